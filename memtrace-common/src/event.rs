@@ -1,0 +1,223 @@
+//! What the kernel side reports, one record of the ring buffer each.
+//!
+//! There is one ring buffer for everything, because its order is what makes
+//! the ledger exact: an allocation is reserved before its pointer reaches user
+//! code, a release before the allocator sees it, so an address's history
+//! arrives in the order in which it happened, across threads and CPUs.
+//! What both gives and takes (realloc, munmap, mremap) is reported twice: the
+//! taking before the call, so that another thread's reuse of the range cannot
+//! overtake it, and the outcome after.
+
+/// Kind of a record, first byte of its [`Header`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Alloc`]: a successful allocation.
+    Alloc = 1,
+    /// [`Free`]: a release that is about to happen.
+    Free = 2,
+    /// [`Free`]: a realloc of `addr` is about to happen; [`Kind::ReallocEnd`] tells its fate.
+    ReallocBegin = 3,
+    /// [`Alloc`]: outcome of the thread's last [`Kind::ReallocBegin`]. `addr` 0 with `size` > 0: it
+    /// failed and the old block lives on. `addr` 0 with `size` 0: the old block was freed.
+    ReallocEnd = 4,
+    /// [`Map`]: a successful mmap.
+    Mmap = 5,
+    /// [`Unmap`]: a munmap or shmdt is about to happen.
+    UnmapBegin = 6,
+    /// [`Unmap`]: outcome of the thread's last [`Kind::UnmapBegin`], in `flags` ([`flags::FAILED`]).
+    UnmapEnd = 7,
+    /// [`Unmap`]: an mremap of `addr`, `len` is about to happen.
+    RemapBegin = 8,
+    /// [`Map`]: outcome of the thread's last [`Kind::RemapBegin`]; [`flags::FAILED`] when it failed.
+    /// `map_flags` holds mremap's flags.
+    RemapEnd = 9,
+    /// [`Map`]: brk returned; `addr` is the program break now, `len` the one asked for (0: a query).
+    Brk = 10,
+    /// [`Map`]: a successful shmat; the kernel side does not know the length, `len` is 0 on the wire.
+    Shmat = 11,
+    /// [`Lifecycle`]: a process was forked; `Header::tgid` is the child's, `other` the parent's.
+    Fork = 12,
+    /// [`Lifecycle`]: a successful exec.
+    Exec = 13,
+    /// [`Lifecycle`]: the last thread of a process ended; `value` is its wait status.
+    Exit = 14,
+    /// [`Stack`]: a stack not reported before.
+    Stack = 15,
+    /// [`Lifecycle`]: the process was sent SIGSTOP and waits for the collector; `value` is a [`Stop`].
+    Stopped = 16,
+}
+
+impl TryFrom<u8> for Kind {
+    type Error = u8;
+
+    fn try_from(value: u8) -> Result<Self, u8> {
+        Ok(match value {
+            1 => Kind::Alloc,
+            2 => Kind::Free,
+            3 => Kind::ReallocBegin,
+            4 => Kind::ReallocEnd,
+            5 => Kind::Mmap,
+            6 => Kind::UnmapBegin,
+            7 => Kind::UnmapEnd,
+            8 => Kind::RemapBegin,
+            9 => Kind::RemapEnd,
+            10 => Kind::Brk,
+            11 => Kind::Shmat,
+            12 => Kind::Fork,
+            13 => Kind::Exec,
+            14 => Kind::Exit,
+            15 => Kind::Stack,
+            16 => Kind::Stopped,
+            other => return Err(other),
+        })
+    }
+}
+
+/// Why a process was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stop {
+    /// A forked child before its first user instruction.
+    Fork = 1,
+    /// A new program before its interpreter's first instruction.
+    Exec = 2,
+    /// After it mapped an executable file that the collector has not seen; a
+    /// [`Kind::Mmap`] record of the same thread precedes.
+    Map = 3,
+}
+
+impl TryFrom<u64> for Stop {
+    type Error = u64;
+
+    fn try_from(value: u64) -> Result<Self, u64> {
+        match value {
+            1 => Ok(Stop::Fork),
+            2 => Ok(Stop::Exec),
+            3 => Ok(Stop::Map),
+            other => Err(other),
+        }
+    }
+}
+
+/// Bits of [`Header::flags`].
+pub mod flags {
+    /// The call failed.
+    pub const FAILED: u16 = 1 << 0;
+    /// An allocation function of the same thread was in flight: the allocator did this for itself.
+    pub const BY_ALLOCATOR: u16 = 1 << 1;
+    /// [`super::Kind::Fork`]: the child runs in the parent's address space (vfork, CLONE_VM).
+    pub const SHARED_VM: u16 = 1 << 2;
+    /// [`super::Kind::UnmapBegin`]: of shmdt, so `len` is 0 and means the whole attachment.
+    pub const SHMDT: u16 = 1 << 3;
+    /// [`super::Kind::Stack`]: more frames than [`crate::limits::MAX_FRAMES`].
+    pub const TRUNCATED: u16 = 1 << 4;
+}
+
+/// First bytes of every record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// A [`Kind`].
+    pub kind: u8,
+    /// A [`crate::Layer`].
+    pub layer: u8,
+    /// [`flags`].
+    pub flags: u16,
+    /// Process whose memory this is about (for a vfork child: the parent).
+    pub tgid: u32,
+    /// Thread that made the call.
+    pub tid: u32,
+    /// Index of the probed function in the collector's list, 0 where there is none.
+    pub function: u32,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub time_ns: u64,
+}
+
+/// [`Kind::Alloc`], [`Kind::ReallocEnd`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Alloc {
+    pub header: Header,
+    /// Absolute address in the process.
+    pub addr: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// Key of a [`Stack`] reported earlier; 0: none could be taken.
+    pub stack: u64,
+}
+
+/// [`Kind::Free`], [`Kind::ReallocBegin`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Free {
+    pub header: Header,
+    /// Absolute address in the process.
+    pub addr: u64,
+}
+
+/// [`Kind::Mmap`], [`Kind::RemapEnd`], [`Kind::Brk`], [`Kind::Shmat`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Map {
+    pub header: Header,
+    /// Start of the mapping, absolute address in the process.
+    pub addr: u64,
+    /// Bytes, as asked for (not rounded to pages).
+    pub len: u64,
+    /// As in [`Alloc::stack`].
+    pub stack: u64,
+    /// PROT_* of mmap, 0 elsewhere.
+    pub prot: u32,
+    /// MAP_* of mmap or MREMAP_* of mremap, 0 elsewhere.
+    pub map_flags: u32,
+    /// Inode of the mapped file, known for executable file mappings only, else 0.
+    pub ino: u64,
+    /// Offset into the mapped file, bytes.
+    pub file_offset: u64,
+    /// Device of the mapped file as the kernel holds it (`MAJOR << 20 | MINOR`), else 0.
+    pub dev: u32,
+    pub pad: u32,
+}
+
+/// [`Kind::UnmapBegin`], [`Kind::UnmapEnd`], [`Kind::RemapBegin`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Unmap {
+    pub header: Header,
+    pub addr: u64,
+    /// Bytes, as asked for (not rounded to pages).
+    pub len: u64,
+}
+
+/// [`Kind::Fork`], [`Kind::Exec`], [`Kind::Exit`], [`Kind::Stopped`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Lifecycle {
+    pub header: Header,
+    /// See the kinds.
+    pub value: u64,
+    /// See the kinds.
+    pub other: u32,
+    pub pad: u32,
+}
+
+/// [`Kind::Stack`]: followed by `n` words, leaf first. Each is an absolute
+/// address to look up: of a return address that is the address minus one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Stack {
+    pub header: Header,
+    /// Key by which allocations refer to it; never 0.
+    pub stack: u64,
+    /// Number of words that follow, at most [`crate::limits::MAX_FRAMES`].
+    pub n: u64,
+}
+
+const _: () = assert!(size_of::<Header>() == 24);
+const _: () = assert!(size_of::<Alloc>() == 48);
+const _: () = assert!(size_of::<Free>() == 32);
+const _: () = assert!(size_of::<Map>() == 80);
+const _: () = assert!(size_of::<Unmap>() == 40);
+const _: () = assert!(size_of::<Lifecycle>() == 40);
+const _: () = assert!(size_of::<Stack>() == 40);

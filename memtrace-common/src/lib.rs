@@ -1,0 +1,49 @@
+//! Types that the kernel side and the user side share: events, function
+//! descriptions, loss reasons and limits. No I/O, no allocation, no `std`.
+//!
+//! Everything here crosses the kernel boundary, so it is `#[repr(C)]` with
+//! fixed-width integers, explicit padding and a size asserted at compile time;
+//! kinds travel as integers and are decoded with `TryFrom` on the other side.
+#![no_std]
+
+pub mod event;
+pub mod function;
+pub mod limits;
+pub mod loss;
+pub mod process;
+
+/// Which allocator was asked. Travels in four bits of a [`function::Function`]
+/// and in one byte of an [`event::Header`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Layer {
+    /// Address space asked of the kernel: mmap, mremap, brk, shmat.
+    Vm = 0,
+    /// The malloc family of any allocator.
+    Heap = 1,
+}
+
+impl Layer {
+    /// Every layer, in the order in which reports list them.
+    pub const ALL: [Layer; 2] = [Layer::Vm, Layer::Heap];
+
+    /// The layer's name in reports, JSON and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Layer::Vm => "vm",
+            Layer::Heap => "heap",
+        }
+    }
+}
+
+impl TryFrom<u8> for Layer {
+    type Error = u8;
+
+    fn try_from(value: u8) -> Result<Self, u8> {
+        match value {
+            0 => Ok(Layer::Vm),
+            1 => Ok(Layer::Heap),
+            other => Err(other),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What the kernel side knows of a traced process.
+
+/// Value of the PROCESSES map, keyed by tgid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Process {
+    /// Mixed into stack keys: changes whenever the process's code may have
+    /// (exec, a new executable mapping), so a reused address is a new stack.
+    pub epoch: u64,
+    /// The tgid whose memory it runs in: itself, or the parent after vfork.
+    pub space: u32,
+    /// [`process_flags`].
+    pub flags: u32,
+}
+
+/// Bits of [`Process::flags`].
+pub mod process_flags {
+    /// Events are wanted now. Unset while the process waits for its probes.
+    pub const ACTIVE: u32 = 1 << 0;
+}
+
+/// Key of the FILES map: executable files that the collector has inspected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct FileKey {
+    pub ino: u64,
+    /// As the kernel holds it: `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    pub pad: u32,
+}
+
+const _: () = assert!(size_of::<Process>() == 16);
+const _: () = assert!(size_of::<FileKey>() == 16);

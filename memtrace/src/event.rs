@@ -1,0 +1,102 @@
+//! Events as the user side handles them: decoded, with stacks as [`StackId`]s.
+//! Pure data: nothing here knows where an event came from.
+
+pub use memtrace_common::Layer;
+
+/// A distinct stack of the recording. Equal stacks (same files, same file
+/// offsets) have equal ids, also across processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StackId(pub u32);
+
+impl StackId {
+    /// No stack could be taken, or it was lost.
+    pub const UNKNOWN: StackId = StackId(0);
+}
+
+/// One event. `tgid` is the process whose memory it is about, `tid` the thread
+/// that acted, `time_ns` CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub time_ns: u64,
+    pub tgid: u32,
+    pub tid: u32,
+    pub action: Action,
+}
+
+/// What happened. Addresses are absolute in the process, lengths in bytes as
+/// asked for (the ledger rounds vm lengths to pages).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Alloc {
+        layer: Layer,
+        addr: u64,
+        size: u64,
+        stack: StackId,
+    },
+    Free {
+        layer: Layer,
+        addr: u64,
+    },
+    /// A realloc of `addr` is about to happen in this thread.
+    ReallocBegin {
+        layer: Layer,
+        addr: u64,
+    },
+    /// `addr` 0 and `size` > 0: failed, the old block lives on. `addr` 0 and `size` 0: it was freed.
+    ReallocEnd {
+        layer: Layer,
+        addr: u64,
+        size: u64,
+        stack: StackId,
+    },
+    Mmap {
+        addr: u64,
+        len: u64,
+        stack: StackId,
+        kind: MapKind,
+    },
+    /// `len` 0: the whole shared memory attachment at `addr` (shmdt).
+    UnmapBegin {
+        addr: u64,
+        len: u64,
+    },
+    UnmapEnd {
+        failed: bool,
+    },
+    RemapBegin {
+        addr: u64,
+        len: u64,
+    },
+    RemapEnd {
+        failed: bool,
+        addr: u64,
+        len: u64,
+        flags: u32,
+        stack: StackId,
+    },
+    /// brk returned: the break asked for (0: a query) and the break now.
+    Brk {
+        requested: u64,
+        now: u64,
+        stack: StackId,
+        by_allocator: bool,
+    },
+    Fork {
+        child: u32,
+        shared_vm: bool,
+    },
+    Exec,
+    Exit {
+        status: u32,
+    },
+}
+
+/// Attributes of a mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MapKind {
+    /// An allocation function of the same thread was in flight.
+    pub by_allocator: bool,
+    pub shared: bool,
+    /// Backed by a file (or shared memory segment) rather than anonymous.
+    pub file: bool,
+}

@@ -1,0 +1,7 @@
+//! memtrace's user side. `ledger`, `recording` and `render` know neither aya
+//! nor tokio.
+
+pub mod event;
+pub mod ledger;
+pub mod recording;
+pub mod symbolize;

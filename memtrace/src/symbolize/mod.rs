@@ -1,0 +1,31 @@
+//! Names for stack frames.
+
+use serde::{Deserialize, Serialize};
+
+/// What kind of code a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameKind {
+    Native,
+    Python,
+}
+
+/// One resolved frame. A physical frame with inlined callees becomes several,
+/// the innermost first, all but the last marked `inlined`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    pub kind: FrameKind,
+    /// Demangled; `None` where no symbol covers the address.
+    pub function: Option<String>,
+    /// Path of the file as the process sees it, or a pseudo name such as `[vdso]`.
+    pub module: Option<String>,
+    /// Lower-case hex.
+    pub build_id: Option<String>,
+    /// Offset into the module's file of the looked-up address; `None` for unknown modules.
+    pub file_offset: Option<u64>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub inlined: bool,
+    /// Why `function` is `None`, in a few words.
+    pub unresolved: Option<String>,
+}
