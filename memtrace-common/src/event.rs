@@ -38,7 +38,7 @@ pub enum Kind {
     Shmat = 11,
     /// [`Lifecycle`]: a process was forked; `Header::tgid` is the child's, `other` the parent's.
     Fork = 12,
-    /// [`Lifecycle`]: a successful exec.
+    /// [`Lifecycle`]: a successful exec; `other` is the tid that called it (the tgid's from now on).
     Exec = 13,
     /// [`Lifecycle`]: the last thread of a process ended; `value` is its wait status.
     Exit = 14,

@@ -8,6 +8,7 @@
 
 pub mod event;
 pub mod function;
+pub mod kernel;
 pub mod limits;
 pub mod loss;
 pub mod process;
@@ -46,4 +47,17 @@ impl TryFrom<u8> for Layer {
             other => Err(other),
         }
     }
+}
+
+/// SAFETY of each: `repr(C)`, integers only, no implicit padding (sizes are asserted).
+#[cfg(feature = "user")]
+mod pod {
+    // SAFETY: see above.
+    unsafe impl aya::Pod for crate::process::Process {}
+    // SAFETY: see above.
+    unsafe impl aya::Pod for crate::process::FileKey {}
+    // SAFETY: see above.
+    unsafe impl aya::Pod for crate::kernel::Offsets {}
+    // SAFETY: see above.
+    unsafe impl aya::Pod for crate::kernel::Settings {}
 }

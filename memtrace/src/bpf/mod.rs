@@ -1,1 +1,10 @@
+//! The kernel side as the user side sees it: loading, attaching, its maps, its
+//! records. Knows what an event looks like, not what it means.
 
+pub mod btf;
+pub mod decode;
+mod tracefs;
+mod tracer;
+pub mod watchdog;
+
+pub use tracer::{Link, Options, Tracer, TracerError};

@@ -1,0 +1,36 @@
+//! What the collector tells the kernel side when it loads it.
+
+/// Offsets of kernel structure fields, resolved from the running kernel's BTF.
+/// All in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Offsets {
+    pub task_tgid: u32,
+    pub task_mm: u32,
+    pub task_files: u32,
+    pub task_signal: u32,
+    pub task_exit_code: u32,
+    /// `signal_struct.live`, an `atomic_t`: threads that have not begun to exit.
+    pub signal_live: u32,
+    pub files_fdt: u32,
+    pub fdtable_fd: u32,
+    pub file_inode: u32,
+    pub inode_ino: u32,
+    pub inode_sb: u32,
+    pub sb_dev: u32,
+}
+
+/// Behaviour chosen on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Settings {
+    /// 1: trace forked children.
+    pub follow: u32,
+    /// 1: stop new processes and openers of unknown libraries until they are probed.
+    pub stop: u32,
+    /// Unread bytes in the ring buffer at which the collector is woken.
+    pub wake_bytes: u64,
+}
+
+const _: () = assert!(size_of::<Offsets>() == 48);
+const _: () = assert!(size_of::<Settings>() == 16);

@@ -1,0 +1,39 @@
+//! The atomic operations that the kernel side needs. The BPF target offers
+//! none in `core::sync::atomic` (it declares no compare-and-swap), though the
+//! machine has them since Linux 5.12: hence the compiler's own intrinsics.
+
+use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd};
+
+/// Adds one.
+///
+/// # Safety
+/// `counter` must point to a live, aligned map value.
+#[inline(always)]
+pub(crate) unsafe fn increment(counter: *mut u64) {
+    // SAFETY: the caller's promise.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, 1) };
+}
+
+/// Turns a 0 into a 1; false if it was not 0.
+///
+/// # Safety
+/// As for [`increment`].
+#[inline(always)]
+pub(crate) unsafe fn claim(flag: *mut u64) -> bool {
+    // SAFETY: the caller's promise.
+    let (_, claimed) = unsafe {
+        atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(flag, 0, 1)
+    };
+    claimed
+}
+
+/// Gives back what [`claim`] took. A plain store: the flag is per CPU, and one
+/// CPU sees its own stores in order.
+///
+/// # Safety
+/// As for [`increment`].
+#[inline(always)]
+pub(crate) unsafe fn release(flag: *mut u64) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::write_volatile(flag, 0) };
+}

@@ -1,0 +1,181 @@
+//! Probes on allocation functions: one program for entries, one for returns,
+//! told by the cookie how to read the function at hand.
+
+use aya_ebpf::{
+    EbpfContext, bindings::pt_regs,
+    helpers::{bpf_probe_read_user, generated::bpf_get_attach_cookie},
+    macros::{uprobe, uretprobe},
+    programs::{ProbeContext, RetProbeContext},
+};
+use memtrace_common::{
+    event::{Alloc, Free, Kind},
+    function::{Cookie, NO_ARGUMENT, Operation, Outcome},
+    loss::Reason,
+};
+
+use crate::{
+    emit::{Wake, emit, header, lost},
+    stack,
+    thread::{Call, Caller, NESTED, Thread},
+};
+
+/// An allocation function was entered.
+#[uprobe]
+pub fn call_entry(context: ProbeContext) -> u32 {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    // SAFETY: the context is the program's own.
+    let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
+    enter(registers, cookie);
+    0
+}
+
+#[inline(always)]
+fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
+    let Some(caller) = Caller::current() else {
+        lost(Reason::NotTraced);
+        return None;
+    };
+    let cookie = Cookie(packed);
+    let sp = stack_pointer(registers);
+    let thread = Thread::find_or_make(caller.tid)?;
+    thread.drop_stale(sp, packed);
+    let nested = thread.depth != 0;
+    let block = argument(registers, cookie.block());
+
+    if cookie.operation() == Operation::Free as u8 {
+        if block != 0 && !nested && !released_already(thread, block, sp, packed) {
+            release(Kind::Free, &caller, cookie, block);
+        }
+        return None;
+    }
+
+    thread.freed_addr = 0;
+    let mut size = argument(registers, cookie.size());
+    if cookie.count() != NO_ARGUMENT {
+        size = size.wrapping_mul(argument(registers, cookie.count()));
+    }
+    let pointer =
+        if cookie.outcome() == Outcome::Pointer as u8 { block } else { argument(registers, 0) };
+    let flag = if nested { NESTED } else { 0 };
+    if thread.push(Call { sp, cookie: packed | flag, size, pointer })
+        && !nested
+        && cookie.operation() == Operation::Realloc as u8
+        && block != 0
+    {
+        release(Kind::ReallocBegin, &caller, cookie, block);
+    }
+    None
+}
+
+/// Whether this thread's last act was to release the same block by another
+/// function that called (or jumped to) this one.
+#[inline(always)]
+fn released_already(thread: &mut Thread, block: u64, sp: u64, cookie: u64) -> bool {
+    if thread.freed_addr == block && thread.freed_cookie != cookie && sp <= thread.freed_sp {
+        return true;
+    }
+    thread.freed_addr = block;
+    thread.freed_sp = sp;
+    thread.freed_cookie = cookie;
+    false
+}
+
+#[inline(always)]
+fn release(kind: Kind, caller: &Caller, cookie: Cookie, addr: u64) {
+    let mut header = header(kind, caller);
+    header.layer = cookie.layer();
+    header.function = u32::from(cookie.index());
+    emit(&Free { header, addr }, Reason::RingFullFree, Wake::Lazily);
+}
+
+/// An allocation function returned.
+#[uretprobe]
+pub fn call_return(context: RetProbeContext) -> u32 {
+    leave(&context);
+    0
+}
+
+#[inline(always)]
+fn leave(context: &RetProbeContext) -> Option<()> {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    let caller = Caller::current()?;
+    // The return has popped the return address that the entry saw.
+    let sp = stack_pointer(registers).wrapping_sub(8);
+    let Some(call) = Thread::find(caller.tid).and_then(|thread| thread.pop(sp)) else {
+        lost(Reason::BeganBeforeAttach);
+        return None;
+    };
+    if call.cookie & NESTED != 0 {
+        return None;
+    }
+    let cookie = Cookie(call.cookie);
+    let result = return_value(registers);
+    let realloc = cookie.operation() == Operation::Realloc as u8 && call.pointer != 0;
+    let addr = if cookie.outcome() == Outcome::Pointer as u8 {
+        result
+    } else if result as u32 != 0 {
+        0
+    } else {
+        // SAFETY: the helper checks the address and fails on a bad one.
+        match unsafe { bpf_probe_read_user(call.pointer as *const u64) } {
+            Ok(addr) => addr,
+            Err(_) => {
+                lost(Reason::OutPointerUnreadable);
+                return None;
+            }
+        }
+    };
+    if addr == 0 && !realloc {
+        return None;
+    }
+    let stack = if addr == 0 { 0 } else { stack::take(context.as_ptr(), &caller) };
+    let mut header = header(if realloc { Kind::ReallocEnd } else { Kind::Alloc }, &caller);
+    header.layer = cookie.layer();
+    header.function = u32::from(cookie.index());
+    emit(
+        &Alloc { header, addr, size: call.size, stack },
+        Reason::RingFullAlloc,
+        Wake::Lazily,
+    );
+    None
+}
+
+/// On the same sites as [`call_entry`], to measure what a probe itself costs.
+#[uprobe]
+pub fn empty_entry(_context: ProbeContext) -> u32 {
+    0
+}
+
+/// On the same sites as [`call_return`], to measure what a probe itself costs.
+#[uretprobe]
+pub fn empty_return(_context: RetProbeContext) -> u32 {
+    0
+}
+
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn argument(registers: &pt_regs, index: u8) -> u64 {
+    match index {
+        0 => registers.rdi,
+        1 => registers.rsi,
+        2 => registers.rdx,
+        3 => registers.rcx,
+        4 => registers.r8,
+        5 => registers.r9,
+        _ => 0,
+    }
+}
+
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn stack_pointer(registers: &pt_regs) -> u64 {
+    registers.rsp
+}
+
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn return_value(registers: &pt_regs) -> u64 {
+    registers.rax
+}

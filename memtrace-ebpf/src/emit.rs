@@ -1,0 +1,126 @@
+//! The one way out: records go to the ring buffer here, and every loss is
+//! counted here.
+//!
+//! `emitted = received + dropped` holds because each attempt counts as emitted
+//! first and then either becomes a record or one of the `ring_full_*` reasons.
+
+use aya_ebpf::{
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    helpers::bpf_ktime_get_ns,
+};
+use memtrace_common::{
+    event::{Header, Kind},
+    loss::{COUNTER_EMITTED, Reason},
+};
+
+use crate::{
+    atomic::increment,
+    maps::{COUNTERS_MAP, EVENTS, settings},
+    thread::Caller,
+};
+
+/// Counts one loss.
+#[inline(always)]
+pub(crate) fn lost(reason: Reason) {
+    add(reason as u32);
+}
+
+#[inline(always)]
+fn add(slot: u32) {
+    if let Some(counter) = COUNTERS_MAP.get_ptr_mut(slot) {
+        // Atomic although the map is per CPU: a uprobe program can be preempted
+        // between load and store, and the sums have to add up.
+        // SAFETY: the pointer is to a live, aligned map value.
+        unsafe { increment(counter) };
+    }
+}
+
+/// When the collector is to be woken for a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// When enough is unread; else it looks by itself, some dozen times a second.
+    Lazily,
+    /// Now: a process waits for it.
+    Now,
+}
+
+impl Wake {
+    #[inline(always)]
+    fn flags(self) -> u64 {
+        if self == Wake::Now
+            || EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= settings().wake_bytes
+        {
+            u64::from(BPF_RB_FORCE_WAKEUP)
+        } else {
+            u64::from(BPF_RB_NO_WAKEUP)
+        }
+    }
+}
+
+/// First bytes of a record made now.
+#[inline(always)]
+pub(crate) fn header(kind: Kind, caller: &Caller) -> Header {
+    Header {
+        kind: kind as u8,
+        layer: 0,
+        flags: 0,
+        tgid: caller.space,
+        tid: caller.tid,
+        function: 0,
+        // SAFETY: the helper has no preconditions.
+        time_ns: unsafe { bpf_ktime_get_ns() },
+    }
+}
+
+/// Sends one record; counts it under `reason` and returns false if there is no room.
+#[inline(always)]
+pub(crate) fn emit<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) -> bool {
+    emit_after(record, reason, wake, || true)
+}
+
+/// Sends one record if there is room and `commit` returns true. Reserving comes
+/// first, so that what `commit` does is never done without being told.
+#[inline(always)]
+pub(crate) fn emit_after<T: Copy + 'static>(
+    record: &T,
+    reason: Reason,
+    wake: Wake,
+    commit: impl FnOnce() -> bool,
+) -> bool {
+    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+        add(COUNTER_EMITTED);
+        lost(reason);
+        return false;
+    };
+    entry.write(*record);
+    if commit() {
+        add(COUNTER_EMITTED);
+        entry.submit(wake.flags());
+        true
+    } else {
+        entry.discard(u64::from(BPF_RB_NO_WAKEUP));
+        false
+    }
+}
+
+/// Sends a record of variable length.
+///
+/// # Safety
+/// `data` must be valid for `len` bytes, which the verifier must be able to see.
+#[inline(always)]
+pub(crate) unsafe fn emit_bytes(data: *const u8, len: u64, reason: Reason) -> bool {
+    add(COUNTER_EMITTED);
+    // SAFETY: the caller's promise; the map pointer is the ring buffer's.
+    let error = unsafe {
+        aya_ebpf::helpers::generated::bpf_ringbuf_output(
+            (&raw const EVENTS).cast_mut().cast(),
+            data.cast_mut().cast(),
+            len,
+            Wake::Lazily.flags(),
+        )
+    };
+    if error != 0 {
+        lost(reason);
+    }
+    error == 0
+}

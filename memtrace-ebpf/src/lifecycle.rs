@@ -1,0 +1,175 @@
+//! Birth, exec and end of processes, and the stops that keep a new one from
+//! running before its probes are in place.
+
+use aya_ebpf::{
+    helpers::generated::bpf_send_signal_thread,
+    macros::{raw_tracepoint, tracepoint},
+    programs::{RawTracePointContext, TracePointContext},
+};
+use aya_log_ebpf::warn;
+use memtrace_common::{
+    event::{Kind, Lifecycle, Stop, flags},
+    loss::Reason,
+    process::Process,
+};
+
+use crate::{
+    emit::{Wake, emit, emit_after, header, lost},
+    kernel::Task,
+    maps::{PROCESSES, STOPPED, THREADS, recording, settings},
+    thread::{Caller, current_ids},
+    vm,
+};
+
+const SIGSTOP: u32 = 19;
+
+/// `sched_process_fork(parent, child)`: a thread or process was made, in the
+/// parent's context, before the child runs.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+pub fn process_fork(context: RawTracePointContext) -> i32 {
+    forked(Task::at(context.arg(0)), Task::at(context.arg(1)));
+    0
+}
+
+#[inline(always)]
+fn forked(parent: Task, child: Task) -> Option<()> {
+    let caller = Caller::current()?;
+    let tgid = child.tgid();
+    if tgid == caller.tgid || settings().follow == 0 {
+        return None;
+    }
+    let shared = child.mm() == parent.mm();
+    // SAFETY: copied before anything could remove it.
+    let process: Process = *unsafe { PROCESSES.get(&caller.tgid) }?;
+    let space = if shared { process.space } else { tgid };
+    let mut header = header(Kind::Fork, &caller);
+    header.tgid = tgid;
+    header.flags = if shared { flags::SHARED_VM } else { 0 };
+    let record = Lifecycle { header, value: 0, other: caller.space, pad: 0 };
+    emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
+        let known = PROCESSES.insert(&tgid, &Process { space, ..process }, 0).is_ok();
+        if !known {
+            lost(Reason::ProcessTableFull);
+        }
+        known
+    });
+    None
+}
+
+/// Exit of fork, vfork, clone and clone3, which happens in the child too, there with result 0.
+#[tracepoint]
+pub fn clone_exit(context: TracePointContext) -> u32 {
+    let (tgid, tid) = current_ids();
+    // A new thread is not its process's leader, a new process is.
+    if vm::result(&context) == Some(0)
+        && tgid == tid
+        && let Some(caller) = Caller::current()
+        && caller.space == caller.tgid
+    {
+        stop(&context, &caller, Stop::Fork);
+    }
+    0
+}
+
+/// `sched_process_exec(task, old_pid, binprm)`: an exec that can no longer fail.
+/// The old pid differs where a thread other than the leader called exec: the
+/// probes' scope ended with the old leader then.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub fn process_exec(context: RawTracePointContext) -> i32 {
+    executed(context.arg(1));
+    0
+}
+
+#[inline(always)]
+fn executed(old_tid: u32) -> Option<()> {
+    let mut caller = Caller::current()?;
+    let process = PROCESSES.get_ptr_mut(&caller.tgid)?;
+    // SAFETY: a live map value; the process has one thread now.
+    unsafe {
+        (*process).epoch = vm::next_epoch(&*process);
+        (*process).space = caller.tgid;
+    }
+    caller.space = caller.tgid;
+    // What the old program had in flight is gone with it.
+    let _ = THREADS.remove(&caller.tid);
+    let header = header(Kind::Exec, &caller);
+    emit(
+        &Lifecycle { header, value: 0, other: old_tid, pad: 0 },
+        Reason::RingFullLifecycle,
+        Wake::Now,
+    );
+    None
+}
+
+/// Exit of execve and execveat: on success in the new program, before its first instruction.
+#[tracepoint]
+pub fn exec_exit(context: TracePointContext) -> u32 {
+    if vm::result(&context) == Some(0)
+        && let Some(caller) = Caller::current()
+    {
+        stop(&context, &caller, Stop::Exec);
+    }
+    0
+}
+
+/// Stops the current thread (and with it the process) before it returns to user
+/// code, and tells the collector, which continues it. Without room for the word
+/// it is not stopped, and counted. With `--no-stop` the collector is told all the same.
+#[inline(always)]
+pub(crate) fn stop(context: &TracePointContext, caller: &Caller, why: Stop) {
+    let mut header = header(Kind::Stopped, caller);
+    header.tgid = caller.tgid;
+    let stopping = settings().stop != 0;
+    if !stopping {
+        header.flags = flags::FAILED;
+    }
+    let record = Lifecycle { header, value: why as u64, other: 0, pad: 0 };
+    emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
+        if !stopping {
+            return true;
+        }
+        // Known to the watchdog before it can be stopped.
+        let _ = STOPPED.insert(&caller.tgid, &(why as u32), 0);
+        // To this thread, not to the process: a process-wide signal may be taken by
+        // another thread while this one returns to user code.
+        // SAFETY: the helper has no preconditions.
+        let error = unsafe { bpf_send_signal_thread(SIGSTOP) };
+        if error != 0 {
+            let _ = STOPPED.remove(&caller.tgid);
+            lost(Reason::StopFailed);
+            warn!(context, "process {} could not be stopped: error {}", caller.tgid, error);
+        }
+        error == 0
+    });
+}
+
+/// `sched_process_exit(task)`: a thread ends.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub fn process_exit(_context: RawTracePointContext) -> i32 {
+    exited();
+    0
+}
+
+#[inline(always)]
+fn exited() -> Option<()> {
+    let (tgid, tid) = current_ids();
+    // SAFETY: copied before anything could remove it.
+    let process: Process = *unsafe { PROCESSES.get(&tgid) }?;
+    let _ = THREADS.remove(&tid);
+    let task = Task::current();
+    if task.live_threads() != 0 {
+        return None;
+    }
+    let _ = STOPPED.remove(&tgid);
+    if PROCESSES.remove(&tgid).is_err() || !recording() {
+        return None;
+    }
+    let caller = Caller { tgid, tid, space: tgid, epoch: process.epoch };
+    let header = header(Kind::Exit, &caller);
+    emit(
+        &Lifecycle { header, value: u64::from(task.exit_code()), other: 0, pad: 0 },
+        Reason::RingFullLifecycle,
+        Wake::Now,
+    );
+    None
+}

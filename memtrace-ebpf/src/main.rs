@@ -1,0 +1,27 @@
+//! memtrace's kernel side: one file per family of probes, every map in
+//! [`maps`], every loss counted in [`emit`]. Nothing here decides what an event
+//! means: the ledger on the user side does.
+#![no_std]
+#![no_main]
+#![allow(internal_features, reason = "see `atomic`")]
+#![feature(core_intrinsics)]
+
+mod atomic;
+mod calls;
+mod emit;
+mod kernel;
+mod lifecycle;
+mod maps;
+mod stack;
+mod thread;
+mod vm;
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+/// The kernel offers helpers such as `bpf_probe_read_user` to GPL-compatible programs only.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

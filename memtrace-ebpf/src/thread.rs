@@ -1,0 +1,179 @@
+//! Who is calling, and what each thread has in flight.
+//!
+//! Calls nest (calloc → malloc, a hook → mmap), so what is in flight is a small
+//! stack per thread, each call known by its stack pointer: a return belongs to
+//! the call whose stack pointer it restores. Calls that were left by other
+//! means (longjmp) are below any later caller's stack pointer and go when seen.
+
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use memtrace_common::{
+    limits::MAX_IN_FLIGHT,
+    loss::Reason,
+    process::{Process, process_flags},
+};
+
+use crate::{
+    emit::lost,
+    maps::{PROCESSES, THREADS, recording},
+};
+
+/// A thread of a traced process.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub(crate) tgid: u32,
+    pub(crate) tid: u32,
+    /// The tgid whose memory it runs in.
+    pub(crate) space: u32,
+    pub(crate) epoch: u64,
+}
+
+impl Caller {
+    /// The current thread, if its process is traced and events are wanted.
+    #[inline(always)]
+    pub(crate) fn current() -> Option<Self> {
+        if !recording() {
+            return None;
+        }
+        let (tgid, tid) = current_ids();
+        // SAFETY: the value is read before anything could remove it; a stale copy does no harm.
+        let process: &Process = unsafe { PROCESSES.get(&tgid) }?;
+        (process.flags & process_flags::ACTIVE != 0).then_some(Self {
+            tgid,
+            tid,
+            space: process.space,
+            epoch: process.epoch,
+        })
+    }
+}
+
+/// (tgid, tid) of the current thread.
+#[inline(always)]
+pub(crate) fn current_ids() -> (u32, u32) {
+    let both = bpf_get_current_pid_tgid();
+    ((both >> 32) as u32, both as u32)
+}
+
+/// A probed function that has been entered and has not returned.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Call {
+    /// Stack pointer at entry, where the return address is.
+    pub(crate) sp: u64,
+    /// The probe's cookie; [`NESTED`] is set if another call was in flight.
+    pub(crate) cookie: u64,
+    pub(crate) size: u64,
+    /// Block to take, or address of the out-pointer.
+    pub(crate) pointer: u64,
+}
+
+/// Set in [`Call::cookie`], above what `Function::cookie` uses.
+pub(crate) const NESTED: u64 = 1 << 63;
+
+/// A system call that has been entered. A thread is in one at a time.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Syscall {
+    pub(crate) args: [u64; 6],
+}
+
+/// Value of the THREADS map.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Thread {
+    pub(crate) calls: [Call; MAX_IN_FLIGHT],
+    pub(crate) depth: u64,
+    pub(crate) syscall: Syscall,
+    /// The last release: an allocator that implements one releasing function by
+    /// another (free_sized → free) must not be counted twice.
+    pub(crate) freed_addr: u64,
+    pub(crate) freed_sp: u64,
+    pub(crate) freed_cookie: u64,
+}
+
+static EMPTY: Thread = Thread {
+    calls: [Call { sp: 0, cookie: 0, size: 0, pointer: 0 }; MAX_IN_FLIGHT],
+    depth: 0,
+    syscall: Syscall { args: [0; 6] },
+    freed_addr: 0,
+    freed_sp: 0,
+    freed_cookie: 0,
+};
+
+impl Thread {
+    /// The thread's entry, if it has one.
+    #[inline(always)]
+    pub(crate) fn find(tid: u32) -> Option<&'static mut Thread> {
+        // SAFETY: only the thread itself uses its entry, and only its end removes it.
+        THREADS.get_ptr_mut(&tid).map(|thread| unsafe { &mut *thread })
+    }
+
+    /// The thread's entry, made if it has none. `None` (counted) if the table is full.
+    #[inline(always)]
+    pub(crate) fn find_or_make(tid: u32) -> Option<&'static mut Thread> {
+        if let Some(thread) = Self::find(tid) {
+            return Some(thread);
+        }
+        if THREADS.insert(&tid, &EMPTY, 0).is_err() {
+            lost(Reason::ThreadTableFull);
+            return None;
+        }
+        Self::find(tid)
+    }
+
+    /// Forgets calls that can no longer return: those deeper than `sp`, and one
+    /// at `sp` of the same function (at `sp` of another one it is a tail call).
+    #[inline(always)]
+    pub(crate) fn drop_stale(&mut self, sp: u64, cookie: u64) {
+        // A bounded loop, so that kernels without unbounded ones verify it.
+        for _ in 0..MAX_IN_FLIGHT {
+            let Some(top) = self.top() else { return };
+            if top.sp > sp || (top.sp == sp && (top.cookie & !NESTED) != cookie) {
+                return;
+            }
+            if top.cookie & NESTED == 0 {
+                lost(Reason::NoReturn);
+            }
+            self.depth -= 1;
+        }
+    }
+
+    /// Records an entered call. False (counted) if too many are in flight.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, call: Call) -> bool {
+        let depth = self.depth as usize;
+        if depth >= MAX_IN_FLIGHT {
+            lost(Reason::NestingTooDeep);
+            return false;
+        }
+        self.calls[depth & (MAX_IN_FLIGHT - 1)] = call;
+        self.depth += 1;
+        true
+    }
+
+    /// Takes the call that was entered with stack pointer `sp`, dropping any deeper ones.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, sp: u64) -> Option<Call> {
+        for _ in 0..MAX_IN_FLIGHT {
+            let top = *self.top()?;
+            if top.sp > sp {
+                return None;
+            }
+            self.depth -= 1;
+            if top.sp == sp {
+                return Some(top);
+            }
+            if top.cookie & NESTED == 0 {
+                lost(Reason::NoReturn);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn top(&self) -> Option<&Call> {
+        let depth = self.depth as usize;
+        (depth != 0).then(|| &self.calls[(depth.wrapping_sub(1)) & (MAX_IN_FLIGHT - 1)])
+    }
+}
+
+const _: () = assert!(MAX_IN_FLIGHT.is_power_of_two());

@@ -1,0 +1,211 @@
+//! Address space asked of the kernel: system call tracepoints. Arguments are
+//! kept at the entry, the outcome is reported at the exit; what takes memory
+//! away is announced at the entry as well (see `memtrace_common::event`).
+
+use aya_ebpf::{EbpfContext, macros::tracepoint, programs::TracePointContext};
+use memtrace_common::{
+    event::{Kind, Map, Stop, Unmap, flags},
+    loss::Reason,
+    process::Process,
+};
+
+use crate::{
+    emit::{Wake, emit, header},
+    kernel::Task,
+    lifecycle,
+    maps::{FILES, PROCESSES},
+    stack,
+    thread::{Caller, Syscall, Thread},
+};
+
+// include/uapi/asm-generic/mman-common.h
+const PROT_EXEC: u64 = 4;
+const MAP_ANONYMOUS: u64 = 0x20;
+
+/// Bits of BTF-free system call records: the number is at 8, arguments or the
+/// result from 16 (include/trace/events/syscalls.h, struct syscall_trace_enter).
+const FIRST: usize = 16;
+
+#[inline(always)]
+fn argument(context: &TracePointContext, index: usize) -> u64 {
+    // SAFETY: a sys_enter record holds six arguments.
+    unsafe { context.read_at(FIRST + index * 8) }.unwrap_or(0)
+}
+
+/// The result, or `None` for an error.
+#[inline(always)]
+pub(crate) fn result(context: &TracePointContext) -> Option<u64> {
+    // SAFETY: a sys_exit record holds the result.
+    let result: i64 = unsafe { context.read_at(FIRST) }.unwrap_or(-1);
+    // Errors are -MAX_ERRNO to -1 (include/linux/err.h); addresses may look negative too.
+    (!(-4095..0).contains(&result)).then_some(result as u64)
+}
+
+/// Keeps `n` arguments for the exit.
+#[inline(always)]
+fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
+    let caller = Caller::current()?;
+    let thread = Thread::find_or_make(caller.tid)?;
+    let mut args = [0; 6];
+    for (index, arg) in args.iter_mut().enumerate() {
+        if index < n {
+            *arg = argument(context, index);
+        }
+    }
+    thread.syscall = Syscall { args };
+    Some((caller, args))
+}
+
+/// What the entry kept, and whether an allocator made the call.
+#[inline(always)]
+fn exit() -> Option<(Caller, [u64; 6], u16)> {
+    let caller = Caller::current()?;
+    let thread = Thread::find(caller.tid)?;
+    let flags = if thread.depth == 0 { 0 } else { flags::BY_ALLOCATOR };
+    Some((caller, thread.syscall.args, flags))
+}
+
+#[inline(always)]
+fn unmap(kind: Kind, caller: &Caller, addr: u64, len: u64, flags: u16) {
+    let mut header = header(kind, caller);
+    header.flags = flags;
+    emit(&Unmap { header, addr, len }, Reason::RingFullFree, Wake::Lazily);
+}
+
+/// A mapping that now exists.
+#[inline(always)]
+fn map(context: &TracePointContext, kind: Kind, caller: &Caller, flags: u16, mut record: Map) {
+    record.stack = stack::take(context.as_ptr(), caller);
+    record.header = header(kind, caller);
+    record.header.flags = flags;
+    emit(&record, Reason::RingFullAlloc, Wake::Lazily);
+}
+
+#[tracepoint]
+pub fn mmap_enter(context: TracePointContext) -> u32 {
+    enter(&context, 6);
+    0
+}
+
+#[tracepoint]
+pub fn mmap_exit(context: TracePointContext) -> u32 {
+    mmap_done(&context);
+    0
+}
+
+#[inline(always)]
+fn mmap_done(context: &TracePointContext) -> Option<()> {
+    let (caller, [_, len, prot, map_flags, fd, file_offset], by) = exit()?;
+    let addr = result(context)?;
+    let mut record = Map {
+        addr,
+        len,
+        prot: prot as u32,
+        map_flags: map_flags as u32,
+        file_offset,
+        ..Map::default()
+    };
+    if prot & PROT_EXEC == 0 || map_flags & MAP_ANONYMOUS != 0 {
+        map(context, Kind::Mmap, &caller, by, record);
+        return None;
+    }
+    // New code: addresses may mean something else from now on.
+    if let Some(process) = PROCESSES.get_ptr_mut(&caller.tgid) {
+        // SAFETY: a live map value; a racing bump by another thread bumps as well.
+        unsafe { (*process).epoch = next_epoch(&*process) };
+    }
+    let file = Task::current().file(fd);
+    if let Some(key) = file {
+        record.ino = key.ino;
+        record.dev = key.dev;
+    }
+    map(context, Kind::Mmap, &caller, by, record);
+    // SAFETY: the value is not kept.
+    if let Some(key) = file && unsafe { FILES.get(&key) }.is_none() {
+        lifecycle::stop(context, &caller, Stop::Map);
+    }
+    None
+}
+
+/// Another epoch than before, spread so that it hashes well.
+#[inline(always)]
+pub(crate) fn next_epoch(process: &Process) -> u64 {
+    process.epoch.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f)
+}
+
+#[tracepoint]
+pub fn munmap_enter(context: TracePointContext) -> u32 {
+    if let Some((caller, args)) = enter(&context, 2) {
+        unmap(Kind::UnmapBegin, &caller, args[0], args[1], 0);
+    }
+    0
+}
+
+#[tracepoint]
+pub fn shmdt_enter(context: TracePointContext) -> u32 {
+    if let Some((caller, args)) = enter(&context, 1) {
+        unmap(Kind::UnmapBegin, &caller, args[0], 0, flags::SHMDT);
+    }
+    0
+}
+
+/// Exit of munmap and shmdt.
+#[tracepoint]
+pub fn unmap_exit(context: TracePointContext) -> u32 {
+    if let Some((caller, args, _)) = exit() {
+        let flags = if result(&context).is_some() { 0 } else { flags::FAILED };
+        unmap(Kind::UnmapEnd, &caller, args[0], args[1], flags);
+    }
+    0
+}
+
+#[tracepoint]
+pub fn mremap_enter(context: TracePointContext) -> u32 {
+    if let Some((caller, args)) = enter(&context, 5) {
+        unmap(Kind::RemapBegin, &caller, args[0], args[1], 0);
+    }
+    0
+}
+
+#[tracepoint]
+pub fn mremap_exit(context: TracePointContext) -> u32 {
+    let Some((caller, [_, _, len, map_flags, ..], by)) = exit() else { return 0 };
+    let record = Map { len, map_flags: map_flags as u32, ..Map::default() };
+    match result(&context) {
+        Some(addr) => map(&context, Kind::RemapEnd, &caller, by, Map { addr, ..record }),
+        None => {
+            let mut header = header(Kind::RemapEnd, &caller);
+            header.flags = flags::FAILED;
+            emit(&Map { header, ..record }, Reason::RingFullFree, Wake::Lazily);
+        }
+    }
+    0
+}
+
+#[tracepoint]
+pub fn brk_enter(context: TracePointContext) -> u32 {
+    enter(&context, 1);
+    0
+}
+
+#[tracepoint]
+pub fn brk_exit(context: TracePointContext) -> u32 {
+    if let (Some((caller, [len, ..], by)), Some(addr)) = (exit(), result(&context)) {
+        map(&context, Kind::Brk, &caller, by, Map { addr, len, ..Map::default() });
+    }
+    0
+}
+
+#[tracepoint]
+pub fn shmat_enter(context: TracePointContext) -> u32 {
+    enter(&context, 3);
+    0
+}
+
+#[tracepoint]
+pub fn shmat_exit(context: TracePointContext) -> u32 {
+    if let (Some((caller, _, by)), Some(addr)) = (exit(), result(&context)) {
+        map(&context, Kind::Shmat, &caller, by, Map { addr, ..Map::default() });
+    }
+    0
+}

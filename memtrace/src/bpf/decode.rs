@@ -1,0 +1,153 @@
+//! Bytes of the ring buffer → records. Nothing here touches the kernel.
+
+use bytes::Buf;
+use memtrace_common::event::{Alloc, Free, Header, Kind, Lifecycle, Map, Stack, Unmap};
+
+/// A record as the kernel side wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    Alloc(Alloc),
+    Free(Free),
+    Map(Map),
+    Unmap(Unmap),
+    Lifecycle(Lifecycle),
+    /// A new stack and its frames.
+    Stack(Stack, Vec<u64>),
+}
+
+/// A record that is not one: the two sides disagree.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("record of unknown kind {0}")]
+    Kind(u8),
+    #[error("record of {got} bytes, expected {expected}")]
+    Length { got: usize, expected: usize },
+}
+
+/// Decodes one record.
+pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
+    let length = bytes.len();
+    expect(length, size_of::<Header>())?;
+    let header = Header {
+        kind: bytes.get_u8(),
+        layer: bytes.get_u8(),
+        flags: bytes.get_u16_ne(),
+        tgid: bytes.get_u32_ne(),
+        tid: bytes.get_u32_ne(),
+        function: bytes.get_u32_ne(),
+        time_ns: bytes.get_u64_ne(),
+    };
+    let kind = Kind::try_from(header.kind).map_err(DecodeError::Kind)?;
+    let record = match kind {
+        Kind::Alloc | Kind::ReallocEnd => {
+            expect(length, size_of::<Alloc>())?;
+            Record::Alloc(Alloc {
+                header,
+                addr: bytes.get_u64_ne(),
+                size: bytes.get_u64_ne(),
+                stack: bytes.get_u64_ne(),
+            })
+        }
+        Kind::Free | Kind::ReallocBegin => {
+            expect(length, size_of::<Free>())?;
+            Record::Free(Free { header, addr: bytes.get_u64_ne() })
+        }
+        Kind::Mmap | Kind::RemapEnd | Kind::Brk | Kind::Shmat => {
+            expect(length, size_of::<Map>())?;
+            Record::Map(Map {
+                header,
+                addr: bytes.get_u64_ne(),
+                len: bytes.get_u64_ne(),
+                stack: bytes.get_u64_ne(),
+                prot: bytes.get_u32_ne(),
+                map_flags: bytes.get_u32_ne(),
+                ino: bytes.get_u64_ne(),
+                file_offset: bytes.get_u64_ne(),
+                dev: bytes.get_u32_ne(),
+                pad: bytes.get_u32_ne(),
+            })
+        }
+        Kind::UnmapBegin | Kind::UnmapEnd | Kind::RemapBegin => {
+            expect(length, size_of::<Unmap>())?;
+            Record::Unmap(Unmap { header, addr: bytes.get_u64_ne(), len: bytes.get_u64_ne() })
+        }
+        Kind::Fork | Kind::Exec | Kind::Exit | Kind::Stopped => {
+            expect(length, size_of::<Lifecycle>())?;
+            Record::Lifecycle(Lifecycle {
+                header,
+                value: bytes.get_u64_ne(),
+                other: bytes.get_u32_ne(),
+                pad: bytes.get_u32_ne(),
+            })
+        }
+        Kind::Stack => {
+            expect(length, size_of::<Stack>())?;
+            let stack = Stack { header, stack: bytes.get_u64_ne(), n: bytes.get_u64_ne() };
+            let words = usize::try_from(stack.n).unwrap_or(usize::MAX);
+            expect(bytes.len() / 8, words)?;
+            Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
+        }
+    };
+    Ok((kind, record))
+}
+
+fn expect(got: usize, expected: usize) -> Result<(), DecodeError> {
+    if got < expected { Err(DecodeError::Length { got, expected }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that the kernel side would write.
+    fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
+        // SAFETY: the event types have no implicit padding (their sizes are asserted).
+        unsafe { std::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }
+            .to_vec()
+    }
+
+    fn header(kind: Kind) -> Header {
+        Header { kind: kind as u8, layer: 1, flags: 2, tgid: 3, tid: 4, function: 5, time_ns: 6 }
+    }
+
+    #[test]
+    fn records_come_back_as_they_were_laid_out() {
+        let alloc = Alloc { header: header(Kind::Alloc), addr: 7, size: 8, stack: 9 };
+        assert_eq!(decode(&bytes_of(&alloc)), Ok((Kind::Alloc, Record::Alloc(alloc))));
+        let map = Map {
+            header: header(Kind::Mmap),
+            addr: 1,
+            len: 2,
+            stack: 3,
+            prot: 4,
+            map_flags: 5,
+            ino: 6,
+            file_offset: 7,
+            dev: 8,
+            pad: 0,
+        };
+        assert_eq!(decode(&bytes_of(&map)), Ok((Kind::Mmap, Record::Map(map))));
+        let life = Lifecycle { header: header(Kind::Fork), value: 1, other: 2, pad: 0 };
+        assert_eq!(decode(&bytes_of(&life)), Ok((Kind::Fork, Record::Lifecycle(life))));
+    }
+
+    #[test]
+    fn a_stack_carries_as_many_frames_as_it_says() {
+        let stack = Stack { header: header(Kind::Stack), stack: 1, n: 2 };
+        let mut bytes = bytes_of(&stack);
+        bytes.extend(10u64.to_ne_bytes());
+        assert_eq!(decode(&bytes), Err(DecodeError::Length { got: 1, expected: 2 }));
+        bytes.extend(11u64.to_ne_bytes());
+        assert_eq!(decode(&bytes), Ok((Kind::Stack, Record::Stack(stack, vec![10, 11]))));
+    }
+
+    #[test]
+    fn short_and_foreign_records_are_errors() {
+        assert!(matches!(decode(&[1, 2, 3]), Err(DecodeError::Length { got: 3, .. })));
+        let free = Free { header: header(Kind::Free), addr: 7 };
+        assert!(decode(&bytes_of(&free)[..31]).is_err());
+        let mut bytes = bytes_of(&free);
+        bytes[0] = 99;
+        assert_eq!(decode(&bytes), Err(DecodeError::Kind(99)));
+    }
+}

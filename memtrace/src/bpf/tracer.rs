@@ -1,0 +1,344 @@
+//! The loaded BPF object: its programs, their attachments, its maps.
+
+use std::{
+    fs, io,
+    num::NonZeroU32,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
+};
+
+use aya::{
+    Ebpf, EbpfError, EbpfLoader,
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    programs::{
+        ProgramError, RawTracePoint, TracePoint, UProbe,
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
+    },
+};
+use aya_log::EbpfLogger;
+use memtrace_common::{
+    kernel::Settings,
+    loss::{COUNTER_EMITTED, COUNTERS, Reason},
+    process::{FileKey, Process, process_flags},
+};
+
+use super::{btf, tracefs};
+use crate::probes::Probe;
+
+/// The kernel side, built by `cargo xtask build-ebpf`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
+
+/// Program, tracepoint of `syscalls`, whether recording is wrong without it.
+/// The optional ones do not exist on every architecture or kernel.
+const SYSCALLS: &[(&str, &str, bool)] = &[
+    ("mmap_enter", "sys_enter_mmap", true),
+    ("mmap_exit", "sys_exit_mmap", true),
+    ("munmap_enter", "sys_enter_munmap", true),
+    ("unmap_exit", "sys_exit_munmap", true),
+    ("mremap_enter", "sys_enter_mremap", true),
+    ("mremap_exit", "sys_exit_mremap", true),
+    ("brk_enter", "sys_enter_brk", true),
+    ("brk_exit", "sys_exit_brk", true),
+    ("shmat_enter", "sys_enter_shmat", false),
+    ("shmat_exit", "sys_exit_shmat", false),
+    ("shmdt_enter", "sys_enter_shmdt", false),
+    ("unmap_exit", "sys_exit_shmdt", false),
+    ("clone_exit", "sys_exit_clone", true),
+    ("clone_exit", "sys_exit_clone3", false),
+    ("clone_exit", "sys_exit_fork", false),
+    ("clone_exit", "sys_exit_vfork", false),
+    ("exec_exit", "sys_exit_execve", true),
+    ("exec_exit", "sys_exit_execveat", false),
+];
+
+/// Program, tracepoint.
+const RAW_TRACEPOINTS: &[(&str, &str)] = &[
+    ("process_fork", "sched_process_fork"),
+    ("process_exec", "sched_process_exec"),
+    ("process_exit", "sched_process_exit"),
+];
+
+/// Why the kernel side could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TracerError {
+    #[error(transparent)]
+    Btf(#[from] btf::BtfError),
+    #[error("cannot mount tracefs at `/sys/kernel/tracing`: {0}; run as root, or mount it")]
+    Tracefs(io::Error),
+    #[error("the kernel refused the tracing programs: {0}")]
+    Load(#[from] EbpfError),
+    #[error("the tracing programs lack {0}; the build is broken")]
+    Missing(&'static str),
+    #[error("cannot load program `{program}`: {source}")]
+    Program { program: &'static str, source: ProgramError },
+    #[error("cannot attach to tracepoint `{tracepoint}`: {source}")]
+    Tracepoint { tracepoint: &'static str, source: ProgramError },
+    #[error("cannot probe `{symbol}` in process {tgid}: {source}")]
+    Uprobe { symbol: String, tgid: u32, source: ProgramError },
+    #[error("cannot update a map of the kernel side: {0}")]
+    Map(#[from] MapError),
+    #[error("cannot read the state of a program: {0}")]
+    State(io::Error),
+}
+
+/// How to load.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of the ring buffer; rounded up to what the kernel takes.
+    pub ring_bytes: u32,
+    /// Trace forked children.
+    pub follow: bool,
+    /// Stop new processes until they are probed.
+    pub stop: bool,
+    /// Attach empty programs to the allocation functions, to measure probes themselves.
+    pub empty_probes: bool,
+}
+
+/// An attached uprobe; dropping it detaches.
+#[derive(Debug)]
+pub struct Link(#[expect(dead_code, reason = "held for its drop")] UProbeLink);
+
+/// The loaded kernel side. Dropping it takes every probe away.
+pub struct Tracer {
+    ebpf: Ebpf,
+    processes: HashMap<MapData, u32, Process>,
+    files: HashMap<MapData, FileKey, u8>,
+    stopped: HashMap<MapData, u32, u32>,
+    recording: Array<MapData, u32>,
+    counters: PerCpuArray<MapData, u64>,
+    log: Option<EbpfLogger<&'static dyn log::Log>>,
+    entry: &'static str,
+    returning: &'static str,
+    /// tracefs was mounted by us.
+    pub mounted_tracefs: bool,
+}
+
+impl Tracer {
+    /// Loads and verifies the programs and attaches the tracepoints. Nothing is
+    /// recorded before [`Tracer::set_recording`].
+    pub fn load(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
+        let offsets = btf::kernel_offsets()?;
+        let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
+        // The kernel wants a power of two, at least a page.
+        let ring_bytes = options.ring_bytes.clamp(4096, 1 << 30).next_power_of_two();
+        let settings = Settings {
+            follow: u32::from(options.follow),
+            stop: u32::from(options.stop && options.follow),
+            wake_bytes: u64::from(ring_bytes / 4),
+        };
+        let mut ebpf = EbpfLoader::new()
+            .override_global("OFFSETS", &offsets, true)
+            .override_global("SETTINGS", &settings, true)
+            .map_max_entries("EVENTS", ring_bytes)
+            .load(OBJECT)?;
+        let (entry, returning) = if options.empty_probes {
+            ("empty_entry", "empty_return")
+        } else {
+            ("call_entry", "call_return")
+        };
+        // Maps first: one that is taken after its programs are loaded lives on in them,
+        // one that is dropped before would be gone.
+        let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
+        let mut tracer = Self {
+            processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
+            files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
+            stopped: HashMap::try_from(take(&mut ebpf, "STOPPED")?)?,
+            recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
+            counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
+            ebpf,
+            log: None,
+            entry,
+            returning,
+            mounted_tracefs,
+        };
+        match EbpfLogger::init(&mut tracer.ebpf) {
+            Ok(log) => tracer.log = Some(log),
+            Err(error) => tracing::debug!("the kernel side's log is not available: {error}"),
+        }
+        for name in [entry, returning] {
+            tracer
+                .uprobe(name)?
+                .load()
+                .map_err(|source| TracerError::Program { program: name, source })?;
+        }
+        tracer.attach_tracepoints()?;
+        Ok((tracer, ring))
+    }
+
+    fn attach_tracepoints(&mut self) -> Result<(), TracerError> {
+        for &(program, tracepoint) in RAW_TRACEPOINTS {
+            let raw: &mut RawTracePoint = self.program(program)?;
+            raw.load().map_err(|source| TracerError::Program { program, source })?;
+            raw.attach(tracepoint)
+                .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
+        }
+        for &(program, tracepoint, required) in SYSCALLS {
+            let syscall: &mut TracePoint = self.program(program)?;
+            match syscall.load() {
+                Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+                Err(source) => return Err(TracerError::Program { program, source }),
+            }
+            match syscall.attach("syscalls", tracepoint) {
+                Ok(_) => {}
+                Err(source) if required => {
+                    return Err(TracerError::Tracepoint { tracepoint, source });
+                }
+                Err(source) => tracing::debug!("no tracepoint `{tracepoint}`: {source}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn program<'a, P>(&'a mut self, name: &'static str) -> Result<P, TracerError>
+    where
+        P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+    {
+        self.ebpf
+            .program_mut(name)
+            .ok_or(TracerError::Missing(name))?
+            .try_into()
+            .map_err(|source| TracerError::Program { program: name, source })
+    }
+
+    fn uprobe(&mut self, name: &'static str) -> Result<&mut UProbe, TracerError> {
+        self.program(name)
+    }
+
+    /// Begins or ends recording in all processes at one moment.
+    pub fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
+        Ok(self.recording.set(0, u32::from(on), 0)?)
+    }
+
+    /// Begins tracing a process whose probes are in place (or that will exec).
+    pub fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+        let process = Process {
+            // Any value that other processes are unlikely to have.
+            epoch: u64::from(tgid) << 32 | 1,
+            space: tgid,
+            flags: process_flags::ACTIVE,
+        };
+        Ok(self.processes.insert(tgid, process, 0)?)
+    }
+
+    /// Remembers that a file needs no stop when it is mapped.
+    pub fn file_known(&mut self, key: FileKey) -> Result<(), TracerError> {
+        Ok(self.files.insert(key, 1, 0)?)
+    }
+
+    /// Lets a process run that the kernel side stopped.
+    pub fn continue_process(&mut self, tgid: u32) {
+        // SAFETY: no memory is involved. A process that is gone is no error.
+        unsafe { libc::kill(tgid.cast_signed(), libc::SIGCONT) };
+        // The exit of the process may have removed it already.
+        let _ = self.stopped.remove(&tgid);
+    }
+
+    /// Attaches the probes of one file, open at `file`, in one process. Releases
+    /// first: a release without its allocation is known to be one, an allocation
+    /// without its release looks like a leak.
+    pub fn attach(
+        &mut self,
+        tgid: u32,
+        file: &fs::File,
+        probes: &[Probe],
+    ) -> Result<Vec<Link>, TracerError> {
+        // The path of our descriptor leads to the very inode, whatever its name
+        // means in whose mount namespace.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let (entry, returning) = (self.entry, self.returning);
+        let mut links = Vec::with_capacity(probes.len() * 2);
+        let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
+            probes.iter().partition(|probe| probe.needs_return);
+        for probe in releasing.into_iter().chain(allocating) {
+            if probe.needs_return {
+                // Before the entry: an entry without its return would look in flight for ever.
+                links.push(self.attach_one(returning, tgid, &path, probe)?);
+            }
+            links.push(self.attach_one(entry, tgid, &path, probe)?);
+        }
+        Ok(links)
+    }
+
+    fn attach_one(
+        &mut self,
+        program: &'static str,
+        tgid: u32,
+        path: &str,
+        probe: &Probe,
+    ) -> Result<Link, TracerError> {
+        let pid = NonZeroU32::new(tgid).ok_or(TracerError::Missing("a process id"))?;
+        let point = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(probe.site.offset),
+            cookie: Some(probe.function.cookie()),
+        };
+        let failed =
+            |source| TracerError::Uprobe { symbol: probe.symbol.clone(), tgid, source };
+        let uprobe = self.uprobe(program)?;
+        let id = uprobe
+            .attach(point, Path::new(path), UProbeScope::OneProcess(pid))
+            .map_err(failed)?;
+        uprobe.take_link(id).map(Link).map_err(failed)
+    }
+
+    /// The kernel side's counters so far: by reason, and records it tried to emit.
+    pub fn counters(&self) -> Result<(Vec<(Reason, u64)>, u64), TracerError> {
+        let mut sums = Vec::with_capacity(COUNTERS as usize);
+        for slot in 0..COUNTERS {
+            sums.push(self.counters.get(&slot, 0)?.iter().sum::<u64>());
+        }
+        let mut losses: Vec<(Reason, u64)> =
+            Reason::ALL.iter().map(|&reason| (reason, sums[reason as usize])).collect();
+        losses[Reason::ProgramSkipped as usize].1 += self.skipped()?;
+        Ok((losses, sums[COUNTER_EMITTED as usize]))
+    }
+
+    /// Runs of our programs that the kernel skipped because another program was
+    /// running on the same CPU (`recursion_misses`, kernel/bpf/syscall.c).
+    fn skipped(&self) -> Result<u64, TracerError> {
+        let mut skipped = 0;
+        for (_, program) in self.ebpf.programs() {
+            let Ok(fd) = program.fd() else { continue };
+            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+            let info = fs::read_to_string(path).map_err(TracerError::State)?;
+            skipped += info
+                .lines()
+                .find_map(|line| line.strip_prefix("recursion_misses:"))
+                .and_then(|count| count.trim().parse::<u64>().ok())
+                .unwrap_or(0);
+        }
+        Ok(skipped)
+    }
+
+    /// Passes on what the kernel side logged.
+    pub fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+    }
+
+    /// Descriptors that the watchdog needs: the stopped processes, the recording switch.
+    pub fn watchdog_maps(&self) -> Result<[OwnedFd; 2], TracerError> {
+        let stopped = self.stopped.map_data().fd().as_fd().try_clone_to_owned();
+        let recording = self.recording.map_data().fd().as_fd().try_clone_to_owned();
+        Ok([stopped.map_err(TracerError::State)?, recording.map_err(TracerError::State)?])
+    }
+
+    /// Size and verifier effort of each program: name, bytes translated, instructions verified.
+    pub fn program_sizes(&self) -> Vec<(String, u32, u32)> {
+        self.ebpf
+            .programs()
+            .filter_map(|(name, program)| {
+                let info = program.info().ok()?;
+                Some((
+                    name.to_owned(),
+                    info.size_translated()?,
+                    info.verified_instruction_count()?,
+                ))
+            })
+            .collect()
+    }
+}
+
+fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, TracerError> {
+    ebpf.take_map(name).ok_or(TracerError::Missing(name))
+}

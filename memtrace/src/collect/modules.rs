@@ -1,0 +1,104 @@
+//! The executable files of the traced processes: opened once, kept open, so
+//! that probing and symbolizing work whatever becomes of their names.
+
+use std::{collections::HashMap, fs::File, io, path::PathBuf};
+
+use crate::{
+    probes::{self, Probe},
+    process::{
+        elf::ElfBytes,
+        files::{FileKey, ModuleFile},
+        maps::Mapping,
+    },
+};
+
+/// Index of a file in [`Modules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModuleIndex(pub u32);
+
+/// One file.
+#[derive(Debug)]
+pub struct Module {
+    pub file: ModuleFile,
+    /// Lower-case hex.
+    pub build_id: Option<String>,
+    /// Empty where it defines no allocator.
+    pub probes: Vec<Probe>,
+}
+
+/// Every file seen so far.
+#[derive(Debug, Default)]
+pub struct Modules {
+    modules: Vec<Module>,
+    by_key: HashMap<FileKey, ModuleIndex>,
+    extra: Vec<(PathBuf, String)>,
+}
+
+impl Modules {
+    /// `extra`: files and the prefixes of their allocation functions (`--allocator`).
+    pub fn new(extra: Vec<(PathBuf, String)>) -> Self {
+        Self { extra, ..Self::default() }
+    }
+
+    /// A file that was seen before.
+    pub fn find(&self, key: FileKey) -> Option<ModuleIndex> {
+        self.by_key.get(&key).copied()
+    }
+
+    pub fn get(&self, index: ModuleIndex) -> &Module {
+        &self.modules[index.0 as usize]
+    }
+
+    /// The file behind a mapping of a running process; true if it is a new one.
+    ///
+    /// # Errors
+    /// As [`ModuleFile::open`]: no regular file, or the process is gone.
+    pub fn open(&mut self, tgid: u32, mapping: &Mapping) -> io::Result<(ModuleIndex, bool)> {
+        if let Some(index) = mapping.file().and_then(|key| self.find(key)) {
+            return Ok((index, false));
+        }
+        let file = ModuleFile::open(tgid, mapping)?;
+        let (build_id, probes) = self.inspect(&file);
+        let index = ModuleIndex(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
+        self.by_key.insert(file.key, index);
+        self.modules.push(Module { file, build_id, probes });
+        Ok((index, true))
+    }
+
+    /// Files that define an allocator.
+    pub fn allocators(&self) -> impl Iterator<Item = &Module> {
+        self.modules.iter().filter(|module| !module.probes.is_empty())
+    }
+
+    /// A second descriptor of a file, for another thread.
+    pub fn reopen(&self, index: ModuleIndex) -> io::Result<File> {
+        self.get(index).file.file.try_clone()
+    }
+
+    /// Build id and probes. A file that is not ELF, or a damaged one, has neither:
+    /// it may be executable data (a JIT cache), so that is no failure.
+    fn inspect(&self, file: &ModuleFile) -> (Option<String>, Vec<Probe>) {
+        let bytes = match ElfBytes::map(&file.file) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::debug!("`{}`: {error}", file.path.display());
+                return (None, Vec::new());
+            }
+        };
+        match bytes.parse() {
+            Ok(elf) => {
+                let prefixes: Vec<&str> = self
+                    .extra
+                    .iter()
+                    .filter(|(path, _)| *path == file.path)
+                    .map(|(_, prefix)| prefix.as_str())
+                    .collect();
+                (elf.build_id.clone(), probes::plan(&elf, &prefixes))
+            }
+            Err(error) => {
+                tracing::debug!("`{}`: {error}", file.path.display());
+                (None, Vec::new())
+            }
+        }
+    }
+}

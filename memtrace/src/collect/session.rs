@@ -1,0 +1,319 @@
+//! The time line of a recording: start, wait, intervals, signals, end.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    path::PathBuf,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use aya::maps::{MapData, RingBuf};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    signal::unix::{SignalKind, signal},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{CollectError, Collector, store::Store};
+use crate::{
+    bpf::{Options, Tracer, TracerError, watchdog::Watchdog},
+    process::launch::{LaunchError, Launched},
+    recording::{self, Meta, Origin, Writer},
+};
+
+/// The ring buffer is looked at this often when nobody wakes the collector.
+const POLL: Duration = Duration::from_millis(20);
+/// Records handled before anything else gets a turn.
+const BATCH: usize = 100_000;
+/// Ages of outstanding blocks are recorded this often, so that a killed
+/// recording has them too, unless there are too many blocks to scan beside the work.
+const BIRTHS_EVERY: Duration = Duration::from_secs(60);
+const BIRTHS_AT_MOST: u64 = 1_000_000;
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub pids: Vec<u32>,
+    pub command: Vec<OsString>,
+    pub output: PathBuf,
+    pub force: bool,
+    pub duration: Option<Duration>,
+    pub interval: Duration,
+    pub allocators: Vec<(PathBuf, String)>,
+    pub options: Options,
+    /// memtrace's own command line, for the recording.
+    pub invocation: Vec<String>,
+}
+
+/// How a recording ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Wait status of the launched command.
+    pub status: Option<i32>,
+    /// Records received.
+    pub received: u64,
+    /// Events and processes lost, by whatever reason that makes totals wrong.
+    pub lost: u64,
+    /// Blocks outstanding at the end, and the ledger's memory for them, bytes.
+    pub outstanding: u64,
+    pub ledger_bytes: u64,
+}
+
+/// Why nothing, or not everything, was recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("no process has the pid {0}")]
+    NoSuchProcess(u32),
+    #[error("{tid} is a thread of process {tgid}; use `-p {tgid}`")]
+    Thread { tid: u32, tgid: u32 },
+    #[error(transparent)]
+    Collect(#[from] CollectError),
+    #[error(transparent)]
+    Recording(#[from] recording::Error),
+    #[error("cannot {what}: {source}")]
+    System { what: &'static str, source: io::Error },
+}
+
+impl From<TracerError> for SessionError {
+    fn from(error: TracerError) -> Self {
+        Self::Collect(error.into())
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
+    move |source| SessionError::System { what, source }
+}
+
+/// Records until the command or the attached processes end, the time is over,
+/// or a signal comes. `ready` is called once everything is being recorded.
+///
+/// # Errors
+/// See [`SessionError`]; whatever was recorded before stays readable.
+pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, SessionError> {
+    for &pid in &plan.pids {
+        check_pid(pid)?;
+    }
+    // First of all, so that a misspelt program costs nothing and leaves nothing.
+    let mut launched =
+        if plan.command.is_empty() { None } else { Some(Launched::spawn(&plan.command)?) };
+    let (tracer, ring) = Tracer::load(plan.options)?;
+    let watchdog = Watchdog::spawn(tracer.watchdog_maps()?)
+        .map_err(system("start the watchdog process"))?;
+    if tracer.mounted_tracefs {
+        tracing::info!("mounted tracefs at `/sys/kernel/tracing`");
+    }
+    let writer = Writer::create(&plan.output, plan.force, &meta(&plan))?;
+    let store = Store::start(writer).map_err(system("start a thread"))?;
+    let mut collector =
+        Collector::new(tracer, store, plan.allocators.clone(), page_size());
+    let mut session = Session::new(ring)?;
+
+    let result = session.run(&mut collector, &plan, launched.as_mut(), ready).await;
+    // One moment for all probes; what was emitted before it is still read.
+    let stopped = collector.tracer().set_recording(false).map_err(CollectError::from);
+    let result = match result.and(stopped.map_err(SessionError::from)) {
+        Ok(()) => session.conclude(&mut collector),
+        Err(error) => Err(error),
+    };
+    let mut summary = Summary {
+        status: None,
+        received: collector.received(),
+        lost: collector.lost_events(),
+        outstanding: collector.ledger().outstanding(),
+        ledger_bytes: collector.ledger().table_bytes(),
+    };
+    let written = collector.finish(now_ns());
+    // Probes are gone: nothing more can be stopped.
+    drop(watchdog);
+    if let Some(launched) = &mut launched
+        && launched.released()
+    {
+        summary.status = Some(wait_for(launched).await?);
+    }
+    // A store that failed is why the session ended.
+    written?;
+    result?;
+    Ok(summary)
+}
+
+struct Session {
+    ring: AsyncFd<RingBuf<MapData>>,
+}
+
+impl Session {
+    fn new(ring: RingBuf<MapData>) -> Result<Self, SessionError> {
+        let ring = AsyncFd::with_interest(ring, Interest::READABLE)
+            .map_err(system("watch the ring buffer"))?;
+        Ok(Self { ring })
+    }
+
+    async fn run(
+        &mut self,
+        collector: &mut Collector,
+        plan: &Plan,
+        mut launched: Option<&mut Launched>,
+        ready: impl FnOnce(&Plan),
+    ) -> Result<(), SessionError> {
+        let mut interrupts = signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?;
+        let mut terminations = signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?;
+        for &pid in &plan.pids {
+            collector.begin(pid, Origin::Attached, now_ns())?;
+        }
+        if let Some(launched) = &launched {
+            collector.begin(launched.tgid(), Origin::Launched, now_ns())?;
+        }
+        collector.tracer().set_recording(true).map_err(CollectError::from)?;
+        for &pid in &plan.pids {
+            collector.seed(pid);
+        }
+        ready(plan);
+        let mut child = None;
+        if let Some(launched) = &mut launched {
+            launched.release()?;
+            child = Some(pidfd(launched.tgid()).map_err(system("watch the command"))?);
+        }
+
+        let start = Instant::now();
+        let deadline = plan.duration.map(|duration| start + duration);
+        let mut poll = interval(POLL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut intervals = interval(plan.interval);
+        intervals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut births_at = start + BIRTHS_EVERY;
+        let mut interrupted = false;
+        loop {
+            tokio::select! {
+                guard = self.ring.readable_mut() => {
+                    guard.map_err(system("wait for the ring buffer"))?.clear_ready();
+                    self.drain(collector)?;
+                }
+                _ = poll.tick() => {
+                    self.drain(collector)?;
+                }
+                _ = intervals.tick() => {
+                    let vanished = collector.vanished();
+                    let drained = self.drain(collector)?;
+                    let now = now_ns();
+                    if drained {
+                        collector.bury(&vanished, now)?;
+                    }
+                    let births = Instant::now() >= births_at
+                        && collector.ledger().outstanding() <= BIRTHS_AT_MOST;
+                    if births {
+                        births_at += BIRTHS_EVERY;
+                    }
+                    collector.interval(now, births)?;
+                }
+                ended = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
+                    if child.is_some() => {
+                    drop(ended);
+                    return Ok(());
+                }
+                () = async { sleep_until(deadline.unwrap_or(start)).await },
+                    if deadline.is_some() => return Ok(()),
+                _ = interrupts.recv() => {
+                    // The terminal sends it to the command too, which decides what it
+                    // means; asked twice, the recording ends without it.
+                    if child.is_none() || interrupted {
+                        return Ok(());
+                    }
+                    interrupted = true;
+                }
+                _ = terminations.recv() => match &launched {
+                    // SAFETY: no memory is involved; the child is not reaped yet.
+                    Some(launched) => unsafe {
+                        libc::kill(launched.tgid().cast_signed(), libc::SIGTERM);
+                    },
+                    None => return Ok(()),
+                }
+            }
+            if child.is_none() && !plan.pids.iter().any(|&pid| collector.is_running(pid)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Handles what the ring buffer holds; false if there was more than a batch.
+    fn drain(&mut self, collector: &mut Collector) -> Result<bool, SessionError> {
+        for _ in 0..BATCH {
+            let Some(record) = self.ring.get_mut().next() else { return Ok(true) };
+            collector.handle(&record)?;
+        }
+        Ok(false)
+    }
+
+    /// Reads what is left and records the last interval.
+    fn conclude(&mut self, collector: &mut Collector) -> Result<(), SessionError> {
+        while !self.drain(collector)? {}
+        Ok(collector.interval(now_ns(), true)?)
+    }
+}
+
+fn check_pid(pid: u32) -> Result<(), SessionError> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .map_err(|_| SessionError::NoSuchProcess(pid))?;
+    let tgid = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))
+        .and_then(|tgid| tgid.trim().parse().ok());
+    match tgid {
+        Some(tgid) if tgid != pid => Err(SessionError::Thread { tid: pid, tgid }),
+        _ => Ok(()),
+    }
+}
+
+/// A descriptor that becomes readable when the process ends.
+fn pidfd(tgid: u32) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tgid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us.
+    AsyncFd::with_interest(unsafe { OwnedFd::from_raw_fd(fd as i32) }, Interest::READABLE)
+}
+
+async fn wait_for(launched: &mut Launched) -> Result<i32, SessionError> {
+    let waiting = system("wait for the command");
+    if let Some(status) = launched.try_wait().map_err(&waiting)? {
+        return Ok(status);
+    }
+    let fd = pidfd(launched.tgid()).map_err(&waiting)?;
+    tracing::debug!("waiting for the command on descriptor {}", fd.as_raw_fd());
+    let _ended = fd.readable().await.map_err(&waiting)?;
+    launched.wait().map_err(&waiting)
+}
+
+fn meta(plan: &Plan) -> Meta {
+    let read = |path: &str| {
+        std::fs::read_to_string(path).map_or_else(|_| String::new(), |text| text.trim().to_owned())
+    };
+    Meta {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: read("/proc/sys/kernel/hostname"),
+        kernel: read("/proc/sys/kernel/osrelease"),
+        command: plan.invocation.clone(),
+        started_unix_ns: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)),
+        started_ns: now_ns(),
+        interval_ns: u64::try_from(plan.interval.as_nanos()).unwrap_or(u64::MAX),
+        page_size: page_size(),
+    }
+}
+
+fn page_size() -> u64 {
+    // SAFETY: no memory is involved.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// CLOCK_MONOTONIC, as the kernel side's times.
+fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
