@@ -2,8 +2,27 @@
 //!
 //! Pure: no clock, no file, no process is touched here, and neither aya nor
 //! tokio is known; the same events always give the same totals.
+//!
+//! `table` and `regions` know what is outstanding where, `totals` what it
+//! counts for; `space` joins them for one address space, and this file says
+//! which process has which.
 
-use crate::event::{Layer, StackId};
+mod births;
+mod hash;
+mod regions;
+mod space;
+mod table;
+mod totals;
+
+#[cfg(test)]
+mod tests;
+
+use crate::event::{Action, Event, Layer, StackId};
+use births::BirthScan;
+use hash::FastMap;
+use memtrace_common::loss::Reason;
+use space::{Birth, Space};
+use totals::Book;
 
 /// Number of log₂ buckets of [`SiteTotals::lifetimes`]: bucket `i` counts
 /// blocks freed after [2^i, 2^(i+1)) nanoseconds (bucket 0 also 0 ns).
@@ -37,7 +56,8 @@ pub struct Totals {
     /// Ever allocated.
     pub alloc_bytes: u64,
     pub alloc_count: u64,
-    /// Ever released, of what was allocated here.
+    /// Ever released, of what was allocated here. For vm a cut counts its bytes, and a
+    /// piece counts once nothing is left of it.
     pub free_bytes: u64,
     pub free_count: u64,
     /// Largest `live_bytes` ever, and when (CLOCK_MONOTONIC ns).
@@ -58,7 +78,8 @@ pub struct SiteTotals {
     /// First and last allocation, CLOCK_MONOTONIC ns.
     pub first_ns: u64,
     pub last_ns: u64,
-    /// Lifetimes of freed blocks, see [`LIFETIME_BUCKETS`].
+    /// Lifetimes of the blocks whose end was seen (not those replaced after a
+    /// lost release), see [`LIFETIME_BUCKETS`].
     pub lifetimes: [u64; LIFETIME_BUCKETS],
 }
 
@@ -88,4 +109,280 @@ pub struct Births {
     /// Upper edge of the births counted (CLOCK_MONOTONIC ns) → bytes, count. Ascending.
     /// At most 256 rows: where a site has more distinct seconds, neighbours are merged.
     pub rows: Vec<(u64, u64, u64)>,
+}
+
+/// What went wrong in the events themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// [`Reason::UnknownFree`].
+    pub unknown_free: u64,
+    /// [`Reason::AddressReused`].
+    pub address_reused: u64,
+    /// [`Reason::OutcomeLost`].
+    pub outcome_lost: u64,
+}
+
+impl Counts {
+    /// Every count by its reason, zero included.
+    pub fn by_reason(&self) -> [(Reason, u64); 3] {
+        [
+            (Reason::UnknownFree, self.unknown_free),
+            (Reason::AddressReused, self.address_reused),
+            (Reason::OutcomeLost, self.outcome_lost),
+        ]
+    }
+}
+
+/// Outstanding allocations of all processes of a recording.
+pub struct Ledger {
+    page_size: u64,
+    book: Book,
+    /// By tgid; a process that ended stays until the tgid comes back.
+    processes: FastMap<u32, Process>,
+    /// Births of processes that ended since the last [`Ledger::births`].
+    ended_births: BirthScan,
+}
+
+struct Process {
+    id: ProcessId,
+    memory: Memory,
+}
+
+enum Memory {
+    Own(Box<Space>),
+    /// After vfork: that of the process with this tgid.
+    Borrowed(u32),
+    Ended,
+}
+
+impl Ledger {
+    /// `page_size` in bytes, a power of two.
+    pub fn new(page_size: u64) -> Ledger {
+        Ledger {
+            page_size,
+            book: Book::default(),
+            processes: FastMap::default(),
+            ended_births: BirthScan::default(),
+        }
+    }
+
+    /// A process that the collector attaches to or launches; forked children
+    /// come by [`Action::Fork`]. Where `tgid` was known, that process has ended.
+    pub fn start_process(&mut self, tgid: u32) -> ProcessId {
+        self.end(tgid);
+        let id = self.book.new_process();
+        self.put(tgid, id, Memory::Own(Space::new(id, self.page_size).into()));
+        id
+    }
+
+    /// Mappings (address, bytes) that existed before attach and count only as
+    /// [`LayerTotals::before_attach_bytes`]; parts that events have told about
+    /// already are left out. `brk`: start of the heap and the program break.
+    /// Does nothing for a process that does not run.
+    pub fn seed_regions(&mut self, tgid: u32, regions: &[(u64, u64)], brk: Option<(u64, u64)>) {
+        if let Some(Process {
+            memory: Memory::Own(space),
+            ..
+        }) = self.processes.get_mut(&tgid)
+        {
+            space.seed(regions, brk, &mut self.book);
+        }
+    }
+
+    /// The latest process with this tgid, also when it has ended.
+    pub fn process_of(&self, tgid: u32) -> Option<ProcessId> {
+        self.processes.get(&tgid).map(|process| process.id)
+    }
+
+    /// Applies one event. Events must come in the order in which they happened.
+    /// A process not known yet starts here: its fork was lost.
+    pub fn apply(&mut self, event: &Event) {
+        let Event {
+            time_ns,
+            tgid,
+            tid,
+            action,
+        } = *event;
+        match action {
+            Action::Fork { child, shared_vm } => self.fork(tgid, child, shared_vm),
+            Action::Exec => self.exec(tgid),
+            Action::Exit { .. } => self.end(tgid),
+            _ => {
+                if matches!(
+                    self.processes.get(&tgid),
+                    None | Some(Process {
+                        memory: Memory::Ended,
+                        ..
+                    })
+                ) {
+                    self.start_process(tgid);
+                }
+                // What a vfork child does to borrowed memory carries the owner's tgid.
+                if let Some(Process {
+                    memory: Memory::Own(space),
+                    ..
+                }) = self.processes.get_mut(&tgid)
+                {
+                    apply_to_space(space, &mut self.book, tid, time_ns, action);
+                }
+            }
+        }
+    }
+
+    /// What changed since the last call, with its new totals. Costs only what
+    /// changed.
+    pub fn take_changes(&mut self) -> Changes {
+        self.book.take_changes()
+    }
+
+    /// Own outstanding blocks (not inherited, not from before attach) by site
+    /// and birth, of running processes and, once, of those that ended since the
+    /// last call. Scans all outstanding blocks.
+    pub fn births(&mut self) -> Vec<(SiteKey, Births)> {
+        let mut scan = std::mem::take(&mut self.ended_births);
+        for space in self.spaces() {
+            scan.add_space(space, &self.book);
+        }
+        scan.finish(&self.book)
+    }
+
+    /// What went wrong in the events so far.
+    pub fn counts(&self) -> &Counts {
+        &self.book.counts
+    }
+
+    /// Blocks in the tables (all layers but vm) of the running processes,
+    /// inherited ones included.
+    pub fn outstanding(&self) -> u64 {
+        self.spaces().map(|space| space.blocks() as u64).sum()
+    }
+
+    /// Bytes of those tables; what forked processes still share counts once.
+    pub fn table_bytes(&self) -> u64 {
+        self.spaces().map(|space| space.table_bytes() as u64).sum()
+    }
+
+    fn spaces(&self) -> impl Iterator<Item = &Space> {
+        self.processes
+            .values()
+            .filter_map(|process| match &process.memory {
+                Memory::Own(space) => Some(&**space),
+                Memory::Borrowed(_) | Memory::Ended => None,
+            })
+    }
+
+    fn put(&mut self, tgid: u32, id: ProcessId, memory: Memory) {
+        self.processes.insert(tgid, Process { id, memory });
+    }
+
+    fn fork(&mut self, parent: u32, child: u32, shared_vm: bool) {
+        if parent == child {
+            return;
+        }
+        self.end(child);
+        let id = self.book.new_process();
+        // A vfork child that forks copies the memory that it borrowed.
+        let owner = match self.processes.get(&parent) {
+            Some(Process {
+                memory: Memory::Borrowed(owner),
+                ..
+            }) => *owner,
+            _ => parent,
+        };
+        let memory = if shared_vm {
+            Memory::Borrowed(owner)
+        } else if let Some(Process {
+            memory: Memory::Own(space),
+            ..
+        }) = self.processes.get(&owner)
+        {
+            Memory::Own(space.fork(id, &mut self.book).into())
+        } else {
+            Memory::Own(Space::new(id, self.page_size).into())
+        };
+        self.put(child, id, memory);
+    }
+
+    fn exec(&mut self, tgid: u32) {
+        let page_size = self.page_size;
+        match self.processes.get_mut(&tgid) {
+            Some(process) if !matches!(process.memory, Memory::Ended) => {
+                if let Memory::Own(space) = &mut process.memory {
+                    space.lose_outcomes(&mut self.book);
+                    self.book.clear_by_exec(process.id);
+                }
+                process.memory = Memory::Own(Space::new(process.id, page_size).into());
+            }
+            _ => {
+                self.start_process(tgid);
+            }
+        }
+    }
+
+    /// The process with this tgid, if there is one, has ended. What it had
+    /// outstanding stays on the books.
+    fn end(&mut self, tgid: u32) {
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return;
+        };
+        match std::mem::replace(&mut process.memory, Memory::Ended) {
+            Memory::Own(mut space) => {
+                space.lose_outcomes(&mut self.book);
+                self.ended_births.add_space(&space, &self.book);
+                self.book.end_process(process.id);
+            }
+            Memory::Borrowed(_) => self.book.end_process(process.id),
+            Memory::Ended => {}
+        }
+    }
+}
+
+fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, action: Action) {
+    let born = |stack| Birth { stack, time_ns };
+    match action {
+        Action::Alloc {
+            layer,
+            addr,
+            size,
+            stack,
+        } => space.alloc(layer, addr, size, born(stack), book),
+        Action::Free { layer, addr } => space.free(layer, addr, time_ns, book),
+        Action::ReallocBegin { layer, addr } => space.realloc_begin(tid, layer, addr, book),
+        Action::ReallocEnd {
+            layer,
+            addr,
+            size,
+            stack,
+        } => space.realloc_end(tid, layer, addr, size, born(stack), book),
+        Action::Mmap {
+            addr,
+            len,
+            stack,
+            kind,
+        } => space.mmap(addr, len, kind, born(stack), book),
+        Action::UnmapBegin { addr, len } => space.unmap_begin(tid, addr, len, book),
+        Action::UnmapEnd { failed } => space.unmap_end(tid, failed, time_ns, book),
+        Action::RemapBegin { addr, len } => space.remap_begin(tid, addr, len, book),
+        Action::RemapEnd {
+            failed,
+            addr,
+            len,
+            flags,
+            stack,
+        } => space.remap_end(
+            tid,
+            (!failed).then_some((addr, len)),
+            flags,
+            born(stack),
+            book,
+        ),
+        Action::Brk {
+            now,
+            stack,
+            by_allocator,
+            ..
+        } => space.brk(now, by_allocator, born(stack), book),
+        // About processes, not about their memory: applied by the caller.
+        Action::Fork { .. } | Action::Exec | Action::Exit { .. } => {}
+    }
 }

@@ -1,0 +1,54 @@
+//! Cheap hashing for the ledger's keys: small integers and structs of them.
+//! Not proof against chosen keys; nothing outside the ledger should use it.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+/// A map keyed by small integers or structs of them.
+pub(super) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Mixes every bit of `value` into every bit of the result. A bijection: two
+/// values never share a hash.
+pub(super) fn mix(value: u64) -> u64 {
+    let x = value.wrapping_mul(MULTIPLIER);
+    let x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ (x >> 32)
+}
+
+/// Multiplies word by word.
+#[derive(Default)]
+pub(super) struct FastHasher(u64);
+
+impl Hasher for FastHasher {
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(MULTIPLIER);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u8(*byte);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        // The map looks at the lowest and the highest bits; the multiplication
+        // leaves the lowest poor.
+        self.0 ^ (self.0 >> 32)
+    }
+}

@@ -1,0 +1,346 @@
+//! The books: what every site and every layer of every process counts. Knows
+//! sites and sizes, not addresses.
+//!
+//! # Peaks
+//! What each site held when its layer was at its peak would cost a walk over
+//! all sites at each new peak. Instead every peak of a layer has a number, its
+//! epoch, and each site keeps its figures at one peak and that peak's epoch.
+//! Invariant: a site whose epoch is its layer's has the figures of the latest
+//! peak in `at_peak_*`; a site whose epoch is older has not changed since the
+//! latest peak, so its live figures are those of the peak. [`Book::touch`]
+//! keeps it so: before a site changes, it moves the site to the layer's epoch.
+
+use super::{
+    Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
+    hash::FastMap,
+};
+use crate::event::{Layer, StackId};
+
+/// What a release does to the number of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The block goes on, smaller.
+    No,
+    /// The block ended after this many ns.
+    After(u64),
+    /// The block ended, nobody knows when.
+    Sometime,
+}
+
+struct Site {
+    key: SiteKey,
+    /// `None` once the process has ended and its last changes were taken: the
+    /// key lives on, because blocks that children inherited refer to it.
+    tally: Option<Box<Tally>>,
+}
+
+#[derive(Default)]
+struct Tally {
+    totals: Totals,
+    at_peak_bytes: u64,
+    at_peak_count: u64,
+    peak_epoch: u64,
+    first_ns: u64,
+    last_ns: u64,
+    /// Allocated at the first release: sites that never release, above all
+    /// those that are only inherited, stay small.
+    lifetimes: Option<Box<[u64; LIFETIME_BUCKETS]>>,
+    changed: bool,
+}
+
+#[derive(Default)]
+struct Account {
+    layers: [(LayerTotals, bool); Layer::ALL.len()],
+    /// Indices of the process's sites.
+    sites: Vec<u32>,
+}
+
+/// All sites and all processes.
+#[derive(Default)]
+pub(super) struct Book {
+    sites: Vec<Site>,
+    by_key: FastMap<SiteKey, u32>,
+    /// Process 1 first.
+    accounts: Vec<Account>,
+    changed_sites: Vec<u32>,
+    changed_layers: Vec<(ProcessId, Layer)>,
+    ended: Vec<ProcessId>,
+    pub(super) counts: Counts,
+}
+
+impl Book {
+    pub(super) fn new_process(&mut self) -> ProcessId {
+        self.accounts.push(Account::default());
+        ProcessId(self.accounts.len() as u32)
+    }
+
+    /// The process has ended: its figures are final.
+    pub(super) fn end_process(&mut self, process: ProcessId) {
+        self.ended.push(process);
+    }
+
+    pub(super) fn key(&self, site: u32) -> SiteKey {
+        self.sites[site as usize].key
+    }
+
+    /// The index of a site of a running process.
+    pub(super) fn site(&mut self, key: SiteKey) -> u32 {
+        if let Some(site) = self.by_key.get(&key) {
+            return *site;
+        }
+        let site = self.sites.len() as u32;
+        let account = &mut self.accounts[key.process.0 as usize - 1];
+        account.sites.push(site);
+        // It held nothing at the latest peak, so it begins at that epoch.
+        let tally = Tally {
+            peak_epoch: account.layers[key.layer as usize].0.peak_epoch,
+            ..Tally::default()
+        };
+        self.sites.push(Site {
+            key,
+            tally: Some(Box::new(tally)),
+        });
+        self.by_key.insert(key, site);
+        site
+    }
+
+    /// A block of `size` bytes was allocated.
+    pub(super) fn allocate(&mut self, site: u32, size: u64, time_ns: u64) {
+        let Some((tally, layer)) = self.touch(site) else {
+            return;
+        };
+        if tally.totals.alloc_count == 0 {
+            tally.first_ns = time_ns;
+        }
+        tally.last_ns = time_ns;
+        let site_totals = &mut tally.totals;
+        for totals in [&mut *site_totals, &mut layer.totals] {
+            totals.alloc_bytes += size;
+            totals.alloc_count += 1;
+            totals.live_bytes += size;
+            totals.live_count += 1;
+        }
+        if site_totals.live_bytes > site_totals.peak_bytes {
+            site_totals.peak_bytes = site_totals.live_bytes;
+            site_totals.peak_ns = time_ns;
+        }
+        if layer.totals.live_bytes > layer.totals.peak_bytes {
+            layer.totals.peak_bytes = layer.totals.live_bytes;
+            layer.totals.peak_ns = time_ns;
+            layer.peak_epoch += 1;
+        }
+    }
+
+    /// `process` released `bytes` of a block of `site`, which is its own or inherited.
+    pub(super) fn release(&mut self, process: ProcessId, site: u32, bytes: u64, ended: Ended) {
+        let blocks = u64::from(ended != Ended::No);
+        let (site, own) = self.resolve(process, site);
+        let Some((tally, layer)) = self.touch(site) else {
+            return;
+        };
+        for totals in [&mut tally.totals, &mut layer.totals] {
+            if own {
+                totals.free_bytes += bytes;
+                totals.free_count += blocks;
+                totals.live_bytes -= bytes;
+                totals.live_count -= blocks;
+            } else {
+                totals.inherited_bytes -= bytes;
+                totals.inherited_count -= blocks;
+            }
+        }
+        if own && let Ended::After(lifetime_ns) = ended {
+            let bucket = (lifetime_ns.max(1).ilog2() as usize).min(LIFETIME_BUCKETS - 1);
+            let lifetimes = tally
+                .lifetimes
+                .get_or_insert_with(|| Box::new([0; LIFETIME_BUCKETS]));
+            lifetimes[bucket] += 1;
+        }
+    }
+
+    /// The number of pieces in which `process` holds what `site` mapped changed
+    /// from `before` to `after`, the bytes did not.
+    pub(super) fn repiece(&mut self, process: ProcessId, site: u32, before: u64, after: u64) {
+        if before == after {
+            return;
+        }
+        let (site, own) = self.resolve(process, site);
+        let Some((tally, layer)) = self.touch(site) else {
+            return;
+        };
+        for totals in [&mut tally.totals, &mut layer.totals] {
+            let count = if own {
+                &mut totals.live_count
+            } else {
+                &mut totals.inherited_count
+            };
+            *count = *count + after - before;
+        }
+    }
+
+    /// `added` and `removed` bytes of mappings from before attach.
+    pub(super) fn before_attach(&mut self, process: ProcessId, added: u64, removed: u64) {
+        let layer = self.touch_layer(process, Layer::Vm);
+        layer.before_attach_bytes = layer.before_attach_bytes + added - removed;
+    }
+
+    /// `child` was forked from `parent`: all that the parent holds is inherited.
+    pub(super) fn inherit(&mut self, parent: ProcessId, child: ProcessId) {
+        for index in 0..self.account(parent).sites.len() {
+            let site = &self.sites[self.account(parent).sites[index] as usize];
+            let Some(tally) = &site.tally else {
+                continue;
+            };
+            let bytes = tally.totals.live_bytes + tally.totals.inherited_bytes;
+            let count = tally.totals.live_count + tally.totals.inherited_count;
+            if bytes + count == 0 {
+                continue;
+            }
+            let own = self.site(SiteKey {
+                process: child,
+                ..site.key
+            });
+            if let Some((tally, layer)) = self.touch(own) {
+                for totals in [&mut tally.totals, &mut layer.totals] {
+                    totals.inherited_bytes += bytes;
+                    totals.inherited_count += count;
+                }
+            }
+        }
+        let known = self.account(parent).layers[Layer::Vm as usize].0;
+        if known.before_attach_bytes > 0 {
+            self.before_attach(child, known.before_attach_bytes, 0);
+        }
+    }
+
+    /// The process's memory was replaced by exec.
+    pub(super) fn clear_by_exec(&mut self, process: ProcessId) {
+        for index in 0..self.account(process).sites.len() {
+            let site = self.account(process).sites[index];
+            let held = self.sites[site as usize]
+                .tally
+                .as_ref()
+                .is_some_and(|t| t.totals.live_count + t.totals.inherited_count > 0);
+            if held && let Some((tally, _)) = self.touch(site) {
+                tally.totals.clear_outstanding();
+            }
+        }
+        for layer in Layer::ALL {
+            let layer = self.touch_layer(process, layer);
+            layer.cleared_by_exec_bytes += layer.totals.live_bytes;
+            layer.cleared_by_exec_count += layer.totals.live_count;
+            layer.totals.clear_outstanding();
+            layer.before_attach_bytes = 0;
+        }
+    }
+
+    pub(super) fn take_changes(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        for index in std::mem::take(&mut self.changed_sites) {
+            let site = &mut self.sites[index as usize];
+            if let Some(tally) = &mut site.tally {
+                tally.changed = false;
+                changes.sites.push((site.key, tally.site_totals()));
+            }
+        }
+        for (process, layer) in std::mem::take(&mut self.changed_layers) {
+            let (totals, changed) =
+                &mut self.accounts[process.0 as usize - 1].layers[layer as usize];
+            *changed = false;
+            changes.layers.push(((process, layer), *totals));
+        }
+        for process in std::mem::take(&mut self.ended) {
+            let account = &mut self.accounts[process.0 as usize - 1];
+            for index in std::mem::take(&mut account.sites) {
+                let site = &mut self.sites[index as usize];
+                site.tally = None;
+                self.by_key.remove(&site.key);
+            }
+        }
+        changes
+    }
+
+    fn account(&self, process: ProcessId) -> &Account {
+        &self.accounts[process.0 as usize - 1]
+    }
+
+    /// `process`'s own site for a block of `site`, and whether the block is its
+    /// own (else it is inherited, and `site` an ancestor's).
+    fn resolve(&mut self, process: ProcessId, site: u32) -> (u32, bool) {
+        let key = self.key(site);
+        if key.process == process {
+            return (site, true);
+        }
+        (self.site(SiteKey { process, ..key }), false)
+    }
+
+    /// A site that is about to change and its layer, both marked as changed.
+    /// `None` for a site whose process's last figures were taken.
+    fn touch(&mut self, index: u32) -> Option<(&mut Tally, &mut LayerTotals)> {
+        let site = &mut self.sites[index as usize];
+        let key = site.key;
+        let tally = site.tally.as_deref_mut()?;
+        let (layer, layer_changed) =
+            &mut self.accounts[key.process.0 as usize - 1].layers[key.layer as usize];
+        if !*layer_changed {
+            *layer_changed = true;
+            self.changed_layers.push((key.process, key.layer));
+        }
+        if !tally.changed {
+            tally.changed = true;
+            self.changed_sites.push(index);
+        }
+        if tally.peak_epoch != layer.peak_epoch {
+            tally.at_peak_bytes = tally.totals.live_bytes;
+            tally.at_peak_count = tally.totals.live_count;
+            tally.peak_epoch = layer.peak_epoch;
+        }
+        Some((tally, layer))
+    }
+
+    fn touch_layer(&mut self, process: ProcessId, layer: Layer) -> &mut LayerTotals {
+        let (totals, changed) = &mut self.accounts[process.0 as usize - 1].layers[layer as usize];
+        if !*changed {
+            *changed = true;
+            self.changed_layers.push((process, layer));
+        }
+        totals
+    }
+}
+
+impl Tally {
+    fn site_totals(&self) -> SiteTotals {
+        SiteTotals {
+            totals: self.totals,
+            at_peak_bytes: self.at_peak_bytes,
+            at_peak_count: self.at_peak_count,
+            peak_epoch: self.peak_epoch,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            lifetimes: self
+                .lifetimes
+                .as_deref()
+                .copied()
+                .unwrap_or([0; LIFETIME_BUCKETS]),
+        }
+    }
+}
+
+impl Totals {
+    fn clear_outstanding(&mut self) {
+        self.live_bytes = 0;
+        self.live_count = 0;
+        self.inherited_bytes = 0;
+        self.inherited_count = 0;
+    }
+}
+
+/// Key of a heap-like layer's site.
+pub(super) fn block_site(process: ProcessId, layer: Layer, stack: StackId) -> SiteKey {
+    SiteKey {
+        process,
+        layer,
+        stack,
+        by_allocator: false,
+    }
+}
