@@ -1,5 +1,25 @@
 //! The recording: one SQLite file, written once an interval, read by every
-//! other command. Knows neither aya nor tokio.
+//! other command. Knows neither aya nor tokio, and counts nothing itself: what
+//! the ledger says is stored and given back. `docs/recording.md` has the tables.
+
+mod create;
+mod decode;
+mod error;
+mod read;
+mod schema;
+mod snapshot;
+mod varint;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::Error;
+pub use read::Recording;
+pub use snapshot::{
+    At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames,
+};
+pub use write::Writer;
 
 use crate::{
     event::StackId,

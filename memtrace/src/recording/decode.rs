@@ -1,0 +1,127 @@
+//! Columns of a recording's tables as values. A figure that the schema does not
+//! allow is an error, never a default.
+
+use rusqlite::{Row, types::Type};
+
+use super::{MemorySample, varint, write::kind_name};
+use crate::{
+    event::Layer,
+    ledger::{Births, LIFETIME_BUCKETS, Totals},
+    symbolize::{Frame, FrameKind},
+};
+
+pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
+    let kind: String = row.get(1)?;
+    Ok(Frame {
+        kind: [FrameKind::Native, FrameKind::Python]
+            .into_iter()
+            .find(|known| kind_name(*known) == kind)
+            .ok_or_else(|| unexpected(1, "kind"))?,
+        function: row.get(2)?,
+        module: row.get(3)?,
+        build_id: row.get(4)?,
+        file_offset: optional(row, 5)?,
+        file: row.get(6)?,
+        line: row.get(7)?,
+        inlined: row.get(8)?,
+        unresolved: row.get(9)?,
+    })
+}
+
+/// A row of `memory` behind one other column.
+pub(super) fn memory_sample(row: &Row) -> rusqlite::Result<MemorySample> {
+    Ok(MemorySample {
+        rss_anon: optional(row, 3)?,
+        rss_file: optional(row, 4)?,
+        rss_shmem: optional(row, 5)?,
+        pss: optional(row, 6)?,
+        private_dirty: optional(row, 7)?,
+        shared_dirty: optional(row, 8)?,
+        swap: optional(row, 9)?,
+        anon_huge_pages: optional(row, 10)?,
+        lazy_free: optional(row, 11)?,
+        vm_size: optional(row, 12)?,
+        vm_pte: optional(row, 13)?,
+        threads: optional(row, 14)?,
+        minor_faults: optional(row, 15)?,
+        major_faults: optional(row, 16)?,
+        children: optional(row, 17)?,
+    })
+}
+
+/// The ten columns of [`Totals`] from column `first` on.
+pub(super) fn totals(row: &Row, first: usize) -> rusqlite::Result<Totals> {
+    Ok(Totals {
+        live_bytes: uint(row, first)?,
+        live_count: uint(row, first + 1)?,
+        inherited_bytes: uint(row, first + 2)?,
+        inherited_count: uint(row, first + 3)?,
+        alloc_bytes: uint(row, first + 4)?,
+        alloc_count: uint(row, first + 5)?,
+        free_bytes: uint(row, first + 6)?,
+        free_count: uint(row, first + 7)?,
+        peak_bytes: uint(row, first + 8)?,
+        peak_ns: uint(row, first + 9)?,
+    })
+}
+
+pub(super) fn lifetimes(row: &Row, column: usize) -> rusqlite::Result<[u64; LIFETIME_BUCKETS]> {
+    let packed: Vec<u8> = row.get(column)?;
+    let counts = varint::unpack(&packed).ok_or_else(|| unexpected(column, "lifetimes"))?;
+    let mut lifetimes = [0; LIFETIME_BUCKETS];
+    lifetimes
+        .get_mut(..counts.len())
+        .ok_or_else(|| unexpected(column, "lifetimes"))?
+        .copy_from_slice(&counts);
+    Ok(lifetimes)
+}
+
+pub(super) fn unpack_births(packed: &[u8]) -> Option<Births> {
+    let values = varint::unpack(packed)?;
+    let mut edge = 0u64;
+    let mut rows = Vec::with_capacity(values.len() / 3);
+    for row in values.chunks(3) {
+        let [distance, bytes, count] = row else {
+            return None;
+        };
+        edge = edge.checked_add(*distance)?;
+        rows.push((edge, *bytes, *count));
+    }
+    Some(Births { rows })
+}
+
+pub(super) fn layer(row: &Row, column: usize) -> rusqlite::Result<Layer> {
+    Layer::try_from(row.get::<_, u8>(column)?).map_err(|_| unexpected(column, "layer"))
+}
+
+pub(super) fn json<T: serde::de::DeserializeOwned>(
+    row: &Row,
+    column: usize,
+) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+    })
+}
+
+pub(super) fn uint(row: &Row, column: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
+}
+
+pub(super) fn optional(row: &Row, column: usize) -> rusqlite::Result<Option<u64>> {
+    row.get::<_, Option<i64>>(column)?
+        .map(|value| {
+            u64::try_from(value)
+                .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
+        })
+        .transpose()
+}
+
+pub(super) fn unexpected(column: usize, what: &str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(
+        column,
+        Type::Blob,
+        format!("unexpected value of `{what}`").into(),
+    )
+}

@@ -1,0 +1,117 @@
+//! What can go wrong with a recording. Every text names the path, the cause
+//! and what to do.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+/// Failure to write or read a recording.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "`{path}` exists already; choose another name with `-o` or overwrite it with `--force`"
+    )]
+    Exists { path: PathBuf },
+    #[error(
+        "`{path}` is {found}, expected a regular file; choose another name with `-o` (`--force` replaces regular files only)"
+    )]
+    NotReplaceable { path: PathBuf, found: &'static str },
+    #[error("cannot create `{path}`: {cause}; choose another place with `-o`")]
+    Create { path: PathBuf, cause: String },
+    #[error(
+        "cannot write `{path}`: {cause}; what was recorded up to the last interval stays readable: {remedy}"
+    )]
+    Write {
+        path: PathBuf,
+        cause: String,
+        remedy: &'static str,
+    },
+    #[error("cannot write `{path}`: an earlier write failed, nothing more is recorded")]
+    FailedBefore { path: PathBuf },
+    #[error("cannot read `{path}`: {cause}")]
+    Read { path: PathBuf, cause: String },
+    #[error("`{path}` is {found}, expected a memtrace recording")]
+    NotARecording { path: PathBuf, found: &'static str },
+    #[error(
+        "`{path}` was written by a newer memtrace: it has schema version {found}, expected at most {expected}; read it with a newer memtrace"
+    )]
+    Newer {
+        path: PathBuf,
+        found: i64,
+        expected: i64,
+    },
+    #[error(
+        "`{path}` is damaged or cut short ({cause}); if it is a copy, copy it again (with its `-journal`, if there is one)"
+    )]
+    Damaged { path: PathBuf, cause: String },
+    #[error("`{path}` is busy: another process is writing it; try again")]
+    Busy { path: PathBuf },
+    #[error("time {} is outside `{path}`, expected at most {}", seconds(*.asked_ns), seconds(*.length_ns))]
+    OutsideRecording {
+        path: PathBuf,
+        /// Since the start, nanoseconds.
+        asked_ns: u64,
+        /// Since the start, nanoseconds.
+        length_ns: u64,
+    },
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{:.1}s", ns as f64 / 1e9)
+}
+
+impl Error {
+    /// An error of SQLite while writing.
+    pub(super) fn writing(path: &Path, error: &rusqlite::Error) -> Error {
+        let remedy = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => {
+                "free some space or record to another file system with `-o`"
+            }
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+                "make its directory writable or choose another one with `-o`"
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                "end the process that keeps it open"
+            }
+            _ => "check the disk, or record to another one with `-o`",
+        };
+        Error::Write {
+            path: path.into(),
+            cause: error.to_string(),
+            remedy,
+        }
+    }
+
+    /// An error of SQLite while reading.
+    pub(super) fn reading(path: &Path, error: &rusqlite::Error) -> Error {
+        let path = path.to_path_buf();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Error::NotARecording {
+                path,
+                found: "not an SQLite file",
+            },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { path },
+            Some(ErrorCode::ReadOnly) => Error::Read {
+                path,
+                cause:
+                    "an interrupted interval must be undone first, which needs write permission; \
+                        make the file and its directory writable, or copy it and its `-journal`"
+                        .into(),
+            },
+            Some(
+                ErrorCode::CannotOpen
+                | ErrorCode::PermissionDenied
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::OutOfMemory,
+            ) => Error::Read {
+                path,
+                cause: error.to_string(),
+            },
+            // A table, column or value that is not what the schema says, too.
+            _ => Error::Damaged {
+                path,
+                cause: error.to_string(),
+            },
+        }
+    }
+}

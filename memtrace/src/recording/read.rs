@@ -1,0 +1,415 @@
+//! Reading a recording, also one that is being written or was cut off.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction};
+
+use super::{
+    At, BirthsAt, Error, LayerSnapshot, MemorySample, Meta, Origin, ProcessRow, Snapshot,
+    StackFrames,
+    decode::{
+        frame, json, layer, lifetimes, memory_sample, optional, totals, uint, unexpected,
+        unpack_births,
+    },
+    schema,
+    snapshot::{Stored, StoredSite},
+    varint,
+    write::origin_name,
+};
+use crate::{
+    event::StackId,
+    ledger::{LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    symbolize::Frame,
+};
+use memtrace_common::loss::Reason;
+
+/// How long to wait for a recorder that is committing.
+const WAIT_FOR_WRITER: Duration = Duration::from_secs(5);
+
+/// First bytes of every SQLite file.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// Bytes of SQLite's smallest page; a file has at least one page.
+const SMALLEST_PAGE: usize = 512;
+
+/// A recording, open for reading.
+#[derive(Debug)]
+pub struct Recording {
+    connection: Connection,
+    path: PathBuf,
+    meta: Meta,
+}
+
+impl Recording {
+    /// Opens the recording at `path`. Where its recorder was killed in the middle of a commit,
+    /// that interval is undone first.
+    ///
+    /// # Errors
+    ///
+    /// When `path` cannot be read, is not a recording, is damaged, or has a newer schema.
+    pub fn open(path: &Path) -> Result<Recording, Error> {
+        check_kind(path)?;
+        let connection = connect(path).map_err(|error| Error::reading(path, &error))?;
+        let number = |name: &str| {
+            connection
+                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+                .map_err(|error| Error::reading(path, &error))
+        };
+        if number("application_id")? != schema::APPLICATION_ID {
+            return Err(Error::NotARecording {
+                path: path.into(),
+                found: "another program's SQLite file",
+            });
+        }
+        match number("user_version")? {
+            schema::VERSION => {}
+            found if found > schema::VERSION => {
+                return Err(Error::Newer {
+                    path: path.into(),
+                    found,
+                    expected: schema::VERSION,
+                });
+            }
+            found => {
+                return Err(Error::Damaged {
+                    path: path.into(),
+                    cause: format!("schema version {found}, expected {}", schema::VERSION),
+                });
+            }
+        }
+        check_length(path, number("page_count")?, number("page_size")?)?;
+        let meta = connection
+            .query_row("SELECT meta FROM recording", [], |row| json(row, 0))
+            .map_err(|error| Error::reading(path, &error))?;
+        Ok(Recording {
+            connection,
+            path: path.into(),
+            meta,
+        })
+    }
+
+    /// Facts about the recording as a whole.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// What was outstanding at a moment.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged, or when a time after the last interval is asked
+    /// for.
+    pub fn snapshot(&self, at: At) -> Result<Snapshot, Error> {
+        if let At::Time(asked_ns) = at {
+            self.check_time(asked_ns)?;
+        }
+        self.stored(at)
+            .map(|stored| stored.snapshot(at))
+            .map_err(|error| Error::reading(&self.path, &error))
+    }
+
+    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
+        let sql = "SELECT time_ns, memory.* FROM memory JOIN interval ON interval.id = interval \
+                   WHERE process = ?1 ORDER BY interval";
+        self.connection
+            .prepare(sql)
+            .and_then(|mut statement| {
+                statement
+                    .query_map([process.0], |row| Ok((uint(row, 0)?, memory_sample(row)?)))?
+                    .collect()
+            })
+            .map_err(|error| Error::reading(&self.path, &error))
+    }
+
+    fn check_time(&self, asked_ns: u64) -> Result<(), Error> {
+        let last = self
+            .connection
+            .query_row("SELECT max(time_ns) FROM interval", [], |row| {
+                optional(row, 0)
+            })
+            .map_err(|error| Error::reading(&self.path, &error))?;
+        let length_ns = last.map_or(0, |last| last.saturating_sub(self.meta.started_ns));
+        if asked_ns > length_ns {
+            return Err(Error::OutsideRecording {
+                path: self.path.clone(),
+                asked_ns,
+                length_ns,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads everything in one transaction: a recorder may be writing.
+    fn stored(&self, at: At) -> rusqlite::Result<Stored> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let limit = match at {
+            At::Time(since_start) => self.meta.started_ns.saturating_add(since_start),
+            _ => u64::MAX,
+        };
+        let interval = transaction
+            .query_row(
+                "SELECT id, time_ns, emitted, received, id < (SELECT max(id) FROM interval) \
+                 FROM interval WHERE time_ns <= ?1 ORDER BY id DESC LIMIT 1",
+                [schema::int(limit)],
+                |row| {
+                    Ok((
+                        row.get::<_, i64>(0)?,
+                        uint(row, 1)?,
+                        uint(row, 2)?,
+                        uint(row, 3)?,
+                        row.get::<_, bool>(4)?,
+                    ))
+                },
+            )
+            .optional()?;
+        let (id, time_ns, emitted, received, past) = match interval {
+            Some((id, time_ns, emitted, received, past)) => {
+                (id, Some(time_ns), emitted, received, past)
+            }
+            None => (0, None, 0, 0, true),
+        };
+        Ok(Stored {
+            meta: self.meta.clone(),
+            finished_ns: transaction.query_row("SELECT finished_ns FROM recording", [], |row| {
+                optional(row, 0)
+            })?,
+            processes: processes(&transaction)?,
+            layers: layers(&transaction, id)?,
+            sites: sites(&transaction, past.then_some(id))?,
+            stacks: stacks(&transaction)?,
+            losses: losses(&transaction, id)?,
+            emitted,
+            received,
+            time_ns,
+            past,
+        })
+    }
+}
+
+/// Tells apart by its first bytes what SQLite would report as one error, or open.
+fn check_kind(path: &Path) -> Result<(), Error> {
+    let cannot_read = |error: std::io::Error| Error::Read {
+        path: path.into(),
+        cause: error.to_string(),
+    };
+    let not_a_recording = |found| Error::NotARecording {
+        path: path.into(),
+        found,
+    };
+    let metadata = std::fs::metadata(path).map_err(cannot_read)?;
+    if metadata.is_dir() {
+        return Err(not_a_recording("a directory"));
+    }
+    if !metadata.is_file() {
+        return Err(not_a_recording("a device, pipe or socket"));
+    }
+    let mut start = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(SMALLEST_PAGE as u64).read_to_end(&mut start))
+        .map_err(cannot_read)?;
+    if start.is_empty() {
+        Err(not_a_recording("empty"))
+    } else if !start.starts_with(MAGIC) {
+        Err(not_a_recording("not an SQLite file"))
+    } else if start.len() < SMALLEST_PAGE {
+        // SQLite would take it for an empty database.
+        Err(Error::Damaged {
+            path: path.into(),
+            cause: format!("{} bytes, expected at least a page", start.len()),
+        })
+    } else {
+        Ok(())
+    }
+}
+
+/// SQLite itself overlooks a last page that is cut.
+fn check_length(path: &Path, pages: i64, page_size: i64) -> Result<(), Error> {
+    let expected = pages.saturating_mul(page_size);
+    let found = std::fs::metadata(path).map_err(|error| Error::Read {
+        path: path.into(),
+        cause: error.to_string(),
+    })?;
+    if schema::int(found.len()) < expected {
+        return Err(Error::Damaged {
+            path: path.into(),
+            cause: format!("{} bytes, expected {expected}", found.len()),
+        });
+    }
+    Ok(())
+}
+
+/// Opens for writing where that is allowed, for an interrupted commit can only be undone so.
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let open = |access| -> rusqlite::Result<Connection> {
+        let connection =
+            Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.busy_timeout(WAIT_FOR_WRITER)?;
+        Ok(connection)
+    };
+    match open(OpenFlags::SQLITE_OPEN_READ_WRITE) {
+        Err(error)
+            if matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly)
+            ) =>
+        {
+            open(OpenFlags::SQLITE_OPEN_READ_ONLY)
+        }
+        opened => opened,
+    }
+}
+
+fn processes(transaction: &Transaction) -> rusqlite::Result<Vec<ProcessRow>> {
+    transaction
+        .prepare("SELECT * FROM process ORDER BY id")?
+        .query_map([], |row| {
+            let origin: String = row.get(3)?;
+            Ok(ProcessRow {
+                id: ProcessId(row.get(0)?),
+                tgid: row.get(1)?,
+                ppid: row.get(2)?,
+                origin: [Origin::Attached, Origin::Launched, Origin::Child]
+                    .into_iter()
+                    .find(|known| origin_name(*known) == origin)
+                    .ok_or_else(|| unexpected(3, "origin"))?,
+                comm: row.get(4)?,
+                cmdline: json(row, 5)?,
+                started_ns: uint(row, 6)?,
+                ended_ns: optional(row, 7)?,
+                exit_status: row.get(8)?,
+                rss_at_start: optional(row, 9)?,
+            })
+        })?
+        .collect()
+}
+
+fn layers(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<LayerSnapshot>> {
+    // SQLite gives the other columns of the row that has the maximum.
+    let sql = "SELECT process, layer, max(interval), live_bytes, live_count, inherited_bytes, \
+               inherited_count, alloc_bytes, alloc_count, free_bytes, free_count, peak_bytes, \
+               peak_ns, peak_epoch, before_attach_bytes, cleared_by_exec_bytes, \
+               cleared_by_exec_count FROM layer_history WHERE interval <= ?1 \
+               GROUP BY process, layer ORDER BY process, layer";
+    transaction
+        .prepare(sql)?
+        .query_map([interval], |row| {
+            Ok(LayerSnapshot {
+                process: ProcessId(row.get(0)?),
+                layer: layer(row, 1)?,
+                totals: LayerTotals {
+                    totals: totals(row, 3)?,
+                    peak_epoch: uint(row, 13)?,
+                    before_attach_bytes: uint(row, 14)?,
+                    cleared_by_exec_bytes: uint(row, 15)?,
+                    cleared_by_exec_count: uint(row, 16)?,
+                },
+            })
+        })?
+        .collect()
+}
+
+/// All sites, with their figures as of interval `past` where one is given.
+fn sites(transaction: &Transaction, past: Option<i64>) -> rusqlite::Result<Vec<StoredSite>> {
+    let mut history = match past {
+        Some(interval) => site_history(transaction, interval)?,
+        None => HashMap::new(),
+    };
+    transaction
+        .prepare(
+            "SELECT site.*, births.time_ns, births.rows FROM site \
+             LEFT JOIN births ON births.site = site.id",
+        )?
+        .query_map([], |row| {
+            let births: Option<Vec<u8>> = row.get(22)?;
+            Ok(StoredSite {
+                key: SiteKey {
+                    process: ProcessId(row.get(1)?),
+                    layer: layer(row, 2)?,
+                    stack: StackId(row.get(3)?),
+                    by_allocator: row.get(4)?,
+                },
+                current: SiteTotals {
+                    totals: totals(row, 5)?,
+                    at_peak_bytes: uint(row, 15)?,
+                    at_peak_count: uint(row, 16)?,
+                    peak_epoch: uint(row, 17)?,
+                    first_ns: uint(row, 18)?,
+                    last_ns: uint(row, 19)?,
+                    lifetimes: lifetimes(row, 20)?,
+                },
+                past: history.remove(&row.get::<_, i64>(0)?),
+                births: births
+                    .map(|packed| {
+                        Ok::<_, rusqlite::Error>(BirthsAt {
+                            time_ns: uint(row, 21)?,
+                            births: unpack_births(&packed)
+                                .ok_or_else(|| unexpected(22, "births"))?,
+                        })
+                    })
+                    .transpose()?,
+            })
+        })?
+        .collect()
+}
+
+fn site_history(
+    transaction: &Transaction,
+    interval: i64,
+) -> rusqlite::Result<HashMap<i64, Totals>> {
+    // In the order of the key, so that the last row of a site stays.
+    transaction
+        .prepare("SELECT * FROM site_history WHERE interval <= ?1 ORDER BY interval, site")?
+        .query_map([interval], |row| Ok((row.get(1)?, totals(row, 2)?)))?
+        .collect()
+}
+
+fn stacks(transaction: &Transaction) -> rusqlite::Result<HashMap<StackId, Arc<StackFrames>>> {
+    let frames: HashMap<u64, Frame> = transaction
+        .prepare(
+            "SELECT frame.id, kind, f.text, m.text, b.text, file_offset, s.text, line, inlined, \
+             u.text FROM frame LEFT JOIN string f ON f.id = function \
+             LEFT JOIN string m ON m.id = module LEFT JOIN string b ON b.id = build_id \
+             LEFT JOIN string s ON s.id = file LEFT JOIN string u ON u.id = unresolved",
+        )?
+        .query_map([], |row| Ok((uint(row, 0)?, frame(row)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    transaction
+        .prepare("SELECT id, truncated, frames FROM stack")?
+        .query_map([], |row| {
+            let packed: Vec<u8> = row.get(2)?;
+            let frames = varint::unpack(&packed)
+                .and_then(|ids| ids.iter().map(|id| frames.get(id).cloned()).collect())
+                .ok_or_else(|| unexpected(2, "frames"))?;
+            let stack = StackFrames {
+                truncated: row.get(1)?,
+                frames,
+            };
+            Ok((StackId(row.get(0)?), Arc::new(stack)))
+        })?
+        .collect()
+}
+
+fn losses(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<(Reason, u64)>> {
+    let counts: HashMap<String, u64> = transaction
+        .prepare(
+            "SELECT reason, max(interval), count FROM loss WHERE interval <= ?1 GROUP BY reason",
+        )?
+        .query_map([interval], |row| Ok((row.get(0)?, uint(row, 2)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Reason::ALL
+        .into_iter()
+        .map(|reason| (reason, counts.get(reason.name()).copied().unwrap_or(0)))
+        .collect())
+}

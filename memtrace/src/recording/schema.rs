@@ -1,0 +1,153 @@
+//! The tables of a recording and their version. `docs/recording.md` describes
+//! them for readers; a change here is a new [`VERSION`] and a line there.
+
+/// `application_id` of the SQLite header: "mtrc".
+pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
+
+/// `user_version` of the SQLite header.
+pub(super) const VERSION: i64 = 1;
+
+/// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames and
+/// stacks are stored once. What is current lives in `site`; `site_history` only
+/// grows, in the order of time, so that an interval touches few pages.
+pub(super) const TABLES: &str = "
+CREATE TABLE recording (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    meta TEXT NOT NULL,
+    finished_ns INTEGER
+);
+CREATE TABLE process (
+    id INTEGER PRIMARY KEY,
+    tgid INTEGER NOT NULL,
+    ppid INTEGER NOT NULL,
+    origin TEXT NOT NULL,
+    comm TEXT NOT NULL,
+    cmdline TEXT NOT NULL,
+    started_ns INTEGER NOT NULL,
+    ended_ns INTEGER,
+    exit_status INTEGER,
+    rss_at_start INTEGER
+);
+CREATE TABLE string (
+    id INTEGER PRIMARY KEY,
+    text TEXT NOT NULL
+);
+CREATE TABLE frame (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    function INTEGER,
+    module INTEGER,
+    build_id INTEGER,
+    file_offset INTEGER,
+    file INTEGER,
+    line INTEGER,
+    inlined INTEGER NOT NULL,
+    unresolved INTEGER
+);
+CREATE TABLE stack (
+    id INTEGER PRIMARY KEY,
+    truncated INTEGER NOT NULL,
+    frames BLOB NOT NULL
+);
+CREATE TABLE interval (
+    id INTEGER PRIMARY KEY,
+    time_ns INTEGER NOT NULL,
+    emitted INTEGER NOT NULL,
+    received INTEGER NOT NULL
+);
+CREATE TABLE site (
+    id INTEGER PRIMARY KEY,
+    process INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    stack INTEGER NOT NULL,
+    by_allocator INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL,
+    live_count INTEGER NOT NULL,
+    inherited_bytes INTEGER NOT NULL,
+    inherited_count INTEGER NOT NULL,
+    alloc_bytes INTEGER NOT NULL,
+    alloc_count INTEGER NOT NULL,
+    free_bytes INTEGER NOT NULL,
+    free_count INTEGER NOT NULL,
+    peak_bytes INTEGER NOT NULL,
+    peak_ns INTEGER NOT NULL,
+    at_peak_bytes INTEGER NOT NULL,
+    at_peak_count INTEGER NOT NULL,
+    peak_epoch INTEGER NOT NULL,
+    first_ns INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL,
+    lifetimes BLOB NOT NULL
+);
+CREATE TABLE site_history (
+    interval INTEGER NOT NULL,
+    site INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL,
+    live_count INTEGER NOT NULL,
+    inherited_bytes INTEGER NOT NULL,
+    inherited_count INTEGER NOT NULL,
+    alloc_bytes INTEGER NOT NULL,
+    alloc_count INTEGER NOT NULL,
+    free_bytes INTEGER NOT NULL,
+    free_count INTEGER NOT NULL,
+    peak_bytes INTEGER NOT NULL,
+    peak_ns INTEGER NOT NULL,
+    PRIMARY KEY (interval, site)
+) WITHOUT ROWID;
+CREATE TABLE layer_history (
+    process INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL,
+    live_count INTEGER NOT NULL,
+    inherited_bytes INTEGER NOT NULL,
+    inherited_count INTEGER NOT NULL,
+    alloc_bytes INTEGER NOT NULL,
+    alloc_count INTEGER NOT NULL,
+    free_bytes INTEGER NOT NULL,
+    free_count INTEGER NOT NULL,
+    peak_bytes INTEGER NOT NULL,
+    peak_ns INTEGER NOT NULL,
+    peak_epoch INTEGER NOT NULL,
+    before_attach_bytes INTEGER NOT NULL,
+    cleared_by_exec_bytes INTEGER NOT NULL,
+    cleared_by_exec_count INTEGER NOT NULL,
+    PRIMARY KEY (process, layer, interval)
+) WITHOUT ROWID;
+CREATE TABLE memory (
+    process INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    rss_anon INTEGER,
+    rss_file INTEGER,
+    rss_shmem INTEGER,
+    pss INTEGER,
+    private_dirty INTEGER,
+    shared_dirty INTEGER,
+    swap INTEGER,
+    anon_huge_pages INTEGER,
+    lazy_free INTEGER,
+    vm_size INTEGER,
+    vm_pte INTEGER,
+    threads INTEGER,
+    minor_faults INTEGER,
+    major_faults INTEGER,
+    children INTEGER,
+    PRIMARY KEY (process, interval)
+) WITHOUT ROWID;
+CREATE TABLE loss (
+    interval INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (reason, interval)
+) WITHOUT ROWID;
+CREATE TABLE births (
+    site INTEGER PRIMARY KEY,
+    time_ns INTEGER NOT NULL,
+    rows BLOB NOT NULL
+);
+";
+
+/// An unsigned figure as SQLite's signed integer. Real figures are far below
+/// the limit; one beyond it is kept at the limit rather than losing the interval.
+pub(super) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,232 @@
+//! What was outstanding at one moment, and how that moment is chosen. Pure:
+//! the rows come from [`super::read`], nothing is read here.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{Meta, ProcessRow};
+use crate::{
+    event::{Layer, StackId},
+    ledger::{Births, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    symbolize::Frame,
+};
+use memtrace_common::loss::Reason;
+
+/// Which moment to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// The end where a process still ran when recording stopped, its peak where it ended by itself:
+    /// what a program frees while it shuts down is rarely the question.
+    #[default]
+    Default,
+    End,
+    /// The peak of each layer of each process, exactly.
+    Peak,
+    /// Nanoseconds since the start: the last interval not after it.
+    Time(u64),
+}
+
+/// Which moment the figures of a process are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The end of the process, or of the recording where that came first.
+    End,
+    /// The moment at which each layer had its largest `live_bytes`, see `Totals::peak_ns`.
+    Peak,
+    /// The interval that ended then (CLOCK_MONOTONIC ns).
+    Time(u64),
+}
+
+/// The outstanding set at one moment.
+///
+/// `live_*` figures are those at the moment. Cumulative and peak figures are those of the whole
+/// recording, except at [`Moment::Time`], where they count up to that moment; at [`Moment::Peak`]
+/// `inherited_*` are those at the end, for the ledger keeps no others.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub at: At,
+    pub meta: Meta,
+    /// By id.
+    pub processes: Vec<ProcessSnapshot>,
+    /// By process and layer.
+    pub layers: Vec<LayerSnapshot>,
+    /// By process, layer and stack. Sites that had nothing outstanding are included.
+    pub sites: Vec<SiteSnapshot>,
+    /// Every reason, zero included.
+    pub losses: Vec<(Reason, u64)>,
+    pub emitted: u64,
+    pub received: u64,
+    /// Last interval taken into account, CLOCK_MONOTONIC ns; `None` before the first one.
+    pub time_ns: Option<u64>,
+    /// When the recording ended as intended; `None`: it was cut off, or it is still being written.
+    pub finished_ns: Option<u64>,
+}
+
+/// A process and the moment its figures are from.
+#[derive(Clone, Debug)]
+pub struct ProcessSnapshot {
+    pub row: ProcessRow,
+    pub moment: Moment,
+}
+
+/// A layer of a process at the moment of its process.
+#[derive(Clone, Debug)]
+pub struct LayerSnapshot {
+    pub process: ProcessId,
+    pub layer: Layer,
+    pub totals: LayerTotals,
+}
+
+/// A site at the moment of its process.
+#[derive(Clone, Debug)]
+pub struct SiteSnapshot {
+    pub key: SiteKey,
+    pub totals: Totals,
+    /// First allocation, CLOCK_MONOTONIC ns.
+    pub first_ns: u64,
+    /// Last allocation; `None` at a past time, of which only the figures are kept.
+    pub last_ns: Option<u64>,
+    /// See [`crate::ledger::SiteTotals::lifetimes`]; `None` at a past time.
+    pub lifetimes: Option<[u64; LIFETIME_BUCKETS]>,
+    /// `None`: nothing was outstanding here at the last scan, or the moment is not the end.
+    pub births: Option<BirthsAt>,
+    pub stack: Arc<StackFrames>,
+}
+
+/// When the outstanding blocks of a site were allocated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BirthsAt {
+    /// When the blocks were scanned, CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+    pub births: Births,
+}
+
+/// A stack with its frames, leaf first. Empty: none could be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackFrames {
+    pub truncated: bool,
+    pub frames: Vec<Frame>,
+}
+
+/// A site as it is stored.
+pub(super) struct StoredSite {
+    pub(super) key: SiteKey,
+    pub(super) current: SiteTotals,
+    /// Figures at a past interval, where one was asked for and the site existed.
+    pub(super) past: Option<Totals>,
+    pub(super) births: Option<BirthsAt>,
+}
+
+/// Everything a snapshot is made of, read in one transaction.
+pub(super) struct Stored {
+    pub(super) meta: Meta,
+    pub(super) finished_ns: Option<u64>,
+    pub(super) processes: Vec<ProcessRow>,
+    pub(super) layers: Vec<LayerSnapshot>,
+    pub(super) sites: Vec<StoredSite>,
+    pub(super) stacks: HashMap<StackId, Arc<StackFrames>>,
+    pub(super) losses: Vec<(Reason, u64)>,
+    pub(super) emitted: u64,
+    pub(super) received: u64,
+    pub(super) time_ns: Option<u64>,
+    /// The interval of `time_ns` is not the last one.
+    pub(super) past: bool,
+}
+
+impl Stored {
+    pub(super) fn snapshot(self, at: At) -> Snapshot {
+        let now = self.time_ns.unwrap_or(self.meta.started_ns);
+        let processes: Vec<ProcessSnapshot> = self
+            .processes
+            .into_iter()
+            .filter(|row| !matches!(at, At::Time(_)) || row.started_ns <= now)
+            .map(|row| ProcessSnapshot {
+                moment: moment(at, &row, now),
+                row,
+            })
+            .collect();
+        let at_peak: HashSet<ProcessId> = processes
+            .iter()
+            .filter(|process| process.moment == Moment::Peak)
+            .map(|process| process.row.id)
+            .collect();
+        let epochs: HashMap<(ProcessId, Layer), u64> = self
+            .layers
+            .iter()
+            .map(|layer| ((layer.process, layer.layer), layer.totals.peak_epoch))
+            .collect();
+
+        let mut sites = Vec::with_capacity(self.sites.len());
+        for stored in self.sites {
+            let site = &stored.current;
+            let mut totals = match (self.past, stored.past) {
+                (false, _) => site.totals,
+                (true, Some(past)) => past,
+                (true, None) => continue,
+            };
+            let peak = at_peak.contains(&stored.key.process);
+            if peak {
+                let epoch = epochs.get(&(stored.key.process, stored.key.layer));
+                (totals.live_bytes, totals.live_count) = live_at_peak(site, epoch.copied());
+            }
+            sites.push(SiteSnapshot {
+                key: stored.key,
+                totals,
+                first_ns: site.first_ns,
+                last_ns: (!self.past).then_some(site.last_ns),
+                lifetimes: (!self.past).then_some(site.lifetimes),
+                births: stored.births.filter(|_| !self.past && !peak),
+                stack: self
+                    .stacks
+                    .get(&stored.key.stack)
+                    .cloned()
+                    .unwrap_or_default(),
+            });
+        }
+        sites.sort_by_key(|site| site.key);
+
+        let mut layers = self.layers;
+        for layer in layers.iter_mut().filter(|l| at_peak.contains(&l.process)) {
+            layer.totals.totals.live_bytes = layer.totals.totals.peak_bytes;
+            layer.totals.totals.live_count = sites
+                .iter()
+                .filter(|site| site.key.process == layer.process && site.key.layer == layer.layer)
+                .map(|site| site.totals.live_count)
+                .sum();
+        }
+        Snapshot {
+            at,
+            meta: self.meta,
+            processes,
+            layers,
+            sites,
+            losses: self.losses,
+            emitted: self.emitted,
+            received: self.received,
+            time_ns: self.time_ns,
+            finished_ns: self.finished_ns,
+        }
+    }
+}
+
+fn moment(at: At, row: &ProcessRow, now: u64) -> Moment {
+    match at {
+        At::End => Moment::End,
+        At::Peak => Moment::Peak,
+        At::Time(_) => Moment::Time(now),
+        At::Default if row.ended_ns.is_some() => Moment::Peak,
+        At::Default => Moment::End,
+    }
+}
+
+/// A site that was not touched since the layer's last peak has its live figures of then; any other
+/// noted them when it was first touched after.
+fn live_at_peak(site: &SiteTotals, layer_epoch: Option<u64>) -> (u64, u64) {
+    if layer_epoch.is_some_and(|epoch| epoch > site.peak_epoch) {
+        (site.totals.live_bytes, site.totals.live_count)
+    } else {
+        (site.at_peak_bytes, site.at_peak_count)
+    }
+}

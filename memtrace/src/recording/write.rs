@@ -1,0 +1,455 @@
+//! Writing a recording: rows collect in a transaction that an interval commits.
+
+use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
+
+use super::{
+    Error, Interval, MemorySample, Meta, Origin, ProcessRow, StackRow, create,
+    schema::{self, int},
+    varint,
+};
+use crate::{
+    ledger::{Births, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    symbolize::{Frame, FrameKind},
+};
+use memtrace_common::{Layer, loss::Reason};
+
+/// How long an interval waits for a process that reads the file. A commit that
+/// does not get through is made up for by the next one.
+const WAIT_FOR_READERS: Duration = Duration::from_millis(100);
+
+/// The same for the last commit, which has no next one.
+const WAIT_AT_THE_END: Duration = Duration::from_secs(10);
+
+/// Writes a recording. After an error nothing more can be written, and the file
+/// reads as of the last committed interval.
+#[derive(Debug)]
+pub struct Writer {
+    connection: Connection,
+    path: PathBuf,
+    intervals: i64,
+    in_transaction: bool,
+    failed: bool,
+    strings: HashMap<String, i64>,
+    frames: HashMap<Frame, i64>,
+    sites: HashMap<SiteKey, i64>,
+    losses: HashMap<Reason, u64>,
+}
+
+impl Writer {
+    /// Creates the file `path`, of mode 0600 and, under sudo, owned by the invoking user.
+    ///
+    /// # Errors
+    ///
+    /// When something is at `path` already (with `force`: something other than a regular
+    /// file), or when it cannot be created or written.
+    pub fn create(path: &Path, force: bool, meta: &Meta) -> Result<Writer, Error> {
+        create::create(path, force)?;
+        Self::initialise(path, meta).map_err(|error| {
+            // An empty file would only be taken for a recording. What failed is the news, not this.
+            let _ = std::fs::remove_file(path);
+            Error::Create {
+                path: path.into(),
+                cause: error.to_string(),
+            }
+        })
+    }
+
+    fn initialise(path: &Path, meta: &Meta) -> rusqlite::Result<Writer> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.set_prepared_statement_cache_capacity(32);
+        connection.busy_timeout(WAIT_FOR_READERS)?;
+        // A rollback journal leaves one file to copy; FULL makes a commit survive a power cut.
+        // Without cache spilling the file itself is touched by commits only, so that it can be
+        // read while an interval collects.
+        connection.pragma_update(None, "journal_mode", "DELETE")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "cache_spill", false)?;
+        let meta = serde_json::to_string(meta)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        connection.execute_batch("BEGIN IMMEDIATE")?;
+        connection.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
+        connection.pragma_update(None, "user_version", schema::VERSION)?;
+        connection.execute_batch(schema::TABLES)?;
+        connection.execute("INSERT INTO recording (id, meta) VALUES (1, ?1)", [meta])?;
+        connection.execute_batch("COMMIT")?;
+        Ok(Writer {
+            connection,
+            path: path.into(),
+            intervals: 0,
+            in_transaction: false,
+            failed: false,
+            strings: HashMap::new(),
+            frames: HashMap::new(),
+            sites: HashMap::new(),
+            losses: HashMap::new(),
+        })
+    }
+
+    /// Adds a process, or replaces what was known of it. Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn process(&mut self, row: &ProcessRow) -> Result<(), Error> {
+        self.write(|writer| writer.insert_process(row))
+    }
+
+    /// Adds a stack, or replaces its frames (leaf first). Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn stack(&mut self, row: &StackRow, frames: &[Frame]) -> Result<(), Error> {
+        self.write(|writer| {
+            let ids = frames
+                .iter()
+                .map(|frame| writer.frame(frame))
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let frames = varint::pack(ids.into_iter().map(i64::cast_unsigned));
+            writer.insert(
+                "INSERT OR REPLACE INTO stack VALUES (?1, ?2, ?3)",
+                params![row.id.0, row.truncated, frames],
+            )
+        })
+    }
+
+    /// Adds an interval and commits it with everything since the last commit. Where another
+    /// process holds the file for reading, the next interval commits this one too.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn interval(&mut self, interval: &Interval) -> Result<(), Error> {
+        self.write(|writer| {
+            writer.insert_interval(interval)?;
+            match writer.commit() {
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
+                done => done,
+            }
+        })
+    }
+
+    /// Marks that recording ended as intended, at `time_ns` (CLOCK_MONOTONIC), and commits.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn finish(mut self, time_ns: u64) -> Result<(), Error> {
+        self.write(|writer| {
+            writer.connection.busy_timeout(WAIT_AT_THE_END)?;
+            writer.insert(
+                "UPDATE recording SET finished_ns = ?1",
+                params![int(time_ns)],
+            )?;
+            writer.commit()
+        })
+    }
+
+    /// Runs `action` within the transaction.
+    fn write(
+        &mut self,
+        action: impl FnOnce(&mut Self) -> rusqlite::Result<()>,
+    ) -> Result<(), Error> {
+        if self.failed {
+            return Err(Error::FailedBefore {
+                path: self.path.clone(),
+            });
+        }
+        self.begin().and_then(|()| action(self)).map_err(|error| {
+            self.failed = true;
+            Error::writing(&self.path, &error)
+        })
+    }
+
+    fn begin(&mut self) -> rusqlite::Result<()> {
+        if !self.in_transaction {
+            // Deferred: it takes the write lock with its first row, and nobody else writes.
+            self.connection.execute_batch("BEGIN")?;
+            self.in_transaction = true;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> rusqlite::Result<()> {
+        self.connection.execute_batch("COMMIT")?;
+        self.in_transaction = false;
+        Ok(())
+    }
+
+    fn insert(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute(values)?;
+        Ok(())
+    }
+
+    fn insert_process(&self, row: &ProcessRow) -> rusqlite::Result<()> {
+        let cmdline = serde_json::to_string(&row.cmdline)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        self.insert(
+            "INSERT OR REPLACE INTO process VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                row.id.0,
+                row.tgid,
+                row.ppid,
+                origin_name(row.origin),
+                row.comm,
+                cmdline,
+                int(row.started_ns),
+                row.ended_ns.map(int),
+                row.exit_status,
+                row.rss_at_start.map(int),
+            ],
+        )
+    }
+
+    fn string(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
+        let Some(text) = text else { return Ok(None) };
+        if let Some(id) = self.strings.get(text) {
+            return Ok(Some(*id));
+        }
+        let id = next_id(self.strings.len());
+        self.insert("INSERT INTO string VALUES (?1, ?2)", params![id, text])?;
+        self.strings.insert(text.into(), id);
+        Ok(Some(id))
+    }
+
+    fn frame(&mut self, frame: &Frame) -> rusqlite::Result<i64> {
+        if let Some(id) = self.frames.get(frame) {
+            return Ok(*id);
+        }
+        let id = next_id(self.frames.len());
+        let function = self.string(frame.function.as_deref())?;
+        let module = self.string(frame.module.as_deref())?;
+        let build_id = self.string(frame.build_id.as_deref())?;
+        let file = self.string(frame.file.as_deref())?;
+        let unresolved = self.string(frame.unresolved.as_deref())?;
+        self.insert(
+            "INSERT INTO frame VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                id,
+                kind_name(frame.kind),
+                function,
+                module,
+                build_id,
+                frame.file_offset.map(int),
+                file,
+                frame.line,
+                frame.inlined,
+                unresolved,
+            ],
+        )?;
+        self.frames.insert(frame.clone(), id);
+        Ok(id)
+    }
+
+    fn site(&mut self, key: SiteKey) -> i64 {
+        let next = next_id(self.sites.len());
+        *self.sites.entry(key).or_insert(next)
+    }
+
+    fn insert_interval(&mut self, interval: &Interval) -> rusqlite::Result<()> {
+        self.intervals += 1;
+        let id = self.intervals;
+        self.insert(
+            "INSERT INTO interval VALUES (?1, ?2, ?3, ?4)",
+            params![
+                id,
+                int(interval.time_ns),
+                int(interval.emitted),
+                int(interval.received)
+            ],
+        )?;
+        for (key, site) in &interval.changes.sites {
+            self.insert_site(id, *key, site)?;
+        }
+        for ((process, layer), totals) in &interval.changes.layers {
+            self.insert_layer(id, *process, *layer, totals)?;
+        }
+        for (process, sample) in &interval.memory {
+            self.insert_memory(id, *process, sample)?;
+        }
+        for (reason, count) in &interval.losses {
+            if self.losses.insert(*reason, *count) != Some(*count) {
+                self.insert(
+                    "INSERT OR REPLACE INTO loss VALUES (?1, ?2, ?3)",
+                    params![id, reason.name(), int(*count)],
+                )?;
+            }
+        }
+        if !interval.births.is_empty() {
+            // A scan covers all sites: those it does not name have nothing outstanding.
+            self.insert("DELETE FROM births", params![])?;
+        }
+        for (key, births) in &interval.births {
+            let site = self.site(*key);
+            self.insert(
+                "INSERT OR REPLACE INTO births VALUES (?1, ?2, ?3)",
+                params![site, int(interval.time_ns), pack_births(births)],
+            )?;
+        }
+        Ok(())
+    }
+
+    fn insert_site(
+        &mut self,
+        interval: i64,
+        key: SiteKey,
+        site: &SiteTotals,
+    ) -> rusqlite::Result<()> {
+        let id = self.site(key);
+        let t = totals(&site.totals);
+        let used = site.lifetimes.iter().rposition(|count| *count > 0);
+        let lifetimes = varint::pack(
+            site.lifetimes
+                .iter()
+                .take(used.map_or(0, |i| i + 1))
+                .copied(),
+        );
+        self.insert(
+            "INSERT OR REPLACE INTO site VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
+             ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+            params![
+                id,
+                key.process.0,
+                key.layer as u8,
+                key.stack.0,
+                key.by_allocator,
+                t[0],
+                t[1],
+                t[2],
+                t[3],
+                t[4],
+                t[5],
+                t[6],
+                t[7],
+                t[8],
+                t[9],
+                int(site.at_peak_bytes),
+                int(site.at_peak_count),
+                int(site.peak_epoch),
+                int(site.first_ns),
+                int(site.last_ns),
+                lifetimes,
+            ],
+        )?;
+        self.insert(
+            "INSERT OR REPLACE INTO site_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
+             ?11, ?12)",
+            params![
+                interval, id, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]
+            ],
+        )
+    }
+
+    fn insert_layer(
+        &self,
+        interval: i64,
+        process: ProcessId,
+        layer: Layer,
+        l: &LayerTotals,
+    ) -> rusqlite::Result<()> {
+        let t = totals(&l.totals);
+        self.insert(
+            "INSERT OR REPLACE INTO layer_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, \
+             ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+            params![
+                process.0,
+                layer as u8,
+                interval,
+                t[0],
+                t[1],
+                t[2],
+                t[3],
+                t[4],
+                t[5],
+                t[6],
+                t[7],
+                t[8],
+                t[9],
+                int(l.peak_epoch),
+                int(l.before_attach_bytes),
+                int(l.cleared_by_exec_bytes),
+                int(l.cleared_by_exec_count),
+            ],
+        )
+    }
+
+    fn insert_memory(
+        &self,
+        interval: i64,
+        process: ProcessId,
+        m: &MemorySample,
+    ) -> rusqlite::Result<()> {
+        self.insert(
+            "INSERT OR REPLACE INTO memory VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
+             ?12, ?13, ?14, ?15, ?16, ?17)",
+            params![
+                process.0,
+                interval,
+                m.rss_anon.map(int),
+                m.rss_file.map(int),
+                m.rss_shmem.map(int),
+                m.pss.map(int),
+                m.private_dirty.map(int),
+                m.shared_dirty.map(int),
+                m.swap.map(int),
+                m.anon_huge_pages.map(int),
+                m.lazy_free.map(int),
+                m.vm_size.map(int),
+                m.vm_pte.map(int),
+                m.threads.map(int),
+                m.minor_faults.map(int),
+                m.major_faults.map(int),
+                m.children.map(int),
+            ],
+        )
+    }
+}
+
+/// In the order of the columns of `site`, `site_history` and `layer_history`.
+fn totals(t: &Totals) -> [i64; 10] {
+    [
+        t.live_bytes,
+        t.live_count,
+        t.inherited_bytes,
+        t.inherited_count,
+        t.alloc_bytes,
+        t.alloc_count,
+        t.free_bytes,
+        t.free_count,
+        t.peak_bytes,
+        t.peak_ns,
+    ]
+    .map(int)
+}
+
+/// Triples of edge, bytes and count; each edge as its distance from the one before.
+fn pack_births(births: &Births) -> Vec<u8> {
+    let mut before = 0;
+    varint::pack(births.rows.iter().flat_map(|(edge, bytes, count)| {
+        let distance = edge.saturating_sub(before);
+        before = *edge;
+        [distance, *bytes, *count]
+    }))
+}
+
+fn next_id(known: usize) -> i64 {
+    int(known as u64 + 1)
+}
+
+pub(super) fn origin_name(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Attached => "attached",
+        Origin::Launched => "launched",
+        Origin::Child => "child",
+    }
+}
+
+pub(super) fn kind_name(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Native => "native",
+        FrameKind::Python => "python",
+    }
+}
