@@ -3,5 +3,7 @@
 
 pub mod event;
 pub mod ledger;
+pub mod probes;
+pub mod process;
 pub mod recording;
 pub mod symbolize;

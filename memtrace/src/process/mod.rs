@@ -1,1 +1,8 @@
+//! A process seen from outside: its mappings, the files behind them, what
+//! those files define and in which order the loader asks them. Reads only;
+//! attaching and following are not done here.
 
+pub mod elf;
+pub mod files;
+pub mod link_order;
+pub mod maps;

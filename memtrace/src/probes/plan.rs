@@ -1,0 +1,287 @@
+//! From a file's symbols to the list of its probes.
+//!
+//! Every allocation function of every mapped file is probed, whether or not
+//! the loader prefers another file's: a call of the loser (through dlsym, from
+//! within its own file) is then seen too, and an allocation function entered
+//! while another of the same thread is in flight is ignored in the kernel.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+use memtrace_common::function::{Function, Operation};
+
+use super::functions::{FAMILY, OPERATORS, OWN, PREFIXES, Row};
+use super::site::{self, Site};
+use crate::process::elf::{Elf, FunctionSymbol};
+
+/// Longest function that is searched for jumps, bytes. No allocation function
+/// comes near; a symbol table that claims more is not believed.
+const MAX_BODY: u64 = 1 << 20;
+
+/// One probed function of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Mangled.
+    pub symbol: String,
+    /// Other names that lead to the function, sorted.
+    pub aliases: Vec<String>,
+    /// `index` is 0: the collector gives it.
+    pub function: Function,
+    /// Where the function begins, offset into the file, bytes.
+    pub entry_offset: u64,
+    /// Where the probe goes, offset into the file, bytes.
+    pub file_offset: u64,
+    /// Whether the outcome matters; the return probe goes to `file_offset` too.
+    pub needs_return: bool,
+    pub site: Site,
+}
+
+/// One line of the list of probes, ready to print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeLine {
+    pub library: String,
+    pub symbol: String,
+    /// Offset into the file of the probe, bytes.
+    pub file_offset: u64,
+    pub instruction: String,
+    pub cost: &'static str,
+    pub why: String,
+}
+
+impl Probe {
+    /// The probe as a line of a list; `library` is the file as the process sees it.
+    pub fn line(&self, library: &Path) -> ProbeLine {
+        let offset = match self.site.offset {
+            0 => String::new(),
+            offset => format!("+{offset:#x}"),
+        };
+        ProbeLine {
+            library: library.display().to_string(),
+            symbol: format!("{}{offset}", self.symbol),
+            file_offset: self.file_offset,
+            instruction: self.site.instruction.clone(),
+            cost: self.site.cost.name(),
+            why: self.site.why.text().to_owned(),
+        }
+    }
+}
+
+/// Finds what to probe in a file.
+///
+/// A file counts as an allocator under a prefix if it defines a function that
+/// allocates and one that frees under it: a lone `free` is something else.
+/// `extra` are prefixes vouched for by the user, for which that is not asked.
+/// C++ operators count in files that are allocators under some prefix.
+///
+/// Functions that give memory come before those that take it, so that while
+/// the probes are being attached a block may be seen allocated and not freed
+/// only if it was freed in that moment, and never freed without its allocation.
+pub fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
+    let candidates = candidates(elf, extra);
+    let mut places = merge(candidates);
+    drop_forwarders(elf, &mut places);
+    let mut probes: Vec<Probe> = places.into_values().map(|place| place.probe(elf)).collect();
+    probes.sort_by_key(|probe| (!probe.needs_return, probe.entry_offset));
+    probes
+}
+
+/// A symbol that matches a row, and how much its name says about its meaning.
+struct Candidate<'data> {
+    symbol: FunctionSymbol<'data>,
+    function: Function,
+    /// Group of the name: its prefix's place, operators last. Also the rank
+    /// by which one of several names of an address is chosen.
+    group: usize,
+}
+
+fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>> {
+    let operators = PREFIXES.len() + extra.len();
+    let names = Names::new(extra, operators);
+    let mut found: Vec<Candidate<'data>> = Vec::new();
+    for symbol in elf.functions() {
+        if let Some((group, function)) = names.find(symbol.name) {
+            found.push(Candidate {
+                symbol,
+                function,
+                group,
+            });
+        }
+    }
+    let has = |group: usize, free: bool| {
+        found.iter().any(|candidate| {
+            candidate.group == group && (candidate.function.operation == Operation::Free) == free
+        })
+    };
+    let complete = |group: usize| match (has(group, false), has(group, true)) {
+        (true, true) => true,
+        (allocates, frees) => group >= PREFIXES.len() && (allocates || frees),
+    };
+    let mut accepted: HashSet<usize> = (0..operators).filter(|&group| complete(group)).collect();
+    if !accepted.is_empty() {
+        accepted.insert(operators);
+    }
+    found.retain(|candidate| accepted.contains(&candidate.group));
+    found
+}
+
+/// The rows by name. Extra prefixes rank after the known ones.
+struct Names<'a> {
+    prefixes: Vec<&'a str>,
+    family: HashMap<&'static str, Function>,
+    own: HashMap<(&'static str, &'static str), Function>,
+    operators: HashMap<&'static str, Function>,
+    operators_group: usize,
+}
+
+impl<'a> Names<'a> {
+    fn new(extra: &'a [String], operators_group: usize) -> Names<'a> {
+        let by_name = |rows: &'static [Row]| rows.iter().map(|row| (row.name, row.function));
+        Names {
+            prefixes: PREFIXES
+                .iter()
+                .copied()
+                .chain(extra.iter().map(String::as_str))
+                .collect(),
+            family: by_name(FAMILY).collect(),
+            own: OWN
+                .iter()
+                .flat_map(|&(prefix, rows)| {
+                    by_name(rows).map(move |(name, function)| ((prefix, name), function))
+                })
+                .collect(),
+            operators: by_name(OPERATORS).collect(),
+            operators_group,
+        }
+    }
+
+    fn find(&self, symbol: &str) -> Option<(usize, Function)> {
+        if let Some(&function) = self.operators.get(symbol) {
+            return Some((self.operators_group, function));
+        }
+        // The last prefix that fits: an extra one that equals a known one lifts the latter's condition.
+        self.prefixes
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(group, prefix)| {
+                let name = symbol.strip_prefix(prefix)?;
+                let function = self
+                    .family
+                    .get(name)
+                    .or_else(|| self.own.get(&(*prefix, name)))?;
+                Some((group, *function))
+            })
+    }
+}
+
+/// An address and the names that lead to it.
+struct Place<'data> {
+    chosen: Candidate<'data>,
+    names: Vec<&'data str>,
+    /// The largest that any name gives.
+    size: u64,
+}
+
+impl Place<'_> {
+    fn probe(self, elf: &Elf<'_>) -> Probe {
+        let Candidate {
+            symbol, function, ..
+        } = self.chosen;
+        let body = body(elf, symbol.file_offset, self.size);
+        let site = site::choose(elf.machine, body, self.size == body.len() as u64);
+        let mut aliases: Vec<String> = self
+            .names
+            .into_iter()
+            .filter(|&name| name != symbol.name)
+            .map(str::to_owned)
+            .collect();
+        aliases.sort();
+        aliases.dedup();
+        Probe {
+            symbol: symbol.name.to_owned(),
+            aliases,
+            function,
+            entry_offset: symbol.file_offset,
+            file_offset: symbol.file_offset + site.offset,
+            needs_return: function.operation != Operation::Free,
+            site,
+        }
+    }
+}
+
+/// One place per address. Names of different shapes can share one (a stub that
+/// does nothing, folded by the linker): the name of the lowest rank is
+/// believed, as the standard fixes what an unprefixed one means.
+fn merge(candidates: Vec<Candidate<'_>>) -> BTreeMap<u64, Place<'_>> {
+    let mut places: BTreeMap<u64, Place<'_>> = BTreeMap::new();
+    for candidate in candidates {
+        let symbol = candidate.symbol;
+        match places.entry(symbol.file_offset) {
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(Place {
+                    chosen: candidate,
+                    names: vec![symbol.name],
+                    size: symbol.size,
+                });
+            }
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                let place = entry.get_mut();
+                place.names.push(symbol.name);
+                place.size = place.size.max(symbol.size);
+                // `free` and `cfree` rank alike: the shorter name is the usual one.
+                let rank = |of: &Candidate<'_>| (of.group, of.symbol.name.len());
+                if rank(&candidate) < rank(&place.chosen) {
+                    place.chosen = candidate;
+                }
+            }
+        }
+    }
+    places
+}
+
+/// A function that only jumps to another probed one of the same shape needs no
+/// probe: its calls are seen there, and a free would be reported twice.
+fn drop_forwarders(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place<'_>>) {
+    let target = |offset: u64, size: u64| {
+        let jump = site::forwards_to(elf.machine, body(elf, offset, size))?;
+        offset.checked_add_signed(jump)
+    };
+    let forwards: BTreeMap<u64, u64> = places
+        .iter()
+        .filter_map(|(&offset, place)| Some((offset, target(offset, place.size)?)))
+        .filter(|(offset, target)| {
+            let (from, to) = (places.get(offset), places.get(target));
+            offset != target
+                && from
+                    .zip(to)
+                    .is_some_and(|(from, to)| from.chosen.function == to.chosen.function)
+        })
+        .collect();
+    for &offset in forwards.keys() {
+        // Chains are followed to their end; a cycle of jumps is left as it is.
+        let end = std::iter::successors(Some(offset), |at| forwards.get(at).copied())
+            .take(forwards.len() + 1)
+            .find(|at| !forwards.contains_key(at));
+        let Some(end) = end else { continue };
+        let Some(forwarder) = places.remove(&offset) else {
+            continue;
+        };
+        if let Some(place) = places.get_mut(&end) {
+            place.names.extend(forwarder.names);
+        }
+    }
+}
+
+/// The function's code, as far as its size is known; else enough to decode
+/// its beginning.
+fn body<'data>(elf: &Elf<'data>, file_offset: u64, size: u64) -> &'data [u8] {
+    /// Six instructions of at most 15 bytes.
+    const BEGINNING: u64 = 90;
+    match size {
+        0 | MAX_BODY.. => elf.code(file_offset, BEGINNING),
+        size => elf.code(file_offset, size),
+    }
+}
+
+#[cfg(test)]
+mod tests;

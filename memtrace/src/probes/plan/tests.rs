@@ -1,0 +1,408 @@
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Command;
+
+use memtrace_common::function::{NO_ARGUMENT, Outcome};
+
+use super::*;
+use crate::probes::site::{Cost, Why};
+use crate::process::elf::ElfBytes;
+
+const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+
+fn plan_of(path: &Path, extra: &[&str]) -> Vec<Probe> {
+    let extra: Vec<String> = extra.iter().map(|&prefix| prefix.to_owned()).collect();
+    let bytes = ElfBytes::map(&File::open(path).unwrap()).unwrap();
+    let elf = bytes.parse().unwrap();
+    let probes = plan(&elf, &extra);
+    check(&elf, &probes);
+    probes
+}
+
+/// What holds for every plan.
+fn check(elf: &Elf<'_>, probes: &[Probe]) {
+    let mut names = HashSet::new();
+    let mut places = HashSet::new();
+    for probe in probes {
+        assert!(
+            places.insert(probe.file_offset),
+            "{probe:?} shares its place"
+        );
+        for name in probe.aliases.iter().chain([&probe.symbol]) {
+            assert!(
+                names.insert((name.clone(), probe.entry_offset)),
+                "`{name}` twice"
+            );
+        }
+        assert_eq!(probe.file_offset, probe.entry_offset + probe.site.offset);
+        assert_eq!(
+            probe.needs_return,
+            probe.function.operation != Operation::Free
+        );
+        assert_ne!(probe.site.why, Why::NotDecoded, "{probe:?}");
+        assert!(!elf.code(probe.file_offset, 1).is_empty());
+    }
+    assert!(probes.is_sorted_by_key(|probe| !probe.needs_return));
+}
+
+/// A library of this machine; tests say when one is not installed.
+fn installed(path: &str) -> Option<PathBuf> {
+    let path = Path::new(path);
+    if path.exists() {
+        return Some(path.to_owned());
+    }
+    println!("SKIPPED: `{}` is not installed", path.display());
+    None
+}
+
+fn find<'p>(probes: &'p [Probe], name: &str) -> &'p Probe {
+    probes
+        .iter()
+        .find(|probe| probe.symbol == name || probe.aliases.iter().any(|alias| alias == name))
+        .unwrap_or_else(|| panic!("no `{name}` in {probes:#?}"))
+}
+
+fn has(probes: &[Probe], name: &str) -> bool {
+    probes
+        .iter()
+        .any(|probe| probe.symbol == name || probe.aliases.iter().any(|alias| alias == name))
+}
+
+/// Compiles `source` with gcc (or another compiler) in a new folder.
+fn compile(compiler: &str, source: &str, arguments: &[&str]) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("source.c"), dir.path().join("out"));
+    std::fs::write(&input, source).unwrap();
+    let status = Command::new(compiler)
+        .args(["-fno-builtin", "-o"])
+        .args([&output, &input])
+        .args(arguments)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    (dir, output)
+}
+
+#[test]
+fn glibc_is_probed_once_per_address_at_emulated_instructions() {
+    let probes = plan_of(&Path::new(LIBRARIES).join("libc.so.6"), &[]);
+    for name in [
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "posix_memalign",
+        "valloc",
+        "pvalloc",
+        "reallocarray",
+    ] {
+        assert_eq!(
+            find(&probes, name).symbol,
+            name,
+            "the standard name is shown"
+        );
+    }
+    assert_eq!(find(&probes, "__libc_malloc").symbol, "malloc");
+    assert_eq!(
+        find(&probes, "aligned_alloc").entry_offset,
+        find(&probes, "__libc_memalign").entry_offset
+    );
+    for name in ["malloc", "free", "realloc", "calloc"] {
+        let probe = find(&probes, name);
+        assert_eq!(probe.site.cost, Cost::Emulated, "{probe:?}");
+    }
+    let posix_memalign = find(&probes, "posix_memalign").function;
+    assert_eq!(posix_memalign.outcome, Outcome::ErrorAndOutPointer);
+    assert_eq!(posix_memalign.size, 2);
+    assert!(!has(&probes, "freeaddrinfo") && !has(&probes, "__libc_freeres"));
+}
+
+#[test]
+fn a_library_that_uses_malloc_is_not_an_allocator() {
+    for library in ["libstdc++.so.6", "libm.so.6", "libdl.so.2"] {
+        let Some(path) = installed(&format!("{LIBRARIES}/{library}")) else {
+            continue;
+        };
+        assert_eq!(plan_of(&path, &[]), [], "{library}");
+    }
+}
+
+#[test]
+fn jemalloc_with_its_functions_with_flags_and_its_operators() {
+    let Some(path) = installed(&format!("{LIBRARIES}/libjemalloc.so.2")) else {
+        return;
+    };
+    let probes = plan_of(&path, &[]);
+    for name in [
+        "malloc",
+        "free",
+        "realloc",
+        "mallocx",
+        "rallocx",
+        "dallocx",
+        "sdallocx",
+        "memalign",
+        "_Znwm",
+        "_ZdlPv",
+        "_ZdaPvmSt11align_val_t",
+    ] {
+        assert!(has(&probes, name), "{name}");
+    }
+    assert!(!has(&probes, "xallocx") && !has(&probes, "nallocx"));
+    let rallocx = find(&probes, "rallocx").function;
+    assert_eq!(
+        (rallocx.operation, rallocx.block, rallocx.size),
+        (Operation::Realloc, 0, 1)
+    );
+}
+
+#[test]
+fn tcmalloc_in_all_its_builds() {
+    for name in [
+        "libtcmalloc",
+        "libtcmalloc_minimal",
+        "libtcmalloc_debug",
+        "libtcmalloc_and_profiler",
+    ] {
+        let Some(path) = installed(&format!("{LIBRARIES}/{name}.so.4")) else {
+            continue;
+        };
+        let probes = plan_of(&path, &[]);
+        let malloc = find(&probes, "malloc");
+        assert!(
+            malloc.aliases.iter().any(|alias| alias == "tc_malloc"),
+            "{malloc:?}"
+        );
+        for name in [
+            "tc_malloc_skip_new_handler",
+            "tc_free_sized",
+            "tc_new",
+            "tc_deletearray_sized",
+            "_Znwm",
+        ] {
+            assert!(has(&probes, name), "{name}");
+        }
+        assert!(!has(&probes, "tc_malloc_size") && !has(&probes, "malloc_stats"));
+    }
+}
+
+#[test]
+fn mimalloc_with_its_heaps() {
+    let Some(path) = installed(&format!("{LIBRARIES}/libmimalloc.so.2")) else {
+        return;
+    };
+    let probes = plan_of(&path, &[]);
+    assert_eq!(find(&probes, "mi_malloc").symbol, "malloc");
+    let heap_recalloc = find(&probes, "mi_heap_recalloc_aligned").function;
+    assert_eq!(
+        (
+            heap_recalloc.operation,
+            heap_recalloc.block,
+            heap_recalloc.count,
+            heap_recalloc.size
+        ),
+        (Operation::Realloc, 1, 2, 3)
+    );
+    let zalloc = find(&probes, "mi_zalloc_aligned_at").function;
+    assert_eq!(
+        (zalloc.size, zalloc.count, zalloc.block),
+        (0, NO_ARGUMENT, NO_ARGUMENT)
+    );
+    assert!(
+        !has(&probes, "mi_expand")
+            && !has(&probes, "mi_heap_destroy")
+            && !has(&probes, "mi_free_something")
+    );
+    // `mi_free_size` and `operator delete` with a size only jump to `free`.
+    assert_eq!(find(&probes, "_ZdlPvm").symbol, "free");
+    assert_eq!(find(&probes, "mi_free_aligned").symbol, "free");
+}
+
+#[test]
+fn musl_is_an_allocator() {
+    let Some(path) = installed("/lib/ld-musl-x86_64.so.1") else {
+        return;
+    };
+    let probes = plan_of(&path, &[]);
+    for name in [
+        "malloc",
+        "calloc",
+        "realloc",
+        "free",
+        "aligned_alloc",
+        "posix_memalign",
+        "reallocarray",
+    ] {
+        assert_eq!(find(&probes, name).symbol, name);
+    }
+    assert_eq!(find(&probes, "malloc").site.cost, Cost::Emulated);
+    assert_eq!(find(&probes, "free").site.cost, Cost::Emulated);
+}
+
+const USES_MALLOC: &str = "
+#include <stdlib.h>
+int main(void) { void *p = realloc(malloc(7), 8); free(p); free(calloc(1, 2)); return 0; }
+";
+
+#[test]
+fn a_static_program_holds_its_own_allocator() {
+    for pie in ["-static", "-static-pie"] {
+        let (_dir, program) = compile("gcc", USES_MALLOC, &[pie]);
+        let probes = plan_of(&program, &[]);
+        for name in ["malloc", "realloc", "calloc", "free"] {
+            let probe = find(&probes, name);
+            assert_eq!(probe.site.cost, Cost::Emulated, "{pie} {probe:?}");
+        }
+        let malloc = find(&probes, "malloc");
+        assert!(
+            malloc.aliases.iter().any(|alias| alias == "__libc_malloc"),
+            "{malloc:?}"
+        );
+    }
+}
+
+#[test]
+fn a_static_musl_program_reports_a_free_once() {
+    if installed("/usr/bin/musl-gcc").is_none() {
+        return;
+    }
+    let (_dir, program) = compile("musl-gcc", USES_MALLOC, &["-static"]);
+    let probes = plan_of(&program, &[]);
+    // `free` only jumps to `__libc_free`.
+    assert_eq!(
+        find(&probes, "free").entry_offset,
+        find(&probes, "__libc_free").entry_offset
+    );
+    assert!(has(&probes, "malloc") && has(&probes, "realloc"));
+}
+
+#[test]
+fn what_is_stripped_or_dynamic_has_no_allocator() {
+    let (_dir, program) = compile("gcc", USES_MALLOC, &["-static", "-s"]);
+    assert_eq!(plan_of(&program, &[]), []);
+    let (_dir, program) = compile("gcc", USES_MALLOC, &["-pie"]);
+    assert_eq!(plan_of(&program, &[]), []);
+}
+
+/// An allocator of one's own, with and without everything it needs.
+const OWN: &str = "
+#include <stddef.h>
+static char arena[64];
+void *PREFIX(malloc)(size_t size) { return arena + size; }
+void *PREFIX(aligned_alloc)(size_t alignment, size_t size) { return arena + alignment + size; }
+#ifdef FREE
+void PREFIX(free)(void *p) { arena[0] = *(char *)p; }
+#endif
+__attribute__((weak)) void *_Znwm(size_t size) { return arena + size + 1; }
+";
+
+fn own_plan(prefix: &str, more: &[&str], extra: &[&str]) -> Vec<String> {
+    let prefix = format!("-DPREFIX(name)={prefix}##name");
+    let mut arguments = vec!["-shared", "-fPIC", "-O1", &prefix];
+    arguments.extend(more);
+    let (_dir, library) = compile("gcc", OWN, &arguments);
+    let mut symbols: Vec<_> = plan_of(&library, extra)
+        .into_iter()
+        .map(|probe| probe.symbol)
+        .collect();
+    symbols.sort();
+    symbols
+}
+
+#[test]
+fn an_allocator_both_gives_and_takes() {
+    assert_eq!(own_plan("je_", &[], &[]), [""; 0]);
+    assert_eq!(
+        own_plan("je_", &["-DFREE"], &[]),
+        ["_Znwm", "je_aligned_alloc", "je_free", "je_malloc"]
+    );
+}
+
+#[test]
+fn an_unknown_prefix_counts_on_the_users_word() {
+    assert_eq!(own_plan("my_", &["-DFREE"], &[]), [""; 0]);
+    assert_eq!(
+        own_plan("my_", &["-DFREE"], &["my_"]),
+        ["_Znwm", "my_aligned_alloc", "my_free", "my_malloc"]
+    );
+    // The condition is lifted as well.
+    assert_eq!(
+        own_plan("je_", &[], &["je_"]),
+        ["_Znwm", "je_aligned_alloc", "je_malloc"]
+    );
+}
+
+#[test]
+fn of_two_shapes_at_one_address_the_standard_name_is_believed() {
+    let source = "
+        #include <stddef.h>
+        void *calloc(size_t count, size_t size) { return (void *)(count * size); }
+        void *mi_malloc(size_t size) __attribute__((alias(\"calloc\")));
+        void free(void *p) { *(char *)p = 0; }
+        void mi_free(void *p) __attribute__((alias(\"free\")));
+    ";
+    let (_dir, library) = compile("gcc", source, &["-shared", "-fPIC", "-w"]);
+    let probes = plan_of(&library, &[]);
+    assert_eq!(probes.len(), 2);
+    assert_eq!(probes[0].symbol, "calloc");
+    assert_eq!(probes[0].aliases, ["mi_malloc"]);
+    assert_eq!((probes[0].function.count, probes[0].function.size), (0, 1));
+}
+
+#[test]
+fn a_function_that_only_jumps_is_seen_where_it_jumps_to() {
+    let source = "
+        #include <stddef.h>
+        __attribute__((noinline)) void *malloc(size_t size) { return (void *)(size * 3); }
+        __attribute__((noinline, visibility(\"hidden\"))) void free(void *p) { *(char *)p = 0; }
+        void free_sized(void *p, size_t size) { free(p); }
+        void cfree(void *p) { free_sized(p, 0); }
+        void *valloc(size_t size) { return malloc(size + 1); }
+    ";
+    let (_dir, library) = compile("gcc", source, &["-shared", "-fPIC", "-O2", "-fno-inline"]);
+    let probes = plan_of(&library, &[]);
+    assert_eq!(find(&probes, "free_sized").symbol, "free");
+    assert_eq!(
+        find(&probes, "valloc").symbol,
+        "valloc",
+        "passes another size"
+    );
+}
+
+#[test]
+fn a_line_names_place_and_cost() {
+    let libc = Path::new(LIBRARIES).join("libc.so.6");
+    let probes = plan_of(&libc, &[]);
+    let malloc = find(&probes, "malloc");
+    let line = malloc.line(&libc);
+    assert_eq!(line.library, libc.display().to_string());
+    assert!(line.symbol.starts_with("malloc"));
+    assert_eq!(line.file_offset, malloc.file_offset);
+    assert_eq!(line.cost, "emulated");
+    for probe in &probes {
+        let line = probe.line(&libc);
+        println!(
+            "{:<26} {:#9x} {:<40} {:<14} {}",
+            line.symbol, line.file_offset, line.instruction, line.cost, line.why
+        );
+    }
+}
+
+#[test]
+fn corrupted_code_and_symbols_never_panic() {
+    let original = std::fs::read("/lib/ld-musl-x86_64.so.1")
+        .or_else(|_| std::fs::read(format!("{LIBRARIES}/libmimalloc.so.2")))
+        .unwrap();
+    let mut planned = 0;
+    for round in 0..60_usize {
+        let mut data = original.clone();
+        for step in 0..200_usize {
+            let at = (round * 7919 + step * 104_729 + round * step * 31) % data.len();
+            data[at] = (round + step) as u8;
+        }
+        if let Ok(elf) = Elf::parse(&data) {
+            planned += plan(&elf, &[]).len();
+        }
+    }
+    assert!(planned > 0, "no corrupted file was planned for");
+}

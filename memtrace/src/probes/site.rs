@@ -1,0 +1,112 @@
+//! Where in a function its probe goes, and what the probe will cost there.
+//!
+//! A uprobe replaces one instruction. The kernel either emulates the replaced
+//! instruction, or runs a copy of it elsewhere in single-step mode: a second
+//! exception, which doubles a probe's cost on bare metal and multiplies it by
+//! twenty on some virtual machines. Where a function does not begin with an
+//! instruction that is emulated, one soon after will often do.
+
+use crate::process::elf::Machine;
+
+/// How the kernel executes the instruction under a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cost {
+    /// Inside the breakpoint's exception.
+    Emulated,
+    /// By single-stepping a copy: a second exception.
+    SingleStepped,
+    /// Not decided for this machine.
+    Unknown,
+}
+
+impl Cost {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cost::Emulated => "emulated",
+            Cost::SingleStepped => "single-stepped",
+            Cost::Unknown => "unknown",
+        }
+    }
+}
+
+/// The instruction that a probe replaces. There, as at the function's first
+/// instruction, the arguments are in their registers and the return address
+/// is where the stack pointer points, so a return probe may share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Bytes from the function's first instruction.
+    pub offset: u64,
+    /// Disassembled, Intel syntax; empty where the machine's instructions are not decoded.
+    pub instruction: String,
+    pub cost: Cost,
+    pub why: Why,
+}
+
+/// Why a site was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// The first instruction is emulated.
+    FirstIsEmulated,
+    /// A later instruction is emulated, those before it only compute.
+    LaterIsEmulated,
+    /// No emulated instruction comes before one that changes an argument, the stack pointer or the flow.
+    NoneIsEmulated,
+    /// The function's size is not known, so jumps into its beginning cannot be ruled out.
+    SizeUnknown,
+    /// A jump leads to or before the emulated instruction, which would run more than once per call.
+    JumpTarget,
+    /// The bytes are no instruction, or the machine's instructions are not decoded.
+    NotDecoded,
+}
+
+impl Why {
+    /// Explanation in reports.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Why::FirstIsEmulated => "first instruction",
+            Why::LaterIsEmulated => "first emulated instruction",
+            Why::NoneIsEmulated => "first instruction: no emulated one in reach",
+            Why::SizeUnknown => "first instruction: function size unknown",
+            Why::JumpTarget => "first instruction: a jump leads to the emulated one",
+            Why::NotDecoded => "first instruction: not decoded",
+        }
+    }
+}
+
+/// Chooses the site in a function whose code is `body`. `size_known` says
+/// that `body` is all of it, so that jumps within can be seen.
+pub fn choose(machine: Machine, body: &[u8], size_known: bool) -> Site {
+    match machine {
+        Machine::X86_64 => super::x86::choose(body, size_known),
+        Machine::Aarch64 | Machine::Other(_) => Site {
+            offset: 0,
+            instruction: String::new(),
+            cost: Cost::Unknown,
+            why: Why::NotDecoded,
+        },
+    }
+}
+
+/// Where a function leads that does nothing but jump to another, in bytes
+/// from its first instruction; `None` for all others.
+pub fn forwards_to(machine: Machine, body: &[u8]) -> Option<i64> {
+    match machine {
+        Machine::X86_64 => super::x86::forwards_to(body),
+        Machine::Aarch64 | Machine::Other(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_get_the_first_instruction() {
+        for machine in [Machine::Aarch64, Machine::Other(243)] {
+            let site = choose(machine, &[0x55, 0xc3], true);
+            assert_eq!((site.offset, site.cost), (0, Cost::Unknown));
+            assert_eq!(forwards_to(machine, &[0xeb, 0]), None);
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! What memtrace reads out of an ELF file: identity, dependencies, function
+//! symbols and the way from an address to a file offset. Any bytes are
+//! accepted: a malformed file is an error or has fewer symbols, never a panic.
+
+use std::fs::File;
+use std::io;
+
+use memmap2::Mmap;
+use object::Endianness;
+use object::elf;
+use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _, SymbolTable};
+use object::read::{Object as _, StringTable};
+
+/// Why a file cannot be read as ELF.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    #[error("cannot map the file: {0}")]
+    Map(io::Error),
+    #[error("expected an ELF file, got other content")]
+    NotElf,
+    /// Their arguments are not in registers.
+    #[error("expected a 64-bit ELF file, got a 32-bit one")]
+    NotSupported,
+    #[error("malformed ELF file: {0}")]
+    Malformed(#[from] object::read::Error),
+}
+
+/// The bytes of a file. Truncating the file while they are read raises SIGBUS,
+/// as it does in the process that executes it.
+#[derive(Debug)]
+pub struct ElfBytes(Option<Mmap>);
+
+impl ElfBytes {
+    /// Maps an open file; an empty one has no bytes.
+    pub fn map(file: &File) -> Result<ElfBytes, ElfError> {
+        if file.metadata().map_err(ElfError::Map)?.len() == 0 {
+            return Ok(ElfBytes(None));
+        }
+        // SAFETY: the mapping is private and read-only. That nothing changes the file meanwhile cannot be
+        // promised; every read is bounds-checked and no value is read twice for a check and its use.
+        let map = unsafe { Mmap::map(file) }.map_err(ElfError::Map)?;
+        Ok(ElfBytes(Some(map)))
+    }
+
+    /// Reads the headers.
+    pub fn parse(&self) -> Result<Elf<'_>, ElfError> {
+        Elf::parse(self.0.as_deref().unwrap_or_default())
+    }
+}
+
+/// The instruction set of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    X86_64,
+    Aarch64,
+    Other(u16),
+}
+
+/// One loaded segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Address before relocation.
+    pub virt: u64,
+    /// Offset into the file, bytes.
+    pub file_offset: u64,
+    /// Bytes that come from the file.
+    pub file_size: u64,
+    pub execute: bool,
+}
+
+/// A defined function with an address in an executable segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionSymbol<'data> {
+    /// Mangled, without version.
+    pub name: &'data str,
+    /// Address before relocation.
+    pub virt: u64,
+    /// Offset into the file, bytes.
+    pub file_offset: u64,
+    /// Bytes; 0 where the symbol table does not say.
+    pub size: u64,
+}
+
+/// A parsed file.
+pub struct Elf<'data> {
+    data: &'data [u8],
+    file: ElfFile64<'data, Endianness>,
+    segments: Vec<Segment>,
+    pub machine: Machine,
+    /// Lower-case hex.
+    pub build_id: Option<String>,
+    pub soname: Option<String>,
+    /// DT_NEEDED, in the order in which the loader takes them.
+    pub needed: Vec<String>,
+    /// The program interpreter (dynamic loader).
+    pub interpreter: Option<String>,
+}
+
+impl<'data> Elf<'data> {
+    /// Reads the headers of a 64-bit file. Broken notes and a broken dynamic
+    /// section cost only what they would have told.
+    pub fn parse(data: &'data [u8]) -> Result<Elf<'data>, ElfError> {
+        match data.get(..5) {
+            Some([0x7f, b'E', b'L', b'F', 2]) => {}
+            Some([0x7f, b'E', b'L', b'F', 1]) => return Err(ElfError::NotSupported),
+            _ => return Err(ElfError::NotElf),
+        }
+        let file = ElfFile64::<Endianness>::parse(data)?;
+        let endian = file.endian();
+        let mut segments = Vec::new();
+        let mut interpreter = None;
+        let mut dynamic = None;
+        for header in file.elf_program_headers() {
+            match header.p_type(endian) {
+                elf::PT_LOAD => segments.push(Segment {
+                    virt: header.p_vaddr(endian),
+                    file_offset: header.p_offset(endian),
+                    file_size: header.p_filesz(endian),
+                    execute: header.p_flags(endian).0 & elf::PF_X.0 != 0,
+                }),
+                elf::PT_INTERP => {
+                    interpreter = header.interpreter(endian, data).ok().flatten().map(text);
+                }
+                elf::PT_DYNAMIC => dynamic = header.dynamic(endian, data).ok().flatten(),
+                _ => {}
+            }
+        }
+        let build_id = file.build_id().ok().flatten().map(hex);
+        let mut elf = Elf {
+            data,
+            machine: machine(&file),
+            file,
+            segments,
+            build_id,
+            soname: None,
+            needed: Vec::new(),
+            interpreter,
+        };
+        elf.read_dynamic(dynamic.unwrap_or_default());
+        Ok(elf)
+    }
+
+    /// The loaded segments, in file order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Offset into the file of an address before relocation; `None` outside
+    /// what the segments take from the file.
+    pub fn file_offset(&self, virt: u64) -> Option<u64> {
+        let segment = self.segment_of(virt)?;
+        segment.file_offset.checked_add(virt - segment.virt)
+    }
+
+    /// Up to `len` bytes of an executable segment from `file_offset` on.
+    pub fn code(&self, file_offset: u64, len: u64) -> &'data [u8] {
+        let end = self.segments.iter().find_map(|segment| {
+            let end = segment.file_offset.checked_add(segment.file_size)?;
+            (segment.execute && (segment.file_offset..end).contains(&file_offset)).then_some(end)
+        });
+        let range = end.and_then(|end| {
+            let end = end
+                .min(file_offset.saturating_add(len))
+                .min(self.data.len() as u64);
+            Some(usize::try_from(file_offset).ok()?..usize::try_from(end).ok()?)
+        });
+        range
+            .and_then(|range| self.data.get(range))
+            .unwrap_or_default()
+    }
+
+    /// The functions that the file defines, dynamic symbols first; a function
+    /// in both tables comes twice. Undefined symbols and IFUNCs (whose address
+    /// is their resolver's) are left out, as are names that are not UTF-8.
+    pub fn functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
+        self.functions_of(self.file.elf_dynamic_symbol_table())
+            .chain(self.functions_of(self.file.elf_symbol_table()))
+    }
+
+    /// The functions that the dynamic loader can bind other files to.
+    pub fn exported_functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
+        self.functions_of(self.file.elf_dynamic_symbol_table())
+    }
+
+    fn functions_of(
+        &self,
+        table: &SymbolTable<'data, elf::FileHeader64<Endianness>>,
+    ) -> impl Iterator<Item = FunctionSymbol<'data>> {
+        let endian = self.file.endian();
+        let strings = table.strings();
+        table.iter().filter_map(move |symbol| {
+            if symbol.st_type() != elf::STT_FUNC || symbol.is_undefined(endian) {
+                return None;
+            }
+            let virt = symbol.st_value(endian);
+            if !self.segment_of(virt)?.execute {
+                return None;
+            }
+            Some(FunctionSymbol {
+                name: std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()?,
+                virt,
+                file_offset: self.file_offset(virt)?,
+                size: symbol.st_size(endian),
+            })
+        })
+    }
+
+    fn segment_of(&self, virt: u64) -> Option<&Segment> {
+        self.segments.iter().find(|segment| {
+            virt.checked_sub(segment.virt)
+                .is_some_and(|inside| inside < segment.file_size)
+        })
+    }
+
+    /// The dynamic section by the program headers, as the loader finds it: a
+    /// file without section headers has it too.
+    fn read_dynamic(&mut self, dynamic: &[elf::Dyn64<Endianness>]) {
+        let endian = self.file.endian();
+        let value = |tag: elf::DynamicTag| {
+            dynamic
+                .iter()
+                .take_while(|entry| entry.d_tag(endian) != elf::DT_NULL)
+                .filter(move |entry| entry.d_tag(endian) == tag)
+                .map(|entry| entry.d_val(endian))
+        };
+        let strings = value(elf::DT_STRTAB).next().and_then(|virt| {
+            let start = self.file_offset(virt)?;
+            let end = start.checked_add(value(elf::DT_STRSZ).next()?)?;
+            Some(StringTable::new(self.data, start, end))
+        });
+        let Some(strings) = strings else { return };
+        let string = |offset: u64| Some(text(strings.get(u32::try_from(offset).ok()?).ok()?));
+        let soname = value(elf::DT_SONAME).next().and_then(string);
+        let needed = value(elf::DT_NEEDED).filter_map(string).collect();
+        self.soname = soname;
+        self.needed = needed;
+    }
+}
+
+fn machine(file: &ElfFile64<'_, Endianness>) -> Machine {
+    use object::read::elf::FileHeader as _;
+    match file.elf_header().e_machine(file.endian()) {
+        elf::EM_X86_64 => Machine::X86_64,
+        elf::EM_AARCH64 => Machine::Aarch64,
+        other => Machine::Other(other.0),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+
+    fn open(path: &str) -> ElfBytes {
+        ElfBytes::map(&File::open(path).unwrap()).unwrap()
+    }
+
+    /// Reads everything there is to read.
+    fn read_all(data: &[u8]) -> usize {
+        let Ok(elf) = Elf::parse(data) else { return 0 };
+        elf.functions()
+            .map(|function| elf.code(function.file_offset, function.size).len())
+            .sum()
+    }
+
+    #[test]
+    fn libc_tells_its_name_its_loader_and_its_functions() {
+        let bytes = open(LIBC);
+        let elf = bytes.parse().unwrap();
+        assert_eq!(elf.machine, Machine::X86_64);
+        assert_eq!(elf.soname.as_deref(), Some("libc.so.6"));
+        assert_eq!(elf.needed, ["ld-linux-x86-64.so.2"]);
+        assert_eq!(
+            elf.interpreter.as_deref(),
+            Some("/lib64/ld-linux-x86-64.so.2")
+        );
+        let build_id = elf.build_id.as_deref().unwrap();
+        assert_eq!(build_id.len(), 40);
+        assert!(
+            build_id
+                .bytes()
+                .all(|byte| b"0123456789abcdef".contains(&byte))
+        );
+
+        let find = |name| elf.functions().find(|function| function.name == name);
+        let malloc = find("malloc").unwrap();
+        assert!(malloc.size > 16);
+        assert_eq!(elf.file_offset(malloc.virt), Some(malloc.file_offset));
+        assert_eq!(
+            elf.code(malloc.file_offset, malloc.size).len() as u64,
+            malloc.size
+        );
+        assert_eq!(find("strlen"), None, "an IFUNC's address is its resolver's");
+        assert_eq!(
+            find("__tls_get_addr"),
+            None,
+            "an undefined symbol has no address"
+        );
+    }
+
+    #[test]
+    fn addresses_outside_the_file_have_no_offset() {
+        let bytes = open(LIBC);
+        let elf = bytes.parse().unwrap();
+        let last = elf.segments().last().unwrap();
+        assert!(!last.execute);
+        assert_eq!(elf.file_offset(last.virt + last.file_size), None);
+        assert_eq!(elf.file_offset(u64::MAX), None);
+        assert_eq!(elf.code(last.file_offset, 16), b"");
+        assert_eq!(elf.code(u64::MAX, u64::MAX), b"");
+    }
+
+    #[test]
+    fn what_is_not_elf_is_refused() {
+        assert!(matches!(Elf::parse(b""), Err(ElfError::NotElf)));
+        assert!(matches!(Elf::parse(b"#!/bin/sh\n"), Err(ElfError::NotElf)));
+        assert!(matches!(
+            Elf::parse(b"\x7fELF\x01"),
+            Err(ElfError::NotSupported)
+        ));
+        assert!(matches!(
+            Elf::parse(b"\x7fELF\x02"),
+            Err(ElfError::Malformed(_))
+        ));
+        assert!(matches!(open("/dev/null").parse(), Err(ElfError::NotElf)));
+    }
+
+    /// A small real library: 20 to 70 KiB.
+    fn small_library() -> Vec<u8> {
+        std::fs::read("/usr/lib/x86_64-linux-gnu/libdl.so.2").unwrap()
+    }
+
+    #[test]
+    fn a_truncated_file_never_panics() {
+        let data = small_library();
+        assert!(read_all(&data) > 0);
+        for len in (0..data.len()).step_by(37).chain(0..1024.min(data.len())) {
+            read_all(&data[..len]);
+        }
+    }
+
+    #[test]
+    fn a_corrupted_file_never_panics() {
+        let original = small_library();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = move || {
+            // xorshift64: the same corruptions on every run.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as usize
+        };
+        let mut readable = 0;
+        for round in 0..4000 {
+            let mut data = original.clone();
+            // The headers and the section headers at the end decide most.
+            let range = match round % 3 {
+                0 => 0..1024,
+                1 => data.len() - 2048..data.len(),
+                _ => 0..data.len(),
+            };
+            for _ in 0..1 + random() % 32 {
+                let at = range.start + random() % range.len();
+                data[at] = [random() as u8, 0, 0xff][random() % 3];
+            }
+            readable += usize::from(read_all(&data) > 0);
+        }
+        assert!(readable > 0, "no corrupted file got past its header");
+    }
+}

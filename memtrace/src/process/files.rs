@@ -1,0 +1,202 @@
+//! Files behind mappings, opened by inode and not by name: a process in
+//! another mount namespace, a file that was deleted or replaced since it was
+//! mapped, all give the very file that is being executed.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::maps::Mapping;
+
+/// A file, as `/proc/PID/maps` and the kernel side name it. Not comparable to
+/// stat's `st_dev` on file systems with anonymous devices (btrfs subvolumes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileKey {
+    /// `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    pub ino: u64,
+}
+
+/// A mapped file, kept open.
+#[derive(Debug)]
+pub struct ModuleFile {
+    pub key: FileKey,
+    /// The path as the process sees it: to show, not to open.
+    pub path: PathBuf,
+    pub file: File,
+}
+
+impl ModuleFile {
+    /// Opens the file behind `mapping` of process `pid`; errors as [`open_mapped`].
+    pub fn open(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
+        let file = open_mapped(pid, mapping)?;
+        let (Some(key), Some(path)) = (mapping.file(), mapping.path.clone()) else {
+            return Err(no_file());
+        };
+        Ok(ModuleFile { key, path, file })
+    }
+
+    /// Opens a file that is not mapped yet, such as a program that is about to
+    /// be executed. The key comes from stat, so it is the maps form only where
+    /// the file system's devices are plain ones.
+    pub fn open_path(path: &Path) -> io::Result<ModuleFile> {
+        require_regular(&std::fs::metadata(path)?)?;
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let dev = libc::major(metadata.dev()) << 20 | libc::minor(metadata.dev());
+        Ok(ModuleFile {
+            key: FileKey {
+                dev,
+                ino: metadata.ino(),
+            },
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// A path by which this process reaches the open file, whatever its name
+    /// means here; valid as long as the `ModuleFile` lives.
+    pub fn attach_path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+    }
+}
+
+/// Opens the file behind `mapping` of process `pid`.
+///
+/// `/proc/PID/map_files` leads to the exact inode, but wants CAP_SYS_ADMIN or
+/// CAP_CHECKPOINT_RESTORE in the initial user namespace. Without it the name is
+/// looked up in the process's root, and refused unless its inode is the mapped
+/// one. The device is not compared: stat and maps differ on some file systems.
+///
+/// # Errors
+/// `InvalidInput` where there is no regular file behind the mapping (opening a
+/// device can have effects), `NotFound` where the name leads to another inode.
+pub fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
+    if mapping.ino == 0 {
+        return Err(no_file());
+    }
+    let link = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    );
+    match open_regular(Path::new(&link)) {
+        Err(error) if error.kind() != io::ErrorKind::InvalidInput => open_by_name(pid, mapping),
+        opened => opened,
+    }
+}
+
+fn open_by_name(pid: u32, mapping: &Mapping) -> io::Result<File> {
+    let path = mapping.path.as_deref().ok_or_else(no_file)?;
+    let relative = path.strip_prefix("/").map_err(|_| no_file())?;
+    let file = open_regular(&Path::new(&format!("/proc/{pid}/root")).join(relative))?;
+    let found = file.metadata()?.ino();
+    if found != mapping.ino {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "`{}` was replaced: got inode {found}, expected {}",
+                path.display(),
+                mapping.ino
+            ),
+        ));
+    }
+    Ok(file)
+}
+
+fn open_regular(path: &Path) -> io::Result<File> {
+    require_regular(&std::fs::metadata(path)?)?;
+    File::open(path)
+}
+
+fn require_regular(metadata: &Metadata) -> io::Result<()> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "expected a regular file",
+    ))
+}
+
+fn no_file() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "there is no file behind the mapping",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::process::maps;
+
+    /// Maps a file of this process and gives its line of maps.
+    fn mapped(path: &Path) -> (memmap2::Mmap, Mapping) {
+        let file = File::open(path).unwrap();
+        // SAFETY: nothing writes to the file while it is mapped.
+        let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+        let mappings = maps::read(std::process::id()).unwrap();
+        let mapping = maps::find(&mappings, map.as_ptr() as u64).unwrap().clone();
+        (map, mapping)
+    }
+
+    fn content(mut file: File) -> String {
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_replaced_file_is_still_the_mapped_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a file");
+        std::fs::write(&path, "mapped").unwrap();
+        let (_map, before) = mapped(&path);
+        // The inode stays in use, so the new file gets another one.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "another").unwrap();
+
+        let module = ModuleFile::open(std::process::id(), &before).unwrap();
+        assert_eq!(module.path, path);
+        assert_eq!(content(File::open(module.attach_path()).unwrap()), "mapped");
+
+        let error = open_by_name(std::process::id(), &before).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+    }
+
+    #[test]
+    fn the_name_serves_where_map_files_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, "mapped").unwrap();
+        let (_map, mut mapping) = mapped(&path);
+        assert_eq!(
+            ModuleFile::open_path(&path).unwrap().key,
+            mapping.file().unwrap()
+        );
+        // No such entry in map_files.
+        mapping.end += 0x1000;
+        let file = open_mapped(std::process::id(), &mapping).unwrap();
+        assert_eq!(content(file), "mapped");
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let mappings = maps::read(std::process::id()).unwrap();
+        let vdso = mappings
+            .iter()
+            .find(|mapping| mapping.path.as_deref() == Some(Path::new("[vdso]")))
+            .unwrap();
+        for error in [
+            open_mapped(std::process::id(), vdso).unwrap_err(),
+            ModuleFile::open_path(Path::new("/dev/null")).unwrap_err(),
+            ModuleFile::open_path(Path::new("/")).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}
