@@ -3,5 +3,6 @@
 
 pub mod event;
 pub mod ledger;
+pub mod process;
 pub mod recording;
 pub mod symbolize;

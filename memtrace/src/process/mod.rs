@@ -1,1 +1,3 @@
-
+//! Processes as the kernel shows them.
+pub mod launch;
+pub mod memory;
