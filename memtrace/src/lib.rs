@@ -1,6 +1,9 @@
 //! memtrace's user side. `ledger`, `recording` and `render` know neither aya
 //! nor tokio.
 
+pub mod bpf;
+pub mod check;
+pub mod collect;
 pub mod event;
 pub mod ledger;
 pub mod probes;

@@ -1,6 +1,26 @@
 //! Names for stack frames.
+//!
+//! Owns the way from a file and an offset in it to functions, source lines and
+//! inlined calls. Does not know processes: whoever calls has opened the very
+//! file that was mapped. Nothing here guesses; an address that no symbol
+//! covers stays without a function and says why.
 
+mod module;
+#[cfg(test)]
+mod tests;
+
+use crate::symbolize::module::Module;
+use blazesym::symbolize::{
+    self, CodeInfo, Input, Reason, Sym, Symbolized,
+    source::{Elf, Source},
+};
 use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
 
 /// What kind of code a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,4 +48,228 @@ pub struct Frame {
     pub inlined: bool,
     /// Why `function` is `None`, in a few words.
     pub unresolved: Option<String>,
+}
+
+/// A module that a [`Symbolizer`] was told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId(u32);
+
+/// Resolves file offsets of modules to frames. Keeps every module's file open
+/// and its debug information mapped for as long as it lives; not `Send`, so
+/// make it in the thread that uses it.
+pub struct Symbolizer {
+    inner: symbolize::Symbolizer,
+    /// Holds debug files by build id.
+    build_id_dir: PathBuf,
+    modules: Vec<Module>,
+    cache: HashMap<(ModuleId, u64), Vec<Frame>>,
+}
+
+impl Default for Symbolizer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Symbolizer {
+    pub fn new() -> Self {
+        Self::with_build_id_dir(Path::new("/usr/lib/debug/.build-id"))
+    }
+
+    fn with_build_id_dir(build_id_dir: &Path) -> Self {
+        let inner = symbolize::Symbolizer::builder()
+            // The files are pinned by their descriptors; `Module::is_changed` watches them.
+            .enable_auto_reload(false)
+            .enable_code_info(true)
+            .enable_inlined_fns(true)
+            .enable_demangling(true)
+            .build();
+        Self {
+            inner,
+            build_id_dir: build_id_dir.to_owned(),
+            modules: Vec::new(),
+            cache: HashMap::new(),
+        }
+    }
+
+    /// Adds a module. `display_path` is its path as the process sees it, `file` the very inode
+    /// that is mapped (it may be deleted or belong to another mount namespace), `build_id`
+    /// lower-case hex. A file that is no ELF file is accepted; its frames stay unresolved.
+    pub fn module(&mut self, display_path: &str, file: File, build_id: Option<String>) -> ModuleId {
+        let id = ModuleId(self.modules.len() as u32);
+        let debug_file = build_id
+            .as_deref()
+            .and_then(|id| module::debug_file(&self.build_id_dir, id));
+        self.modules
+            .push(Module::new(display_path, file, build_id, debug_file));
+        id
+    }
+
+    /// Adds a module that is no file, such as `[vdso]`, by its bytes as read from a process.
+    pub fn module_from_bytes(&mut self, display_path: &str, bytes: &[u8]) -> io::Result<ModuleId> {
+        let file = module::file_of_bytes(bytes)?;
+        Ok(self.module(display_path, file, None))
+    }
+
+    /// Frames at `file_offset` (bytes; of a return address, the address minus one), the innermost
+    /// inlined call first, the physical function last. Never empty.
+    pub fn frames(&mut self, module: ModuleId, file_offset: u64) -> Vec<Frame> {
+        if let Some(frames) = self.cache.get(&(module, file_offset)) {
+            return frames.clone();
+        }
+        let frames = self.resolve(module, file_offset);
+        self.cache.insert((module, file_offset), frames.clone());
+        frames
+    }
+
+    /// Frame of an absolute address that belongs to no module: `why` in a few words.
+    pub fn unknown(abs_addr: u64, why: &str) -> Frame {
+        Frame {
+            kind: FrameKind::Native,
+            function: None,
+            module: None,
+            build_id: None,
+            file_offset: None,
+            file: None,
+            line: None,
+            inlined: false,
+            unresolved: Some(format!("{abs_addr:#x}: {why}")),
+        }
+    }
+
+    fn resolve(&mut self, id: ModuleId, file_offset: u64) -> Vec<Frame> {
+        let Some(module) = self.modules.get_mut(id.0 as usize) else {
+            return vec![Self::unknown(file_offset, "no such module")];
+        };
+        if module.is_changed() {
+            return vec![
+                module.unresolved(file_offset, "the file was changed after it was mapped"),
+            ];
+        }
+        if !module.is_elf() {
+            return vec![module.unresolved(file_offset, "not an ELF file")];
+        }
+        let Some(virt_offset) = module.virt_offset(file_offset) else {
+            return vec![module.unresolved(file_offset, "outside the file's segments")];
+        };
+
+        let mut why = "no symbol covers it";
+        let mut index = 0;
+        while let Some(source) = module.sources.get_mut(index) {
+            let elf = Source::Elf(source.elf.clone());
+            match self
+                .inner
+                .symbolize_single(&elf, Input::VirtOffset(virt_offset))
+            {
+                Ok(Symbolized::Sym(sym)) => {
+                    source.works = true;
+                    match refusal(&sym, virt_offset) {
+                        None => {
+                            let full = full_name(&self.inner, &source.elf, &sym, virt_offset);
+                            return module.frames(file_offset, &sym, full.as_deref());
+                        }
+                        Some(reason) => why = reason,
+                    }
+                }
+                Ok(Symbolized::Unknown(reason)) => {
+                    source.works = true;
+                    if reason == Reason::MissingSyms {
+                        why = "no symbol covers it (stripped file)";
+                    }
+                }
+                // One bad unit says nothing of the others; but debug information that never
+                // worked would be parsed in vain for every address.
+                Err(error) if !source.works => {
+                    tracing::debug!(module = module.display_path, %error, "source of symbols dropped");
+                    module.sources.remove(index);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::debug!(module = module.display_path, %error, "address not resolved");
+                }
+            }
+            index += 1;
+        }
+        vec![module.unresolved(file_offset, why)]
+    }
+}
+
+/// Why a symbol must not be reported, if so. blazesym reports a symbol of
+/// `.symtab` that has no size (an assembler label) for whatever follows it, up
+/// to the next symbol: a guess that gives padding, PLT stubs and stripped
+/// static functions a wrong name.
+fn refusal(sym: &Sym<'_>, virt_offset: u64) -> Option<&'static str> {
+    let covers = |size: usize| {
+        virt_offset
+            .checked_sub(sym.addr)
+            .is_some_and(|distance| distance < size as u64)
+    };
+    match sym.size {
+        None => Some("the symbol before it has no size"),
+        Some(size) if !covers(size) => Some("no symbol covers it"),
+        Some(_) if sym.name.is_empty() => Some("its function has no name"),
+        Some(_) => None,
+    }
+}
+
+/// The symbol table's name of a function, if it says more than the debug
+/// information's: with line tables only (`debug = "line-tables-only"`,
+/// `-gmlt`), that is `push` where the symbol table has `Vec<T>::push`.
+fn full_name(
+    symbolizer: &symbolize::Symbolizer,
+    elf: &Elf,
+    sym: &Sym<'_>,
+    virt_offset: u64,
+) -> Option<String> {
+    let mut elf = elf.clone();
+    elf.debug_syms = false;
+    let found = symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(virt_offset));
+    let Ok(Symbolized::Sym(candidate)) = found else {
+        return None;
+    };
+    let base = sym.name.split(['<', '(']).next().unwrap_or(&sym.name);
+    let is_fuller = candidate.name.contains(&format!("::{base}"));
+    (is_fuller
+        && !sym.name.contains(&*candidate.name)
+        && refusal(&candidate, virt_offset).is_none())
+    .then(|| candidate.name.into_owned())
+}
+
+impl Module {
+    fn frame(&self, file_offset: u64, name: &str, code: Option<&CodeInfo<'_>>) -> Frame {
+        let named = !name.is_empty();
+        Frame {
+            kind: FrameKind::Native,
+            function: named.then(|| name.to_owned()),
+            module: Some(self.display_path.clone()),
+            build_id: self.build_id.clone(),
+            file_offset: Some(file_offset),
+            file: code.map(|code| code.to_path().to_string_lossy().into_owned()),
+            // Line 0 is DWARF's "no line of the source".
+            line: code.and_then(|code| code.line).filter(|line| *line != 0),
+            inlined: false,
+            unresolved: (!named).then(|| "its function has no name".to_owned()),
+        }
+    }
+
+    fn unresolved(&self, file_offset: u64, why: &str) -> Frame {
+        Frame {
+            unresolved: Some(why.to_owned()),
+            ..self.frame(file_offset, "", None)
+        }
+    }
+
+    /// blazesym lists inlined calls from the outermost to the innermost.
+    fn frames(&self, file_offset: u64, sym: &Sym<'_>, full_name: Option<&str>) -> Vec<Frame> {
+        let inlined = sym.inlined.iter().rev().map(|call| Frame {
+            inlined: true,
+            ..self.frame(file_offset, &call.name, call.code_info.as_ref())
+        });
+        let physical = self.frame(
+            file_offset,
+            full_name.unwrap_or(&sym.name),
+            sym.code_info.as_deref(),
+        );
+        inlined.chain([physical]).collect()
+    }
 }

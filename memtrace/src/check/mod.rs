@@ -1,0 +1,173 @@
+//! Whether this host can trace, and what would help where it cannot.
+//!
+//! Owns the questions that can be answered without loading anything: each is a
+//! name, one of three outcomes and a remedy. Nothing here changes the host.
+
+mod host;
+
+use std::{
+    fmt,
+    io::{self, Write},
+};
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    Missing,
+    /// Could not tell: the question itself could not be asked.
+    Unknown,
+}
+
+impl Outcome {
+    fn name(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Missing => "missing",
+            Outcome::Unknown => "could not tell",
+        }
+    }
+}
+
+/// One thing that tracing needs or profits from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub name: &'static str,
+    pub outcome: Outcome,
+    /// Whether tracing is impossible without it.
+    pub required: bool,
+    /// What was found, in a few words.
+    pub detail: String,
+    /// What would help; present where something is missing or could be better.
+    pub help: Option<String>,
+}
+
+impl Check {
+    fn new(name: &'static str, outcome: Outcome, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            outcome,
+            required: true,
+            detail: detail.into(),
+            help: None,
+        }
+    }
+
+    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(name, Outcome::Ok, detail)
+    }
+
+    fn missing(name: &'static str, detail: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::new(name, Outcome::Missing, detail).help(help)
+    }
+
+    fn unknown(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(name, Outcome::Unknown, detail)
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    fn optional(mut self) -> Self {
+        self.required = false;
+        self
+    }
+}
+
+/// One line, for an error message.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.detail)?;
+        match &self.help {
+            Some(help) => write!(f, "; {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Asks everything of this host, what explains other failures first.
+pub fn run_checks() -> Vec<Check> {
+    host::checks()
+}
+
+/// The first thing without which tracing is impossible. What could not be told does not count.
+pub fn first_failure(checks: &[Check]) -> Option<&Check> {
+    checks
+        .iter()
+        .find(|check| check.required && check.outcome == Outcome::Missing)
+}
+
+/// Writes one line per check, what would help below it, and the verdict.
+pub fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
+    let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
+    for check in checks {
+        let outcome = check.outcome.name();
+        writeln!(out, "{outcome:14}  {:width$}  {}", check.name, check.detail)?;
+        if let Some(help) = &check.help {
+            writeln!(out, "{:14}  {:width$}  → {help}", "", "")?;
+        }
+    }
+    writeln!(out)?;
+    match first_failure(checks) {
+        Some(check) => writeln!(out, "memtrace cannot trace here: {}", check.name),
+        None if checks
+            .iter()
+            .any(|c| c.required && c.outcome == Outcome::Unknown) =>
+        {
+            writeln!(out, "memtrace can trace here, as far as could be told")
+        }
+        None => writeln!(out, "memtrace can trace here"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(checks: &[Check]) -> String {
+        let mut out = Vec::new();
+        render(checks, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_required_and_missing_fails() {
+        let mut checks = vec![
+            Check::unknown("tracepoints", "not mounted"),
+            Check::missing("files", "256", "raise it").optional(),
+        ];
+        assert_eq!(first_failure(&checks), None);
+        assert!(text(&checks).ends_with("as far as could be told\n"));
+
+        checks.push(Check::missing(
+            "capabilities",
+            "no CAP_BPF",
+            "run it as root",
+        ));
+        let failure = first_failure(&checks).unwrap();
+        assert_eq!(
+            failure.to_string(),
+            "capabilities: no CAP_BPF; run it as root"
+        );
+        assert!(text(&checks).ends_with("cannot trace here: capabilities\n"));
+    }
+
+    #[test]
+    fn the_text_is_a_table_with_the_remedy_below() {
+        let checks = [
+            Check::ok("kernel", "6.1"),
+            Check::missing("BTF", "absent", "another kernel"),
+        ];
+        let expected = "\
+ok              kernel  6.1
+missing         BTF     absent
+                        → another kernel
+
+memtrace cannot trace here: BTF
+";
+        assert_eq!(text(&checks), expected);
+        assert!(text(&checks[..1]).ends_with("\n\nmemtrace can trace here\n"));
+    }
+}

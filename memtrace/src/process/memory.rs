@@ -1,0 +1,308 @@
+//! A process's own figures, as `/proc` tells them: memory, faults, threads,
+//! children, and who it is. Owns how often the costly ones are read; does not
+//! know allocations.
+
+use crate::recording::MemorySample;
+use procfs::{
+    ProcError,
+    process::{Process, Stat, all_processes},
+};
+use std::{
+    fs, io,
+    time::{Duration, Instant},
+};
+
+/// Who a process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub comm: String,
+    /// Empty for a zombie or a kernel thread.
+    pub cmdline: Vec<String>,
+    pub ppid: u32,
+    /// Clock ticks after boot; with the tgid it tells a process from a later one.
+    pub start_time: u64,
+    /// Resident set, bytes.
+    pub rss_bytes: u64,
+}
+
+/// Reads who `tgid` is. An error means that the process is gone (`NotFound`) or hidden.
+pub fn identity(tgid: u32) -> io::Result<Identity> {
+    let stat = stat(tgid)?;
+    let cmdline = fs::read(format!("/proc/{tgid}/cmdline"))?;
+    let status = read(tgid, "status").unwrap_or_default();
+    let rss_pages = stat.rss.saturating_mul(procfs::page_size());
+    Ok(Identity {
+        comm: stat.comm,
+        cmdline: arguments(&cmdline),
+        ppid: stat.ppid.try_into().unwrap_or(0),
+        start_time: stat.starttime,
+        // The kernel's per-CPU counters make the one in `stat` the coarser of the two.
+        rss_bytes: bytes_of(&status, "VmRSS").unwrap_or(rss_pages),
+    })
+}
+
+/// Reads the figures of `tgid` now. What cannot be read is `None`; an error
+/// means that the process is gone (`NotFound`) or hidden.
+///
+/// `with_rollup` adds what is costly: the kernel takes the process's mmap lock
+/// and walks its page tables for smaps_rollup, and a kernel without
+/// `/proc/PID/task/TID/children` has every process asked for its parent.
+pub fn sample(tgid: u32, with_rollup: bool) -> io::Result<MemorySample> {
+    let stat = stat(tgid)?;
+    let status = read(tgid, "status").unwrap_or_default();
+    let rollup = with_rollup
+        .then(|| read(tgid, "smaps_rollup"))
+        .flatten()
+        .unwrap_or_default();
+    let children = children(tgid).or_else(|| with_rollup.then(|| children_by_scan(tgid)).flatten());
+    Ok(MemorySample {
+        rss_anon: bytes_of(&status, "RssAnon"),
+        rss_file: bytes_of(&status, "RssFile"),
+        rss_shmem: bytes_of(&status, "RssShmem"),
+        pss: bytes_of(&rollup, "Pss"),
+        private_dirty: bytes_of(&rollup, "Private_Dirty"),
+        shared_dirty: bytes_of(&rollup, "Shared_Dirty"),
+        swap: bytes_of(&rollup, "Swap").or_else(|| bytes_of(&status, "VmSwap")),
+        anon_huge_pages: bytes_of(&rollup, "AnonHugePages"),
+        lazy_free: bytes_of(&rollup, "LazyFree"),
+        vm_size: bytes_of(&status, "VmSize"),
+        vm_pte: bytes_of(&status, "VmPTE"),
+        threads: stat.num_threads.try_into().ok(),
+        minor_faults: Some(stat.minflt),
+        major_faults: Some(stat.majflt),
+        children,
+    })
+}
+
+/// Samples one process; its costly figures only as often as they take at most
+/// 1 % of the time, in between they are `None`.
+#[derive(Debug)]
+pub struct Sampler {
+    tgid: u32,
+    started: Instant,
+    budget: Budget,
+}
+
+impl Sampler {
+    pub fn new(tgid: u32) -> Self {
+        Self {
+            tgid,
+            started: Instant::now(),
+            budget: Budget::default(),
+        }
+    }
+
+    /// As [`sample`].
+    pub fn sample(&mut self) -> io::Result<MemorySample> {
+        let begin = self.started.elapsed();
+        let costly = self.budget.allows(begin);
+        let sample = sample(self.tgid, costly);
+        if costly {
+            let end = self.started.elapsed();
+            self.budget.spent(end, end.saturating_sub(begin));
+        }
+        sample
+    }
+}
+
+/// Keeps something costly to a share of the time: after it took `cost`, it
+/// rests for `cost * REST`. Times count from any fixed moment.
+#[derive(Debug, Default)]
+struct Budget {
+    not_before: Duration,
+}
+
+impl Budget {
+    /// 1 of 100 parts is spent, 99 are rest.
+    const REST: u32 = 99;
+
+    fn allows(&self, now: Duration) -> bool {
+        now >= self.not_before
+    }
+
+    fn spent(&mut self, now: Duration, cost: Duration) {
+        self.not_before = now.saturating_add(cost.saturating_mul(Self::REST));
+    }
+}
+
+fn stat(tgid: u32) -> io::Result<Stat> {
+    let pid = i32::try_from(tgid).map_err(|_| io::ErrorKind::NotFound)?;
+    Process::new(pid)
+        .and_then(|process| process.stat())
+        .map_err(|error| match error {
+            ProcError::NotFound(_) => io::ErrorKind::NotFound.into(),
+            ProcError::PermissionDenied(_) => io::ErrorKind::PermissionDenied.into(),
+            ProcError::Io(error, _) => error,
+            other => io::Error::other(other.to_string()),
+        })
+}
+
+/// A file of the process; names in it need not be UTF-8.
+fn read(tgid: u32, file: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{tgid}/{file}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Value of a line `KEY:  N kB`, in bytes.
+fn bytes_of(text: &str, key: &str) -> Option<u64> {
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let kilobytes: u64 = value.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// Arguments end with a zero byte each, unless the process wrote over them.
+fn arguments(cmdline: &[u8]) -> Vec<String> {
+    let cmdline = cmdline.strip_suffix(b"\0").unwrap_or(cmdline);
+    if cmdline.is_empty() {
+        return Vec::new();
+    }
+    cmdline
+        .split(|byte| *byte == 0)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect()
+}
+
+/// Children of all threads; `None` where the kernel does not list them.
+fn children(tgid: u32) -> Option<u64> {
+    let mut count = None;
+    for task in fs::read_dir(format!("/proc/{tgid}/task")).ok()?.flatten() {
+        // A thread may end while the others are asked.
+        let Ok(children) = fs::read_to_string(task.path().join("children")) else {
+            continue;
+        };
+        *count.get_or_insert(0) += children.split_whitespace().count() as u64;
+    }
+    count
+}
+
+fn children_by_scan(tgid: u32) -> Option<u64> {
+    let children = all_processes().ok()?.filter(|process| {
+        let parent = process
+            .as_ref()
+            .ok()
+            .and_then(|process| process.stat().ok())
+            .and_then(|stat| u32::try_from(stat.ppid).ok());
+        parent == Some(tgid)
+    });
+    Some(children.count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_costly_reading_rests_ninety_nine_times_its_cost() {
+        let ms = Duration::from_millis;
+        let mut budget = Budget::default();
+        assert!(budget.allows(ms(0)), "the first is always read");
+        budget.spent(ms(20), ms(20));
+        assert!(!budget.allows(ms(1999)));
+        assert!(budget.allows(ms(2000)));
+        // It became cheaper: the rest becomes shorter.
+        budget.spent(ms(2001), ms(1));
+        assert!(!budget.allows(ms(2099)));
+        assert!(budget.allows(ms(2100)));
+    }
+
+    #[test]
+    fn over_a_long_time_at_most_one_percent_is_spent() {
+        let mut budget = Budget::default();
+        let mut spent = Duration::ZERO;
+        for second in 0..10_000u64 {
+            let now = Duration::from_secs(second);
+            if budget.allows(now) {
+                let cost = Duration::from_millis(1 + second % 70);
+                spent += cost;
+                budget.spent(now + cost, cost);
+            }
+        }
+        assert!(spent <= Duration::from_secs(100), "{spent:?}");
+        assert!(spent >= Duration::from_secs(10), "{spent:?}");
+    }
+
+    #[test]
+    fn a_line_of_kilobytes_becomes_bytes() {
+        let text = "Pss_Dirty:  9 kB\nPss:                 355 kB\nThreads:\t4\nHuge: 99999999999999999 kB\n";
+        assert_eq!(bytes_of(text, "Pss"), Some(355 * 1024));
+        assert_eq!(bytes_of(text, "Threads"), None);
+        assert_eq!(bytes_of(text, "Huge"), None);
+        assert_eq!(bytes_of(text, "Swap"), None);
+    }
+
+    #[test]
+    fn arguments_keep_empty_ones() {
+        assert_eq!(arguments(b"a\0\0c\0"), ["a", "", "c"]);
+        assert_eq!(arguments(b"renamed title"), ["renamed title"]);
+        assert_eq!(arguments(b""), [""; 0]);
+    }
+
+    #[test]
+    fn this_process_can_be_sampled() {
+        let block = std::hint::black_box(vec![1u8; 8 << 20]);
+        let figures = sample(std::process::id(), true).unwrap();
+        for (name, value) in [
+            ("rss_anon", figures.rss_anon),
+            ("pss", figures.pss),
+            ("private_dirty", figures.private_dirty),
+            ("vm_size", figures.vm_size),
+        ] {
+            assert!(value.unwrap() >= block.len() as u64, "{name} {value:?}");
+        }
+        assert!(figures.threads.unwrap() >= 1);
+        assert!(figures.minor_faults.unwrap() > 0);
+        for present in [
+            figures.rss_file,
+            figures.rss_shmem,
+            figures.shared_dirty,
+            figures.swap,
+            figures.anon_huge_pages,
+            figures.lazy_free,
+            figures.vm_pte,
+            figures.major_faults,
+        ] {
+            assert!(present.is_some(), "{figures:?}");
+        }
+        let cheap = sample(std::process::id(), false).unwrap();
+        assert_eq!(cheap.pss, None);
+        assert!(cheap.rss_anon.is_some());
+    }
+
+    #[test]
+    fn children_and_identity_of_a_child_are_seen() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "exec 3<&0; cat <&3 & echo started; wait"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let tgid = shell.id();
+        let mut line = [0; 8];
+        io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
+
+        assert_eq!(sample(tgid, true).unwrap().children, Some(1));
+        let identity = identity(tgid).unwrap();
+        assert_eq!(identity.comm, "sh");
+        assert_eq!(identity.cmdline[..2], ["sh", "-c"]);
+        assert_eq!(identity.ppid, std::process::id());
+        assert!(identity.rss_bytes > 0 && identity.start_time > 0);
+
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        assert!(sample(tgid, true).is_err());
+        assert!(super::identity(tgid).is_err());
+    }
+
+    #[test]
+    fn a_sampler_reads_the_costly_figures_first_and_then_rests() {
+        let mut sampler = Sampler::new(std::process::id());
+        assert!(sampler.sample().unwrap().pss.is_some());
+        let rest_until = sampler.budget.not_before;
+        let second = sampler.sample().unwrap();
+        // Only on a machine that stood still meanwhile is the rest over.
+        assert!(second.pss.is_none() || sampler.started.elapsed() >= rest_until);
+    }
+}

@@ -1,0 +1,320 @@
+use super::*;
+use object::{Object, ObjectSegment, ObjectSymbol};
+use std::{
+    fs,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+const INLINED_C: &str = r#"
+static inline __attribute__((always_inline)) int innermost(int x) {
+    __asm__ volatile(".globl here\nhere: nop"); /* innermost */
+    return x * 3;
+}
+static inline __attribute__((always_inline)) int middle(int x) {
+    return innermost(x) + 1; /* middle */
+}
+int physical(int x) {
+    return middle(x) + 2; /* physical */
+}
+"#;
+
+const GAP_C: &str = r#"
+int first(int x) { return x + 1; }
+static __attribute__((noinline, noipa)) int hidden(int x) { return x * x + 7; }
+int last(int x) { return hidden(x) + 2; }
+"#;
+
+const TEMPLATE_CPP: &str = r#"
+namespace ns {
+template <class T> __attribute__((noinline, noipa)) T twice(T x) { return x + x; }
+template int twice<int>(int);
+}
+"#;
+
+/// Compiles `source` to a shared library.
+fn compile(dir: &TempDir, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let input = dir.path().join(name);
+    fs::write(&input, source).unwrap();
+    let output = input.with_extension("so");
+    let status = Command::new(compiler)
+        .args(["-shared", "-fPIC", "-O2"])
+        .args(options)
+        .arg("-o")
+        .args([&output, &input])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    output
+}
+
+fn run(program: &str, arguments: &[&Path]) {
+    let status = Command::new(program).args(arguments).status().unwrap();
+    assert!(status.success(), "{program}");
+}
+
+/// File offset of a symbol of `.symtab`.
+fn file_offset(path: &Path, symbol: &str) -> u64 {
+    let data = fs::read(path).unwrap();
+    let elf = object::File::parse(&*data).unwrap();
+    let address = elf
+        .symbols()
+        .find(|candidate| candidate.name() == Ok(symbol))
+        .unwrap()
+        .address();
+    elf.segments()
+        .find(|s| (s.address()..s.address() + s.size()).contains(&address))
+        .map(|s| address - s.address() + s.file_range().0)
+        .unwrap()
+}
+
+fn line_of(source: &str, mark: &str) -> u32 {
+    let line = source.lines().position(|line| line.contains(mark)).unwrap();
+    line as u32 + 1
+}
+
+fn frames(path: &Path, file_offset: u64) -> Vec<Frame> {
+    let mut symbolizer = Symbolizer::new();
+    let module = symbolizer.module("/in/process", File::open(path).unwrap(), None);
+    symbolizer.frames(module, file_offset)
+}
+
+fn names(frames: &[Frame]) -> Vec<Option<&str>> {
+    frames.iter().map(|f| f.function.as_deref()).collect()
+}
+
+fn assert_inlined_chain(frames: &[Frame], source_path: &Path) {
+    assert_eq!(
+        names(frames),
+        [Some("innermost"), Some("middle"), Some("physical")]
+    );
+    for (frame, mark) in frames.iter().zip(["/* inner", "/* middle", "/* phys"]) {
+        assert_eq!(frame.line, Some(line_of(INLINED_C, mark)), "{frame:?}");
+        assert_eq!(frame.file.as_deref(), source_path.to_str());
+        assert_eq!(frame.inlined, mark != "/* phys");
+        assert_eq!(frame.unresolved, None);
+    }
+}
+
+#[test]
+fn inlined_calls_have_exact_lines_innermost_first() {
+    let dir = TempDir::new().unwrap();
+    let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &["-g"]);
+    let found = frames(&library, file_offset(&library, "here"));
+    assert_inlined_chain(&found, &dir.path().join("inlined.c"));
+    assert_eq!(found[0].module.as_deref(), Some("/in/process"));
+}
+
+#[test]
+fn a_deleted_file_resolves_through_its_descriptor() {
+    let dir = TempDir::new().unwrap();
+    let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &["-g"]);
+    let here = file_offset(&library, "here");
+    let mut symbolizer = Symbolizer::new();
+    let file = File::open(&library).unwrap();
+    fs::remove_file(&library).unwrap();
+    let module = symbolizer.module("/in/process (deleted)", file, None);
+    let found = symbolizer.frames(module, here);
+    assert_inlined_chain(&found, &dir.path().join("inlined.c"));
+}
+
+#[test]
+fn an_overwritten_file_is_not_trusted() {
+    let dir = TempDir::new().unwrap();
+    let library = compile(&dir, "gcc", "gap.c", GAP_C, &[]);
+    let first = file_offset(&library, "first");
+    let mut symbolizer = Symbolizer::new();
+    let module = symbolizer.module("m", File::open(&library).unwrap(), None);
+    assert_eq!(names(&symbolizer.frames(module, first)), [Some("first")]);
+    fs::write(&library, "shorter").unwrap();
+    let found = symbolizer.frames(module, first + 1);
+    assert_eq!(names(&found), [None]);
+    assert!(found[0].unresolved.as_deref().unwrap().contains("changed"));
+}
+
+#[test]
+fn a_stripped_library_names_only_what_its_dynamic_symbols_cover() {
+    let dir = TempDir::new().unwrap();
+    let library = compile(&dir, "gcc", "gap.c", GAP_C, &[]);
+    let [first, hidden, last] = ["first", "hidden", "last"].map(|name| file_offset(&library, name));
+    assert_eq!(names(&frames(&library, hidden)), [Some("hidden")]);
+
+    run("strip", &[&library]);
+    assert_eq!(names(&frames(&library, first)), [Some("first")]);
+    assert_eq!(names(&frames(&library, last)), [Some("last")]);
+    let gap = frames(&library, hidden);
+    assert_eq!(names(&gap), [None]);
+    assert!(gap[0].unresolved.is_some());
+    assert_eq!(gap[0].file_offset, Some(hidden));
+}
+
+#[test]
+fn a_symbol_without_size_is_not_stretched() {
+    let dir = TempDir::new().unwrap();
+    let source = ".text\n.globl label\nlabel: nop\nnop\nnop\n";
+    let library = compile(&dir, "gcc", "label.s", source, &["-nostdlib"]);
+    let found = frames(&library, file_offset(&library, "label") + 1);
+    assert_eq!(names(&found), [None]);
+}
+
+#[test]
+fn a_debug_link_beside_the_file_is_followed() {
+    let dir = TempDir::new().unwrap();
+    let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &["-g"]);
+    let here = file_offset(&library, "here");
+    let debug = dir.path().join("inlined.debug");
+    run(
+        "objcopy",
+        &[Path::new("--only-keep-debug"), &library, &debug],
+    );
+    run("strip", &[&library]);
+    let option = PathBuf::from(format!("--add-gnu-debuglink={}", debug.display()));
+    run("objcopy", &[&option, &library]);
+    assert_inlined_chain(&frames(&library, here), &dir.path().join("inlined.c"));
+
+    // Someone else's file under the same name: its checksum gives it away.
+    fs::write(&debug, fs::read(&library).unwrap()).unwrap();
+    assert_eq!(names(&frames(&library, here)), [Some("physical")]);
+}
+
+#[test]
+fn a_debug_file_is_found_by_build_id() {
+    let dir = TempDir::new().unwrap();
+    let options = ["-g", "-Wl,--build-id=0xabcdef0123456789"];
+    let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &options);
+    let here = file_offset(&library, "here");
+    fs::create_dir(dir.path().join("ab")).unwrap();
+    let debug = dir.path().join("ab/cdef0123456789.debug");
+    let only_debug = Path::new("--only-keep-debug");
+    run("objcopy", &[only_debug, &library, &debug]);
+    run("strip", &[&library]);
+
+    let mut symbolizer = Symbolizer::with_build_id_dir(dir.path());
+    let mut resolve = |build_id: &str| {
+        let file = File::open(&library).unwrap();
+        let module = symbolizer.module("m", file, Some(build_id.to_owned()));
+        symbolizer.frames(module, here)
+    };
+    let found = resolve("abcdef0123456789");
+    assert_inlined_chain(&found, &dir.path().join("inlined.c"));
+    assert_eq!(found[0].build_id.as_deref(), Some("abcdef0123456789"));
+
+    // A debug file that is not what its name says is not used.
+    fs::rename(&debug, dir.path().join("ab/00.debug")).unwrap();
+    assert_eq!(names(&resolve("ab00")), [Some("physical")]);
+}
+
+#[test]
+fn cpp_names_are_demangled_with_and_without_debug_information() {
+    let dir = TempDir::new().unwrap();
+    for options in [&["-g"][..], &[]] {
+        let library = compile(&dir, "g++", "template.cpp", TEMPLATE_CPP, options);
+        let found = frames(&library, file_offset(&library, "_ZN2ns5twiceIiEET_S1_"));
+        assert_eq!(names(&found), [Some("int ns::twice<int>(int)")]);
+    }
+}
+
+#[inline(never)]
+fn landmark(x: u64) -> u64 {
+    std::hint::black_box(x) + 1
+}
+
+/// This process's mapping of `abs_addr`: file offset.
+fn own_file_offset(abs_addr: u64) -> u64 {
+    let maps = procfs::process::Process::myself().unwrap().maps().unwrap();
+    let mapping = maps
+        .iter()
+        .find(|map| (map.address.0..map.address.1).contains(&abs_addr))
+        .unwrap();
+    abs_addr - mapping.address.0 + mapping.offset
+}
+
+#[test]
+fn a_rust_function_of_this_executable_has_its_path_and_line() {
+    let address = std::hint::black_box(landmark as fn(u64) -> u64) as usize as u64;
+    let executable = std::env::current_exe().unwrap();
+    let found = frames(&executable, own_file_offset(address));
+    let physical = found.last().unwrap();
+    assert_eq!(
+        physical.function.as_deref(),
+        Some("memtrace::symbolize::tests::landmark")
+    );
+    assert!(
+        physical
+            .file
+            .as_deref()
+            .unwrap()
+            .ends_with("symbolize/tests.rs")
+    );
+    assert!(physical.line.is_some());
+}
+
+#[test]
+fn the_vdso_resolves_from_its_bytes() {
+    let maps = procfs::process::Process::myself().unwrap().maps().unwrap();
+    let vdso = maps
+        .iter()
+        .find(|map| map.pathname == procfs::process::MMapPath::Vdso)
+        .unwrap();
+    let mut bytes = vec![0; (vdso.address.1 - vdso.address.0) as usize];
+    let memory = File::open("/proc/self/mem").unwrap();
+    memory.read_exact_at(&mut bytes, vdso.address.0).unwrap();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let name = if cfg!(target_arch = "aarch64") {
+        "__kernel_clock_gettime"
+    } else {
+        "__vdso_clock_gettime"
+    };
+    let address = elf
+        .dynamic_symbols()
+        .find(|s| s.name() == Ok(name))
+        .unwrap()
+        .address();
+
+    let mut symbolizer = Symbolizer::new();
+    let module = symbolizer.module_from_bytes("[vdso]", &bytes).unwrap();
+    let found = symbolizer.frames(module, address);
+    // `clock_gettime` is its weak alias.
+    assert!(
+        found[0]
+            .function
+            .as_deref()
+            .unwrap()
+            .ends_with("clock_gettime"),
+        "{found:?}"
+    );
+    assert_eq!(found[0].module.as_deref(), Some("[vdso]"));
+}
+
+#[test]
+fn what_is_no_elf_file_or_outside_of_it_says_so() {
+    let mut symbolizer = Symbolizer::new();
+    let text = symbolizer
+        .module_from_bytes("[text]", b"no ELF file")
+        .unwrap();
+    let found = symbolizer.frames(text, 4);
+    assert_eq!(found[0].unresolved.as_deref(), Some("not an ELF file"));
+
+    let executable = std::env::current_exe().unwrap();
+    let found = frames(&executable, u64::MAX);
+    assert_eq!(
+        found[0].unresolved.as_deref(),
+        Some("outside the file's segments")
+    );
+
+    let unknown = Symbolizer::unknown(0x1234, "not mapped");
+    assert_eq!(unknown.unresolved.as_deref(), Some("0x1234: not mapped"));
+    assert_eq!(unknown.module, None);
+}
+
+#[test]
+fn modules_keep_their_files_open() {
+    let mut symbolizer = Symbolizer::new();
+    let file = File::open("/proc/self/exe").unwrap();
+    let descriptor = file.as_raw_fd();
+    symbolizer.module("m", file, None);
+    // SAFETY: F_GETFD reads a flag of whatever descriptor it is given.
+    assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1);
+}
