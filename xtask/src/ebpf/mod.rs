@@ -107,7 +107,8 @@ fn compile(toolchain: &Toolchain) -> Result<Vec<u8>> {
             "--target",
             "bpfel-unknown-none",
         ])
-        .args(["-Z", "build-std=core"])
+        // Freshness by content: a checkout or copy may give a changed file an old time.
+        .args(["-Z", "build-std=core", "-Z", "checksum-freshness"])
         .arg("--target-dir")
         .arg(&target_dir);
     command::run(&mut build)?;
