@@ -10,8 +10,10 @@ use std::{
 
 /// The repository's root folder.
 pub(crate) fn root() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).to_path_buf()
+    // As cargo says now: a copied target folder holds a binary that was built elsewhere.
+    let own = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    own.parent().map(Path::to_path_buf).unwrap_or(own)
 }
 
 /// Where cargo puts what it builds.
