@@ -1,1 +1,71 @@
-fn main() {}
+//! The project's chores, one file each: `cargo xtask help` lists them.
+
+mod bench;
+mod command;
+mod demo;
+mod ebpf;
+mod lint;
+mod setup;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's chores")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Record an example that leaks and print the report (as root)
+    Demo {
+        /// The Python example instead of the C one
+        #[arg(long)]
+        python: bool,
+    },
+    /// Run every test, end-to-end ones included (as root)
+    Test {
+        /// Only the tests whose name contains this
+        filter: Option<String>,
+    },
+    /// Formatting, lints and the repository's own rules
+    Lint,
+    /// Install what the tests need (Debian packages)
+    Setup {
+        /// Also the toolchain that rebuilds the kernel side
+        #[arg(long)]
+        ebpf: bool,
+    },
+    /// Rebuild the kernel side's object after a change to its sources
+    BuildEbpf {
+        /// Install bpf-linker into target/tools when it is missing
+        #[arg(long)]
+        install: bool,
+    },
+    /// Check that the committed object belongs to the sources beside it
+    CheckEbpf,
+    /// Measure the cost to the target and to the collector (as root)
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Demo { python } => demo::run(python),
+        Task::Test { filter } => test::run(filter.as_deref()),
+        Task::Lint => lint::run(),
+        Task::Setup { ebpf } => setup::run(ebpf),
+        Task::BuildEbpf { install } => ebpf::build(install),
+        Task::CheckEbpf => ebpf::check(),
+        Task::Bench(options) => bench::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,39 @@
+"""A server that forgets: every picture is put into a cache that nothing ever
+empties. Runs for about five seconds.
+
+    memtrace record -o leak.mtr -- python3 examples/leak.py && memtrace report leak.mtr
+
+The pictures are larger than 512 bytes, so CPython asks malloc for them; smaller
+objects live in arenas that it maps for itself.
+"""
+
+import time
+
+CACHE = {}
+
+
+def load_picture(number):
+    """The leak: 10,000 bytes for each request (and CPython's one to end them)."""
+    picture = bytearray(10_000)
+    CACHE[number] = picture
+    return picture
+
+
+def make_thumbnail(picture):
+    """No leak: the copy dies with the call."""
+    return len(bytes(picture[:2_000]))
+
+
+def handle_request(number):
+    make_thumbnail(load_picture(number))
+
+
+def main():
+    for number in range(1_000):
+        handle_request(number)
+        time.sleep(0.005)
+    print("1000 requests answered, 10,000,000 bytes forgotten")
+
+
+if __name__ == "__main__":
+    main()

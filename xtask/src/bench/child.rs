@@ -1,0 +1,190 @@
+//! The two processes of a measurement: the target, which waits for a byte on
+//! stdin before it works, and the collector, which says on stderr when it records.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::{
+    io::{BufRead, BufReader, Lines, Write},
+    path::Path,
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+/// How memtrace's line begins when the probes are in place.
+const RECORDING: &str = "memtrace: recording";
+
+/// Killed when dropped before its end.
+pub(super) struct Target {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Lines<BufReader<ChildStdout>>,
+}
+
+impl Target {
+    /// Starts it and waits until it says that it is ready.
+    pub(super) fn start(program: &Path, arguments: [&str; 2]) -> Result<Target> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", program.display()))?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().context("the target has no stdout")?;
+        let stdout = BufReader::new(stdout).lines();
+        let mut target = Target {
+            child,
+            stdin,
+            stdout,
+        };
+        target.expect("ready")?;
+        Ok(target)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets it work.
+    pub(super) fn go(&mut self) -> Result<()> {
+        let stdin = self
+            .stdin
+            .as_mut()
+            .context("the target's stdin is closed")?;
+        stdin.write_all(b"\n")?;
+        stdin.flush()?;
+        Ok(())
+    }
+
+    /// Waits for one line.
+    pub(super) fn expect(&mut self, expected: &str) -> Result<()> {
+        let line = self.stdout.next().context("the target ended early")??;
+        ensure!(
+            line == expected,
+            "the target said `{line}`, expected `{expected}`"
+        );
+        Ok(())
+    }
+
+    /// Closes its stdin, waits for its end and returns the lines it printed since.
+    pub(super) fn finish(mut self) -> Result<Vec<String>> {
+        self.stdin = None;
+        let lines = self.stdout.by_ref().collect::<Result<Vec<_>, _>>()?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "the target failed: {status}");
+        Ok(lines)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Both fail on a target that has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A running `memtrace record`. Interrupted when dropped before its end.
+pub(super) struct Collector {
+    child: Option<Child>,
+    stderr: Lines<BufReader<ChildStderr>>,
+}
+
+/// What it left behind.
+pub(super) struct Ended {
+    /// User and system time, seconds.
+    pub(super) cpu_s: f64,
+    /// The lines after the one that said that it records.
+    pub(super) stderr: Vec<String>,
+}
+
+impl Collector {
+    /// Attaches to a process and waits until it records.
+    pub(super) fn attach(
+        memtrace: &Path,
+        pid: u32,
+        file: &Path,
+        options: &[&str],
+    ) -> Result<Collector> {
+        let mut child = Command::new(memtrace)
+            .args(["record", "--force", "-p", &pid.to_string(), "-o"])
+            .arg(file)
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", memtrace.display()))?;
+        let stderr = child.stderr.take().context("memtrace has no stderr")?;
+        let mut stderr = BufReader::new(stderr).lines();
+        let mut said = Vec::new();
+        loop {
+            match stderr.next().transpose()? {
+                Some(line) if line.starts_with(RECORDING) => break,
+                Some(line) => said.push(line),
+                None => {
+                    child.wait()?;
+                    bail!("memtrace did not begin to record: {}", said.join(" / "));
+                }
+            }
+        }
+        Ok(Collector {
+            child: Some(child),
+            stderr,
+        })
+    }
+
+    /// Ends it as Ctrl-C does.
+    pub(super) fn interrupt(mut self) -> Result<Ended> {
+        self.signal();
+        self.wait()
+    }
+
+    /// Waits for its end, which comes with the target's.
+    pub(super) fn finish(mut self) -> Result<Ended> {
+        self.wait()
+    }
+
+    fn signal(&self) {
+        if let Some(child) = &self.child {
+            // SAFETY: a plain system call; the child has not been waited for, so the id is its own.
+            unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
+        }
+    }
+
+    fn wait(&mut self) -> Result<Ended> {
+        let stderr = self.stderr.by_ref().collect::<Result<Vec<_>, _>>()?;
+        let child = self
+            .child
+            .take()
+            .context("memtrace was waited for already")?;
+        let mut status = 0;
+        // SAFETY: rusage is plain integers, for which zero is a value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the child has not been waited for, and both pointers are to live variables.
+        let waited = unsafe { libc::wait4(child.id().cast_signed(), &mut status, 0, &mut usage) };
+        ensure!(
+            waited >= 0,
+            "cannot wait for memtrace: {}",
+            std::io::Error::last_os_error()
+        );
+        ensure!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+            "memtrace failed (wait status {status}): {}",
+            stderr.join(" / ")
+        );
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Ok(Ended {
+            cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            stderr,
+        })
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.signal();
+        if let Some(child) = &mut self.child {
+            // Nothing can be done about an error here; the one that led here is reported.
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Running other programs, and where things are. Knows no task.
+
+use anyhow::{Context, Result, bail};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The repository's root folder.
+pub(crate) fn root() -> PathBuf {
+    // As cargo says now: a copied target folder holds a binary that was built elsewhere.
+    let own = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    own.parent().map(Path::to_path_buf).unwrap_or(own)
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// The cargo that runs this task.
+pub(crate) fn cargo() -> Command {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    command.current_dir(root());
+    command
+}
+
+/// A command as a user would type it, without its environment.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let name = match program.file_name() {
+        Some(name) if name == "cargo" => name.to_string_lossy(),
+        _ => program.to_string_lossy(),
+    };
+    command.get_args().fold(name.into_owned(), |line, word| {
+        line + " " + &word.to_string_lossy()
+    })
+}
+
+/// Runs a command, showing it first.
+///
+/// # Errors
+/// When it cannot be started or does not end with status 0.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    eprintln!("$ {}", shown(command));
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", shown(command));
+    }
+    Ok(())
+}
+
+/// Runs a command quietly and returns its standard output, trimmed.
+///
+/// # Errors
+/// When it cannot be started, does not end with status 0, or prints something other than UTF-8.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
+    if !output.status.success() {
+        bail!(
+            "`{}` failed: {}: {}",
+            shown(command),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8(output.stdout)
+        .with_context(|| format!("`{}` printed something other than UTF-8", shown(command)))?
+        .trim()
+        .to_owned())
+}
+
+/// The first program of that name in PATH.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?)
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file())
+}
+
+/// # Errors
+/// When this process is not root's; `what` says who needs it.
+pub(crate) fn need_root(what: &str) -> Result<()> {
+    // SAFETY: geteuid takes nothing and always succeeds.
+    if unsafe { libc::geteuid() } == 0 {
+        return Ok(());
+    }
+    bail!(
+        "{what} loads BPF programs and must run as root: \
+         sudo --preserve-env env PATH=\"$PATH\" cargo xtask …"
+    )
+}
+
+/// Builds memtrace and returns the path of its binary.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn build_memtrace(release: bool) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--package", "memtrace"]);
+    if release {
+        build.arg("--release");
+    }
+    run(&mut build)?;
+    let profile = if release { "release" } else { "debug" };
+    Ok(target_dir().join(profile).join("memtrace"))
+}
+
+/// Compiles one C file with symbols and frame pointers.
+///
+/// # Errors
+/// When there is no C compiler, or it fails.
+pub(crate) fn compile_c(source: &Path, binary: &Path) -> Result<()> {
+    if find("cc").is_none() {
+        bail!("no C compiler: apt-get install gcc libc6-dev");
+    }
+    if let Some(folder) = binary.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create `{}`", folder.display()))?;
+    }
+    run(Command::new("cc")
+        .args([
+            "-g",
+            "-O1",
+            "-fno-omit-frame-pointer",
+            "-fno-optimize-sibling-calls",
+            "-o",
+        ])
+        .arg(binary)
+        .arg(source))
+}

@@ -1,0 +1,103 @@
+//! `cargo xtask lint`: formatting, clippy, and what the repository demands of itself.
+
+use crate::command::{self, cargo, output, root};
+use anyhow::{Context, Result, bail};
+use std::{fs, path::Path, process::Command};
+
+/// Lines from which on a Rust file wants splitting.
+const LONG_FILE: usize = 600;
+/// Parents that many checkouts share, so their names in a file give nothing away.
+const COMMON_PARENTS: [&str; 6] = ["/", "/tmp/", "/home/", "/root/", "/srv/", "/opt/"];
+
+/// `cargo xtask lint`.
+///
+/// # Errors
+/// When one of the checks fails; long files only warn.
+pub(crate) fn run() -> Result<()> {
+    command::run(cargo().args(["fmt", "--all", "--check"]))?;
+    command::run(cargo().args([
+        "fmt",
+        "--check",
+        "--manifest-path",
+        "memtrace-ebpf/Cargo.toml",
+    ]))?;
+    command::run(cargo().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    files()?;
+    if command::find("cargo-deny").is_some() {
+        command::run(cargo().args(["deny", "check"]))?;
+    } else {
+        println!("lint: licences and advisories not checked: `cargo install cargo-deny`");
+    }
+    println!("lint: ok");
+    Ok(())
+}
+
+/// Rules about the text of tracked files.
+fn files() -> Result<()> {
+    let tracked = output(
+        Command::new("git")
+            .args(["ls-files", "-z"])
+            .current_dir(root()),
+    )
+    .context("cannot list the repository's files")?;
+    let private = private_paths(&root());
+    let mut bad = Vec::new();
+    for name in tracked.split('\0').filter(|name| !name.is_empty()) {
+        // A binary, a link to a folder and a file just removed have no text to look at.
+        let Ok(text) = fs::read_to_string(root().join(name)) else {
+            continue;
+        };
+        let lines = text.lines().count();
+        if name.ends_with(".rs") && lines > LONG_FILE {
+            println!("lint: warning: `{name}` has {lines} lines: split it");
+        }
+        bad.extend(
+            private
+                .iter()
+                .filter(|path| text.contains(path.as_str()))
+                .map(|path| format!("`{name}` names `{path}`")),
+        );
+    }
+    if !bad.is_empty() {
+        bail!(
+            "paths of this machine in the repository: {}",
+            bad.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Where this checkout lies, and what lies beside it: no file should say.
+fn private_paths(root: &Path) -> Vec<String> {
+    [Some(root), root.parent()]
+        .into_iter()
+        .flatten()
+        .map(|path| format!("{}/", path.display().to_string().trim_end_matches('/')))
+        .filter(|path| !COMMON_PARENTS.contains(&path.as_str()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::private_paths;
+    use std::path::Path;
+
+    #[test]
+    fn a_checkout_and_its_parent_are_private_unless_everybody_has_them() {
+        assert_eq!(
+            private_paths(Path::new("/data/me/memtrace")),
+            ["/data/me/memtrace/", "/data/me/"]
+        );
+        assert_eq!(
+            private_paths(Path::new("/tmp/memtrace")),
+            ["/tmp/memtrace/"]
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What the tests and the kernel-side build need of the host, as Debian packages.
+
+use crate::{command, ebpf};
+use anyhow::{Context, Result, bail};
+use std::process::Command;
+
+/// Compilers for the targets, and the allocators that are tested.
+const TESTS: [&str; 9] = [
+    "gcc",
+    "g++",
+    "libc6-dev",
+    "libjemalloc2",
+    "libtcmalloc-minimal4",
+    "libmimalloc2.0",
+    "musl-tools",
+    "python3",
+    "procps",
+];
+
+/// A Rust compiler with the source of its `core`, and what bpf-linker links with.
+const KERNEL_SIDE: [&str; 6] = [
+    "rustc-web",
+    "rust-web-src",
+    "llvm-22-dev",
+    "libpolly-22-dev",
+    "zlib1g-dev",
+    "libzstd-dev",
+];
+
+/// `cargo xtask setup`.
+///
+/// # Errors
+/// When something is missing and cannot be installed.
+pub(crate) fn run(kernel_side: bool) -> Result<()> {
+    let mut packages = TESTS.to_vec();
+    if kernel_side {
+        packages.extend(KERNEL_SIDE);
+    }
+    install(&packages)?;
+    if kernel_side {
+        ebpf::install_linker()?;
+    }
+    println!("setup: complete");
+    Ok(())
+}
+
+/// Installs what the tests lack; `cargo xtask test` calls it.
+///
+/// # Errors
+/// When a package is missing and cannot be installed.
+pub(crate) fn for_tests() -> Result<()> {
+    install(&TESTS)
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    if command::find("dpkg-query").is_none() || command::find("apt-get").is_none() {
+        println!(
+            "setup: this is no Debian: see yourself to what its packages {} provide",
+            packages.join(" ")
+        );
+        return Ok(());
+    }
+    let missing: Vec<_> = packages.iter().copied().filter(|p| !installed(p)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!(
+        "apt-get install -y --no-install-recommends {}",
+        missing.join(" ")
+    );
+    if command::need_root("setup").is_err() {
+        bail!("packages are missing; as root: {by_hand}");
+    }
+    println!("setup: installing {}", missing.join(" "));
+    command::run(apt().arg("update").arg("-qq"))?;
+    command::run(
+        apt()
+            .args(["install", "-y", "-qq", "--no-install-recommends"])
+            .args(&missing),
+    )
+    .with_context(|| format!("cannot install packages; by hand: {by_hand}"))
+}
+
+fn apt() -> Command {
+    let mut apt = Command::new("apt-get");
+    apt.env("DEBIAN_FRONTEND", "noninteractive");
+    apt
+}
+
+fn installed(package: &str) -> bool {
+    command::output(Command::new("dpkg-query").args(["-W", "-f", "${Status}", package]))
+        .is_ok_and(|status| status.ends_with(" installed"))
+}
