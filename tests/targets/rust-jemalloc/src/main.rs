@@ -42,8 +42,8 @@ fn site_grow(block: &mut Vec<u8>, bytes: usize) {
 }
 
 #[inline(never)]
-fn site_thread(bytes: usize) -> Vec<u8> {
-    black_box(Vec::with_capacity(black_box(bytes)))
+fn site_thread() -> Box<[u16; 24]> {
+    black_box(Box::new(black_box([3; 24])))
 }
 
 fn main() -> io::Result<()> {
@@ -64,8 +64,8 @@ fn main() -> io::Result<()> {
         site_grow(&mut grown, bytes);
     }
 
-    let sent: Vec<Vec<u8>> = (0..4)
-        .map(|_| std::thread::spawn(|| (0..25).map(|_| site_thread(48)).collect::<Vec<_>>()))
+    let sent: Vec<Box<[u16; 24]>> = (0..4)
+        .map(|_| std::thread::spawn(|| (0..25).map(|_| site_thread()).collect::<Vec<_>>()))
         .flat_map(|thread| thread.join().unwrap_or_default())
         .collect();
     let kept: Vec<_> = sent.into_iter().take(40).collect();
@@ -75,11 +75,19 @@ fn main() -> io::Result<()> {
         writeln!(
             file,
             r#"{{"tgid":{},"site":"{site}","live_bytes":{},"live_count":{},"alloc_bytes":{},"alloc_count":{}}}"#,
-            process::id(), live.0, live.1, alloc.0, alloc.1
+            process::id(),
+            live.0,
+            live.1,
+            alloc.0,
+            alloc.1
         )
     };
     line("box", (60 * 128, 60), (100 * 128, 100))?;
-    line("vec", ((21..=50).map(|n| n * 10).sum(), 30), ((1..=50).map(|n| n * 10).sum::<usize>() + 64, 51))?;
+    line(
+        "vec",
+        ((21..=50).map(|n| n * 10).sum(), 30),
+        ((1..=50).map(|n| n * 10).sum::<usize>() + 64, 51),
+    )?;
     line("zeroed", (30_000, 30), (30_000, 30))?;
     line("aligned", (5 * 4096, 5), (5 * 4096, 5))?;
     line("grow", (3_000_000, 1), (3_101_000, 3))?;
