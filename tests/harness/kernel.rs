@@ -49,7 +49,10 @@ impl Loaded {
                 loaded.uprobes += usize::from(value("prog_type") == Some(KPROBE));
             }
         }
-        assert!(loaded.uprobes > 0, "no uprobe program is loaded: {loaded:?}");
+        assert!(
+            loaded.uprobes > 0,
+            "no uprobe program is loaded: {loaded:?}"
+        );
         loaded
     }
 
@@ -103,20 +106,25 @@ pub fn patched_bytes(pid: u32) -> usize {
             continue;
         }
         let (from, to) = range.split_once('-').unwrap();
-        let [from, to, offset] = [from, to, offset].map(|text| u64::from_str_radix(text, 16).unwrap());
+        let [from, to, offset] =
+            [from, to, offset].map(|text| u64::from_str_radix(text, 16).unwrap());
         let file = fs::read(path).unwrap();
         let file = &file[offset as usize..];
         let mut code = vec![0; file.len().min((to - from) as usize)];
         memory.read_exact_at(&mut code, from).unwrap();
         compared += code.len();
-        patched += code.iter().zip(file).filter(|(ours, its)| ours != its).count();
+        patched += code
+            .iter()
+            .zip(file)
+            .filter(|(ours, its)| ours != its)
+            .count();
     }
     assert!(compared > 0, "{pid} maps no code");
     patched
 }
 
 /// State of a process as in /proc/PID/stat (`T`: stopped), and its parent.
-pub fn state(pid: u32) -> Option<(char, u32)> {
+fn state(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may hold spaces and parentheses.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -127,5 +135,6 @@ pub fn state(pid: u32) -> Option<(char, u32)> {
 pub fn stopped_children(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|&child| matches!(state(child), Some(('T', parent)) if parent == pid)).collect()
+    pids.filter(|&child| matches!(state(child), Some(('T', parent)) if parent == pid))
+        .collect()
 }

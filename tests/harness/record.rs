@@ -60,7 +60,11 @@ impl Record {
     pub fn attach(bench: &Bench, pid: u32, options: &[&str]) -> Self {
         let file = bench.path("attached.mtr");
         let mut command = command(["record", "-f", "-p"]);
-        command.arg(pid.to_string()).arg("-o").arg(&file).args(options);
+        command
+            .arg(pid.to_string())
+            .arg("-o")
+            .arg(&file)
+            .args(options);
         let running = Running::start(&mut command);
         running.await_stderr(BEGUN);
         Self { running, file }

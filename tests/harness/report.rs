@@ -81,10 +81,16 @@ fn site_name(function: &str) -> Option<&str> {
 impl ReportedSite {
     /// The target's name for it; `None`: none of the target's own sites.
     pub fn name(&self) -> Option<&str> {
-        let functions = || self.frames.iter().filter_map(|frame| frame.function.as_deref());
+        let functions = || {
+            self.frames
+                .iter()
+                .filter_map(|frame| frame.function.as_deref())
+        };
         functions().find_map(site_name).or_else(|| {
             let leaf = functions().next()?.trim_start_matches('_');
-            let row = WITHOUT_CALLER.iter().find(|(function, _)| *function == leaf);
+            let row = WITHOUT_CALLER
+                .iter()
+                .find(|(function, _)| *function == leaf);
             row.map(|(_, name)| *name)
         })
     }
@@ -99,10 +105,15 @@ impl Report {
     /// Records that the ring buffer had no room for.
     pub fn dropped(&self) -> u64 {
         use Reason::*;
-        [RingFullAlloc, RingFullFree, RingFullLifecycle, RingFullStack]
-            .map(|reason| self.loss(reason))
-            .iter()
-            .sum()
+        [
+            RingFullAlloc,
+            RingFullFree,
+            RingFullLifecycle,
+            RingFullStack,
+        ]
+        .map(|reason| self.loss(reason))
+        .iter()
+        .sum()
     }
 
     /// Every record is accounted for.
@@ -128,7 +139,11 @@ impl Report {
             .map(|reason| (reason.name(), self.loss(reason)))
             .collect();
         assert!(lost.is_empty(), "{lost:?}");
-        assert_eq!(self.loss(Reason::UnknownFree), unknown_frees, "unknown frees");
+        assert_eq!(
+            self.loss(Reason::UnknownFree),
+            unknown_frees,
+            "unknown frees"
+        );
         self.expect_balance();
     }
 
@@ -175,17 +190,29 @@ impl Report {
             .collect();
         wrong.sort();
         wrong.dedup();
-        assert!(wrong.is_empty(), "{}\nlosses: {:?}", wrong.join("\n"), self.losses);
+        assert!(
+            wrong.is_empty(),
+            "{}\nlosses: {:?}",
+            wrong.join("\n"),
+            self.losses
+        );
 
         for &(less, more, bytes) in &truth.inheritances {
             let [less, more] = [less, more].map(|tgid| self.total(tgid, "heap").inherited_bytes);
-            assert_eq!(more.checked_sub(less), Some(bytes), "inherited: {more} and {less}");
+            assert_eq!(
+                more.checked_sub(less),
+                Some(bytes),
+                "inherited: {more} and {less}"
+            );
         }
         // A process's total is at least what its own sites make of it.
         for (tgid, _) in truth.sites.keys() {
             let sites = truth.sites.iter().filter(|((of, _), _)| of == tgid);
             let live: u64 = sites.map(|(_, counts)| counts.live_bytes).sum();
-            assert!(self.total(*tgid, "heap").live_bytes >= live, "total of {tgid}");
+            assert!(
+                self.total(*tgid, "heap").live_bytes >= live,
+                "total of {tgid}"
+            );
         }
     }
 }

@@ -182,9 +182,10 @@ impl Running {
         );
     }
 
-    /// Waits for its end.
+    /// Waits for its end. What it left behind in its process group lives on
+    /// until the value is dropped.
     #[track_caller]
-    pub fn wait(mut self) -> Finished {
+    pub fn end(&mut self) -> ExitStatus {
         let pidfd = pidfd(self.pid());
         let mut poll = libc::pollfd {
             fd: pidfd.as_raw_fd(),
@@ -200,13 +201,16 @@ impl Running {
             self.stdout.text(),
             self.stderr.text()
         );
-        let status = self.child.wait().unwrap();
         self.finished = true;
-        // A child that it left behind may hold a pipe open: what is there counts then.
-        if status.code().is_some() {
-            self.stdout.wait(|_| None::<()>);
-            self.stderr.wait(|_| None::<()>);
-        }
+        self.child.wait().unwrap()
+    }
+
+    /// Waits for its end and that of its output.
+    #[track_caller]
+    pub fn wait(mut self) -> Finished {
+        let status = self.end();
+        self.stdout.wait(|_| None::<()>);
+        self.stderr.wait(|_| None::<()>);
         Finished {
             status,
             stdout: self.stdout.text(),

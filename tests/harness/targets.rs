@@ -54,7 +54,14 @@ pub fn memtrace() -> &'static Path {
         };
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo
-            .args(["build", "--quiet", "--package", "memtrace", "--profile", profile])
+            .args([
+                "build",
+                "--quiet",
+                "--package",
+                "memtrace",
+                "--profile",
+                profile,
+            ])
             .arg("--target-dir")
             .arg(folder.parent().unwrap())
             .current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -88,9 +95,18 @@ fn compile(source: &str, more: &[&str]) -> PathBuf {
         return result;
     }
     let unfinished = result.with_extension(std::process::id().to_string());
-    let compiler = if source.ends_with(".cc") { "g++" } else { "gcc" };
+    let compiler = if source.ends_with(".cc") {
+        "g++"
+    } else {
+        "gcc"
+    };
     let mut command = Command::new(compiler);
-    command.args(FLAGS).args(more).arg("-o").arg(&unfinished).arg(path);
+    command
+        .args(FLAGS)
+        .args(more)
+        .arg("-o")
+        .arg(&unfinished)
+        .arg(path);
     run(&mut command, "run `apt-get install gcc g++`");
     fs::rename(unfinished, &result).unwrap();
     result
@@ -176,9 +192,14 @@ impl Allocator {
     #[track_caller]
     pub fn path(self) -> PathBuf {
         let folders = ["x86_64-linux-gnu", "aarch64-linux-gnu", "", "../lib64"];
-        let mut paths = folders.map(|folder| Path::new("/usr/lib").join(folder).join(self.library)).into_iter();
+        let mut paths = folders
+            .map(|folder| Path::new("/usr/lib").join(folder).join(self.library))
+            .into_iter();
         paths.find(|path| path.exists()).unwrap_or_else(|| {
-            panic!("`{}` is not installed: run `apt-get install {}`", self.library, self.package)
+            panic!(
+                "`{}` is not installed: run `apt-get install {}`",
+                self.library, self.package
+            )
         })
     }
 }
