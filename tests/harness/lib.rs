@@ -1,1 +1,43 @@
-//! Harness for the end-to-end tests.
+//! Harness for the end-to-end tests: real processes, traced by the real
+//! program, with counts known to the byte.
+//!
+//! A test begins with [`Bench::new`], which holds the machine for it, and ends
+//! by comparing a [`report::Report`] with what the target itself wrote. Every
+//! wait has a deadline, nothing sleeps in the hope that something has happened
+//! meanwhile, and every process ends with the value that stands for it.
+//! What is missing on the machine (root, gcc, an allocator) fails a test with
+//! the command that helps; nothing is skipped.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the whole crate is test code: a panic is how a test fails"
+)]
+
+mod bench;
+pub mod kernel;
+pub mod progress;
+pub mod record;
+pub mod report;
+pub mod running;
+pub mod targets;
+pub mod truth;
+
+pub use bench::Bench;
+
+use std::time::{Duration, Instant};
+
+/// How long any one thing that a test waits for may take.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Asks again and again, at most [`DEADLINE`] long, until there is an answer.
+/// For conditions that nobody announces; what is announced is awaited.
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "{what}: not within {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

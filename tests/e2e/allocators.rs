@@ -1,0 +1,103 @@
+//! The same counts with other allocators than libc's: preloaded, and linked in.
+
+use memtrace_common::loss::Reason;
+use memtrace_tests::{
+    Bench,
+    record::Record,
+    report::Report,
+    targets::{self, Allocator, JEMALLOC, MIMALLOC, TCMALLOC},
+    truth::Truth,
+};
+use std::ffi::OsString;
+
+/// Launches a command with an allocator preloaded into it, not into memtrace.
+fn launch(bench: &Bench, allocator: Allocator, command: &[OsString]) -> Report {
+    let mut preload = OsString::from("LD_PRELOAD=");
+    preload.push(allocator.path());
+    let mut whole = vec!["env".into(), preload];
+    whole.extend_from_slice(command);
+    Record::launch(bench, &[], whole).finish(7)
+}
+
+fn malloc_family(allocator: Allocator) {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let report = launch(
+        &bench,
+        allocator,
+        &[
+            targets::program("exact.c").into(),
+            "run".into(),
+            truth.clone().into(),
+            targets::library("constructor.c").into(),
+        ],
+    );
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}
+
+fn operators(allocator: Allocator) {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::program("cxx.cc").into();
+    let report = launch(
+        &bench,
+        allocator,
+        &[target, "run".into(), truth.clone().into()],
+    );
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}
+
+/// An operator new that throws never returns: the exception unwinds through
+/// the probed function. The target must not notice, nor may what follows.
+fn throwing(allocator: Allocator) {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::program("cxx.cc").into();
+    let report = launch(
+        &bench,
+        allocator,
+        &[target, "throw".into(), truth.clone().into()],
+    );
+    report.expect_exact(&Truth::read(&truth));
+    assert_eq!(report.loss(Reason::NestingTooDeep), 0);
+    assert_eq!(report.loss(Reason::AddressReused), 0);
+    report.expect_balance();
+}
+
+macro_rules! preloaded {
+    ($name:ident, $allocator:expr) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn malloc_family() {
+                super::malloc_family($allocator);
+            }
+
+            #[test]
+            fn operators() {
+                super::operators($allocator);
+            }
+
+            #[test]
+            fn throwing() {
+                super::throwing($allocator);
+            }
+        }
+    };
+}
+
+preloaded!(jemalloc, JEMALLOC);
+preloaded!(tcmalloc, TCMALLOC);
+preloaded!(mimalloc, MIMALLOC);
+
+#[test]
+fn rust_with_jemalloc_inside() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let report = Record::launch(&bench, &[], [&targets::rust_jemalloc(), &truth]).finish(0);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}

@@ -1,0 +1,110 @@
+//! Attaching to and detaching from busy processes, over and over: they work
+//! on, and neither they nor the kernel keep anything of it.
+
+use memtrace_tests::{
+    Bench,
+    kernel::{Loaded, patched_bytes},
+    progress::Progress,
+    record::Record,
+    running::Running,
+    targets,
+};
+use std::process::Command;
+
+const TIMES: u32 = 50;
+
+fn attach_and_detach(command: &mut Command) {
+    let bench = Bench::new();
+    let progress = Progress::new(&bench);
+    let mut target = Running::start(command.arg(progress.path()));
+    progress.await_rounds(1);
+    for time in 1..=TIMES {
+        let record = Record::attach(&bench, target.pid(), &[]);
+        let loaded = Loaded::by(record.running.pid());
+        assert!(
+            patched_bytes(target.pid()) > 0,
+            "no breakpoint: nothing is traced"
+        );
+        progress.await_rounds(10);
+        let report = record.stop();
+        assert!(
+            report.total(target.pid(), "heap").alloc_count > 0,
+            "time {time}"
+        );
+
+        loaded.expect_gone();
+        target.expect_alive();
+        assert_eq!(
+            patched_bytes(target.pid()),
+            0,
+            "breakpoints left, time {time}"
+        );
+        progress.await_rounds(10);
+    }
+}
+
+#[test]
+fn fifty_times_to_a_busy_multithreaded_program() {
+    attach_and_detach(&mut Command::new(targets::program("busy.cc")));
+}
+
+#[test]
+fn fifty_times_to_a_busy_python() {
+    attach_and_detach(&mut targets::python("busy.py"));
+}
+
+#[test]
+fn a_bystander_has_unmodified_code() {
+    let bench = Bench::new();
+    let progress = Progress::new(&bench);
+    let busy = targets::program("busy.cc");
+    let traced = Running::start(Command::new(&busy).arg(progress.path()));
+    // One that is there before, and one that is started while tracing goes on:
+    // the same program and the same libraries.
+    let before_progress = bench.path("before");
+    let meanwhile_progress = bench.path("meanwhile");
+    for path in [&before_progress, &meanwhile_progress] {
+        std::fs::write(path, [0; 16]).expect("the folder is writable");
+    }
+    let before = Running::start(Command::new(&busy).arg(&before_progress));
+    progress.await_rounds(1);
+
+    let record = Record::attach(&bench, traced.pid(), &[]);
+    let meanwhile = Running::start(Command::new(&busy).arg(&meanwhile_progress));
+    progress.await_rounds(50);
+    assert!(
+        patched_bytes(traced.pid()) > 0,
+        "no breakpoint: nothing is traced"
+    );
+    assert_eq!(patched_bytes(before.pid()), 0);
+    assert_eq!(patched_bytes(meanwhile.pid()), 0);
+    let report = record.stop();
+    let tgids: Vec<_> = report
+        .processes
+        .iter()
+        .map(|process| process.tgid)
+        .collect();
+    assert_eq!(tgids, [traced.pid()]);
+}
+
+#[test]
+fn two_processes_in_one_recording() {
+    let bench = Bench::new();
+    let progress = Progress::new(&bench);
+    let first = Running::start(Command::new(targets::program("busy.cc")).arg(progress.path()));
+    progress.await_rounds(1);
+    let other = bench.path("other");
+    std::fs::write(&other, [0; 16]).expect("the folder is writable");
+    let second = Running::start(targets::python("busy.py").arg(&other));
+
+    let record = Record::attach(&bench, first.pid(), &["-p", &second.pid().to_string()]);
+    progress.await_rounds(50);
+    memtrace_tests::until("rounds of the second", || {
+        let bytes = std::fs::read(&other).ok()?;
+        (bytes.iter().any(|&byte| byte != 0)).then_some(())
+    });
+    let report = record.stop();
+    for target in [&first, &second] {
+        assert!(report.total(target.pid(), "heap").alloc_count > 0);
+    }
+}

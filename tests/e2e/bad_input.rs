@@ -1,0 +1,336 @@
+//! What cannot work says so: one clear line, a status that is not zero, no
+//! panic, and a target that does not notice.
+
+use memtrace_tests::{
+    Bench,
+    progress::Progress,
+    record::{self, Record, memtrace, report, try_report},
+    running::{Finished, Running},
+    targets, until,
+};
+use std::{
+    ffi::CString,
+    fs,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// One line on stderr with these words in it, and failure.
+#[track_caller]
+fn expect_refusal(finished: &Finished, words: &[&str]) {
+    assert!(
+        finished.status.code().is_some_and(|code| code != 0),
+        "{finished:#?}"
+    );
+    let mut lines = finished
+        .stderr
+        .lines()
+        .filter(|line| !line.trim().is_empty());
+    let line = lines.next().unwrap_or_default().to_lowercase();
+    assert_eq!(lines.next(), None, "more than one line: {finished:#?}");
+    assert!(!line.contains("panicked"), "{line}");
+    for word in words {
+        assert!(
+            line.contains(&word.to_lowercase()),
+            "`{word}` is not in `{line}`"
+        );
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a temporary path is UTF-8")
+}
+
+#[test]
+fn no_such_process() {
+    let bench = Bench::new();
+    let output = bench.path("none.mtr");
+    // Beyond the largest pid that a kernel gives (PID_MAX_LIMIT).
+    let finished = memtrace(["record", "-p", "4194305", "-o", text(&output)]);
+    expect_refusal(&finished, &["4194305"]);
+    assert!(!output.exists(), "a recording of nothing");
+}
+
+#[test]
+fn neither_process_nor_command() {
+    let _bench = Bench::new();
+    let finished = memtrace(["record"]);
+    assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+    assert!(
+        finished.stderr.contains("--pid") || finished.stderr.contains("COMMAND"),
+        "{finished:#?}"
+    );
+}
+
+#[test]
+fn both_process_and_command() {
+    let _bench = Bench::new();
+    let finished = memtrace(["record", "-p", "1", "--", "true"]);
+    assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+    assert!(
+        finished.stderr.contains("cannot be used with"),
+        "{finished:#?}"
+    );
+}
+
+#[test]
+fn without_privileges() {
+    const NOBODY: u32 = 65534;
+    let bench = Bench::new();
+    // Where anybody may run it, whatever the permissions of the build folder.
+    let program = bench.path("memtrace");
+    fs::copy(targets::memtrace(), &program).expect("room for a copy");
+    let own = bench.path("own");
+    fs::create_dir(&own).expect("a folder");
+    std::os::unix::fs::chown(&own, Some(NOBODY), Some(NOBODY)).expect("root may chown");
+
+    let mut command = Command::new(program);
+    command
+        .args(["record", "--", "true"])
+        .current_dir(own)
+        .uid(NOBODY)
+        .gid(NOBODY);
+    expect_refusal(&Running::start(&mut command).wait(), &["CAP_", "sudo"]);
+}
+
+#[test]
+fn a_program_that_is_not_found() {
+    let bench = Bench::new();
+    let finished = Record::launch(&bench, &[], ["/no/such/program"])
+        .running
+        .wait();
+    expect_refusal(&finished, &["/no/such/program"]);
+    let finished = Record::launch(&bench, &[], ["no-such-program"])
+        .running
+        .wait();
+    expect_refusal(&finished, &["no-such-program"]);
+}
+
+#[test]
+fn a_program_that_may_not_be_run() {
+    let bench = Bench::new();
+    let path = bench.path("data");
+    fs::write(&path, "not a program").expect("the folder is writable");
+    let finished = Record::launch(&bench, &[], [&path]).running.wait();
+    expect_refusal(&finished, &[text(&path)]);
+}
+
+#[test]
+fn an_output_that_exists() {
+    let bench = Bench::new();
+    let output = bench.path("precious");
+    fs::write(&output, "precious").expect("the folder is writable");
+    let finished = memtrace(["record", "-o", text(&output), "--", "true"]);
+    expect_refusal(&finished, &[text(&output), "exists", "--force"]);
+    assert_eq!(fs::read(&output).expect("it is still there"), b"precious");
+}
+
+#[test]
+fn an_output_that_cannot_be_written() {
+    let bench = Bench::new();
+    let folder = bench.folder();
+    let finished = memtrace(["record", "-f", "-o", text(folder), "--", "true"]);
+    expect_refusal(&finished, &[text(folder)]);
+    let missing = bench.path("missing/file.mtr");
+    let finished = memtrace(["record", "-o", text(&missing), "--", "true"]);
+    expect_refusal(&finished, &[text(&missing)]);
+    // Root may write anywhere but where the file system itself refuses.
+    let refused = Path::new("/proc/recording.mtr");
+    let finished = memtrace(["record", "-o", text(refused), "--", "true"]);
+    expect_refusal(&finished, &[text(refused)]);
+}
+
+/// A recording that is whole.
+fn recording(bench: &Bench) -> PathBuf {
+    let record = Record::launch(bench, &[], ["true"]);
+    let file = record.file.clone();
+    record.finish(0);
+    file
+}
+
+#[test]
+fn recordings_cut_short() {
+    let bench = Bench::new();
+    let whole = fs::read(recording(&bench)).expect("a recording");
+    for length in [0, 1, 50, 100, 4096, whole.len() / 2] {
+        let path = bench.path(&format!("cut-{length}"));
+        fs::write(&path, &whole[..length]).expect("the folder is writable");
+        let finished = try_report(&path).expect_err("half a recording");
+        expect_refusal(&finished, &[text(&path)]);
+    }
+}
+
+#[test]
+fn files_that_are_no_recordings() {
+    let bench = Bench::new();
+    let missing = bench.path("missing");
+    expect_refusal(
+        &try_report(&missing).expect_err("no file"),
+        &[text(&missing)],
+    );
+    let folder = bench.folder();
+    expect_refusal(&try_report(folder).expect_err("a folder"), &[text(folder)]);
+    let prose = bench.path("prose");
+    fs::write(&prose, "Call me Ishmael. ".repeat(1000)).expect("the folder is writable");
+    expect_refusal(
+        &try_report(&prose).expect_err("prose"),
+        &[text(&prose), "recording"],
+    );
+    let foreign = bench.path("foreign");
+    sql(&foreign, "CREATE TABLE things (name)");
+    expect_refusal(
+        &try_report(&foreign).expect_err("foreign"),
+        &[text(&foreign), "recording"],
+    );
+}
+
+#[test]
+fn a_recording_of_a_newer_memtrace() {
+    let bench = Bench::new();
+    let file = recording(&bench);
+    sql(&file, "PRAGMA user_version = 1000000");
+    let finished = try_report(&file).expect_err("from the future");
+    expect_refusal(&finished, &[text(&file), "newer"]);
+}
+
+/// Runs a statement on a database with Python's SQLite.
+fn sql(database: &Path, statement: &str) {
+    const SCRIPT: &str =
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()";
+    let mut python = Command::new(targets::interpreter());
+    python.args(["-c", SCRIPT]).arg(database).arg(statement);
+    Running::start(&mut python).wait().expect_code(0);
+}
+
+#[test]
+fn a_static_program_without_symbols() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::stripped_static("overload.c");
+    let Record { running, file } = Record::launch(&bench, &[], [&target, &truth]);
+    let finished = running.wait().expect_code(0);
+    let mut lines = finished.stderr.lines();
+    let said = lines.find(|line| line.contains("symbol") && line.contains("overload"));
+    assert!(said.is_some(), "{finished:#?}");
+    assert!(!finished.stderr.contains("panicked"), "{finished:#?}");
+    // The kernel is asked for memory by system calls, symbols or not.
+    let report = report(&file);
+    let process = report.processes.first().expect("one process");
+    assert!(report.total(process.tgid, "vm").alloc_bytes > 0);
+    assert_eq!(report.total(process.tgid, "heap").alloc_count, 0);
+}
+
+/// Processes that end while memtrace attaches to them, at whatever point.
+#[test]
+fn targets_that_end_during_attach() {
+    let bench = Bench::new();
+    for round in 0..20_u32 {
+        let mut target = Command::new("sh");
+        // Lives from nothing to some tens of milliseconds.
+        target.args(["-c", "i=0; while [ $i -lt $0 ]; do i=$((i+1)); done"]);
+        let target = Running::start(target.arg((round * round * 500).to_string()));
+        let output = bench.path("short.mtr");
+        let pid = target.pid().to_string();
+        let mut command = record::command(["record", "-f", "-p", &pid, "-o", text(&output)]);
+        let running = Running::start(&mut command);
+        target.wait().expect_code(0);
+        let finished = running.wait();
+        assert!(!finished.stderr.contains("panicked"), "{finished:#?}");
+        match finished.status.code() {
+            Some(0) => drop(report(&output)),
+            _ => expect_refusal(&finished, &[&pid]),
+        }
+    }
+}
+
+/// A file system of its own that is small.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn new(bench: &Bench) -> Self {
+        let path = bench.path("disk");
+        fs::create_dir(&path).expect("a folder");
+        let target = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        // SAFETY: all strings end with NUL and live as long as the call.
+        let result = unsafe {
+            libc::mount(
+                c"none".as_ptr(),
+                target.as_ptr(),
+                c"tmpfs".as_ptr(),
+                0,
+                c"size=16m".as_ptr().cast(),
+            )
+        };
+        assert_eq!(result, 0, "mount: {}", std::io::Error::last_os_error());
+        Self(path)
+    }
+
+    /// Leaves no byte free, in the file that is returned.
+    fn fill(&self) -> PathBuf {
+        let filler = self.0.join("filler");
+        let error = fs::write(&filler, vec![1; 32 << 20]).expect_err("it is small");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+        filler
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        if let Ok(target) = CString::new(self.0.as_os_str().as_bytes()) {
+            // SAFETY: the string ends with NUL and lives as long as the call.
+            unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_fills() {
+    let bench = Bench::new();
+    let disk = SmallDisk::new(&bench);
+    let progress = Progress::new(&bench);
+    let mut target = Running::start(Command::new(targets::program("busy.cc")).arg(progress.path()));
+    let file = disk.0.join("recording.mtr");
+    let pid = target.pid().to_string();
+    let arguments = [
+        "record",
+        "-p",
+        &pid,
+        "-o",
+        text(&file),
+        "--interval",
+        "100ms",
+    ];
+    let running = Running::start(&mut record::command(arguments));
+    running.await_stderr(record::BEGUN);
+    let recorded = || {
+        try_report(&file)
+            .ok()
+            .map(|report| report.total(target.pid(), "heap").alloc_count)
+    };
+    until("an interval in the recording", || {
+        recorded().filter(|count| *count > 0)
+    });
+    let filler = disk.fill();
+
+    // It ends by itself.
+    let finished = running.wait();
+    assert!(
+        finished.status.code().is_some_and(|code| code != 0),
+        "{finished:#?}"
+    );
+    assert!(!finished.stderr.contains("panicked"), "{finished:#?}");
+    let mut lines = finished.stderr.lines();
+    assert!(
+        lines.any(|line| line.contains(text(&file))),
+        "{finished:#?}"
+    );
+
+    fs::remove_file(filler).expect("the filler is there");
+    assert!(
+        recorded().is_some_and(|count| count > 0),
+        "no longer readable"
+    );
+    target.expect_alive();
+    progress.await_rounds(100);
+}

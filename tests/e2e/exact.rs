@@ -1,0 +1,64 @@
+//! Known counts, site by site and process by process, to the byte.
+
+use memtrace_tests::{Bench, record::Record, running::Running, targets, truth::Truth};
+use std::{env, process::Command};
+
+/// Allocated before attach and freed after by `exact hold`.
+const FREED_OF_BEFORE: u64 = 4;
+
+fn runs() -> u32 {
+    match env::var("MEMTRACE_EXACT_RUNS") {
+        Ok(runs) => runs.parse().expect("MEMTRACE_EXACT_RUNS is a number"),
+        Err(_) => 10,
+    }
+}
+
+#[test]
+fn launched_with_every_function_thread_child_and_library() {
+    let bench = Bench::new();
+    let target = targets::program("exact.c");
+    let library = targets::library("constructor.c");
+    for run in 1..=runs() {
+        let truth = bench.path(&format!("truth-{run}"));
+        let command = [&target, &"run".into(), &truth, &library];
+        let report = Record::launch(&bench, &[], command).finish(7);
+        eprintln!("run {run}: {} records", report.emitted);
+        report.expect_exact(&Truth::read(&truth));
+        report.expect_no_losses(0);
+    }
+}
+
+#[test]
+fn attached_while_it_waits() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let mut command = Command::new(targets::program("exact.c"));
+    command
+        .arg("hold")
+        .arg(&truth)
+        .arg(targets::library("constructor.c"));
+    let mut target = Running::start(&mut command);
+    target.await_stdout("ready");
+
+    let record = Record::attach(&bench, target.pid(), &[]);
+    target.send("!");
+    target.await_stdout("done");
+    let report = record.stop();
+
+    // What was recorded is one thing, that the target was not disturbed another.
+    target.expect_alive();
+    target.send("!");
+    target.wait().expect_code(0);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(FREED_OF_BEFORE);
+}
+
+#[test]
+fn cpp_operators_on_libc() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let command = [&targets::program("cxx.cc"), &"run".into(), &truth];
+    let report = Record::launch(&bench, &[], command).finish(7);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}

@@ -1,0 +1,160 @@
+//! A launched command behaves as it would without memtrace before it.
+
+use memtrace_tests::{
+    Bench,
+    record::{BEGUN, Record, command, report},
+    running::{Running, shell_code},
+    targets,
+    truth::Truth,
+};
+use std::{fs, os::unix::fs::PermissionsExt};
+
+#[test]
+fn the_exit_status_is_passed_on() {
+    let bench = Bench::new();
+    for code in [0_u32, 1, 7, 255] {
+        let script = format!("exit {code}");
+        let report = Record::launch(&bench, &[], ["sh", "-c", &script]).finish(code as i32);
+        let process = report.processes.first().expect("one process");
+        // As of waitpid(2).
+        assert_eq!(process.exit_status, Some(code << 8));
+    }
+}
+
+#[test]
+fn death_by_a_signal_is_128_and_the_signal() {
+    let bench = Bench::new();
+    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV] {
+        let script = format!("kill -{signal} $$");
+        let record = Record::launch(&bench, &[], ["sh", "-c", &script]);
+        let finished = record.running.wait();
+        assert_eq!(shell_code(finished.status), 128 + signal, "{finished:#?}");
+        report(&record.file);
+    }
+}
+
+#[test]
+fn standard_input_and_output_pass_through() {
+    let bench = Bench::new();
+    let mut record = Record::launch(&bench, &[], ["cat"]);
+    record.running.send("forth and back\n");
+    record.running.await_stdout("forth and back");
+    record.running.close_stdin();
+    let finished = record.running.wait().expect_code(0);
+    assert_eq!(finished.stdout, "forth and back\n");
+}
+
+/// Ctrl-C reaches memtrace and the command alike.
+fn interrupted(how: &str, code: i32) {
+    let bench = Bench::new();
+    let target = targets::program("signals.c");
+    let record = Record::launch(&bench, &[], [target.as_os_str(), how.as_ref()]);
+    record.running.await_stdout("ready");
+    record.running.signal_group(libc::SIGINT);
+    let finished = record.running.wait();
+    assert_eq!(shell_code(finished.status), code, "{finished:#?}");
+    report(&record.file).expect_no_losses(0);
+}
+
+#[test]
+fn ctrl_c_of_a_command_that_handles_it() {
+    interrupted("handle", 42);
+}
+
+#[test]
+fn ctrl_c_of_a_command_that_dies_of_it() {
+    interrupted("die", 128 + libc::SIGINT);
+}
+
+#[test]
+fn children_are_left_alone_with_no_follow() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let command = [
+        &targets::program("exact.c"),
+        &"run".into(),
+        &truth,
+        &targets::library("constructor.c"),
+    ];
+    let record = Record::launch(&bench, &["--no-follow"], command);
+    let report = record.finish(7);
+    let mut truth = Truth::read(&truth);
+    truth.inheritances.clear();
+    let parent = *truth
+        .sites
+        .keys()
+        .find_map(|(tgid, site)| (site == "malloc").then_some(tgid))
+        .expect("the parent's own site");
+    let all = truth.sites.len();
+    truth.sites.retain(|(tgid, _), _| *tgid == parent);
+    assert!(truth.sites.len() < all, "no child said anything");
+
+    report.expect_exact(&truth);
+    report.expect_no_losses(0);
+    let tgids: Vec<_> = report
+        .processes
+        .iter()
+        .map(|process| process.tgid)
+        .collect();
+    assert_eq!(tgids, [parent]);
+}
+
+#[test]
+fn children_are_reported_with_their_parents() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let command = [
+        &targets::program("exact.c"),
+        &"run".into(),
+        &truth,
+        &targets::library("constructor.c"),
+    ];
+    let report = Record::launch(&bench, &[], command).finish(7);
+    let truth = Truth::read(&truth);
+    for (tgid, site) in truth.sites.keys() {
+        let process = report
+            .processes
+            .iter()
+            .find(|process| process.tgid == *tgid);
+        let process = process.unwrap_or_else(|| panic!("{tgid} ({site}) is not reported"));
+        let is_child = truth.sites.contains_key(&(process.ppid, "malloc".into()));
+        assert_eq!(
+            is_child,
+            !truth.sites.contains_key(&(*tgid, "malloc".into()))
+        );
+    }
+}
+
+#[test]
+fn the_default_file_is_named_after_the_program_and_private() {
+    let bench = Bench::new();
+    let mut command = command(["record", "--", "true"]);
+    let finished = Running::start(command.current_dir(bench.folder()))
+        .wait()
+        .expect_code(0);
+    assert!(finished.stderr.contains(BEGUN), "{finished:#?}");
+    let entries = fs::read_dir(bench.folder()).expect("the folder is there");
+    let names: Vec<_> = entries
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    let [name] = &names[..] else {
+        panic!("one file and nothing beside it: {names:?}");
+    };
+    assert!(
+        name.starts_with("memtrace-true-") && name.ends_with(".mtr"),
+        "{name}"
+    );
+    let path = bench.path(name);
+    let mode = fs::metadata(&path)
+        .expect("the file is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    report(&path);
+}

@@ -1,0 +1,237 @@
+//! The JSON report, and what must be true of it.
+
+use crate::truth::{Counts, Site, Truth};
+use memtrace_common::loss::{Effect, Reason};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Deserialize)]
+pub struct Report {
+    pub totals: Vec<Total>,
+    pub sites: Vec<ReportedSite>,
+    pub losses: BTreeMap<String, u64>,
+    pub processes: Vec<Process>,
+    /// Records that the kernel side tried to emit.
+    pub emitted: u64,
+    pub received: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Total {
+    pub tgid: u32,
+    pub layer: String,
+    pub live_bytes: u64,
+    pub live_count: u64,
+    pub inherited_bytes: u64,
+    pub alloc_bytes: u64,
+    pub alloc_count: u64,
+    pub free_count: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ReportedSite {
+    pub tgid: u32,
+    pub layer: String,
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Leaf first.
+    pub frames: Vec<Frame>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Frame {
+    pub kind: String,
+    pub function: Option<String>,
+    pub module: Option<String>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub inlined: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Process {
+    pub tgid: u32,
+    pub ppid: u32,
+    pub comm: String,
+    pub cmdline: Vec<String>,
+    pub exit_status: Option<u32>,
+}
+
+/// Library functions that use the frame pointer for other things: what called
+/// them is not on a stack walked by it, so they stand for their only caller.
+const WITHOUT_CALLER: [(&str, &str); 2] = [
+    ("strdup", "strdup"),
+    (
+        "operator new(unsigned long, std::align_val_t)",
+        "new_aligned",
+    ),
+];
+
+/// The `name` of a function `site_name`, however it is decorated.
+fn site_name(function: &str) -> Option<&str> {
+    let start = function
+        .match_indices("site_")
+        .map(|(at, _)| at)
+        .find(|&at| !function[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))?;
+    let name = &function[start + "site_".len()..];
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
+    Some(&name[..end.unwrap_or(name.len())])
+}
+
+impl ReportedSite {
+    /// The target's name for it; `None`: none of the target's own sites.
+    pub fn name(&self) -> Option<&str> {
+        let functions = || {
+            self.frames
+                .iter()
+                .filter_map(|frame| frame.function.as_deref())
+        };
+        functions().find_map(site_name).or_else(|| {
+            let leaf = functions().next()?.trim_start_matches('_');
+            let row = WITHOUT_CALLER
+                .iter()
+                .find(|(function, _)| *function == leaf);
+            row.map(|(_, name)| *name)
+        })
+    }
+}
+
+impl Report {
+    pub fn loss(&self, reason: Reason) -> u64 {
+        let known = self.losses.get(reason.name());
+        *known.unwrap_or_else(|| panic!("`{}` is not reported", reason.name()))
+    }
+
+    /// Records that the ring buffer had no room for.
+    pub fn dropped(&self) -> u64 {
+        use Reason::*;
+        [
+            RingFullAlloc,
+            RingFullFree,
+            RingFullLifecycle,
+            RingFullStack,
+        ]
+        .map(|reason| self.loss(reason))
+        .iter()
+        .sum()
+    }
+
+    /// Every record is accounted for.
+    #[track_caller]
+    pub fn expect_balance(&self) {
+        assert!(self.emitted > 0, "nothing was emitted");
+        assert_eq!(
+            self.emitted,
+            self.received + self.dropped(),
+            "emitted ≠ received ({}) + dropped; {:?}",
+            self.received,
+            self.losses
+        );
+    }
+
+    /// Nothing was lost, and releases of what tracing did not see allocated
+    /// are as many as they should be.
+    #[track_caller]
+    pub fn expect_no_losses(&self, unknown_frees: u64) {
+        let lost: Vec<_> = Reason::ALL
+            .into_iter()
+            .filter(|reason| reason.effect() != Effect::Filtered && self.loss(*reason) > 0)
+            .map(|reason| (reason.name(), self.loss(reason)))
+            .collect();
+        assert!(lost.is_empty(), "{lost:?}");
+        assert_eq!(
+            self.loss(Reason::UnknownFree),
+            unknown_frees,
+            "unknown frees"
+        );
+        self.expect_balance();
+    }
+
+    /// The target's own sites in one layer.
+    pub fn sites(&self, layer: &str) -> BTreeMap<Site, Counts> {
+        let mut sites = BTreeMap::<Site, Counts>::new();
+        for site in self.sites.iter().filter(|site| site.layer == layer) {
+            if let Some(name) = site.name() {
+                let key = (site.tgid, name.to_owned());
+                sites.entry(key).or_default().add(site.counts);
+            }
+        }
+        sites
+    }
+
+    /// Totals of a layer of a process; zero where it has none.
+    pub fn total(&self, tgid: u32, layer: &str) -> Total {
+        let mut rows = self.totals.iter();
+        let row = rows.find(|row| row.tgid == tgid && row.layer == layer);
+        row.cloned().unwrap_or(Total {
+            tgid,
+            layer: layer.to_owned(),
+            live_bytes: 0,
+            live_count: 0,
+            inherited_bytes: 0,
+            alloc_bytes: 0,
+            alloc_count: 0,
+            free_count: 0,
+        })
+    }
+
+    /// The heap layer equals the truth: every site of every process, no site
+    /// more and none less, and what children inherited.
+    #[track_caller]
+    pub fn expect_exact(&self, truth: &Truth) {
+        let reported = self.sites("heap");
+        let keys = truth.sites.keys().chain(reported.keys());
+        let mut wrong: Vec<_> = keys
+            .filter(|key| truth.sites.get(key) != reported.get(key))
+            .map(|key| {
+                let [truth, reported] = [&truth.sites, &reported].map(|sites| sites.get(key));
+                format!("{key:?}\n  truth    {truth:?}\n  reported {reported:?}")
+            })
+            .collect();
+        wrong.sort();
+        wrong.dedup();
+        assert!(
+            wrong.is_empty(),
+            "{}\nlosses: {:?}",
+            wrong.join("\n"),
+            self.losses
+        );
+
+        for &(less, more, bytes) in &truth.inheritances {
+            let [less, more] = [less, more].map(|tgid| self.total(tgid, "heap").inherited_bytes);
+            assert_eq!(
+                more.checked_sub(less),
+                Some(bytes),
+                "inherited: {more} and {less}"
+            );
+        }
+        // A process's total is at least what its own sites make of it.
+        for (tgid, _) in truth.sites.keys() {
+            let sites = truth.sites.iter().filter(|((of, _), _)| of == tgid);
+            let live: u64 = sites.map(|(_, counts)| counts.live_bytes).sum();
+            assert!(
+                self.total(*tgid, "heap").live_bytes >= live,
+                "total of {tgid}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_are_recognised_in_c_cpp_and_rust_names() {
+        for function in [
+            "site_vec",
+            "site_vec(void*, unsigned long)",
+            "rust_jemalloc::site_vec",
+            "site_vec.constprop.0",
+        ] {
+            assert_eq!(site_name(function), Some("vec"), "{function}");
+        }
+        assert_eq!(site_name("website_vec"), None);
+        assert_eq!(site_name("main"), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! Programs that tests run: memtrace itself, the targets compiled from
+//! `targets/`, and what the distribution provides.
+
+use std::{
+    env, fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+fn sources() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/targets"))
+}
+
+/// The folder of this build: the tests' own executable is in its `deps/`.
+fn profile_folder() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().to_path_buf()
+}
+
+fn build_folder() -> PathBuf {
+    let folder = profile_folder().parent().unwrap().join("test-targets");
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[track_caller]
+fn run(command: &mut Command, missing: &str) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}; {missing}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// The program under test: `MEMTRACE_BIN`, or the one of this build, brought up to date.
+#[track_caller]
+pub fn memtrace() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        if let Some(given) = env::var_os("MEMTRACE_BIN") {
+            return given.into();
+        }
+        let folder = profile_folder();
+        let profile = match folder.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(name) => name,
+        };
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo
+            .args([
+                "build",
+                "--quiet",
+                "--package",
+                "memtrace",
+                "--profile",
+                profile,
+            ])
+            .arg("--target-dir")
+            .arg(folder.parent().unwrap())
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        run(&mut cargo, "cargo is part of Rust");
+        folder.join("memtrace")
+    })
+}
+
+/// Stacks are walked by frame pointers, and every function must keep its frame.
+const FLAGS: [&str; 7] = [
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fno-optimize-sibling-calls",
+    "-fno-builtin",
+    "-Wall",
+    "-pthread",
+];
+
+/// Compiles `targets/source`, once for each content and set of flags.
+#[track_caller]
+fn compile(source: &str, more: &[&str]) -> PathBuf {
+    let path = sources().join(source);
+    let mut hash = DefaultHasher::new();
+    fs::read(&path).unwrap().hash(&mut hash);
+    fs::read(sources().join("site.h")).unwrap().hash(&mut hash);
+    (FLAGS, more).hash(&mut hash);
+    let name = Path::new(source).file_stem().unwrap().to_str().unwrap();
+    let result = build_folder().join(format!("{name}-{:016x}", hash.finish()));
+    if result.exists() {
+        return result;
+    }
+    let unfinished = result.with_extension(std::process::id().to_string());
+    let compiler = if source.ends_with(".cc") {
+        "g++"
+    } else {
+        "gcc"
+    };
+    let mut command = Command::new(compiler);
+    command
+        .args(FLAGS)
+        .args(more)
+        .arg("-o")
+        .arg(&unfinished)
+        .arg(path);
+    run(&mut command, "run `apt-get install gcc g++`");
+    fs::rename(unfinished, &result).unwrap();
+    result
+}
+
+/// A C or C++ program of `targets/`.
+#[track_caller]
+pub fn program(source: &str) -> PathBuf {
+    compile(source, &[])
+}
+
+/// A shared library of `targets/`.
+#[track_caller]
+pub fn library(source: &str) -> PathBuf {
+    compile(source, &["-shared", "-fPIC"])
+}
+
+/// A program of `targets/`, linked statically and without any symbol.
+#[track_caller]
+pub fn stripped_static(source: &str) -> PathBuf {
+    compile(source, &["-static", "-s"])
+}
+
+/// The Rust program with jemalloc inside; writes its truth to its first argument.
+#[track_caller]
+pub fn rust_jemalloc() -> PathBuf {
+    let folder = build_folder().join("rust-jemalloc");
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo
+        .args(["build", "--quiet", "--release", "--locked", "--target-dir"])
+        .arg(&folder)
+        .current_dir(sources().join("rust-jemalloc"))
+        .env("RUSTFLAGS", "-C force-frame-pointers=yes");
+    run(&mut cargo, "cargo is part of Rust");
+    folder.join("release/rust-jemalloc")
+}
+
+/// A Python script of `targets/` and the interpreter itself (not a wrapper of
+/// a version manager) to run it.
+#[track_caller]
+pub fn python(script: &str) -> Command {
+    let mut command = Command::new(interpreter());
+    command.arg(sources().join(script));
+    command
+}
+
+/// The Python interpreter.
+#[track_caller]
+pub fn interpreter() -> &'static Path {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let mut python = Command::new("python3");
+        python.args(["-c", "import sys; print(sys.executable)"]);
+        run(&mut python, "run `apt-get install python3`").into()
+    })
+}
+
+/// An allocator of the distribution, to be preloaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocator {
+    pub library: &'static str,
+    pub package: &'static str,
+}
+
+pub const JEMALLOC: Allocator = Allocator {
+    library: "libjemalloc.so.2",
+    package: "libjemalloc2",
+};
+pub const TCMALLOC: Allocator = Allocator {
+    library: "libtcmalloc_minimal.so.4",
+    package: "libtcmalloc-minimal4",
+};
+pub const MIMALLOC: Allocator = Allocator {
+    library: "libmimalloc.so.2.0",
+    package: "libmimalloc2.0",
+};
+
+impl Allocator {
+    /// Value of LD_PRELOAD.
+    ///
+    /// # Panics
+    /// Where it is not installed, with the command that installs it.
+    #[track_caller]
+    pub fn path(self) -> PathBuf {
+        let folders = ["x86_64-linux-gnu", "aarch64-linux-gnu", "", "../lib64"];
+        let mut paths = folders
+            .map(|folder| Path::new("/usr/lib").join(folder).join(self.library))
+            .into_iter();
+        paths.find(|path| path.exists()).unwrap_or_else(|| {
+            panic!(
+                "`{}` is not installed: run `apt-get install {}`",
+                self.library, self.package
+            )
+        })
+    }
+}

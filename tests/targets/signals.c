@@ -1,0 +1,19 @@
+/* How a program ends by a signal.
+ *
+ *   signals handle   say "ready"; at SIGINT end with status 42
+ *   signals die      say "ready" and await a signal that kills it
+ */
+#include "site.h"
+#include <signal.h>
+
+static void handle(int signal) { _exit(signal == SIGINT ? 42 : 43); }
+
+int main(int argc, char **argv) {
+	if (argc != 2)
+		return 96;
+	if (!strcmp(argv[1], "handle"))
+		signal(SIGINT, handle);
+	say("ready\n");
+	for (;;)
+		pause();
+}
