@@ -11,7 +11,7 @@ use std::path::Path;
 use memtrace_common::function::{Function, Operation};
 
 use super::functions::{FAMILY, OPERATORS, OWN, PREFIXES, Row};
-use super::site::{self, Site};
+use super::site::{self, Forward, Site};
 use crate::process::elf::{Elf, FunctionSymbol};
 
 /// Longest function that is searched for jumps, bytes. No allocation function
@@ -240,21 +240,16 @@ fn merge(candidates: Vec<Candidate<'_>>) -> BTreeMap<u64, Place<'_>> {
 }
 
 /// A function that only jumps to another probed one of the same shape needs no
-/// probe: its calls are seen there, and a free would be reported twice.
+/// probe: its calls are seen there, and a free would be reported twice. A jump
+/// through the global offset table may lead to another file's function of that
+/// name: as an allocator's, that one is probed as well.
 fn drop_forwarders(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place<'_>>) {
-    let target = |offset: u64, size: u64| {
-        let jump = site::forwards_to(elf.machine, body(elf, offset, size))?;
-        offset.checked_add_signed(jump)
-    };
     let forwards: BTreeMap<u64, u64> = places
         .iter()
-        .filter_map(|(&offset, place)| Some((offset, target(offset, place.size)?)))
+        .filter_map(|(&offset, place)| Some((offset, forward_target(elf, places, place)?)))
         .filter(|(offset, target)| {
-            let (from, to) = (places.get(offset), places.get(target));
-            offset != target
-                && from
-                    .zip(to)
-                    .is_some_and(|(from, to)| from.chosen.function == to.chosen.function)
+            let shape = |at| places.get(at).map(|place| place.chosen.function);
+            offset != target && shape(offset) == shape(target)
         })
         .collect();
     for &offset in forwards.keys() {
@@ -270,6 +265,37 @@ fn drop_forwarders(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place<'_>>) {
             place.names.extend(forwarder.names);
         }
     }
+}
+
+/// The probed place to which `place` forwards, directly or through a stub of
+/// the procedure linkage table.
+fn forward_target(
+    elf: &Elf<'_>,
+    places: &BTreeMap<u64, Place<'_>>,
+    place: &Place<'_>,
+) -> Option<u64> {
+    let mut virt = place.chosen.symbol.virt;
+    let mut code = body(elf, place.chosen.symbol.file_offset, place.size);
+    for _function_then_stub in 0..2 {
+        match site::forwards(elf.machine, code)? {
+            Forward::To(target) => {
+                virt = virt.checked_add_signed(target)?;
+                let offset = elf.file_offset(virt)?;
+                if places.contains_key(&offset) {
+                    return Some(offset);
+                }
+                code = body(elf, offset, 0);
+            }
+            Forward::Through(slot) => {
+                let name = elf.bound_function(virt.checked_add_signed(slot)?)?;
+                let mut named = places
+                    .iter()
+                    .filter(|(_, place)| place.names.contains(&name));
+                return named.next().map(|(&offset, _)| offset);
+            }
+        }
+    }
+    None
 }
 
 /// The function's code, as far as its size is known; else enough to decode

@@ -37,7 +37,8 @@ impl Cost {
 pub struct Site {
     /// Bytes from the function's first instruction.
     pub offset: u64,
-    /// Disassembled, Intel syntax; empty where the machine's instructions are not decoded.
+    /// Disassembled, Intel syntax, jump targets in bytes from the function's first instruction; empty
+    /// where the machine's instructions are not decoded.
     pub instruction: String,
     pub cost: Cost,
     pub why: Why,
@@ -88,11 +89,19 @@ pub fn choose(machine: Machine, body: &[u8], size_known: bool) -> Site {
     }
 }
 
-/// Where a function leads that does nothing but jump to another, in bytes
-/// from its first instruction; `None` for all others.
-pub fn forwards_to(machine: Machine, body: &[u8]) -> Option<i64> {
+/// Where a function leads that does nothing but jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forward {
+    /// To an address, in bytes from the function's first.
+    To(i64),
+    /// To the address in a word (a slot of the global offset table), in bytes from the function's first.
+    Through(i64),
+}
+
+/// Where a function leads that does nothing but jump; `None` for all others.
+pub fn forwards(machine: Machine, body: &[u8]) -> Option<Forward> {
     match machine {
-        Machine::X86_64 => super::x86::forwards_to(body),
+        Machine::X86_64 => super::x86::forwards(body),
         Machine::Aarch64 | Machine::Other(_) => None,
     }
 }
@@ -106,7 +115,7 @@ mod tests {
         for machine in [Machine::Aarch64, Machine::Other(243)] {
             let site = choose(machine, &[0x55, 0xc3], true);
             assert_eq!((site.offset, site.cost), (0, Cost::Unknown));
-            assert_eq!(forwards_to(machine, &[0xeb, 0]), None);
+            assert_eq!(forwards(machine, &[0xeb, 0]), None);
         }
     }
 }

@@ -8,7 +8,7 @@ use iced_x86::{
     IntelFormatter, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use super::site::{Cost, Site, Why};
+use super::site::{Cost, Forward, Site, Why};
 
 /// How many instructions from the first are looked at. Few: everything before
 /// the site runs before the event is taken.
@@ -43,20 +43,33 @@ pub(super) fn choose(body: &[u8], size_known: bool) -> Site {
     site(&first, Cost::SingleStepped, why)
 }
 
-/// See [`super::site::forwards_to`].
-pub(super) fn forwards_to(body: &[u8]) -> Option<i64> {
+/// See [`super::site::forwards`].
+pub(super) fn forwards(body: &[u8]) -> Option<Forward> {
     let jump = Code64 { body }
         .instructions()
         .find(|instruction| !is_marker(instruction))?;
-    if jump.flow_control() != FlowControl::UnconditionalBranch {
-        return None;
+    match jump.flow_control() {
+        FlowControl::UnconditionalBranch => {
+            near_target(&jump).map(|target| Forward::To(target.cast_signed()))
+        }
+        FlowControl::IndirectBranch if jump.is_ip_rel_memory_operand() => {
+            let slot = jump.ip_rel_memory_address();
+            Some(Forward::Through(slot.cast_signed()))
+        }
+        _ => None,
     }
-    near_target(&jump).map(|target| target.cast_signed())
 }
 
 fn site(instruction: &Instruction, cost: Cost, why: Why) -> Site {
+    let mut formatter = IntelFormatter::new();
+    let options = formatter.options_mut();
+    options.set_hex_prefix("0x");
+    options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
+    options.set_branch_leading_zeros(false);
+    options.set_show_branch_size(false);
     let mut text = String::new();
-    IntelFormatter::new().format(instruction, &mut text);
+    formatter.format(instruction, &mut text);
     Site {
         offset: instruction.ip(),
         instruction: text,
@@ -188,7 +201,7 @@ mod tests {
         let body = [0x48, 0x85, 0xff, 0x0f, 0x84, 0xbf, 0, 0, 0, 0x55];
         let site = choose(&body, true);
         assert_eq!(chosen(&body), later(3));
-        assert!(site.instruction.starts_with("je"), "{}", site.instruction);
+        assert_eq!(site.instruction, "je 0xc8");
     }
 
     #[test]
@@ -344,16 +357,26 @@ mod tests {
 
     #[test]
     fn only_a_plain_jump_forwards() {
-        assert_eq!(forwards_to(&[0xeb, 0x10]), Some(0x12));
-        assert_eq!(forwards_to(&[0xe9, 0xf0, 0xff, 0xff, 0xff]), Some(-11));
-        assert_eq!(
-            forwards_to(&[0xf3, 0x0f, 0x1e, 0xfa, 0xeb, 0x10]),
-            Some(0x16)
-        );
-        assert_eq!(forwards_to(&[0x74, 0x10]), None);
-        assert_eq!(forwards_to(&[0xff, 0xe0]), None);
-        assert_eq!(forwards_to(&[0x31, 0xf6, 0xeb, 0x10]), None);
-        assert_eq!(forwards_to(&[0xe8, 0, 0, 0, 0]), None);
-        assert_eq!(forwards_to(&[]), None);
+        use Forward::{Through, To};
+        for (body, expected) in [
+            (&[0xeb, 0x10][..], Some(To(0x12))),
+            (&[0xe9, 0xf0, 0xff, 0xff, 0xff], Some(To(-11))),
+            (&[0xf3, 0x0f, 0x1e, 0xfa, 0xeb, 0x10], Some(To(0x16))),
+            // jmp [rip+0x10], bnd jmp [rip-0x10]
+            (&[0xff, 0x25, 0x10, 0, 0, 0], Some(Through(0x16))),
+            (
+                &[0xf2, 0xff, 0x25, 0xf0, 0xff, 0xff, 0xff],
+                Some(Through(-9)),
+            ),
+            // je; jmp rax; jmp [rax]; xor esi,esi before the jump; call
+            (&[0x74, 0x10], None),
+            (&[0xff, 0xe0], None),
+            (&[0xff, 0x20], None),
+            (&[0x31, 0xf6, 0xeb, 0x10], None),
+            (&[0xe8, 0, 0, 0, 0], None),
+            (&[], None),
+        ] {
+            assert_eq!(forwards(body), expected, "{body:x?}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use object::Endianness;
 use object::elf;
 use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _, SymbolTable};
-use object::read::{Object as _, StringTable};
+use object::read::{Object as _, RelocationTarget, StringTable};
 
 /// Why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
@@ -180,6 +180,21 @@ impl<'data> Elf<'data> {
     /// The functions that the dynamic loader can bind other files to.
     pub fn exported_functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
         self.functions_of(self.file.elf_dynamic_symbol_table())
+    }
+
+    /// Name of the function whose address the loader puts into the word at
+    /// `virt`, a slot of the global offset table.
+    pub fn bound_function(&self, virt: u64) -> Option<&'data str> {
+        let (_, relocation) = self
+            .file
+            .dynamic_relocations()?
+            .find(|&(at, _)| at == virt)?;
+        let RelocationTarget::Symbol(index) = relocation.target() else {
+            return None;
+        };
+        let symbols = self.file.elf_dynamic_symbol_table();
+        let name = symbols.symbol_name(self.file.endian(), symbols.symbol(index).ok()?);
+        std::str::from_utf8(name.ok()?).ok()
     }
 
     fn functions_of(

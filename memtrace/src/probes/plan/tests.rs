@@ -354,9 +354,10 @@ fn a_function_that_only_jumps_is_seen_where_it_jumps_to() {
     let source = "
         #include <stddef.h>
         __attribute__((noinline)) void *malloc(size_t size) { return (void *)(size * 3); }
-        __attribute__((noinline, visibility(\"hidden\"))) void free(void *p) { *(char *)p = 0; }
+        __attribute__((visibility(\"hidden\"))) void free(void *p) { *(char *)p = 0; }
         void free_sized(void *p, size_t size) { free(p); }
-        void cfree(void *p) { free_sized(p, 0); }
+        void cfree(void *p) { *(char *)p = 1; }
+        void vfree(void *p) { cfree(p); }
         void *valloc(size_t size) { return malloc(size + 1); }
     ";
     let (_dir, library) = compile("gcc", source, &["-shared", "-fPIC", "-O2", "-fno-inline"]);
