@@ -3,10 +3,12 @@
 
 pub mod bpf;
 pub mod check;
+pub mod cli;
 pub mod collect;
 pub mod event;
 pub mod ledger;
 pub mod probes;
 pub mod process;
 pub mod recording;
+pub mod render;
 pub mod symbolize;

@@ -1,1 +1,39 @@
-fn main() {}
+//! The `memtrace` command.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use memtrace::cli::Cli;
+use tracing_subscriber::EnvFilter;
+
+/// Something went wrong, or the command line was not understood.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("MEMTRACE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+    match Cli::parse().run() {
+        Ok(code) => code,
+        // A reader that has seen enough (`| head`) is no error.
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With standard error closed there is nobody to tell.
+            let _ = writeln!(io::stderr(), "memtrace: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

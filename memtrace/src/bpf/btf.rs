@@ -12,11 +12,17 @@ use memtrace_common::kernel::Offsets;
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
     #[error("cannot read `{path}`: {source}; the kernel needs CONFIG_DEBUG_INFO_BTF")]
-    Unreadable { path: &'static str, source: std::io::Error },
+    Unreadable {
+        path: &'static str,
+        source: std::io::Error,
+    },
     #[error("the kernel's BTF is malformed at byte {0}")]
     Malformed(usize),
     #[error("the kernel's BTF has no `{structure}.{field}`")]
-    Missing { structure: &'static str, field: &'static str },
+    Missing {
+        structure: &'static str,
+        field: &'static str,
+    },
 }
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
@@ -24,8 +30,10 @@ const MAGIC: u16 = 0xeb9f;
 
 /// Offsets for the running kernel.
 pub fn kernel_offsets() -> Result<Offsets, BtfError> {
-    let bytes = std::fs::read(VMLINUX)
-        .map_err(|source| BtfError::Unreadable { path: VMLINUX, source })?;
+    let bytes = std::fs::read(VMLINUX).map_err(|source| BtfError::Unreadable {
+        path: VMLINUX,
+        source,
+    })?;
     resolve(&Btf::parse(&bytes)?)
 }
 
@@ -79,7 +87,11 @@ impl<'a> Btf<'a> {
         let mut types = section(type_at, type_len).ok_or(BtfError::Malformed(8))?;
         let strings = section(string_at, string_len).ok_or(BtfError::Malformed(16))?;
 
-        let mut btf = Btf { strings, members: HashMap::new(), structures: HashMap::new() };
+        let mut btf = Btf {
+            strings,
+            members: HashMap::new(),
+            structures: HashMap::new(),
+        };
         let mut id = 0;
         while types.has_remaining() {
             id += 1;
@@ -96,10 +108,11 @@ impl<'a> Btf<'a> {
                 1 | 14 | 17 => 4,
                 3 => 12,
                 4 | 5 | 6 | 13 | 15 | 19 => {
-                    count * match info >> 24 & 0x1f {
-                        6 | 13 => 8,
-                        _ => 12,
-                    }
+                    count
+                        * match info >> 24 & 0x1f {
+                            6 | 13 => 8,
+                            _ => 12,
+                        }
                 }
                 0 | 2 | 7..=12 | 16 | 18 => 0,
                 _ => return Err(at(types)),
@@ -113,8 +126,16 @@ impl<'a> Btf<'a> {
                     .map(|_| {
                         let (name, type_id, offset) =
                             (body.get_u32_le(), body.get_u32_le(), body.get_u32_le());
-                        let bit_offset = if bitfields { offset & 0xff_ffff } else { offset };
-                        Member { name, type_id, bit_offset }
+                        let bit_offset = if bitfields {
+                            offset & 0xff_ffff
+                        } else {
+                            offset
+                        };
+                        Member {
+                            name,
+                            type_id,
+                            bit_offset,
+                        }
                     })
                     .collect();
                 btf.members.insert(id, members);
@@ -126,7 +147,10 @@ impl<'a> Btf<'a> {
 
     fn string(&self, at: u32) -> &'a [u8] {
         let rest = self.strings.get(at as usize..).unwrap_or_default();
-        let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
+        let end = rest
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(rest.len());
         &rest[..end]
     }
 
@@ -146,11 +170,14 @@ impl<'a> Btf<'a> {
         if depth > 8 {
             return None;
         }
-        self.members.get(&id)?.iter().find_map(|member| match self.string(member.name) {
-            name if name == field => Some(member.bit_offset),
-            b"" => Some(self.bit_offset(member.type_id, field, depth + 1)? + member.bit_offset),
-            _ => None,
-        })
+        self.members
+            .get(&id)?
+            .iter()
+            .find_map(|member| match self.string(member.name) {
+                name if name == field => Some(member.bit_offset),
+                b"" => Some(self.bit_offset(member.type_id, field, depth + 1)? + member.bit_offset),
+                _ => None,
+            })
     }
 }
 
@@ -168,9 +195,18 @@ mod tests {
     #[test]
     fn a_damaged_blob_is_an_error() {
         let bytes = std::fs::read(VMLINUX).unwrap();
-        assert!(matches!(Btf::parse(&bytes[..10]), Err(BtfError::Malformed(_))));
-        assert!(matches!(Btf::parse(&bytes[..bytes.len() / 2]), Err(BtfError::Malformed(_))));
-        assert!(matches!(Btf::parse(b"not btf at all, really not"), Err(BtfError::Malformed(0))));
+        assert!(matches!(
+            Btf::parse(&bytes[..10]),
+            Err(BtfError::Malformed(_))
+        ));
+        assert!(matches!(
+            Btf::parse(&bytes[..bytes.len() / 2]),
+            Err(BtfError::Malformed(_))
+        ));
+        assert!(matches!(
+            Btf::parse(b"not btf at all, really not"),
+            Err(BtfError::Malformed(0))
+        ));
     }
 
     #[test]

@@ -50,7 +50,10 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         }
         Kind::Free | Kind::ReallocBegin => {
             expect(length, size_of::<Free>())?;
-            Record::Free(Free { header, addr: bytes.get_u64_ne() })
+            Record::Free(Free {
+                header,
+                addr: bytes.get_u64_ne(),
+            })
         }
         Kind::Mmap | Kind::RemapEnd | Kind::Brk | Kind::Shmat => {
             expect(length, size_of::<Map>())?;
@@ -69,7 +72,11 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         }
         Kind::UnmapBegin | Kind::UnmapEnd | Kind::RemapBegin => {
             expect(length, size_of::<Unmap>())?;
-            Record::Unmap(Unmap { header, addr: bytes.get_u64_ne(), len: bytes.get_u64_ne() })
+            Record::Unmap(Unmap {
+                header,
+                addr: bytes.get_u64_ne(),
+                len: bytes.get_u64_ne(),
+            })
         }
         Kind::Fork | Kind::Exec | Kind::Exit | Kind::Stopped => {
             expect(length, size_of::<Lifecycle>())?;
@@ -82,7 +89,11 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         }
         Kind::Stack => {
             expect(length, size_of::<Stack>())?;
-            let stack = Stack { header, stack: bytes.get_u64_ne(), n: bytes.get_u64_ne() };
+            let stack = Stack {
+                header,
+                stack: bytes.get_u64_ne(),
+                n: bytes.get_u64_ne(),
+            };
             let words = usize::try_from(stack.n).unwrap_or(usize::MAX);
             expect(bytes.len() / 8, words)?;
             Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
@@ -92,7 +103,11 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
 }
 
 fn expect(got: usize, expected: usize) -> Result<(), DecodeError> {
-    if got < expected { Err(DecodeError::Length { got, expected }) } else { Ok(()) }
+    if got < expected {
+        Err(DecodeError::Length { got, expected })
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -107,13 +122,29 @@ mod tests {
     }
 
     fn header(kind: Kind) -> Header {
-        Header { kind: kind as u8, layer: 1, flags: 2, tgid: 3, tid: 4, function: 5, time_ns: 6 }
+        Header {
+            kind: kind as u8,
+            layer: 1,
+            flags: 2,
+            tgid: 3,
+            tid: 4,
+            function: 5,
+            time_ns: 6,
+        }
     }
 
     #[test]
     fn records_come_back_as_they_were_laid_out() {
-        let alloc = Alloc { header: header(Kind::Alloc), addr: 7, size: 8, stack: 9 };
-        assert_eq!(decode(&bytes_of(&alloc)), Ok((Kind::Alloc, Record::Alloc(alloc))));
+        let alloc = Alloc {
+            header: header(Kind::Alloc),
+            addr: 7,
+            size: 8,
+            stack: 9,
+        };
+        assert_eq!(
+            decode(&bytes_of(&alloc)),
+            Ok((Kind::Alloc, Record::Alloc(alloc)))
+        );
         let map = Map {
             header: header(Kind::Mmap),
             addr: 1,
@@ -127,24 +158,51 @@ mod tests {
             pad: 0,
         };
         assert_eq!(decode(&bytes_of(&map)), Ok((Kind::Mmap, Record::Map(map))));
-        let life = Lifecycle { header: header(Kind::Fork), value: 1, other: 2, pad: 0 };
-        assert_eq!(decode(&bytes_of(&life)), Ok((Kind::Fork, Record::Lifecycle(life))));
+        let life = Lifecycle {
+            header: header(Kind::Fork),
+            value: 1,
+            other: 2,
+            pad: 0,
+        };
+        assert_eq!(
+            decode(&bytes_of(&life)),
+            Ok((Kind::Fork, Record::Lifecycle(life)))
+        );
     }
 
     #[test]
     fn a_stack_carries_as_many_frames_as_it_says() {
-        let stack = Stack { header: header(Kind::Stack), stack: 1, n: 2 };
+        let stack = Stack {
+            header: header(Kind::Stack),
+            stack: 1,
+            n: 2,
+        };
         let mut bytes = bytes_of(&stack);
         bytes.extend(10u64.to_ne_bytes());
-        assert_eq!(decode(&bytes), Err(DecodeError::Length { got: 1, expected: 2 }));
+        assert_eq!(
+            decode(&bytes),
+            Err(DecodeError::Length {
+                got: 1,
+                expected: 2
+            })
+        );
         bytes.extend(11u64.to_ne_bytes());
-        assert_eq!(decode(&bytes), Ok((Kind::Stack, Record::Stack(stack, vec![10, 11]))));
+        assert_eq!(
+            decode(&bytes),
+            Ok((Kind::Stack, Record::Stack(stack, vec![10, 11])))
+        );
     }
 
     #[test]
     fn short_and_foreign_records_are_errors() {
-        assert!(matches!(decode(&[1, 2, 3]), Err(DecodeError::Length { got: 3, .. })));
-        let free = Free { header: header(Kind::Free), addr: 7 };
+        assert!(matches!(
+            decode(&[1, 2, 3]),
+            Err(DecodeError::Length { got: 3, .. })
+        ));
+        let free = Free {
+            header: header(Kind::Free),
+            addr: 7,
+        };
         assert!(decode(&bytes_of(&free)[..31]).is_err());
         let mut bytes = bytes_of(&free);
         bytes[0] = 99;

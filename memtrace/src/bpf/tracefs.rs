@@ -15,7 +15,17 @@ pub(super) fn ensure_mounted() -> io::Result<bool> {
         ["nodev", MOUNT_POINT, "tracefs"].map(|text| CString::new(text).unwrap_or_default());
     // SAFETY: three valid C strings and no data.
     let result = unsafe {
-        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, std::ptr::null())
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            0,
+            std::ptr::null(),
+        )
     };
-    if result == 0 { Ok(true) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(true)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

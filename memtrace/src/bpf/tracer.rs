@@ -23,7 +23,7 @@ use memtrace_common::{
 };
 
 use super::{btf, tracefs};
-use crate::probes::Probe;
+use crate::probes::plan::Probe;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
@@ -70,11 +70,21 @@ pub enum TracerError {
     #[error("the tracing programs lack {0}; the build is broken")]
     Missing(&'static str),
     #[error("cannot load program `{program}`: {source}")]
-    Program { program: &'static str, source: ProgramError },
+    Program {
+        program: &'static str,
+        source: ProgramError,
+    },
     #[error("cannot attach to tracepoint `{tracepoint}`: {source}")]
-    Tracepoint { tracepoint: &'static str, source: ProgramError },
+    Tracepoint {
+        tracepoint: &'static str,
+        source: ProgramError,
+    },
     #[error("cannot probe `{symbol}` in process {tgid}: {source}")]
-    Uprobe { symbol: String, tgid: u32, source: ProgramError },
+    Uprobe {
+        symbol: String,
+        tgid: u32,
+        source: ProgramError,
+    },
     #[error("cannot update a map of the kernel side: {0}")]
     Map(#[from] MapError),
     #[error("cannot read the state of a program: {0}")]
@@ -106,6 +116,7 @@ pub struct Tracer {
     stopped: HashMap<MapData, u32, u32>,
     recording: Array<MapData, u32>,
     counters: PerCpuArray<MapData, u64>,
+    watchdog_maps: [OwnedFd; 2],
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     entry: &'static str,
     returning: &'static str,
@@ -139,11 +150,15 @@ impl Tracer {
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
+        let stopped = take(&mut ebpf, "STOPPED")?;
+        let recording = take(&mut ebpf, "RECORDING")?;
+        let watchdog_maps = [descriptor(&stopped)?, descriptor(&recording)?];
         let mut tracer = Self {
+            watchdog_maps,
             processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
             files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
-            stopped: HashMap::try_from(take(&mut ebpf, "STOPPED")?)?,
-            recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
+            stopped: HashMap::try_from(stopped)?,
+            recording: Array::try_from(recording)?,
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
             ebpf,
             log: None,
@@ -159,7 +174,10 @@ impl Tracer {
             tracer
                 .uprobe(name)?
                 .load()
-                .map_err(|source| TracerError::Program { program: name, source })?;
+                .map_err(|source| TracerError::Program {
+                    program: name,
+                    source,
+                })?;
         }
         tracer.attach_tracepoints()?;
         Ok((tracer, ring))
@@ -168,7 +186,8 @@ impl Tracer {
     fn attach_tracepoints(&mut self) -> Result<(), TracerError> {
         for &(program, tracepoint) in RAW_TRACEPOINTS {
             let raw: &mut RawTracePoint = self.program(program)?;
-            raw.load().map_err(|source| TracerError::Program { program, source })?;
+            raw.load()
+                .map_err(|source| TracerError::Program { program, source })?;
             raw.attach(tracepoint)
                 .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
         }
@@ -197,7 +216,10 @@ impl Tracer {
             .program_mut(name)
             .ok_or(TracerError::Missing(name))?
             .try_into()
-            .map_err(|source| TracerError::Program { program: name, source })
+            .map_err(|source| TracerError::Program {
+                program: name,
+                source,
+            })
     }
 
     fn uprobe(&mut self, name: &'static str) -> Result<&mut UProbe, TracerError> {
@@ -268,11 +290,14 @@ impl Tracer {
     ) -> Result<Link, TracerError> {
         let pid = NonZeroU32::new(tgid).ok_or(TracerError::Missing("a process id"))?;
         let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(probe.site.offset),
+            location: UProbeAttachLocation::AbsoluteOffset(probe.file_offset),
             cookie: Some(probe.function.cookie()),
         };
-        let failed =
-            |source| TracerError::Uprobe { symbol: probe.symbol.clone(), tgid, source };
+        let failed = |source| TracerError::Uprobe {
+            symbol: probe.symbol.clone(),
+            tgid,
+            source,
+        };
         let uprobe = self.uprobe(program)?;
         let id = uprobe
             .attach(point, Path::new(path), UProbeScope::OneProcess(pid))
@@ -286,8 +311,10 @@ impl Tracer {
         for slot in 0..COUNTERS {
             sums.push(self.counters.get(&slot, 0)?.iter().sum::<u64>());
         }
-        let mut losses: Vec<(Reason, u64)> =
-            Reason::ALL.iter().map(|&reason| (reason, sums[reason as usize])).collect();
+        let mut losses: Vec<(Reason, u64)> = Reason::ALL
+            .iter()
+            .map(|&reason| (reason, sums[reason as usize]))
+            .collect();
         losses[Reason::ProgramSkipped as usize].1 += self.skipped()?;
         Ok((losses, sums[COUNTER_EMITTED as usize]))
     }
@@ -317,10 +344,9 @@ impl Tracer {
     }
 
     /// Descriptors that the watchdog needs: the stopped processes, the recording switch.
-    pub fn watchdog_maps(&self) -> Result<[OwnedFd; 2], TracerError> {
-        let stopped = self.stopped.map_data().fd().as_fd().try_clone_to_owned();
-        let recording = self.recording.map_data().fd().as_fd().try_clone_to_owned();
-        Ok([stopped.map_err(TracerError::State)?, recording.map_err(TracerError::State)?])
+    pub fn watchdog_maps(&self) -> io::Result<[OwnedFd; 2]> {
+        let [stopped, recording] = &self.watchdog_maps;
+        Ok([stopped.try_clone()?, recording.try_clone()?])
     }
 
     /// Size and verifier effort of each program: name, bytes translated, instructions verified.
@@ -341,4 +367,16 @@ impl Tracer {
 
 fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, TracerError> {
     ebpf.take_map(name).ok_or(TracerError::Missing(name))
+}
+
+/// A descriptor of a plain map of our own.
+fn descriptor(map: &Map) -> Result<OwnedFd, TracerError> {
+    match map {
+        Map::HashMap(data) | Map::Array(data) => data
+            .fd()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(TracerError::State),
+        _ => Err(TracerError::Missing("a plain map")),
+    }
 }

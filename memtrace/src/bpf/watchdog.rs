@@ -29,7 +29,11 @@ impl Watchdog {
     /// Starts one over the two maps of `Tracer::watchdog_maps`.
     pub fn spawn(maps: [OwnedFd; 2]) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg(SUBCOMMAND).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .arg(SUBCOMMAND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let fds = maps.each_ref().map(AsRawFd::as_raw_fd);
         // SAFETY: dup, dup2 and setsid are async-signal-safe.
         unsafe {

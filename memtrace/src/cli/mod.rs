@@ -1,1 +1,49 @@
+//! The command line: one file per subcommand. Errors become text here and in
+//! `main`, nowhere else.
 
+pub mod check;
+pub mod probes;
+pub mod record;
+
+use std::{io, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// Trace a process's memory and say what grows, where and why.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Record a running process or a command
+    Record(record::RecordArgs),
+    /// List the probes that would be set in a process
+    Probes(probes::ProbesArgs),
+    /// Tell whether this host can trace, and what would help
+    Check(check::CheckArgs),
+    /// Continues stopped processes when the collector is gone
+    #[command(hide = true, name = crate::bpf::watchdog::SUBCOMMAND)]
+    Watchdog,
+}
+
+impl Cli {
+    /// Runs the chosen subcommand.
+    ///
+    /// # Errors
+    /// What to tell the user; the exit code is 2 then.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Record(args) => record::run(args),
+            Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),
+            Command::Check(args) => Ok(check::run(&args, &mut io::stdout().lock())?),
+            Command::Watchdog => {
+                crate::bpf::watchdog::run()?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}

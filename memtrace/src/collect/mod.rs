@@ -18,7 +18,7 @@ use std::{
 
 use memtrace_common::{
     event::{Alloc, Kind, Lifecycle, Map, Stack, Stop, Unmap, flags},
-    loss::Reason,
+    loss::{Effect, Reason},
     process::FileKey,
 };
 
@@ -35,6 +35,7 @@ use crate::{
     },
     event::{Action, Event, Layer, MapKind, StackId},
     ledger::Ledger,
+    probes::allocator::ExtraAllocator,
     process::{
         maps::{self, MapsError},
         memory::{self, Identity, Sampler},
@@ -72,6 +73,8 @@ pub struct Collector {
     processes: HashMap<u32, Process>,
     addresses: HashMap<u32, Addresses>,
     received: u64,
+    /// What was lost as of the last interval, whatever the effect.
+    lost_events: u64,
     /// User-side losses, by reason; the ledger counts its own.
     losses: HashMap<Reason, u64>,
     page_size: u64,
@@ -84,7 +87,7 @@ impl Collector {
     pub fn new(
         tracer: Tracer,
         store: Store,
-        allocators: Vec<(PathBuf, String)>,
+        allocators: Vec<ExtraAllocator>,
         page_size: u64,
     ) -> Self {
         Self {
@@ -96,6 +99,7 @@ impl Collector {
             processes: HashMap::new(),
             addresses: HashMap::new(),
             received: 0,
+            lost_events: 0,
             losses: HashMap::new(),
             page_size,
             retired: Vec::new(),
@@ -110,14 +114,18 @@ impl Collector {
     /// The process is gone, or the kernel side refuses.
     pub fn begin(&mut self, tgid: u32, origin: Origin, now_ns: u64) -> Result<(), CollectError> {
         let identity = memory::identity(tgid).ok();
-        let process = self.ledger.start_process(tgid, now_ns);
+        let process = self.ledger.start_process(tgid);
         let row = ProcessRow {
             id: process,
             tgid,
             ppid: identity.as_ref().map_or(0, |identity| identity.ppid),
             origin,
-            comm: identity.as_ref().map_or_else(String::new, |identity| identity.comm.clone()),
-            cmdline: identity.as_ref().map_or_else(Vec::new, |identity| identity.cmdline.clone()),
+            comm: identity
+                .as_ref()
+                .map_or_else(String::new, |identity| identity.comm.clone()),
+            cmdline: identity
+                .as_ref()
+                .map_or_else(Vec::new, |identity| identity.cmdline.clone()),
             started_ns: now_ns,
             ended_ns: None,
             exit_status: None,
@@ -127,9 +135,17 @@ impl Collector {
         };
         self.store.send(Message::Process(row.clone()))?;
         self.addresses.insert(tgid, Addresses::default());
-        self.processes.insert(tgid, Process { row, sampler: Sampler::new(tgid), links: Vec::new() });
+        self.processes.insert(
+            tgid,
+            Process {
+                row,
+                sampler: Sampler::new(tgid),
+                links: Vec::new(),
+            },
+        );
         if origin == Origin::Attached {
-            self.inspect(tgid).map_err(|source| CollectError::Target { tgid, source })?;
+            self.inspect(tgid)
+                .map_err(|source| CollectError::Target { tgid, source })?;
             self.probe(tgid);
         }
         self.tracer.trace(tgid)?;
@@ -139,20 +155,31 @@ impl Collector {
     /// Tells the ledger what was mapped before. To be called when events are
     /// being recorded but none was handled yet: what both have is then ours.
     pub fn seed(&mut self, tgid: u32) {
-        let Ok(mappings) = maps::read(tgid) else { return };
+        let Ok(mappings) = maps::read(tgid) else {
+            return;
+        };
         let heap = maps::heap(&mappings);
-        let regions: Vec<(u64, u64)> =
-            mappings.iter().map(|mapping| (mapping.start, mapping.len())).collect();
-        self.ledger.seed_regions(tgid, &regions, heap.map(|heap| (heap.start, heap.end)));
+        let regions: Vec<(u64, u64)> = mappings
+            .iter()
+            .map(|mapping| (mapping.start, mapping.len()))
+            .collect();
+        self.ledger
+            .seed_regions(tgid, &regions, heap.map(|heap| (heap.start, heap.end)));
     }
 
-    /// Number of traced processes that still run.
-    pub fn running(&self) -> usize {
-        self.processes.len()
-    }
-
+    /// Whether a traced process has not ended.
     pub fn is_running(&self, tgid: u32) -> bool {
         self.processes.contains_key(&tgid)
+    }
+
+    /// Records received so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Losses of every kind that makes a figure or a stack wrong, as of the last interval.
+    pub fn lost_events(&self) -> u64 {
+        self.lost_events
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -240,7 +267,10 @@ impl Collector {
         let located = frames.iter().map(|&addr| addresses.locate(addr)).collect();
         if let Some((id, frames)) = self.stacks.learn(stack.stack, located) {
             let truncated = stack.header.flags & flags::TRUNCATED != 0;
-            self.store.send(Message::Stack { row: StackRow { id, truncated }, frames })?;
+            self.store.send(Message::Stack {
+                row: StackRow { id, truncated },
+                frames,
+            })?;
         }
         Ok(())
     }
@@ -252,11 +282,25 @@ impl Collector {
         };
         let Alloc { addr, size, .. } = alloc;
         // A realloc that gave nothing has no stack, and needs none.
-        let stack = if addr == 0 { StackId::UNKNOWN } else { self.stack_id(alloc.stack) };
-        let action = if kind == Kind::Alloc {
-            Action::Alloc { layer, addr, size, stack }
+        let stack = if addr == 0 {
+            StackId::UNKNOWN
         } else {
-            Action::ReallocEnd { layer, addr, size, stack }
+            self.stack_id(alloc.stack)
+        };
+        let action = if kind == Kind::Alloc {
+            Action::Alloc {
+                layer,
+                addr,
+                size,
+                stack,
+            }
+        } else {
+            Action::ReallocEnd {
+                layer,
+                addr,
+                size,
+                stack,
+            }
         };
         self.apply(&alloc.header, action);
     }
@@ -266,7 +310,9 @@ impl Collector {
         let action = match kind {
             Kind::UnmapBegin => Action::UnmapBegin { addr, len },
             Kind::RemapBegin => Action::RemapBegin { addr, len },
-            _ => Action::UnmapEnd { failed: unmap.header.flags & flags::FAILED != 0 },
+            _ => Action::UnmapEnd {
+                failed: unmap.header.flags & flags::FAILED != 0,
+            },
         };
         self.apply(&unmap.header, action);
     }
@@ -274,7 +320,11 @@ impl Collector {
     fn mapped(&mut self, kind: Kind, map: Map) {
         let failed = map.header.flags & flags::FAILED != 0;
         let by_allocator = map.header.flags & flags::BY_ALLOCATOR != 0;
-        let stack = if failed { StackId::UNKNOWN } else { self.stack_id(map.stack) };
+        let stack = if failed {
+            StackId::UNKNOWN
+        } else {
+            self.stack_id(map.stack)
+        };
         let Map { addr, mut len, .. } = map;
         let action = match kind {
             Kind::Mmap => {
@@ -286,7 +336,12 @@ impl Collector {
                     shared: map_flags & libc::MAP_SHARED != 0,
                     file: map_flags & libc::MAP_ANONYMOUS == 0,
                 };
-                Action::Mmap { addr, len, stack, kind }
+                Action::Mmap {
+                    addr,
+                    len,
+                    stack,
+                    kind,
+                }
             }
             Kind::Shmat => {
                 let mappings = maps::read(map.header.tgid).unwrap_or_default();
@@ -297,11 +352,31 @@ impl Collector {
                         return;
                     }
                 }
-                let kind = MapKind { by_allocator, shared: true, file: true };
-                Action::Mmap { addr, len, stack, kind }
+                let kind = MapKind {
+                    by_allocator,
+                    shared: true,
+                    file: true,
+                };
+                Action::Mmap {
+                    addr,
+                    len,
+                    stack,
+                    kind,
+                }
             }
-            Kind::Brk => Action::Brk { requested: len, now: addr, stack, by_allocator },
-            _ => Action::RemapEnd { failed, addr, len, flags: map.map_flags, stack },
+            Kind::Brk => Action::Brk {
+                requested: len,
+                now: addr,
+                stack,
+                by_allocator,
+            },
+            _ => Action::RemapEnd {
+                failed,
+                addr,
+                len,
+                flags: map.map_flags,
+                stack,
+            },
         };
         self.apply(&map.header, action);
     }
@@ -313,7 +388,11 @@ impl Collector {
             return;
         }
         let end = map.addr + map.len.next_multiple_of(self.page_size);
-        let key = FileKey { ino: map.ino, dev: map.dev, pad: 0 };
+        let key = FileKey {
+            ino: map.ino,
+            dev: map.dev,
+            pad: 0,
+        };
         let file = if map.ino == 0 {
             None
         } else {
@@ -322,7 +401,10 @@ impl Collector {
                 None => return,
             }
         };
-        self.addresses.entry(map.header.tgid).or_default().insert(map.addr, end, file);
+        self.addresses
+            .entry(map.header.tgid)
+            .or_default()
+            .insert(map.addr, end, file);
     }
 
     fn lifecycle(&mut self, kind: Kind, life: Lifecycle) -> Result<(), CollectError> {
@@ -369,9 +451,14 @@ impl Collector {
 
     /// Brings a child, or a process after exec, up to date with what it is now.
     fn adopt(&mut self, tgid: u32, parent: u32, now_ns: u64) -> Result<(), CollectError> {
-        let Some(id) = self.ledger.process_of(tgid) else { return Ok(()) };
+        let Some(id) = self.ledger.process_of(tgid) else {
+            return Ok(());
+        };
         let identity = memory::identity(tgid).ok();
-        let known = self.processes.get(&tgid).filter(|process| process.row.id == id);
+        let known = self
+            .processes
+            .get(&tgid)
+            .filter(|process| process.row.id == id);
         let mut row = match known {
             Some(process) => process.row.clone(),
             None => {
@@ -391,16 +478,30 @@ impl Collector {
                 }
             }
         };
-        if let Some(Identity { comm, cmdline, ppid, .. }) = identity {
+        if let Some(Identity {
+            comm,
+            cmdline,
+            ppid,
+            ..
+        }) = identity
+        {
             row.comm = comm;
             row.cmdline = cmdline;
             row.ppid = ppid;
         }
         self.store.send(Message::Process(row.clone()))?;
-        match self.processes.get_mut(&tgid).filter(|process| process.row.id == id) {
+        match self
+            .processes
+            .get_mut(&tgid)
+            .filter(|process| process.row.id == id)
+        {
             Some(process) => process.row = row,
             None => {
-                let process = Process { row, sampler: Sampler::new(tgid), links: Vec::new() };
+                let process = Process {
+                    row,
+                    sampler: Sampler::new(tgid),
+                    links: Vec::new(),
+                };
                 if let Some(old) = self.processes.insert(tgid, process) {
                     self.retired.extend(old.links);
                 }
@@ -409,12 +510,7 @@ impl Collector {
         Ok(())
     }
 
-    fn ended(
-        &mut self,
-        tgid: u32,
-        status: Option<u32>,
-        now_ns: u64,
-    ) -> Result<(), CollectError> {
+    fn ended(&mut self, tgid: u32, status: Option<u32>, now_ns: u64) -> Result<(), CollectError> {
         self.addresses.remove(&tgid);
         if let Some(mut process) = self.processes.remove(&tgid) {
             process.row.ended_ns = Some(now_ns);
@@ -434,7 +530,11 @@ impl Collector {
                 tracing::debug!("{error}");
             }
         }
-        if self.processes.get(&tgid).is_some_and(|process| process.links.is_empty()) {
+        if self
+            .processes
+            .get(&tgid)
+            .is_some_and(|process| process.links.is_empty())
+        {
             self.probe(tgid);
         }
         if Stop::try_from(life.value) == Ok(Stop::Exec) {
@@ -452,7 +552,10 @@ impl Collector {
     fn inspect(&mut self, tgid: u32) -> Result<(), MapsError> {
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
-        for mapping in mappings.iter().filter(|mapping| mapping.permissions.execute) {
+        for mapping in mappings
+            .iter()
+            .filter(|mapping| mapping.permissions.execute)
+        {
             let file = match self.modules.open(tgid, mapping) {
                 Ok((index, new)) => {
                     if new {
@@ -494,7 +597,11 @@ impl Collector {
 
     fn introduce(&mut self, index: ModuleIndex) {
         let module = self.modules.get(index);
-        let key = FileKey { ino: module.file.key.ino, dev: module.file.key.dev, pad: 0 };
+        let key = FileKey {
+            ino: module.file.key.ino,
+            dev: module.file.key.dev,
+            pad: 0,
+        };
         if let Err(error) = self.tracer.file_known(key) {
             tracing::debug!("{error}");
         }
@@ -570,7 +677,9 @@ impl Collector {
         let (mut losses, emitted) = self.tracer.counters()?;
         for (reason, count) in &mut losses {
             *count += self.losses.get(reason).copied().unwrap_or(0);
-            *count += self.ledger.count(*reason);
+        }
+        for (reason, count) in self.ledger.counts().by_reason() {
+            losses[reason as usize].1 += count;
         }
         let mut samples = Vec::new();
         for process in self.processes.values_mut() {
@@ -582,18 +691,33 @@ impl Collector {
             time_ns: now_ns,
             changes: self.ledger.take_changes(),
             memory: samples,
-            losses,
+            losses: losses.clone(),
             emitted,
             received: self.received,
-            births: if births { self.ledger.births() } else { Vec::new() },
+            births: if births {
+                self.ledger.births()
+            } else {
+                Vec::new()
+            },
         };
+        self.lost_events = losses
+            .iter()
+            .filter(|(reason, _)| reason.effect() != Effect::Filtered)
+            .map(|(_, count)| count)
+            .sum();
         self.store.send(Message::Interval(Box::new(interval)))?;
         Ok(())
     }
 
     /// Ends tracing and waits for the recording to be written.
     pub fn finish(self, now_ns: u64) -> Result<(), crate::recording::Error> {
-        let Self { tracer, store, processes, retired, .. } = self;
+        let Self {
+            tracer,
+            store,
+            processes,
+            retired,
+            ..
+        } = self;
         let result = store.finish(now_ns);
         drop((tracer, processes, retired));
         result
@@ -601,5 +725,8 @@ impl Collector {
 }
 
 fn module_key(key: FileKey) -> crate::process::files::FileKey {
-    crate::process::files::FileKey { dev: key.dev, ino: key.ino }
+    crate::process::files::FileKey {
+        dev: key.dev,
+        ino: key.ino,
+    }
 }

@@ -1,10 +1,13 @@
 //! The executable files of the traced processes: opened once, kept open, so
 //! that probing and symbolizing work whatever becomes of their names.
 
-use std::{collections::HashMap, fs::File, io, path::PathBuf};
+use std::{collections::HashMap, fs::File, io};
 
 use crate::{
-    probes::{self, Probe},
+    probes::{
+        allocator::ExtraAllocator,
+        plan::{self, Probe},
+    },
     process::{
         elf::ElfBytes,
         files::{FileKey, ModuleFile},
@@ -31,13 +34,16 @@ pub struct Module {
 pub struct Modules {
     modules: Vec<Module>,
     by_key: HashMap<FileKey, ModuleIndex>,
-    extra: Vec<(PathBuf, String)>,
+    extra: Vec<ExtraAllocator>,
 }
 
 impl Modules {
     /// `extra`: files and the prefixes of their allocation functions (`--allocator`).
-    pub fn new(extra: Vec<(PathBuf, String)>) -> Self {
-        Self { extra, ..Self::default() }
+    pub fn new(extra: Vec<ExtraAllocator>) -> Self {
+        Self {
+            extra,
+            ..Self::default()
+        }
     }
 
     /// A file that was seen before.
@@ -61,13 +67,22 @@ impl Modules {
         let (build_id, probes) = self.inspect(&file);
         let index = ModuleIndex(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
         self.by_key.insert(file.key, index);
-        self.modules.push(Module { file, build_id, probes });
+        self.modules.push(Module {
+            file,
+            build_id,
+            probes,
+        });
         Ok((index, true))
     }
 
     /// Files that define an allocator.
-    pub fn allocators(&self) -> impl Iterator<Item = &Module> {
-        self.modules.iter().filter(|module| !module.probes.is_empty())
+    pub fn allocators(&self) -> Vec<ModuleIndex> {
+        (0..)
+            .map(ModuleIndex)
+            .zip(&self.modules)
+            .filter(|(_, module)| !module.probes.is_empty())
+            .map(|(index, _)| index)
+            .collect()
     }
 
     /// A second descriptor of a file, for another thread.
@@ -87,13 +102,8 @@ impl Modules {
         };
         match bytes.parse() {
             Ok(elf) => {
-                let prefixes: Vec<&str> = self
-                    .extra
-                    .iter()
-                    .filter(|(path, _)| *path == file.path)
-                    .map(|(_, prefix)| prefix.as_str())
-                    .collect();
-                (elf.build_id.clone(), probes::plan(&elf, &prefixes))
+                let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
+                (elf.build_id.clone(), plan::plan(&elf, &extra))
             }
             Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());

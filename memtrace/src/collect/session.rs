@@ -18,6 +18,7 @@ use tokio::{
 use super::{CollectError, Collector, store::Store};
 use crate::{
     bpf::{Options, Tracer, TracerError, watchdog::Watchdog},
+    probes::allocator::ExtraAllocator,
     process::launch::{LaunchError, Launched},
     recording::{self, Meta, Origin, Writer},
 };
@@ -40,7 +41,7 @@ pub struct Plan {
     pub force: bool,
     pub duration: Option<Duration>,
     pub interval: Duration,
-    pub allocators: Vec<(PathBuf, String)>,
+    pub allocators: Vec<ExtraAllocator>,
     pub options: Options,
     /// memtrace's own command line, for the recording.
     pub invocation: Vec<String>,
@@ -74,7 +75,10 @@ pub enum SessionError {
     #[error(transparent)]
     Recording(#[from] recording::Error),
     #[error("cannot {what}: {source}")]
-    System { what: &'static str, source: io::Error },
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
 }
 
 impl From<TracerError> for SessionError {
@@ -97,23 +101,32 @@ pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, Se
         check_pid(pid)?;
     }
     // First of all, so that a misspelt program costs nothing and leaves nothing.
-    let mut launched =
-        if plan.command.is_empty() { None } else { Some(Launched::spawn(&plan.command)?) };
+    let mut launched = if plan.command.is_empty() {
+        None
+    } else {
+        Some(Launched::spawn(&plan.command)?)
+    };
     let (tracer, ring) = Tracer::load(plan.options)?;
-    let watchdog = Watchdog::spawn(tracer.watchdog_maps()?)
+    let watchdog = tracer
+        .watchdog_maps()
+        .and_then(Watchdog::spawn)
         .map_err(system("start the watchdog process"))?;
     if tracer.mounted_tracefs {
         tracing::info!("mounted tracefs at `/sys/kernel/tracing`");
     }
     let writer = Writer::create(&plan.output, plan.force, &meta(&plan))?;
     let store = Store::start(writer).map_err(system("start a thread"))?;
-    let mut collector =
-        Collector::new(tracer, store, plan.allocators.clone(), page_size());
+    let mut collector = Collector::new(tracer, store, plan.allocators.clone(), page_size());
     let mut session = Session::new(ring)?;
 
-    let result = session.run(&mut collector, &plan, launched.as_mut(), ready).await;
+    let result = session
+        .run(&mut collector, &plan, launched.as_mut(), ready)
+        .await;
     // One moment for all probes; what was emitted before it is still read.
-    let stopped = collector.tracer().set_recording(false).map_err(CollectError::from);
+    let stopped = collector
+        .tracer()
+        .set_recording(false)
+        .map_err(CollectError::from);
     let result = match result.and(stopped.map_err(SessionError::from)) {
         Ok(()) => session.conclude(&mut collector),
         Err(error) => Err(error),
@@ -129,7 +142,7 @@ pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, Se
     // Probes are gone: nothing more can be stopped.
     drop(watchdog);
     if let Some(launched) = &mut launched
-        && launched.released()
+        && launched.is_released()
     {
         summary.status = Some(wait_for(launched).await?);
     }
@@ -145,8 +158,7 @@ struct Session {
 
 impl Session {
     fn new(ring: RingBuf<MapData>) -> Result<Self, SessionError> {
-        let ring = AsyncFd::with_interest(ring, Interest::READABLE)
-            .map_err(system("watch the ring buffer"))?;
+        let ring = watch(ring).map_err(system("watch the ring buffer"))?;
         Ok(Self { ring })
     }
 
@@ -165,7 +177,10 @@ impl Session {
         if let Some(launched) = &launched {
             collector.begin(launched.tgid(), Origin::Launched, now_ns())?;
         }
-        collector.tracer().set_recording(true).map_err(CollectError::from)?;
+        collector
+            .tracer()
+            .set_recording(true)
+            .map_err(CollectError::from)?;
         for &pid in &plan.pids {
             collector.seed(pid);
         }
@@ -239,7 +254,9 @@ impl Session {
     /// Handles what the ring buffer holds; false if there was more than a batch.
     fn drain(&mut self, collector: &mut Collector) -> Result<bool, SessionError> {
         for _ in 0..BATCH {
-            let Some(record) = self.ring.get_mut().next() else { return Ok(true) };
+            let Some(record) = self.ring.get_mut().next() else {
+                return Ok(true);
+            };
             collector.handle(&record)?;
         }
         Ok(false)
@@ -273,7 +290,13 @@ fn pidfd(tgid: u32) -> io::Result<AsyncFd<OwnedFd>> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just made it for us.
-    AsyncFd::with_interest(unsafe { OwnedFd::from_raw_fd(fd as i32) }, Interest::READABLE)
+    watch(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn watch<T: AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: both things watched here, a ring buffer and a pidfd, own their
+    // descriptor and keep the same one until they are dropped.
+    Ok(unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) }?)
 }
 
 async fn wait_for(launched: &mut Launched) -> Result<i32, SessionError> {
@@ -282,7 +305,6 @@ async fn wait_for(launched: &mut Launched) -> Result<i32, SessionError> {
         return Ok(status);
     }
     let fd = pidfd(launched.tgid()).map_err(&waiting)?;
-    tracing::debug!("waiting for the command on descriptor {}", fd.as_raw_fd());
     let _ended = fd.readable().await.map_err(&waiting)?;
     launched.wait().map_err(&waiting)
 }
@@ -298,7 +320,9 @@ fn meta(plan: &Plan) -> Meta {
         command: plan.invocation.clone(),
         started_unix_ns: SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)),
+            .map_or(0, |since| {
+                u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+            }),
         started_ns: now_ns(),
         interval_ns: u64::try_from(plan.interval.as_nanos()).unwrap_or(u64::MAX),
         page_size: page_size(),
@@ -312,7 +336,10 @@ fn page_size() -> u64 {
 
 /// CLOCK_MONOTONIC, as the kernel side's times.
 fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` lives; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()

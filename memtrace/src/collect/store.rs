@@ -16,8 +16,16 @@ use crate::{
 
 /// What the collector hands over, in order.
 pub enum Message {
-    Module { index: ModuleIndex, path: String, file: File, build_id: Option<String> },
-    Stack { row: StackRow, frames: Vec<Location> },
+    Module {
+        index: ModuleIndex,
+        path: String,
+        file: File,
+        build_id: Option<String>,
+    },
+    Stack {
+        row: StackRow,
+        frames: Vec<Location>,
+    },
     Process(ProcessRow),
     Interval(Box<Interval>),
     /// The recording is complete, CLOCK_MONOTONIC ns.
@@ -49,7 +57,10 @@ impl Store {
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
             .spawn(move || run(writer, &receiver))?;
-        Ok(Self { sender, thread: Some(thread) })
+        Ok(Self {
+            sender,
+            thread: Some(thread),
+        })
     }
 
     /// Hands over a message; waits if too many are waiting.
@@ -76,18 +87,28 @@ impl Store {
 }
 
 fn run(mut writer: Writer, receiver: &Receiver<Message>) -> Result<(), recording::Error> {
-    let mut names = Names { symbolizer: Symbolizer::new(), modules: HashMap::new() };
+    let mut names = Names {
+        symbolizer: Symbolizer::new(),
+        modules: HashMap::new(),
+    };
     // The channel closes without a Finish if the collector failed; what was
     // committed stays.
     for message in receiver {
         match message {
-            Message::Module { index, path, file, build_id } => {
+            Message::Module {
+                index,
+                path,
+                file,
+                build_id,
+            } => {
                 let module = names.symbolizer.module(&path, file, build_id);
                 names.modules.insert(index, module);
             }
             Message::Stack { row, frames } => {
-                let frames: Vec<Frame> =
-                    frames.iter().flat_map(|&location| names.frames(location)).collect();
+                let frames: Vec<Frame> = frames
+                    .iter()
+                    .flat_map(|&location| names.frames(location))
+                    .collect();
                 writer.stack(&row, &frames)?;
             }
             Message::Process(row) => writer.process(&row)?,

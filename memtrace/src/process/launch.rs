@@ -156,6 +156,11 @@ impl Launched {
         }
     }
 
+    /// Whether the child was let go, so that its end is the command's.
+    pub fn is_released(&self) -> bool {
+        self.gate.is_none()
+    }
+
     /// Wait status as of waitpid(2) if the child has ended, again at each later call.
     pub fn try_wait(&mut self) -> io::Result<Option<i32>> {
         self.wait_with(libc::WNOHANG)

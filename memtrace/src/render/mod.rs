@@ -1,1 +1,3 @@
+//! Text, JSON and pictures of recordings.
 
+pub mod units;

@@ -1,0 +1,85 @@
+//! `memtrace probes`: which probes would be set in a process, where and why.
+
+use std::{io::Write, path::Path, process::ExitCode};
+
+use anyhow::Context;
+
+use crate::{
+    probes::{
+        allocator::ExtraAllocator,
+        plan::{self, ProbeLine},
+    },
+    process::{elf::ElfBytes, files::ModuleFile, link_order, maps},
+};
+
+/// List the probes that would be set in a process
+#[derive(Clone, Debug, clap::Args)]
+pub struct ProbesArgs {
+    /// The process
+    #[arg(short, long, value_name = "PID")]
+    pid: u32,
+    /// An allocator that is not found by itself, with the prefix of its functions
+    #[arg(long, value_name = "PATH[:PREFIX]")]
+    allocator: Vec<ExtraAllocator>,
+}
+
+/// Prints the table.
+///
+/// # Errors
+/// The process is gone or cannot be looked at; the output cannot be written.
+pub fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    show(args.pid, &args.allocator, out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The table of one process.
+pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> anyhow::Result<()> {
+    let mappings = maps::read(pid)?;
+    let mut found = false;
+    for mapping in maps::executable_files(&mappings) {
+        let shown = mapping.path.as_deref().unwrap_or(Path::new("?"));
+        let file = ModuleFile::open(pid, mapping)
+            .with_context(|| format!("cannot open `{}` of process {pid}", shown.display()))?;
+        let Ok(bytes) = ElfBytes::map(&file.file) else {
+            continue;
+        };
+        let Ok(elf) = bytes.parse() else { continue };
+        let prefixes = ExtraAllocator::prefixes(extra, &file.path);
+        let probes = plan::plan(&elf, &prefixes);
+        if probes.is_empty() {
+            continue;
+        }
+        found = true;
+        writeln!(out, "{}", file.path.display())?;
+        for probe in &probes {
+            let ProbeLine {
+                symbol,
+                file_offset,
+                instruction,
+                cost,
+                why,
+                ..
+            } = probe.line(&file.path);
+            let ends = if probe.needs_return {
+                "entry+return"
+            } else {
+                "entry"
+            };
+            writeln!(
+                out,
+                "  {symbol:<32} {file_offset:>#10x}  {ends:<12}  {cost:<14}  {instruction:<32}  {why}"
+            )?;
+        }
+    }
+    if let Some(winner) = link_order::winner(pid, "malloc") {
+        writeln!(out, "malloc resolves to `{}`", winner.display())?;
+    }
+    if !found {
+        writeln!(
+            out,
+            "no allocator found in process {pid}: only its address space (vm) would be recorded; \
+             name one with `--allocator PATH[:PREFIX]`"
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! `memtrace record`: attach or launch, record, say what to do next.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+
+use crate::{
+    bpf::Options,
+    check,
+    collect::session::{self, Plan, Summary},
+    probes::allocator::ExtraAllocator,
+    process::memory,
+    render::units,
+};
+
+/// Record a running process or a command
+#[derive(Clone, Debug, clap::Args)]
+pub struct RecordArgs {
+    /// Attach to a running process; may be given several times
+    #[arg(short, long, value_name = "PID", required_unless_present = "command")]
+    pid: Vec<u32>,
+    /// Where to record [default: memtrace-PROGRAM-HOST-PID.mtr]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Overwrite the output if it exists
+    #[arg(short, long)]
+    force: bool,
+    /// End after this time, such as 90s or 10m
+    #[arg(short, long, value_parser = units::parse_duration)]
+    duration: Option<Duration>,
+    /// Time between two records of what changed
+    #[arg(long, default_value = "1s", value_parser = units::parse_duration)]
+    interval: Duration,
+    /// Do not trace children
+    #[arg(long)]
+    no_follow: bool,
+    /// Do not stop new children and openers of libraries until they are probed:
+    /// what they do meanwhile is not traced
+    #[arg(long)]
+    no_stop: bool,
+    /// An allocator that is not found by itself, with the prefix of its functions
+    #[arg(long, value_name = "PATH[:PREFIX]")]
+    allocator: Vec<ExtraAllocator>,
+    /// Size of the buffer between kernel and collector, rounded up to a power of two
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = units::parse_size)]
+    ring_buffer: u64,
+    /// Print the probes that would be set, and set none
+    #[arg(long)]
+    dry_run: bool,
+    /// Attach empty programs to the same places, to measure what probes cost by themselves
+    #[arg(long, hide = true)]
+    empty_probes: bool,
+    /// Say more at the end
+    #[arg(short, long)]
+    verbose: bool,
+    /// The command to launch, after `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Records.
+///
+/// # Errors
+/// Nothing could be recorded, or not everything; the text says what to do.
+pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
+    if args.dry_run {
+        return dry_run(&args);
+    }
+    if args.interval < Duration::from_millis(10) {
+        bail!(
+            "`--interval` is {:?}, expected at least 10ms",
+            args.interval
+        );
+    }
+    let checks = check::run_checks();
+    if let Some(missing) = check::first_failure(&checks) {
+        let help = missing.help.as_deref().unwrap_or("see `memtrace check`");
+        bail!(
+            "this host cannot trace: {}: {}; {help}",
+            missing.name,
+            missing.detail
+        );
+    }
+    raise_file_limit();
+    let plan = Plan {
+        output: args.output.clone().unwrap_or_else(|| default_output(&args)),
+        options: Options {
+            ring_bytes: u32::try_from(args.ring_buffer).unwrap_or(u32::MAX),
+            follow: !args.no_follow,
+            stop: !args.no_stop,
+            empty_probes: args.empty_probes,
+        },
+        pids: args.pid,
+        command: args.command,
+        force: args.force,
+        duration: args.duration,
+        interval: args.interval,
+        allocators: args.allocator,
+        invocation: std::env::args().collect(),
+    };
+    let output = plan.output.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let summary = runtime.block_on(session::record(plan, announce))?;
+    conclude(&summary, &output, args.verbose)?;
+    Ok(summary.status.map_or(ExitCode::SUCCESS, exit_code))
+}
+
+/// Says that recording has begun.
+fn announce(plan: &Plan) {
+    let what = if plan.command.is_empty() {
+        "Ctrl-C ends the recording, not the process"
+    } else {
+        "until the command ends"
+    };
+    // A closed standard error must not end a recording.
+    let _ = writeln!(
+        io::stderr(),
+        "memtrace: recording to `{}`; {what}",
+        plan.output.display()
+    );
+}
+
+fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
+    let mut err = io::stderr().lock();
+    let Summary {
+        received,
+        lost,
+        outstanding,
+        ledger_bytes,
+        ..
+    } = *summary;
+    writeln!(err, "memtrace: {received} events recorded, {lost} lost")?;
+    if verbose {
+        writeln!(
+            err,
+            "ledger: {outstanding} outstanding, {ledger_bytes} bytes"
+        )?;
+    }
+    writeln!(err, "memtrace: next: memtrace report {}", output.display())
+}
+
+/// The command's exit status, as a shell passes it on.
+fn exit_code(status: i32) -> ExitCode {
+    let status = ExitStatus::from_raw(status);
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(2);
+    ExitCode::from(u8::try_from(code).unwrap_or(2))
+}
+
+fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    if args.pid.is_empty() {
+        bail!("`--dry-run` needs a running process: give one with `-p PID`");
+    }
+    for &pid in &args.pid {
+        super::probes::show(pid, &args.allocator, &mut io::stdout().lock())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `memtrace-PROGRAM-HOST-PID.mtr`.
+fn default_output(args: &RecordArgs) -> PathBuf {
+    let program = match args.command.first() {
+        Some(program) => Path::new(program)
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+        None => args
+            .pid
+            .first()
+            .and_then(|&pid| memory::identity(pid).ok())
+            .map_or_else(String::new, |identity| identity.comm),
+    };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let pid = args.pid.first().copied().unwrap_or_else(std::process::id);
+    let name: String = format!("memtrace-{program}-{}-{pid}.mtr", host.trim())
+        .chars()
+        .map(|c| {
+            if c.is_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    name.into()
+}
+
+/// Each probe is two descriptors: take as many as we may.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: as above. Without it fewer children can be probed, which is counted.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+}
