@@ -130,7 +130,7 @@ impl Code64<'_> {
             [0xeb, _] | [0x70..=0x7f, _] => true,
             [0xe8 | 0xe9, _, _, _, _] | [0x0f, 0x80..=0x8f, _, _, _, _] => true,
             // nop, and on recent kernels the 5-byte nop, which 6.18 even turns into a call. Other long
-            // nops are emulated by the newest only, `66 90` is refused before 6.1, endbr64 is always stepped.
+            // nops are emulated by the newest only, `66 90` is refused by those of before 2023, endbr64 is stepped.
             [0x90] | [0x0f, 0x1f, 0x44, 0x00, 0x00] => true,
             _ => false,
         }
