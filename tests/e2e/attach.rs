@@ -1,5 +1,9 @@
 //! Attaching to and detaching from busy processes, over and over: they work
 //! on, and neither they nor the kernel keep anything of it.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
 
 use memtrace_tests::{
     Bench,

@@ -1,5 +1,9 @@
 //! What cannot work says so: one clear line, a status that is not zero, no
 //! panic, and a target that does not notice.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
 
 use memtrace_tests::{
     Bench,

@@ -1,4 +1,9 @@
 //! Known counts, site by site and process by process, to the byte.
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
 
 use memtrace_tests::{Bench, record::Record, running::Running, targets, truth::Truth};
 use std::{env, process::Command};

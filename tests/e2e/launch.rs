@@ -1,4 +1,8 @@
 //! A launched command behaves as it would without memtrace before it.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
 
 use memtrace_tests::{
     Bench,

@@ -1,5 +1,9 @@
 //! More events than the ring buffer holds: every lost one is counted, and the
 //! report does not pretend.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
