@@ -49,15 +49,17 @@ impl TryFrom<u8> for Layer {
     }
 }
 
-/// SAFETY of each: `repr(C)`, integers only, no implicit padding (sizes are asserted).
-#[cfg(feature = "user")]
-mod pod {
-    // SAFETY: see above.
-    unsafe impl aya::Pod for crate::process::Process {}
-    // SAFETY: see above.
-    unsafe impl aya::Pod for crate::process::FileKey {}
-    // SAFETY: see above.
-    unsafe impl aya::Pod for crate::kernel::Offsets {}
-    // SAFETY: see above.
-    unsafe impl aya::Pod for crate::kernel::Settings {}
-}
+/// A type that may cross the kernel boundary as it lies in memory.
+///
+/// # Safety
+/// `repr(C)`, integers only, no implicit padding.
+pub unsafe trait Plain: Copy + 'static {}
+
+// SAFETY: integers only; the size is asserted beside each type.
+unsafe impl Plain for process::Process {}
+// SAFETY: as above.
+unsafe impl Plain for process::FileKey {}
+// SAFETY: as above.
+unsafe impl Plain for kernel::Offsets {}
+// SAFETY: as above.
+unsafe impl Plain for kernel::Settings {}

@@ -38,10 +38,11 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     };
     let cookie = Cookie(packed);
     let sp = stack_pointer(registers);
+    let arguments = arguments(registers);
     let thread = Thread::find_or_make(caller.tid)?;
     thread.drop_stale(sp, packed);
     let nested = thread.depth != 0;
-    let block = argument(registers, cookie.block());
+    let block = argument(&arguments, cookie.block());
 
     if cookie.operation() == Operation::Free as u8 {
         if block != 0 && !nested && !released_already(thread, block, sp, packed) {
@@ -51,12 +52,12 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     }
 
     thread.freed_addr = 0;
-    let mut size = argument(registers, cookie.size());
+    let mut size = argument(&arguments, cookie.size());
     if cookie.count() != NO_ARGUMENT {
-        size = size.wrapping_mul(argument(registers, cookie.count()));
+        size = size.wrapping_mul(argument(&arguments, cookie.count()));
     }
     let pointer =
-        if cookie.outcome() == Outcome::Pointer as u8 { block } else { argument(registers, 0) };
+        if cookie.outcome() == Outcome::Pointer as u8 { block } else { argument(&arguments, 0) };
     let flag = if nested { NESTED } else { 0 };
     if thread.push(Call { sp, cookie: packed | flag, size, pointer })
         && !nested
@@ -154,18 +155,35 @@ pub fn empty_return(_context: RetProbeContext) -> u32 {
     0
 }
 
+/// The integer argument registers; a power of two, so that a masked index is in range.
+type Arguments = [u64; 8];
+
+// VERIFIER: read one by one at fixed offsets. Choosing among them later by index
+// would make the compiler compute an offset into the context, which is refused
+// on every kernel ("dereference of modified ctx ptr").
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-fn argument(registers: &pt_regs, index: u8) -> u64 {
-    match index {
-        0 => registers.rdi,
-        1 => registers.rsi,
-        2 => registers.rdx,
-        3 => registers.rcx,
-        4 => registers.r8,
-        5 => registers.r9,
-        _ => 0,
-    }
+fn arguments(registers: &pt_regs) -> Arguments {
+    let read = |register: &u64| {
+        // SAFETY: a reference is valid to read.
+        unsafe { core::ptr::read_volatile(register) }
+    };
+    [
+        read(&registers.rdi),
+        read(&registers.rsi),
+        read(&registers.rdx),
+        read(&registers.rcx),
+        read(&registers.r8),
+        read(&registers.r9),
+        0,
+        0,
+    ]
+}
+
+/// One argument; 0 for `NO_ARGUMENT`.
+#[inline(always)]
+fn argument(arguments: &Arguments, index: u8) -> u64 {
+    arguments[(index & 7) as usize]
 }
 
 #[cfg(bpf_target_arch = "x86_64")]

@@ -17,6 +17,7 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
+    Plain,
     kernel::Settings,
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
@@ -65,11 +66,11 @@ pub enum TracerError {
     Btf(#[from] btf::BtfError),
     #[error("cannot mount tracefs at `/sys/kernel/tracing`: {0}; run as root, or mount it")]
     Tracefs(io::Error),
-    #[error("the kernel refused the tracing programs: {0}")]
+    #[error("the kernel refused the tracing programs: {}", headline(.0))]
     Load(#[from] EbpfError),
     #[error("the tracing programs lack {0}; the build is broken")]
     Missing(&'static str),
-    #[error("cannot load program `{program}`: {source}")]
+    #[error("the kernel refused program `{program}`: {}", headline(source))]
     Program {
         program: &'static str,
         source: ProgramError,
@@ -91,6 +92,17 @@ pub enum TracerError {
     State(io::Error),
 }
 
+/// An error without the verifier's log, which goes to the debug log.
+fn headline(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    tracing::debug!("{text}");
+    text.split("Verifier output")
+        .next()
+        .unwrap_or(&text)
+        .trim_end()
+        .to_owned()
+}
+
 /// How to load.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -104,6 +116,14 @@ pub struct Options {
     pub empty_probes: bool,
 }
 
+/// A shared type in a map: aya's marker cannot be put on another crate's type.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Raw<T>(T);
+
+// SAFETY: what `Plain` promises is what `Pod` asks for.
+unsafe impl<T: Plain> aya::Pod for Raw<T> {}
+
 /// An attached uprobe; dropping it detaches.
 #[derive(Debug)]
 pub struct Link(#[expect(dead_code, reason = "held for its drop")] UProbeLink);
@@ -111,8 +131,8 @@ pub struct Link(#[expect(dead_code, reason = "held for its drop")] UProbeLink);
 /// The loaded kernel side. Dropping it takes every probe away.
 pub struct Tracer {
     ebpf: Ebpf,
-    processes: HashMap<MapData, u32, Process>,
-    files: HashMap<MapData, FileKey, u8>,
+    processes: HashMap<MapData, u32, Raw<Process>>,
+    files: HashMap<MapData, Raw<FileKey>, u8>,
     stopped: HashMap<MapData, u32, u32>,
     recording: Array<MapData, u32>,
     counters: PerCpuArray<MapData, u64>,
@@ -138,8 +158,8 @@ impl Tracer {
             wake_bytes: u64::from(ring_bytes / 4),
         };
         let mut ebpf = EbpfLoader::new()
-            .override_global("OFFSETS", &offsets, true)
-            .override_global("SETTINGS", &settings, true)
+            .override_global("OFFSETS", &Raw(offsets), true)
+            .override_global("SETTINGS", &Raw(settings), true)
             .map_max_entries("EVENTS", ring_bytes)
             .load(OBJECT)?;
         let (entry, returning) = if options.empty_probes {
@@ -239,12 +259,12 @@ impl Tracer {
             space: tgid,
             flags: process_flags::ACTIVE,
         };
-        Ok(self.processes.insert(tgid, process, 0)?)
+        Ok(self.processes.insert(tgid, Raw(process), 0)?)
     }
 
     /// Remembers that a file needs no stop when it is mapped.
     pub fn file_known(&mut self, key: FileKey) -> Result<(), TracerError> {
-        Ok(self.files.insert(key, 1, 0)?)
+        Ok(self.files.insert(Raw(key), 1, 0)?)
     }
 
     /// Lets a process run that the kernel side stopped.

@@ -2,8 +2,11 @@
 //! `main`, nowhere else.
 
 pub mod check;
+pub mod export;
+pub mod flamegraph;
 pub mod probes;
 pub mod record;
+pub mod report;
 
 use std::{io, process::ExitCode};
 
@@ -21,6 +24,12 @@ pub struct Cli {
 enum Command {
     /// Record a running process or a command
     Record(record::RecordArgs),
+    /// Tell what a recording holds
+    Report(report::ReportArgs),
+    /// Draw a recording as a flame graph
+    Flamegraph(flamegraph::FlamegraphArgs),
+    /// Write a recording in another format
+    Export(export::ExportArgs),
     /// List the probes that would be set in a process
     Probes(probes::ProbesArgs),
     /// Tell whether this host can trace, and what would help
@@ -38,6 +47,9 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Record(args) => record::run(args),
+            Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),
             Command::Check(args) => Ok(check::run(&args, &mut io::stdout().lock())?),
             Command::Watchdog => {

@@ -46,7 +46,7 @@ pub fn plural(n: u64, noun: &str) -> String {
 pub fn date(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let (mut year, mut days) = (1970, seconds / 86_400);
-    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
         year += 1;
