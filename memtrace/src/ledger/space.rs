@@ -469,7 +469,7 @@ impl Space {
 
     fn page_up(&self, addr: u64) -> u64 {
         addr.checked_next_multiple_of(self.page_size)
-            .unwrap_or(u64::MAX & !(self.page_size - 1))
+            .unwrap_or(!(self.page_size - 1))
     }
 }
 
