@@ -128,8 +128,7 @@ pub struct Header {
     pub tgid: u32,
     /// Thread that made the call.
     pub tid: u32,
-    /// Index of the probed function in the collector's list, 0 where there is none.
-    pub function: u32,
+    pub pad: u32,
     /// CLOCK_MONOTONIC, nanoseconds.
     pub time_ns: u64,
 }

@@ -86,7 +86,6 @@ fn released_already(thread: &mut Thread, block: u64, sp: u64, cookie: u64) -> bo
 fn release(kind: Kind, caller: &Caller, cookie: Cookie, addr: u64) {
     let mut header = header(kind, caller);
     header.layer = cookie.layer();
-    header.function = u32::from(cookie.index());
     emit(&Free { header, addr }, Reason::RingFullFree, Wake::Lazily);
 }
 
@@ -134,7 +133,6 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     let stack = if addr == 0 { 0 } else { stack::take(context.as_ptr(), &caller) };
     let mut header = header(if realloc { Kind::ReallocEnd } else { Kind::Alloc }, &caller);
     header.layer = cookie.layer();
-    header.function = u32::from(cookie.index());
     emit(
         &Alloc { header, addr, size: call.size, stack },
         Reason::RingFullAlloc,

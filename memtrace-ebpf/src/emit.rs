@@ -66,7 +66,7 @@ pub(crate) fn header(kind: Kind, caller: &Caller) -> Header {
         flags: 0,
         tgid: caller.space,
         tid: caller.tid,
-        function: 0,
+        pad: 0,
         // SAFETY: the helper has no preconditions.
         time_ns: unsafe { bpf_ktime_get_ns() },
     }

@@ -87,7 +87,11 @@ impl ReportedSite {
                 .filter_map(|frame| frame.function.as_deref())
         };
         functions().find_map(site_name).or_else(|| {
-            let leaf = functions().next()?.trim_start_matches('_');
+            // Debug information calls glibc's own entry `__GI___strdup`.
+            let leaf = functions()
+                .next()?
+                .trim_start_matches("__GI")
+                .trim_start_matches('_');
             let row = WITHOUT_CALLER
                 .iter()
                 .find(|(function, _)| *function == leaf);

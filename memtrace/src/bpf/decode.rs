@@ -34,7 +34,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         flags: bytes.get_u16_ne(),
         tgid: bytes.get_u32_ne(),
         tid: bytes.get_u32_ne(),
-        function: bytes.get_u32_ne(),
+        pad: bytes.get_u32_ne(),
         time_ns: bytes.get_u64_ne(),
     };
     let kind = Kind::try_from(header.kind).map_err(DecodeError::Kind)?;
@@ -128,7 +128,7 @@ mod tests {
             flags: 2,
             tgid: 3,
             tid: 4,
-            function: 5,
+            pad: 0,
             time_ns: 6,
         }
     }

@@ -3,8 +3,9 @@
 
 pub mod btf;
 pub mod decode;
+mod multi;
 mod tracefs;
 mod tracer;
 pub mod watchdog;
 
-pub use tracer::{Link, Options, Tracer, TracerError};
+pub use tracer::{Link, Options, Tracer, TracerError, detach};

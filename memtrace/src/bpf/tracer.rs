@@ -23,7 +23,7 @@ use memtrace_common::{
     process::{FileKey, Process, process_flags},
 };
 
-use super::{btf, tracefs};
+use super::{btf, multi, tracefs};
 use crate::probes::plan::Probe;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
@@ -86,6 +86,8 @@ pub enum TracerError {
         tgid: u32,
         source: ProgramError,
     },
+    #[error("cannot probe process {tgid}: {source}")]
+    Uprobes { tgid: u32, source: io::Error },
     #[error("cannot update a map of the kernel side: {0}")]
     Map(#[from] MapError),
     #[error("cannot read the state of a program: {0}")]
@@ -124,9 +126,26 @@ struct Raw<T>(T);
 // SAFETY: what `Plain` promises is what `Pod` asks for.
 unsafe impl<T: Plain> aya::Pod for Raw<T> {}
 
-/// An attached uprobe; dropping it detaches.
+/// Attached uprobes; dropping it detaches them.
 #[derive(Debug)]
-pub struct Link(#[expect(dead_code, reason = "held for its drop")] UProbeLink);
+#[expect(dead_code, reason = "held for their drop")]
+pub enum Link {
+    /// Any number of places of one file.
+    Multi(OwnedFd),
+    /// One place.
+    Perf(UProbeLink),
+}
+
+/// How uprobes are attached.
+enum Attacher {
+    /// Kernels from 6.6: all places of a file at once.
+    Multi { entry: OwnedFd, returning: OwnedFd },
+    /// Older ones: a perf event for each, by the programs of these names.
+    Perf {
+        entry: &'static str,
+        returning: &'static str,
+    },
+}
 
 /// The loaded kernel side. Dropping it takes every probe away.
 pub struct Tracer {
@@ -138,10 +157,30 @@ pub struct Tracer {
     counters: PerCpuArray<MapData, u64>,
     watchdog_maps: [OwnedFd; 2],
     log: Option<EbpfLogger<&'static dyn log::Log>>,
-    entry: &'static str,
-    returning: &'static str,
+    attacher: Attacher,
     /// tracefs was mounted by us.
     pub mounted_tracefs: bool,
+}
+
+/// Links closed at the same time, see [`detach`].
+const DETACHING: usize = 64;
+
+/// Takes probes away. Closing one waits for the kernel to see every CPU pass
+/// (an RCU grace period, tens of milliseconds); waiting at the same time, many
+/// share one.
+pub fn detach(links: Vec<Link>) {
+    let each = links.len().div_ceil(DETACHING).max(1);
+    let mut links = links.into_iter();
+    std::thread::scope(|scope| {
+        loop {
+            let chunk: Vec<Link> = links.by_ref().take(each).collect();
+            if chunk.is_empty() {
+                break;
+            }
+            // A thread that cannot be started drops its chunk here, one after another.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(chunk));
+        }
+    });
 }
 
 impl Tracer {
@@ -167,6 +206,13 @@ impl Tracer {
         } else {
             ("call_entry", "call_return")
         };
+        let attacher = match multi::load(&ebpf, OBJECT, [entry, returning]) {
+            Ok([entry, returning]) => Attacher::Multi { entry, returning },
+            Err(error) => {
+                tracing::debug!("uprobes one by one: {error}");
+                Attacher::Perf { entry, returning }
+            }
+        };
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
@@ -182,22 +228,23 @@ impl Tracer {
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
             ebpf,
             log: None,
-            entry,
-            returning,
+            attacher,
             mounted_tracefs,
         };
         match EbpfLogger::init(&mut tracer.ebpf) {
             Ok(log) => tracer.log = Some(log),
             Err(error) => tracing::debug!("the kernel side's log is not available: {error}"),
         }
-        for name in [entry, returning] {
-            tracer
-                .uprobe(name)?
-                .load()
-                .map_err(|source| TracerError::Program {
-                    program: name,
-                    source,
-                })?;
+        if let Attacher::Perf { entry, returning } = tracer.attacher {
+            for name in [entry, returning] {
+                tracer
+                    .uprobe(name)?
+                    .load()
+                    .map_err(|source| TracerError::Program {
+                        program: name,
+                        source,
+                    })?;
+            }
         }
         tracer.attach_tracepoints()?;
         Ok((tracer, ring))
@@ -287,18 +334,37 @@ impl Tracer {
         // The path of our descriptor leads to the very inode, whatever its name
         // means in whose mount namespace.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let (entry, returning) = (self.entry, self.returning);
-        let mut links = Vec::with_capacity(probes.len() * 2);
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
-        for probe in releasing.into_iter().chain(allocating) {
-            if probe.needs_return {
-                // Before the entry: an entry without its return would look in flight for ever.
-                links.push(self.attach_one(returning, tgid, &path, probe)?);
+        match &self.attacher {
+            Attacher::Multi { entry, returning } => {
+                // Returns before entries: an entry without its return would look in flight for ever.
+                [
+                    (entry, &releasing, false),
+                    (returning, &allocating, true),
+                    (entry, &allocating, false),
+                ]
+                .into_iter()
+                .filter(|(_, probes, _)| !probes.is_empty())
+                .map(|(program, probes, at_return)| {
+                    multi::attach(program, tgid, &path, probes, at_return)
+                        .map(Link::Multi)
+                        .map_err(|source| TracerError::Uprobes { tgid, source })
+                })
+                .collect()
             }
-            links.push(self.attach_one(entry, tgid, &path, probe)?);
+            &Attacher::Perf { entry, returning } => {
+                let mut links = Vec::with_capacity(probes.len() * 2);
+                for probe in releasing {
+                    links.push(self.attach_one(entry, tgid, &path, probe)?);
+                }
+                for probe in allocating {
+                    links.push(self.attach_one(returning, tgid, &path, probe)?);
+                    links.push(self.attach_one(entry, tgid, &path, probe)?);
+                }
+                Ok(links)
+            }
         }
-        Ok(links)
     }
 
     fn attach_one(
@@ -322,7 +388,7 @@ impl Tracer {
         let id = uprobe
             .attach(point, Path::new(path), UProbeScope::OneProcess(pid))
             .map_err(failed)?;
-        uprobe.take_link(id).map(Link).map_err(failed)
+        uprobe.take_link(id).map(Link::Perf).map_err(failed)
     }
 
     /// The kernel side's counters so far: by reason, and records it tried to emit.
@@ -343,9 +409,16 @@ impl Tracer {
     /// running on the same CPU (`recursion_misses`, kernel/bpf/syscall.c).
     fn skipped(&self) -> Result<u64, TracerError> {
         let mut skipped = 0;
-        for (_, program) in self.ebpf.programs() {
-            let Ok(fd) = program.fd() else { continue };
-            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+        let mut fds: Vec<i32> = self
+            .ebpf
+            .programs()
+            .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
+            .collect();
+        if let Attacher::Multi { entry, returning } = &self.attacher {
+            fds.extend([entry.as_raw_fd(), returning.as_raw_fd()]);
+        }
+        for fd in fds {
+            let path = format!("/proc/self/fdinfo/{fd}");
             let info = fs::read_to_string(path).map_err(TracerError::State)?;
             skipped += info
                 .lines()

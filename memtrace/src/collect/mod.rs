@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     bpf::{
-        Link, Tracer, TracerError,
+        self, Link, Tracer, TracerError,
         decode::{self, Record},
     },
     event::{Action, Event, Layer, MapKind, StackId},
@@ -672,7 +672,7 @@ impl Collector {
         self.tracer.flush_log();
         let retired = std::mem::take(&mut self.retired);
         if !retired.is_empty() {
-            std::thread::spawn(move || drop(retired));
+            std::thread::spawn(move || bpf::detach(retired));
         }
         let (mut losses, emitted) = self.tracer.counters()?;
         for (reason, count) in &mut losses {
@@ -715,11 +715,13 @@ impl Collector {
             tracer,
             store,
             processes,
-            retired,
+            mut retired,
             ..
         } = self;
         let result = store.finish(now_ns);
-        drop((tracer, processes, retired));
+        retired.extend(processes.into_values().flat_map(|process| process.links));
+        bpf::detach(retired);
+        drop(tracer);
         result
     }
 }

@@ -35,6 +35,8 @@ pub struct Modules {
     modules: Vec<Module>,
     by_key: HashMap<FileKey, ModuleIndex>,
     extra: Vec<ExtraAllocator>,
+    /// Functions numbered so far.
+    functions: u16,
 }
 
 impl Modules {
@@ -64,7 +66,11 @@ impl Modules {
             return Ok((index, false));
         }
         let file = ModuleFile::open(tgid, mapping)?;
-        let (build_id, probes) = self.inspect(&file);
+        let (build_id, mut probes) = self.inspect(&file);
+        for probe in &mut probes {
+            self.functions = self.functions.wrapping_add(1);
+            probe.function.index = self.functions;
+        }
         let index = ModuleIndex(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
         self.by_key.insert(file.key, index);
         self.modules.push(Module {

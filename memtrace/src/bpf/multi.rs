@@ -1,0 +1,149 @@
+//! Uprobes by the dozen: `BPF_TRACE_UPROBE_MULTI` links (Linux 6.6).
+//!
+//! One link holds any number of places of a file and takes them away together;
+//! perf events are taken away one by one, each waiting for RCU under a lock of
+//! the whole machine, which held up children that wait for their probes for
+//! seconds. aya 0.14 cannot attach so, hence the two system calls here.
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+};
+
+use aya::{Ebpf, maps::Map};
+use aya_obj::{
+    Object,
+    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_prog_type},
+};
+
+use crate::probes::plan::Probe;
+
+/// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
+const AT_RETURN: u32 = 1;
+
+/// Why this way of attaching cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MultiError {
+    #[error(transparent)]
+    Parse(#[from] aya_obj::ParseError),
+    #[error(transparent)]
+    Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
+    #[error("the object has no program `{0}`")]
+    Missing(&'static str),
+    #[error("the kernel refused program `{program}`: {source}")]
+    Load {
+        program: &'static str,
+        source: io::Error,
+    },
+}
+
+/// Loads programs of an object whose maps `ebpf` holds.
+///
+/// # Errors
+/// A kernel before 6.6 refuses with `EINVAL`.
+pub(super) fn load(
+    ebpf: &Ebpf,
+    object: &[u8],
+    names: [&'static str; 2],
+) -> Result<[OwnedFd; 2], MultiError> {
+    let mut object = Object::parse(object)?;
+    let maps = std::mem::take(&mut object.maps);
+    let sections = object
+        .functions
+        .keys()
+        .map(|(section, _)| *section)
+        .collect();
+    object.relocate_maps(
+        maps.iter()
+            .filter_map(|(name, map)| Some((name.as_str(), descriptor(ebpf.map(name)?)?, map))),
+        &sections,
+    )?;
+    object.relocate_calls(&sections)?;
+    object.sanitize_functions(aya::features());
+    let [first, second] = names;
+    Ok([load_one(&object, first)?, load_one(&object, second)?])
+}
+
+fn load_one(object: &Object, name: &'static str) -> Result<OwnedFd, MultiError> {
+    let program = object.programs.get(name).ok_or(MultiError::Missing(name))?;
+    let function = object
+        .functions
+        .get(&program.function_key())
+        .ok_or(MultiError::Missing(name))?;
+    // SAFETY: an all-zero attribute is a valid one.
+    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: this is the member for BPF_PROG_LOAD, and only it is written.
+    let load = unsafe { &mut attr.__bindgen_anon_3 };
+    load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
+    load.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
+    load.insns = function.instructions.as_ptr() as u64;
+    load.insn_cnt = u32::try_from(function.instructions.len()).unwrap_or(u32::MAX);
+    load.license = program.license.as_ptr() as u64;
+    for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from.cast_signed();
+    }
+    bpf(bpf_cmd::BPF_PROG_LOAD, &attr).map_err(|source| MultiError::Load {
+        program: name,
+        source,
+    })
+}
+
+/// Attaches a loaded program to places of the file at `path`, in one process.
+pub(super) fn attach(
+    program: &OwnedFd,
+    tgid: u32,
+    path: &str,
+    probes: &[&Probe],
+    at_return: bool,
+) -> io::Result<OwnedFd> {
+    let path = CString::new(path)?;
+    let offsets: Vec<u64> = probes.iter().map(|probe| probe.file_offset).collect();
+    let cookies: Vec<u64> = probes.iter().map(|probe| probe.function.cookie()).collect();
+    // SAFETY: an all-zero attribute is a valid one.
+    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: this is the member for BPF_LINK_CREATE, and only it is written.
+    let link = unsafe { &mut attr.link_create };
+    link.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
+    link.attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
+    // SAFETY: the member for this attach type.
+    let multi = unsafe { &mut link.__bindgen_anon_3.uprobe_multi };
+    multi.path = path.as_ptr() as u64;
+    multi.offsets = offsets.as_ptr() as u64;
+    multi.cookies = cookies.as_ptr() as u64;
+    multi.cnt = u32::try_from(probes.len()).unwrap_or(u32::MAX);
+    multi.flags = if at_return { AT_RETURN } else { 0 };
+    multi.pid = tgid;
+    bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
+}
+
+/// A bpf(2) command that gives a descriptor.
+fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
+    // SAFETY: `attr` and what it points to live; the kernel reads `size_of` bytes at most.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as libc::c_long,
+            std::ptr::from_ref(attr),
+            size_of::<bpf_attr>(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Descriptor of a map of one of the types that the kernel side uses.
+fn descriptor(map: &Map) -> Option<i32> {
+    match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::PerfEventArray(data)
+        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
+        _ => None,
+    }
+}
