@@ -82,8 +82,8 @@ pub enum Stop {
     Fork = 1,
     /// A new program before its interpreter's first instruction.
     Exec = 2,
-    /// After it mapped an executable file that the collector has not seen; a
-    /// [`Kind::Mmap`] record of the same thread precedes.
+    /// After it mapped an executable file that the collector has not seen, or attached shared
+    /// memory whose length only its maps tell; the record of it precedes.
     Map = 3,
 }
 

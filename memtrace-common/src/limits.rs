@@ -6,4 +6,4 @@ pub const MAX_FRAMES: usize = 127;
 
 /// Allocation functions that may be in flight in one thread at once, each
 /// nested in the one before it.
-pub const MAX_IN_FLIGHT: usize = 4;
+pub const MAX_IN_FLIGHT: usize = 8;

@@ -51,8 +51,9 @@ reasons! {
     RingFullStack = 3, "ring_full_stack", StackLost;
     /// The table of threads was full: an allocation could not be followed to its return.
     ThreadTableFull = 4, "thread_table_full", AllocationsLost;
-    /// More nested allocation functions than the kernel side keeps.
-    NestingTooDeep = 5, "nesting_too_deep", AllocationsLost;
+    /// More nested allocation functions than the kernel side keeps. The outermost one is
+    /// what counts, so nothing is missing.
+    NestingTooDeep = 5, "nesting_too_deep", Filtered;
     /// An allocation function never returned (longjmp, killed thread): its outcome is unknown.
     NoReturn = 6, "no_return", AllocationsLost;
     /// The out-pointer of posix_memalign and its like could not be read.
@@ -71,7 +72,8 @@ reasons! {
     BeganBeforeAttach = 13, "began_before_attach", Filtered;
     /// A probed function ran in a process that is not traced (`--no-follow`).
     NotTraced = 14, "not_traced", Filtered;
-    /// User side: a release of an address that is not outstanding (allocated before attach).
+    /// User side: a release of an address that is not outstanding: allocated before attach, or
+    /// the allocator's own (glibc empties an ending thread's cache by `free`).
     UnknownFree = 15, "unknown_free", Filtered;
     /// User side: an address was handed out again without a release seen: the old entry was replaced.
     AddressReused = 16, "address_reused", ReleasesLost;

@@ -205,7 +205,11 @@ pub fn shmat_enter(context: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn shmat_exit(context: TracePointContext) -> u32 {
     if let (Some((caller, _, by)), Some(addr)) = (exit(), result(&context)) {
-        map(&context, Kind::Shmat, &caller, by, Map { addr, ..Map::default() });
+        let record = Map { addr, ..Map::default() };
+        map(&context, Kind::Shmat, &caller, by, record);
+        // The length is not among the arguments: the collector reads it while the
+        // attachment must still be there.
+        lifecycle::stop(&context, &caller, Stop::Map);
     }
     0
 }

@@ -1,6 +1,5 @@
 //! The same counts with other allocators than libc's: preloaded, and linked in.
 
-use memtrace_common::loss::Reason;
 use memtrace_tests::{
     Bench,
     record::Record,
@@ -49,23 +48,6 @@ fn operators(allocator: Allocator) {
     report.expect_no_losses(0);
 }
 
-/// An operator new that throws never returns: the exception unwinds through
-/// the probed function. The target must not notice, nor may what follows.
-fn throwing(allocator: Allocator) {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
-    let target = targets::program("cxx.cc").into();
-    let report = launch(
-        &bench,
-        allocator,
-        &[target, "throw".into(), truth.clone().into()],
-    );
-    report.expect_exact(&Truth::read(&truth));
-    assert_eq!(report.loss(Reason::NestingTooDeep), 0);
-    assert_eq!(report.loss(Reason::AddressReused), 0);
-    report.expect_balance();
-}
-
 macro_rules! preloaded {
     ($name:ident, $allocator:expr) => {
         mod $name {
@@ -79,11 +61,6 @@ macro_rules! preloaded {
             #[test]
             fn operators() {
                 super::operators($allocator);
-            }
-
-            #[test]
-            fn throwing() {
-                super::throwing($allocator);
             }
         }
     };

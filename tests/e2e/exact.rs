@@ -67,3 +67,15 @@ fn cpp_operators_on_libc() {
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
 }
+
+/// An exception may pass through whatever called operator new: libstdc++'s is
+/// not probed itself, so no return address on its way is replaced.
+#[test]
+fn cpp_exceptions_pass() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::program("cxx.cc");
+    let report = Record::launch(&bench, &[], [&target, &"throw".into(), &truth]).finish(7);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}

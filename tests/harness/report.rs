@@ -154,7 +154,9 @@ impl Report {
     /// The target's own sites in one layer.
     pub fn sites(&self, layer: &str) -> BTreeMap<Site, Counts> {
         let mut sites = BTreeMap::<Site, Counts>::new();
-        for site in self.sites.iter().filter(|site| site.layer == layer) {
+        // A site of the parent's, of which a child inherited blocks, is not its own.
+        let own = |site: &&ReportedSite| site.layer == layer && site.counts != Counts::default();
+        for site in self.sites.iter().filter(own) {
             if let Some(name) = site.name() {
                 let key = (site.tgid, name.to_owned());
                 sites.entry(key).or_default().add(site.counts);
