@@ -4,4 +4,5 @@
 pub mod event;
 pub mod ledger;
 pub mod recording;
+pub mod render;
 pub mod symbolize;

@@ -1,5 +1,5 @@
-//! The recording's file before SQLite sees it: exclusive, private from its
-//! first moment, and owned by whoever called sudo.
+//! Output files: exclusive, private from their first moment, and owned by
+//! whoever called sudo.
 
 use std::{
     ffi::OsString,
@@ -11,9 +11,14 @@ use std::{
 
 use super::Error;
 
-/// Makes `path` a new empty file of mode 0600. With `force` it takes the place
-/// of a regular file in one step, so a failure leaves the old one as it was.
-pub(super) fn create(path: &Path, force: bool) -> Result<(), Error> {
+/// Makes `path` a new empty file of mode 0600, owned by the invoking user under sudo. With `force`
+/// it takes the place of a regular file in one step, so a failure leaves the old one as it was.
+///
+/// # Errors
+///
+/// When something is at `path` already (with `force`: something other than a regular file), or
+/// when it cannot be created.
+pub fn create_private(path: &Path, force: bool) -> Result<File, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
             return Err(Error::NotReplaceable {
@@ -26,26 +31,24 @@ pub(super) fn create(path: &Path, force: bool) -> Result<(), Error> {
         // Any other failure shows again, and with its cause, when the file is opened.
         Err(_) => {}
     }
-    match open_new(path) {
-        Ok(file) => give_to_invoker(&file).map_err(|error| cannot_create(path, &error)),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            Err(Error::Exists { path: path.into() })
-        }
-        Err(error) => Err(cannot_create(path, &error)),
-    }
+    let file = open_new(path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
+        _ => cannot_create(path, &error),
+    })?;
+    give_to_invoker(&file).map_err(|error| cannot_create(path, &error))?;
+    Ok(file)
 }
 
-fn replace(path: &Path) -> io::Result<()> {
+fn replace(path: &Path) -> io::Result<File> {
     let new = with_suffix(path, &format!(".new-{}", std::process::id()));
     let file = open_new(&new)?;
-    let replaced = give_to_invoker(&file).and_then(|()| fs::rename(&new, path));
-    if replaced.is_err() {
-        return replaced.or_else(|error| fs::remove_file(&new).and(Err(error)));
+    if let Err(error) = give_to_invoker(&file).and_then(|()| fs::rename(&new, path)) {
+        return fs::remove_file(&new).and(Err(error));
     }
     // A journal of the old file must never be rolled back into the new one.
     match fs::remove_file(with_suffix(path, "-journal")) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        _ => Ok(file),
     }
 }
 

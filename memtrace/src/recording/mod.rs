@@ -14,6 +14,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use create::create_private;
 pub use error::Error;
 pub use read::Recording;
 pub use snapshot::{
@@ -78,7 +79,7 @@ pub struct ProcessRow {
 }
 
 /// A process's memory at one interval. Bytes, except counts. `None`: could not be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemorySample {
     pub rss_anon: Option<u64>,
     pub rss_file: Option<u64>,

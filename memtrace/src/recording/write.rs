@@ -45,7 +45,7 @@ impl Writer {
     /// When something is at `path` already (with `force`: something other than a regular
     /// file), or when it cannot be created or written.
     pub fn create(path: &Path, force: bool, meta: &Meta) -> Result<Writer, Error> {
-        create::create(path, force)?;
+        create::create_private(path, force)?;
         Self::initialise(path, meta).map_err(|error| {
             // An empty file would only be taken for a recording. What failed is the news, not this.
             let _ = std::fs::remove_file(path);
@@ -439,6 +439,7 @@ fn next_id(known: usize) -> i64 {
     int(known as u64 + 1)
 }
 
+/// As in the column `origin`, and in reports.
 pub(super) fn origin_name(origin: Origin) -> &'static str {
     match origin {
         Origin::Attached => "attached",

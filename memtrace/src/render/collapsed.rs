@@ -1,0 +1,160 @@
+//! Collapsed stacks, one line each (`process;layer;root;…;leaf value`), and
+//! the flame graph that inferno draws of them.
+
+use std::{collections::BTreeMap, io::Write};
+
+use inferno::flamegraph::{self, Options};
+
+use super::{Error, Filter, Metric, clean, frame_name, select::Shown, until_closed};
+use crate::recording::Snapshot;
+
+/// Writes the collapsed stacks of the sites that `filter` leaves and whose `metric` is not zero.
+///
+/// # Errors
+///
+/// When ages are asked for and not known, or when the output cannot be written.
+pub fn collapsed(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    filter: &Filter,
+    metric: Metric,
+) -> Result<(), Error> {
+    let written = lines(snapshot, filter, metric)?
+        .iter()
+        .try_for_each(|line| writeln!(out, "{line}"))
+        .and_then(|()| out.flush());
+    Ok(until_closed(written)?)
+}
+
+/// Writes an SVG flame graph of the same stacks, for a browser.
+///
+/// # Errors
+///
+/// When ages are asked for and not known, when there is nothing to draw, or when the output
+/// cannot be written.
+pub fn flamegraph(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    filter: &Filter,
+    metric: Metric,
+) -> Result<(), Error> {
+    let lines = lines(snapshot, filter, metric)?;
+    if lines.is_empty() {
+        return Err(Error::NothingToDraw(metric));
+    }
+    let mut options = Options::default();
+    options.title = format!("memtrace: {metric} on {}", clean(&snapshot.meta.host));
+    options.count_name = metric.unit().into();
+    // The same function has the same colour in every graph, so that two can be compared.
+    options.hash = true;
+    let drawn = flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut *out)
+        .and_then(|()| out.flush());
+    Ok(until_closed(drawn)?)
+}
+
+fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<String>, Error> {
+    let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
+    for site in filter.select(snapshot, metric)?.sites {
+        let value = metric.of(&site.totals);
+        if value > 0 {
+            *stacks.entry(stack(&site)).or_default() += value;
+        }
+    }
+    let lines = stacks
+        .iter()
+        .map(|(stack, value)| format!("{stack} {value}"));
+    Ok(lines.collect())
+}
+
+fn stack(shown: &Shown) -> String {
+    let comm = shown.process.map_or("unknown", |process| &process.row.comm);
+    let mut parts = vec![part(&format!("{} ({})", clean(comm), shown.tgid()))];
+    let layer = shown.site.key.layer.name();
+    // What an allocator maps holds the heap: drawn apart, for the two overlap.
+    parts.push(match shown.site.key.by_allocator {
+        true => format!("{layer} (by allocator)"),
+        false => layer.into(),
+    });
+    let stack = &shown.site.stack;
+    if stack.frames.is_empty() {
+        parts.push("[no stack]".into());
+    }
+    if stack.truncated {
+        parts.push("[truncated]".into());
+    }
+    for frame in stack.frames.iter().rev() {
+        let inlined = if frame.inlined { " (inlined)" } else { "" };
+        parts.push(part(&frame_name(frame)) + inlined);
+    }
+    parts.join(";")
+}
+
+/// A name must not look like two frames.
+fn part(name: &str) -> String {
+    name.replace(';', ":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixture, *};
+
+    fn render(metric: Metric) -> String {
+        let mut out = Vec::new();
+        collapsed(&mut out, &fixture::snapshot(), &Filter::default(), metric).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_line_goes_from_process_to_leaf() {
+        assert_eq!(
+            render(Metric::LiveBytes),
+            "leaker (4242);heap;[truncated];main;leaker+0x1234;fill;grow:it (inlined) 1048576\n\
+             leaker (4242);vm (by allocator);main;leaker+0x1234;fill;grow:it (inlined) 8192\n\
+             leaker (4243);heap;[no stack] 100\n"
+        );
+    }
+
+    #[test]
+    fn every_metric_has_its_value() {
+        for (metric, expected) in Metric::ALL.into_iter().zip([100, 10, 164, 11, 132]) {
+            let line = format!("leaker (4243);heap;[no stack] {expected}\n");
+            assert!(render(metric).contains(&line), "{metric}");
+            assert_eq!(metric.name().parse(), Ok(metric));
+        }
+    }
+
+    #[test]
+    fn the_flame_graph_shows_process_layer_and_frames() {
+        let mut out = Vec::new();
+        let snapshot = fixture::snapshot();
+        flamegraph(&mut out, &snapshot, &Filter::default(), Metric::LiveBytes).unwrap();
+        let svg = String::from_utf8(out).unwrap();
+        for part in ["<svg", "leaker (4242)", "heap", "fill", "1,048,576 bytes"] {
+            assert!(svg.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn nothing_to_draw_is_an_error() {
+        let filter = Filter {
+            pid: Some(1),
+            ..Filter::default()
+        };
+        let mut out = Vec::new();
+        let drawn = flamegraph(&mut out, &fixture::snapshot(), &filter, Metric::Peak);
+        assert!(matches!(drawn, Err(Error::NothingToDraw(Metric::Peak))));
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let snapshot = fixture::snapshot();
+        collapsed(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
+        flamegraph(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
+        super::super::export(&mut writer, &snapshot, &[]).unwrap();
+        let options = super::super::TextOptions::default();
+        super::super::text(&mut writer, &snapshot, &options).unwrap();
+    }
+}

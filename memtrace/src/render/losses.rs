@@ -1,0 +1,81 @@
+//! What a recording misses, in words: every reason by name, zero included.
+
+use std::io::{self, Write};
+
+use super::units::plural;
+use crate::recording::Snapshot;
+use memtrace_common::loss::Effect;
+
+const EFFECTS: [(Effect, &str); 5] = [
+    (
+        Effect::AllocationsLost,
+        "allocations lost: totals are lower bounds",
+    ),
+    (
+        Effect::ReleasesLost,
+        "releases lost: outstanding figures are upper bounds",
+    ),
+    (Effect::Untraced, "not traced: its memory is missing"),
+    (Effect::StackLost, "counted, but without a whole stack"),
+    (
+        Effect::Filtered,
+        "left out on purpose or begun before tracing: the totals stand",
+    ),
+];
+
+/// Writes the section on losses.
+pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    let dropped = snapshot.emitted.saturating_sub(snapshot.received);
+    write!(
+        out,
+        "\nLosses\n  {} of {} received",
+        snapshot.received,
+        plural(snapshot.emitted, "record")
+    )?;
+    match dropped {
+        0 => writeln!(out)?,
+        _ => writeln!(out, ", {dropped} dropped")?,
+    }
+    for (effect, words) in EFFECTS {
+        let mut lost = snapshot
+            .losses
+            .iter()
+            .filter(|(reason, count)| reason.effect() == effect && *count > 0)
+            .peekable();
+        if lost.peek().is_some() {
+            writeln!(out, "  {words}")?;
+        }
+        for (reason, count) in lost {
+            writeln!(out, "    {:<24} {count}", reason.name())?;
+        }
+    }
+    let none: Vec<_> = snapshot
+        .losses
+        .iter()
+        .filter(|(_, count)| *count == 0)
+        .map(|(reason, _)| reason.name())
+        .collect();
+    writeln!(out, "  none: {}", none.join(", "))
+}
+
+/// What the losses make of the totals; `None` where they are exact.
+pub(super) fn bounds(snapshot: &Snapshot) -> Option<&'static str> {
+    let any = |effect| {
+        let mut losses = snapshot.losses.iter();
+        losses.any(|(reason, count)| reason.effect() == effect && *count > 0)
+    };
+    let missing = any(Effect::AllocationsLost) || any(Effect::Untraced);
+    match (missing, any(Effect::ReleasesLost)) {
+        (false, false) => None,
+        (true, false) => {
+            Some("Allocations were lost: all figures are LOWER BOUNDS, see Losses below.")
+        }
+        (false, true) => {
+            Some("Releases were lost: outstanding figures are UPPER BOUNDS, see Losses below.")
+        }
+        (true, true) => Some(
+            "Allocations and releases were lost: allocated figures are LOWER BOUNDS, outstanding \
+             figures may be off either way, see Losses below.",
+        ),
+    }
+}
