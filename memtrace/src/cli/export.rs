@@ -1,0 +1,82 @@
+//! `memtrace export`.
+
+use std::{io, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use super::report::write_file;
+use crate::{
+    recording::{At, Recording, Snapshot},
+    render::{self, Metric},
+};
+
+/// Write a recording for other tools.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The recording.
+    file: PathBuf,
+    /// What to write: collapsed stacks of one metric, or all there is at one moment as JSON.
+    #[arg(long, value_enum)]
+    format: Format,
+    /// The metric of collapsed stacks.
+    #[arg(long, default_value_t)]
+    metric: Metric,
+    /// The file to write [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The moment: end, peak, or a time since the start such as `90s`.
+    #[arg(long, value_name = "MOMENT", value_parser = super::report::parse_at)]
+    at: Option<At>,
+    /// Overwrite the output.
+    #[arg(short, long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Collapsed,
+    Json,
+}
+
+/// Writes the export.
+///
+/// # Errors
+///
+/// When the recording cannot be read or the output cannot be written.
+pub fn run(args: &ExportArgs) -> anyhow::Result<()> {
+    let recording = Recording::open(&args.file)?;
+    let snapshot = recording.snapshot(args.at.unwrap_or_default())?;
+    match &args.output {
+        Some(path) => {
+            let mut content = Vec::new();
+            write(&mut content, args, &recording, &snapshot)?;
+            write_file(path, args.force, &content)
+        }
+        None => {
+            let mut out = io::BufWriter::new(io::stdout().lock());
+            write(&mut out, args, &recording, &snapshot)
+        }
+    }
+}
+
+fn write(
+    out: &mut impl io::Write,
+    args: &ExportArgs,
+    recording: &Recording,
+    snapshot: &Snapshot,
+) -> anyhow::Result<()> {
+    match args.format {
+        Format::Collapsed => {
+            render::collapsed(out, snapshot, &render::Filter::default(), args.metric)?;
+        }
+        Format::Json => {
+            let memory = snapshot
+                .processes
+                .iter()
+                .map(|process| Ok((process.row.id, recording.memory(process.row.id)?)))
+                .collect::<anyhow::Result<Vec<_>>>()?;
+            render::export(out, snapshot, &memory)?;
+        }
+    }
+    Ok(())
+}

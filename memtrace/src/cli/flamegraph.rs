@@ -1,0 +1,43 @@
+//! `memtrace flamegraph`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::report::{SelectArgs, check_pid, write_file};
+use crate::{
+    recording::Recording,
+    render::{self, Metric},
+};
+
+/// Draw the allocation sites as an SVG flame graph.
+#[derive(Debug, Args)]
+pub struct FlamegraphArgs {
+    /// The recording.
+    file: PathBuf,
+    /// The SVG file to write.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Draw live-bytes, live-count, alloc-bytes, alloc-count or peak.
+    #[arg(long, default_value_t)]
+    metric: Metric,
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Overwrite the output.
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Writes the flame graph.
+///
+/// # Errors
+///
+/// When the recording cannot be read, has nothing to draw, or the output cannot be written.
+pub fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
+    let snapshot = Recording::open(&args.file)?.snapshot(args.select.at())?;
+    let filter = args.select.filter();
+    check_pid(&snapshot, filter.pid)?;
+    let mut svg = Vec::new();
+    render::flamegraph(&mut svg, &snapshot, &filter, args.metric)?;
+    write_file(&args.output, args.force, &svg)
+}

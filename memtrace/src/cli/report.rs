@@ -1,0 +1,215 @@
+//! `memtrace report`, and what the reading commands have in common.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+
+use crate::{
+    event::Layer,
+    recording::{At, Recording},
+    render::{self, Filter, Metric, TextOptions, units},
+};
+
+/// Show what was outstanding, and where it was allocated.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recording.
+    file: PathBuf,
+    #[command(flatten)]
+    select: SelectArgs,
+    /// How to write the report.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// List so many sites [default: 10 in text, all in JSON].
+    #[arg(short = 'T', long, value_name = "N")]
+    top: Option<usize>,
+    /// Only blocks that were outstanding for at least so long, such as `60s`.
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
+    older: Option<Duration>,
+    /// Only sites with at least so many live bytes, such as `4k`.
+    #[arg(short = 'z', long, value_name = "SIZE", value_parser = units::parse_size)]
+    min_size: Option<u64>,
+    /// Only sites with at most so many live bytes.
+    #[arg(short = 'Z', long, value_name = "SIZE", value_parser = units::parse_size)]
+    max_size: Option<u64>,
+    /// Order sites by live-bytes, live-count, alloc-bytes, alloc-count or peak.
+    #[arg(long, value_name = "METRIC", default_value_t)]
+    sort: Metric,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Which moment, layer and process to look at.
+#[derive(Debug, Args)]
+pub(super) struct SelectArgs {
+    /// The moment: end, peak, or a time since the start such as `90s` [default: the end of what
+    /// still ran when recording stopped, the peak of what ended by itself].
+    #[arg(long, value_name = "MOMENT", value_parser = parse_at)]
+    at: Option<At>,
+    /// Only this layer: vm or heap.
+    #[arg(long, value_parser = parse_layer)]
+    layer: Option<Layer>,
+    /// Only this process.
+    #[arg(long)]
+    pid: Option<u32>,
+}
+
+impl SelectArgs {
+    pub(super) fn at(&self) -> At {
+        self.at.unwrap_or_default()
+    }
+
+    pub(super) fn filter(&self) -> Filter {
+        Filter {
+            layer: self.layer,
+            pid: self.pid,
+            ..Filter::default()
+        }
+    }
+}
+
+/// Prints the report.
+///
+/// # Errors
+///
+/// When the recording cannot be read, knows no such moment or process, or the output fails.
+pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let recording = Recording::open(&args.file)?;
+    let filter = Filter {
+        older: args.older,
+        min_bytes: args.min_size,
+        max_bytes: args.max_size,
+        ..args.select.filter()
+    };
+    let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
+    check_pid(&snapshot, filter.pid)?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match args.format {
+        Format::Json => render::json(&mut out, &snapshot, &filter, args.sort, args.top)?,
+        Format::Text => {
+            let options = TextOptions {
+                filter,
+                sort: args.sort,
+                top: args.top.unwrap_or(TextOptions::default().top),
+                path: Some(args.file.clone()),
+            };
+            render::text(&mut out, &snapshot, &options)?;
+        }
+    }
+    Ok(())
+}
+
+/// A process that is not in the recording is a mistake, not an empty report.
+pub(super) fn check_pid(
+    snapshot: &crate::recording::Snapshot,
+    pid: Option<u32>,
+) -> anyhow::Result<()> {
+    let Some(pid) = pid else { return Ok(()) };
+    let mut pids: Vec<_> = snapshot
+        .processes
+        .iter()
+        .map(|process| process.row.tgid.to_string())
+        .collect();
+    anyhow::ensure!(
+        pids.contains(&pid.to_string()),
+        "no process {pid} in the recording at this moment, expected one of: {}",
+        {
+            pids.truncate(20);
+            pids.join(", ")
+        }
+    );
+    Ok(())
+}
+
+/// Writes `content` to a new private file.
+pub(super) fn write_file(
+    path: &std::path::Path,
+    force: bool,
+    content: &[u8],
+) -> anyhow::Result<()> {
+    let mut file = crate::recording::create_private(path, force)?;
+    io::Write::write_all(&mut file, content)
+        .with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+pub(super) fn parse_at(text: &str) -> Result<At, String> {
+    match text {
+        "end" => Ok(At::End),
+        "peak" => Ok(At::Peak),
+        time => units::parse_duration(time)
+            .ok()
+            .and_then(|time| u64::try_from(time.as_nanos()).ok())
+            .map(At::Time)
+            .ok_or_else(|| {
+                format!("`{text}` is no moment, expected `end`, `peak` or a time such as `90s`")
+            }),
+    }
+}
+
+fn parse_layer(text: &str) -> Result<Layer, String> {
+    let known = Layer::ALL.into_iter().find(|layer| layer.name() == text);
+    known.ok_or_else(|| {
+        let names = Layer::ALL.map(Layer::name).join(", ");
+        format!("`{text}` is no layer, expected one of {names}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        report: ReportArgs,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<ReportArgs, String> {
+        Cli::try_parse_from([&["report"], arguments].concat())
+            .map(|cli| cli.report)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_are_read() {
+        let line = "a.mtr --at 90s --layer vm --pid 7 -T 3 --older 5m -z 4k -Z 1m --sort peak";
+        let args = parse(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        assert_eq!(args.select.at(), At::Time(90_000_000_000));
+        assert_eq!(args.select.layer, Some(Layer::Vm));
+        assert_eq!((args.select.pid, args.top), (Some(7), Some(3)));
+        assert_eq!(args.older, Some(Duration::from_secs(300)));
+        assert_eq!((args.min_size, args.max_size), (Some(4096), Some(1 << 20)));
+        assert_eq!(args.sort, Metric::Peak);
+        assert_eq!(parse(&["a.mtr"]).unwrap().select.at(), At::Default);
+    }
+
+    #[test]
+    fn a_wrong_value_names_the_right_ones() {
+        for (option, value, expected) in [
+            ("--at", "noon", "`end`, `peak`"),
+            ("--layer", "gpu", "vm, heap"),
+            ("--sort", "size", "live-bytes, live-count"),
+        ] {
+            let error = parse(&["a.mtr", option, value]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_written_once_unless_forced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.svg");
+        write_file(&path, false, b"first").unwrap();
+        assert!(write_file(&path, false, b"second").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        write_file(&path, true, b"third").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"third");
+    }
+}
