@@ -59,13 +59,10 @@ pub struct Process {
 
 /// Library functions that use the frame pointer for other things: what called
 /// them is not on a stack walked by it, so they stand for their only caller.
-const WITHOUT_CALLER: [(&str, &str); 2] = [
-    ("strdup", "strdup"),
-    (
-        "operator new(unsigned long, std::align_val_t)",
-        "new_aligned",
-    ),
-];
+const WITHOUT_CALLER: [(&str, &str); 1] = [(
+    "operator new(unsigned long, std::align_val_t)",
+    "new_aligned",
+)];
 
 /// The `name` of a function `site_name`, however it is decorated.
 fn site_name(function: &str) -> Option<&str> {
@@ -133,8 +130,9 @@ impl Report {
         );
     }
 
-    /// Nothing was lost, and releases of what tracing did not see allocated
-    /// are as many as they should be.
+    /// Nothing was lost, and at least the releases of what was allocated before
+    /// tracing are told as such. (At least: glibc empties an ending thread's
+    /// cache by releasing again what was released before.)
     #[track_caller]
     pub fn expect_no_losses(&self, unknown_frees: u64) {
         let lost: Vec<_> = Reason::ALL
@@ -143,10 +141,10 @@ impl Report {
             .map(|reason| (reason.name(), self.loss(reason)))
             .collect();
         assert!(lost.is_empty(), "{lost:?}");
-        assert_eq!(
-            self.loss(Reason::UnknownFree),
-            unknown_frees,
-            "unknown frees"
+        let unknown = self.loss(Reason::UnknownFree);
+        assert!(
+            unknown >= unknown_frees,
+            "unknown frees: {unknown}, expected {unknown_frees}"
         );
         self.expect_balance();
     }

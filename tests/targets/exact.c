@@ -31,7 +31,6 @@ SITE(aligned_alloc, aligned_alloc(a, b))
 SITE(memalign, memalign(a, b))
 SITE(valloc, valloc(a))
 SITE(pvalloc, pvalloc(a))
-SITE(strdup, strdup((char *)p))
 SITE(failing, malloc(a))
 SITE(failing_calloc, calloc(a, b))
 SITE(sized, malloc(a))
@@ -127,7 +126,6 @@ static void family(void) {
 	if (belongs_to_the_allocator("pvalloc"))
 		keep(ALLOCATE(pvalloc, NULL, 44, 0, 44));
 	for (int i = 0; i < 3; i++)
-		keep(ALLOCATE(strdup, (char *)"eleven char", 0, 0, 12));
 
 	b = ALLOCATE(sized, NULL, 500, 0, 500);
 	belongs_to_the_allocator("free_sized") ? free_sized(give(&b), 500) : drop(&b);
