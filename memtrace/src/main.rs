@@ -26,10 +26,25 @@ fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // With standard error closed there is nobody to tell.
-            let _ = writeln!(io::stderr(), "memtrace: {error:#}");
+            let _ = writeln!(io::stderr(), "memtrace: {}", whole(&error));
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// An error with its causes, but for those that its own text already tells.
+fn whole(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .skip(1)
+        .map(ToString::to_string)
+        .fold(error.to_string(), |text, cause| {
+            if text.contains(&cause) {
+                text
+            } else {
+                format!("{text}: {cause}")
+            }
+        })
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -193,7 +193,7 @@ impl Tracer {
         let ring_bytes = options.ring_bytes.clamp(4096, 1 << 30).next_power_of_two();
         let settings = Settings {
             follow: u32::from(options.follow),
-            stop: u32::from(options.stop && options.follow),
+            stop: u32::from(options.stop),
             wake_bytes: u64::from(ring_bytes / 4),
         };
         let mut ebpf = EbpfLoader::new()

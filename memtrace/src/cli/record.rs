@@ -61,7 +61,7 @@ pub struct RecordArgs {
     #[arg(short, long)]
     verbose: bool,
     /// The command to launch, after `--`
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
     command: Vec<OsString>,
 }
 

@@ -147,6 +147,7 @@ impl Collector {
             self.inspect(tgid)
                 .map_err(|source| CollectError::Target { tgid, source })?;
             self.probe(tgid);
+            self.warn_without_probes(tgid);
         }
         self.tracer.trace(tgid)?;
         Ok(())
@@ -431,6 +432,19 @@ impl Collector {
         }
     }
 
+    /// Says when no allocation function could be probed: an empty heap is then no finding.
+    fn warn_without_probes(&self, tgid: u32) {
+        if let Some(Process { row, links, .. }) = self.processes.get(&tgid)
+            && links.is_empty()
+        {
+            tracing::warn!(
+                "process {tgid} (`{}`) has no symbols of allocation functions: only its address \
+                 space (vm) is recorded; name them with `--allocator PATH[:PREFIX]`",
+                row.comm
+            );
+        }
+    }
+
     fn forked(&mut self, life: Lifecycle) -> Result<(), CollectError> {
         let (child, parent) = (life.header.tgid, life.other);
         let shared_vm = life.header.flags & flags::SHARED_VM != 0;
@@ -512,6 +526,13 @@ impl Collector {
 
     fn ended(&mut self, tgid: u32, status: Option<u32>, now_ns: u64) -> Result<(), CollectError> {
         self.addresses.remove(&tgid);
+        if self
+            .processes
+            .get(&tgid)
+            .is_some_and(|process| process.row.origin == Origin::Launched)
+        {
+            self.warn_without_probes(tgid);
+        }
         if let Some(mut process) = self.processes.remove(&tgid) {
             process.row.ended_ns = Some(now_ns);
             process.row.exit_status = status;

@@ -25,8 +25,10 @@ use crate::{
 
 /// The ring buffer is looked at this often when nobody wakes the collector.
 const POLL: Duration = Duration::from_millis(20);
-/// Records handled before anything else gets a turn.
-const BATCH: usize = 100_000;
+/// Time for records before anything else gets a turn, looked at every so many records.
+/// (A record may be a process to probe, which takes a thousand times as long as a free.)
+const TURN: Duration = Duration::from_millis(50);
+const BATCH: usize = 256;
 /// Ages of outstanding blocks are recorded this often, so that a killed
 /// recording has them too, unless there are too many blocks to scan beside the work.
 const BIRTHS_EVERY: Duration = Duration::from_secs(60);
@@ -251,13 +253,16 @@ impl Session {
         }
     }
 
-    /// Handles what the ring buffer holds; false if there was more than a batch.
+    /// Handles what the ring buffer holds; false if there was more than a turn's worth.
     fn drain(&mut self, collector: &mut Collector) -> Result<bool, SessionError> {
-        for _ in 0..BATCH {
-            let Some(record) = self.ring.get_mut().next() else {
-                return Ok(true);
-            };
-            collector.handle(&record)?;
+        let start = Instant::now();
+        while start.elapsed() < TURN {
+            for _ in 0..BATCH {
+                let Some(record) = self.ring.get_mut().next() else {
+                    return Ok(true);
+                };
+                collector.handle(&record)?;
+            }
         }
         Ok(false)
     }
