@@ -110,6 +110,9 @@ pub mod flags {
     pub const SHARED_VM: u16 = 1 << 2;
     /// [`super::Kind::UnmapBegin`]: of shmdt, so `len` is 0 and means the whole attachment.
     pub const SHMDT: u16 = 1 << 3;
+    /// [`super::Kind::Free`]: the thread's last act was to release the same block by another
+    /// function, which may have called this one. Then the block is gone already.
+    pub const REPEATED: u16 = 1 << 5;
     /// [`super::Kind::Stack`]: more frames than [`crate::limits::MAX_FRAMES`].
     pub const TRUNCATED: u16 = 1 << 4;
 }

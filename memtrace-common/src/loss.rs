@@ -54,7 +54,7 @@ reasons! {
     /// More nested allocation functions than the kernel side keeps. The outermost one is
     /// what counts, so nothing is missing.
     NestingTooDeep = 5, "nesting_too_deep", Filtered;
-    /// An allocation function never returned (longjmp, killed thread): its outcome is unknown.
+    /// An allocation function never returned (longjmp, a C++ exception): its outcome is unknown.
     NoReturn = 6, "no_return", AllocationsLost;
     /// The out-pointer of posix_memalign and its like could not be read.
     OutPointerUnreadable = 7, "out_pointer_unreadable", AllocationsLost;

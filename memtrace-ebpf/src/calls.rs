@@ -2,13 +2,14 @@
 //! told by the cookie how to read the function at hand.
 
 use aya_ebpf::{
-    EbpfContext, bindings::pt_regs,
+    EbpfContext,
+    bindings::pt_regs,
     helpers::{bpf_probe_read_user, generated::bpf_get_attach_cookie},
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
 use memtrace_common::{
-    event::{Alloc, Free, Kind},
+    event::{Alloc, Free, Kind, flags},
     function::{Cookie, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
 };
@@ -45,8 +46,9 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     let block = argument(&arguments, cookie.block());
 
     if cookie.operation() == Operation::Free as u8 {
-        if block != 0 && !nested && !released_already(thread, block, sp, packed) {
-            release(Kind::Free, &caller, cookie, block);
+        if block != 0 && !nested {
+            let repeated = released_already(thread, block, sp, packed);
+            release(Kind::Free, &caller, cookie, block, repeated);
         }
         return None;
     }
@@ -54,19 +56,48 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     thread.freed_addr = 0;
     let mut size = argument(&arguments, cookie.size());
     if cookie.count() != NO_ARGUMENT {
-        size = size.wrapping_mul(argument(&arguments, cookie.count()));
+        size = product(size, argument(&arguments, cookie.count()));
     }
-    let pointer =
-        if cookie.outcome() == Outcome::Pointer as u8 { block } else { argument(&arguments, 0) };
+    let pointer = if cookie.outcome() == Outcome::Pointer as u8 {
+        block
+    } else {
+        argument(&arguments, 0)
+    };
     let flag = if nested { NESTED } else { 0 };
-    if thread.push(Call { sp, cookie: packed | flag, size, pointer })
-        && !nested
+    if thread.push(Call {
+        sp,
+        cookie: packed | flag,
+        size,
+        pointer,
+    }) && !nested
         && cookie.operation() == Operation::Realloc as u8
         && block != 0
     {
-        release(Kind::ReallocBegin, &caller, cookie, block);
+        release(Kind::ReallocBegin, &caller, cookie, block, false);
     }
     None
+}
+
+/// `size * count`, or the largest size where that overflows: a call that must fail.
+/// In halves, because the compiler makes a 128-bit multiplication of any shorter
+/// way, which BPF has not.
+#[inline(always)]
+fn product(size: u64, count: u64) -> u64 {
+    let (large, small) = if size < count {
+        (count, size)
+    } else {
+        (size, count)
+    };
+    if small >> 32 != 0 {
+        return u64::MAX;
+    }
+    let low = (large & 0xffff_ffff) * small;
+    let high = (large >> 32) * small + (low >> 32);
+    if high >> 32 != 0 {
+        u64::MAX
+    } else {
+        high << 32 | low & 0xffff_ffff
+    }
 }
 
 /// Whether this thread's last act was to release the same block by another
@@ -83,8 +114,9 @@ fn released_already(thread: &mut Thread, block: u64, sp: u64, cookie: u64) -> bo
 }
 
 #[inline(always)]
-fn release(kind: Kind, caller: &Caller, cookie: Cookie, addr: u64) {
+fn release(kind: Kind, caller: &Caller, cookie: Cookie, addr: u64, repeated: bool) {
     let mut header = header(kind, caller);
+    header.flags = if repeated { flags::REPEATED } else { 0 };
     header.layer = cookie.layer();
     emit(&Free { header, addr }, Reason::RingFullFree, Wake::Lazily);
 }
@@ -101,8 +133,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
     let caller = Caller::current()?;
-    // The return has popped the return address that the entry saw.
-    let sp = stack_pointer(registers).wrapping_sub(8);
+    let sp = entry_stack_pointer(registers);
     let Some(call) = Thread::find(caller.tid).and_then(|thread| thread.pop(sp)) else {
         lost(Reason::BeganBeforeAttach);
         return None;
@@ -130,11 +161,27 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     if addr == 0 && !realloc {
         return None;
     }
-    let stack = if addr == 0 { 0 } else { stack::take(context.as_ptr(), &caller) };
-    let mut header = header(if realloc { Kind::ReallocEnd } else { Kind::Alloc }, &caller);
+    let stack = if addr == 0 {
+        0
+    } else {
+        stack::take(context.as_ptr(), &caller)
+    };
+    let mut header = header(
+        if realloc {
+            Kind::ReallocEnd
+        } else {
+            Kind::Alloc
+        },
+        &caller,
+    );
     header.layer = cookie.layer();
     emit(
-        &Alloc { header, addr, size: call.size, stack },
+        &Alloc {
+            header,
+            addr,
+            size: call.size,
+            stack,
+        },
         Reason::RingFullAlloc,
         Wake::Lazily,
     );
@@ -188,6 +235,13 @@ fn argument(arguments: &Arguments, index: u8) -> u64 {
 #[inline(always)]
 fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.rsp
+}
+
+/// The stack pointer that the entry saw: the return has popped the return address.
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+fn entry_stack_pointer(registers: &pt_regs) -> u64 {
+    registers.rsp.wrapping_sub(8)
 }
 
 #[cfg(bpf_target_arch = "x86_64")]

@@ -45,9 +45,16 @@ fn forked(parent: Task, child: Task) -> Option<()> {
     let mut header = header(Kind::Fork, &caller);
     header.tgid = tgid;
     header.flags = if shared { flags::SHARED_VM } else { 0 };
-    let record = Lifecycle { header, value: 0, other: caller.space, pad: 0 };
+    let record = Lifecycle {
+        header,
+        value: 0,
+        other: caller.space,
+        pad: 0,
+    };
     emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
-        let known = PROCESSES.insert(&tgid, &Process { space, ..process }, 0).is_ok();
+        let known = PROCESSES
+            .insert(&tgid, &Process { space, ..process }, 0)
+            .is_ok();
         if !known {
             lost(Reason::ProcessTableFull);
         }
@@ -86,15 +93,21 @@ fn executed(old_tid: u32) -> Option<()> {
     let process = PROCESSES.get_ptr_mut(&caller.tgid)?;
     // SAFETY: a live map value; the process has one thread now.
     unsafe {
-        (*process).epoch = vm::next_epoch(&*process);
+        (*process).epoch = vm::next_epoch(&*process, caller.tgid);
         (*process).space = caller.tgid;
     }
     caller.space = caller.tgid;
     // What the old program had in flight is gone with it.
     let _ = THREADS.remove(&caller.tid);
+    let _ = THREADS.remove(&old_tid);
     let header = header(Kind::Exec, &caller);
     emit(
-        &Lifecycle { header, value: 0, other: old_tid, pad: 0 },
+        &Lifecycle {
+            header,
+            value: 0,
+            other: old_tid,
+            pad: 0,
+        },
         Reason::RingFullLifecycle,
         Wake::Now,
     );
@@ -123,7 +136,12 @@ pub(crate) fn stop(context: &TracePointContext, caller: &Caller, why: Stop) {
     if !stopping {
         header.flags = flags::FAILED;
     }
-    let record = Lifecycle { header, value: why as u64, other: 0, pad: 0 };
+    let record = Lifecycle {
+        header,
+        value: why as u64,
+        other: 0,
+        pad: 0,
+    };
     emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
         if !stopping {
             return true;
@@ -137,7 +155,10 @@ pub(crate) fn stop(context: &TracePointContext, caller: &Caller, why: Stop) {
         if error != 0 {
             let _ = STOPPED.remove(&caller.tgid);
             lost(Reason::StopFailed);
-            warn!(context, "process {} could not be stopped: error {}", caller.tgid, error);
+            warn!(
+                context,
+                "process {} could not be stopped: error {}", caller.tgid, error
+            );
         }
         error == 0
     });
@@ -153,9 +174,10 @@ pub fn process_exit(_context: RawTracePointContext) -> i32 {
 #[inline(always)]
 fn exited() -> Option<()> {
     let (tgid, tid) = current_ids();
+    // Whether traced or not: the tid may come back as another thread's.
+    let _ = THREADS.remove(&tid);
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&tgid) }?;
-    let _ = THREADS.remove(&tid);
     let task = Task::current();
     if task.live_threads() != 0 {
         return None;
@@ -164,10 +186,20 @@ fn exited() -> Option<()> {
     if PROCESSES.remove(&tgid).is_err() || !recording() {
         return None;
     }
-    let caller = Caller { tgid, tid, space: tgid, epoch: process.epoch };
+    let caller = Caller {
+        tgid,
+        tid,
+        space: tgid,
+        epoch: process.epoch,
+    };
     let header = header(Kind::Exit, &caller);
     emit(
-        &Lifecycle { header, value: u64::from(task.exit_code()), other: 0, pad: 0 },
+        &Lifecycle {
+            header,
+            value: u64::from(task.exit_code()),
+            other: 0,
+            pad: 0,
+        },
         Reason::RingFullLifecycle,
         Wake::Now,
     );

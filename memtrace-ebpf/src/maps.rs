@@ -74,7 +74,11 @@ static OFFSETS: Offsets = Offsets {
 
 /// Written by the collector before loading.
 #[unsafe(no_mangle)]
-static SETTINGS: Settings = Settings { follow: 0, stop: 0, wake_bytes: 0 };
+static SETTINGS: Settings = Settings {
+    follow: 0,
+    stop: 0,
+    wake_bytes: 0,
+};
 
 /// The offsets as loaded; volatile because the compiler sees only zeroes.
 #[inline(always)]

@@ -35,7 +35,9 @@ const FRAME_BYTES: u32 = (MAX_FRAMES * 8) as u32;
 #[inline(always)]
 pub(crate) fn take(context: *mut c_void, caller: &Caller) -> u64 {
     for slot in 0..SCRATCH_SLOTS {
-        let Some(scratch) = SCRATCH.get_ptr_mut(slot) else { continue };
+        let Some(scratch) = SCRATCH.get_ptr_mut(slot) else {
+            continue;
+        };
         // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
         unsafe {
             if claim(&raw mut (*scratch).busy) {
@@ -90,10 +92,20 @@ fn take_into(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> u6
     if truncated {
         head.flags = flags::TRUNCATED;
     }
-    scratch.record = Stack { header: head, stack: key, n };
+    scratch.record = Stack {
+        header: head,
+        stack: key,
+        n,
+    };
     let len = (size_of::<Stack>() as u64 + n * 8) & 0x7ff;
     // SAFETY: the record and its frames lie side by side, and `len` ends in them.
-    let sent = unsafe { emit_bytes((&raw const scratch.record).cast(), len, Reason::RingFullStack) };
+    let sent = unsafe {
+        emit_bytes(
+            (&raw const scratch.record).cast(),
+            len,
+            Reason::RingFullStack,
+        )
+    };
     if sent {
         // Full or not, a stack that is not remembered is merely reported again.
         let _ = SEEN.insert(&key, &1, 0);

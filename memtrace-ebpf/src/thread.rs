@@ -83,15 +83,20 @@ pub(crate) struct Thread {
     pub(crate) calls: [Call; MAX_IN_FLIGHT],
     pub(crate) depth: u64,
     pub(crate) syscall: Syscall,
-    /// The last release: an allocator that implements one releasing function by
-    /// another (free_sized → free) must not be counted twice.
+    /// The last release, by which one releasing function implemented by another
+    /// (free_sized → free) is recognised.
     pub(crate) freed_addr: u64,
     pub(crate) freed_sp: u64,
     pub(crate) freed_cookie: u64,
 }
 
 static EMPTY: Thread = Thread {
-    calls: [Call { sp: 0, cookie: 0, size: 0, pointer: 0 }; MAX_IN_FLIGHT],
+    calls: [Call {
+        sp: 0,
+        cookie: 0,
+        size: 0,
+        pointer: 0,
+    }; MAX_IN_FLIGHT],
     depth: 0,
     syscall: Syscall { args: [0; 6] },
     freed_addr: 0,
@@ -104,7 +109,9 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn find(tid: u32) -> Option<&'static mut Thread> {
         // SAFETY: only the thread itself uses its entry, and only its end removes it.
-        THREADS.get_ptr_mut(&tid).map(|thread| unsafe { &mut *thread })
+        THREADS
+            .get_ptr_mut(&tid)
+            .map(|thread| unsafe { &mut *thread })
     }
 
     /// The thread's entry, made if it has none. `None` (counted) if the table is full.

@@ -61,7 +61,11 @@ fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
 fn exit() -> Option<(Caller, [u64; 6], u16)> {
     let caller = Caller::current()?;
     let thread = Thread::find(caller.tid)?;
-    let flags = if thread.depth == 0 { 0 } else { flags::BY_ALLOCATOR };
+    let flags = if thread.depth == 0 {
+        0
+    } else {
+        flags::BY_ALLOCATOR
+    };
     Some((caller, thread.syscall.args, flags))
 }
 
@@ -69,7 +73,11 @@ fn exit() -> Option<(Caller, [u64; 6], u16)> {
 fn unmap(kind: Kind, caller: &Caller, addr: u64, len: u64, flags: u16) {
     let mut header = header(kind, caller);
     header.flags = flags;
-    emit(&Unmap { header, addr, len }, Reason::RingFullFree, Wake::Lazily);
+    emit(
+        &Unmap { header, addr, len },
+        Reason::RingFullFree,
+        Wake::Lazily,
+    );
 }
 
 /// A mapping that now exists.
@@ -112,7 +120,7 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
     // New code: addresses may mean something else from now on.
     if let Some(process) = PROCESSES.get_ptr_mut(&caller.tgid) {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
-        unsafe { (*process).epoch = next_epoch(&*process) };
+        unsafe { (*process).epoch = next_epoch(&*process, caller.tgid) };
     }
     let file = Task::current().file(fd);
     if let Some(key) = file {
@@ -121,16 +129,21 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
     }
     map(context, Kind::Mmap, &caller, by, record);
     // SAFETY: the value is not kept.
-    if let Some(key) = file && unsafe { FILES.get(&key) }.is_none() {
+    if let Some(key) = file
+        && unsafe { FILES.get(&key) }.is_none()
+    {
         lifecycle::stop(context, &caller, Stop::Map);
     }
     None
 }
 
-/// Another epoch than before, spread so that it hashes well.
+/// Another epoch than before, and than any relative's: forked children begin with
+/// their parent's, and may map different code at the same address.
 #[inline(always)]
-pub(crate) fn next_epoch(process: &Process) -> u64 {
-    process.epoch.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f)
+pub(crate) fn next_epoch(process: &Process, tgid: u32) -> u64 {
+    (process.epoch ^ (tgid as u64) << 32)
+        .wrapping_mul(0x5851_f42d_4c95_7f2d)
+        .wrapping_add(0x1405_7b7e_f767_814f)
 }
 
 #[tracepoint]
@@ -153,7 +166,11 @@ pub fn shmdt_enter(context: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn unmap_exit(context: TracePointContext) -> u32 {
     if let Some((caller, args, _)) = exit() {
-        let flags = if result(&context).is_some() { 0 } else { flags::FAILED };
+        let flags = if result(&context).is_some() {
+            0
+        } else {
+            flags::FAILED
+        };
         unmap(Kind::UnmapEnd, &caller, args[0], args[1], flags);
     }
     0
@@ -169,14 +186,30 @@ pub fn mremap_enter(context: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn mremap_exit(context: TracePointContext) -> u32 {
-    let Some((caller, [_, _, len, map_flags, ..], by)) = exit() else { return 0 };
-    let record = Map { len, map_flags: map_flags as u32, ..Map::default() };
+    let Some((caller, [_, _, len, map_flags, ..], by)) = exit() else {
+        return 0;
+    };
+    let record = Map {
+        len,
+        map_flags: map_flags as u32,
+        ..Map::default()
+    };
     match result(&context) {
-        Some(addr) => map(&context, Kind::RemapEnd, &caller, by, Map { addr, ..record }),
+        Some(addr) => map(
+            &context,
+            Kind::RemapEnd,
+            &caller,
+            by,
+            Map { addr, ..record },
+        ),
         None => {
             let mut header = header(Kind::RemapEnd, &caller);
             header.flags = flags::FAILED;
-            emit(&Map { header, ..record }, Reason::RingFullFree, Wake::Lazily);
+            emit(
+                &Map { header, ..record },
+                Reason::RingFullFree,
+                Wake::Lazily,
+            );
         }
     }
     0
@@ -191,7 +224,17 @@ pub fn brk_enter(context: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn brk_exit(context: TracePointContext) -> u32 {
     if let (Some((caller, [len, ..], by)), Some(addr)) = (exit(), result(&context)) {
-        map(&context, Kind::Brk, &caller, by, Map { addr, len, ..Map::default() });
+        map(
+            &context,
+            Kind::Brk,
+            &caller,
+            by,
+            Map {
+                addr,
+                len,
+                ..Map::default()
+            },
+        );
     }
     0
 }
@@ -205,7 +248,10 @@ pub fn shmat_enter(context: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn shmat_exit(context: TracePointContext) -> u32 {
     if let (Some((caller, _, by)), Some(addr)) = (exit(), result(&context)) {
-        let record = Map { addr, ..Map::default() };
+        let record = Map {
+            addr,
+            ..Map::default()
+        };
         map(&context, Kind::Shmat, &caller, by, record);
         // The length is not among the arguments: the collector reads it while the
         // attachment must still be there.

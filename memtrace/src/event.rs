@@ -33,9 +33,11 @@ pub enum Action {
         size: u64,
         stack: StackId,
     },
+    /// `repeated`: perhaps a second word of a release already told, then without effect.
     Free {
         layer: Layer,
         addr: u64,
+        repeated: bool,
     },
     /// A realloc of `addr` is about to happen in this thread.
     ReallocBegin {

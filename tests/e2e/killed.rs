@@ -6,6 +6,7 @@ use memtrace_tests::{
     kernel::{patched_bytes, stopped_children},
     progress::Progress,
     record::{Record, report, try_report},
+    report::Report,
     running::Running,
     targets, until,
 };
@@ -19,14 +20,21 @@ fn kill(record: &mut Record, pid: u32, progress: &Progress) {
     let seen = until("an interval in the recording", || {
         // Before its first interval there is nothing to report.
         let report = try_report(&record.file).ok()?;
-        let count = report.total(pid, "heap").alloc_count;
+        let count = allocations(&report);
         (count > 0).then_some(count)
     });
     record.running.signal(libc::SIGKILL);
     assert_eq!(record.running.end().signal(), Some(libc::SIGKILL));
     let report = report(&record.file);
-    assert!(report.total(pid, "heap").alloc_count >= seen);
+    assert!(allocations(&report) >= seen);
+    assert!(report.processes.iter().any(|process| process.tgid == pid));
     assert!(!report.sites("heap").is_empty(), "totals without sites");
+}
+
+/// Heap allocations of all processes.
+fn allocations(report: &Report) -> u64 {
+    let heaps = report.totals.iter().filter(|total| total.layer == "heap");
+    heaps.map(|total| total.alloc_count).sum()
 }
 
 #[test]

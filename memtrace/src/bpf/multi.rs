@@ -1,4 +1,5 @@
-//! Uprobes by the dozen: `BPF_TRACE_UPROBE_MULTI` links (Linux 6.6).
+//! Uprobes by the dozen: `BPF_TRACE_UPROBE_MULTI` links (Linux 6.6, usable from
+//! 6.10: the first ones took the process filter for a thread filter).
 //!
 //! One link holds any number of places of a file and takes them away together;
 //! perf events are taken away one by one, each waiting for RCU under a lock of
@@ -6,7 +7,7 @@
 //! seconds. aya 0.14 cannot attach so, hence the two system calls here.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
 };
@@ -36,12 +37,14 @@ pub(super) enum MultiError {
         program: &'static str,
         source: io::Error,
     },
+    #[error("the kernel filters threads instead of processes")]
+    ThreadFilter,
 }
 
 /// Loads programs of an object whose maps `ebpf` holds.
 ///
 /// # Errors
-/// A kernel before 6.6 refuses with `EINVAL`.
+/// A kernel before 6.6 refuses with `EINVAL`; one whose filter is broken is refused here.
 pub(super) fn load(
     ebpf: &Ebpf,
     object: &[u8],
@@ -62,7 +65,20 @@ pub(super) fn load(
     object.relocate_calls(&sections)?;
     object.sanitize_functions(aya::features());
     let [first, second] = names;
-    Ok([load_one(&object, first)?, load_one(&object, second)?])
+    let programs = [load_one(&object, first)?, load_one(&object, second)?];
+    if filters_processes(&programs[0]) {
+        Ok(programs)
+    } else {
+        Err(MultiError::ThreadFilter)
+    }
+}
+
+/// Whether the kernel has commit 46ba0e49b642 ("bpf: fix multi-uprobe PID
+/// filtering logic"). It came with a check that refuses an impossible pid before
+/// the path is looked at; `/` cannot be probed either way.
+fn filters_processes(program: &OwnedFd) -> bool {
+    let link = create_link(program, u32::MAX, c"/", &[0], &[0], 0);
+    matches!(link, Err(error) if error.raw_os_error() == Some(libc::EINVAL))
 }
 
 fn load_one(object: &Object, name: &'static str) -> Result<OwnedFd, MultiError> {
@@ -100,6 +116,24 @@ pub(super) fn attach(
     let path = CString::new(path)?;
     let offsets: Vec<u64> = probes.iter().map(|probe| probe.file_offset).collect();
     let cookies: Vec<u64> = probes.iter().map(|probe| probe.function.cookie()).collect();
+    create_link(
+        program,
+        tgid,
+        &path,
+        &offsets,
+        &cookies,
+        if at_return { AT_RETURN } else { 0 },
+    )
+}
+
+fn create_link(
+    program: &OwnedFd,
+    pid: u32,
+    path: &CStr,
+    offsets: &[u64],
+    cookies: &[u64],
+    flags: u32,
+) -> io::Result<OwnedFd> {
     // SAFETY: an all-zero attribute is a valid one.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: this is the member for BPF_LINK_CREATE, and only it is written.
@@ -111,9 +145,9 @@ pub(super) fn attach(
     multi.path = path.as_ptr() as u64;
     multi.offsets = offsets.as_ptr() as u64;
     multi.cookies = cookies.as_ptr() as u64;
-    multi.cnt = u32::try_from(probes.len()).unwrap_or(u32::MAX);
-    multi.flags = if at_return { AT_RETURN } else { 0 };
-    multi.pid = tgid;
+    multi.cnt = u32::try_from(offsets.len()).unwrap_or(u32::MAX);
+    multi.flags = flags;
+    multi.pid = pid;
     bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
 }
 

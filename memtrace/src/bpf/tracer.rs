@@ -128,7 +128,6 @@ unsafe impl<T: Plain> aya::Pod for Raw<T> {}
 
 /// Attached uprobes; dropping it detaches them.
 #[derive(Debug)]
-#[expect(dead_code, reason = "held for their drop")]
 pub enum Link {
     /// Any number of places of one file.
     Multi(OwnedFd),
@@ -138,7 +137,7 @@ pub enum Link {
 
 /// How uprobes are attached.
 enum Attacher {
-    /// Kernels from 6.6: all places of a file at once.
+    /// Kernels from 6.10: all places of a file at once.
     Multi { entry: OwnedFd, returning: OwnedFd },
     /// Older ones: a perf event for each, by the programs of these names.
     Perf {

@@ -6,7 +6,7 @@ use super::modules::ModuleIndex;
 
 /// Where a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Location {
+pub(super) enum Location {
     /// Offset in a file, bytes.
     File(ModuleIndex, u64),
     /// Absolute address in code that no file holds (generated code, vdso).
@@ -24,11 +24,11 @@ struct Code {
 
 /// Executable mappings of one process.
 #[derive(Clone, Debug, Default)]
-pub struct Addresses(BTreeMap<u64, Code>);
+pub(super) struct Addresses(BTreeMap<u64, Code>);
 
 impl Addresses {
     /// Adds a mapping, which replaces whatever it overlaps.
-    pub fn insert(&mut self, start: u64, end: u64, file: Option<(ModuleIndex, u64)>) {
+    pub(super) fn insert(&mut self, start: u64, end: u64, file: Option<(ModuleIndex, u64)>) {
         let overlapped: Vec<u64> = self
             .0
             .range(..end)
@@ -43,11 +43,11 @@ impl Addresses {
     }
 
     /// Forgets everything (exec).
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub fn locate(&self, abs_addr: u64) -> Location {
+    pub(super) fn locate(&self, abs_addr: u64) -> Location {
         match self.0.range(..=abs_addr).next_back() {
             Some((&start, code)) if abs_addr < code.end => match code.file {
                 Some((module, offset)) => Location::File(module, offset + (abs_addr - start)),

@@ -37,6 +37,7 @@ use crate::{
     ledger::Ledger,
     probes::allocator::ExtraAllocator,
     process::{
+        self,
         maps::{self, MapsError},
         memory::{self, Identity, Sampler},
     },
@@ -60,6 +61,8 @@ struct Process {
     sampler: Sampler,
     /// Probes on allocation functions.
     links: Vec<Link>,
+    /// It has the probes of every allocator known so far, and gets those of new ones.
+    probed: bool,
 }
 
 /// See the module.
@@ -141,6 +144,7 @@ impl Collector {
                 row,
                 sampler: Sampler::new(tgid),
                 links: Vec::new(),
+                probed: false,
             },
         );
         if origin == Origin::Attached {
@@ -156,6 +160,11 @@ impl Collector {
     /// Tells the ledger what was mapped before. To be called when events are
     /// being recorded but none was handled yet: what both have is then ours.
     pub fn seed(&mut self, tgid: u32) {
+        // Again: from now on what is newly mapped is told, but what came since the
+        // first look was not.
+        if let Err(error) = self.inspect(tgid) {
+            tracing::debug!("{error}");
+        }
         let Ok(mappings) = maps::read(tgid) else {
             return;
         };
@@ -213,7 +222,11 @@ impl Collector {
                 };
                 let addr = free.addr;
                 let action = if kind == Kind::Free {
-                    Action::Free { layer, addr }
+                    Action::Free {
+                        layer,
+                        addr,
+                        repeated: free.header.flags & flags::REPEATED != 0,
+                    }
                 } else {
                     Action::ReallocBegin { layer, addr }
                 };
@@ -418,8 +431,10 @@ impl Collector {
                 if life.other != tgid
                     && let Some(process) = self.processes.get_mut(&tgid)
                 {
-                    // Not the leader called exec: the probes were scoped to the old leader.
-                    self.retired.append(&mut process.links);
+                    // Not the leader called exec: the probes were scoped to the old
+                    // leader. They go before the new ones come, while the process waits.
+                    process.probed = false;
+                    bpf::detach(std::mem::take(&mut process.links));
                 }
                 self.adopt(tgid, 0, life.header.time_ns)
             }
@@ -515,6 +530,7 @@ impl Collector {
                     row,
                     sampler: Sampler::new(tgid),
                     links: Vec::new(),
+                    probed: false,
                 };
                 if let Some(old) = self.processes.insert(tgid, process) {
                     self.retired.extend(old.links);
@@ -551,13 +567,7 @@ impl Collector {
                 tracing::debug!("{error}");
             }
         }
-        if self
-            .processes
-            .get(&tgid)
-            .is_some_and(|process| process.links.is_empty())
-        {
-            self.probe(tgid);
-        }
+        self.probe(tgid);
         if Stop::try_from(life.value) == Ok(Stop::Exec) {
             self.adopt(tgid, 0, life.header.time_ns)?;
         }
@@ -606,7 +616,7 @@ impl Collector {
             let probed: Vec<u32> = self
                 .processes
                 .iter()
-                .filter(|(_, process)| !process.links.is_empty())
+                .filter(|(_, process)| process.probed)
                 .map(|(&tgid, _)| tgid)
                 .collect();
             for tgid in probed {
@@ -642,8 +652,12 @@ impl Collector {
         }
     }
 
-    /// Attaches every known allocator's probes.
+    /// Attaches every known allocator's probes, unless the process has them.
     fn probe(&mut self, tgid: u32) {
+        match self.processes.get_mut(&tgid) {
+            Some(process) if !process.probed => process.probed = true,
+            _ => return,
+        }
         for index in self.modules.allocators() {
             self.probe_module(tgid, index);
         }
@@ -669,8 +683,11 @@ impl Collector {
     /// Processes whose end was not told though they are gone. To be asked before
     /// the ring buffer is read: an end that is still in it comes first.
     pub fn vanished(&self) -> Vec<u32> {
-        let gone = |tgid: &u32| !std::path::Path::new(&format!("/proc/{tgid}")).exists();
-        self.processes.keys().copied().filter(gone).collect()
+        self.processes
+            .keys()
+            .copied()
+            .filter(|&tgid| process::has_ended(tgid))
+            .collect()
     }
 
     /// Ends those of `vanished` whose end did not come with the records read since.
@@ -679,7 +696,16 @@ impl Collector {
     /// The store has failed.
     pub fn bury(&mut self, vanished: &[u32], now_ns: u64) -> Result<(), CollectError> {
         for &tgid in vanished {
-            self.ended(tgid, None, now_ns)?;
+            if self.processes.contains_key(&tgid) {
+                let action = Action::Exit { status: 0 };
+                self.ledger.apply(&Event {
+                    time_ns: now_ns,
+                    tgid,
+                    tid: tgid,
+                    action,
+                });
+                self.ended(tgid, None, now_ns)?;
+            }
         }
         Ok(())
     }

@@ -17,21 +17,21 @@ use crate::{
 
 /// Index of a file in [`Modules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ModuleIndex(pub u32);
+pub(super) struct ModuleIndex(u32);
 
 /// One file.
 #[derive(Debug)]
-pub struct Module {
-    pub file: ModuleFile,
+pub(super) struct Module {
+    pub(super) file: ModuleFile,
     /// Lower-case hex.
-    pub build_id: Option<String>,
+    pub(super) build_id: Option<String>,
     /// Empty where it defines no allocator.
-    pub probes: Vec<Probe>,
+    pub(super) probes: Vec<Probe>,
 }
 
 /// Every file seen so far.
 #[derive(Debug, Default)]
-pub struct Modules {
+pub(super) struct Modules {
     modules: Vec<Module>,
     by_key: HashMap<FileKey, ModuleIndex>,
     extra: Vec<ExtraAllocator>,
@@ -41,7 +41,7 @@ pub struct Modules {
 
 impl Modules {
     /// `extra`: files and the prefixes of their allocation functions (`--allocator`).
-    pub fn new(extra: Vec<ExtraAllocator>) -> Self {
+    pub(super) fn new(extra: Vec<ExtraAllocator>) -> Self {
         Self {
             extra,
             ..Self::default()
@@ -49,11 +49,11 @@ impl Modules {
     }
 
     /// A file that was seen before.
-    pub fn find(&self, key: FileKey) -> Option<ModuleIndex> {
+    pub(super) fn find(&self, key: FileKey) -> Option<ModuleIndex> {
         self.by_key.get(&key).copied()
     }
 
-    pub fn get(&self, index: ModuleIndex) -> &Module {
+    pub(super) fn get(&self, index: ModuleIndex) -> &Module {
         &self.modules[index.0 as usize]
     }
 
@@ -61,7 +61,7 @@ impl Modules {
     ///
     /// # Errors
     /// As [`ModuleFile::open`]: no regular file, or the process is gone.
-    pub fn open(&mut self, tgid: u32, mapping: &Mapping) -> io::Result<(ModuleIndex, bool)> {
+    pub(super) fn open(&mut self, tgid: u32, mapping: &Mapping) -> io::Result<(ModuleIndex, bool)> {
         if let Some(index) = mapping.file().and_then(|key| self.find(key)) {
             return Ok((index, false));
         }
@@ -82,7 +82,7 @@ impl Modules {
     }
 
     /// Files that define an allocator.
-    pub fn allocators(&self) -> Vec<ModuleIndex> {
+    pub(super) fn allocators(&self) -> Vec<ModuleIndex> {
         (0..)
             .map(ModuleIndex)
             .zip(&self.modules)
@@ -92,7 +92,7 @@ impl Modules {
     }
 
     /// A second descriptor of a file, for another thread.
-    pub fn reopen(&self, index: ModuleIndex) -> io::Result<File> {
+    pub(super) fn reopen(&self, index: ModuleIndex) -> io::Result<File> {
         self.get(index).file.file.try_clone()
     }
 

@@ -11,7 +11,7 @@ use std::{
 use aya::maps::{MapData, RingBuf};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
@@ -19,7 +19,10 @@ use super::{CollectError, Collector, store::Store};
 use crate::{
     bpf::{Options, Tracer, TracerError, watchdog::Watchdog},
     probes::allocator::ExtraAllocator,
-    process::launch::{LaunchError, Launched},
+    process::{
+        self,
+        launch::{LaunchError, Launched},
+    },
     recording::{self, Meta, Origin, Writer},
 };
 
@@ -70,6 +73,8 @@ pub enum SessionError {
     Launch(#[from] LaunchError),
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
+    #[error("process {0} has ended and waits for its parent")]
+    Ended(u32),
     #[error("{tid} is a thread of process {tgid}; use `-p {tgid}`")]
     Thread { tid: u32, tgid: u32 },
     #[error(transparent)]
@@ -129,6 +134,9 @@ pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, Se
         .tracer()
         .set_recording(false)
         .map_err(CollectError::from);
+    // A program that was past the switch may still emit; this waits for all of them.
+    // SAFETY: no memory is involved. A kernel without it at worst leaves such a record unread.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
     let result = match result.and(stopped.map_err(SessionError::from)) {
         Ok(()) => session.conclude(&mut collector),
         Err(error) => Err(error),
@@ -146,7 +154,7 @@ pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, Se
     if let Some(launched) = &mut launched
         && launched.is_released()
     {
-        summary.status = Some(wait_for(launched).await?);
+        summary.status = Some(session.wait_for(launched).await?);
     }
     // A store that failed is why the session ended.
     written?;
@@ -156,12 +164,20 @@ pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, Se
 
 struct Session {
     ring: AsyncFd<RingBuf<MapData>>,
+    interrupts: Signal,
+    terminations: Signal,
+    hangups: Signal,
 }
 
 impl Session {
     fn new(ring: RingBuf<MapData>) -> Result<Self, SessionError> {
         let ring = watch(ring).map_err(system("watch the ring buffer"))?;
-        Ok(Self { ring })
+        Ok(Self {
+            ring,
+            interrupts: signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?,
+            terminations: signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?,
+            hangups: signal(SignalKind::hangup()).map_err(system("watch SIGHUP"))?,
+        })
     }
 
     async fn run(
@@ -171,8 +187,6 @@ impl Session {
         mut launched: Option<&mut Launched>,
         ready: impl FnOnce(&Plan),
     ) -> Result<(), SessionError> {
-        let mut interrupts = signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?;
-        let mut terminations = signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?;
         for &pid in &plan.pids {
             collector.begin(pid, Origin::Attached, now_ns())?;
         }
@@ -224,14 +238,11 @@ impl Session {
                     }
                     collector.interval(now, births)?;
                 }
-                ended = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
-                    if child.is_some() => {
-                    drop(ended);
-                    return Ok(());
-                }
+                _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
+                    if child.is_some() => return Ok(()),
                 () = async { sleep_until(deadline.unwrap_or(start)).await },
                     if deadline.is_some() => return Ok(()),
-                _ = interrupts.recv() => {
+                _ = self.interrupts.recv() => {
                     // The terminal sends it to the command too, which decides what it
                     // means; asked twice, the recording ends without it.
                     if child.is_none() || interrupted {
@@ -239,13 +250,12 @@ impl Session {
                     }
                     interrupted = true;
                 }
-                _ = terminations.recv() => match &launched {
-                    // SAFETY: no memory is involved; the child is not reaped yet.
-                    Some(launched) => unsafe {
-                        libc::kill(launched.tgid().cast_signed(), libc::SIGTERM);
-                    },
+                _ = self.terminations.recv() => match &launched {
+                    Some(launched) => pass_on(launched, libc::SIGTERM),
                     None => return Ok(()),
-                }
+                },
+                // The terminal is gone; it told the command as well.
+                _ = self.hangups.recv() => return Ok(()),
             }
             if child.is_none() && !plan.pids.iter().any(|&pid| collector.is_running(pid)) {
                 return Ok(());
@@ -267,6 +277,27 @@ impl Session {
         Ok(false)
     }
 
+    /// Waits for the command to end, which may be long after the recording did.
+    async fn wait_for(&mut self, launched: &mut Launched) -> Result<i32, SessionError> {
+        let waiting = system("wait for the command");
+        if let Some(status) = launched.try_wait().map_err(&waiting)? {
+            return Ok(status);
+        }
+        let fd = pidfd(launched.tgid()).map_err(&waiting)?;
+        loop {
+            tokio::select! {
+                ended = fd.readable() => {
+                    drop(ended.map_err(&waiting)?);
+                    return launched.wait().map_err(&waiting);
+                }
+                _ = self.terminations.recv() => pass_on(launched, libc::SIGTERM),
+                // The terminal sent these to the command too.
+                _ = self.interrupts.recv() => {}
+                _ = self.hangups.recv() => {}
+            }
+        }
+    }
+
     /// Reads what is left and records the last interval.
     fn conclude(&mut self, collector: &mut Collector) -> Result<(), SessionError> {
         while !self.drain(collector)? {}
@@ -283,6 +314,7 @@ fn check_pid(pid: u32) -> Result<(), SessionError> {
         .and_then(|tgid| tgid.trim().parse().ok());
     match tgid {
         Some(tgid) if tgid != pid => Err(SessionError::Thread { tid: pid, tgid }),
+        _ if process::has_ended(pid) => Err(SessionError::Ended(pid)),
         _ => Ok(()),
     }
 }
@@ -304,14 +336,10 @@ fn watch<T: AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
     Ok(unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) }?)
 }
 
-async fn wait_for(launched: &mut Launched) -> Result<i32, SessionError> {
-    let waiting = system("wait for the command");
-    if let Some(status) = launched.try_wait().map_err(&waiting)? {
-        return Ok(status);
-    }
-    let fd = pidfd(launched.tgid()).map_err(&waiting)?;
-    let _ended = fd.readable().await.map_err(&waiting)?;
-    launched.wait().map_err(&waiting)
+/// Sends the command a signal that was sent to memtrace alone.
+fn pass_on(launched: &Launched, signal: i32) {
+    // SAFETY: no memory is involved; the child is not reaped yet.
+    unsafe { libc::kill(launched.tgid().cast_signed(), signal) };
 }
 
 fn meta(plan: &Plan) -> Meta {

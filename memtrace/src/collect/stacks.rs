@@ -7,7 +7,7 @@ use crate::event::StackId;
 
 /// Every distinct stack so far.
 #[derive(Debug, Default)]
-pub struct Stacks {
+pub(super) struct Stacks {
     by_frames: HashMap<Vec<Location>, StackId>,
     by_key: HashMap<u64, StackId>,
 }
@@ -15,7 +15,11 @@ pub struct Stacks {
 impl Stacks {
     /// Binds a kernel-side key to the stack with these frames; the frames come
     /// back if the stack is new to the recording.
-    pub fn learn(&mut self, key: u64, frames: Vec<Location>) -> Option<(StackId, Vec<Location>)> {
+    pub(super) fn learn(
+        &mut self,
+        key: u64,
+        frames: Vec<Location>,
+    ) -> Option<(StackId, Vec<Location>)> {
         let next = StackId(u32::try_from(self.by_frames.len() + 1).unwrap_or(u32::MAX));
         let id = *self.by_frames.entry(frames.clone()).or_insert(next);
         self.by_key.insert(key, id);
@@ -23,7 +27,7 @@ impl Stacks {
     }
 
     /// The stack that a key stands for; `None` if its record was lost.
-    pub fn find(&self, key: u64) -> Option<StackId> {
+    pub(super) fn find(&self, key: u64) -> Option<StackId> {
         self.by_key.get(&key).copied()
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What the collector hands over, in order.
-pub enum Message {
+pub(super) enum Message {
     Module {
         index: ModuleIndex,
         path: String,
@@ -37,7 +37,7 @@ pub enum Message {
 const BACKLOG: usize = 65_536;
 
 /// Handle of the thread.
-pub struct Store {
+pub(super) struct Store {
     sender: SyncSender<Message>,
     thread: Option<JoinHandle<Result<(), recording::Error>>>,
 }
@@ -45,14 +45,14 @@ pub struct Store {
 /// The store has stopped; [`Store::finish`] tells why.
 #[derive(Debug, thiserror::Error)]
 #[error("the recording can no longer be written")]
-pub struct Stopped;
+pub(super) struct Stopped;
 
 impl Store {
     /// Starts the thread.
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn start(writer: Writer) -> std::io::Result<Self> {
+    pub(super) fn start(writer: Writer) -> std::io::Result<Self> {
         let (sender, receiver) = sync_channel(BACKLOG);
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
@@ -67,7 +67,7 @@ impl Store {
     ///
     /// # Errors
     /// The store has failed.
-    pub fn send(&self, message: Message) -> Result<(), Stopped> {
+    pub(super) fn send(&self, message: Message) -> Result<(), Stopped> {
         self.sender.send(message).map_err(|_| Stopped)
     }
 
@@ -75,7 +75,7 @@ impl Store {
     ///
     /// # Errors
     /// Why the recording could not be written.
-    pub fn finish(mut self, time_ns: u64) -> Result<(), recording::Error> {
+    pub(super) fn finish(mut self, time_ns: u64) -> Result<(), recording::Error> {
         // If it has stopped, the thread's result says why.
         let _ = self.send(Message::Finish(time_ns));
         match self.thread.take().map(JoinHandle::join) {

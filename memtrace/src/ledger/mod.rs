@@ -346,7 +346,15 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             size,
             stack,
         } => space.alloc(layer, addr, size, born(stack), book),
-        Action::Free { layer, addr } => space.free(layer, addr, time_ns, book),
+        Action::Free {
+            layer,
+            addr,
+            repeated,
+        } => {
+            if !space.free(layer, addr, time_ns, book) && !repeated {
+                book.counts.unknown_free += 1;
+            }
+        }
         Action::ReallocBegin { layer, addr } => space.realloc_begin(tid, layer, addr, book),
         Action::ReallocEnd {
             layer,

@@ -165,14 +165,16 @@ impl Space {
         book.allocate(site, size, born.time_ns);
     }
 
-    pub(super) fn free(&mut self, layer: Layer, addr: u64, time_ns: u64, book: &mut Book) {
+    /// False if the address is not outstanding (0 never is, and need not be).
+    pub(super) fn free(&mut self, layer: Layer, addr: u64, time_ns: u64, book: &mut Book) -> bool {
         if addr == 0 {
-            return;
+            return true;
         }
-        match self.tables[layer as usize].remove(addr) {
-            Some(block) => self.release_block(&block, time_ns, book),
-            None => book.counts.unknown_free += 1,
+        let block = self.tables[layer as usize].remove(addr);
+        if let Some(block) = &block {
+            self.release_block(block, time_ns, book);
         }
+        block.is_some()
     }
 
     pub(super) fn realloc_begin(&mut self, tid: u32, layer: Layer, addr: u64, book: &mut Book) {

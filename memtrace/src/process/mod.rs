@@ -8,3 +8,12 @@ pub mod launch;
 pub mod link_order;
 pub mod maps;
 pub mod memory;
+
+/// Whether process `tgid` is gone, or a zombie of which no thread runs any more.
+pub fn has_ended(tgid: u32) -> bool {
+    let stat = procfs::process::Process::new(tgid.cast_signed()).and_then(|process| process.stat());
+    // A leader that has ended while other threads run on is a zombie too.
+    stat.map_or(true, |stat| {
+        matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
+    })
+}

@@ -281,3 +281,18 @@ fn two_million_blocks_take_under_64_bytes_each() {
     );
     assert_eq!(b.counts(), (0, 0, 0));
 }
+
+#[test]
+fn a_repeated_free_is_a_free_where_the_block_is_outstanding_and_nothing_else() {
+    let mut b = Bench::new();
+    let repeated = Action::Free {
+        layer: HEAP,
+        addr: 16,
+        repeated: true,
+    };
+    b.alloc(1, 16, 100, 7);
+    b.does(1, 1, repeated);
+    assert_eq!(b.ledger.outstanding(), 0);
+    b.does(1, 1, repeated);
+    assert_eq!(b.ledger.counts().unknown_free, 0);
+}

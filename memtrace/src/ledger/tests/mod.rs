@@ -58,6 +58,7 @@ impl Bench {
         let action = Action::Free {
             layer: Layer::Heap,
             addr,
+            repeated: false,
         };
         self.does(tgid, tgid, action);
     }
