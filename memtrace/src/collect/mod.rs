@@ -9,7 +9,7 @@ mod addresses;
 mod modules;
 pub mod session;
 mod stacks;
-mod store;
+pub mod store;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -17,7 +17,7 @@ use crate::{
 
 /// Index of a file in [`Modules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct ModuleIndex(u32);
+pub(super) struct ModuleIndex(pub(super) u32);
 
 /// One file.
 #[derive(Debug)]

@@ -37,7 +37,7 @@ pub(super) enum Message {
 const BACKLOG: usize = 65_536;
 
 /// Handle of the thread.
-pub(super) struct Store {
+pub struct Store {
     sender: SyncSender<Message>,
     thread: Option<JoinHandle<Result<(), recording::Error>>>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Store {
 /// The store has stopped; [`Store::finish`] tells why.
 #[derive(Debug, thiserror::Error)]
 #[error("the recording can no longer be written")]
-pub(super) struct Stopped;
+pub struct Stopped;
 
 impl Store {
     /// Starts the thread.
