@@ -68,10 +68,14 @@ fn take_into(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> u6
     }
     let n = (bytes as u64 >> 3).min(MAX_FRAMES as u64);
     let mut key = caller.epoch ^ 0x9e37_79b9_7f4a_7c15;
+    let read = n;
+    let mut n = 0;
     for i in 0..MAX_FRAMES {
-        if i as u64 >= n {
+        // A frame pointer that was none can lead to a zero: nothing is beyond it.
+        if i as u64 >= read || scratch.frames[i] == 0 {
             break;
         }
+        n = i as u64 + 1;
         // Every frame is a return address (the probes fire at returns, the
         // system calls after their instruction); the call is what is looked up.
         let pc = scratch.frames[i].wrapping_sub(1);
@@ -80,7 +84,7 @@ fn take_into(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> u6
         key ^= key >> 32;
     }
     let key = key.max(1);
-    let truncated = n == MAX_FRAMES as u64;
+    let truncated = read == MAX_FRAMES as u64;
     if truncated {
         lost(Reason::StackTruncated);
     }

@@ -9,7 +9,7 @@ use memtrace_tests::{
     record::{BEGUN, Record, command, report},
     running::{Running, shell_code},
     targets,
-    truth::Truth,
+    truth::{Counts, Truth},
 };
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -161,4 +161,42 @@ fn the_default_file_is_named_after_the_program_and_private() {
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     report(&path);
+}
+
+#[test]
+fn exec_by_another_thread_than_the_leader() {
+    let bench = Bench::new();
+    let report = Record::launch(&bench, &[], [&targets::program("thread_exec.c")]).finish(5);
+    let sites = report.sites("heap");
+    let counts = |name: &str| {
+        let of_name = sites.iter().find(|((_, site), _)| site == name);
+        of_name
+            .map(|(_, counts)| *counts)
+            .expect("the site is reported")
+    };
+    assert_eq!(
+        counts("after_exec"),
+        Counts {
+            live_bytes: 100_000,
+            live_count: 1000,
+            alloc_bytes: 100_000,
+            alloc_count: 1000,
+        }
+    );
+    // What the old image held is gone with it, that it allocated is not.
+    let before = counts("before_exec");
+    assert_eq!((before.live_count, before.alloc_count), (0, 10));
+    report.expect_no_losses(0);
+}
+
+#[test]
+fn a_recording_may_end_before_its_command() {
+    let bench = Bench::new();
+    let command = ["sh", "-c", "read line; exit 3"];
+    let mut record = Record::launch(&bench, &["-d", "300ms"], command);
+    // The recording ends by itself, the command only at the end of its input.
+    record.running.await_stderr("memtrace: next: ");
+    report(&record.file);
+    record.running.close_stdin();
+    record.finish(3);
 }

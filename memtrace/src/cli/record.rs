@@ -106,15 +106,16 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         allocators: args.allocator,
         invocation: std::env::args().collect(),
     };
-    let output = plan.output.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let summary = runtime.block_on(session::record(plan, announce))?;
-    // With standard error closed there is nobody to tell; the status still counts.
-    let _ = conclude(&summary, &output, args.verbose);
-    Ok(summary.status.map_or(ExitCode::SUCCESS, exit_code))
+    let verbose = args.verbose;
+    let status = runtime.block_on(session::record(plan, announce, |plan, summary| {
+        // With standard error closed there is nobody to tell; the status still counts.
+        let _ = conclude(summary, &plan.output, verbose);
+    }))?;
+    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
 /// Says that recording has begun.

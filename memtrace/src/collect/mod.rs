@@ -6,6 +6,7 @@
 //! waiting, signals, end.
 
 mod addresses;
+mod follow;
 mod modules;
 pub mod session;
 mod stacks;
@@ -17,14 +18,14 @@ use std::{
 };
 
 use memtrace_common::{
-    event::{Alloc, Kind, Lifecycle, Map, Stack, Stop, Unmap, flags},
+    event::{Alloc, Kind, Map, Stack, Unmap, flags},
     loss::{Effect, Reason},
     process::FileKey,
 };
 
 use self::{
     addresses::Addresses,
-    modules::{ModuleIndex, Modules},
+    modules::Modules,
     stacks::Stacks,
     store::{Message, Stopped, Store},
 };
@@ -39,7 +40,7 @@ use crate::{
     process::{
         self,
         maps::{self, MapsError},
-        memory::{self, Identity, Sampler},
+        memory::{self, Sampler},
     },
     recording::{Interval, Origin, ProcessRow, StackRow},
 };
@@ -419,265 +420,6 @@ impl Collector {
             .entry(map.header.tgid)
             .or_default()
             .insert(map.addr, end, file);
-    }
-
-    fn lifecycle(&mut self, kind: Kind, life: Lifecycle) -> Result<(), CollectError> {
-        let tgid = life.header.tgid;
-        match kind {
-            Kind::Fork => self.forked(life),
-            Kind::Exec => {
-                self.apply(&life.header, Action::Exec);
-                self.addresses.entry(tgid).or_default().clear();
-                if life.other != tgid
-                    && let Some(process) = self.processes.get_mut(&tgid)
-                {
-                    // Not the leader called exec: the probes were scoped to the old
-                    // leader. They go before the new ones come, while the process waits.
-                    process.probed = false;
-                    bpf::detach(std::mem::take(&mut process.links));
-                }
-                self.adopt(tgid, 0, life.header.time_ns)
-            }
-            Kind::Exit => {
-                let status = u32::try_from(life.value).unwrap_or(u32::MAX);
-                self.apply(&life.header, Action::Exit { status });
-                self.ended(tgid, Some(status), life.header.time_ns)
-            }
-            _ => self.stopped(life),
-        }
-    }
-
-    /// Says when no allocation function could be probed: an empty heap is then no finding.
-    fn warn_without_probes(&self, tgid: u32) {
-        if let Some(Process { row, links, .. }) = self.processes.get(&tgid)
-            && links.is_empty()
-        {
-            tracing::warn!(
-                "process {tgid} (`{}`) has no symbols of allocation functions: only its address \
-                 space (vm) is recorded; name them with `--allocator PATH[:PREFIX]`",
-                row.comm
-            );
-        }
-    }
-
-    fn forked(&mut self, life: Lifecycle) -> Result<(), CollectError> {
-        let (child, parent) = (life.header.tgid, life.other);
-        let shared_vm = life.header.flags & flags::SHARED_VM != 0;
-        self.ledger.apply(&Event {
-            time_ns: life.header.time_ns,
-            tgid: parent,
-            tid: life.header.tid,
-            action: Action::Fork { child, shared_vm },
-        });
-        if shared_vm {
-            // It runs in the parent's memory until its exec makes it a process of its own.
-            return Ok(());
-        }
-        let addresses = self.addresses.get(&parent).cloned().unwrap_or_default();
-        self.addresses.insert(child, addresses);
-        self.adopt(child, parent, life.header.time_ns)
-    }
-
-    /// Brings a child, or a process after exec, up to date with what it is now.
-    fn adopt(&mut self, tgid: u32, parent: u32, now_ns: u64) -> Result<(), CollectError> {
-        let Some(id) = self.ledger.process_of(tgid) else {
-            return Ok(());
-        };
-        let identity = memory::identity(tgid).ok();
-        let known = self
-            .processes
-            .get(&tgid)
-            .filter(|process| process.row.id == id);
-        let mut row = match known {
-            Some(process) => process.row.clone(),
-            None => {
-                // A child that is gone already was, until its exec, what its parent is.
-                let like = self.processes.get(&parent).map(|process| &process.row);
-                ProcessRow {
-                    id,
-                    tgid,
-                    ppid: parent,
-                    origin: Origin::Child,
-                    comm: like.map_or_else(String::new, |row| row.comm.clone()),
-                    cmdline: like.map_or_else(Vec::new, |row| row.cmdline.clone()),
-                    started_ns: now_ns,
-                    ended_ns: None,
-                    exit_status: None,
-                    rss_at_start: None,
-                }
-            }
-        };
-        if let Some(Identity {
-            comm,
-            cmdline,
-            ppid,
-            ..
-        }) = identity
-        {
-            row.comm = comm;
-            row.cmdline = cmdline;
-            row.ppid = ppid;
-        }
-        self.store.send(Message::Process(row.clone()))?;
-        match self
-            .processes
-            .get_mut(&tgid)
-            .filter(|process| process.row.id == id)
-        {
-            Some(process) => process.row = row,
-            None => {
-                let process = Process {
-                    row,
-                    sampler: Sampler::new(tgid),
-                    links: Vec::new(),
-                    probed: false,
-                };
-                if let Some(old) = self.processes.insert(tgid, process) {
-                    self.retired.extend(old.links);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn ended(&mut self, tgid: u32, status: Option<u32>, now_ns: u64) -> Result<(), CollectError> {
-        self.addresses.remove(&tgid);
-        if self
-            .processes
-            .get(&tgid)
-            .is_some_and(|process| process.row.origin == Origin::Launched)
-        {
-            self.warn_without_probes(tgid);
-        }
-        if let Some(mut process) = self.processes.remove(&tgid) {
-            process.row.ended_ns = Some(now_ns);
-            process.row.exit_status = status;
-            self.retired.append(&mut process.links);
-            self.store.send(Message::Process(process.row))?;
-        }
-        Ok(())
-    }
-
-    /// A process waits for its probes (or, with `--no-stop`, runs on without).
-    fn stopped(&mut self, life: Lifecycle) -> Result<(), CollectError> {
-        let tgid = life.header.tgid;
-        if Stop::try_from(life.value) != Ok(Stop::Fork) {
-            // One that ended meanwhile has nothing left to look at.
-            if let Err(error) = self.inspect(tgid) {
-                tracing::debug!("{error}");
-            }
-        }
-        self.probe(tgid);
-        if Stop::try_from(life.value) == Ok(Stop::Exec) {
-            self.adopt(tgid, 0, life.header.time_ns)?;
-        }
-        if life.header.flags & flags::FAILED == 0 {
-            self.tracer.continue_process(tgid);
-        }
-        Ok(())
-    }
-
-    /// Looks at what a process maps; an allocator that was not known before is
-    /// probed in every process that has its probes: whichever maps it later
-    /// needs no stop then.
-    fn inspect(&mut self, tgid: u32) -> Result<(), MapsError> {
-        let mappings = maps::read(tgid)?;
-        let mut found = Vec::new();
-        for mapping in mappings
-            .iter()
-            .filter(|mapping| mapping.permissions.execute)
-        {
-            let file = match self.modules.open(tgid, mapping) {
-                Ok((index, new)) => {
-                    if new {
-                        self.introduce(index);
-                        if !self.modules.get(index).probes.is_empty() {
-                            found.push(index);
-                        }
-                    }
-                    Some((index, mapping.file_offset))
-                }
-                Err(error) => {
-                    if let Some(path) = mapping.path.clone().filter(|_| mapping.ino != 0)
-                        && self.warned.insert(path.clone())
-                    {
-                        tracing::warn!("cannot open `{}`: {error}", path.display());
-                        self.lost(Reason::AttachFailed);
-                    }
-                    None
-                }
-            };
-            self.addresses
-                .entry(tgid)
-                .or_default()
-                .insert(mapping.start, mapping.end, file);
-        }
-        for index in found {
-            let probed: Vec<u32> = self
-                .processes
-                .iter()
-                .filter(|(_, process)| process.probed)
-                .map(|(&tgid, _)| tgid)
-                .collect();
-            for tgid in probed {
-                self.probe_module(tgid, index);
-            }
-        }
-        Ok(())
-    }
-
-    fn introduce(&mut self, index: ModuleIndex) {
-        let module = self.modules.get(index);
-        let key = FileKey {
-            ino: module.file.key.ino,
-            dev: module.file.key.dev,
-            pad: 0,
-        };
-        if let Err(error) = self.tracer.file_known(key) {
-            tracing::debug!("{error}");
-        }
-        match self.modules.reopen(index) {
-            Ok(file) => {
-                let module = self.modules.get(index);
-                let message = Message::Module {
-                    index,
-                    path: module.file.path.display().to_string(),
-                    file,
-                    build_id: module.build_id.clone(),
-                };
-                // A store that has failed shows at the next interval.
-                let _ = self.store.send(message);
-            }
-            Err(error) => tracing::warn!("frames of a module will have no names: {error}"),
-        }
-    }
-
-    /// Attaches every known allocator's probes, unless the process has them.
-    fn probe(&mut self, tgid: u32) {
-        match self.processes.get_mut(&tgid) {
-            Some(process) if !process.probed => process.probed = true,
-            _ => return,
-        }
-        for index in self.modules.allocators() {
-            self.probe_module(tgid, index);
-        }
-    }
-
-    fn probe_module(&mut self, tgid: u32, index: ModuleIndex) {
-        let module = self.modules.get(index);
-        match self.tracer.attach(tgid, &module.file.file, &module.probes) {
-            Ok(links) => {
-                if let Some(process) = self.processes.get_mut(&tgid) {
-                    process.links.extend(links);
-                }
-            }
-            // One that has ended meanwhile needs no probes.
-            Err(error) if memory::identity(tgid).is_ok() => {
-                tracing::warn!("`{}`: {error}", module.file.path.display());
-                self.lost(Reason::AttachFailed);
-            }
-            Err(error) => tracing::debug!("process {tgid} ended while it was probed: {error}"),
-        }
     }
 
     /// Processes whose end was not told though they are gone. To be asked before

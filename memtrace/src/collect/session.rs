@@ -55,8 +55,6 @@ pub struct Plan {
 /// How a recording ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
-    /// Wait status of the launched command.
-    pub status: Option<i32>,
     /// Records received.
     pub received: u64,
     /// Events and processes lost, by whatever reason that makes totals wrong.
@@ -99,11 +97,17 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
 }
 
 /// Records until the command or the attached processes end, the time is over,
-/// or a signal comes. `ready` is called once everything is being recorded.
+/// or a signal comes. `ready` is called once everything is being recorded,
+/// `recorded` once the recording is complete. Gives the wait status of the
+/// launched command, which may run on after that.
 ///
 /// # Errors
 /// See [`SessionError`]; whatever was recorded before stays readable.
-pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, SessionError> {
+pub async fn record(
+    plan: Plan,
+    ready: impl FnOnce(&Plan),
+    recorded: impl FnOnce(&Plan, &Summary),
+) -> Result<Option<i32>, SessionError> {
     for &pid in &plan.pids {
         check_pid(pid)?;
     }
@@ -141,8 +145,7 @@ pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, Se
         Ok(()) => session.conclude(&mut collector),
         Err(error) => Err(error),
     };
-    let mut summary = Summary {
-        status: None,
+    let summary = Summary {
         received: collector.received(),
         lost: collector.lost_events(),
         outstanding: collector.ledger().outstanding(),
@@ -151,15 +154,16 @@ pub async fn record(plan: Plan, ready: impl FnOnce(&Plan)) -> Result<Summary, Se
     let written = collector.finish(now_ns());
     // Probes are gone: nothing more can be stopped.
     drop(watchdog);
-    if let Some(launched) = &mut launched
-        && launched.is_released()
-    {
-        summary.status = Some(session.wait_for(launched).await?);
-    }
     // A store that failed is why the session ended.
-    written?;
-    result?;
-    Ok(summary)
+    let result = written.map_err(SessionError::from).and(result);
+    if result.is_ok() {
+        recorded(&plan, &summary);
+    }
+    let status = match &mut launched {
+        Some(launched) if launched.is_released() => Some(session.wait_for(launched).await?),
+        _ => None,
+    };
+    result.map(|()| status)
 }
 
 struct Session {
