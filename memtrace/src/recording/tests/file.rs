@@ -1,0 +1,183 @@
+//! The file itself: its size, its owner and mode, what it may replace, and which files are refused.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
+    process::Command,
+};
+
+use super::*;
+
+/// A small finished recording at `path`.
+fn write_small(path: &Path) {
+    let mut writer = Writer::create(path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    writer
+        .interval(&interval(1, vec![(key(1, 1), site(64, 1))]))
+        .unwrap();
+    writer.finish(START + SECOND).unwrap();
+}
+
+fn open_error(path: &Path) -> String {
+    Recording::open(path).unwrap_err().to_string()
+}
+
+#[test]
+fn an_unchanged_interval_costs_little() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let sites = (0..200).map(|n| (key(1, n), site(1 << 20, 1000))).collect();
+    writer.interval(&interval(1, sites)).unwrap();
+    let before = fs::metadata(&path).unwrap().len();
+    for n in 2..=101 {
+        writer.interval(&interval(n, vec![])).unwrap();
+    }
+    let grown = fs::metadata(&path).unwrap().len() - before;
+    assert!(grown <= 100 * 64, "100 empty intervals took {grown} bytes");
+}
+
+#[test]
+fn the_file_is_private_and_nothing_is_overwritten_unasked() {
+    let (_directory, path) = temporary();
+    write_small(&path);
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let before = fs::read(&path).unwrap();
+    let error = Writer::create(&path, false, &meta())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("exists already") && error.contains("--force"),
+        "{error}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
+
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(
+        create::with_suffix(&path, "-journal"),
+        b"left by a killed recorder",
+    )
+    .unwrap();
+    drop(Writer::create(&path, true, &meta()).unwrap());
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let snapshot = Recording::open(&path).unwrap().snapshot(At::End).unwrap();
+    assert!(snapshot.processes.is_empty());
+    let names = fs::read_dir(path.parent().unwrap()).unwrap().count();
+    assert_eq!(names, 1, "nothing but the recording is left");
+}
+
+#[test]
+fn force_replaces_regular_files_only() {
+    let (directory, path) = temporary();
+    let target = directory.path().join("target");
+    fs::write(&target, b"precious").unwrap();
+    symlink(&target, &path).unwrap();
+    for force in [false, true] {
+        let error = Writer::create(&path, force, &meta())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        let error = Writer::create(directory.path(), force, &meta()).unwrap_err();
+        assert!(error.to_string().contains("a directory"), "{error}");
+    }
+    assert_eq!(fs::read(&target).unwrap(), b"precious");
+    let missing = directory.path().join("missing/test.mtr");
+    let error = Writer::create(&missing, false, &meta())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("No such file") && error.contains("-o"),
+        "{error}"
+    );
+}
+
+#[test]
+fn under_sudo_the_file_belongs_to_the_invoking_user() {
+    if std::env::var_os("SUDO_UID").is_none() {
+        // The environment of a process is one for all threads: a child has its own.
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact"])
+            .arg("recording::tests::file::under_sudo_the_file_belongs_to_the_invoking_user")
+            .envs([("SUDO_UID", "12345"), ("SUDO_GID", "54321")])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    let (_directory, path) = temporary();
+    for force in [false, true] {
+        drop(Writer::create(&path, force, &meta()).unwrap());
+        let metadata = fs::metadata(&path).unwrap();
+        let expected = ["SUDO_UID", "SUDO_GID"].map(|id| std::env::var(id).unwrap());
+        let owner = [metadata.uid(), metadata.gid()].map(|id| id.to_string());
+        assert_eq!(owner, expected);
+    }
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_its_reason() {
+    let (directory, path) = temporary();
+    let error = open_error(&path);
+    assert!(error.contains("No such file"), "{error}");
+    let error = open_error(directory.path());
+    assert!(error.contains("a directory"), "{error}");
+    fs::write(&path, b"").unwrap();
+    assert!(open_error(&path).contains("is empty"));
+    fs::write(&path, b"#!/bin/sh\n").unwrap();
+    assert!(open_error(&path).contains("not an SQLite file"));
+    fs::remove_file(&path).unwrap();
+    let foreign = rusqlite::Connection::open(&path).unwrap();
+    foreign
+        .execute_batch("CREATE TABLE recording (meta)")
+        .unwrap();
+    assert!(open_error(&path).contains("another program's SQLite file"));
+}
+
+#[test]
+fn a_newer_recording_says_so() {
+    let (_directory, path) = temporary();
+    write_small(&path);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.pragma_update(None, "user_version", 2).unwrap();
+    let error = open_error(&path);
+    assert!(
+        error.contains("newer memtrace") && error.contains('2'),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_truncated_recording_is_an_error_wherever_it_ends() {
+    let (_directory, path) = temporary();
+    write_small(&path);
+    let whole = fs::read(&path).unwrap();
+    for length in [40, 511, 600, 4096, whole.len() / 2, whole.len() - 1] {
+        fs::write(&path, &whole[..length]).unwrap();
+        let error = Recording::open(&path)
+            .and_then(|recording| recording.snapshot(At::End))
+            .unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{length}: {error}");
+    }
+}
+
+#[test]
+fn damaged_bytes_never_panic() {
+    let (_directory, path) = temporary();
+    write_small(&path);
+    let whole = fs::read(&path).unwrap();
+    let mut errors = 0;
+    for position in (100..whole.len()).step_by(97) {
+        let mut damaged = whole.clone();
+        damaged[position] ^= 0xff;
+        fs::write(&path, damaged).unwrap();
+        let read = Recording::open(&path).and_then(|recording| recording.snapshot(At::Default));
+        errors += u32::from(read.is_err());
+    }
+    assert!(errors > 0, "some damage must be noticed");
+}

@@ -1,0 +1,192 @@
+//! What was written reads back: at the end, at the peak, and at a time.
+
+use super::*;
+
+#[test]
+fn what_was_written_reads_back() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    let frames = [frame("inner"), frame("outer"), frame("main")];
+    let row = StackRow {
+        id: StackId(7),
+        truncated: true,
+    };
+    writer.stack(&row, &frames).unwrap();
+    let sample = MemorySample {
+        rss_anon: Some(5),
+        vm_pte: Some(0),
+        children: Some(2),
+        ..MemorySample::default()
+    };
+    let births = Births {
+        rows: vec![(START + 5, 60, 2), (START + 900, 4, 1)],
+    };
+    let mut first = interval(1, vec![(key(1, 7), site(64, 3))]);
+    first.changes.layers = vec![((ProcessId(1), Layer::Heap), layer(64, 64, 1))];
+    first.memory = vec![(ProcessId(1), sample)];
+    first.births = vec![(key(1, 7), births.clone())];
+    writer.interval(&first).unwrap();
+    let ended = process(1, Some(START + 2 * SECOND));
+    writer.process(&ended).unwrap();
+    let mut second = interval(2, vec![]);
+    second.losses[Reason::RingFullFree as usize].1 = 9;
+    writer.interval(&second).unwrap();
+    writer.finish(START + 3 * SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.meta(), &meta());
+    let memory = recording.memory(ProcessId(1)).unwrap();
+    assert_eq!(memory, [(START + SECOND, sample)]);
+    let snapshot = recording.snapshot(At::End).unwrap();
+    assert_eq!(snapshot.processes[0].row, ended);
+    assert_eq!(snapshot.layers[0].totals, layer(64, 64, 1));
+    assert_eq!(snapshot.layers[0].layer, Layer::Heap);
+    let got = &snapshot.sites[0];
+    assert_eq!(got.key, key(1, 7));
+    assert_eq!(got.totals, site(64, 3).totals);
+    assert_eq!(got.lifetimes, Some(site(64, 3).lifetimes));
+    assert_eq!((got.first_ns, got.last_ns), (START + 1, Some(START + 2)));
+    assert_eq!(got.births.as_ref().unwrap().births, births);
+    assert!(got.stack.truncated);
+    assert_eq!(got.stack.frames, frames);
+    assert_eq!(snapshot.losses.len(), Reason::ALL.len());
+    let lost: Vec<_> = snapshot.losses.iter().filter(|(_, n)| *n > 0).collect();
+    assert_eq!(lost, [&(Reason::RingFullFree, 9)]);
+    assert_eq!((snapshot.emitted, snapshot.received), (20, 20));
+    assert_eq!(snapshot.time_ns, Some(START + 2 * SECOND));
+    assert_eq!(snapshot.finished_ns, Some(START + 3 * SECOND));
+}
+
+#[test]
+fn the_peak_is_exact_whether_or_not_a_site_changed_since() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    // Peak number 3 of the layer: 100 (noted by the site as it shrank to 10), 50 (untouched since
+    // peak 1, at which it held 20), and nothing at a site first used after the peak.
+    let mut shrunk = site(10, 1);
+    (
+        shrunk.at_peak_bytes,
+        shrunk.at_peak_count,
+        shrunk.peak_epoch,
+    ) = (100, 4, 3);
+    let mut untouched = site(50, 5);
+    (
+        untouched.at_peak_bytes,
+        untouched.at_peak_count,
+        untouched.peak_epoch,
+    ) = (20, 2, 1);
+    let mut later = site(30, 3);
+    (later.at_peak_bytes, later.at_peak_count, later.peak_epoch) = (0, 0, 3);
+    let sites = vec![
+        (key(1, 1), shrunk),
+        (key(1, 2), untouched),
+        (key(1, 3), later),
+    ];
+    let mut only = interval(1, sites);
+    only.changes.layers = vec![((ProcessId(1), Layer::Heap), layer(90, 150, 3))];
+    writer.interval(&only).unwrap();
+    writer.finish(START + SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    let live = |at| {
+        let snapshot = recording.snapshot(at).unwrap();
+        let sites: Vec<_> = snapshot
+            .sites
+            .iter()
+            .map(|site| (site.totals.live_bytes, site.totals.live_count))
+            .collect();
+        let totals = snapshot.layers[0].totals.totals;
+        (sites, totals.live_bytes, totals.live_count)
+    };
+    assert_eq!(live(At::Peak), (vec![(100, 4), (50, 5), (0, 0)], 150, 9));
+    assert_eq!(live(At::End), (vec![(10, 1), (50, 5), (30, 3)], 90, 0));
+}
+
+#[test]
+fn by_default_an_ended_process_is_shown_at_its_peak() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    writer.process(&process(2, Some(START + SECOND))).unwrap();
+    let mut running = site(10, 1);
+    running.at_peak_bytes = 99;
+    let mut ended = site(0, 0);
+    ended.at_peak_bytes = 77;
+    let mut only = interval(1, vec![(key(1, 1), running), (key(2, 1), ended)]);
+    only.changes.layers = vec![
+        ((ProcessId(1), Layer::Heap), layer(10, 99, 0)),
+        ((ProcessId(2), Layer::Heap), layer(0, 77, 0)),
+    ];
+    writer.interval(&only).unwrap();
+    writer.finish(START + SECOND).unwrap();
+
+    let snapshot = Recording::open(&path)
+        .unwrap()
+        .snapshot(At::Default)
+        .unwrap();
+    let moments: Vec<_> = snapshot.processes.iter().map(|p| p.moment).collect();
+    assert_eq!(moments, [Moment::End, Moment::Peak]);
+    let live: Vec<_> = snapshot.sites.iter().map(|s| s.totals.live_bytes).collect();
+    assert_eq!(live, [10, 77]);
+}
+
+#[test]
+fn a_time_shows_the_last_interval_before_it() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    for n in 1..=3 {
+        let mut next = interval(n, vec![(key(1, 1), site(100 * n, n))]);
+        if n == 2 {
+            next.changes.sites.push((key(1, 2), site(5, 1)));
+        }
+        next.changes.layers = vec![((ProcessId(1), Layer::Heap), layer(100 * n, 300, n))];
+        next.losses[0].1 = n;
+        writer.interval(&next).unwrap();
+    }
+    writer.finish(START + 3 * SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    let at = |ns| recording.snapshot(At::Time(ns)).unwrap();
+    let live = |snapshot: &Snapshot| {
+        let sites = snapshot.sites.iter().map(|s| s.totals.live_bytes);
+        sites.collect::<Vec<_>>()
+    };
+    assert_eq!(live(&at(SECOND / 2)), [0; 0]);
+    let second = at(SECOND * 5 / 2);
+    assert_eq!(live(&at(SECOND)), [100]);
+    assert_eq!(live(&second), [200, 5]);
+    assert_eq!(second.layers[0].totals.totals.live_bytes, 200);
+    assert_eq!(second.losses[0].1, 2);
+    assert_eq!(second.emitted, 20);
+    assert_eq!(second.processes[0].moment, Moment::Time(START + 2 * SECOND));
+    assert_eq!(second.sites[0].lifetimes, None);
+    assert_eq!(live(&at(3 * SECOND)), [300, 5]);
+    assert!(at(3 * SECOND).sites[0].lifetimes.is_some());
+    let late = recording.snapshot(At::Time(4 * SECOND)).unwrap_err();
+    assert!(late.to_string().contains("expected at most 3.0s"), "{late}");
+}
+
+#[test]
+fn a_new_births_scan_replaces_the_old_one() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let births = |ns| Births {
+        rows: vec![(ns, 1, 1)],
+    };
+    let sites = vec![(key(1, 1), site(1, 1)), (key(1, 2), site(1, 1))];
+    let mut first = interval(1, sites);
+    first.births = vec![(key(1, 1), births(5)), (key(1, 2), births(6))];
+    writer.interval(&first).unwrap();
+    let mut second = interval(2, vec![]);
+    second.births = vec![(key(1, 2), births(7))];
+    writer.interval(&second).unwrap();
+    drop(writer);
+
+    let snapshot = Recording::open(&path).unwrap().snapshot(At::End).unwrap();
+    assert_eq!(snapshot.sites[0].births, None);
+    let kept = snapshot.sites[1].births.clone().unwrap();
+    assert_eq!((kept.time_ns, kept.births), (START + 2 * SECOND, births(7)));
+}

@@ -1,0 +1,235 @@
+//! The report as text: what was recorded, and what to run next. The parts between, on processes
+//! and on sites, have their own files.
+
+mod processes;
+mod sites;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use super::{
+    Error, Filter, Metric, clean, losses,
+    units::{date, duration, seconds},
+    until_closed,
+};
+use crate::recording::{At, Moment, ProcessSnapshot, Snapshot};
+
+/// How to write a report.
+#[derive(Clone, Debug)]
+pub struct TextOptions {
+    pub filter: Filter,
+    pub sort: Metric,
+    /// Most sites to list.
+    pub top: usize,
+    /// The recording's file, for the commands that the report proposes.
+    pub path: Option<PathBuf>,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        TextOptions {
+            filter: Filter::default(),
+            sort: Metric::default(),
+            top: 10,
+            path: None,
+        }
+    }
+}
+
+/// Writes the report.
+///
+/// # Errors
+///
+/// When ages are asked for and not known, or when the output cannot be written.
+pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) -> Result<(), Error> {
+    let selection = options.filter.select(snapshot, options.sort)?;
+    let report = Report { snapshot, options };
+    let written = report
+        .header(out)
+        .and_then(|()| report.processes(out))
+        .and_then(|()| report.sites(out, &selection))
+        .and_then(|()| losses::section(out, snapshot))
+        .and_then(|()| report.next(out))
+        .and_then(|()| out.flush());
+    Ok(until_closed(written)?)
+}
+
+struct Report<'a> {
+    snapshot: &'a Snapshot,
+    options: &'a TextOptions,
+}
+
+impl Report<'_> {
+    /// Time since the start of the recording.
+    fn since(&self, time_ns: u64) -> String {
+        seconds(time_ns.saturating_sub(self.snapshot.meta.started_ns))
+    }
+
+    fn header(&self, out: &mut impl Write) -> io::Result<()> {
+        let meta = &self.snapshot.meta;
+        let program = match self.snapshot.processes.first() {
+            Some(first) => format!("{} (pid {})", clean(&first.row.comm), first.row.tgid),
+            None => "no process".into(),
+        };
+        let others = match self.snapshot.processes.len() {
+            0 | 1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        let version = clean(&meta.version);
+        writeln!(out, "Recording of {program}{others}, by memtrace {version}")?;
+        let (host, kernel) = (clean(&meta.host), clean(&meta.kernel));
+        writeln!(out, "  host      {host}, Linux {kernel}")?;
+        writeln!(out, "  command   {}", clean(&meta.command.join(" ")))?;
+        let last = self.snapshot.time_ns.unwrap_or(meta.started_ns);
+        let end = self.snapshot.finished_ns.unwrap_or(last).max(last);
+        writeln!(
+            out,
+            "  started   {}, recorded for {}, every {}",
+            date(meta.started_unix_ns),
+            self.since(end),
+            duration(meta.interval_ns)
+        )?;
+        if self.snapshot.finished_ns.is_none() {
+            writeln!(
+                out,
+                "  ended     CUT OFF (killed, or still recording): figures go up to {}",
+                self.since(last)
+            )?;
+        } else {
+            writeln!(out, "  ended     as intended")?;
+        }
+        writeln!(out, "  moment    {}", self.moment())
+    }
+
+    fn moment(&self) -> String {
+        let last = self.snapshot.time_ns;
+        match self.snapshot.at {
+            At::End => "end of each process, or of the recording (--at end)".into(),
+            At::Peak => "peak of each layer of each process (--at peak)".into(),
+            At::Time(asked) => match last {
+                Some(time) => format!(
+                    "{}, the last interval by {}",
+                    self.since(time),
+                    seconds(asked)
+                ),
+                None => format!(
+                    "{}, before the first interval: nothing is known",
+                    seconds(asked)
+                ),
+            },
+            At::Default => "the end for processes that still ran when recording stopped, the peak \
+                            for those that ended by themselves"
+                .into(),
+        }
+    }
+
+    fn next(&self, out: &mut impl Write) -> io::Result<()> {
+        let Some(path) = &self.options.path else {
+            return Ok(());
+        };
+        let path = quoted(&path.display().to_string());
+        writeln!(out, "\nNext")?;
+        let peak = |process: &ProcessSnapshot| process.moment == Moment::Peak;
+        if self.snapshot.at == At::Default && self.snapshot.processes.iter().any(peak) {
+            writeln!(out, "  memtrace report {path} --at end")?;
+        }
+        writeln!(out, "  memtrace flamegraph {path} -o flamegraph.svg")
+    }
+}
+
+/// `text` for a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into()
+    } else {
+        format!("'{}'", clean(text).replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixture, *};
+    use memtrace_common::loss::Reason;
+
+    pub(super) fn render(snapshot: &Snapshot, options: &TextOptions) -> String {
+        let mut out = Vec::new();
+        text(&mut out, snapshot, options).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    pub(super) fn assert_parts(text: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(text.contains(part), "`{part}` is missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_report_tells_what_was_recorded_and_what_is_unknown() {
+        let options = TextOptions {
+            path: Some("a b.mtr".into()),
+            ..TextOptions::default()
+        };
+        let report = render(&fixture::snapshot(), &options);
+        assert_parts(
+            &report,
+            &[
+                "Recording of leaker (pid 4242) and 1 more, by memtrace 0.1.0",
+                "testhost, Linux 6.18.0",
+                "2026-12-31 23:59:59 UTC, recorded for 10.0 s, every 1.0 s",
+                "ended     as intended",
+                "the peak for those that ended by themselves",
+                "Process 4242 leaker, attached at 0.0 s\n",
+                "command   ./leaker two\\u{1b}[31m",
+                "shown at  the end of the recording, the process was still running",
+                "8.0 MiB resident when tracing began",
+                "besides 6.0 MiB mapped before tracing began",
+                "ended at 5.0 s with status 3",
+                "shown at  its peak",
+                "memtrace report 'a b.mtr' --at end",
+                "memtrace flamegraph 'a b.mtr' -o flamegraph.svg",
+            ],
+        );
+    }
+
+    #[test]
+    fn losses_are_grouped_named_and_weighed() {
+        let mut snapshot = fixture::snapshot();
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &report,
+            &[
+                "outstanding figures are UPPER BOUNDS",
+                "95 of 100 records received, 5 dropped",
+                "releases lost: outstanding figures are upper bounds\n    ring_full_free           5",
+                "none: ring_full_alloc, ring_full_lifecycle",
+            ],
+        );
+        for reason in Reason::ALL {
+            assert!(report.contains(reason.name()), "{}", reason.name());
+        }
+        snapshot.losses[Reason::RingFullAlloc as usize].1 = 1;
+        assert_parts(
+            &render(&snapshot, &TextOptions::default()),
+            &["off either way"],
+        );
+        snapshot.losses[Reason::RingFullFree as usize].1 = 0;
+        assert_parts(
+            &render(&snapshot, &TextOptions::default()),
+            &["LOWER BOUNDS"],
+        );
+        snapshot.losses[Reason::RingFullAlloc as usize].1 = 0;
+        let exact = render(&snapshot, &TextOptions::default());
+        assert!(!exact.contains("BOUNDS"), "{exact}");
+    }
+
+    #[test]
+    fn a_recording_that_was_cut_off_says_so() {
+        let mut snapshot = fixture::snapshot();
+        snapshot.finished_ns = None;
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(&report, &["CUT OFF", "figures go up to 10.0 s"]);
+    }
+}

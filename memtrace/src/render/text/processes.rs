@@ -1,0 +1,205 @@
+//! The processes of a report: how each began and ended, and the totals of its layers.
+
+use std::io::{self, Write};
+
+use super::{
+    super::{
+        clean, losses,
+        units::{plural, size},
+    },
+    Report,
+};
+use crate::{
+    event::Layer,
+    recording::{LayerSnapshot, Moment, Origin, ProcessSnapshot},
+};
+
+/// Processes listed with their totals; the rest is summed up.
+const PROCESSES: usize = 20;
+
+impl Report<'_> {
+    pub(super) fn processes(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut shown: Vec<_> = self
+            .snapshot
+            .processes
+            .iter()
+            .filter(|process| {
+                self.options
+                    .filter
+                    .pid
+                    .is_none_or(|pid| pid == process.row.tgid)
+            })
+            .collect();
+        let live = |process: &ProcessSnapshot| -> u64 {
+            let layers = self.layers(process);
+            layers
+                .iter()
+                .map(|layer| layer.totals.totals.live_bytes)
+                .sum()
+        };
+        let rest = if shown.len() > PROCESSES {
+            shown.sort_by_key(|process| (std::cmp::Reverse(live(process)), process.row.id));
+            shown.split_off(PROCESSES)
+        } else {
+            vec![]
+        };
+        if let Some(words) = losses::bounds(self.snapshot) {
+            writeln!(out, "\n{words}")?;
+        }
+        if shown.is_empty() {
+            writeln!(out, "\nNo process to show.")?;
+        }
+        for process in shown {
+            self.process(out, process)?;
+        }
+        if !rest.is_empty() {
+            let bytes = rest.iter().map(|process| live(process)).sum();
+            writeln!(
+                out,
+                "\nProcesses not listed: {}, {} live in all layers together (--pid shows one)",
+                rest.len(),
+                size(bytes)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn layers(&self, process: &ProcessSnapshot) -> Vec<&LayerSnapshot> {
+        let layers = self.snapshot.layers.iter();
+        layers
+            .filter(|layer| layer.process == process.row.id)
+            .filter(|layer| self.options.filter.covers(Some(process), layer.layer))
+            .collect()
+    }
+
+    fn process(&self, out: &mut impl Write, process: &ProcessSnapshot) -> io::Result<()> {
+        let row = &process.row;
+        let origin = match row.origin {
+            Origin::Attached => "attached",
+            Origin::Launched => "launched",
+            Origin::Child => "child",
+        };
+        writeln!(
+            out,
+            "\nProcess {} {}, {origin} at {}{}",
+            row.tgid,
+            clean(&row.comm),
+            self.since(row.started_ns),
+            match row.ended_ns {
+                Some(time) => format!(", ended at {}{}", self.since(time), status(row.exit_status)),
+                None => String::new(),
+            }
+        )?;
+        writeln!(out, "  command   {}", clean(&row.cmdline.join(" ")))?;
+        let shown = match (process.moment, row.ended_ns) {
+            (Moment::End, Some(_)) => "the end of the process".into(),
+            (Moment::End, None) => "the end of the recording, the process was still running".into(),
+            (Moment::Peak, _) => "its peak".into(),
+            (Moment::Time(time), _) => self.since(time),
+        };
+        writeln!(out, "  shown at  {shown}")?;
+        if let (Some(rss), Origin::Attached) = (row.rss_at_start, row.origin) {
+            writeln!(
+                out,
+                "  before    {} resident when tracing began: allocations of before are unknown here",
+                size(rss)
+            )?;
+        }
+        let layers = self.layers(process);
+        if layers.is_empty() {
+            return writeln!(out, "  no allocation seen");
+        }
+        writeln!(
+            out,
+            "  {:<6} {:>11} {:>9} {:>11} {:>11} {:>10} {:>11} {:>10}  {:>11} at",
+            "layer", "live", "blocks", "inherited", "allocated", "allocs", "freed", "frees", "peak"
+        )?;
+        for layer in layers {
+            self.layer(out, layer)?;
+        }
+        Ok(())
+    }
+
+    fn layer(&self, out: &mut impl Write, layer: &LayerSnapshot) -> io::Result<()> {
+        let totals = &layer.totals.totals;
+        writeln!(
+            out,
+            "  {:<6} {:>11} {:>9} {:>11} {:>11} {:>10} {:>11} {:>10}  {:>11} {}",
+            layer.layer.name(),
+            size(totals.live_bytes),
+            totals.live_count,
+            size(totals.inherited_bytes),
+            size(totals.alloc_bytes),
+            totals.alloc_count,
+            size(totals.free_bytes),
+            totals.free_count,
+            size(totals.peak_bytes),
+            if totals.peak_ns > 0 {
+                self.since(totals.peak_ns)
+            } else {
+                "-".into()
+            }
+        )?;
+        if layer.layer == Layer::Vm && layer.totals.before_attach_bytes > 0 {
+            let bytes = size(layer.totals.before_attach_bytes);
+            writeln!(
+                out,
+                "         besides {bytes} mapped before tracing began and still mapped"
+            )?;
+        }
+        if layer.totals.cleared_by_exec_count > 0 {
+            let bytes = size(layer.totals.cleared_by_exec_bytes);
+            let blocks = plural(layer.totals.cleared_by_exec_count, "block");
+            writeln!(
+                out,
+                "         {bytes} in {blocks} were outstanding at an exec, which cleared them"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// How a process ended, from its wait status (waitpid(2)).
+fn status(wait_status: Option<u32>) -> String {
+    match wait_status {
+        None => String::new(),
+        Some(status) if status & 0x7f == 0 => format!(" with status {}", status >> 8 & 0xff),
+        Some(status) => format!(" by signal {}", status & 0x7f),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            super::fixture,
+            TextOptions,
+            tests::{assert_parts, render},
+        },
+        *,
+    };
+
+    #[test]
+    fn many_processes_are_summed_up() {
+        let mut snapshot = fixture::snapshot();
+        for id in 3..=30 {
+            let mut next = snapshot.processes[1].clone();
+            next.row.id = crate::ledger::ProcessId(id);
+            next.row.tgid = 9000 + id;
+            snapshot.processes.push(next);
+        }
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &report,
+            &["Process 4242", "Processes not listed: 10, 0 B live"],
+        );
+    }
+
+    #[test]
+    fn wait_statuses_are_told_in_words() {
+        assert_eq!(status(Some(0)), " with status 0");
+        assert_eq!(status(Some(2 << 8)), " with status 2");
+        assert_eq!(status(Some(9)), " by signal 9");
+        assert_eq!(status(Some(11 | 0x80)), " by signal 11");
+    }
+}

@@ -1,0 +1,220 @@
+//! The sites of a report: the top ones with their figures and stacks, and what is not listed.
+
+use std::io::{self, Write};
+
+use super::{
+    super::{
+        clean, frame_name,
+        select::{Selection, Shown},
+        units::{duration, plural, seconds, size},
+    },
+    Report,
+};
+use crate::{ledger::LIFETIME_BUCKETS, symbolize::Frame};
+
+impl Report<'_> {
+    pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
+        let sort = self.options.sort;
+        let nonzero = selection
+            .sites
+            .iter()
+            .filter(|site| sort.of(&site.totals) > 0);
+        let listed: Vec<_> = nonzero.take(self.options.top).collect();
+        let all = selection.sites.len() as u64;
+        writeln!(
+            out,
+            "\nTop {} of {} by {sort}",
+            listed.len(),
+            plural(all, "site")
+        )?;
+        if let Some(ages) = selection.ages {
+            let age = seconds(u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX));
+            writeln!(
+                out,
+                "  only blocks that were outstanding for {age} or longer when they were scanned, at {}; \
+                 births are known to a second (coarser at sites with many), and blocks of doubt are left out",
+                self.since(ages.time_ns)
+            )?;
+        }
+        for (rank, site) in listed.iter().enumerate() {
+            self.site(out, rank + 1, site)?;
+        }
+        let unlisted = selection.sites.get(listed.len()..).unwrap_or_default();
+        let bytes = unlisted
+            .iter()
+            .map(|site| site.totals.live_bytes)
+            .sum::<u64>();
+        if !unlisted.is_empty() {
+            let sites = plural(unlisted.len() as u64, "more site");
+            writeln!(
+                out,
+                "\n  {sites}, {} live, not listed (-T lists more)",
+                size(bytes)
+            )?;
+        }
+        if selection.hidden_sites > 0 {
+            let sites = plural(selection.hidden_sites, "site");
+            let bytes = size(selection.hidden_bytes);
+            writeln!(
+                out,
+                "\n  {sites}, {bytes} live, not shown: the filters leave them out"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn site(&self, out: &mut impl Write, rank: usize, shown: &Shown) -> io::Result<()> {
+        let (site, totals) = (shown.site, &shown.totals);
+        let process = match self.snapshot.processes.len() {
+            0 | 1 => String::new(),
+            _ => format!(" of pid {}", shown.tgid()),
+        };
+        let by = if site.key.by_allocator {
+            ", by an allocator"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "\n{rank:>3}. {} in {} ({}{process}{by})",
+            size(totals.live_bytes),
+            plural(totals.live_count, "block"),
+            site.key.layer.name(),
+        )?;
+        let inherited = match totals.inherited_count {
+            0 => String::new(),
+            n => format!(", inherited {} in {n}", size(totals.inherited_bytes)),
+        };
+        writeln!(
+            out,
+            "     allocated {} in {}, freed {} in {}, peak {}{inherited}",
+            size(totals.alloc_bytes),
+            totals.alloc_count,
+            size(totals.free_bytes),
+            totals.free_count,
+            size(totals.peak_bytes),
+        )?;
+        let last = match site.last_ns {
+            Some(time) => format!(", last {}", self.since(time)),
+            None => String::new(),
+        };
+        let lived = site
+            .lifetimes
+            .as_ref()
+            .and_then(lifetimes)
+            .unwrap_or_default();
+        writeln!(out, "     first {}{last}{lived}", self.since(site.first_ns))?;
+        for frame in &site.stack.frames {
+            writeln!(out, "       {}", frame_line(frame))?;
+        }
+        if site.stack.frames.is_empty() {
+            writeln!(out, "       [no stack]")?;
+        }
+        if site.stack.truncated {
+            writeln!(out, "       [truncated: more frames than are kept]")?;
+        }
+        Ok(())
+    }
+}
+
+fn frame_line(frame: &Frame) -> String {
+    let mut line = frame_name(frame);
+    if frame.inlined {
+        line += " (inlined)";
+    }
+    match (&frame.file, frame.line) {
+        (Some(file), Some(number)) => line += &format!("  {}:{number}", clean(file)),
+        (Some(file), None) => line += &format!("  {}", clean(file)),
+        (None, _) => {}
+    }
+    if let (Some(module), true) = (&frame.module, frame.function.is_some()) {
+        line += &format!("  [{}]", clean(module.rsplit('/').next().unwrap_or(module)));
+    }
+    if let (Some(why), None) = (&frame.unresolved, &frame.function) {
+        line += &format!(" ({})", clean(why));
+    }
+    line
+}
+
+/// The range and the median of the lifetimes of freed blocks, to a power of two.
+fn lifetimes(counts: &[u64; LIFETIME_BUCKETS]) -> Option<String> {
+    let first = counts.iter().position(|count| *count > 0)?;
+    let last = counts.iter().rposition(|count| *count > 0)?;
+    let half = counts.iter().sum::<u64>().div_ceil(2);
+    let mut seen = 0;
+    let median = counts.iter().position(|count| {
+        seen += count;
+        seen >= half
+    })?;
+    Some(format!(
+        ", freed blocks lived {} to {} (half of them less than {})",
+        duration(if first == 0 { 0 } else { 1 << first }),
+        duration(2 << last),
+        duration(2 << median),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{
+        super::{Filter, fixture},
+        TextOptions,
+        tests::{assert_parts, render},
+    };
+
+    #[test]
+    fn sites_have_figures_and_whole_stacks() {
+        let report = render(&fixture::snapshot(), &TextOptions::default());
+        assert_parts(
+            &report,
+            &[
+                "Top 3 of 4 sites by live-bytes",
+                "  1. 1.0 MiB in 4 blocks (heap of pid 4242)",
+                "allocated 1.0 MiB in 5, freed 64 B in 1, peak 1.0 MiB",
+                "first 1.0 s, last 9.0 s, freed blocks lived 1 ms to 2 ms",
+                "grow;it (inlined)  /src/leaker.c:7  [leaker]",
+                "leaker+0x1234 (no symbols)",
+                "[truncated: more frames than are kept]",
+                "  2. 8.0 KiB in 1 block (vm of pid 4242, by an allocator)",
+                "[no stack]",
+                "1 more site, 0 B live, not listed",
+            ],
+        );
+    }
+
+    #[test]
+    fn filters_say_what_they_hide() {
+        let options = TextOptions {
+            top: 1,
+            filter: Filter {
+                pid: Some(fixture::PARENT),
+                ..Filter::default()
+            },
+            ..TextOptions::default()
+        };
+        let report = render(&fixture::snapshot(), &options);
+        assert_parts(
+            &report,
+            &[
+                "Top 1 of 3 sites",
+                "2 more sites, 8.0 KiB live, not listed",
+                "1 site, 100 B live, not shown: the filters leave them out",
+            ],
+        );
+        assert!(!report.contains("Process 4243"), "{report}");
+        let options = TextOptions {
+            filter: Filter {
+                older: Some(Duration::from_secs(9)),
+                ..Filter::default()
+            },
+            ..TextOptions::default()
+        };
+        let report = render(&fixture::snapshot(), &options);
+        assert_parts(
+            &report,
+            &["outstanding for 9.0 s or longer", "512.0 KiB in 2 blocks"],
+        );
+    }
+}
