@@ -78,3 +78,16 @@ fn rust_with_jemalloc_inside() {
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
 }
+
+/// The symbols of a static program are those of its own file.
+#[test]
+fn musl_linked_and_inside() {
+    let bench = Bench::new();
+    for inside in [false, true] {
+        let truth = bench.path(&format!("truth-{inside}"));
+        let target = targets::musl("musl.c", inside);
+        let report = Record::launch(&bench, &[], [&target, &truth]).finish(7);
+        report.expect_exact(&Truth::read(&truth));
+        report.expect_no_losses(0);
+    }
+}

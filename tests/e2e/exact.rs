@@ -78,3 +78,15 @@ fn cpp_exceptions_pass() {
     let report = Record::launch(&bench, &[], [&target, &"throw".into(), &truth]).finish(7);
     report.expect_no_losses(0);
 }
+
+/// Kernels before 6.10 take a perf event for each probe instead of one link for all.
+#[test]
+fn probes_attached_one_by_one() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::program("cxx.cc");
+    let options = ["--one-by-one"];
+    let report = Record::launch(&bench, &options, [&target, &"run".into(), &truth]).finish(7);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}

@@ -84,22 +84,27 @@ const FLAGS: [&str; 7] = [
 /// Compiles `targets/source`, once for each content and set of flags.
 #[track_caller]
 fn compile(source: &str, more: &[&str]) -> PathBuf {
+    let compiler = if source.ends_with(".cc") {
+        "g++"
+    } else {
+        "gcc"
+    };
+    compile_by(compiler, source, more)
+}
+
+#[track_caller]
+fn compile_by(compiler: &str, source: &str, more: &[&str]) -> PathBuf {
     let path = sources().join(source);
     let mut hash = DefaultHasher::new();
     fs::read(&path).unwrap().hash(&mut hash);
     fs::read(sources().join("site.h")).unwrap().hash(&mut hash);
-    (FLAGS, more).hash(&mut hash);
+    (compiler, FLAGS, more).hash(&mut hash);
     let name = Path::new(source).file_stem().unwrap().to_str().unwrap();
     let result = build_folder().join(format!("{name}-{:016x}", hash.finish()));
     if result.exists() {
         return result;
     }
     let unfinished = result.with_extension(std::process::id().to_string());
-    let compiler = if source.ends_with(".cc") {
-        "g++"
-    } else {
-        "gcc"
-    };
     let mut command = Command::new(compiler);
     command
         .args(FLAGS)
@@ -107,7 +112,7 @@ fn compile(source: &str, more: &[&str]) -> PathBuf {
         .arg("-o")
         .arg(&unfinished)
         .arg(path);
-    run(&mut command, "run `apt-get install gcc g++`");
+    run(&mut command, "run `apt-get install gcc g++ musl-tools`");
     fs::rename(unfinished, &result).unwrap();
     result
 }
@@ -128,6 +133,12 @@ pub fn library(source: &str) -> PathBuf {
 #[track_caller]
 pub fn stripped_static(source: &str) -> PathBuf {
     compile(source, &["-static", "-s"])
+}
+
+/// A program of `targets/` on musl, linked to its libc or with it inside.
+#[track_caller]
+pub fn musl(source: &str, inside: bool) -> PathBuf {
+    compile_by("musl-gcc", source, if inside { &["-static"] } else { &[] })
 }
 
 /// The Rust program with jemalloc inside; writes its truth to its first argument.

@@ -114,6 +114,8 @@ pub struct Options {
     pub follow: bool,
     /// Stop new processes until they are probed.
     pub stop: bool,
+    /// Attach uprobes one by one even where the kernel has multi links.
+    pub one_by_one: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
 }
@@ -205,12 +207,16 @@ impl Tracer {
         } else {
             ("call_entry", "call_return")
         };
-        let attacher = match multi::load(&ebpf, OBJECT, [entry, returning]) {
-            Ok([entry, returning]) => Attacher::Multi { entry, returning },
-            Err(error) => {
-                tracing::debug!("uprobes one by one: {error}");
-                Attacher::Perf { entry, returning }
-            }
+        let multi = if options.one_by_one {
+            None
+        } else {
+            multi::load(&ebpf, OBJECT, [entry, returning])
+                .inspect_err(|error| tracing::debug!("uprobes one by one: {error}"))
+                .ok()
+        };
+        let attacher = match multi {
+            Some([entry, returning]) => Attacher::Multi { entry, returning },
+            None => Attacher::Perf { entry, returning },
         };
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.

@@ -55,6 +55,9 @@ pub struct RecordArgs {
     /// Print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
+    /// Attach probes one by one, as on kernels before 6.10
+    #[arg(long, hide = true)]
+    one_by_one: bool,
     /// Attach empty programs to the same places, to measure what probes cost by themselves
     #[arg(long, hide = true)]
     empty_probes: bool,
@@ -96,6 +99,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             ring_bytes: u32::try_from(args.ring_buffer).unwrap_or(u32::MAX),
             follow: !args.no_follow,
             stop: !args.no_stop,
+            one_by_one: args.one_by_one,
             empty_probes: args.empty_probes,
         },
         pids: BTreeSet::from_iter(args.pid).into_iter().collect(),
