@@ -14,7 +14,8 @@ const OLDEST_KERNEL: (u32, u32) = (5, 15);
 const RECOMMENDED_KERNEL: (u32, u32) = (5, 17);
 /// Inode of the initial pid namespace, PROC_PID_INIT_INO of include/linux/proc_ns.h.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
-/// A traced process takes about 50 descriptors for its probes; this is enough for some dozens.
+/// On kernels without multi links a traced process takes about 50 descriptors for its
+/// probes; this is enough for some dozens of processes.
 const COMFORTABLE_FILES: u64 = 4096;
 const AS_ROOT: &str = "run it as root: `sudo memtrace …`";
 

@@ -203,7 +203,7 @@ fn default_output(args: &RecordArgs) -> PathBuf {
     name.into()
 }
 
-/// Each probe is two descriptors: take as many as we may.
+/// Every process takes descriptors for its probes: take as many as we may.
 fn raise_file_limit() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

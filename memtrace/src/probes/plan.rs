@@ -73,9 +73,8 @@ impl Probe {
 /// `extra` are prefixes vouched for by the user, for which that is not asked.
 /// C++ operators count in files that are allocators under some prefix.
 ///
-/// Functions that give memory come before those that take it, so that while
-/// the probes are being attached a block may be seen allocated and not freed
-/// only if it was freed in that moment, and never freed without its allocation.
+/// Functions that give memory come before those that take it. (In what order
+/// they are attached is another question, which the attaching side decides.)
 pub fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     let candidates = candidates(elf, extra);
     let mut places = merge(candidates);
