@@ -74,9 +74,13 @@ fn cpp_operators_on_libc() {
 fn cpp_exceptions_pass() {
     let bench = Bench::new();
     let truth = bench.path("truth");
-    let target = targets::program("cxx.cc");
-    let report = Record::launch(&bench, &[], [&target, &"throw".into(), &truth]).finish(7);
-    report.expect_no_losses(0);
+    for target in [
+        targets::program("cxx.cc"),
+        targets::static_program("cxx.cc"),
+    ] {
+        let report = Record::launch(&bench, &[], [&target, &"throw".into(), &truth]).finish(7);
+        report.expect_no_losses(0);
+    }
 }
 
 /// Kernels before 6.10 take a perf event for each probe instead of one link for all.

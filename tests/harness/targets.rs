@@ -129,6 +129,12 @@ pub fn library(source: &str) -> PathBuf {
     compile(source, &["-shared", "-fPIC"])
 }
 
+/// A program of `targets/`, linked statically, with its symbols.
+#[track_caller]
+pub fn static_program(source: &str) -> PathBuf {
+    compile(source, &["-static"])
+}
+
 /// A program of `targets/`, linked statically and without any symbol.
 #[track_caller]
 pub fn stripped_static(source: &str) -> PathBuf {

@@ -11,6 +11,7 @@ use super::{CollectError, Collector, Process, modules::ModuleIndex, store::Messa
 use crate::{
     bpf,
     event::{Action, Event},
+    probes::plan::Probe,
     process::{
         maps::{self, MapsError},
         memory::{self, Identity, Sampler},
@@ -238,6 +239,13 @@ impl Collector {
         };
         if let Err(error) = self.tracer.file_known(key) {
             tracing::debug!("{error}");
+        }
+        if module.probes.iter().any(Probe::may_throw) {
+            tracing::warn!(
+                "`{}` has an operator new of its own: while it is traced, a std::bad_alloc thrown \
+                 through it would end the process",
+                module.file.path.display()
+            );
         }
         match self.modules.reopen(index) {
             Ok(file) => {

@@ -49,6 +49,11 @@ pub struct ProbeLine {
 }
 
 impl Probe {
+    /// Whether a C++ exception may have to pass the return address that a return probe replaces.
+    pub fn may_throw(&self) -> bool {
+        self.needs_return && self.symbol.starts_with("_Zn") && !self.symbol.contains("nothrow")
+    }
+
     /// The probe as a line of a list; `library` is the file as the process sees it.
     pub fn line(&self, library: &Path) -> ProbeLine {
         let offset = match self.site.offset {
@@ -71,7 +76,7 @@ impl Probe {
 /// A file counts as an allocator under a prefix if it defines a function that
 /// allocates and one that frees under it: a lone `free` is something else.
 /// `extra` are prefixes vouched for by the user, for which that is not asked.
-/// C++ operators count in files that are allocators under some prefix.
+/// C++ operators count in files that are allocators under some prefix, but not libc's.
 ///
 /// Functions that give memory come before those that take it. (In what order
 /// they are attached is another question, which the attaching side decides.)
@@ -116,7 +121,13 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
         (allocates, frees) => group >= PREFIXES.len() && (allocates || frees),
     };
     let mut accepted: HashSet<usize> = (0..operators).filter(|&group| complete(group)).collect();
-    if !accepted.is_empty() {
+    // Beside libc's own malloc the operators are libstdc++'s, linked statically: they
+    // call malloc, so their probes would add nothing, and a return probe on one
+    // keeps std::bad_alloc from being caught.
+    let of_libc = elf
+        .functions()
+        .any(|function| function.name.starts_with("__libc_start_main"));
+    if !accepted.is_empty() && !of_libc {
         accepted.insert(operators);
     }
     found.retain(|candidate| accepted.contains(&candidate.group));

@@ -262,6 +262,19 @@ fn a_static_program_holds_its_own_allocator() {
 }
 
 #[test]
+fn operators_linked_beside_libc_are_not_probed() {
+    let source = "int main() { int *p = new int; delete p; return 0; }";
+    let (_dir, program) = compile("g++", source, &["-static"]);
+    let probes = plan_of(&program, &[]);
+    assert!(has(&probes, "malloc"));
+    assert!(
+        !has(&probes, "_Znwm") && !has(&probes, "_ZdlPv"),
+        "{probes:#?}"
+    );
+    assert!(!probes.iter().any(Probe::may_throw));
+}
+
+#[test]
 fn a_static_musl_program_reports_a_free_once() {
     if installed("/usr/bin/musl-gcc").is_none() {
         return;
