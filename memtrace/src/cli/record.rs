@@ -17,7 +17,6 @@ use crate::{
     check,
     collect::session::{self, Plan, Summary},
     probes::allocator::ExtraAllocator,
-    process::memory,
     render::units,
 };
 
@@ -94,7 +93,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     }
     raise_file_limit();
     let plan = Plan {
-        output: args.output.clone().unwrap_or_else(|| default_output(&args)),
+        output: args.output,
         options: Options {
             ring_bytes: u32::try_from(args.ring_buffer).unwrap_or(u32::MAX),
             follow: !args.no_follow,
@@ -115,15 +114,15 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start the event loop")?;
     let verbose = args.verbose;
-    let status = runtime.block_on(session::record(plan, announce, |plan, summary| {
+    let status = runtime.block_on(session::record(plan, announce, |summary, output| {
         // With standard error closed there is nobody to tell; the status still counts.
-        let _ = conclude(summary, &plan.output, verbose);
+        let _ = conclude(summary, output, verbose);
     }))?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
 /// Says that recording has begun.
-fn announce(plan: &Plan) {
+fn announce(plan: &Plan, output: &Path) {
     let what = if plan.command.is_empty() {
         "Ctrl-C ends the recording, not the process"
     } else {
@@ -133,7 +132,7 @@ fn announce(plan: &Plan) {
     let _ = writeln!(
         io::stderr(),
         "memtrace: recording to `{}`; {what}",
-        plan.output.display()
+        output.display()
     );
 }
 
@@ -174,33 +173,6 @@ fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         super::probes::show(pid, &args.allocator, &mut io::stdout().lock())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// `memtrace-PROGRAM-HOST-PID.mtr`.
-fn default_output(args: &RecordArgs) -> PathBuf {
-    let program = match args.command.first() {
-        Some(program) => Path::new(program)
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
-        None => args
-            .pid
-            .first()
-            .and_then(|&pid| memory::identity(pid).ok())
-            .map_or_else(String::new, |identity| identity.comm),
-    };
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let pid = args.pid.first().copied().unwrap_or_else(std::process::id);
-    let name: String = format!("memtrace-{program}-{}-{pid}.mtr", host.trim())
-        .chars()
-        .map(|c| {
-            if c.is_alphanumeric() || "-_.".contains(c) {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
-    name.into()
 }
 
 /// Every process takes descriptors for its probes: take as many as we may.

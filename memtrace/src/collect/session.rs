@@ -1,10 +1,10 @@
 //! The time line of a recording: start, wait, intervals, signals, end.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -22,6 +22,7 @@ use crate::{
     process::{
         self,
         launch::{LaunchError, Launched},
+        memory,
     },
     recording::{self, Meta, Origin, Writer},
 };
@@ -42,7 +43,8 @@ const BIRTHS_AT_MOST: u64 = 1_000_000;
 pub struct Plan {
     pub pids: Vec<u32>,
     pub command: Vec<OsString>,
-    pub output: PathBuf,
+    /// `None`: `memtrace-PROGRAM-HOST-PID.mtr`.
+    pub output: Option<PathBuf>,
     pub force: bool,
     pub duration: Option<Duration>,
     pub interval: Duration,
@@ -105,8 +107,8 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
 /// See [`SessionError`]; whatever was recorded before stays readable.
 pub async fn record(
     plan: Plan,
-    ready: impl FnOnce(&Plan),
-    recorded: impl FnOnce(&Plan, &Summary),
+    ready: impl FnOnce(&Plan, &Path),
+    recorded: impl FnOnce(&Summary, &Path),
 ) -> Result<Option<i32>, SessionError> {
     for &pid in &plan.pids {
         check_pid(pid)?;
@@ -125,13 +127,19 @@ pub async fn record(
     if tracer.mounted_tracefs {
         tracing::info!("mounted tracefs at `/sys/kernel/tracing`");
     }
-    let writer = Writer::create(&plan.output, plan.force, &meta(&plan))?;
+    let output = plan
+        .output
+        .clone()
+        .unwrap_or_else(|| default_output(&plan, launched.as_ref()));
+    let writer = Writer::create(&output, plan.force, &meta(&plan))?;
     let store = Store::start(writer).map_err(system("start a thread"))?;
     let mut collector = Collector::new(tracer, store, plan.allocators.clone(), page_size());
     let mut session = Session::new(ring)?;
 
     let result = session
-        .run(&mut collector, &plan, launched.as_mut(), ready)
+        .run(&mut collector, &plan, launched.as_mut(), || {
+            ready(&plan, &output)
+        })
         .await;
     // One moment for all probes; what was emitted before it is still read.
     let stopped = collector
@@ -157,7 +165,7 @@ pub async fn record(
     // A store that failed is why the session ended.
     let result = written.map_err(SessionError::from).and(result);
     if result.is_ok() {
-        recorded(&plan, &summary);
+        recorded(&summary, &output);
     }
     let status = match &mut launched {
         Some(launched) if launched.is_released() => Some(session.wait_for(launched).await?),
@@ -189,7 +197,7 @@ impl Session {
         collector: &mut Collector,
         plan: &Plan,
         mut launched: Option<&mut Launched>,
-        ready: impl FnOnce(&Plan),
+        ready: impl FnOnce(),
     ) -> Result<(), SessionError> {
         for &pid in &plan.pids {
             collector.begin(pid, Origin::Attached, now_ns())?;
@@ -204,7 +212,7 @@ impl Session {
         for &pid in &plan.pids {
             collector.seed(pid);
         }
-        ready(plan);
+        ready();
         let mut child = None;
         if let Some(launched) = &mut launched {
             launched.release()?;
@@ -344,6 +352,42 @@ fn watch<T: AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
 fn pass_on(launched: &Launched, signal: i32) {
     // SAFETY: no memory is involved; the child is not reaped yet.
     unsafe { libc::kill(launched.tgid().cast_signed(), signal) };
+}
+
+/// `memtrace-PROGRAM-HOST-PID.mtr`, of the first process.
+fn default_output(plan: &Plan, launched: Option<&Launched>) -> PathBuf {
+    let (program, pid) = match launched {
+        Some(launched) => (
+            launched.program().file_name().map(OsStr::to_owned),
+            launched.tgid(),
+        ),
+        None => {
+            let pid = plan.pids.first().copied().unwrap_or_default();
+            (
+                memory::identity(pid)
+                    .ok()
+                    .map(|identity| identity.comm.into()),
+                pid,
+            )
+        }
+    };
+    let program = program.unwrap_or_default();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!(
+        "memtrace-{}-{}-{pid}.mtr",
+        program.to_string_lossy(),
+        host.trim()
+    )
+    .chars()
+    .map(|c| {
+        if c.is_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    })
+    .collect::<String>()
+    .into()
 }
 
 fn meta(plan: &Plan) -> Meta {
