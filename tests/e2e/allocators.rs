@@ -1,5 +1,6 @@
 //! The same counts with other allocators than libc's: preloaded, and linked in.
 
+use memtrace_common::loss::Reason;
 use memtrace_tests::{
     Bench,
     record::Record,
@@ -90,4 +91,17 @@ fn musl_linked_and_inside() {
         report.expect_exact(&Truth::read(&truth));
         report.expect_no_losses(0);
     }
+}
+
+/// `free_aligned_sized` → `free_sized` → `free` → libc's: one release each.
+#[test]
+fn an_allocator_that_the_user_names() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::program("own_allocator.c");
+    let option = format!("--allocator={}:own_", target.display());
+    let report = Record::launch(&bench, &[option.as_str()], [&target, &truth]).finish(7);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+    assert_eq!(report.loss(Reason::UnknownFree), 0);
 }
