@@ -89,6 +89,9 @@ reasons! {
     StackTruncated = 21, "stack_truncated", StackLost;
     /// User side: a realloc, munmap or mremap whose outcome never arrived.
     OutcomeLost = 22, "outcome_lost", ReleasesLost;
+    /// `--no-stop`: a child, a new program or the opener of an unknown library ran on while its
+    /// probes were being set.
+    NotStopped = 23, "not_stopped", Untraced;
 }
 
 /// Slots of the kernel's counter array: the reasons, then these.

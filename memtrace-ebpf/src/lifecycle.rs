@@ -144,6 +144,7 @@ pub(crate) fn stop(context: &TracePointContext, caller: &Caller, why: Stop) {
     };
     emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
         if !stopping {
+            lost(Reason::NotStopped);
             return true;
         }
         // Known to the watchdog before it can be stopped.
