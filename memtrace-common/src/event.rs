@@ -112,9 +112,7 @@ pub mod flags {
     pub const SHMDT: u16 = 1 << 3;
     /// [`super::Kind::Free`]: the thread's last act was to release the same block by another
     /// function, which may have called this one. Then the block is gone already.
-    pub const REPEATED: u16 = 1 << 5;
-    /// [`super::Kind::Stack`]: more frames than [`crate::limits::MAX_FRAMES`].
-    pub const TRUNCATED: u16 = 1 << 4;
+    pub const REPEATED: u16 = 1 << 4;
 }
 
 /// First bytes of every record.
@@ -204,8 +202,8 @@ pub struct Lifecycle {
     pub pad: u32,
 }
 
-/// [`Kind::Stack`]: followed by `n` words, leaf first. Each is an absolute
-/// address to look up: of a return address that is the address minus one.
+/// [`Kind::Stack`]: followed by `n` words, leaf first, each a [`crate::unwind::Word`]. Its
+/// address is the one to look up: of a return address that is the address minus one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Stack {
@@ -213,7 +211,9 @@ pub struct Stack {
     /// Key by which allocations refer to it; never 0.
     pub stack: u64,
     /// Number of words that follow, at most [`crate::limits::MAX_FRAMES`].
-    pub n: u64,
+    pub n: u32,
+    /// A [`crate::unwind::End`].
+    pub end: u32,
 }
 
 const _: () = assert!(size_of::<Header>() == 24);

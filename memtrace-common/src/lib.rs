@@ -6,12 +6,14 @@
 //! kinds travel as integers and are decoded with `TryFrom` on the other side.
 #![no_std]
 
+pub mod code;
 pub mod event;
 pub mod function;
 pub mod kernel;
 pub mod limits;
 pub mod loss;
 pub mod process;
+pub mod unwind;
 
 /// Which allocator was asked. Travels in four bits of a [`function::Function`]
 /// and in one byte of an [`event::Header`].
@@ -63,3 +65,15 @@ unsafe impl Plain for process::FileKey {}
 unsafe impl Plain for kernel::Offsets {}
 // SAFETY: as above.
 unsafe impl Plain for kernel::Settings {}
+// SAFETY: as above.
+unsafe impl Plain for code::Mapping {}
+// SAFETY: as above.
+unsafe impl Plain for code::Snapshot {}
+// SAFETY: as above.
+unsafe impl Plain for code::Log {}
+// SAFETY: as above.
+unsafe impl Plain for code::KnownFile {}
+// SAFETY: as above.
+unsafe impl Plain for code::Exec {}
+// SAFETY: as above.
+unsafe impl Plain for unwind::Rule {}

@@ -64,7 +64,7 @@ reasons! {
     StopFailed = 9, "stop_failed", Untraced;
     /// No scratch space on the CPU for the stack walk.
     ScratchBusy = 10, "scratch_busy", StackLost;
-    /// The stack could not be read.
+    /// A stack ends at memory that could not be read.
     StackUnreadable = 11, "stack_unreadable", StackLost;
     /// The kernel skipped a program because another was running on the CPU.
     ProgramSkipped = 12, "program_skipped", AllocationsLost;
@@ -92,6 +92,18 @@ reasons! {
     /// `--no-stop`: a child, a new program or the opener of an unknown library ran on while its
     /// probes were being set.
     NotStopped = 23, "not_stopped", Untraced;
+    /// A stack ends at an address in no known executable mapping.
+    StackNoMapping = 24, "stack_no_mapping", StackLost;
+    /// A stack ends in a file whose unwind tables are not loaded.
+    StackNoTable = 25, "stack_no_table", StackLost;
+    /// A stack ends in code that its file's unwind tables leave out.
+    StackNoRow = 26, "stack_no_row", StackLost;
+    /// A stack ends at call frame information that is not supported.
+    StackUnsupportedRule = 27, "stack_unsupported_rule", StackLost;
+    /// A stack ends because the process's mappings were changing.
+    StackStale = 28, "stack_stale", StackLost;
+    /// A stack ends in code that has no tables and keeps no frame pointer.
+    StackBadFramePointer = 29, "stack_bad_frame_pointer", StackLost;
 }
 
 /// Slots of the kernel's counter array: the reasons, then these.

@@ -92,9 +92,10 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
             let stack = Stack {
                 header,
                 stack: bytes.get_u64_ne(),
-                n: bytes.get_u64_ne(),
+                n: bytes.get_u32_ne(),
+                end: bytes.get_u32_ne(),
             };
-            let words = usize::try_from(stack.n).unwrap_or(usize::MAX);
+            let words = stack.n as usize;
             expect(bytes.len() / 8, words)?;
             Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
         }
@@ -176,6 +177,7 @@ mod tests {
             header: header(Kind::Stack),
             stack: 1,
             n: 2,
+            end: 3,
         };
         let mut bytes = bytes_of(&stack);
         bytes.extend(10u64.to_ne_bytes());

@@ -281,7 +281,7 @@ impl Collector {
         let addresses = self.addresses.entry(stack.header.tgid).or_default();
         let located = frames.iter().map(|&addr| addresses.locate(addr)).collect();
         if let Some((id, frames)) = self.stacks.learn(stack.stack, located) {
-            let truncated = stack.header.flags & flags::TRUNCATED != 0;
+            let truncated = stack.end == memtrace_common::unwind::End::Truncated as u32;
             self.store.send(Message::Stack {
                 row: StackRow { id, truncated },
                 frames,

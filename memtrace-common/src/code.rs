@@ -1,0 +1,110 @@
+//! What the kernel side knows of a process's code: a snapshot of its executable
+//! mappings, written by the collector, and a log of what changed since, written
+//! by the kernel side itself as the process maps and unmaps code.
+//!
+//! An address is looked up in the log's entries that are newer than the
+//! snapshot first, the newest first. So a range that was unmapped, or reused,
+//! never means what it did before, however late the collector is.
+
+/// An executable mapping, an element of the MAPPINGS map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Mapping {
+    /// First address, absolute in the process.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// Absolute address − address as the ELF file means it.
+    pub bias: u64,
+    /// Number of the file, below [`crate::unwind::EXECS`].
+    pub exec: u32,
+    /// A [`mapping_kind`].
+    pub kind: u32,
+}
+
+/// Values of [`Mapping::kind`].
+pub mod mapping_kind {
+    /// Nothing is known of the range (any more).
+    pub const UNKNOWN: u32 = 0;
+    /// A file with tables.
+    pub const TABLES: u32 = 1;
+    /// A file without tables: frame pointers.
+    pub const FILE_WITHOUT_TABLES: u32 = 2;
+    /// Generated code: frame pointers.
+    pub const ANONYMOUS: u32 = 3;
+}
+
+/// Value of the SNAPSHOTS map, keyed by tgid: a range of MAPPINGS, sorted by
+/// address. Never changed once published; a new one takes its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Snapshot {
+    pub first: u32,
+    pub count: u32,
+    /// [`Log::sequence`] before the mappings were read.
+    pub as_of: u64,
+}
+
+/// Changes that a log keeps; a power of two. More since the snapshot: the walk
+/// cannot tell what is mapped and says so.
+pub const LOG: usize = 16;
+
+/// Added to [`Log::sequence`] by exec: no snapshot of before is of use.
+pub const LOG_EXEC: u64 = 1 << 32;
+
+/// One change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Change {
+    /// [`Log::sequence`] of the change plus one, written last: any other value means
+    /// that the change is still being written.
+    pub sequence: u64,
+    pub mapping: Mapping,
+}
+
+/// Value of the LOGS map, keyed by tgid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Log {
+    /// Number of changes so far.
+    pub sequence: u64,
+    /// By sequence modulo [`LOG`].
+    pub changes: [Change; LOG],
+}
+
+/// Value of the FILES map: an executable file that the collector has inspected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct KnownFile {
+    /// Address as the file means it − file offset, of its executable segment, bytes.
+    pub delta: u64,
+    /// As in [`Mapping::exec`].
+    pub exec: u32,
+    /// A [`mapping_kind`]; UNKNOWN if its mappings cannot be told from file offsets alone.
+    pub kind: u32,
+}
+
+/// Words of one block of rows: the value of a file's inner map.
+pub const BLOCK: usize = 256;
+
+/// Value of the EXECS map: how to read a file's rows, an array of blocks.
+///
+/// The words are a directory (for each 64 KiB page of the file's addresses from
+/// `first_page` on, the index of its first row, and one past the last page's),
+/// then the rows: `address & 0xffff` in the upper half, the rule's index in
+/// RULES in the lower. Each page's first row is at 0, so every address has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Exec {
+    pub first_page: u32,
+    pub pages: u32,
+}
+
+/// Rules that all files together may have, limited by a row's 16 bits.
+pub const RULES: u32 = 1 << 16;
+
+const _: () = assert!(size_of::<Mapping>() == 32);
+const _: () = assert!(size_of::<Snapshot>() == 16);
+const _: () = assert!(size_of::<Log>() == 8 + LOG * 40);
+const _: () = assert!(size_of::<KnownFile>() == 16);
+const _: () = assert!(LOG.is_power_of_two() && BLOCK.is_power_of_two());

@@ -1,0 +1,282 @@
+//! One step of a stack walk: (registers, rule, memory) → the caller's registers.
+//!
+//! Both sides share it: the kernel side walks with it, the user side tests it
+//! over recorded memory. The rules are compiled from DWARF call frame
+//! information (DWARF 5, section 6.4), x86-64 register numbers and the return
+//! address at CFA − 8 from the System V psABI, AMD64 supplement, section 3.6.
+
+/// How to find the caller of one range of code. Eight bytes, deduplicated over
+/// all files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Rule {
+    /// A [`cfa`] kind: where the canonical frame address (CFA) is.
+    pub cfa: u8,
+    /// An [`fp`] kind: what becomes of the frame pointer.
+    pub fp: u8,
+    /// Bytes, see [`fp`].
+    pub fp_offset: i16,
+    /// Bytes, see [`cfa`].
+    pub cfa_offset: i32,
+}
+
+/// Values of [`Rule::cfa`]; `o` is [`Rule::cfa_offset`].
+pub mod cfa {
+    /// No call frame information covers the code.
+    pub const NO_ROW: u8 = 0;
+    /// CFA = sp + o.
+    pub const SP: u8 = 1;
+    /// CFA = fp + o.
+    pub const FP: u8 = 2;
+    /// Of a PLT: CFA = sp + 8, and 8 more from byte `o` of each 16-byte entry on.
+    pub const PLT: u8 = 3;
+    /// CFA = \*(fp + low) + high, the 16-bit halves of `o`, both signed (see [`super::Rule::deref`]).
+    pub const DEREF_FP: u8 = 4;
+    /// CFA = \*(sp + low) + high, as above.
+    pub const DEREF_SP: u8 = 5;
+    /// A signal handler's return code: the interrupted registers are on the stack.
+    pub const SIGNAL: u8 = 6;
+    /// The return address is undefined: the outermost frame.
+    pub const STOP: u8 = 7;
+    /// Call frame information that these rules cannot express.
+    pub const UNSUPPORTED: u8 = 8;
+    /// No tables: the code is taken to keep a frame pointer, which is checked.
+    pub const FRAME_POINTER: u8 = 9;
+}
+
+/// Values of [`Rule::fp`]; `o` is [`Rule::fp_offset`].
+pub mod fp {
+    /// Unchanged.
+    pub const SAME: u8 = 0;
+    /// Saved at CFA + o.
+    pub const AT_CFA: u8 = 1;
+    /// Saved at fp + o.
+    pub const AT_FP: u8 = 2;
+}
+
+impl Rule {
+    /// `*(register + offset) + addend` as a [`Rule::cfa_offset`]; `None` if either does not fit 16 bits.
+    pub fn deref(offset: i64, addend: i64) -> Option<i32> {
+        let (offset, addend) = (i16::try_from(offset).ok()?, i16::try_from(addend).ok()?);
+        Some(i32::from(addend) << 16 | i32::from(offset.cast_unsigned()))
+    }
+}
+
+/// The registers that a walk needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Registers {
+    /// Of a caller: the return address.
+    pub pc: u64,
+    pub sp: u64,
+    pub fp: u64,
+}
+
+/// A caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub registers: Registers,
+    /// Where on the stack its return address was read; 0 for code that a signal interrupted,
+    /// whose `pc` is no return address.
+    pub slot: u64,
+}
+
+/// The memory of the walked thread.
+pub trait Memory {
+    /// Eight bytes at an absolute address; `None` if they cannot be read.
+    fn read(&self, abs_addr: u64) -> Option<u64>;
+}
+
+/// Why a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum End {
+    /// At the thread's outermost frame.
+    Complete = 0,
+    /// At [`crate::limits::MAX_FRAMES`].
+    Truncated = 1,
+    /// An address in no executable mapping, as far as known.
+    NoMapping = 2,
+    /// The file's tables are not loaded.
+    NoTable = 3,
+    /// The file has tables, but none covers the code (assembler without CFI).
+    NoRow = 4,
+    /// Call frame information that is not supported.
+    UnsupportedRule = 5,
+    /// Stack memory that could not be read, or a frame below its callee's.
+    Unreadable = 6,
+    /// The mappings changed during the walk, or too often since they were last read.
+    Stale = 7,
+    /// Code without tables that keeps no frame pointer.
+    BadFramePointer = 8,
+    /// Not walked by tables: frame pointers were followed, and end where one is missing.
+    FramePointersOnly = 9,
+}
+
+impl End {
+    /// Every end, in the order in which reports list them.
+    pub const ALL: [End; 10] = [
+        End::Complete,
+        End::Truncated,
+        End::NoMapping,
+        End::NoTable,
+        End::NoRow,
+        End::UnsupportedRule,
+        End::Unreadable,
+        End::Stale,
+        End::BadFramePointer,
+        End::FramePointersOnly,
+    ];
+
+    /// Stable name in reports, JSON and recordings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            End::Complete => "complete",
+            End::Truncated => "truncated",
+            End::NoMapping => "no_mapping",
+            End::NoTable => "no_table",
+            End::NoRow => "no_row",
+            End::UnsupportedRule => "unsupported_rule",
+            End::Unreadable => "unreadable",
+            End::Stale => "stale",
+            End::BadFramePointer => "bad_frame_pointer",
+            End::FramePointersOnly => "frame_pointers_only",
+        }
+    }
+}
+
+impl TryFrom<u32> for End {
+    type Error = u32;
+
+    fn try_from(value: u32) -> Result<Self, u32> {
+        End::ALL.get(value as usize).copied().ok_or(value)
+    }
+}
+
+/// Where a signal frame keeps the interrupted registers, from the stack pointer
+/// in its return code: `ucontext_t.uc_mcontext.gregs` (arch/x86/include/uapi/asm/sigcontext.h).
+const GREGS: u64 = 40;
+const GREG_RBP: u64 = GREGS + 10 * 8;
+const GREG_RSP: u64 = GREGS + 15 * 8;
+const GREG_RIP: u64 = GREGS + 16 * 8;
+
+/// Farthest that a frame pointer may lie from the stack pointer to be believed, bytes.
+const MAX_FRAME: u64 = 1 << 20;
+
+/// The caller of the code at `at`.
+///
+/// # Errors
+/// How the walk ends here; [`End::Complete`] at the outermost frame.
+#[inline(always)]
+pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, End> {
+    let offset = i64::from(rule.cfa_offset) as u64;
+    let cfa = match rule.cfa {
+        cfa::SP => at.sp.wrapping_add(offset),
+        cfa::FP => at.fp.wrapping_add(offset),
+        cfa::PLT => {
+            let pushed = u64::from(at.pc & 15 >= offset);
+            at.sp.wrapping_add(8 + (pushed << 3))
+        }
+        cfa::DEREF_FP | cfa::DEREF_SP => {
+            let base = if rule.cfa == cfa::DEREF_FP {
+                at.fp
+            } else {
+                at.sp
+            };
+            let low = i64::from(rule.cfa_offset as i16) as u64;
+            let high = i64::from(rule.cfa_offset >> 16) as u64;
+            let value = memory.read(base.wrapping_add(low)).ok_or(End::Unreadable)?;
+            value.wrapping_add(high)
+        }
+        cfa::FRAME_POINTER => {
+            let distance = at.fp.wrapping_sub(at.sp);
+            if at.fp == 0 {
+                // The psABI's mark of the outermost frame (section 3.4.1).
+                return Err(End::Complete);
+            }
+            if distance >= MAX_FRAME || at.fp & 7 != 0 {
+                return Err(End::BadFramePointer);
+            }
+            at.fp.wrapping_add(16)
+        }
+        cfa::SIGNAL => {
+            let read = |offset| memory.read(at.sp.wrapping_add(offset)).ok_or(End::Unreadable);
+            let registers = Registers {
+                fp: read(GREG_RBP)?,
+                sp: read(GREG_RSP)?,
+                pc: read(GREG_RIP)?,
+            };
+            return Ok(Caller { registers, slot: 0 });
+        }
+        cfa::STOP => return Err(End::Complete),
+        cfa::NO_ROW => return Err(End::NoRow),
+        _ => return Err(End::UnsupportedRule),
+    };
+    // Stacks grow down: a caller's frame is above its callee's.
+    if cfa <= at.sp {
+        return Err(End::Unreadable);
+    }
+    let slot = cfa.wrapping_sub(8);
+    let pc = memory.read(slot).ok_or(End::Unreadable)?;
+    let saved = match rule.fp {
+        fp::AT_CFA => cfa.wrapping_add(i64::from(rule.fp_offset) as u64),
+        fp::AT_FP => at.fp.wrapping_add(i64::from(rule.fp_offset) as u64),
+        _ => 0,
+    };
+    let fp = if saved == 0 {
+        at.fp
+    } else {
+        memory.read(saved).ok_or(End::Unreadable)?
+    };
+    if pc == 0 {
+        return Err(End::Complete);
+    }
+    Ok(Caller {
+        registers: Registers { pc, sp: cfa, fp },
+        slot,
+    })
+}
+
+/// A frame as it crosses the kernel boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Word {
+    /// Address as the ELF file of this number means it.
+    File { exec: u32, vaddr: u64 },
+    /// Absolute address that no known file holds.
+    Absolute(u64),
+}
+
+/// Number of files whose frames can be told apart, limited by the word's 12 bits.
+pub const EXECS: u32 = 1 << 12;
+
+const TAG_SHIFT: u32 = 60;
+const TAG_FILE: u64 = 1;
+const TAG_ABSOLUTE: u64 = 2;
+const EXEC_SHIFT: u32 = 48;
+const VADDR_MASK: u64 = (1 << EXEC_SHIFT) - 1;
+
+impl Word {
+    #[inline(always)]
+    pub const fn file(exec: u32, vaddr: u64) -> u64 {
+        TAG_FILE << TAG_SHIFT | ((exec & (EXECS - 1)) as u64) << EXEC_SHIFT | vaddr & VADDR_MASK
+    }
+
+    #[inline(always)]
+    pub const fn absolute(addr: u64) -> u64 {
+        TAG_ABSOLUTE << TAG_SHIFT | addr & ((1 << TAG_SHIFT) - 1)
+    }
+
+    /// `None` for what neither of the above made.
+    pub fn decode(word: u64) -> Option<Word> {
+        match word >> TAG_SHIFT {
+            TAG_FILE => Some(Word::File {
+                exec: (word >> EXEC_SHIFT) as u32 & (EXECS - 1),
+                vaddr: word & VADDR_MASK,
+            }),
+            TAG_ABSOLUTE => Some(Word::Absolute(word & ((1 << TAG_SHIFT) - 1))),
+            _ => None,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Rule>() == 8);
