@@ -26,12 +26,10 @@ pub struct Mapping {
 pub mod mapping_kind {
     /// Nothing is known of the range (any more).
     pub const UNKNOWN: u32 = 0;
-    /// A file with tables.
-    pub const TABLES: u32 = 1;
-    /// A file without tables: frame pointers.
-    pub const FILE_WITHOUT_TABLES: u32 = 2;
+    /// A file; its [`super::Exec`] says how to find callers.
+    pub const FILE: u32 = 1;
     /// Generated code: frame pointers.
-    pub const ANONYMOUS: u32 = 3;
+    pub const ANONYMOUS: u32 = 2;
 }
 
 /// Value of the SNAPSHOTS map, keyed by tgid: a range of MAPPINGS, sorted by
@@ -87,17 +85,30 @@ pub struct KnownFile {
 /// Words of one block of rows: the value of a file's inner map.
 pub const BLOCK: usize = 256;
 
-/// Value of the EXECS map: how to read a file's rows, an array of blocks.
+/// Value of the EXECS map: how to find the callers of a file's code.
 ///
-/// The words are a directory (for each 64 KiB page of the file's addresses from
+/// Its rows are an array of blocks of words: a directory (for each 64 KiB page of the file's addresses from
 /// `first_page` on, the index of its first row, and one past the last page's),
 /// then the rows: `address & 0xffff` in the upper half, the rule's index in
 /// RULES in the lower. Each page's first row is at 0, so every address has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Exec {
+    /// An [`exec_state`].
+    pub state: u32,
     pub first_page: u32,
     pub pages: u32,
+    pub pad: u32,
+}
+
+/// Values of [`Exec::state`].
+pub mod exec_state {
+    /// Its tables are not loaded (yet).
+    pub const NOT_LOADED: u32 = 0;
+    /// Its rows are in the ROWS map.
+    pub const ROWS: u32 = 1;
+    /// It has no tables: frame pointers.
+    pub const NO_TABLES: u32 = 2;
 }
 
 /// Rules that all files together may have, limited by a row's 16 bits.
@@ -107,4 +118,5 @@ const _: () = assert!(size_of::<Mapping>() == 32);
 const _: () = assert!(size_of::<Snapshot>() == 16);
 const _: () = assert!(size_of::<Log>() == 8 + LOG * 40);
 const _: () = assert!(size_of::<KnownFile>() == 16);
+const _: () = assert!(size_of::<Exec>() == 16);
 const _: () = assert!(LOG.is_power_of_two() && BLOCK.is_power_of_two());

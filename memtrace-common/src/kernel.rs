@@ -18,6 +18,15 @@ pub struct Offsets {
     pub inode_ino: u32,
     pub inode_sb: u32,
     pub sb_dev: u32,
+    /// The rest is about pending return probes; 0 where the kernel lacks a field.
+    pub task_utask: u32,
+    pub utask_return_instances: u32,
+    pub return_instance_stack: u32,
+    pub return_instance_original: u32,
+    pub return_instance_next: u32,
+    pub mm_xol_area: u32,
+    pub xol_area_vaddr: u32,
+    pub pad: u32,
 }
 
 /// Behaviour chosen on the command line.
@@ -28,9 +37,12 @@ pub struct Settings {
     pub follow: u32,
     /// 1: stop new processes and openers of unknown libraries until they are probed.
     pub stop: u32,
+    /// 1: walk stacks by unwind tables; 0: by frame pointers.
+    pub unwind: u32,
+    pub pad: u32,
     /// Unread bytes in the ring buffer at which the collector is woken.
     pub wake_bytes: u64,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 48);
-const _: () = assert!(size_of::<Settings>() == 16);
+const _: () = assert!(size_of::<Offsets>() == 80);
+const _: () = assert!(size_of::<Settings>() == 24);

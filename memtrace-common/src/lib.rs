@@ -57,6 +57,8 @@ impl TryFrom<u8> for Layer {
 /// `repr(C)`, integers only, no implicit padding.
 pub unsafe trait Plain: Copy + 'static {}
 
+// SAFETY: an integer.
+unsafe impl Plain for u32 {}
 // SAFETY: integers only; the size is asserted beside each type.
 unsafe impl Plain for process::Process {}
 // SAFETY: as above.

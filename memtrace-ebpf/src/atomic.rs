@@ -14,6 +14,16 @@ pub(crate) unsafe fn increment(counter: *mut u64) {
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, 1) };
 }
 
+/// Adds `n` and gives what was there before.
+///
+/// # Safety
+/// As for [`increment`].
+#[inline(always)]
+pub(crate) unsafe fn fetch_add(counter: *mut u64, n: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(counter, n) }
+}
+
 /// Turns a 0 into a 1; false if it was not 0.
 ///
 /// # Safety

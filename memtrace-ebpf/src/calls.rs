@@ -12,6 +12,7 @@ use memtrace_common::{
     event::{Alloc, Free, Kind, flags},
     function::{Cookie, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
+    unwind::Registers,
 };
 
 use crate::{
@@ -164,7 +165,12 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     let stack = if addr == 0 {
         0
     } else {
-        stack::take(context.as_ptr(), &caller)
+        let at = Registers {
+            pc: registers.rip,
+            sp: registers.rsp,
+            fp: registers.rbp,
+        };
+        stack::take(context.as_ptr(), &caller, at)
     };
     let mut header = header(
         if realloc {

@@ -15,7 +15,7 @@ use memtrace_common::{
 
 use crate::{
     atomic::increment,
-    maps::{COUNTERS_MAP, EVENTS, settings},
+    maps::{COUNTERS_MAP, EVENTS, SETTINGS, loaded},
     thread::Caller,
 };
 
@@ -47,7 +47,7 @@ pub(crate) enum Wake {
 impl Wake {
     #[inline(always)]
     fn flags(self) -> u64 {
-        if self == Wake::Now || EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= settings().wake_bytes
+        if self == Wake::Now || EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= loaded(&SETTINGS.wake_bytes)
         {
             u64::from(BPF_RB_FORCE_WAKEUP)
         } else {

@@ -14,9 +14,10 @@ use memtrace_common::{
 };
 
 use crate::{
+    code,
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
-    maps::{PROCESSES, STOPPED, THREADS, recording, settings},
+    maps::{PROCESSES, SETTINGS, STOPPED, THREADS, loaded, recording},
     thread::{Caller, current_ids},
     vm,
 };
@@ -35,7 +36,7 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
 fn forked(parent: Task, child: Task) -> Option<()> {
     let caller = Caller::current()?;
     let tgid = child.tgid();
-    if tgid == caller.tgid || settings().follow == 0 {
+    if tgid == caller.tgid || loaded(&SETTINGS.follow) == 0 {
         return None;
     }
     let shared = child.mm() == parent.mm();
@@ -57,6 +58,8 @@ fn forked(parent: Task, child: Task) -> Option<()> {
             .is_ok();
         if !known {
             lost(Reason::ProcessTableFull);
+        } else if !shared {
+            code::forked(caller.space, tgid);
         }
         known
     });
@@ -97,6 +100,7 @@ fn executed(old_tid: u32) -> Option<()> {
         (*process).space = caller.tgid;
     }
     caller.space = caller.tgid;
+    code::executed(caller.tgid);
     // What the old program had in flight is gone with it.
     let _ = THREADS.remove(&caller.tid);
     let _ = THREADS.remove(&old_tid);
@@ -132,7 +136,7 @@ pub fn exec_exit(context: TracePointContext) -> u32 {
 pub(crate) fn stop(context: &TracePointContext, caller: &Caller, why: Stop) {
     let mut header = header(Kind::Stopped, caller);
     header.tgid = caller.tgid;
-    let stopping = settings().stop != 0;
+    let stopping = loaded(&SETTINGS.stop) != 0;
     if !stopping {
         header.flags = flags::FAILED;
     }
@@ -184,6 +188,7 @@ fn exited() -> Option<()> {
         return None;
     }
     let _ = STOPPED.remove(&tgid);
+    code::exited(tgid);
     if PROCESSES.remove(&tgid).is_err() || !recording() {
         return None;
     }

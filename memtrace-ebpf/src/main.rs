@@ -8,12 +8,14 @@
 
 mod atomic;
 mod calls;
+mod code;
 mod emit;
 mod kernel;
 mod lifecycle;
 mod maps;
 mod stack;
 mod thread;
+mod unwind;
 mod vm;
 
 #[panic_handler]

@@ -1,13 +1,17 @@
 //! Every map, with the reason for its size.
 
 use aya_ebpf::{
-    macros::map,
+    bindings::BPF_F_MMAPABLE,
+    btf_maps,
+    macros::{btf_map, map},
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use memtrace_common::{
+    code::{BLOCK, Exec, KnownFile, Log, Mapping, RULES as RULE_COUNT, Snapshot},
     kernel::{Offsets, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
+    unwind::{EXECS as EXEC_COUNT, Rule},
 };
 
 use crate::{stack::Scratch, thread::Thread};
@@ -33,7 +37,7 @@ pub(crate) static SEEN: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_53
 
 /// Executable files that the collector has inspected: mapping them again needs no stop.
 #[map]
-pub(crate) static FILES: HashMap<FileKey, u8> = HashMap::with_max_entries(65_536, 0);
+pub(crate) static FILES: HashMap<FileKey, KnownFile> = HashMap::with_max_entries(65_536, 0);
 
 /// Processes that were sent SIGSTOP and not yet released, for the watchdog
 /// that releases them if the collector dies.
@@ -55,9 +59,43 @@ pub(crate) static COUNTERS_MAP: PerCpuArray<u64> = PerCpuArray::with_max_entries
 pub(crate) static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(SCRATCH_SLOTS, 0);
 pub(crate) const SCRATCH_SLOTS: u32 = 4;
 
+/// Unwind tables by file number, see [`Exec`]. As many files as a frame's word can name.
+#[btf_map]
+pub(crate) static ROWS: btf_maps::ArrayOfMaps<Rows, { EXEC_COUNT as usize }> =
+    btf_maps::ArrayOfMaps::new();
+
+/// Their sizes differ (BPF_F_INNER_MAP), and the collector writes them through
+/// a mapping of its own (BPF_F_MMAPABLE).
+pub(crate) type Rows = btf_maps::Array<[u32; BLOCK], 1, 0x1400>;
+
+#[map]
+pub(crate) static EXECS: Array<Exec> = Array::with_max_entries(EXEC_COUNT, 0);
+
+/// Written through a mapping too, as MAPPINGS is.
+#[map]
+pub(crate) static RULES: Array<Rule> = Array::with_max_entries(RULE_COUNT, BPF_F_MMAPABLE);
+
+/// Executable mappings of all processes, see [`Snapshot`]: a thousand processes of a hundred
+/// mappings each; forked children share their parents'.
+#[map]
+pub(crate) static MAPPINGS: Array<Mapping> = Array::with_max_entries(1 << 17, BPF_F_MMAPABLE);
+
+/// By tgid, as PROCESSES.
+#[map]
+pub(crate) static SNAPSHOTS: HashMap<u32, Snapshot> = HashMap::with_max_entries(16_384, 0);
+
+/// By tgid. Fewer than PROCESSES: they are large. Further processes have no stacks, which are
+/// counted as `stack_stale`.
+#[map]
+pub(crate) static LOGS: HashMap<u32, Log> = HashMap::with_max_entries(4_096, 0);
+
+/// Processes of whose code the collector should take a new snapshot, by tgid.
+#[map]
+pub(crate) static REQUESTS: HashMap<u32, u8> = HashMap::with_max_entries(4_096, 0);
+
 /// Written by the collector before loading.
 #[unsafe(no_mangle)]
-static OFFSETS: Offsets = Offsets {
+pub(crate) static OFFSETS: Offsets = Offsets {
     task_tgid: 0,
     task_mm: 0,
     task_files: 0,
@@ -70,28 +108,31 @@ static OFFSETS: Offsets = Offsets {
     inode_ino: 0,
     inode_sb: 0,
     sb_dev: 0,
+    task_utask: 0,
+    utask_return_instances: 0,
+    return_instance_stack: 0,
+    return_instance_original: 0,
+    return_instance_next: 0,
+    mm_xol_area: 0,
+    xol_area_vaddr: 0,
+    pad: 0,
 };
 
 /// Written by the collector before loading.
 #[unsafe(no_mangle)]
-static SETTINGS: Settings = Settings {
+pub(crate) static SETTINGS: Settings = Settings {
     follow: 0,
     stop: 0,
+    unwind: 0,
+    pad: 0,
     wake_bytes: 0,
 };
 
-/// The offsets as loaded; volatile because the compiler sees only zeroes.
+/// A field of the above as the collector set it; volatile because the compiler sees only zeroes.
 #[inline(always)]
-pub(crate) fn offsets() -> Offsets {
-    // SAFETY: OFFSETS is a valid, aligned static.
-    unsafe { core::ptr::read_volatile(&raw const OFFSETS) }
-}
-
-/// The settings as loaded; volatile because the compiler sees only zeroes.
-#[inline(always)]
-pub(crate) fn settings() -> Settings {
-    // SAFETY: SETTINGS is a valid, aligned static.
-    unsafe { core::ptr::read_volatile(&raw const SETTINGS) }
+pub(crate) fn loaded<T: Copy>(field: &'static T) -> T {
+    // SAFETY: a reference is valid to read.
+    unsafe { core::ptr::read_volatile(field) }
 }
 
 /// Whether events are wanted at all.

@@ -1,23 +1,25 @@
 //! Takes the current user stack and tells the collector of it once.
 //!
 //! The interface is [`take`]: a key now, the frames (as a record) when the key
-//! is new. How the frames are found is nobody else's business: today the kernel
-//! follows frame pointers.
+//! is new. How the frames are found is [`crate::unwind`]'s business; where the
+//! kernel cannot do that, its own walk along frame pointers has to serve.
 
 use core::ffi::c_void;
 
 use aya_ebpf::{bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack};
 use memtrace_common::{
-    event::{Kind, Stack, flags},
+    event::{Kind, Stack},
     limits::MAX_FRAMES,
     loss::Reason,
+    unwind::{End, Registers, Word},
 };
 
 use crate::{
     atomic::{claim, release},
     emit::{emit_bytes, header, lost},
-    maps::{SCRATCH, SCRATCH_SLOTS, SEEN},
+    maps::{SCRATCH, SCRATCH_SLOTS, SEEN, SETTINGS, loaded},
     thread::Caller,
+    unwind::{self, State},
 };
 
 /// A stack record in the making. One word more than frames, so that a masked
@@ -25,15 +27,40 @@ use crate::{
 #[repr(C)]
 pub(crate) struct Scratch {
     busy: u64,
+    pub(crate) state: State,
     record: Stack,
-    frames: [u64; MAX_FRAMES + 1],
+    frames: [u64; FRAMES],
 }
 
+const FRAMES: usize = MAX_FRAMES + 1;
 const FRAME_BYTES: u32 = (MAX_FRAMES * 8) as u32;
 
-/// Key of the current user stack, 0 (counted) if there is none.
+impl Scratch {
+    /// Adds a frame. `epoch` is mixed in where the word alone does not say what it means.
+    /// False if there is no room.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, word: u64, epoch: u64) -> bool {
+        let n = self.record.n;
+        if n >= MAX_FRAMES as u32 {
+            return false;
+        }
+        self.frames[n as usize & (FRAMES - 1)] = word;
+        self.record.n = n + 1;
+        self.record.stack = mix(self.record.stack ^ epoch, word);
+        true
+    }
+}
+
 #[inline(always)]
-pub(crate) fn take(context: *mut c_void, caller: &Caller) -> u64 {
+fn mix(key: u64, word: u64) -> u64 {
+    let key = (key ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    key ^ key >> 32
+}
+
+/// Key of the current user stack, 0 (counted) if there is none. `at` are the
+/// registers of a caller: `pc` is a return address.
+#[inline(always)]
+pub(crate) fn take(context: *mut c_void, caller: &Caller, at: Registers) -> u64 {
     for slot in 0..SCRATCH_SLOTS {
         let Some(scratch) = SCRATCH.get_ptr_mut(slot) else {
             continue;
@@ -41,7 +68,7 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller) -> u64 {
         // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
         unsafe {
             if claim(&raw mut (*scratch).busy) {
-                let key = take_into(context, caller, &mut *scratch);
+                let key = take_into(context, caller, at, &mut *scratch);
                 release(&raw mut (*scratch).busy);
                 return key;
             }
@@ -51,8 +78,32 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller) -> u64 {
     0
 }
 
+#[inline(always)]
+fn take_into(
+    context: *mut c_void,
+    caller: &Caller,
+    at: Registers,
+    scratch: &mut Scratch,
+) -> u64 {
+    scratch.record.stack = 0x9e37_79b9_7f4a_7c15;
+    scratch.record.n = 0;
+    let end = if loaded(&SETTINGS.unwind) != 0 {
+        unwind::walk(caller, at, scratch)
+    } else {
+        follow_frame_pointers(context, caller, scratch)
+    };
+    if let Some(reason) = reason(end) {
+        lost(reason);
+    }
+    if scratch.record.n == 0 {
+        return 0;
+    }
+    report(caller, scratch, end)
+}
+
+/// The kernel's own walk, which ends at the first function without a frame pointer.
 #[inline(never)]
-fn take_into(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> u64 {
+fn follow_frame_pointers(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> End {
     // SAFETY: the buffer holds FRAME_BYTES bytes.
     let bytes = unsafe {
         bpf_get_stack(
@@ -63,45 +114,50 @@ fn take_into(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> u6
         )
     };
     if bytes <= 0 {
-        lost(Reason::StackUnreadable);
-        return 0;
+        return End::Unreadable;
     }
-    let n = (bytes as u64 >> 3).min(MAX_FRAMES as u64);
-    let mut key = caller.epoch ^ 0x9e37_79b9_7f4a_7c15;
-    let read = n;
-    let mut n = 0;
+    let read = (bytes as u64 >> 3).min(MAX_FRAMES as u64);
     for i in 0..MAX_FRAMES {
+        let pc = scratch.frames[i];
         // A frame pointer that was none can lead to a zero: nothing is beyond it.
-        if i as u64 >= read || scratch.frames[i] == 0 {
-            break;
+        if i as u64 >= read || pc == 0 {
+            return End::FramePointersOnly;
         }
-        n = i as u64 + 1;
         // Every frame is a return address (the probes fire at returns, the
         // system calls after their instruction); the call is what is looked up.
-        let pc = scratch.frames[i].wrapping_sub(1);
-        scratch.frames[i] = pc;
-        key = (key ^ pc).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        key ^= key >> 32;
+        scratch.push(Word::absolute(pc.wrapping_sub(1)), caller.epoch);
     }
-    let key = key.max(1);
-    let truncated = read == MAX_FRAMES as u64;
-    if truncated {
-        lost(Reason::StackTruncated);
-    }
+    End::Truncated
+}
+
+/// What a walk that ended so is counted under.
+#[inline(always)]
+fn reason(end: End) -> Option<Reason> {
+    Some(match end {
+        End::Complete | End::FramePointersOnly => return None,
+        End::Truncated => Reason::StackTruncated,
+        End::NoMapping => Reason::StackNoMapping,
+        End::NoTable => Reason::StackNoTable,
+        End::NoRow => Reason::StackNoRow,
+        End::UnsupportedRule => Reason::StackUnsupportedRule,
+        End::Unreadable => Reason::StackUnreadable,
+        End::Stale => Reason::StackStale,
+        End::BadFramePointer => Reason::StackBadFramePointer,
+    })
+}
+
+/// Sends the record unless it was sent before; its key.
+#[inline(always)]
+fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
+    let key = mix(scratch.record.stack, end as u64).max(1);
     // SAFETY: the value is not kept.
     if unsafe { SEEN.get(&key) }.is_some() {
         return key;
     }
-    let mut head = header(Kind::Stack, caller);
-    if truncated {
-        head.flags = flags::TRUNCATED;
-    }
-    scratch.record = Stack {
-        header: head,
-        stack: key,
-        n,
-    };
-    let len = (size_of::<Stack>() as u64 + n * 8) & 0x7ff;
+    scratch.record.header = header(Kind::Stack, caller);
+    scratch.record.stack = key;
+    scratch.record.end = end as u32;
+    let len = (size_of::<Stack>() as u64 + u64::from(scratch.record.n) * 8) & 0xfff;
     // SAFETY: the record and its frames lie side by side, and `len` ends in them.
     let sent = unsafe {
         emit_bytes(
@@ -110,11 +166,13 @@ fn take_into(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> u6
             Reason::RingFullStack,
         )
     };
-    if sent {
+    // One whose walk the collector can mend is reported each time: the report is what asks for it.
+    if sent && !matches!(end, End::NoMapping | End::NoTable | End::Stale) {
         // Full or not, a stack that is not remembered is merely reported again.
         let _ = SEEN.insert(&key, &1, 0);
     }
     key
 }
 
-const _: () = assert!(size_of::<Stack>() + FRAME_BYTES as usize <= 0x7ff);
+const _: () = assert!(FRAMES.is_power_of_two());
+const _: () = assert!(size_of::<Stack>() + FRAME_BYTES as usize <= 0xfff);

@@ -4,14 +4,16 @@
 
 use aya_ebpf::{EbpfContext, macros::tracepoint, programs::TracePointContext};
 use memtrace_common::{
+    code::{Mapping, mapping_kind},
     event::{Kind, Map, Stop, Unmap, flags},
     loss::Reason,
     process::Process,
 };
 
 use crate::{
+    code,
     emit::{Wake, emit, header},
-    kernel::Task,
+    kernel::{Task, user_registers},
     lifecycle,
     maps::{FILES, PROCESSES},
     stack,
@@ -20,7 +22,10 @@ use crate::{
 
 // include/uapi/asm-generic/mman-common.h
 const PROT_EXEC: u64 = 4;
+const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
+// include/uapi/linux/mman.h
+const MREMAP_FIXED: u64 = 2;
 
 /// Bits of BTF-free system call records: the number is at 8, arguments or the
 /// result from 16 (include/trace/events/syscalls.h, struct syscall_trace_enter).
@@ -80,13 +85,18 @@ fn unmap(kind: Kind, caller: &Caller, addr: u64, len: u64, flags: u16) {
     );
 }
 
-/// A mapping that now exists.
+/// A mapping that now exists. Of code the collector is told at once: its tables may be missing.
 #[inline(always)]
 fn map(context: &TracePointContext, kind: Kind, caller: &Caller, flags: u16, mut record: Map) {
-    record.stack = stack::take(context.as_ptr(), caller);
+    record.stack = stack::take(context.as_ptr(), caller, user_registers());
     record.header = header(kind, caller);
     record.header.flags = flags;
-    emit(&record, Reason::RingFullAlloc, Wake::Lazily);
+    let wake = if u64::from(record.prot) & PROT_EXEC == 0 {
+        Wake::Lazily
+    } else {
+        Wake::Now
+    };
+    emit(&record, Reason::RingFullAlloc, wake);
 }
 
 #[tracepoint]
@@ -113,7 +123,10 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         file_offset,
         ..Map::default()
     };
-    if prot & PROT_EXEC == 0 || map_flags & MAP_ANONYMOUS != 0 {
+    if prot & PROT_EXEC == 0 {
+        if map_flags & MAP_FIXED != 0 {
+            code::unmapping(caller.space, addr, len);
+        }
         map(context, Kind::Mmap, &caller, by, record);
         return None;
     }
@@ -122,16 +135,32 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
         unsafe { (*process).epoch = next_epoch(&*process, caller.tgid) };
     }
+    let mut mapping = Mapping {
+        start: addr,
+        end: addr.wrapping_add(len),
+        ..Mapping::default()
+    };
+    if map_flags & MAP_ANONYMOUS != 0 {
+        mapping.kind = mapping_kind::ANONYMOUS;
+        code::mapped(caller.space, mapping);
+        map(context, Kind::Mmap, &caller, by, record);
+        return None;
+    }
     let file = Task::current().file(fd);
+    // SAFETY: copied before anything could remove it.
+    let known = file.and_then(|key| unsafe { FILES.get(&key) }.copied());
+    if let Some(known) = known {
+        mapping.bias = addr.wrapping_sub(file_offset.wrapping_add(known.delta));
+        mapping.exec = known.exec;
+        mapping.kind = known.kind;
+    }
+    code::mapped(caller.space, mapping);
     if let Some(key) = file {
         record.ino = key.ino;
         record.dev = key.dev;
     }
     map(context, Kind::Mmap, &caller, by, record);
-    // SAFETY: the value is not kept.
-    if let Some(key) = file
-        && unsafe { FILES.get(&key) }.is_none()
-    {
+    if file.is_some() && known.is_none() {
         lifecycle::stop(context, &caller, Stop::Map);
     }
     None
@@ -149,6 +178,7 @@ pub(crate) fn next_epoch(process: &Process, tgid: u32) -> u64 {
 #[tracepoint]
 pub fn munmap_enter(context: TracePointContext) -> u32 {
     if let Some((caller, args)) = enter(&context, 2) {
+        code::unmapping(caller.space, args[0], args[1]);
         unmap(Kind::UnmapBegin, &caller, args[0], args[1], 0);
     }
     0
@@ -179,6 +209,10 @@ pub fn unmap_exit(context: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn mremap_enter(context: TracePointContext) -> u32 {
     if let Some((caller, args)) = enter(&context, 5) {
+        code::unmapping(caller.space, args[0], args[1]);
+        if args[3] & MREMAP_FIXED != 0 {
+            code::unmapping(caller.space, args[4], args[2]);
+        }
         unmap(Kind::RemapBegin, &caller, args[0], args[1], 0);
     }
     0

@@ -51,6 +51,25 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
         inode_ino: btf.offset("inode", "i_ino")?,
         inode_sb: btf.offset("inode", "i_sb")?,
         sb_dev: btf.offset("super_block", "s_dev")?,
+        ..return_probes(btf).unwrap_or_else(|error| {
+            tracing::warn!("stacks end at functions that another probe waits for: {error}");
+            Offsets::default()
+        })
+    })
+}
+
+/// What tells return addresses that return probes have replaced.
+fn return_probes(btf: &Btf) -> Result<Offsets, BtfError> {
+    Ok(Offsets {
+        task_utask: btf.offset("task_struct", "utask")?,
+        utask_return_instances: btf.offset("uprobe_task", "return_instances")?,
+        return_instance_stack: btf.offset("return_instance", "stack")?,
+        return_instance_original: btf.offset("return_instance", "orig_ret_vaddr")?,
+        return_instance_next: btf.offset("return_instance", "next")?,
+        mm_xol_area: btf.offset("mm_struct", "uprobes_state")?
+            + btf.offset("uprobes_state", "xol_area")?,
+        xol_area_vaddr: btf.offset("xol_area", "vaddr")?,
+        ..Offsets::default()
     })
 }
 
@@ -190,6 +209,7 @@ mod tests {
         let offsets = kernel_offsets().unwrap();
         assert_ne!(offsets.task_tgid, 0);
         assert_ne!(offsets.task_mm, offsets.task_files);
+        assert_ne!(offsets.task_utask, 0);
     }
 
     #[test]

@@ -2,8 +2,11 @@
 //! records. Knows what an event looks like, not what it means.
 
 pub mod btf;
+pub mod code;
 pub mod decode;
 mod multi;
+mod raw;
+pub mod rows;
 mod tracefs;
 mod tracer;
 pub mod watchdog;

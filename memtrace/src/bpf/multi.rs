@@ -9,15 +9,16 @@
 use std::{
     ffi::{CStr, CString},
     io,
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd},
 };
 
-use aya::{Ebpf, maps::Map};
+use aya::Ebpf;
 use aya_obj::{
     Object,
     generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_prog_type},
 };
 
+use super::{raw::bpf, tracer::map_fd};
 use crate::probes::plan::Probe;
 
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
@@ -30,6 +31,10 @@ pub(super) enum MultiError {
     Parse(#[from] aya_obj::ParseError),
     #[error(transparent)]
     Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
+    #[error(transparent)]
+    Btf(#[from] aya_obj::btf::BtfError),
+    #[error("the kernel refused the object's types: {0}")]
+    Types(io::Error),
     #[error("the object has no program `{0}`")]
     Missing(&'static str),
     #[error("the kernel refused program `{program}`: {source}")]
@@ -59,13 +64,17 @@ pub(super) fn load(
         .collect();
     object.relocate_maps(
         maps.iter()
-            .filter_map(|(name, map)| Some((name.as_str(), descriptor(ebpf.map(name)?)?, map))),
+            .filter_map(|(name, map)| Some((name.as_str(), map_fd(ebpf.map(name)?)?.as_raw_fd(), map))),
         &sections,
     )?;
     object.relocate_calls(&sections)?;
     object.sanitize_functions(aya::features());
+    let types = load_types(&mut object)?;
     let [first, second] = names;
-    let programs = [load_one(&object, first)?, load_one(&object, second)?];
+    let programs = [
+        load_one(&object, types.as_ref(), first)?,
+        load_one(&object, types.as_ref(), second)?,
+    ];
     if filters_processes(&programs[0]) {
         Ok(programs)
     } else {
@@ -81,7 +90,31 @@ fn filters_processes(program: &OwnedFd) -> bool {
     matches!(link, Err(error) if error.raw_os_error() == Some(libc::EINVAL))
 }
 
-fn load_one(object: &Object, name: &'static str) -> Result<OwnedFd, MultiError> {
+/// The object's BTF, by which the kernel knows functions that are called back.
+fn load_types(object: &mut Object) -> Result<Option<OwnedFd>, MultiError> {
+    let Some(features) = aya::features().btf() else {
+        return Ok(None);
+    };
+    let Some(btf) = object.fixup_and_sanitize_btf(features)? else {
+        return Ok(None);
+    };
+    let bytes = btf.to_bytes();
+    // SAFETY: an all-zero attribute is a valid one.
+    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: this is the member for BPF_BTF_LOAD, and only it is written.
+    let load = unsafe { &mut attr.__bindgen_anon_7 };
+    load.btf = bytes.as_ptr() as u64;
+    load.btf_size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    bpf(bpf_cmd::BPF_BTF_LOAD, &attr)
+        .map(Some)
+        .map_err(MultiError::Types)
+}
+
+fn load_one(
+    object: &Object,
+    types: Option<&OwnedFd>,
+    name: &'static str,
+) -> Result<OwnedFd, MultiError> {
     let program = object.programs.get(name).ok_or(MultiError::Missing(name))?;
     let function = object
         .functions
@@ -96,12 +129,32 @@ fn load_one(object: &Object, name: &'static str) -> Result<OwnedFd, MultiError> 
     load.insns = function.instructions.as_ptr() as u64;
     load.insn_cnt = u32::try_from(function.instructions.len()).unwrap_or(u32::MAX);
     load.license = program.license.as_ptr() as u64;
+    let functions = function.func_info.func_info_bytes();
+    if let Some(types) = types {
+        load.prog_btf_fd = types.as_raw_fd().cast_unsigned();
+        load.func_info = functions.as_ptr() as u64;
+        load.func_info_cnt = u32::try_from(function.func_info.func_info.len()).unwrap_or(0);
+        load.func_info_rec_size = u32::try_from(function.func_info_rec_size).unwrap_or(0);
+    }
     for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
         *to = from.cast_signed();
     }
-    bpf(bpf_cmd::BPF_PROG_LOAD, &attr).map_err(|source| MultiError::Load {
+    let refused = match bpf(bpf_cmd::BPF_PROG_LOAD, &attr) {
+        Ok(program) => return Ok(program),
+        Err(error) => error,
+    };
+    // Once more, for the verifier's reasons.
+    let mut log = vec![0; 1 << 20];
+    // SAFETY: as above.
+    let load = unsafe { &mut attr.__bindgen_anon_3 };
+    load.log_level = 1;
+    load.log_buf = log.as_mut_ptr() as u64;
+    load.log_size = 1 << 20;
+    let _ = bpf(bpf_cmd::BPF_PROG_LOAD, &attr);
+    tracing::debug!("{}", String::from_utf8_lossy(&log).trim_end_matches('\0'));
+    Err(MultiError::Load {
         program: name,
-        source,
+        source: refused,
     })
 }
 
@@ -149,35 +202,4 @@ fn create_link(
     multi.flags = flags;
     multi.pid = pid;
     bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
-}
-
-/// A bpf(2) command that gives a descriptor.
-fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` and what it points to live; the kernel reads `size_of` bytes at most.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command as libc::c_long,
-            std::ptr::from_ref(attr),
-            size_of::<bpf_attr>(),
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made it for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-/// Descriptor of a map of one of the types that the kernel side uses.
-fn descriptor(map: &Map) -> Option<i32> {
-    match map {
-        Map::Array(data)
-        | Map::HashMap(data)
-        | Map::LruHashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::PerfEventArray(data)
-        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
-        _ => None,
-    }
 }

@@ -3,8 +3,9 @@
 use std::{
     fs, io,
     num::NonZeroU32,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::Arc,
 };
 
 use aya::{
@@ -17,13 +18,20 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
-    Plain,
+    code::KnownFile,
     kernel::Settings,
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
 };
 
-use super::{btf, multi, tracefs};
+use super::{
+    btf,
+    code::CodeMaps,
+    multi,
+    raw::Raw,
+    rows::Rows,
+    tracefs,
+};
 use crate::probes::plan::Probe;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
@@ -116,17 +124,11 @@ pub struct Options {
     pub stop: bool,
     /// Attach uprobes one by one even where the kernel has multi links.
     pub one_by_one: bool,
+    /// Follow frame pointers instead of unwind tables.
+    pub frame_pointers: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
 }
-
-/// A shared type in a map: aya's marker cannot be put on another crate's type.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Raw<T>(T);
-
-// SAFETY: what `Plain` promises is what `Pod` asks for.
-unsafe impl<T: Plain> aya::Pod for Raw<T> {}
 
 /// Attached uprobes; dropping it detaches them.
 #[derive(Debug)]
@@ -152,13 +154,18 @@ enum Attacher {
 pub struct Tracer {
     ebpf: Ebpf,
     processes: HashMap<MapData, u32, Raw<Process>>,
-    files: HashMap<MapData, Raw<FileKey>, u8>,
+    files: HashMap<MapData, Raw<FileKey>, Raw<KnownFile>>,
     stopped: HashMap<MapData, u32, u32>,
     recording: Array<MapData, u32>,
     counters: PerCpuArray<MapData, u64>,
     watchdog_maps: [OwnedFd; 2],
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     attacher: Attacher,
+    /// What addresses mean to the kernel side.
+    pub code: CodeMaps,
+    rows: Arc<Rows>,
+    /// Stacks are walked by unwind tables.
+    pub unwinds: bool,
     /// tracefs was mounted by us.
     pub mounted_tracefs: bool,
 }
@@ -188,6 +195,26 @@ impl Tracer {
     /// Loads and verifies the programs and attaches the tracepoints. Nothing is
     /// recorded before [`Tracer::set_recording`].
     pub fn load(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
+        match Self::load_as(options) {
+            // The unwinder is what asks most of a kernel.
+            Err(error) if !options.frame_pointers => {
+                let degraded = Self::load_as(Options {
+                    frame_pointers: true,
+                    ..options
+                })
+                // What is wrong without the unwinder too is the better message.
+                ?;
+                tracing::warn!(
+                    "stacks end at the first function without a frame pointer: this kernel cannot \
+                     unwind by tables, which takes Linux 5.17 ({error})"
+                );
+                Ok(degraded)
+            }
+            result => result,
+        }
+    }
+
+    fn load_as(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
         let offsets = btf::kernel_offsets()?;
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
         // The kernel wants a power of two, at least a page.
@@ -195,6 +222,8 @@ impl Tracer {
         let settings = Settings {
             follow: u32::from(options.follow),
             stop: u32::from(options.stop),
+            unwind: u32::from(!options.frame_pointers),
+            pad: 0,
             wake_bytes: u64::from(ring_bytes / 4),
         };
         let mut ebpf = EbpfLoader::new()
@@ -221,15 +250,19 @@ impl Tracer {
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
-        let stopped = take(&mut ebpf, "STOPPED")?;
-        let recording = take(&mut ebpf, "RECORDING")?;
-        let watchdog_maps = [descriptor(&stopped)?, descriptor(&recording)?];
+        let watchdog_maps = [
+            descriptor(&ebpf, "STOPPED")?,
+            descriptor(&ebpf, "RECORDING")?,
+        ];
         let mut tracer = Self {
+            rows: Arc::new(Rows::new(&ebpf)?),
+            code: CodeMaps::take(&mut ebpf)?,
+            unwinds: !options.frame_pointers,
             watchdog_maps,
             processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
             files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
-            stopped: HashMap::try_from(stopped)?,
-            recording: Array::try_from(recording)?,
+            stopped: HashMap::try_from(take(&mut ebpf, "STOPPED")?)?,
+            recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
             ebpf,
             log: None,
@@ -314,9 +347,19 @@ impl Tracer {
         Ok(self.processes.insert(tgid, Raw(process), 0)?)
     }
 
-    /// Remembers that a file needs no stop when it is mapped.
-    pub fn file_known(&mut self, key: FileKey) -> Result<(), TracerError> {
-        Ok(self.files.insert(Raw(key), 1, 0)?)
+    /// Begins to keep up what the code of a process is.
+    pub fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
+        Ok(self.code.begin(tgid)?)
+    }
+
+    /// Where unwind tables go.
+    pub fn rows(&self) -> Arc<Rows> {
+        Arc::clone(&self.rows)
+    }
+
+    /// Remembers that a file needs no stop when it is mapped, and what its mappings mean.
+    pub fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
+        Ok(self.files.insert(Raw(key), Raw(known), 0)?)
     }
 
     /// Lets a process run that the kernel side stopped.
@@ -463,18 +506,29 @@ impl Tracer {
     }
 }
 
-fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, TracerError> {
+pub(super) fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, TracerError> {
     ebpf.take_map(name).ok_or(TracerError::Missing(name))
 }
 
-/// A descriptor of a plain map of our own.
-fn descriptor(map: &Map) -> Result<OwnedFd, TracerError> {
+/// A descriptor of our own of a map that is still in `ebpf`.
+pub(super) fn descriptor(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, TracerError> {
+    ebpf.map(name)
+        .and_then(map_fd)
+        .ok_or(TracerError::Missing(name))?
+        .try_clone_to_owned()
+        .map_err(TracerError::State)
+}
+
+/// Descriptor of a map of one of the types that the kernel side uses.
+pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
     match map {
-        Map::HashMap(data) | Map::Array(data) => data
-            .fd()
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(TracerError::State),
-        _ => Err(TracerError::Missing("a plain map")),
+        Map::Array(data)
+        | Map::ArrayOfMaps(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::PerfEventArray(data)
+        | Map::RingBuf(data) => Some(data.fd().as_fd()),
+        _ => None,
     }
 }

@@ -84,6 +84,8 @@ impl Toolchain {
         let mut flags = vec![
             "-Clink-arg=--btf".to_owned(),
             "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
+            // Atomic operations that give the old value: Linux 5.12.
+            "-Ctarget-cpu=v3".to_owned(),
             format!("-Clinker={}", self.linker.display()),
             // BTF holds file names, which must not say where this checkout is.
             remap(&command::root(), "/memtrace"),

@@ -1,0 +1,238 @@
+//! What an address of a process means: the collector's snapshot of its
+//! executable mappings, and what changed since (see `memtrace_common::code`).
+
+use memtrace_common::{
+    code::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
+    unwind::End,
+};
+
+use crate::{
+    atomic::fetch_add,
+    maps::{LOGS, MAPPINGS, REQUESTS, SNAPSHOTS},
+};
+
+/// The code of one process at one moment.
+pub(crate) struct Code {
+    log: *const Log,
+    /// [`Log::sequence`] at that moment.
+    sequence: u64,
+    snapshot: Snapshot,
+}
+
+/// Steps of a search among mappings; a snapshot has fewer than 2 to that.
+const MAPPING_STEPS: usize = 14;
+
+impl Code {
+    /// The code of the process `tgid` now.
+    ///
+    /// # Errors
+    /// It is not known: no snapshot yet, or too many changes since.
+    #[inline(always)]
+    pub(crate) fn of(tgid: u32) -> Result<Self, End> {
+        let log = LOGS.get_ptr(&tgid).ok_or(End::Stale)?;
+        // SAFETY: a live map value. Should it be recycled meanwhile, `is_current` tells.
+        let sequence = unsafe { core::ptr::read_volatile(&raw const (*log).sequence) };
+        // SAFETY: as above.
+        let snapshot = *unsafe { SNAPSHOTS.get(&tgid) }.ok_or(End::Stale)?;
+        if sequence.wrapping_sub(snapshot.as_of) > LOG as u64 {
+            return Err(End::Stale);
+        }
+        Ok(Self {
+            log,
+            sequence,
+            snapshot,
+        })
+    }
+
+    /// Whether nothing has changed since [`Code::of`].
+    #[inline(always)]
+    pub(crate) fn is_current(&self, tgid: u32) -> bool {
+        let Some(log) = LOGS.get_ptr(&tgid) else {
+            return false;
+        };
+        // SAFETY: live map values, read once each.
+        unsafe {
+            core::ptr::read_volatile(&raw const (*log).sequence) == self.sequence
+                && SNAPSHOTS.get(&tgid) == Some(&self.snapshot)
+        }
+    }
+
+    /// The mapping that `pc` lies in.
+    ///
+    /// # Errors
+    /// There is none, or what was logged is just being written.
+    #[inline(always)]
+    pub(crate) fn find(&self, pc: u64) -> Result<Mapping, End> {
+        if self.sequence != self.snapshot.as_of
+            && let Some(mapping) = self.find_in_log(pc)?
+        {
+            return Ok(mapping);
+        }
+        let mapping = self.last_before(pc.wrapping_add(1)).ok_or(End::NoMapping)?;
+        if pc < mapping.start || pc >= mapping.end || mapping.kind == mapping_kind::UNKNOWN {
+            return Err(End::NoMapping);
+        }
+        Ok(*mapping)
+    }
+
+    #[inline(always)]
+    fn find_in_log(&self, pc: u64) -> Result<Option<Mapping>, End> {
+        for age in 1..=LOG as u64 {
+            let sequence = self.sequence.wrapping_sub(age);
+            if sequence.wrapping_add(1) == self.snapshot.as_of {
+                break;
+            }
+            let change = self.change(sequence);
+            if change.sequence != sequence.wrapping_add(1) {
+                return Err(End::Stale);
+            }
+            if pc >= change.mapping.start && pc < change.mapping.end {
+                return if change.mapping.kind == mapping_kind::UNKNOWN {
+                    Err(End::NoMapping)
+                } else {
+                    Ok(Some(change.mapping))
+                };
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline(always)]
+    fn change(&self, sequence: u64) -> &Change {
+        // SAFETY: a live map value; the index is masked.
+        unsafe { &(*self.log).changes[sequence as usize & (LOG - 1)] }
+    }
+
+    /// The last mapping of the snapshot that starts before `addr`; the first one if none does.
+    #[inline(always)]
+    fn last_before(&self, addr: u64) -> Option<&'static Mapping> {
+        let (mut base, mut len) = (self.snapshot.first, self.snapshot.count);
+        for _ in 0..MAPPING_STEPS {
+            if len <= 1 {
+                break;
+            }
+            let half = len >> 1;
+            let probe = base + half;
+            let start = MAPPINGS.get(probe)?.start;
+            // VERIFIER: a mask instead of a branch. Addresses of user space are positive.
+            let before = ((start as i64).wrapping_sub(addr as i64) >> 63) as u32;
+            base = base & !before | probe & before;
+            len -= half;
+        }
+        if len == 0 { None } else { MAPPINGS.get(base) }
+    }
+
+    /// Whether code may lie in the range.
+    #[inline(always)]
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        for age in 1..=LOG as u64 {
+            let sequence = self.sequence.wrapping_sub(age);
+            if sequence.wrapping_add(1) == self.snapshot.as_of {
+                break;
+            }
+            let mapping = &self.change(sequence).mapping;
+            if start < mapping.end && mapping.start < end {
+                return true;
+            }
+        }
+        // Sorted and disjoint: if any overlaps, the last that starts before the end does.
+        self.last_before(end)
+            .is_some_and(|mapping| start < mapping.end && mapping.start < end)
+    }
+}
+
+/// Logs that `mapping` is code of the process now (or, of kind UNKNOWN, that
+/// nobody knows what its range holds).
+#[inline(always)]
+pub(crate) fn mapped(tgid: u32, mapping: Mapping) {
+    let Some(log) = LOGS.get_ptr_mut(&tgid) else {
+        return;
+    };
+    // SAFETY: a live map value. Its sequence is the change's own from the moment it is taken; readers
+    // check the change's copy of it, which is written last.
+    unsafe {
+        let sequence = fetch_add(&raw mut (*log).sequence, 1);
+        let change = &raw mut (*log).changes[sequence as usize & (LOG - 1)];
+        core::ptr::write_volatile(&raw mut (*change).sequence, 0);
+        (*change).mapping = mapping;
+        core::ptr::write_volatile(&raw mut (*change).sequence, sequence.wrapping_add(1));
+    }
+    request_snapshot(tgid);
+}
+
+/// Asks the collector for a new snapshot. One that is full of requests looks anyway.
+#[inline(always)]
+pub(crate) fn request_snapshot(tgid: u32) {
+    let _ = REQUESTS.insert(&tgid, &1, 0);
+}
+
+/// Logs that a range no longer holds code, if it may have held any.
+#[inline(always)]
+pub(crate) fn unmapping(tgid: u32, start: u64, len: u64) {
+    let end = start.wrapping_add(len);
+    // What is not known at the moment may hold code.
+    if Code::of(tgid).is_ok_and(|code| !code.overlaps(start, end)) {
+        return;
+    }
+    mapped(
+        tgid,
+        Mapping {
+            start,
+            end,
+            bias: 0,
+            exec: 0,
+            kind: mapping_kind::UNKNOWN,
+        },
+    );
+}
+
+/// A forked child's code is its parent's.
+#[inline(always)]
+pub(crate) fn forked(parent: u32, child: u32) {
+    // SAFETY: copied by the helpers; a change that is being written meanwhile shows by its sequence.
+    unsafe {
+        // Without either the child's walks say that they know nothing.
+        if let Some(log) = LOGS.get_ptr(&parent) {
+            let _ = LOGS.insert(&child, &*log, 0);
+        }
+        if let Some(snapshot) = SNAPSHOTS.get(&parent) {
+            let _ = SNAPSHOTS.insert(&child, snapshot, 0);
+        }
+    }
+}
+
+static EMPTY: Log = Log {
+    sequence: LOG_EXEC,
+    changes: [Change {
+        sequence: 0,
+        mapping: Mapping {
+            start: 0,
+            end: 0,
+            bias: 0,
+            exec: 0,
+            kind: mapping_kind::UNKNOWN,
+        },
+    }; LOG],
+};
+
+/// Nothing is known of a new program.
+#[inline(always)]
+pub(crate) fn executed(tgid: u32) {
+    match LOGS.get_ptr_mut(&tgid) {
+        // SAFETY: a live map value.
+        Some(log) => unsafe {
+            fetch_add(&raw mut (*log).sequence, LOG_EXEC);
+        },
+        // A vfork child had its parent's until now.
+        None => {
+            let _ = LOGS.insert(&tgid, &EMPTY, 0);
+        }
+    }
+}
+
+/// Forgets a process that has ended.
+#[inline(always)]
+pub(crate) fn exited(tgid: u32) {
+    let _ = LOGS.remove(&tgid);
+    let _ = SNAPSHOTS.remove(&tgid);
+}

@@ -1,0 +1,190 @@
+//! The walk: from the registers of a user thread to its outermost frame, by
+//! unwind tables that the collector has compiled. One `bpf_loop` (Linux 5.17),
+//! a frame an iteration; the step itself is `memtrace_common::unwind::step`.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_loop};
+use memtrace_common::{
+    code::{BLOCK, exec_state, mapping_kind},
+    limits::MAX_FRAMES,
+    unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
+};
+
+use crate::{
+    code::{self, Code},
+    kernel::PendingReturns,
+    maps::{EXECS, ROWS, RULES},
+    stack::Scratch,
+    thread::Caller,
+};
+
+/// Where a walk is; part of [`Scratch`], because a callback has little stack.
+#[repr(C)]
+pub(crate) struct State {
+    at: Registers,
+    /// 1 if `at.pc` is a return address: the call before it is what is looked up.
+    is_return: u64,
+    end: End,
+    pad: u32,
+    epoch: u64,
+    returns: PendingReturns,
+}
+
+/// What the callback is given. On the stack of the program, as the kernel demands.
+struct Walk {
+    scratch: *mut Scratch,
+    code: Code,
+}
+
+/// The current thread's memory.
+struct UserMemory;
+
+impl Memory for UserMemory {
+    #[inline(always)]
+    fn read(&self, abs_addr: u64) -> Option<u64> {
+        // SAFETY: the helper checks the address and fails on a bad one.
+        unsafe { bpf_probe_read_user(abs_addr as *const u64) }.ok()
+    }
+}
+
+/// Code without tables.
+const FRAME_POINTER: Rule = Rule {
+    cfa: cfa::FRAME_POINTER,
+    fp: fp::AT_CFA,
+    fp_offset: -16,
+    cfa_offset: 0,
+};
+
+/// Collects the frames of the current thread from `at` on.
+#[inline(always)]
+pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End {
+    let code = match Code::of(caller.space) {
+        Ok(code) => code,
+        Err(end) => return end,
+    };
+    scratch.state = State {
+        at,
+        is_return: 1,
+        end: End::Truncated,
+        pad: 0,
+        epoch: caller.epoch,
+        returns: PendingReturns::current(),
+    };
+    let mut walk = Walk { scratch, code };
+    // SAFETY: the callback has the signature that the helper wants, and `walk` outlives the call.
+    unsafe {
+        bpf_loop(
+            MAX_FRAMES as u32 + 1,
+            next_frame as *const () as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        )
+    };
+    // SAFETY: `walk` was made from this reference.
+    let end = unsafe { (*walk.scratch).state.end };
+    if !walk.code.is_current(caller.space) {
+        return End::Stale;
+    }
+    if end == End::NoMapping {
+        // Code can appear without a mapping call of its own (mprotect, mremap).
+        code::request_snapshot(caller.space);
+    }
+    end
+}
+
+const CONTINUE: i64 = 0;
+const BREAK: i64 = 1;
+
+/// Callback of `bpf_loop`.
+unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> i64 {
+    // SAFETY: the pointers are those that `walk` was called with.
+    let (scratch, code) = unsafe { (&mut *(*walk).scratch, &(*walk).code) };
+    match advance(scratch, code) {
+        Ok(()) => CONTINUE,
+        Err(end) => {
+            scratch.state.end = end;
+            BREAK
+        }
+    }
+}
+
+#[inline(always)]
+fn advance(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
+    let at = scratch.state.at;
+    let pc = at.pc.wrapping_sub(scratch.state.is_return);
+    let epoch = scratch.state.epoch;
+    let mapping = match code.find(pc) {
+        Ok(mapping) => mapping,
+        Err(end) => {
+            scratch.push(Word::absolute(pc), epoch);
+            return Err(end);
+        }
+    };
+    let vaddr = pc.wrapping_sub(mapping.bias);
+    let pushed = if mapping.kind == mapping_kind::ANONYMOUS {
+        scratch.push(Word::absolute(pc), epoch)
+    } else {
+        scratch.push(Word::file(mapping.exec, vaddr), 0)
+    };
+    if !pushed {
+        return Err(End::Truncated);
+    }
+    let rule = if mapping.kind == mapping_kind::FILE {
+        find_rule(mapping.exec, vaddr)?
+    } else {
+        FRAME_POINTER
+    };
+    let mut caller = unwind::step(rule, &at, &UserMemory)?;
+    scratch.state.is_return = u64::from(caller.slot != 0);
+    if caller.slot != 0 {
+        caller.registers.pc = scratch
+            .state
+            .returns
+            .original(caller.registers.pc, caller.slot);
+    }
+    scratch.state.at = caller.registers;
+    Ok(())
+}
+
+/// Steps of a search among the rows of a page, of which there can be 65,536.
+const ROW_STEPS: usize = 17;
+
+/// See `memtrace_common::code::Exec` for the format.
+#[inline(always)]
+fn find_rule(number: u32, vaddr: u64) -> Result<Rule, End> {
+    let exec = EXECS.get(number).ok_or(End::NoTable)?;
+    match exec.state {
+        exec_state::NOT_LOADED => return Err(End::NoTable),
+        exec_state::NO_TABLES => return Ok(FRAME_POINTER),
+        _ => {}
+    }
+    let page = ((vaddr >> 16) as u32).wrapping_sub(exec.first_page);
+    if vaddr >> 48 != 0 || page >= exec.pages {
+        return Err(End::NoRow);
+    }
+    let rows = ROWS.get(number).ok_or(End::NoTable)?;
+    let word = |index: u32| {
+        let block = rows.get(index / BLOCK as u32)?;
+        Some(block[index as usize & (BLOCK - 1)])
+    };
+    let first = word(page).ok_or(End::NoTable)?;
+    let end = word(page + 1).ok_or(End::NoTable)?;
+    let wanted = (vaddr & 0xffff) as i64;
+    let (mut base, mut len) = (first, end.wrapping_sub(first));
+    let mut found = 0;
+    for _ in 0..ROW_STEPS {
+        let half = len >> 1;
+        let probe = base + half;
+        let row = word(probe).ok_or(End::NoTable)?;
+        // VERIFIER: masks instead of branches, which would double the states at each step.
+        let before = (wanted.wrapping_sub(i64::from(row >> 16)) >> 63) as u32;
+        base = base & before | probe & !before;
+        found = found & before | row & !before;
+        len -= half;
+        if half == 0 {
+            break;
+        }
+    }
+    RULES.get(found & 0xffff).copied().ok_or(End::NoTable)
+}

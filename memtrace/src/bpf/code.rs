@@ -1,0 +1,246 @@
+//! Tells the kernel side what addresses of a process mean (see
+//! `memtrace_common::code`).
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use aya::{
+    Ebpf,
+    maps::{Array, HashMap as BpfHashMap, MapData, MapError},
+};
+use memtrace_common::code::{Log, Mapping, Snapshot};
+
+use super::{
+    raw::{Raw, Shared},
+    tracer::{TracerError, descriptor, take},
+};
+
+/// A list that nothing refers to any more is overwritten only after this time: a
+/// walk that uses it, and a fork that has just copied its place, are over by then.
+const QUARANTINE: Duration = Duration::from_secs(2);
+
+/// Most mappings of one process; the kernel side's search takes no more.
+const MOST: usize = (1 << 14) - 1;
+
+/// Why a snapshot could not be handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum CodeError {
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error("no room for {0} more executable mappings")]
+    Full(usize),
+}
+
+/// The snapshots of all processes.
+pub struct CodeMaps {
+    mappings: Shared<Mapping>,
+    snapshots: BpfHashMap<MapData, u32, Raw<Snapshot>>,
+    logs: BpfHashMap<MapData, u32, Raw<Log>>,
+    requests: BpfHashMap<MapData, u32, u8>,
+    extents: Extents,
+    /// By tgid: the place of its snapshot.
+    published: HashMap<u32, Extent>,
+}
+
+impl CodeMaps {
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, TracerError> {
+        let fd = descriptor(ebpf, "MAPPINGS")?;
+        let array: Array<MapData, Raw<Mapping>> = Array::try_from(take(ebpf, "MAPPINGS")?)?;
+        let capacity = array.len();
+        Ok(Self {
+            mappings: Shared::map(fd.as_fd(), capacity as usize).map_err(TracerError::State)?,
+            snapshots: BpfHashMap::try_from(take(ebpf, "SNAPSHOTS")?)?,
+            logs: BpfHashMap::try_from(take(ebpf, "LOGS")?)?,
+            requests: BpfHashMap::try_from(take(ebpf, "REQUESTS")?)?,
+            extents: Extents::new(capacity),
+            published: HashMap::new(),
+        })
+    }
+
+    /// Begins to log the changes of a process's code.
+    pub(super) fn begin(&mut self, tgid: u32) -> Result<(), MapError> {
+        self.logs.insert(tgid, Raw(Log::default()), 0)
+    }
+
+    /// Number of changes so far: to be asked before the mappings are read.
+    ///
+    /// # Errors
+    /// The process is not traced.
+    pub fn sequence(&self, tgid: u32) -> Result<u64, MapError> {
+        Ok(self.logs.get(&tgid, 0)?.0.sequence)
+    }
+
+    /// Publishes the executable mappings of a process, sorted by address, as of `sequence`.
+    ///
+    /// # Errors
+    /// There is no room, or the kernel refuses; the process's walks then say that they are stale.
+    pub fn publish(
+        &mut self,
+        tgid: u32,
+        sequence: u64,
+        mappings: &[Mapping],
+    ) -> Result<(), CodeError> {
+        let mappings = &mappings[..mappings.len().min(MOST)];
+        let extent = self
+            .extents
+            .allocate(mappings.len() as u32, Instant::now())
+            .ok_or(CodeError::Full(mappings.len()))?;
+        let first = extent.first as usize;
+        if let Some(place) = self.mappings.get_mut(first..first + mappings.len()) {
+            place.copy_from_slice(mappings);
+        }
+        let snapshot = Snapshot {
+            first: extent.first,
+            count: mappings.len() as u32,
+            as_of: sequence,
+        };
+        self.snapshots.insert(tgid, Raw(snapshot), 0)?;
+        if let Some(old) = self.published.insert(tgid, extent) {
+            self.extents.release(old, Instant::now());
+        }
+        Ok(())
+    }
+
+    /// A forked child has its parent's code; the kernel side has seen to the rest.
+    pub fn forked(&mut self, parent: u32, child: u32) {
+        if let Some(&extent) = self.published.get(&parent) {
+            self.extents.share(extent);
+            if let Some(old) = self.published.insert(child, extent) {
+                self.extents.release(old, Instant::now());
+            }
+        }
+    }
+
+    /// Forgets a process that has ended.
+    pub fn ended(&mut self, tgid: u32) {
+        if let Some(extent) = self.published.remove(&tgid) {
+            self.extents.release(extent, Instant::now());
+        }
+    }
+
+    /// Processes of which the kernel side wants a new snapshot.
+    pub fn requests(&mut self) -> Vec<u32> {
+        let wanted: Vec<u32> = self.requests.keys().filter_map(Result::ok).collect();
+        for tgid in &wanted {
+            let _ = self.requests.remove(tgid);
+        }
+        wanted
+    }
+}
+
+/// A range of MAPPINGS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    first: u32,
+    len: u32,
+}
+
+/// Who uses which part of MAPPINGS.
+#[derive(Debug)]
+struct Extents {
+    /// First → length, of what is free; neighbours are merged.
+    free: BTreeMap<u32, u32>,
+    /// First → number of processes.
+    users: HashMap<u32, u32>,
+    /// What becomes free, in the order of time.
+    quarantine: VecDeque<(Instant, Extent)>,
+}
+
+impl Extents {
+    fn new(capacity: u32) -> Self {
+        Self {
+            free: BTreeMap::from([(0, capacity)]),
+            users: HashMap::new(),
+            quarantine: VecDeque::new(),
+        }
+    }
+
+    fn allocate(&mut self, len: u32, now: Instant) -> Option<Extent> {
+        while let Some(&(since, extent)) = self.quarantine.front()
+            && now.duration_since(since) >= QUARANTINE
+        {
+            self.quarantine.pop_front();
+            self.reuse(extent);
+        }
+        // An empty list takes a place too, so that each list has one of its own.
+        let len = len.max(1);
+        let (&first, &found) = self.free.iter().find(|&(_, &found)| found >= len)?;
+        self.free.remove(&first);
+        if found > len {
+            self.free.insert(first + len, found - len);
+        }
+        self.users.insert(first, 1);
+        Some(Extent { first, len })
+    }
+
+    fn share(&mut self, extent: Extent) {
+        *self.users.entry(extent.first).or_default() += 1;
+    }
+
+    fn release(&mut self, extent: Extent, now: Instant) {
+        if let Some(users) = self.users.get_mut(&extent.first) {
+            *users -= 1;
+            if *users == 0 {
+                self.users.remove(&extent.first);
+                self.quarantine.push_back((now, extent));
+            }
+        }
+    }
+
+    fn reuse(&mut self, Extent { mut first, mut len }: Extent) {
+        if let Some((&before, &before_len)) = self.free.range(..first).next_back()
+            && before + before_len == first
+        {
+            first = before;
+            len += before_len;
+        }
+        if let Some(after_len) = self.free.remove(&(first + len)) {
+            len += after_len;
+        }
+        self.free.insert(first, len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_reused_only_after_its_last_user_and_the_quarantine() {
+        let start = Instant::now();
+        let mut extents = Extents::new(10);
+        let first = extents.allocate(6, start).unwrap();
+        assert_eq!(extents.allocate(6, start), None);
+        extents.share(first);
+        extents.release(first, start);
+        assert_eq!(extents.allocate(6, start + QUARANTINE), None);
+        extents.release(first, start);
+        assert_eq!(extents.allocate(6, start), None);
+        assert_eq!(extents.allocate(6, start + QUARANTINE), Some(first));
+    }
+
+    #[test]
+    fn neighbours_become_one() {
+        let start = Instant::now();
+        let mut extents = Extents::new(9);
+        let lists = [(); 3].map(|()| extents.allocate(3, start).unwrap());
+        for index in [0, 2, 1] {
+            extents.release(lists[index], start);
+        }
+        let later = start + QUARANTINE;
+        assert_eq!(
+            extents.allocate(9, later),
+            Some(Extent { first: 0, len: 9 })
+        );
+    }
+
+    #[test]
+    fn an_empty_list_has_a_place_of_its_own() {
+        let mut extents = Extents::new(2);
+        let now = Instant::now();
+        assert_ne!(extents.allocate(0, now), extents.allocate(0, now));
+    }
+}

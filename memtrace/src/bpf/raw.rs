@@ -1,0 +1,115 @@
+//! What aya does not offer: bpf(2) itself, shared types as map values, and
+//! arrays of the kernel side in our own memory.
+
+use std::{
+    io,
+    ops::{Deref, DerefMut},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    ptr::NonNull,
+};
+
+use aya_obj::generated::{bpf_attr, bpf_cmd};
+use memtrace_common::Plain;
+
+/// A shared type in a map: aya's marker cannot be put on another crate's type.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Raw<T>(pub(super) T);
+
+// SAFETY: what `Plain` promises is what `Pod` asks for.
+unsafe impl<T: Plain> aya::Pod for Raw<T> {}
+
+/// A bpf(2) command; what it returns depends on the command.
+fn call(command: bpf_cmd, attr: &bpf_attr) -> io::Result<i32> {
+    // SAFETY: `attr` and what it points to live; the kernel reads `size_of` bytes at most.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command as libc::c_long,
+            std::ptr::from_ref(attr),
+            size_of::<bpf_attr>(),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result as i32)
+}
+
+/// A bpf(2) command that gives a descriptor.
+pub(super) fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
+    let fd = call(command, attr)?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Writes one element of a map. From any thread: map of maps wait for the kernel to see
+/// every CPU pass, which several threads can do at the same time.
+pub(super) fn update<K: Plain, V: Plain>(
+    map: BorrowedFd<'_>,
+    key: K,
+    value: V,
+) -> io::Result<()> {
+    // SAFETY: an all-zero attribute is a valid one.
+    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: this is the member for BPF_MAP_UPDATE_ELEM, and only it is written.
+    let element = unsafe { &mut attr.__bindgen_anon_2 };
+    element.map_fd = map.as_raw_fd().cast_unsigned();
+    element.key = (&raw const key) as u64;
+    element.__bindgen_anon_1.value = (&raw const value) as u64;
+    call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &attr).map(drop)
+}
+
+/// The values of an array map (BPF_F_MMAPABLE) as a slice: what is written here the kernel side sees.
+pub(super) struct Shared<T> {
+    start: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: memory that only this value refers to on this side.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T: Plain> Shared<T> {
+    /// Maps `len` elements of the array `map`, whose values are `T`s.
+    pub(super) fn map(map: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping of an open descriptor; the kernel checks the rest.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len * size_of::<T>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { start, len })
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: mapped for `len` elements, of a type for which any bytes are valid.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for Shared<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above; the kernel side only reads.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len * size_of::<T>()) };
+    }
+}

@@ -1,0 +1,152 @@
+//! Hands unwind tables to the kernel side (see `memtrace_common::code::Exec`).
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use aya::{
+    Ebpf,
+    maps::{Array, InnerMap, MapData, MapError},
+};
+use memtrace_common::{
+    code::{BLOCK, Exec, RULES, exec_state},
+    unwind::{EXECS, Rule, cfa},
+};
+
+use super::{
+    raw::{Raw, Shared, update},
+    tracer::{TracerError, descriptor},
+};
+use crate::unwind::Table;
+
+/// As the kernel side declares the arrays of rows: BPF_F_INNER_MAP | BPF_F_MMAPABLE.
+const ROWS_FLAGS: u32 = 0x1400;
+
+/// Why a table could not be handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum RowsError {
+    #[error("cannot make a map for it: {0}")]
+    Map(#[from] MapError),
+    #[error("cannot write it: {0}")]
+    Write(#[from] io::Error),
+    #[error("there are {EXECS} files already")]
+    TooManyFiles,
+}
+
+/// The tables of all files. Shared by the threads that compile them.
+pub struct Rows {
+    outer: OwnedFd,
+    execs: OwnedFd,
+    rules: Mutex<Rules>,
+    bytes: AtomicU64,
+}
+
+impl Rows {
+    pub(super) fn new(ebpf: &Ebpf) -> Result<Self, TracerError> {
+        Ok(Self {
+            outer: descriptor(ebpf, "ROWS")?,
+            execs: descriptor(ebpf, "EXECS")?,
+            rules: Mutex::new(Rules::new(Shared::map(
+                descriptor(ebpf, "RULES")?.as_fd(),
+                RULES as usize,
+            )
+            .map_err(TracerError::State)?)),
+            bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes `table` the one of file number `exec`; `None`: it has none, which is
+    /// to be walked along frame pointers.
+    ///
+    /// # Errors
+    /// The kernel refuses, for want of memory as a rule; walks then end in the file.
+    pub fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
+        if exec >= EXECS {
+            return Err(RowsError::TooManyFiles);
+        }
+        let Some(table) = table else {
+            let exec_entry = Exec {
+                state: exec_state::NO_TABLES,
+                ..Exec::default()
+            };
+            return Ok(update(self.execs.as_fd(), exec, exec_entry)?);
+        };
+        let global: Vec<u32> = {
+            let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+            table.rules.iter().map(|&rule| rules.number(rule)).collect()
+        };
+        let blocks = table.words.len().div_ceil(BLOCK);
+        let inner: Array<MapData, [u32; BLOCK]> =
+            Array::create(u32::try_from(blocks).unwrap_or(u32::MAX), ROWS_FLAGS)?;
+        let mut words: Shared<u32> = Shared::map(inner.fd().as_fd(), blocks * BLOCK)?;
+        let directory = table.exec.pages as usize + 1;
+        for (index, (to, &from)) in words.iter_mut().zip(&table.words).enumerate() {
+            *to = if index < directory {
+                from
+            } else {
+                // A row: its rule by the number that it has among all files' rules.
+                let number = global.get((from & 0xffff) as usize).copied().unwrap_or(0);
+                from & 0xffff_0000 | number
+            };
+        }
+        self.bytes
+            .fetch_add((blocks * BLOCK * 4) as u64, Ordering::Relaxed);
+        update(
+            self.outer.as_fd(),
+            exec,
+            inner.fd().as_fd().as_raw_fd().cast_unsigned(),
+        )?;
+        let exec_entry = Exec {
+            state: exec_state::ROWS,
+            ..table.exec
+        };
+        Ok(update(self.execs.as_fd(), exec, exec_entry)?)
+    }
+
+    /// Kernel memory of all tables, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The RULES map. Number 0 stands for what could not be numbered.
+struct Rules {
+    shared: Shared<Rule>,
+    numbers: HashMap<Rule, u32>,
+}
+
+impl Rules {
+    fn new(mut shared: Shared<Rule>) -> Self {
+        let unsupported = Rule {
+            cfa: cfa::UNSUPPORTED,
+            ..Rule::default()
+        };
+        if let Some(first) = shared.first_mut() {
+            *first = unsupported;
+        }
+        Self {
+            shared,
+            numbers: HashMap::from([(unsupported, 0)]),
+        }
+    }
+
+    fn number(&mut self, rule: Rule) -> u32 {
+        if let Some(&number) = self.numbers.get(&rule) {
+            return number;
+        }
+        let number = self.numbers.len();
+        let Some(place) = self.shared.get_mut(number) else {
+            return 0;
+        };
+        *place = rule;
+        let number = number as u32;
+        self.numbers.insert(rule, number);
+        number
+    }
+}
