@@ -36,6 +36,9 @@ pub struct ReportArgs {
     /// Order sites by live-bytes, live-count, alloc-bytes, alloc-count or peak.
     #[arg(long, value_name = "METRIC", default_value_t)]
     sort: Metric,
+    /// Only how complete the stacks are, why some are not, and what helps.
+    #[arg(long, conflicts_with_all = ["top", "older", "min_size", "max_size", "sort"])]
+    stack_health: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -90,6 +93,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
     check_pid(&snapshot, filter.pid)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {
+        Format::Json if args.stack_health => {
+            render::stack_health_json(&mut out, &snapshot, &filter)?;
+        }
+        Format::Text if args.stack_health => render::stack_health(&mut out, &snapshot, &filter)?,
         Format::Json => render::json(&mut out, &snapshot, &filter, args.sort, args.top)?,
         Format::Text => {
             let options = TextOptions {
@@ -188,6 +195,17 @@ mod tests {
         assert_eq!((args.min_size, args.max_size), (Some(4096), Some(1 << 20)));
         assert_eq!(args.sort, Metric::Peak);
         assert_eq!(parse(&["a.mtr"]).unwrap().select.at(), At::Default);
+    }
+
+    #[test]
+    fn stack_health_takes_moment_and_process_and_nothing_about_blocks() {
+        let args = parse(&["a.mtr", "--stack-health", "--pid", "7", "--at", "end"]).unwrap();
+        assert!(args.stack_health);
+        assert!(!parse(&["a.mtr"]).unwrap().stack_health);
+        for option in ["--top", "--older", "--min-size", "--max-size"] {
+            let error = parse(&["a.mtr", "--stack-health", option, "5"]).unwrap_err();
+            assert!(error.contains("cannot be used with"), "{error}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use memtrace_common::{
     event::{Alloc, Kind, Map, Stack, Unmap, flags},
     loss::{Effect, Reason},
     process::FileKey,
+    unwind::End,
 };
 
 use self::{
@@ -278,12 +279,15 @@ impl Collector {
     }
 
     fn new_stack(&mut self, stack: Stack, frames: &[u64]) -> Result<(), CollectError> {
+        let Ok(end) = End::try_from(stack.end) else {
+            self.lost(Reason::Undecodable);
+            return Ok(());
+        };
         let addresses = self.addresses.entry(stack.header.tgid).or_default();
         let located = frames.iter().map(|&addr| addresses.locate(addr)).collect();
         if let Some((id, frames)) = self.stacks.learn(stack.stack, located) {
-            let truncated = stack.end == memtrace_common::unwind::End::Truncated as u32;
             self.store.send(Message::Stack {
-                row: StackRow { id, truncated },
+                row: StackRow { id, end },
                 frames,
             })?;
         }

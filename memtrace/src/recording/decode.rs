@@ -9,6 +9,7 @@ use crate::{
     ledger::{Births, LIFETIME_BUCKETS, Totals},
     symbolize::{Frame, FrameKind},
 };
+use memtrace_common::unwind::End;
 
 pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
     let kind: String = row.get(1)?;
@@ -26,6 +27,14 @@ pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
         inlined: row.get(8)?,
         unresolved: row.get(9)?,
     })
+}
+
+pub(super) fn end(row: &Row, column: usize) -> rusqlite::Result<End> {
+    let name: String = row.get(column)?;
+    End::ALL
+        .into_iter()
+        .find(|known| known.name() == name)
+        .ok_or_else(|| unexpected(column, "end"))
 }
 
 /// A row of `memory` behind one other column.

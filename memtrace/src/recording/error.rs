@@ -33,9 +33,17 @@ pub enum Error {
     #[error("`{path}` is {found}, expected a memtrace recording")]
     NotARecording { path: PathBuf, found: &'static str },
     #[error(
-        "`{path}` was written by a newer memtrace: it has schema version {found}, expected at most {expected}; read it with a newer memtrace"
+        "`{path}` was written by a newer memtrace: it has schema version {found}, expected {expected}; read it with a newer memtrace"
     )]
     Newer {
+        path: PathBuf,
+        found: i64,
+        expected: i64,
+    },
+    #[error(
+        "`{path}` was written by an older memtrace: it has schema version {found}, expected {expected}; read it with the memtrace that wrote it, or record again"
+    )]
+    Older {
         path: PathBuf,
         found: i64,
         expected: i64,

@@ -26,7 +26,7 @@ use crate::{
     event::StackId,
     ledger::{Births, Changes, ProcessId, SiteKey},
 };
-use memtrace_common::loss::Reason;
+use memtrace_common::{loss::Reason, unwind::End};
 use serde::{Deserialize, Serialize};
 
 /// Facts about the recording as a whole.
@@ -115,10 +115,10 @@ pub struct Interval {
     pub births: Vec<(SiteKey, Births)>,
 }
 
-/// Why a stack has fewer frames than it should.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A distinct stack, besides its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackRow {
     pub id: StackId,
-    /// More frames than are kept.
-    pub truncated: bool,
+    /// Why its walk ended.
+    pub end: End,
 }

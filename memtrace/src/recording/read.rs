@@ -15,7 +15,7 @@ use super::{
     At, BirthsAt, Error, LayerSnapshot, MemorySample, Meta, Origin, ProcessRow, Snapshot,
     StackFrames,
     decode::{
-        frame, json, layer, lifetimes, memory_sample, optional, totals, uint, unexpected,
+        end, frame, json, layer, lifetimes, memory_sample, optional, totals, uint, unexpected,
         unpack_births,
     },
     schema,
@@ -53,7 +53,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// When `path` cannot be read, is not a recording, is damaged, or has a newer schema.
+    /// When `path` cannot be read, is not a recording, is damaged, or has another version of the schema.
     pub fn open(path: &Path) -> Result<Recording, Error> {
         check_kind(path)?;
         let connection = connect(path).map_err(|error| Error::reading(path, &error))?;
@@ -72,6 +72,13 @@ impl Recording {
             schema::VERSION => {}
             found if found > schema::VERSION => {
                 return Err(Error::Newer {
+                    path: path.into(),
+                    found,
+                    expected: schema::VERSION,
+                });
+            }
+            found if found > 0 => {
+                return Err(Error::Older {
                     path: path.into(),
                     found,
                     expected: schema::VERSION,
@@ -386,14 +393,14 @@ fn stacks(transaction: &Transaction) -> rusqlite::Result<HashMap<StackId, Arc<St
         .query_map([], |row| Ok((uint(row, 0)?, frame(row)?)))?
         .collect::<rusqlite::Result<_>>()?;
     transaction
-        .prepare("SELECT id, truncated, frames FROM stack")?
+        .prepare("SELECT id, end, frames FROM stack")?
         .query_map([], |row| {
             let packed: Vec<u8> = row.get(2)?;
             let frames = varint::unpack(&packed)
                 .and_then(|ids| ids.iter().map(|id| frames.get(id).cloned()).collect())
                 .ok_or_else(|| unexpected(2, "frames"))?;
             let stack = StackFrames {
-                truncated: row.get(1)?,
+                end: Some(end(row, 1)?),
                 frames,
             };
             Ok((StackId(row.get(0)?), Arc::new(stack)))

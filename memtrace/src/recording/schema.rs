@@ -5,7 +5,7 @@
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames and
 /// stacks are stored once. What is current lives in `site`; `site_history` only
@@ -46,7 +46,7 @@ CREATE TABLE frame (
 );
 CREATE TABLE stack (
     id INTEGER PRIMARY KEY,
-    truncated INTEGER NOT NULL,
+    end TEXT NOT NULL,
     frames BLOB NOT NULL
 );
 CREATE TABLE interval (

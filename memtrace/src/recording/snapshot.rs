@@ -12,7 +12,7 @@ use crate::{
     ledger::{Births, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
     symbolize::Frame,
 };
-use memtrace_common::loss::Reason;
+use memtrace_common::{loss::Reason, unwind::End};
 
 /// Which moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,10 +103,11 @@ pub struct BirthsAt {
     pub births: Births,
 }
 
-/// A stack with its frames, leaf first. Empty: none could be taken.
+/// A stack with its frames, leaf first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackFrames {
-    pub truncated: bool,
+    /// Why its walk ended; `None`: no stack could be taken, or its record was lost.
+    pub end: Option<End>,
     pub frames: Vec<Frame>,
 }
 

@@ -111,7 +111,7 @@ impl Writer {
             let frames = varint::pack(ids.into_iter().map(i64::cast_unsigned));
             writer.insert(
                 "INSERT OR REPLACE INTO stack VALUES (?1, ?2, ?3)",
-                params![row.id.0, row.truncated, frames],
+                params![row.id.0, row.end.name(), frames],
             )
         })
     }

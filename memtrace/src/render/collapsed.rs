@@ -7,6 +7,7 @@ use inferno::flamegraph::{self, Options};
 
 use super::{Error, Filter, Metric, clean, frame_name, select::Shown, until_closed};
 use crate::recording::Snapshot;
+use memtrace_common::unwind::End;
 
 /// Writes the collapsed stacks of the sites that `filter` leaves and whose `metric` is not zero.
 ///
@@ -79,8 +80,9 @@ fn stack(shown: &Shown) -> String {
     if stack.frames.is_empty() {
         parts.push("[no stack]".into());
     }
-    if stack.truncated {
-        parts.push("[truncated]".into());
+    // Outermost, where the missing callers belong; `[no stack]` says it all by itself.
+    if let Some(end) = stack.end.filter(|end| *end != End::Complete) {
+        parts.push(format!("[incomplete: {}]", end.name()));
     }
     for frame in stack.frames.iter().rev() {
         let inlined = if frame.inlined { " (inlined)" } else { "" };
@@ -108,7 +110,7 @@ mod tests {
     fn a_line_goes_from_process_to_leaf() {
         assert_eq!(
             render(Metric::LiveBytes),
-            "leaker (4242);heap;[truncated];main;leaker+0x1234;fill;grow:it (inlined) 1048576\n\
+            "leaker (4242);heap;[incomplete: truncated];main;leaker+0x1234;fill;grow:it (inlined) 1048576\n\
              leaker (4242);vm (by allocator);main;leaker+0x1234;fill;grow:it (inlined) 8192\n\
              leaker (4243);heap;[no stack] 100\n"
         );

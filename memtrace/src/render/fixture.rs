@@ -11,7 +11,7 @@ use crate::{
     },
     symbolize::{Frame, FrameKind},
 };
-use memtrace_common::loss::Reason;
+use memtrace_common::{loss::Reason, unwind::End};
 
 pub(super) const PARENT: u32 = 4242;
 pub(super) const CHILD: u32 = 4243;
@@ -88,7 +88,12 @@ fn site(process: u32, layer: Layer, stack: u32, live_bytes: u64, live_count: u64
         }),
         births: None,
         stack: Arc::new(StackFrames {
-            truncated: stack == 2,
+            end: match stack {
+                0 => None,
+                2 => Some(End::Truncated),
+                3 => Some(End::NoRow),
+                _ => Some(End::Complete),
+            },
             frames: if stack == 0 { vec![] } else { frames },
         }),
     }

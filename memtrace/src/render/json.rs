@@ -6,7 +6,9 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Error, Filter, Metric, moment_name,
+    Error, Filter, Metric,
+    health::{self, Health},
+    moment_name,
     select::{Selection, Shown},
     until_closed,
 };
@@ -34,6 +36,19 @@ pub fn json(
         selection.hidden_bytes += site.totals.live_bytes;
     }
     print(out, &report(snapshot, filter, &selection))
+}
+
+/// Writes the object `stack_health` of the report alone.
+///
+/// # Errors
+///
+/// When the output cannot be written.
+pub fn stack_health_json(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    filter: &Filter,
+) -> Result<(), Error> {
+    print(out, &Health::of(snapshot, filter).json())
 }
 
 /// Writes the whole snapshot with all its sites, their births, and each process's memory over time.
@@ -130,6 +145,7 @@ fn report(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value 
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
             "scanned": since.of(ages.time_ns),
         })),
+        "stack_health": Health::of(snapshot, filter).json(),
         "losses": losses,
         "emitted": snapshot.emitted,
         "received": snapshot.received,
@@ -171,7 +187,7 @@ fn site_value(shown: &Shown, since: Since) -> Value {
         let rows = rows.map(|(edge, bytes, count)| (since.of(*edge), *bytes, *count));
         json!({ "time": since.of(at.time_ns), "rows": rows.collect::<Vec<_>>() })
     }));
-    value["truncated"] = json!(site.stack.truncated);
+    value["end"] = json!(health::name(site.stack.end));
     value["frames"] = json!(site.stack.frames);
     value
 }
@@ -222,6 +238,9 @@ mod tests {
         assert_eq!(site["live_count"], 4);
         assert_eq!(site["alloc_bytes"], (1 << 20) + 64);
         assert_eq!(site["alloc_count"], 5);
+        assert_eq!(site["end"], "truncated");
+        assert_eq!(value["sites"][1]["end"], "complete");
+        assert_eq!(value["sites"][2]["end"], "no_stack");
         assert_eq!(site["frames"][0]["function"], "grow;it");
         assert_eq!(site["frames"][0]["inlined"], true);
         assert_eq!(site["frames"][0]["kind"], "native");
@@ -241,6 +260,33 @@ mod tests {
             (&value["emitted"], &value["received"]),
             (&json!(100), &json!(95))
         );
+    }
+
+    #[test]
+    fn stack_health_is_part_of_a_report_and_stands_alone() {
+        let snapshot = fixture::snapshot();
+        let filter = Filter::default();
+        let mut out = Vec::new();
+        json(&mut out, &snapshot, &filter, Metric::LiveBytes, Some(0)).unwrap();
+        let report = parse(&out);
+        let mut out = Vec::new();
+        stack_health_json(&mut out, &snapshot, &filter).unwrap();
+        let alone = parse(&out);
+        assert_eq!(report["stack_health"], alone);
+        let expected = json!({
+            "complete": 2,
+            "truncated": 5,
+            "failed": {
+                "no_mapping": 0, "no_table": 0, "no_row": 1, "unsupported_rule": 0,
+                "unreadable": 0, "stale": 0, "bad_frame_pointer": 0, "frame_pointers_only": 0,
+                "no_stack": 11,
+            },
+            "by_module": {
+                "[unknown]": { "no_stack": 11 },
+                "/usr/bin/leaker": { "truncated": 5, "no_row": 1 },
+            },
+        });
+        assert_eq!(alone, expected);
     }
 
     #[test]

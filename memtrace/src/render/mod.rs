@@ -3,6 +3,7 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
+mod health;
 mod json;
 mod losses;
 mod select;
@@ -17,9 +18,9 @@ use std::{fmt, io, str::FromStr};
 use crate::{ledger::Totals, recording::Moment, symbolize::Frame};
 
 pub use collapsed::{collapsed, flamegraph};
-pub use json::{export, json};
+pub use json::{export, json, stack_health_json};
 pub use select::{Filter, Selection};
-pub use text::{TextOptions, text};
+pub use text::{TextOptions, stack_health, text};
 
 /// Why something cannot be rendered.
 #[derive(Debug, thiserror::Error)]

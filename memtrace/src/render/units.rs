@@ -42,6 +42,19 @@ pub fn plural(n: u64, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+/// A number with a comma between thousands.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 /// Unix time in nanoseconds as `YYYY-MM-DD HH:MM:SS UTC`.
 pub fn date(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
@@ -146,6 +159,10 @@ mod tests {
         assert_eq!(duration(999), "999 ns");
         assert_eq!(duration(1_500_000_000), "1.5 s");
         assert_eq!(seconds(7_260_000_000_000), "2 h 1 min");
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
     }
 
     #[test]

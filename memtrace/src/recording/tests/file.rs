@@ -140,16 +140,30 @@ fn what_is_no_recording_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_newer_recording_says_so() {
+fn a_recording_of_another_version_says_what_reads_it() {
     let (_directory, path) = temporary();
     write_small(&path);
     let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.pragma_update(None, "user_version", 2).unwrap();
-    let error = open_error(&path);
-    assert!(
-        error.contains("newer memtrace") && error.contains('2'),
-        "{error}"
-    );
+    for (version, parts) in [
+        (
+            schema::VERSION + 1,
+            ["written by a newer memtrace", "with a newer memtrace"],
+        ),
+        (
+            schema::VERSION - 1,
+            ["written by an older memtrace", "or record again"],
+        ),
+        (-1, ["damaged", "schema version -1"]),
+    ] {
+        connection
+            .pragma_update(None, "user_version", version)
+            .unwrap();
+        let error = open_error(&path);
+        for part in parts {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(error.contains(&version.to_string()), "{error}");
+    }
 }
 
 #[test]

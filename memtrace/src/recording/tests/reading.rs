@@ -10,7 +10,7 @@ fn what_was_written_reads_back() {
     let frames = [frame("inner"), frame("outer"), frame("main")];
     let row = StackRow {
         id: StackId(7),
-        truncated: true,
+        end: End::NoRow,
     };
     writer.stack(&row, &frames).unwrap();
     let sample = MemorySample {
@@ -48,7 +48,7 @@ fn what_was_written_reads_back() {
     assert_eq!(got.lifetimes, Some(site(64, 3).lifetimes));
     assert_eq!((got.first_ns, got.last_ns), (START + 1, Some(START + 2)));
     assert_eq!(got.births.as_ref().unwrap().births, births);
-    assert!(got.stack.truncated);
+    assert_eq!(got.stack.end, Some(End::NoRow));
     assert_eq!(got.stack.frames, frames);
     assert_eq!(snapshot.losses.len(), Reason::ALL.len());
     let lost: Vec<_> = snapshot.losses.iter().filter(|(_, n)| *n > 0).collect();
@@ -189,4 +189,36 @@ fn a_new_births_scan_replaces_the_old_one() {
     assert_eq!(snapshot.sites[0].births, None);
     let kept = snapshot.sites[1].births.clone().unwrap();
     assert_eq!((kept.time_ns, kept.births), (START + 2 * SECOND, births(7)));
+}
+
+#[test]
+fn every_end_of_a_stack_reads_back_and_an_unknown_one_is_an_error() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    // Stack 0 is the one that is never written: it was lost.
+    for (id, end) in (1..).zip(End::ALL) {
+        let id = StackId(id);
+        writer
+            .stack(&StackRow { id, end }, &[frame("main")])
+            .unwrap();
+    }
+    let sites = (0..=End::ALL.len() as u32).map(|stack| (key(1, stack), site(1, 1)));
+    writer.interval(&interval(1, sites.collect())).unwrap();
+    writer.finish(START + SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    let snapshot = recording.snapshot(At::End).unwrap();
+    let ends: Vec<_> = snapshot.sites.iter().map(|site| site.stack.end).collect();
+    let written = End::ALL.into_iter().map(Some);
+    assert_eq!(ends, [None].into_iter().chain(written).collect::<Vec<_>>());
+
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute("UPDATE stack SET end = 'tired' WHERE id = 3", [])
+        .unwrap();
+    let error = recording.snapshot(At::End).unwrap_err().to_string();
+    assert!(
+        error.contains("test.mtr") && error.contains("unexpected value of `end`"),
+        "{error}"
+    );
 }

@@ -1,6 +1,7 @@
 //! The report as text: what was recorded, and what to run next. The parts between, on processes
 //! and on sites, have their own files.
 
+mod health;
 mod processes;
 mod sites;
 
@@ -9,8 +10,12 @@ use std::{
     path::PathBuf,
 };
 
+pub use health::stack_health;
+
 use super::{
-    Error, Filter, Metric, clean, losses,
+    Error, Filter, Metric, clean,
+    health::Health,
+    losses,
     units::{date, duration, seconds},
     until_closed,
 };
@@ -45,11 +50,17 @@ impl Default for TextOptions {
 /// When ages are asked for and not known, or when the output cannot be written.
 pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) -> Result<(), Error> {
     let selection = options.filter.select(snapshot, options.sort)?;
-    let report = Report { snapshot, options };
+    let report = Report {
+        snapshot,
+        options,
+        health: Health::of(snapshot, &options.filter),
+    };
     let written = report
         .header(out)
         .and_then(|()| report.processes(out))
         .and_then(|()| report.sites(out, &selection))
+        .and_then(|()| writeln!(out))
+        .and_then(|()| health::line(out, &report.health))
         .and_then(|()| losses::section(out, snapshot))
         .and_then(|()| report.next(out))
         .and_then(|()| out.flush());
@@ -59,6 +70,7 @@ pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) ->
 struct Report<'a> {
     snapshot: &'a Snapshot,
     options: &'a TextOptions,
+    health: Health,
 }
 
 impl Report<'_> {
@@ -134,6 +146,9 @@ impl Report<'_> {
         let peak = |process: &ProcessSnapshot| process.moment == Moment::Peak;
         if self.snapshot.at == At::Default && self.snapshot.processes.iter().any(peak) {
             writeln!(out, "  memtrace report {path} --at end")?;
+        }
+        if self.health.complete < self.health.total() {
+            writeln!(out, "  memtrace report {path} --stack-health")?;
         }
         writeln!(out, "  memtrace flamegraph {path} -o flamegraph.svg")
     }

@@ -9,6 +9,7 @@ use super::{
         units::{duration, plural, seconds, size},
     },
     Report,
+    health::ends_here,
 };
 use crate::{ledger::LIFETIME_BUCKETS, symbolize::Frame};
 
@@ -110,8 +111,8 @@ impl Report<'_> {
         if site.stack.frames.is_empty() {
             writeln!(out, "       [no stack]")?;
         }
-        if site.stack.truncated {
-            writeln!(out, "       [truncated: more frames than are kept]")?;
+        if let Some(why) = ends_here(&site.stack) {
+            writeln!(out, "       {why}")?;
         }
         Ok(())
     }
@@ -176,7 +177,7 @@ mod tests {
                 "first 1.0 s, last 9.0 s, freed blocks lived 1 ms to 2 ms",
                 "grow;it (inlined)  /src/leaker.c:7  [leaker]",
                 "leaker+0x1234 (no symbols)",
-                "[truncated: more frames than are kept]",
+                "[ends here: more frames than are kept]",
                 "  2. 8.0 KiB in 1 block (vm of pid 4242, by an allocator)",
                 "[no stack]",
                 "1 more site, 0 B live, not listed",
