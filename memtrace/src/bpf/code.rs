@@ -104,13 +104,19 @@ impl CodeMaps {
         Ok(())
     }
 
-    /// A forked child has its parent's code; the kernel side has seen to the rest.
-    pub fn forked(&mut self, parent: u32, child: u32) {
-        if let Some(&extent) = self.published.get(&parent) {
-            self.extents.share(extent);
-            if let Some(old) = self.published.insert(child, extent) {
-                self.extents.release(old, Instant::now());
+    /// A forked child has its parent's code; the kernel side has copied where it is.
+    /// False if the parent has another snapshot by now, so that the child needs one of its own.
+    pub fn forked(&mut self, parent: u32, child: u32) -> bool {
+        let copied = self.snapshots.get(&child, 0);
+        match (self.published.get(&parent), copied) {
+            (Some(&extent), Ok(Raw(snapshot))) if snapshot.first == extent.first => {
+                self.extents.share(extent);
+                if let Some(old) = self.published.insert(child, extent) {
+                    self.extents.release(old, Instant::now());
+                }
+                true
             }
+            _ => false,
         }
     }
 

@@ -51,6 +51,9 @@ pub struct RecordArgs {
     /// Size of the buffer between kernel and collector, rounded up to a power of two
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = units::parse_size)]
     ring_buffer: u64,
+    /// Follow frame pointers instead of unwind tables: stacks end where one is missing
+    #[arg(long)]
+    frame_pointers: bool,
     /// Print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -99,6 +102,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             follow: !args.no_follow,
             stop: !args.no_stop,
             one_by_one: args.one_by_one,
+            frame_pointers: args.frame_pointers,
             empty_probes: args.empty_probes,
         },
         pids: BTreeSet::from_iter(args.pid).into_iter().collect(),

@@ -9,7 +9,7 @@ use super::modules::ModuleIndex;
 pub(super) enum Location {
     /// Offset in a file, bytes.
     File(ModuleIndex, u64),
-    /// Absolute address in code that no file holds (generated code, vdso).
+    /// Absolute address in code that no file holds (generated code).
     Anonymous(u64),
     /// Absolute address that is not mapped executable, as far as known.
     Unmapped(u64),

@@ -1,15 +1,22 @@
 //! Following: births, execs and ends of processes, and the probes that each
 //! needs before it may run on.
 
+use std::time::Duration;
+
 use memtrace_common::{
+    code,
     event::{Kind, Lifecycle, Stop, flags},
     loss::Reason,
     process::FileKey,
 };
 
-use super::{CollectError, Collector, Process, modules::ModuleIndex, store::Message};
+use aya::maps::MapError;
+
+use super::{
+    CollectError, Collector, Process, modules::ModuleIndex, store::Message, tables::Job,
+};
 use crate::{
-    bpf,
+    bpf::{self, code::CodeError},
     event::{Action, Event},
     probes::plan::Probe,
     process::{
@@ -18,6 +25,9 @@ use crate::{
     },
     recording::{Origin, ProcessRow},
 };
+
+/// A stopped process waits so long for the unwind tables of its files.
+const TABLES_AT_STOP: Duration = Duration::from_millis(250);
 
 impl Collector {
     pub(super) fn lifecycle(&mut self, kind: Kind, life: Lifecycle) -> Result<(), CollectError> {
@@ -74,6 +84,11 @@ impl Collector {
         }
         let addresses = self.addresses.get(&parent).cloned().unwrap_or_default();
         self.addresses.insert(child, addresses);
+        if !self.tracer.code.forked(parent, child)
+            && let Err(error) = self.inspect(child)
+        {
+            tracing::debug!("{error}");
+        }
         self.adopt(child, parent, life.header.time_ns)
     }
 
@@ -146,6 +161,7 @@ impl Collector {
         now_ns: u64,
     ) -> Result<(), CollectError> {
         self.addresses.remove(&tgid);
+        self.tracer.code.ended(tgid);
         if self
             .processes
             .get(&tgid)
@@ -167,8 +183,12 @@ impl Collector {
         let tgid = life.header.tgid;
         if Stop::try_from(life.value) != Ok(Stop::Fork) {
             // One that ended meanwhile has nothing left to look at.
-            if let Err(error) = self.inspect(tgid) {
-                tracing::debug!("{error}");
+            match self.inspect(tgid) {
+                // A table that takes longer comes while the process runs; its stacks say so.
+                Ok(files) => {
+                    self.tables.wait(&files, TABLES_AT_STOP);
+                }
+                Err(error) => tracing::debug!("{error}"),
             }
         }
         self.probe(tgid);
@@ -181,12 +201,15 @@ impl Collector {
         Ok(())
     }
 
-    /// Looks at what a process maps; an allocator that was not known before is
-    /// probed in every process that has its probes: whichever maps it later
-    /// needs no stop then.
-    pub(super) fn inspect(&mut self, tgid: u32) -> Result<(), MapsError> {
+    /// Looks at what a process maps and tells the kernel side. An allocator that
+    /// was not known before is probed in every process that has its probes:
+    /// whichever maps it later needs no stop then. Gives the numbers of its files.
+    pub(super) fn inspect(&mut self, tgid: u32) -> Result<Vec<u32>, MapsError> {
+        // Before the mappings: what changes while they are read is logged.
+        let sequence = self.tracer.code.sequence(tgid);
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
+        let mut code = Vec::new();
         for mapping in mappings
             .iter()
             .filter(|mapping| mapping.permissions.execute)
@@ -215,7 +238,10 @@ impl Collector {
                 .entry(tgid)
                 .or_default()
                 .insert(mapping.start, mapping.end, file);
+            let index = file.map(|(index, _)| index);
+            code.extend(self.modules.code(mapping, index, self.page_size));
         }
+        self.publish(tgid, sequence, &code);
         for index in found {
             let probed: Vec<u32> = self
                 .processes
@@ -227,7 +253,17 @@ impl Collector {
                 self.probe_module(tgid, index);
             }
         }
-        Ok(())
+        Ok(code.iter().map(|mapping| mapping.exec).collect())
+    }
+
+    fn publish(&mut self, tgid: u32, sequence: Result<u64, MapError>, code: &[code::Mapping]) {
+        let published = sequence
+            .map_err(CodeError::from)
+            .and_then(|sequence| self.tracer.code.publish(tgid, sequence, code));
+        if let Err(error) = published {
+            // One that has ended meanwhile has no more stacks.
+            tracing::debug!("the code of process {tgid} is not known to the kernel side: {error}");
+        }
     }
 
     fn introduce(&mut self, index: ModuleIndex) {
@@ -237,7 +273,7 @@ impl Collector {
             dev: module.file.key.dev,
             pad: 0,
         };
-        if let Err(error) = self.tracer.file_known(key) {
+        if let Err(error) = self.tracer.file_known(key, module.known(index)) {
             tracing::debug!("{error}");
         }
         if module.probes.iter().any(Probe::may_throw) {
@@ -250,6 +286,17 @@ impl Collector {
         match self.modules.reopen(index) {
             Ok(file) => {
                 let module = self.modules.get(index);
+                if self.tracer.unwinds {
+                    match file.try_clone() {
+                        Ok(file) => self.tables.add(Job {
+                            exec: index.0,
+                            path: module.file.path.display().to_string(),
+                            file,
+                            build_id: module.build_id.clone(),
+                        }),
+                        Err(error) => tracing::warn!("stacks will end in a module: {error}"),
+                    }
+                }
                 let message = Message::Module {
                     index,
                     path: module.file.path.display().to_string(),

@@ -11,24 +11,27 @@ mod modules;
 pub mod session;
 mod stacks;
 pub mod store;
+mod tables;
 
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
+    time::Duration,
 };
 
 use memtrace_common::{
     event::{Alloc, Kind, Map, Stack, Unmap, flags},
     loss::{Effect, Reason},
     process::FileKey,
-    unwind::End,
+    unwind::{End, Word},
 };
 
 use self::{
-    addresses::Addresses,
+    addresses::{Addresses, Location},
     modules::Modules,
     stacks::Stacks,
     store::{Message, Stopped, Store},
+    tables::Tables,
 };
 use crate::{
     bpf::{
@@ -45,6 +48,9 @@ use crate::{
     },
     recording::{Interval, Origin, ProcessRow, StackRow},
 };
+
+/// Attaching waits so long for unwind tables; the largest programs take a few seconds.
+const TABLES_AT_ATTACH: Duration = Duration::from_secs(20);
 
 /// Why recording cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +79,7 @@ pub struct Collector {
     store: Store,
     ledger: Ledger,
     modules: Modules,
+    tables: Tables,
     stacks: Stacks,
     /// By tgid; a process that ended is gone from here.
     processes: HashMap<u32, Process>,
@@ -94,8 +101,9 @@ impl Collector {
         store: Store,
         allocators: Vec<ExtraAllocator>,
         page_size: u64,
-    ) -> Self {
-        Self {
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            tables: Tables::start(tracer.rows())?,
             tracer,
             store,
             ledger: Ledger::new(page_size),
@@ -109,7 +117,7 @@ impl Collector {
             page_size,
             retired: Vec::new(),
             warned: HashSet::new(),
-        }
+        })
     }
 
     /// Starts tracing a process: `Attached`, a running one; `Launched`, one that
@@ -149,9 +157,14 @@ impl Collector {
                 probed: false,
             },
         );
+        self.tracer.watch_code(tgid)?;
         if origin == Origin::Attached {
-            self.inspect(tgid)
+            let files = self
+                .inspect(tgid)
                 .map_err(|source| CollectError::Target { tgid, source })?;
+            if !self.tables.wait(&files, TABLES_AT_ATTACH) {
+                tracing::warn!("unwind tables are still being made: stacks end early until then");
+            }
             self.probe(tgid);
             self.warn_without_probes(tgid);
         }
@@ -284,8 +297,15 @@ impl Collector {
             return Ok(());
         };
         let addresses = self.addresses.entry(stack.header.tgid).or_default();
-        let located = frames.iter().map(|&addr| addresses.locate(addr)).collect();
-        if let Some((id, frames)) = self.stacks.learn(stack.stack, located) {
+        let located = frames
+            .iter()
+            .map(|&word| match Word::decode(word) {
+                Some(Word::File { exec, vaddr }) => self.modules.locate(exec, vaddr),
+                Some(Word::Absolute(addr)) => addresses.locate(addr),
+                None => Location::Unmapped(word),
+            })
+            .collect();
+        if let Some((id, frames)) = self.stacks.learn(stack.stack, located, end) {
             self.store.send(Message::Stack {
                 row: StackRow { id, end },
                 frames,
@@ -454,6 +474,18 @@ impl Collector {
             }
         }
         Ok(())
+    }
+
+    /// Takes a new snapshot of the code of each process whose code has changed.
+    pub fn refresh_code(&mut self) {
+        for tgid in self.tracer.code.requests() {
+            if !self.processes.contains_key(&tgid) {
+                continue;
+            }
+            if let Err(error) = self.inspect(tgid) {
+                tracing::debug!("{error}");
+            }
+        }
     }
 
     /// Hands the changes since the last interval to the store. `births` adds the

@@ -1,21 +1,27 @@
 //! The executable files of the traced processes: opened once, kept open, so
 //! that probing and symbolizing work whatever becomes of their names.
 
-use std::{collections::HashMap, fs::File, io};
+use std::{collections::HashMap, fs::File, io, path::Path};
 
+use memtrace_common::{
+    code::{self, KnownFile, mapping_kind},
+    unwind::EXECS,
+};
+
+use super::addresses::Location;
 use crate::{
     probes::{
         allocator::ExtraAllocator,
         plan::{self, Probe},
     },
     process::{
-        elf::ElfBytes,
+        elf::{ElfBytes, Segment},
         files::{FileKey, ModuleFile},
         maps::Mapping,
     },
 };
 
-/// Index of a file in [`Modules`].
+/// Index of a file in [`Modules`]; the kernel side's number of it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ModuleIndex(pub(super) u32);
 
@@ -27,6 +33,57 @@ pub(super) struct Module {
     pub(super) build_id: Option<String>,
     /// Empty where it defines no allocator.
     pub(super) probes: Vec<Probe>,
+    segments: Vec<Segment>,
+}
+
+impl Module {
+    /// Address as the file means it − file offset, at this offset. 0 for what is no ELF file.
+    fn delta(&self, file_offset: u64, page_size: u64) -> u64 {
+        let page = |offset: u64| offset & !(page_size - 1);
+        self.segments
+            .iter()
+            .filter(|segment| {
+                page(segment.file_offset) <= file_offset
+                    && file_offset < segment.file_offset + segment.file_size
+            })
+            .max_by_key(|segment| segment.execute)
+            .map_or(0, |segment| segment.virt.wrapping_sub(segment.file_offset))
+    }
+
+    /// File offset of an address as the file means it.
+    pub(super) fn file_offset(&self, vaddr: u64) -> u64 {
+        self.segments
+            .iter()
+            .filter(|segment| {
+                (segment.virt..segment.virt + segment.file_size).contains(&vaddr)
+            })
+            .max_by_key(|segment| segment.execute)
+            .map_or(vaddr, |segment| {
+                vaddr - segment.virt + segment.file_offset
+            })
+    }
+
+    /// What the kernel side needs to know to tell what a new mapping of it means.
+    pub(super) fn known(&self, index: ModuleIndex) -> KnownFile {
+        let mut deltas: Vec<u64> = self
+            .segments
+            .iter()
+            .filter(|segment| segment.execute)
+            .map(|segment| segment.virt.wrapping_sub(segment.file_offset))
+            .collect();
+        deltas.dedup();
+        // Several: the collector's snapshot has to tell.
+        let (kind, delta) = match deltas[..] {
+            [] => (mapping_kind::FILE, 0),
+            [delta] => (mapping_kind::FILE, delta),
+            _ => (mapping_kind::UNKNOWN, 0),
+        };
+        KnownFile {
+            delta,
+            exec: index.0,
+            kind: if index.0 < EXECS { kind } else { mapping_kind::UNKNOWN },
+        }
+    }
 }
 
 /// Every file seen so far.
@@ -34,6 +91,8 @@ pub(super) struct Module {
 pub(super) struct Modules {
     modules: Vec<Module>,
     by_key: HashMap<FileKey, ModuleIndex>,
+    /// The kernel's own, the same in every process.
+    vdso: Option<ModuleIndex>,
     extra: Vec<ExtraAllocator>,
     /// Functions numbered so far.
     functions: u16,
@@ -65,20 +124,77 @@ impl Modules {
         if let Some(index) = mapping.file().and_then(|key| self.find(key)) {
             return Ok((index, false));
         }
-        let file = ModuleFile::open(tgid, mapping)?;
-        let (build_id, mut probes) = self.inspect(&file);
-        for probe in &mut probes {
+        let is_vdso = mapping.path.as_deref() == Some(Path::new("[vdso]"));
+        if let Some(index) = self.vdso.filter(|_| is_vdso) {
+            return Ok((index, false));
+        }
+        let file = if is_vdso {
+            ModuleFile::of_memory(tgid, mapping)?
+        } else {
+            ModuleFile::open(tgid, mapping)?
+        };
+        let mut module = self.inspect(file);
+        for probe in &mut module.probes {
             self.functions = self.functions.wrapping_add(1);
             probe.function.index = self.functions;
         }
         let index = ModuleIndex(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
-        self.by_key.insert(file.key, index);
-        self.modules.push(Module {
-            file,
-            build_id,
-            probes,
-        });
+        if is_vdso {
+            self.vdso = Some(index);
+        } else {
+            self.by_key.insert(module.file.key, index);
+        }
+        self.modules.push(module);
         Ok((index, true))
+    }
+
+    /// Where a frame of the kernel side's file number `exec` is.
+    pub(super) fn locate(&self, exec: u32, vaddr: u64) -> Location {
+        match self.modules.get(exec as usize) {
+            Some(module) => Location::File(ModuleIndex(exec), module.file_offset(vaddr)),
+            None => Location::Unmapped(vaddr),
+        }
+    }
+
+    /// A mapping as the kernel side wants it; `None` for one that it need not know.
+    pub(super) fn code(
+        &self,
+        mapping: &Mapping,
+        file: Option<ModuleIndex>,
+        page_size: u64,
+    ) -> Option<code::Mapping> {
+        let range = code::Mapping {
+            start: mapping.start,
+            end: mapping.end,
+            ..code::Mapping::default()
+        };
+        match file {
+            Some(index) if index.0 < EXECS => {
+                let delta = self.get(index).delta(mapping.file_offset, page_size);
+                Some(code::Mapping {
+                    bias: mapping
+                        .start
+                        .wrapping_sub(mapping.file_offset.wrapping_add(delta)),
+                    exec: index.0,
+                    kind: mapping_kind::FILE,
+                    ..range
+                })
+            }
+            Some(_) => None,
+            // The kernel's own pages have names in brackets, [heap] and [stack] among them: code
+            // there is generated, but for these two.
+            None if mapping.ino == 0
+                && !mapping.path.as_deref().is_some_and(|path| {
+                    path == Path::new("[vsyscall]") || path == Path::new("[uprobes]")
+                }) =>
+            {
+                Some(code::Mapping {
+                    kind: mapping_kind::ANONYMOUS,
+                    ..range
+                })
+            }
+            None => None,
+        }
     }
 
     /// Files that define an allocator.
@@ -96,25 +212,29 @@ impl Modules {
         self.get(index).file.file.try_clone()
     }
 
-    /// Build id and probes. A file that is not ELF, or a damaged one, has neither:
+    /// Build id, probes and segments. A file that is not ELF, or a damaged one, has none:
     /// it may be executable data (a JIT cache), so that is no failure.
-    fn inspect(&self, file: &ModuleFile) -> (Option<String>, Vec<Probe>) {
-        let bytes = match ElfBytes::map(&file.file) {
-            Ok(bytes) => bytes,
-            Err(error) => {
+    fn inspect(&self, file: ModuleFile) -> Module {
+        let bytes = ElfBytes::map(&file.file);
+        let (build_id, probes, segments) = match bytes.as_ref().map(ElfBytes::parse) {
+            Ok(Ok(elf)) => {
+                let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
+                (
+                    elf.build_id.clone(),
+                    plan::plan(&elf, &extra),
+                    elf.segments().to_vec(),
+                )
+            }
+            Ok(Err(error)) | Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                return (None, Vec::new());
+                Default::default()
             }
         };
-        match bytes.parse() {
-            Ok(elf) => {
-                let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
-                (elf.build_id.clone(), plan::plan(&elf, &extra))
-            }
-            Err(error) => {
-                tracing::debug!("`{}`: {error}", file.path.display());
-                (None, Vec::new())
-            }
+        Module {
+            file,
+            build_id,
+            probes,
+            segments,
         }
     }
 }

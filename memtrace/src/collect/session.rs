@@ -133,7 +133,8 @@ pub async fn record(
         .unwrap_or_else(|| default_output(&plan, launched.as_ref()));
     let writer = Writer::create(&output, plan.force, &meta(&plan))?;
     let store = Store::start(writer).map_err(system("start a thread"))?;
-    let mut collector = Collector::new(tracer, store, plan.allocators.clone(), page_size());
+    let mut collector = Collector::new(tracer, store, plan.allocators.clone(), page_size())
+        .map_err(system("start a thread"))?;
     let mut session = Session::new(ring)?;
 
     let result = session
@@ -281,11 +282,13 @@ impl Session {
         while start.elapsed() < TURN {
             for _ in 0..BATCH {
                 let Some(record) = self.ring.get_mut().next() else {
+                    collector.refresh_code();
                     return Ok(true);
                 };
                 collector.handle(&record)?;
             }
         }
+        collector.refresh_code();
         Ok(false)
     }
 

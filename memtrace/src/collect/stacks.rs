@@ -2,26 +2,29 @@
 
 use std::collections::HashMap;
 
+use memtrace_common::unwind::End;
+
 use super::addresses::Location;
 use crate::event::StackId;
 
 /// Every distinct stack so far.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
-    by_frames: HashMap<Vec<Location>, StackId>,
+    by_frames: HashMap<(Vec<Location>, End), StackId>,
     by_key: HashMap<u64, StackId>,
 }
 
 impl Stacks {
-    /// Binds a kernel-side key to the stack with these frames; the frames come
-    /// back if the stack is new to the recording.
+    /// Binds a kernel-side key to the stack with these frames and this end; the
+    /// frames come back if the stack is new to the recording.
     pub(super) fn learn(
         &mut self,
         key: u64,
         frames: Vec<Location>,
+        end: End,
     ) -> Option<(StackId, Vec<Location>)> {
         let next = StackId(u32::try_from(self.by_frames.len() + 1).unwrap_or(u32::MAX));
-        let id = *self.by_frames.entry(frames.clone()).or_insert(next);
+        let id = *self.by_frames.entry((frames.clone(), end)).or_insert(next);
         self.by_key.insert(key, id);
         (id == next).then_some((id, frames))
     }
@@ -37,13 +40,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_frames_are_one_stack_whatever_their_keys() {
+    fn equal_walks_are_one_stack_whatever_their_keys() {
         let mut stacks = Stacks::default();
         let frames = vec![Location::Anonymous(1), Location::Unmapped(2)];
-        let (id, _) = stacks.learn(10, frames.clone()).unwrap();
+        let (id, _) = stacks.learn(10, frames.clone(), End::Complete).unwrap();
         assert_ne!(id, StackId::UNKNOWN);
-        assert_eq!(stacks.learn(11, frames), None);
-        let (other, _) = stacks.learn(12, vec![Location::Anonymous(1)]).unwrap();
+        assert_eq!(stacks.learn(11, frames.clone(), End::Complete), None);
+        let (other, _) = stacks.learn(12, frames, End::NoRow).unwrap();
         assert_ne!(other, id);
         assert_eq!((stacks.find(10), stacks.find(11)), (Some(id), Some(id)));
         assert_eq!(stacks.find(99), None);

@@ -44,7 +44,13 @@ impl ElfBytes {
 
     /// Reads the headers.
     pub fn parse(&self) -> Result<Elf<'_>, ElfError> {
-        Elf::parse(self.0.as_deref().unwrap_or_default())
+        Elf::parse(self.as_ref())
+    }
+}
+
+impl AsRef<[u8]> for ElfBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
     }
 }
 

@@ -4,8 +4,8 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::maps::Mapping;
@@ -52,6 +52,28 @@ impl ModuleFile {
                 ino: metadata.ino(),
             },
             path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// A copy of what `mapping` of process `pid` holds, for one that no file is behind (the vDSO).
+    ///
+    /// # Errors
+    /// The process is gone, or its memory cannot be read.
+    pub fn of_memory(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
+        let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(io::Error::other)?];
+        File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, mapping.start)?;
+        // SAFETY: the name is a string literal with a terminating zero.
+        let fd = unsafe { libc::memfd_create(c"memtrace-module".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is open and nobody else's.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.write_all_at(&bytes, 0)?;
+        Ok(ModuleFile {
+            key: FileKey { dev: 0, ino: 0 },
+            path: mapping.path.clone().unwrap_or_default(),
             file,
         })
     }

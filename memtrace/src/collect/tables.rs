@@ -1,0 +1,167 @@
+//! Compiles unwind tables beside everything else: a file is queued when it is
+//! first seen, and whoever needs its table waits for it, but not for ever.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fs::File,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    bpf::rows::Rows,
+    process::elf::ElfBytes,
+    unwind::{Cache, Table},
+};
+
+/// A file whose table is wanted.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Its number in frames.
+    pub(super) exec: u32,
+    pub(super) path: String,
+    pub(super) file: File,
+    pub(super) build_id: Option<String>,
+}
+
+/// Handle of the threads that compile. They end when it is dropped.
+pub(super) struct Tables {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rows: Arc<Rows>,
+    cache: Option<Cache>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// Queued, or being compiled.
+    unfinished: HashSet<u32>,
+    closed: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tables {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// Not even one could be started.
+    pub(super) fn start(rows: Arc<Rows>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            rows,
+            cache: Cache::open(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        for number in 0..count.min(8) {
+            let shared = Arc::clone(&shared);
+            let started = std::thread::Builder::new()
+                .name("memtrace-tables".to_owned())
+                .spawn(move || work(&shared));
+            match started {
+                Err(error) if number == 0 => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Self { shared })
+    }
+
+    /// Queues a file.
+    pub(super) fn add(&self, job: Job) {
+        let mut state = self.shared.state();
+        state.unfinished.insert(job.exec);
+        state.queue.push_back(job);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until the tables of these files are loaded (or cannot be), `at_most` so long.
+    /// False if the time was over.
+    pub(super) fn wait(&self, execs: &[u32], at_most: Duration) -> bool {
+        let deadline = Instant::now() + at_most;
+        let mut state = self.shared.state();
+        while execs.iter().any(|exec| state.unfinished.contains(exec)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        true
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        self.shared.state().closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+fn work(shared: &Shared) {
+    let mut state = shared.state();
+    while !state.closed {
+        let Some(job) = state.queue.pop_front() else {
+            state = shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        drop(state);
+        compile(shared, &job);
+        state = shared.state();
+        state.unfinished.remove(&job.exec);
+        shared.changed.notify_all();
+    }
+}
+
+/// A file that has no usable tables is walked along frame pointers, which are
+/// checked; one that cannot be handed over ends the walk.
+fn compile(shared: &Shared, job: &Job) {
+    let cached = || shared.cache.as_ref()?.get(job.build_id.as_deref()?);
+    let table = match cached() {
+        Some(table) => Some(table),
+        None => {
+            let compiled = ElfBytes::map(&job.file)
+                .map_err(|error| error.to_string())
+                .and_then(|bytes| {
+                    Table::compile(bytes.as_ref()).map_err(|error| error.to_string())
+                });
+            match compiled {
+                Ok(table) => {
+                    if let (Some(cache), Some(id), Some(table)) =
+                        (&shared.cache, &job.build_id, &table)
+                    {
+                        cache.put(id, table);
+                    }
+                    table
+                }
+                Err(error) => {
+                    tracing::debug!("`{}` has no unwind tables: {error}", job.path);
+                    None
+                }
+            }
+        }
+    };
+    if let Err(error) = shared.rows.load(job.exec, table.as_ref()) {
+        tracing::warn!(
+            "stacks end in `{}`: its unwind table cannot be loaded: {error}",
+            job.path
+        );
+    }
+}
