@@ -156,9 +156,9 @@ impl TryFrom<u32> for End {
 /// Where a signal frame keeps the interrupted registers, from the stack pointer
 /// in its return code: `ucontext_t.uc_mcontext.gregs` (arch/x86/include/uapi/asm/sigcontext.h).
 const GREGS: u64 = 40;
-const GREG_RBP: u64 = GREGS + 10 * 8;
-const GREG_RSP: u64 = GREGS + 15 * 8;
-const GREG_RIP: u64 = GREGS + 16 * 8;
+pub const GREG_RBP: u64 = GREGS + 10 * 8;
+pub const GREG_RSP: u64 = GREGS + 15 * 8;
+pub const GREG_RIP: u64 = GREGS + 16 * 8;
 
 /// Farthest that a frame pointer may lie from the stack pointer to be believed, bytes.
 const MAX_FRAME: u64 = 1 << 20;
@@ -200,7 +200,11 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             at.fp.wrapping_add(16)
         }
         cfa::SIGNAL => {
-            let read = |offset| memory.read(at.sp.wrapping_add(offset)).ok_or(End::Unreadable);
+            let read = |offset| {
+                memory
+                    .read(at.sp.wrapping_add(offset))
+                    .ok_or(End::Unreadable)
+            };
             let registers = Registers {
                 fp: read(GREG_RBP)?,
                 sp: read(GREG_RSP)?,
