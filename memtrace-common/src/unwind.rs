@@ -156,9 +156,9 @@ impl TryFrom<u32> for End {
 /// Where a signal frame keeps the interrupted registers, from the stack pointer
 /// in its return code: `ucontext_t.uc_mcontext.gregs` (arch/x86/include/uapi/asm/sigcontext.h).
 const GREGS: u64 = 40;
-const GREG_RBP: u64 = GREGS + 10 * 8;
-const GREG_RSP: u64 = GREGS + 15 * 8;
-const GREG_RIP: u64 = GREGS + 16 * 8;
+pub const GREG_RBP: u64 = GREGS + 10 * 8;
+pub const GREG_RSP: u64 = GREGS + 15 * 8;
+pub const GREG_RIP: u64 = GREGS + 16 * 8;
 
 /// Farthest that a frame pointer may lie from the stack pointer to be believed, bytes.
 const MAX_FRAME: u64 = 1 << 20;

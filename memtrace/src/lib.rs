@@ -12,3 +12,4 @@ pub mod process;
 pub mod recording;
 pub mod render;
 pub mod symbolize;
+pub mod unwind;

@@ -1,0 +1,354 @@
+//! Call frame information → [`Table`].
+
+use super::{
+    CompileError, Table,
+    image::{Cfi, Image, Slice},
+    rules::{NO_ROW, STOP, UNSUPPORTED, rule},
+    table::MAX_PAGES,
+};
+use gimli::{
+    BaseAddresses, CieOrFde, CommonInformationEntry, FrameDescriptionEntry, UnwindContext,
+    UnwindOffset, UnwindSection,
+};
+use memtrace_common::{
+    code::{BLOCK, Exec},
+    unwind::Rule,
+};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, hash_map::Entry},
+};
+
+/// Longest code without call frame information that counts as the entry point's, bytes.
+const MAX_ENTRY: u64 = 64;
+
+pub(super) fn compile(bytes: &[u8]) -> Result<Option<Table>, CompileError> {
+    let Some(image) = Image::parse(bytes)? else {
+        return Ok(None);
+    };
+    match &image.cfi {
+        Cfi::Eh(section) => Compiler::new(section, &image.bases).table(&image),
+        Cfi::Debug(section) => Compiler::new(section, &image.bases).table(&image),
+    }
+}
+
+/// A range of code. Addresses as the file means them.
+#[derive(Clone, Copy)]
+struct Function {
+    start: u64,
+    end: u64,
+    /// Offset in its section of the frame description entry (FDE);
+    /// `None` for the entry point, where it has none.
+    fde: Option<usize>,
+}
+
+/// A range of code with one rule.
+#[derive(Clone, Copy)]
+struct Row {
+    start: u64,
+    end: u64,
+    rule: Rule,
+    /// Offset of its FDE: where rows overlap, the lowest counts.
+    order: usize,
+}
+
+struct Compiler<'a, 'data, S> {
+    section: &'a S,
+    bases: &'a BaseAddresses,
+    /// Many FDEs share one common information entry. By offset.
+    cies: HashMap<usize, CommonInformationEntry<Slice<'data>>>,
+    context: UnwindContext<usize>,
+}
+
+impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
+    fn new(section: &'a S, bases: &'a BaseAddresses) -> Self {
+        Compiler {
+            section,
+            bases,
+            cies: HashMap::new(),
+            context: UnwindContext::new(),
+        }
+    }
+
+    fn table(mut self, image: &Image<'data>) -> Result<Option<Table>, CompileError> {
+        let functions = self.functions(image);
+        let (Some(first), Some(end)) = (
+            functions.first().map(|function| function.start),
+            functions.iter().map(|function| function.end).max(),
+        ) else {
+            return Ok(None);
+        };
+        let mut writer = Writer::new(first, end)?;
+        let mut rows = Vec::new();
+        let mut rest = functions.as_slice();
+        while let Some(count) = overlapping(rest) {
+            let (group, after) = rest.split_at(count);
+            rows.clear();
+            for function in group {
+                self.rows(function, &mut rows);
+            }
+            if count > 1 {
+                rows = first_of_each(rows);
+            }
+            for row in &rows {
+                writer.row(row.start, row.rule);
+            }
+            rest = after;
+            if let Some(last) = rows.last()
+                && rest.first().is_none_or(|next| next.start > last.end)
+            {
+                writer.row(last.end, NO_ROW);
+            }
+        }
+        writer.finish(first, end).map(Some)
+    }
+
+    /// The described code, by address.
+    fn functions(&mut self, image: &Image<'data>) -> Vec<Function> {
+        let mut functions = Vec::new();
+        let mut entries = self.section.entries(self.bases);
+        loop {
+            let partial = match entries.next() {
+                Ok(Some(CieOrFde::Fde(partial))) => partial,
+                Ok(Some(CieOrFde::Cie(_))) => continue,
+                Ok(None) => break,
+                // Where the next entry begins cannot be trusted any more.
+                Err(error) => {
+                    tracing::debug!(%error, "call frame information ends early");
+                    break;
+                }
+            };
+            let offset = partial.offset();
+            if let Ok(fde) = partial.parse(cached(&mut self.cies))
+                && fde.cie().address_size() == 8
+                && fde.initial_address() < fde.end_address()
+                && image.code_at(fde.initial_address()).is_some()
+            {
+                functions.push(Function {
+                    start: fde.initial_address(),
+                    end: fde.end_address(),
+                    fde: Some(offset),
+                });
+            }
+        }
+        functions.sort_by_key(|function| (function.start, function.fde));
+        if let Some((index, entry)) = entry_point(image, &functions) {
+            functions.insert(index, entry);
+        }
+        functions
+    }
+
+    /// Appends rows that cover `function`, by address.
+    fn rows(&mut self, function: &Function, rows: &mut Vec<Row>) {
+        let mut row = Row {
+            start: function.start,
+            end: function.end,
+            rule: STOP,
+            order: 0,
+        };
+        let Some(offset) = function.fde else {
+            rows.push(row);
+            return;
+        };
+        row.order = offset;
+        if let Ok(fde) = self.fde(offset)
+            && let Ok(mut table) = fde.rows(self.section, self.bases, &mut self.context)
+        {
+            while let Ok(Some(next)) = table.next_row() {
+                row.end = next.end_address().min(function.end);
+                if row.start < row.end {
+                    row.rule = rule(self.section, fde.cie(), next);
+                    rows.push(row);
+                    row.start = row.end;
+                }
+            }
+        }
+        if row.start < function.end {
+            row.end = function.end;
+            row.rule = UNSUPPORTED;
+            rows.push(row);
+        }
+    }
+
+    fn fde(&mut self, offset: usize) -> gimli::Result<FrameDescriptionEntry<Slice<'data>>> {
+        self.section
+            .fde_from_offset(self.bases, offset.into(), cached(&mut self.cies))
+    }
+}
+
+/// Parses common information entries, each once.
+fn cached<'c, 'data, S: UnwindSection<Slice<'data>>>(
+    cies: &'c mut HashMap<usize, CommonInformationEntry<Slice<'data>>>,
+) -> impl FnMut(&S, &BaseAddresses, S::Offset) -> gimli::Result<CommonInformationEntry<Slice<'data>>>
++ use<'c, 'data, S> {
+    |section, bases, offset| match cies.entry(UnwindOffset::into(offset)) {
+        Entry::Occupied(cie) => Ok(cie.get().clone()),
+        Entry::Vacant(vacant) => {
+            let cie = section.cie_from_offset(bases, offset)?;
+            Ok(vacant.insert(cie).clone())
+        }
+    }
+}
+
+/// The entry point, if nothing describes it, and its place among `functions`. Nothing calls it,
+/// but some C libraries (musl) and dynamic loaders have it in assembler that does not say so.
+fn entry_point(image: &Image<'_>, functions: &[Function]) -> Option<(usize, Function)> {
+    let start = image.entry?;
+    let segment = image.code_at(start)?;
+    let index = functions.partition_point(|function| function.start <= start);
+    let (before, after) = functions.split_at(index);
+    if functions.is_empty() || before.iter().any(|function| start < function.end) {
+        return None;
+    }
+    let next = after.first().map_or(segment.end, |function| function.start);
+    let entry = Function {
+        start,
+        end: next.min(segment.end).min(start.saturating_add(MAX_ENTRY)),
+        fde: None,
+    };
+    Some((index, entry))
+}
+
+/// How many of the first functions overlap, each with one before; `None` if there are none.
+fn overlapping(functions: &[Function]) -> Option<usize> {
+    let mut end = functions.first()?.end;
+    let count = functions
+        .iter()
+        .take_while(|function| {
+            let overlaps = function.start < end;
+            end = end.max(function.end);
+            overlaps
+        })
+        .count();
+    Some(count)
+}
+
+/// Cuts rows that cover a range without gaps so that none overlap.
+fn first_of_each(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_by_key(|row| (row.start, row.order));
+    let mut cut: Vec<Row> = Vec::with_capacity(rows.len());
+    let mut open = BinaryHeap::new();
+    let Some(mut at) = rows.first().map(|row| row.start) else {
+        return rows;
+    };
+    let mut next = 0;
+    loop {
+        while let Some(row) = rows.get(next).filter(|row| row.start <= at) {
+            open.push(Reverse((row.order, next)));
+            next += 1;
+        }
+        let Some(row) = open.peek().map(|Reverse((_, index))| rows[*index]) else {
+            return cut;
+        };
+        if row.end <= at {
+            open.pop();
+            continue;
+        }
+        let end = rows
+            .get(next)
+            .map_or(row.end, |next| next.start.min(row.end));
+        cut.push(Row {
+            start: at,
+            end,
+            ..row
+        });
+        at = end;
+    }
+}
+
+/// Lays a table out.
+struct Writer {
+    first_page: u64,
+    pages: u64,
+    /// Pages whose first row is written.
+    open: u64,
+    /// Of the last row.
+    current: (Rule, u16),
+    rules: Vec<Rule>,
+    ids: HashMap<Rule, u16>,
+    words: Vec<u32>,
+}
+
+impl Writer {
+    /// For code from `start` to before `end`.
+    fn new(start: u64, end: u64) -> Result<Writer, CompileError> {
+        let first_page = start >> 16;
+        let pages = ((end - 1) >> 16) - first_page + 1;
+        if pages > MAX_PAGES || first_page + pages > u64::from(u32::MAX) {
+            return Err(CompileError::TooLarge { start, end });
+        }
+        let mut writer = Writer {
+            first_page,
+            pages,
+            open: 0,
+            current: (NO_ROW, 0),
+            rules: Vec::new(),
+            ids: HashMap::new(),
+            words: vec![0; pages as usize + 1],
+        };
+        // These two always have ids.
+        writer.current.1 = writer.id(NO_ROW);
+        writer.id(UNSUPPORTED);
+        Ok(writer)
+    }
+
+    /// Says what holds from `addr` on. Addresses increase.
+    fn row(&mut self, addr: u64, rule: Rule) {
+        if rule == self.current.0 {
+            return;
+        }
+        let page = (addr >> 16) - self.first_page;
+        if page >= self.pages {
+            // The end of the last function and of its page.
+            return;
+        }
+        self.open_pages(page + 1);
+        let id = self.id(rule);
+        self.current = (rule, id);
+        let word = (addr as u32) << 16 | u32::from(id);
+        match self.words.last_mut() {
+            Some(first) if addr & 0xffff == 0 => *first = word,
+            _ => self.words.push(word),
+        }
+    }
+
+    fn open_pages(&mut self, count: u64) {
+        while self.open < count {
+            self.words[self.open as usize] = self.words.len() as u32;
+            self.words.push(self.current.1.into());
+            self.open += 1;
+        }
+    }
+
+    /// Of a rule too many: that of UNSUPPORTED.
+    fn id(&mut self, rule: Rule) -> u16 {
+        if let Some(id) = self.ids.get(&rule) {
+            return *id;
+        }
+        match u16::try_from(self.rules.len()) {
+            Ok(id) => {
+                self.rules.push(rule);
+                self.ids.insert(rule, id);
+                id
+            }
+            Err(_) => self.ids.get(&UNSUPPORTED).copied().unwrap_or_default(),
+        }
+    }
+
+    fn finish(mut self, start: u64, end: u64) -> Result<Table, CompileError> {
+        self.open_pages(self.pages);
+        let too_large = |_| CompileError::TooLarge { start, end };
+        let end = u32::try_from(self.words.len()).map_err(too_large)?;
+        self.words[self.pages as usize] = end;
+        self.words
+            .resize(self.words.len().next_multiple_of(BLOCK), 0);
+        Ok(Table {
+            exec: Exec {
+                first_page: self.first_page as u32,
+                pages: self.pages as u32,
+            },
+            rules: self.rules,
+            words: self.words,
+        })
+    }
+}

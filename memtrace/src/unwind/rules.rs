@@ -1,0 +1,187 @@
+//! One row of call frame information as a [`Rule`].
+//!
+//! What a rule cannot say exactly becomes UNSUPPORTED: a walk that ends early
+//! says so, one that goes astray does not. Register numbers are those of the
+//! System V psABI, AMD64 supplement, figure 3.36.
+
+use super::image::Slice;
+use gimli::{
+    CfaRule, CommonInformationEntry, Encoding, Expression, Operation, Register, RegisterRule,
+    UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
+};
+use memtrace_common::unwind::{GREG_RBP, GREG_RIP, GREG_RSP, Rule, cfa, fp};
+
+pub(super) const NO_ROW: Rule = bare(cfa::NO_ROW);
+pub(super) const STOP: Rule = bare(cfa::STOP);
+pub(super) const UNSUPPORTED: Rule = bare(cfa::UNSUPPORTED);
+const SIGNAL: Rule = bare(cfa::SIGNAL);
+
+/// An operand of an address's size, without a type of its own.
+const GENERIC: UnitOffset<usize> = UnitOffset(0);
+
+/// Operations of the longest expression that is understood.
+const MAX_OPERATIONS: usize = 9;
+
+const fn bare(kind: u8) -> Rule {
+    Rule {
+        cfa: kind,
+        fp: fp::SAME,
+        fp_offset: 0,
+        cfa_offset: 0,
+    }
+}
+
+/// The rule for `row`, of a function described with `cie` in `section`.
+pub(super) fn rule<'data>(
+    section: &impl UnwindSection<Slice<'data>>,
+    cie: &CommonInformationEntry<Slice<'data>>,
+    row: &UnwindTableRow<usize>,
+) -> Rule {
+    if cie.return_address_register() != X86_64::RA {
+        return UNSUPPORTED;
+    }
+    let return_address = row.register(X86_64::RA);
+    if return_address == Some(RegisterRule::Undefined) {
+        return STOP;
+    }
+    let shape = |expression: &UnwindExpression<usize>| {
+        Shape::of(expression.get(section).ok()?, cie.encoding())
+    };
+    if cie.is_signal_trampoline() {
+        let saved = [
+            (X86_64::RA, GREG_RIP),
+            (X86_64::RSP, GREG_RSP),
+            (X86_64::RBP, GREG_RBP),
+        ];
+        // Other return codes than the C library's may have another layout.
+        let known = saved.iter().all(|&(register, offset)| {
+            let Some(RegisterRule::Expression(expression)) = row.register(register) else {
+                return false;
+            };
+            shape(&expression) == Some(Shape::Offset(X86_64::RSP, offset.cast_signed()))
+        });
+        return if known { SIGNAL } else { UNSUPPORTED };
+    }
+    // By convention the caller's stack pointer is the CFA.
+    let sp_is_cfa = matches!(
+        row.register(X86_64::RSP),
+        None | Some(RegisterRule::ValOffset(0))
+    );
+    if return_address != Some(RegisterRule::Offset(-8)) || !sp_is_cfa {
+        return UNSUPPORTED;
+    }
+    let cfa = match row.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => {
+            cfa_of(Shape::Offset(*register, *offset))
+        }
+        CfaRule::Expression(expression) => shape(expression).and_then(cfa_of),
+    };
+    let fp = match row.register(X86_64::RBP) {
+        // Without a rule a register that callees save is unchanged; unwinders take `Undefined` so too.
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => Some((fp::SAME, 0)),
+        Some(RegisterRule::Offset(offset)) => fp_at(fp::AT_CFA, offset),
+        Some(RegisterRule::Expression(expression)) => match shape(&expression) {
+            Some(Shape::Offset(X86_64::RBP, offset)) => fp_at(fp::AT_FP, offset),
+            _ => None,
+        },
+        Some(_) => None,
+    };
+    match (cfa, fp) {
+        (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => Rule {
+            cfa,
+            fp,
+            fp_offset,
+            cfa_offset,
+        },
+        _ => UNSUPPORTED,
+    }
+}
+
+/// A kind and an offset of [`cfa`].
+fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
+    Some(match shape {
+        Shape::Offset(X86_64::RSP, offset) => (cfa::SP, i32::try_from(offset).ok()?),
+        Shape::Offset(X86_64::RBP, offset) => (cfa::FP, i32::try_from(offset).ok()?),
+        Shape::Deref(X86_64::RSP, offset, addend) => (cfa::DEREF_SP, Rule::deref(offset, addend)?),
+        Shape::Deref(X86_64::RBP, offset, addend) => (cfa::DEREF_FP, Rule::deref(offset, addend)?),
+        Shape::Plt(from) => (cfa::PLT, from),
+        _ => return None,
+    })
+}
+
+/// A kind and an offset of [`fp`].
+fn fp_at(kind: u8, offset: i64) -> Option<(u8, i16)> {
+    Some((kind, i16::try_from(offset).ok()?))
+}
+
+/// What the expressions compute that compilers and linkers emit (DWARF 5, section 2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// register + offset
+    Offset(Register, i64),
+    /// \*(register + offset) + addend
+    Deref(Register, i64, i64),
+    /// sp + 8 + ((pc & 15) >= from) * 8, of PLT entries
+    Plt(i32),
+}
+
+impl Shape {
+    fn of(expression: Expression<Slice<'_>>, encoding: Encoding) -> Option<Shape> {
+        let mut operations = Vec::with_capacity(MAX_OPERATIONS);
+        let mut rest = expression.operations(encoding);
+        while let Some(operation) = rest.next().ok()? {
+            if operations.len() == MAX_OPERATIONS {
+                return None;
+            }
+            operations.push(operation);
+        }
+        let [
+            Operation::RegisterOffset {
+                register,
+                offset,
+                base_type: GENERIC,
+            },
+            rest @ ..,
+        ] = operations.as_slice()
+        else {
+            return None;
+        };
+        match rest {
+            [] => Some(Shape::Offset(*register, *offset)),
+            [
+                Operation::Deref {
+                    base_type: GENERIC,
+                    size: 8,
+                    space: false,
+                },
+                rest @ ..,
+            ] => {
+                let addend = match rest {
+                    [] => 0,
+                    [Operation::PlusConstant { value }] => *value,
+                    [Operation::UnsignedConstant { value }, Operation::Plus] => *value,
+                    _ => return None,
+                };
+                let addend = i64::try_from(addend).ok()?;
+                Some(Shape::Deref(*register, *offset, addend))
+            }
+            [
+                Operation::RegisterOffset {
+                    register: X86_64::RA,
+                    offset: 0,
+                    base_type: GENERIC,
+                },
+                Operation::UnsignedConstant { value: 15 },
+                Operation::And,
+                Operation::UnsignedConstant { value: from },
+                Operation::Ge,
+                Operation::UnsignedConstant { value: 3 },
+                Operation::Shl,
+                Operation::Plus,
+            ] if (*register, *offset) == (X86_64::RSP, 8) => {
+                Some(Shape::Plt(i32::try_from(*from).ok()?))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The table of one file, laid out as the kernel side reads it.
+
+use super::{CompileError, compile, rules::NO_ROW};
+use memtrace_common::{
+    code::{BLOCK, Exec, RULES},
+    unwind::{Rule, cfa},
+};
+
+/// Pages that a table may span: 4 GiB of code.
+pub(super) const MAX_PAGES: u64 = 1 << 16;
+
+/// Addresses of a page have 16 bits, so as many halvings leave one of its rows.
+const STEPS: u32 = 17;
+
+/// Rules for the addresses of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub exec: Exec,
+    /// By the ids in the rows; at most 65,536.
+    pub rules: Vec<Rule>,
+    /// Directory and rows as described at [`Exec`], padded with zeros to whole blocks.
+    /// The directory's indices are those of words.
+    pub words: Vec<u32>,
+}
+
+impl Table {
+    /// Compiles the `.eh_frame` of an ELF image, or else its `.debug_frame`. `None` if it has
+    /// neither, or they describe no code.
+    ///
+    /// # Errors
+    /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
+    /// is no error: it describes less code.
+    pub fn compile(bytes: &[u8]) -> Result<Option<Table>, CompileError> {
+        compile::compile(bytes)
+    }
+
+    /// A table of parts that come from elsewhere; `None` unless every lookup in it will end
+    /// within its words and rules.
+    pub(super) fn checked(exec: Exec, rules: Vec<Rule>, words: Vec<u32>) -> Option<Table> {
+        let pages = usize::try_from(exec.pages).ok()?;
+        let known = rules.iter().all(|rule| rule.cfa <= cfa::UNSUPPORTED);
+        if exec.pages == 0
+            || u64::from(exec.pages) > MAX_PAGES
+            || exec.first_page.checked_add(exec.pages).is_none()
+            || rules.len() > RULES as usize
+            || !known
+            || words.len() % BLOCK != 0
+        {
+            return None;
+        }
+        let directory = words.get(..=pages)?;
+        let mut at = pages + 1;
+        for page in directory.windows(2) {
+            let &[start, end] = page else { return None };
+            let rows = words.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?;
+            let sorted = rows.is_sorted_by(|a, b| a >> 16 < b >> 16);
+            let in_range = |row: &u32| ((row & 0xffff) as usize) < rules.len();
+            if start as usize != at
+                || rows.first()? >> 16 != 0
+                || !sorted
+                || !rows.iter().all(in_range)
+            {
+                return None;
+            }
+            at = end as usize;
+        }
+        (words.len() - at < BLOCK).then_some(Table { exec, rules, words })
+    }
+
+    /// The rule for an address as the file means it, searched as the kernel side does.
+    pub fn lookup(&self, vaddr: u64) -> Rule {
+        self.search(vaddr).unwrap_or(NO_ROW)
+    }
+
+    fn search(&self, vaddr: u64) -> Option<Rule> {
+        let page = (vaddr >> 16).checked_sub(self.exec.first_page.into())?;
+        if page >= self.exec.pages.into() {
+            return None;
+        }
+        let word = |index: u32| self.words.get(index as usize).copied();
+        let (first, end) = (word(page as u32)?, word(page as u32 + 1)?);
+        let wanted = vaddr as u32 & 0xffff;
+        // The last row at or below: the page's first is at 0, so there is one.
+        let (mut row, mut count) = (first, end.checked_sub(first)?);
+        for _ in 0..STEPS {
+            let half = count / 2;
+            let below = u32::from(word(row + half)? >> 16 <= wanted);
+            row += half * below;
+            count -= half;
+        }
+        self.rules.get((word(row)? & 0xffff) as usize).copied()
+    }
+}

@@ -1,0 +1,193 @@
+//! Tables of real files against what gimli says of the same addresses.
+
+use super::oracle::Oracle;
+use crate::unwind::{
+    Table,
+    image::Image,
+    rules::{STOP, UNSUPPORTED},
+};
+use memtrace_common::unwind::{Memory, Registers, step};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const ADDRESSES: usize = 100_000;
+
+/// FDEs that the searches without an index may read for one file.
+const SLOW_BUDGET: usize = 4_000_000;
+
+/// xorshift64 (Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Memory with arbitrary words, some zero and some unreadable.
+struct Noise(u64);
+
+impl Memory for Noise {
+    fn read(&self, abs_addr: u64) -> Option<u64> {
+        let word = Random(abs_addr ^ self.0 | 1)
+            .next()
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match word % 16 {
+            0 => None,
+            1 => Some(0),
+            _ => Some(word >> 16),
+        }
+    }
+}
+
+/// Registers as code at `pc` could have them, roughly.
+fn registers(pc: u64, random: &mut Random) -> Registers {
+    let sp = random.next() >> 17;
+    let fp = match random.below(8) {
+        0 => random.next(),
+        _ => sp.wrapping_add(random.below(1 << 16)),
+    };
+    Registers { pc, sp, fp }
+}
+
+#[test]
+fn libc() {
+    agrees(&library("libc.so.6"));
+}
+
+#[test]
+fn libstdcxx() {
+    agrees(&library("libstdc++.so.6"));
+}
+
+#[test]
+fn libcrypto() {
+    agrees(&library("libcrypto.so.3"));
+}
+
+#[test]
+fn python() {
+    let print = "import sys; print(sys.executable)";
+    agrees(&said_by(
+        Command::new("/usr/bin/python3").args(["-c", print]),
+    ));
+}
+
+/// A large C++ program, at fixed addresses.
+#[test]
+fn cplusplus_compiler() {
+    agrees(&said_by(
+        Command::new("g++").arg("-print-prog-name=cc1plus"),
+    ));
+}
+
+/// Large, with LLVM's code generator and linker.
+#[test]
+fn rust_compiler() {
+    let sysroot = said_by(Command::new("rustc").args(["--print", "sysroot"]));
+    let driver = fs::read_dir(sysroot.join("lib"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| {
+            path.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("librustc_driver-")
+        });
+    agrees(&driver.expect("librustc_driver in rustc's sysroot"));
+}
+
+fn library(name: &str) -> PathBuf {
+    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("{name} is missing; `cargo xtask setup` installs it"))
+}
+
+fn said_by(command: &mut Command) -> PathBuf {
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("cannot run {command:?}: {error}; `cargo xtask setup` installs it")
+    });
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+}
+
+fn agrees(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    let table = Table::compile(&bytes).unwrap().unwrap();
+    let Table { exec, rules, words } = table.clone();
+    assert!(
+        Table::checked(exec, rules, words).is_some(),
+        "the table is not well-formed"
+    );
+
+    let image = Image::parse(&bytes).unwrap().unwrap();
+    let mut oracle = Oracle::new(&image);
+    let fdes = oracle.fdes().to_vec();
+    for pair in fdes.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "FDEs overlap at {:#x}", pair[1].0);
+    }
+    let (start, end) = (fdes[0].0, fdes[fdes.len() - 1].1);
+    let slow_every = (ADDRESSES * fdes.len()).div_ceil(SLOW_BUDGET);
+    let (mut unsupported, mut followed) = (0, 0);
+    let mut random = Random(0x5eed);
+    for index in 0..ADDRESSES {
+        let addr = if index % 2 == 0 {
+            start + random.below(end - start)
+        } else {
+            let (_, _, offset) = fdes[random.below(fdes.len() as u64) as usize];
+            let boundaries = oracle.boundaries(offset);
+            let boundary = boundaries[random.below(boundaries.len() as u64) as usize];
+            boundary - 1 + random.below(3)
+        };
+        let at = registers(addr, &mut random);
+        let memory = Noise(random.next());
+        let rule = table.lookup(addr);
+        let (expected, caller) = oracle.ask(addr, &at, &memory);
+        if rule != expected {
+            // The one exception: entry points that nothing describes.
+            let entry = image
+                .entry
+                .filter(|entry| (*entry..*entry + 64).contains(&addr));
+            assert!(
+                rule == STOP && entry.is_some(),
+                "{addr:#x}: {rule:?}, not {expected:?}"
+            );
+            continue;
+        }
+        if index % slow_every == 0 {
+            assert_eq!(rule, oracle.slowly(addr), "{addr:#x}");
+        }
+        let stepped = step(rule, &at, &memory);
+        assert_eq!(stepped, caller, "{addr:#x}: {rule:?} at {at:x?}");
+        unsupported += usize::from(rule == UNSUPPORTED);
+        followed += usize::from(stepped.is_ok());
+    }
+    println!(
+        "{}: {} FDEs, {} rules, {} words, {unsupported} of {ADDRESSES} unsupported, {followed} followed",
+        path.display(),
+        fdes.len(),
+        table.rules.len(),
+        table.words.len(),
+    );
+    // Hand-written cryptography keeps the CFA in other registers at times.
+    assert!(
+        unsupported < ADDRESSES / 50,
+        "{unsupported} addresses are unsupported"
+    );
+    assert!(
+        followed > ADDRESSES / 2,
+        "only {followed} addresses led to a caller"
+    );
+}

@@ -1,0 +1,2 @@
+mod libraries;
+mod oracle;
