@@ -48,8 +48,10 @@ pub struct CodeMaps {
 impl CodeMaps {
     pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, TracerError> {
         let fd = descriptor(ebpf, "MAPPINGS")?;
-        let array: Array<MapData, Raw<Mapping>> = Array::try_from(take(ebpf, "MAPPINGS")?)?;
-        let capacity = array.len();
+        let array = ebpf
+            .map("MAPPINGS")
+            .ok_or(TracerError::Missing("MAPPINGS"))?;
+        let capacity = Array::<_, Raw<Mapping>>::try_from(array)?.len();
         Ok(Self {
             mappings: Shared::map(fd.as_fd(), capacity as usize).map_err(TracerError::State)?,
             snapshots: BpfHashMap::try_from(take(ebpf, "SNAPSHOTS")?)?,

@@ -12,15 +12,16 @@ use std::{
 
 use aya::{
     Ebpf,
-    maps::{Array, InnerMap, MapData, MapError},
+    maps::{MapData, MapError},
 };
+use aya_obj::generated::bpf_map_type;
 use memtrace_common::{
     code::{BLOCK, Exec, RULES, exec_state},
     unwind::{EXECS, Rule, cfa},
 };
 
 use super::{
-    raw::{Raw, Shared, update},
+    raw::{Shared, update},
     tracer::{TracerError, descriptor},
 };
 use crate::unwind::Table;
@@ -82,8 +83,17 @@ impl Rows {
             table.rules.iter().map(|&rule| rules.number(rule)).collect()
         };
         let blocks = table.words.len().div_ceil(BLOCK);
-        let inner: Array<MapData, [u32; BLOCK]> =
-            Array::create(u32::try_from(blocks).unwrap_or(u32::MAX), ROWS_FLAGS)?;
+        let inner = MapData::create(
+            aya_obj::Map::new_from_params(
+                bpf_map_type::BPF_MAP_TYPE_ARRAY as u32,
+                size_of::<u32>() as u32,
+                (BLOCK * size_of::<u32>()) as u32,
+                u32::try_from(blocks).unwrap_or(u32::MAX),
+                ROWS_FLAGS,
+            ),
+            "rows",
+            None,
+        )?;
         let mut words: Shared<u32> = Shared::map(inner.fd().as_fd(), blocks * BLOCK)?;
         let directory = table.exec.pages as usize + 1;
         for (index, (to, &from)) in words.iter_mut().zip(&table.words).enumerate() {

@@ -216,8 +216,12 @@ impl Modules {
     /// it may be executable data (a JIT cache), so that is no failure.
     fn inspect(&self, file: ModuleFile) -> Module {
         let bytes = ElfBytes::map(&file.file);
-        let (build_id, probes, segments) = match bytes.as_ref().map(ElfBytes::parse) {
-            Ok(Ok(elf)) => {
+        let elf = match &bytes {
+            Ok(bytes) => bytes.parse().map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let (build_id, probes, segments) = match elf {
+            Ok(elf) => {
                 let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
                 (
                     elf.build_id.clone(),
@@ -225,7 +229,7 @@ impl Modules {
                     elf.segments().to_vec(),
                 )
             }
-            Ok(Err(error)) | Err(error) => {
+            Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());
                 Default::default()
             }

@@ -11,7 +11,7 @@ use gimli::{
     UnwindOffset, UnwindSection,
 };
 use memtrace_common::{
-    code::{BLOCK, Exec},
+    code::{BLOCK, Exec, exec_state},
     unwind::Rule,
 };
 use std::{
@@ -344,6 +344,8 @@ impl Writer {
             .resize(self.words.len().next_multiple_of(BLOCK), 0);
         Ok(Table {
             exec: Exec {
+                state: exec_state::ROWS,
+                pad: 0,
                 first_page: self.first_page as u32,
                 pages: self.pages as u32,
             },
