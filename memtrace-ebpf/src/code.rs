@@ -30,10 +30,15 @@ impl Code {
     #[inline(always)]
     pub(crate) fn of(tgid: u32) -> Result<Self, End> {
         let log = LOGS.get_ptr(&tgid).ok_or(End::Stale)?;
-        // SAFETY: a live map value. Should it be recycled meanwhile, `is_current` tells.
+        // SAFETY: a live map value: the process runs this very program.
         let sequence = unsafe { core::ptr::read_volatile(&raw const (*log).sequence) };
-        // SAFETY: as above.
-        let snapshot = *unsafe { SNAPSHOTS.get(&tgid) }.ok_or(End::Stale)?;
+        // Twice: the collector's update gives the entry a new place, and the old one, which we may
+        // have got, to another process. What a second look confirms is this one's. It stays true for
+        // the time of a walk, as the collector writes over a list only long after it was replaced.
+        let snapshot = Self::snapshot(tgid).ok_or(End::Stale)?;
+        if Self::snapshot(tgid) != Some(snapshot) {
+            return Err(End::Stale);
+        }
         if sequence.wrapping_sub(snapshot.as_of) > LOG as u64 {
             return Err(End::Stale);
         }
@@ -44,17 +49,17 @@ impl Code {
         })
     }
 
-    /// Whether nothing has changed since [`Code::of`].
     #[inline(always)]
-    pub(crate) fn is_current(&self, tgid: u32) -> bool {
-        let Some(log) = LOGS.get_ptr(&tgid) else {
-            return false;
-        };
-        // SAFETY: live map values, read once each.
-        unsafe {
-            core::ptr::read_volatile(&raw const (*log).sequence) == self.sequence
-                && SNAPSHOTS.get(&tgid) == Some(&self.snapshot)
-        }
+    fn snapshot(tgid: u32) -> Option<Snapshot> {
+        // SAFETY: copied at once; see above for what the copy is worth.
+        unsafe { SNAPSHOTS.get(&tgid) }.copied()
+    }
+
+    /// Whether the code has not changed since [`Code::of`].
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        // SAFETY: a live map value: the process runs this very program.
+        unsafe { core::ptr::read_volatile(&raw const (*self.log).sequence) == self.sequence }
     }
 
     /// The mapping that `pc` lies in.

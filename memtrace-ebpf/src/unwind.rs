@@ -83,7 +83,7 @@ pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End
     };
     // SAFETY: `walk` was made from this reference.
     let end = unsafe { (*walk.scratch).state.end };
-    if !walk.code.is_current(caller.space) {
+    if !walk.code.is_current() {
         return End::Stale;
     }
     if end == End::NoMapping {
