@@ -45,7 +45,7 @@ pub struct Snapshot {
 
 /// Changes that a log keeps; a power of two. More since the snapshot: the walk
 /// cannot tell what is mapped and says so.
-pub const LOG: usize = 16;
+pub const LOG: usize = 32;
 
 /// Added to [`Log::sequence`] by exec: no snapshot of before is of use.
 pub const LOG_EXEC: u64 = 1 << 32;

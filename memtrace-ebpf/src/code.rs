@@ -165,6 +165,21 @@ pub(crate) fn mapped(tgid: u32, mapping: Mapping) {
     request_snapshot(tgid);
 }
 
+/// Whether so many changes wait for the collector that it may come too late: the
+/// process has to wait for it then.
+#[inline(always)]
+pub(crate) fn is_far_behind(tgid: u32) -> bool {
+    let Some(log) = LOGS.get_ptr(&tgid) else {
+        return false;
+    };
+    // SAFETY: a live map value, and one that is copied.
+    let (sequence, snapshot) = unsafe {
+        let sequence = core::ptr::read_volatile(&raw const (*log).sequence);
+        (sequence, SNAPSHOTS.get(&tgid).copied().unwrap_or_default())
+    };
+    sequence.wrapping_sub(snapshot.as_of) > LOG as u64 / 2
+}
+
 /// Asks the collector for a new snapshot. One that is full of requests looks anyway.
 #[inline(always)]
 pub(crate) fn request_snapshot(tgid: u32) {

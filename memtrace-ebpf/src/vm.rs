@@ -160,7 +160,7 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         record.dev = key.dev;
     }
     map(context, Kind::Mmap, &caller, by, record);
-    if file.is_some() && known.is_none() {
+    if file.is_some() && (known.is_none() || code::is_far_behind(caller.space)) {
         lifecycle::stop(context, &caller, Stop::Map);
     }
     None
