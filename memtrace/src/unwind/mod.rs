@@ -1,6 +1,7 @@
 //! How to find the callers of a file's code: call frame information (CFI),
 //! compiled once per file into the table that the kernel side walks with.
 
+pub mod cache;
 mod compile;
 mod image;
 mod rules;
@@ -8,6 +9,7 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
+pub use cache::Cache;
 pub use table::Table;
 
 /// Why a file's call frame information cannot be compiled.
