@@ -8,6 +8,7 @@ mod rules;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use cache::Cache;
 pub use table::Table;

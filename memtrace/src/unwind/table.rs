@@ -46,7 +46,7 @@ impl Table {
             || exec.first_page.checked_add(exec.pages).is_none()
             || rules.len() > RULES as usize
             || !known
-            || words.len() % BLOCK != 0
+            || !words.len().is_multiple_of(BLOCK)
         {
             return None;
         }
