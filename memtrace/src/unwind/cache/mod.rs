@@ -30,7 +30,7 @@ const MAX_ENTRY: u64 = 64 << 20;
 
 /// Words of the smallest table worth keeping. Smaller ones compile in under 2 ms; looking on the
 /// disk, and hashing what is there, would save little of that.
-const MIN_WORDS: usize = 1 << 13;
+const MIN_WORDS: usize = 1 << 14;
 
 const SUFFIX: &str = ".unwind";
 
