@@ -4,14 +4,16 @@ use crate::{command, ebpf};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
-/// Compilers for the targets, and the allocators that are tested.
-const TESTS: [&str; 9] = [
+/// Compilers for the targets, the allocators that are tested, and libraries whose unwind tables are.
+const TESTS: [&str; 11] = [
     "gcc",
     "g++",
     "libc6-dev",
     "libjemalloc2",
     "libtcmalloc-minimal4",
     "libmimalloc2.0",
+    "libssl3",
+    "libstdc++6",
     "musl-tools",
     "python3",
     "procps",

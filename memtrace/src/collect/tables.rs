@@ -11,7 +11,7 @@ use std::{
 use crate::{
     bpf::rows::Rows,
     process::elf::ElfBytes,
-    unwind::Table,
+    unwind::{Cache, Table},
 };
 
 /// A file whose table is wanted.
@@ -31,6 +31,7 @@ pub(super) struct Tables {
 
 struct Shared {
     rows: Arc<Rows>,
+    cache: Option<Cache>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -57,6 +58,7 @@ impl Tables {
     pub(super) fn start(rows: Arc<Rows>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             rows,
+            cache: Cache::open(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -131,13 +133,31 @@ fn work(shared: &Shared) {
 /// A file that has no usable tables is walked along frame pointers, which are
 /// checked; one that cannot be handed over ends the walk.
 fn compile(shared: &Shared, job: &Job) {
-    let table = ElfBytes::map(&job.file)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| Table::compile(bytes.as_ref()).map_err(|error| error.to_string()))
-        .unwrap_or_else(|error| {
-            tracing::debug!("`{}` has no unwind tables: {error}", job.path);
-            None
-        });
+    let cached = || shared.cache.as_ref()?.get(job.build_id.as_deref()?);
+    let table = match cached() {
+        Some(table) => Some(table),
+        None => {
+            let compiled = ElfBytes::map(&job.file)
+                .map_err(|error| error.to_string())
+                .and_then(|bytes| {
+                    Table::compile(bytes.as_ref()).map_err(|error| error.to_string())
+                });
+            match compiled {
+                Ok(table) => {
+                    if let (Some(cache), Some(id), Some(table)) =
+                        (&shared.cache, &job.build_id, &table)
+                    {
+                        cache.put(id, table);
+                    }
+                    table
+                }
+                Err(error) => {
+                    tracing::debug!("`{}` has no unwind tables: {error}", job.path);
+                    None
+                }
+            }
+        }
+    };
     if let Err(error) = shared.rows.load(job.exec, table.as_ref()) {
         tracing::warn!(
             "stacks end in `{}`: its unwind table cannot be loaded: {error}",

@@ -4,16 +4,13 @@ use super::{
     CompileError, Table,
     image::{Cfi, Image, Slice},
     rules::{NO_ROW, STOP, UNSUPPORTED, rule},
-    table::MAX_PAGES,
+    writer::Writer,
 };
 use gimli::{
     BaseAddresses, CieOrFde, CommonInformationEntry, FrameDescriptionEntry, UnwindContext,
     UnwindOffset, UnwindSection,
 };
-use memtrace_common::{
-    code::{BLOCK, Exec, exec_state},
-    unwind::Rule,
-};
+use memtrace_common::unwind::Rule;
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, hash_map::Entry},
@@ -100,7 +97,7 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
                 writer.row(last.end, NO_ROW);
             }
         }
-        writer.finish(first, end).map(Some)
+        Ok(Some(writer.finish()?))
     }
 
     /// The described code, by address.
@@ -253,104 +250,5 @@ fn first_of_each(mut rows: Vec<Row>) -> Vec<Row> {
             ..row
         });
         at = end;
-    }
-}
-
-/// Lays a table out.
-struct Writer {
-    first_page: u64,
-    pages: u64,
-    /// Pages whose first row is written.
-    open: u64,
-    /// Of the last row.
-    current: (Rule, u16),
-    rules: Vec<Rule>,
-    ids: HashMap<Rule, u16>,
-    words: Vec<u32>,
-}
-
-impl Writer {
-    /// For code from `start` to before `end`.
-    fn new(start: u64, end: u64) -> Result<Writer, CompileError> {
-        let first_page = start >> 16;
-        let pages = ((end - 1) >> 16) - first_page + 1;
-        if pages > MAX_PAGES || first_page + pages > u64::from(u32::MAX) {
-            return Err(CompileError::TooLarge { start, end });
-        }
-        let mut writer = Writer {
-            first_page,
-            pages,
-            open: 0,
-            current: (NO_ROW, 0),
-            rules: Vec::new(),
-            ids: HashMap::new(),
-            words: vec![0; pages as usize + 1],
-        };
-        // These two always have ids.
-        writer.current.1 = writer.id(NO_ROW);
-        writer.id(UNSUPPORTED);
-        Ok(writer)
-    }
-
-    /// Says what holds from `addr` on. Addresses increase.
-    fn row(&mut self, addr: u64, rule: Rule) {
-        if rule == self.current.0 {
-            return;
-        }
-        let page = (addr >> 16) - self.first_page;
-        if page >= self.pages {
-            // The end of the last function and of its page.
-            return;
-        }
-        self.open_pages(page + 1);
-        let id = self.id(rule);
-        self.current = (rule, id);
-        let word = (addr as u32) << 16 | u32::from(id);
-        match self.words.last_mut() {
-            Some(first) if addr & 0xffff == 0 => *first = word,
-            _ => self.words.push(word),
-        }
-    }
-
-    fn open_pages(&mut self, count: u64) {
-        while self.open < count {
-            self.words[self.open as usize] = self.words.len() as u32;
-            self.words.push(self.current.1.into());
-            self.open += 1;
-        }
-    }
-
-    /// Of a rule too many: that of UNSUPPORTED.
-    fn id(&mut self, rule: Rule) -> u16 {
-        if let Some(id) = self.ids.get(&rule) {
-            return *id;
-        }
-        match u16::try_from(self.rules.len()) {
-            Ok(id) => {
-                self.rules.push(rule);
-                self.ids.insert(rule, id);
-                id
-            }
-            Err(_) => self.ids.get(&UNSUPPORTED).copied().unwrap_or_default(),
-        }
-    }
-
-    fn finish(mut self, start: u64, end: u64) -> Result<Table, CompileError> {
-        self.open_pages(self.pages);
-        let too_large = |_| CompileError::TooLarge { start, end };
-        let end = u32::try_from(self.words.len()).map_err(too_large)?;
-        self.words[self.pages as usize] = end;
-        self.words
-            .resize(self.words.len().next_multiple_of(BLOCK), 0);
-        Ok(Table {
-            exec: Exec {
-                state: exec_state::ROWS,
-                pad: 0,
-                first_page: self.first_page as u32,
-                pages: self.pages as u32,
-            },
-            rules: self.rules,
-            words: self.words,
-        })
     }
 }

@@ -1,13 +1,16 @@
 //! How to find the callers of a file's code: call frame information (CFI),
 //! compiled once per file into the table that the kernel side walks with.
 
+pub mod cache;
 mod compile;
 mod image;
 mod rules;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod writer;
 
+pub use cache::Cache;
 pub use table::Table;
 
 /// Why a file's call frame information cannot be compiled.

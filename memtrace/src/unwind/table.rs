@@ -3,7 +3,7 @@
 use super::{CompileError, compile, rules::NO_ROW};
 use memtrace_common::{
     code::{BLOCK, Exec, RULES},
-    unwind::{Rule, cfa},
+    unwind::{Rule, cfa, fp},
 };
 
 /// Pages that a table may span: 4 GiB of code.
@@ -38,13 +38,15 @@ impl Table {
     /// within its words and rules.
     pub(super) fn checked(exec: Exec, rules: Vec<Rule>, words: Vec<u32>) -> Option<Table> {
         let pages = usize::try_from(exec.pages).ok()?;
-        let known = rules.iter().all(|rule| rule.cfa <= cfa::UNSUPPORTED);
+        let known = rules
+            .iter()
+            .all(|rule| rule.cfa <= cfa::UNSUPPORTED && rule.fp <= fp::AT_FP);
         if exec.pages == 0
             || u64::from(exec.pages) > MAX_PAGES
             || exec.first_page.checked_add(exec.pages).is_none()
             || rules.len() > RULES as usize
             || !known
-            || words.len() % BLOCK != 0
+            || !words.len().is_multiple_of(BLOCK)
         {
             return None;
         }

@@ -1,38 +1,18 @@
 //! Tables of real files against what gimli says of the same addresses.
 
-use super::oracle::Oracle;
+use super::{Random, library, oracle::Oracle, said_by};
 use crate::unwind::{
     Table,
     image::Image,
     rules::{STOP, UNSUPPORTED},
 };
 use memtrace_common::unwind::{Memory, Registers, step};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 const ADDRESSES: usize = 100_000;
 
 /// FDEs that the searches without an index may read for one file.
 const SLOW_BUDGET: usize = 4_000_000;
-
-/// xorshift64 (Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 /// Memory with arbitrary words, some zero and some unreadable.
 struct Noise(u64);
@@ -78,49 +58,31 @@ fn libcrypto() {
 #[test]
 fn python() {
     let print = "import sys; print(sys.executable)";
-    agrees(&said_by(
-        Command::new("/usr/bin/python3").args(["-c", print]),
-    ));
+    let path = said_by(Command::new("/usr/bin/python3").args(["-c", print]));
+    agrees(Path::new(&path));
 }
 
 /// A large C++ program, at fixed addresses.
 #[test]
 fn cplusplus_compiler() {
-    agrees(&said_by(
-        Command::new("g++").arg("-print-prog-name=cc1plus"),
-    ));
+    let path = said_by(Command::new("g++").arg("-print-prog-name=cc1plus"));
+    agrees(Path::new(&path));
 }
 
-/// Large, with LLVM's code generator and linker.
+/// Larger, and made by LLVM.
 #[test]
 fn rust_compiler() {
     let sysroot = said_by(Command::new("rustc").args(["--print", "sysroot"]));
-    let driver = fs::read_dir(sysroot.join("lib"))
+    let driver = fs::read_dir(Path::new(&sysroot).join("lib"))
         .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| {
-            path.file_name()
-                .unwrap()
+        .map(|entry| entry.unwrap())
+        .find(|entry| {
+            entry
+                .file_name()
                 .to_string_lossy()
                 .starts_with("librustc_driver-")
         });
-    agrees(&driver.expect("librustc_driver in rustc's sysroot"));
-}
-
-fn library(name: &str) -> PathBuf {
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
-        .iter()
-        .map(|folder| Path::new(folder).join(name))
-        .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("{name} is missing; `cargo xtask setup` installs it"))
-}
-
-fn said_by(command: &mut Command) -> PathBuf {
-    let output = command.output().unwrap_or_else(|error| {
-        panic!("cannot run {command:?}: {error}; `cargo xtask setup` installs it")
-    });
-    assert!(output.status.success(), "{command:?}: {}", output.status);
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+    agrees(&driver.expect("librustc_driver in rustc's sysroot").path());
 }
 
 fn agrees(path: &Path) {

@@ -1,0 +1,216 @@
+//! Where files keep their descriptions, what else they keep there, and what
+//! becomes of those that are damaged.
+
+use super::{Random, build, library, oracle::Oracle};
+use crate::unwind::{
+    CompileError, Table,
+    image::{Cfi, Image},
+    rules::{NO_ROW, STOP},
+};
+use std::{fs, path::Path};
+
+/// The table answers as gimli does for all code around; returns it.
+fn agrees_everywhere(bytes: &[u8]) -> Table {
+    let table = Table::compile(bytes).unwrap().unwrap();
+    let image = Image::parse(bytes).unwrap().unwrap();
+    let mut oracle = Oracle::new(&image);
+    let (start, end) = (oracle.fdes()[0].0, oracle.fdes()[oracle.fdes().len() - 1].1);
+    for addr in start.saturating_sub(100)..end + 100 {
+        let rule = table.lookup(addr);
+        let entry = image
+            .entry
+            .filter(|entry| (*entry..*entry + 64).contains(&addr));
+        if entry.is_none() || rule != STOP {
+            assert_eq!(rule, oracle.slowly(addr), "{addr:#x}");
+        }
+    }
+    table
+}
+
+const FUNCTION: &str = "int called(int); int function(int n) { return called(n) + called(n + 1); }";
+
+#[test]
+fn debug_frame_serves_where_there_is_no_eh_frame() {
+    let bare = [
+        "-shared",
+        "-nostdlib",
+        "-fPIC",
+        "-O1",
+        "-fno-asynchronous-unwind-tables",
+    ];
+    let without = build(
+        "gcc",
+        "c",
+        FUNCTION,
+        &[&bare[..], &["-Wl,--no-ld-generated-unwind-info"]].concat(),
+    );
+    assert_eq!(Table::compile(&without).unwrap(), None);
+
+    let with = build(
+        "gcc",
+        "c",
+        FUNCTION,
+        &[&bare[..], &["-g", "-Wl,--no-ld-generated-unwind-info"]].concat(),
+    );
+    let image = Image::parse(&with).unwrap().unwrap();
+    assert!(matches!(image.cfi, Cfi::Debug(_)));
+    let table = agrees_everywhere(&with);
+    assert!(table.rules.len() > 3, "{:?}", table.rules);
+}
+
+#[test]
+fn eh_frame_is_found_without_section_headers() {
+    let path = library("libgcc_s.so.1");
+    let mut bytes = fs::read(path).unwrap();
+    let whole = Table::compile(&bytes).unwrap().unwrap();
+    // e_shoff, e_shnum and e_shstrndx (System V gABI, chapter 4).
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+    assert_eq!(Table::compile(&bytes).unwrap(), Some(whole));
+}
+
+#[test]
+fn the_kernels_own_library_has_a_table() {
+    // SAFETY: getauxval takes any number.
+    let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let vdso = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
+    let range = vdso.split(' ').next().unwrap();
+    let [from, to] =
+        [0, 1].map(|n| u64::from_str_radix(range.split('-').nth(n).unwrap(), 16).unwrap());
+    assert_eq!(from, start);
+    let mut bytes = vec![0; (to - from) as usize];
+    let memory = fs::File::open("/proc/self/mem").unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, start).unwrap();
+    agrees_everywhere(&bytes);
+}
+
+#[test]
+fn an_entry_point_that_nothing_describes_ends_the_stack() {
+    let main = "int main(void) { return 0; }";
+    let bytes = build("musl-gcc", "c", main, &["-static"]);
+    let table = agrees_everywhere(&bytes);
+    let entry = Image::parse(&bytes).unwrap().unwrap().entry.unwrap();
+    assert_eq!(table.lookup(entry - 1), NO_ROW);
+    assert_eq!(table.lookup(entry), STOP);
+    assert_eq!(table.lookup(entry + 63), STOP);
+    assert_eq!(table.lookup(entry + 64), NO_ROW);
+
+    // The dynamic loader's is assembler, too.
+    let loader = fs::read(Path::new("/lib64/ld-linux-x86-64.so.2")).unwrap();
+    let entry = Image::parse(&loader).unwrap().unwrap().entry.unwrap();
+    assert_eq!(
+        Table::compile(&loader).unwrap().unwrap().lookup(entry),
+        STOP
+    );
+
+    // That of a library means nothing, whatever its header says.
+    let mut bytes = build(
+        "gcc",
+        "c",
+        FUNCTION,
+        &["-shared", "-fPIC", "-Wl,--no-as-needed"],
+    );
+    let first = Oracle::new(&Image::parse(&bytes).unwrap().unwrap()).fdes()[0].0;
+    bytes[0x18..0x20].copy_from_slice(&(first - 1).to_le_bytes());
+    assert_eq!(Image::parse(&bytes).unwrap().unwrap().entry, None);
+}
+
+/// A description of `length` bytes of code from `start` on, in a hand-written `.eh_frame`;
+/// after each advance of 8 bytes the CFA is 8 further.
+fn fde(start: u64, length: u64, rows: u64, offset: u64) -> String {
+    let rows: String = (0..rows)
+        .map(|row| format!(".byte 0x0e, {}, 0x48\n", offset + 8 * row))
+        .collect();
+    format!(
+        "0: .long 2f - 1f\n1: .long 1b - cie\n.long code + {start} - .\n.long {length}\n\
+         .uleb128 0\n{rows}.balign 8\n2:\n"
+    )
+}
+
+#[test]
+fn where_descriptions_overlap_the_first_one_counts() {
+    let cie = "cie: .long 2f - 1f\n1: .long 0\n.byte 1\n.asciz \"zR\"\n.uleb128 1\n.sleb128 -8\n\
+               .byte 16\n.uleb128 1\n.byte 0x1b, 0x0c, 7, 8, 0x90, 1\n.balign 8\n2:\n";
+    let fdes = [
+        // One within another, the outer first.
+        fde(0, 64, 4, 8),
+        fde(16, 16, 2, 40),
+        // The inner first.
+        fde(140, 10, 1, 16),
+        fde(100, 80, 8, 48),
+        fde(150, 60, 3, 24),
+        // Twice the same.
+        fde(256, 32, 2, 8),
+        fde(256, 32, 2, 64),
+        // Next to each other, in descending order.
+        fde(340, 20, 2, 8),
+        fde(320, 20, 2, 8),
+        // Rows past the end, an empty one, and an overlap at its end.
+        fde(400, 10, 8, 8),
+        fde(405, 0, 1, 8),
+        fde(409, 3, 1, 80),
+    ];
+    let source = format!(
+        ".text\n.globl code\n.hidden code\ncode: .skip 512, 0x90\n\
+         .section .eh_frame, \"a\", @unwind\n{cie}{}.long 0\n",
+        fdes.concat()
+    );
+    let bytes = build(
+        "gcc",
+        "s",
+        &source,
+        &["-shared", "-nostdlib", "-Wl,--no-eh-frame-hdr"],
+    );
+    let image = Image::parse(&bytes).unwrap().unwrap();
+    assert_eq!(Oracle::new(&image).fdes().len(), fdes.len() - 1);
+    agrees_everywhere(&bytes);
+}
+
+#[test]
+fn what_is_no_elf_file_for_this_processor_is_refused() {
+    let not_elf = |bytes: &[u8]| matches!(Table::compile(bytes), Err(CompileError::NotElf(_)));
+    assert!(not_elf(b""));
+    assert!(not_elf(b"\x7fELF"));
+    assert!(not_elf(&[0x20; 4096]));
+    let mut bytes = fs::read(library("libgcc_s.so.1")).unwrap();
+    // e_machine: EM_AARCH64.
+    bytes[0x12] = 183;
+    let error = Table::compile(&bytes).err();
+    assert!(
+        matches!(error, Some(CompileError::Machine(183))),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn damage_never_panics_and_leaves_a_well_formed_table() {
+    let whole = fs::read(library("libgcc_s.so.1")).unwrap();
+    let image = Image::parse(&whole).unwrap().unwrap();
+    let Cfi::Eh(section) = &image.cfi else {
+        panic!("no .eh_frame")
+    };
+    let bytes = gimli::Section::reader(section).slice();
+    let start = bytes.as_ptr() as u64 - whole.as_ptr() as u64;
+    let mut random = Random(0xda3a9e);
+    for round in 0..2000 {
+        let mut damaged = whole.clone();
+        // The headers, or the description.
+        let (from, len) = match round % 4 {
+            0 => (0, 1024),
+            _ => (start, bytes.len() as u64),
+        };
+        for _ in 0..=random.below(8) {
+            damaged[(from + random.below(len)) as usize] = random.next() as u8;
+        }
+        if round % 16 == 0 {
+            damaged.truncate(random.below(whole.len() as u64) as usize);
+        }
+        if let Ok(Some(Table { exec, rules, words })) = Table::compile(&damaged) {
+            assert!(
+                Table::checked(exec, rules, words).is_some(),
+                "round {round}"
+            );
+        }
+    }
+}
