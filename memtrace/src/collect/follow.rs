@@ -194,7 +194,7 @@ impl Collector {
             let file = match self.modules.open(tgid, mapping) {
                 Ok((index, new)) => {
                     if new {
-                        self.introduce(index);
+                        self.introduce(tgid, index);
                         if !self.modules.get(index).probes.is_empty() {
                             found.push(index);
                         }
@@ -230,7 +230,7 @@ impl Collector {
         Ok(())
     }
 
-    fn introduce(&mut self, index: ModuleIndex) {
+    fn introduce(&mut self, tgid: u32, index: ModuleIndex) {
         let module = self.modules.get(index);
         let key = FileKey {
             ino: module.file.key.ino,
@@ -255,6 +255,7 @@ impl Collector {
                     path: module.file.path.display().to_string(),
                     file,
                     build_id: module.build_id.clone(),
+                    root: format!("/proc/{tgid}/root").into(),
                 };
                 // A store that has failed shows at the next interval.
                 let _ = self.store.send(message);
