@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Error, Filter, Metric, moment_name,
     select::{Selection, Shown},
-    until_closed,
+    until_closed, wrappers,
 };
 use crate::{
     ledger::{ProcessId, Totals},
@@ -172,7 +172,11 @@ fn site_value(shown: &Shown, since: Since) -> Value {
         json!({ "time": since.of(at.time_ns), "rows": rows.collect::<Vec<_>>() })
     }));
     value["truncated"] = json!(site.stack.truncated);
-    value["frames"] = json!(site.stack.frames);
+    let frames = &site.stack.frames;
+    value["frames"] = json!(frames);
+    for index in 0..wrappers::leading(frames) {
+        value["frames"][index]["wrapper"] = json!(true);
+    }
     value
 }
 
@@ -241,6 +245,26 @@ mod tests {
             (&value["emitted"], &value["received"]),
             (&json!(100), &json!(95))
         );
+    }
+
+    #[test]
+    fn frames_are_whole_and_an_allocators_are_marked() {
+        let mut out = Vec::new();
+        let snapshot = fixture::snapshot_with_wrappers();
+        json(
+            &mut out,
+            &snapshot,
+            &Filter::default(),
+            Metric::LiveBytes,
+            None,
+        )
+        .unwrap();
+        let value = parse(&out);
+        let frames = &value["sites"][0]["frames"];
+        assert_eq!(frames[0]["function"], "operator new(unsigned long)");
+        assert_eq!(frames[0]["wrapper"], true);
+        assert_eq!(frames[1]["function"], "grow;it");
+        assert_eq!(frames[1]["wrapper"], Value::Null);
     }
 
     #[test]
