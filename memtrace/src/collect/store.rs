@@ -131,7 +131,7 @@ fn run(
             }
             Message::Finish(time_ns) => {
                 if let Some(patience) = names.symbolizer.patience() {
-                    tracing::info!("waiting for debug files, {patience:?} at most");
+                    tracing::warn!("waiting for debug files, for {patience:?} at most");
                     names.rewrite(&mut writer, Instant::now() + patience)?;
                 }
                 return writer.finish(time_ns);

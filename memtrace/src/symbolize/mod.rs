@@ -186,9 +186,9 @@ impl Symbolizer {
     }
 
     /// Takes in the debug files that were fetched meanwhile, and waits until `deadline` for those
-    /// that were not. True if there are any, so that frames are worth another look.
+    /// that were not. True if a fetch has ended, so that frames are worth another look.
     pub fn take_fetched(&mut self, deadline: Instant) -> bool {
-        let mut any = false;
+        let mut ended = false;
         for (id, module) in (0..).map(ModuleId).zip(&mut self.modules) {
             let Some(fetched) = &module.fetched else {
                 continue;
@@ -200,6 +200,7 @@ impl Symbolizer {
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
             };
             module.fetched = None;
+            ended = true;
             if let Some(file) = file {
                 module.add(DebugFile {
                     layout: Layout::read(&file),
@@ -208,10 +209,9 @@ impl Symbolizer {
                     trusted: false,
                 });
                 self.cache.retain(|(of, _), _| *of != id);
-                any = true;
             }
         }
-        any
+        ended
     }
 
     /// How long to wait for fetches at most, if there are any.

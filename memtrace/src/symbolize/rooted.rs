@@ -105,6 +105,16 @@ mod tests {
     }
 
     #[test]
+    fn a_processs_root_is_reached_through_proc() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "").unwrap();
+        let root = format!("/proc/{}/root", std::process::id());
+        let root = Root::open(Path::new(&root)).unwrap();
+        assert!(root.open_file(&path, LastLink::Follow).is_ok());
+    }
+
+    #[test]
     fn what_is_no_regular_file_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");

@@ -193,14 +193,13 @@ fn packed_symbols_name_what_dynamic_ones_do_not() {
 
 #[test]
 fn packed_symbols_that_do_not_unpack_are_not_tried() {
-    let bomb = |_: &Path, packed: &Path| {
+    let bomb: fn(&Path, &Path) = |_, packed| {
         let zeros = io::Read::take(io::repeat(0), (256 << 20) + 1);
         let mut encoder = xz2::read::XzEncoder::new(zeros, 0);
         io::copy(&mut encoder, &mut File::create(packed).unwrap()).unwrap();
     };
-    let damaged = |_: &Path, packed: &Path| fs::write(packed, "no xz stream").unwrap();
-    let packers: [&dyn Fn(&Path, &Path); 2] = [&bomb, &damaged];
-    for pack in packers {
+    let damaged: fn(&Path, &Path) = |_, packed| fs::write(packed, "no xz stream").unwrap();
+    for pack in [bomb, damaged] {
         let dir = TempDir::new().unwrap();
         let (library, [first, _]) = with_packed_symbols(&dir, pack);
         let mut symbolizer = Symbolizer::default();
