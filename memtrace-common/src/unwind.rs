@@ -200,11 +200,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             at.fp.wrapping_add(16)
         }
         cfa::SIGNAL => {
-            let read = |offset| {
-                memory
-                    .read(at.sp.wrapping_add(offset))
-                    .ok_or(End::Unreadable)
-            };
+            let read = |offset| memory.read(at.sp.wrapping_add(offset)).ok_or(End::Unreadable);
             let registers = Registers {
                 fp: read(GREG_RBP)?,
                 sp: read(GREG_RSP)?,
