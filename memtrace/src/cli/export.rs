@@ -24,6 +24,9 @@ pub struct ExportArgs {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// In collapsed stacks, show an allocator's own frames; JSON always has them.
+    #[arg(long)]
+    show_wrappers: bool,
     /// The moment: end, peak, or a time since the start such as `90s`.
     #[arg(long, value_name = "MOMENT", value_parser = super::report::parse_at)]
     at: Option<At>,
@@ -67,7 +70,11 @@ fn write(
 ) -> anyhow::Result<()> {
     match args.format {
         Format::Collapsed => {
-            render::collapsed(out, snapshot, &render::Filter::default(), args.metric)?;
+            let filter = render::Filter {
+                show_wrappers: args.show_wrappers,
+                ..render::Filter::default()
+            };
+            render::collapsed(out, snapshot, &filter, args.metric)?;
         }
         Format::Json => {
             let memory = snapshot

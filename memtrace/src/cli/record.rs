@@ -18,6 +18,7 @@ use crate::{
     collect::session::{self, Plan, Summary},
     probes::allocator::ExtraAllocator,
     render::units,
+    symbolize::debuginfod::Config,
 };
 
 /// Record a running process or a command
@@ -48,6 +49,9 @@ pub struct RecordArgs {
     /// An allocator that is not found by itself, with the prefix of its functions
     #[arg(long, value_name = "PATH[:PREFIX]")]
     allocator: Vec<ExtraAllocator>,
+    /// Fetch debug information that is not on this machine from the servers in DEBUGINFOD_URLS
+    #[arg(long)]
+    debuginfod: bool,
     /// Size of the buffer between kernel and collector, rounded up to a power of two
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = units::parse_size)]
     ring_buffer: u64,
@@ -111,6 +115,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         duration: args.duration,
         interval: args.interval,
         allocators: args.allocator,
+        debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
         invocation: std::env::args().collect(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

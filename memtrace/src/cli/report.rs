@@ -60,6 +60,9 @@ pub(super) struct SelectArgs {
     /// Only this process.
     #[arg(long)]
     pid: Option<u32>,
+    /// Show an allocator's own frames (operator new, malloc) at the end of stacks; JSON always has them.
+    #[arg(long)]
+    show_wrappers: bool,
 }
 
 impl SelectArgs {
@@ -71,6 +74,7 @@ impl SelectArgs {
         Filter {
             layer: self.layer,
             pid: self.pid,
+            show_wrappers: self.show_wrappers,
             ..Filter::default()
         }
     }

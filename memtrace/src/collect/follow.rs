@@ -217,7 +217,7 @@ impl Collector {
             let file = match self.modules.open(tgid, mapping) {
                 Ok((index, new)) => {
                     if new {
-                        self.introduce(index);
+                        self.introduce(tgid, index);
                         if !self.modules.get(index).probes.is_empty() {
                             found.push(index);
                         }
@@ -266,7 +266,7 @@ impl Collector {
         }
     }
 
-    fn introduce(&mut self, index: ModuleIndex) {
+    fn introduce(&mut self, tgid: u32, index: ModuleIndex) {
         let module = self.modules.get(index);
         let key = FileKey {
             ino: module.file.key.ino,
@@ -302,6 +302,7 @@ impl Collector {
                     path: module.file.path.display().to_string(),
                     file,
                     build_id: module.build_id.clone(),
+                    root: format!("/proc/{tgid}/root").into(),
                 };
                 // A store that has failed shows at the next interval.
                 let _ = self.store.send(message);

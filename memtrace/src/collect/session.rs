@@ -25,6 +25,7 @@ use crate::{
         memory,
     },
     recording::{self, Meta, Origin, Writer},
+    symbolize::debuginfod,
 };
 
 /// The ring buffer is looked at this often when nobody wakes the collector.
@@ -49,6 +50,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     pub interval: Duration,
     pub allocators: Vec<ExtraAllocator>,
+    /// Fetch debug files that are not on this machine.
+    pub debuginfod: Option<debuginfod::Config>,
     pub options: Options,
     /// memtrace's own command line, for the recording.
     pub invocation: Vec<String>,
@@ -132,7 +135,7 @@ pub async fn record(
         .clone()
         .unwrap_or_else(|| default_output(&plan, launched.as_ref()));
     let writer = Writer::create(&output, plan.force, &meta(&plan))?;
-    let store = Store::start(writer).map_err(system("start a thread"))?;
+    let store = Store::start(writer, plan.debuginfod.clone()).map_err(system("start a thread"))?;
     let mut collector = Collector::new(tracer, store, plan.allocators.clone(), page_size())
         .map_err(system("start a thread"))?;
     let mut session = Session::new(ring)?;

@@ -4,14 +4,16 @@
 use std::{
     collections::HashMap,
     fs::File,
+    path::PathBuf,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::JoinHandle,
+    time::Instant,
 };
 
 use super::{addresses::Location, modules::ModuleIndex};
 use crate::{
     recording::{self, Interval, ProcessRow, StackRow, Writer},
-    symbolize::{Frame, ModuleId, Symbolizer},
+    symbolize::{Frame, ModuleId, Symbolizer, debuginfod},
 };
 
 /// What the collector hands over, in order.
@@ -21,6 +23,8 @@ pub(super) enum Message {
         path: String,
         file: File,
         build_id: Option<String>,
+        /// `/proc/PID/root` of a process that maps it.
+        root: PathBuf,
     },
     Stack {
         row: StackRow,
@@ -48,15 +52,19 @@ pub struct Store {
 pub struct Stopped;
 
 impl Store {
-    /// Starts the thread.
+    /// Starts the thread, and with `debuginfod` the one that fetches debug files.
     ///
     /// # Errors
-    /// The thread could not be started.
-    pub(super) fn start(writer: Writer) -> std::io::Result<Self> {
+    /// A thread could not be started.
+    pub(super) fn start(
+        writer: Writer,
+        debuginfod: Option<debuginfod::Config>,
+    ) -> std::io::Result<Self> {
+        let client = debuginfod.map(debuginfod::Client::start).transpose()?;
         let (sender, receiver) = sync_channel(BACKLOG);
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
-            .spawn(move || run(writer, &receiver))?;
+            .spawn(move || run(writer, client, &receiver))?;
         Ok(Self {
             sender,
             thread: Some(thread),
@@ -86,10 +94,15 @@ impl Store {
     }
 }
 
-fn run(mut writer: Writer, receiver: &Receiver<Message>) -> Result<(), recording::Error> {
+fn run(
+    mut writer: Writer,
+    client: Option<debuginfod::Client>,
+    receiver: &Receiver<Message>,
+) -> Result<(), recording::Error> {
     let mut names = Names {
-        symbolizer: Symbolizer::new(),
+        symbolizer: Symbolizer::new(client),
         modules: HashMap::new(),
+        unfinished: Vec::new(),
     };
     // The channel closes without a Finish if the collector failed; what was
     // committed stays.
@@ -100,20 +113,29 @@ fn run(mut writer: Writer, receiver: &Receiver<Message>) -> Result<(), recording
                 path,
                 file,
                 build_id,
+                root,
             } => {
-                let module = names.symbolizer.module(&path, file, build_id);
+                let module = names.symbolizer.module(&path, file, build_id, Some(&root));
                 names.modules.insert(index, module);
             }
             Message::Stack { row, frames } => {
-                let frames: Vec<Frame> = frames
-                    .iter()
-                    .flat_map(|&location| names.frames(location))
-                    .collect();
-                writer.stack(&row, &frames)?;
+                writer.stack(&row, &names.resolve(&frames))?;
+                if names.is_fetching(&frames) {
+                    names.unfinished.push((row, frames));
+                }
             }
             Message::Process(row) => writer.process(&row)?,
-            Message::Interval(interval) => writer.interval(&interval)?,
-            Message::Finish(time_ns) => return writer.finish(time_ns),
+            Message::Interval(interval) => {
+                names.rewrite(&mut writer, Instant::now())?;
+                writer.interval(&interval)?;
+            }
+            Message::Finish(time_ns) => {
+                if let Some(patience) = names.symbolizer.patience() {
+                    tracing::warn!("waiting for debug files, for {patience:?} at most");
+                    names.rewrite(&mut writer, Instant::now() + patience)?;
+                }
+                return writer.finish(time_ns);
+            }
         }
     }
     Ok(())
@@ -122,9 +144,41 @@ fn run(mut writer: Writer, receiver: &Receiver<Message>) -> Result<(), recording
 struct Names {
     symbolizer: Symbolizer,
     modules: HashMap<ModuleIndex, ModuleId>,
+    /// Stacks written with the names that are known here, while better ones are being fetched:
+    /// neither the ring buffer nor an interval waits for a server.
+    unfinished: Vec<(StackRow, Vec<Location>)>,
 }
 
 impl Names {
+    fn resolve(&mut self, frames: &[Location]) -> Vec<Frame> {
+        let frames = frames.iter();
+        frames.flat_map(|&location| self.frames(location)).collect()
+    }
+
+    fn is_fetching(&self, frames: &[Location]) -> bool {
+        frames.iter().any(|location| match location {
+            Location::File(index, _) => self
+                .modules
+                .get(index)
+                .is_some_and(|&module| self.symbolizer.is_fetching(module)),
+            Location::Anonymous(_) | Location::Unmapped(_) => false,
+        })
+    }
+
+    /// Writes the stacks again whose debug files come until `deadline`.
+    fn rewrite(&mut self, writer: &mut Writer, deadline: Instant) -> Result<(), recording::Error> {
+        if !self.symbolizer.take_fetched(deadline) {
+            return Ok(());
+        }
+        for (row, frames) in std::mem::take(&mut self.unfinished) {
+            writer.stack(&row, &self.resolve(&frames))?;
+            if self.is_fetching(&frames) {
+                self.unfinished.push((row, frames));
+            }
+        }
+        Ok(())
+    }
+
     fn frames(&mut self, location: Location) -> Vec<Frame> {
         match location {
             Location::File(index, offset) => match self.modules.get(&index) {

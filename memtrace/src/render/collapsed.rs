@@ -58,7 +58,7 @@ fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<Str
     for site in filter.select(snapshot, metric)?.sites {
         let value = metric.of(&site.totals);
         if value > 0 {
-            *stacks.entry(stack(&site)).or_default() += value;
+            *stacks.entry(stack(&site, filter)).or_default() += value;
         }
     }
     let lines = stacks
@@ -67,7 +67,7 @@ fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<Str
     Ok(lines.collect())
 }
 
-fn stack(shown: &Shown) -> String {
+fn stack(shown: &Shown, filter: &Filter) -> String {
     let comm = shown.process.map_or("unknown", |process| &process.row.comm);
     let mut parts = vec![part(&format!("{} ({})", clean(comm), shown.tgid()))];
     let layer = shown.site.key.layer.name();
@@ -84,7 +84,7 @@ fn stack(shown: &Shown) -> String {
     if let Some(end) = stack.end.filter(|end| *end != End::Complete) {
         parts.push(format!("[incomplete: {}]", end.name()));
     }
-    for frame in stack.frames.iter().rev() {
+    for frame in filter.frames(stack).iter().rev() {
         let inlined = if frame.inlined { " (inlined)" } else { "" };
         parts.push(part(&frame_name(frame)) + inlined);
     }
@@ -114,6 +114,27 @@ mod tests {
              leaker (4242);vm (by allocator);main;leaker+0x1234;fill;grow:it (inlined) 8192\n\
              leaker (4243);heap;[no stack] 100\n"
         );
+    }
+
+    #[test]
+    fn an_allocators_frames_are_folded_unless_asked_for() {
+        let render = |show_wrappers| {
+            let filter = Filter {
+                show_wrappers,
+                ..Filter::default()
+            };
+            let mut out = Vec::new();
+            let snapshot = fixture::snapshot_with_wrappers();
+            collapsed(&mut out, &snapshot, &filter, Metric::LiveBytes).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let (folded, whole) = (render(false), render(true));
+        assert!(folded.contains("grow:it (inlined) 1048576\n"), "{folded}");
+        let last = "grow:it (inlined);operator new(unsigned long) 1048576\n";
+        assert!(whole.contains(last), "{whole}");
+        // Where it is all there is, it stays.
+        let only = "heap;operator new(unsigned long) 100\n";
+        assert!(folded.contains(only) && whole.contains(only), "{folded}");
     }
 
     #[test]

@@ -118,6 +118,18 @@ fn layer(process: u32, layer: Layer, live_bytes: u64, live_count: u64) -> LayerS
     }
 }
 
+/// The snapshot, with an allocator's frame at the end of every stack.
+pub(super) fn snapshot_with_wrappers() -> Snapshot {
+    let mut snapshot = snapshot();
+    for site in &mut snapshot.sites {
+        let mut stack = StackFrames::clone(&site.stack);
+        let wrapper = frame(Some("operator new(unsigned long)"), false);
+        stack.frames.insert(0, wrapper);
+        site.stack = Arc::new(stack);
+    }
+    snapshot
+}
+
 /// A parent that ran to the end and a child that ended by itself, ten seconds of recording, and
 /// lost releases.
 pub(super) fn snapshot() -> Snapshot {

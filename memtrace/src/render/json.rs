@@ -10,7 +10,7 @@ use super::{
     health::{self, Health},
     moment_name,
     select::{Selection, Shown},
-    until_closed,
+    until_closed, wrappers,
 };
 use crate::{
     ledger::{ProcessId, Totals},
@@ -188,7 +188,11 @@ fn site_value(shown: &Shown, since: Since) -> Value {
         json!({ "time": since.of(at.time_ns), "rows": rows.collect::<Vec<_>>() })
     }));
     value["end"] = json!(health::name(site.stack.end));
-    value["frames"] = json!(site.stack.frames);
+    let frames = &site.stack.frames;
+    value["frames"] = json!(frames);
+    for index in 0..wrappers::leading(frames) {
+        value["frames"][index]["wrapper"] = json!(true);
+    }
     value
 }
 
@@ -287,6 +291,26 @@ mod tests {
             },
         });
         assert_eq!(alone, expected);
+    }
+
+    #[test]
+    fn frames_are_whole_and_an_allocators_are_marked() {
+        let mut out = Vec::new();
+        let snapshot = fixture::snapshot_with_wrappers();
+        json(
+            &mut out,
+            &snapshot,
+            &Filter::default(),
+            Metric::LiveBytes,
+            None,
+        )
+        .unwrap();
+        let value = parse(&out);
+        let frames = &value["sites"][0]["frames"];
+        assert_eq!(frames[0]["function"], "operator new(unsigned long)");
+        assert_eq!(frames[0]["wrapper"], true);
+        assert_eq!(frames[1]["function"], "grow;it");
+        assert_eq!(frames[1]["wrapper"], Value::Null);
     }
 
     #[test]

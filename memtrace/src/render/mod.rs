@@ -9,6 +9,7 @@ mod losses;
 mod select;
 mod text;
 pub mod units;
+mod wrappers;
 
 #[cfg(test)]
 mod fixture;

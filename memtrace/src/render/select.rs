@@ -2,14 +2,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{Error, Metric};
+use super::{Error, Metric, wrappers};
 use crate::{
     event::Layer,
     ledger::ProcessId,
-    recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot},
+    recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames},
+    symbolize::Frame,
 };
 
-/// What to show. The default shows everything.
+/// What to show. The default shows every site.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub layer: Option<Layer>,
@@ -21,6 +22,8 @@ pub struct Filter {
     /// Bounds of a site's live bytes, both inclusive.
     pub min_bytes: Option<u64>,
     pub max_bytes: Option<u64>,
+    /// In text and graphs: also the frames by which an allocator was reached.
+    pub show_wrappers: bool,
 }
 
 impl Filter {
@@ -68,6 +71,16 @@ impl Filter {
                 .then(a.site.key.cmp(&b.site.key))
         });
         Ok(selection)
+    }
+
+    /// The frames of a stack to show, leaf first.
+    pub(super) fn frames<'a>(&self, stack: &'a StackFrames) -> &'a [Frame] {
+        let folded = if self.show_wrappers {
+            0
+        } else {
+            wrappers::leading(&stack.frames)
+        };
+        stack.frames.get(folded..).unwrap_or_default()
     }
 
     /// Whether the filter leaves this layer of this process in.

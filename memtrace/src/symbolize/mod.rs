@@ -1,15 +1,32 @@
 //! Names for stack frames.
 //!
-//! Owns the way from a file and an offset in it to functions, source lines and
+//! Owns the way from a file and an address in it to functions, source lines and
 //! inlined calls. Does not know processes: whoever calls has opened the very
 //! file that was mapped. Nothing here guesses; an address that no symbol
 //! covers stays without a function and says why.
+//!
+//! What is asked, in this order: a separate debug file, found by build id, by
+//! `.gnu_debuglink` or fetched ([`debuginfod`]); the file's own debug
+//! information with its `.symtab` (or the one packed in `.gnu_debugdata`) and
+//! `.dynsym`; those alone. A split file's `.dwo` and `.dwp` are not read: its
+//! code has functions and, of its own, lines, but no inlined calls.
 
+mod debug_files;
+pub mod debuginfod;
+mod layout;
 mod module;
+pub mod perf_map;
+mod rooted;
 #[cfg(test)]
 mod tests;
 
-use crate::symbolize::module::Module;
+use crate::symbolize::{
+    debug_files::{DebugFile, Places, Wanted},
+    debuginfod::Client,
+    layout::Layout,
+    module::Module,
+    rooted::Root,
+};
 use blazesym::symbolize::{
     self, CodeInfo, Input, Reason, Sym, Symbolized,
     source::{Elf, Source},
@@ -19,8 +36,12 @@ use std::{
     collections::HashMap,
     fs::File,
     io,
-    path::{Path, PathBuf},
+    path::Path,
+    time::{Duration, Instant},
 };
+
+/// Why a frame in a procedure linkage table has no function.
+pub const IN_PLT: &str = "in the procedure linkage table";
 
 /// What kind of code a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -54,29 +75,31 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleId(u32);
 
-/// Resolves file offsets of modules to frames. Keeps every module's file open
-/// and its debug information mapped for as long as it lives; not `Send`, so
-/// make it in the thread that uses it.
+/// Resolves places in modules to frames. Keeps every module's file open and its
+/// debug information mapped for as long as it lives; not `Send`, so make it in
+/// the thread that uses it.
 pub struct Symbolizer {
     inner: symbolize::Symbolizer,
-    /// Holds debug files by build id.
-    build_id_dir: PathBuf,
+    places: Places,
+    client: Option<Client>,
     modules: Vec<Module>,
+    /// By address as the file means it.
     cache: HashMap<(ModuleId, u64), Vec<Frame>>,
 }
 
 impl Default for Symbolizer {
     fn default() -> Self {
-        Self::new()
+        Self::new(None)
     }
 }
 
 impl Symbolizer {
-    pub fn new() -> Self {
-        Self::with_build_id_dir(Path::new("/usr/lib/debug/.build-id"))
+    /// `client` fetches debug files that are not on this machine.
+    pub fn new(client: Option<Client>) -> Self {
+        Self::with_places(Places::new(), client)
     }
 
-    fn with_build_id_dir(build_id_dir: &Path) -> Self {
+    fn with_places(places: Places, client: Option<Client>) -> Self {
         let inner = symbolize::Symbolizer::builder()
             // The files are pinned by their descriptors; `Module::is_changed` watches them.
             .enable_auto_reload(false)
@@ -86,7 +109,8 @@ impl Symbolizer {
             .build();
         Self {
             inner,
-            build_id_dir: build_id_dir.to_owned(),
+            places,
+            client,
             modules: Vec::new(),
             cache: HashMap::new(),
         }
@@ -94,32 +118,107 @@ impl Symbolizer {
 
     /// Adds a module. `display_path` is its path as the process sees it, `file` the very inode
     /// that is mapped (it may be deleted or belong to another mount namespace), `build_id`
-    /// lower-case hex. A file that is no ELF file is accepted; its frames stay unresolved.
-    pub fn module(&mut self, display_path: &str, file: File, build_id: Option<String>) -> ModuleId {
+    /// lower-case hex. `root` is the process's root (`/proc/PID/root`), where its own debug files
+    /// are; without it only this process's root is searched. A file that is no ELF file is
+    /// accepted; its frames stay unresolved.
+    pub fn module(
+        &mut self,
+        display_path: &str,
+        file: File,
+        build_id: Option<String>,
+        root: Option<&Path>,
+    ) -> ModuleId {
         let id = ModuleId(self.modules.len() as u32);
-        let debug_file = build_id
-            .as_deref()
-            .and_then(|id| module::debug_file(&self.build_id_dir, id));
-        self.modules
-            .push(Module::new(display_path, file, build_id, debug_file));
+        let layout = Layout::read(&file);
+        let link = layout.debug_link.as_ref();
+        let wanted = Wanted {
+            build_id: build_id.as_deref(),
+            link: link.map(|(name, crc)| (name.as_os_str(), *crc)),
+            path: Path::new(display_path),
+        };
+        let root = root.and_then(|root| Root::open(root).ok());
+        let debug_file = self.places.find(&wanted, root.as_ref());
+        let needs_more = debug_file.is_none() && layout.is_elf() && !layout.has_debug_info;
+        let mut module = Module::new(display_path, file, layout, build_id, debug_file);
+        if let (Some(client), Some(build_id), true) = (&self.client, &module.build_id, needs_more) {
+            module.fetched = client.request(build_id);
+        }
+        self.modules.push(module);
         id
     }
 
     /// Adds a module that is no file, such as `[vdso]`, by its bytes as read from a process.
     pub fn module_from_bytes(&mut self, display_path: &str, bytes: &[u8]) -> io::Result<ModuleId> {
         let file = module::file_of_bytes(bytes)?;
-        Ok(self.module(display_path, file, None))
+        Ok(self.module(display_path, file, None, None))
     }
 
     /// Frames at `file_offset` (bytes; of a return address, the address minus one), the innermost
     /// inlined call first, the physical function last. Never empty.
     pub fn frames(&mut self, module: ModuleId, file_offset: u64) -> Vec<Frame> {
-        if let Some(frames) = self.cache.get(&(module, file_offset)) {
+        let Some(of) = self.modules.get(module.0 as usize) else {
+            return vec![Self::unknown(file_offset, "no such module")];
+        };
+        match of.layout.virt_offset(file_offset) {
+            Some(virt_offset) => self.frames_at(module, virt_offset),
+            None if of.layout.is_elf() => {
+                vec![of.unresolved(Some(file_offset), "outside the file's segments")]
+            }
+            None => vec![of.unresolved(Some(file_offset), "not an ELF file")],
+        }
+    }
+
+    /// Frames at an address as the module's ELF file means it (`p_vaddr`; of a return address, the
+    /// address minus one), as [`Self::frames`].
+    pub fn frames_at(&mut self, module: ModuleId, virt_offset: u64) -> Vec<Frame> {
+        if let Some(frames) = self.cache.get(&(module, virt_offset)) {
             return frames.clone();
         }
-        let frames = self.resolve(module, file_offset);
-        self.cache.insert((module, file_offset), frames.clone());
+        let frames = self.resolve(module, virt_offset);
+        self.cache.insert((module, virt_offset), frames.clone());
         frames
+    }
+
+    /// Whether a debug file of the module is still being fetched: its frames may get better names.
+    pub fn is_fetching(&self, module: ModuleId) -> bool {
+        let module = self.modules.get(module.0 as usize);
+        module.is_some_and(|module| module.fetched.is_some())
+    }
+
+    /// Takes in the debug files that were fetched meanwhile, and waits until `deadline` for those
+    /// that were not. True if a fetch has ended, so that frames are worth another look.
+    pub fn take_fetched(&mut self, deadline: Instant) -> bool {
+        let mut ended = false;
+        for (id, module) in (0..).map(ModuleId).zip(&mut self.modules) {
+            let Some(fetched) = &module.fetched else {
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let file = match fetched.recv_timeout(left) {
+                Ok(file) => file,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => continue,
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
+            };
+            module.fetched = None;
+            ended = true;
+            if let Some(file) = file {
+                module.add(DebugFile {
+                    layout: Layout::read(&file),
+                    file,
+                    // Another machine's: what it names is not here.
+                    trusted: false,
+                });
+                self.cache.retain(|(of, _), _| *of != id);
+            }
+        }
+        ended
+    }
+
+    /// How long to wait for fetches at most, if there are any.
+    pub fn patience(&self) -> Option<Duration> {
+        let waiting = self.modules.iter().any(|module| module.fetched.is_some());
+        let client = self.client.as_ref().filter(|_| waiting);
+        client.map(Client::patience)
     }
 
     /// Frame of an absolute address that belongs to no module: `why` in a few words.
@@ -137,25 +236,30 @@ impl Symbolizer {
         }
     }
 
-    fn resolve(&mut self, id: ModuleId, file_offset: u64) -> Vec<Frame> {
+    fn resolve(&mut self, id: ModuleId, virt_offset: u64) -> Vec<Frame> {
         let Some(module) = self.modules.get_mut(id.0 as usize) else {
-            return vec![Self::unknown(file_offset, "no such module")];
+            return vec![Self::unknown(virt_offset, "no such module")];
         };
+        if !module.layout.is_elf() {
+            return vec![module.unresolved(None, &format!("{virt_offset:#x}: not an ELF file"))];
+        }
+        let Some(file_offset) = module.layout.file_offset(virt_offset) else {
+            let why = format!("{virt_offset:#x}: outside the file's segments");
+            return vec![module.unresolved(None, &why)];
+        };
+        let file_offset = Some(file_offset);
         if module.is_changed() {
             return vec![
                 module.unresolved(file_offset, "the file was changed after it was mapped"),
             ];
         }
-        if !module.is_elf() {
-            return vec![module.unresolved(file_offset, "not an ELF file")];
-        }
-        let Some(virt_offset) = module.virt_offset(file_offset) else {
-            return vec![module.unresolved(file_offset, "outside the file's segments")];
-        };
 
-        let mut why = "no symbol covers it";
-        let mut index = 0;
-        while let Some(source) = module.sources.get_mut(index) {
+        // Of the first that could be read: it knows most.
+        let mut why = None;
+        for index in 0..module.sources.len() {
+            let Some(source) = module.sources.get_mut(index).filter(|s| s.is_usable()) else {
+                continue;
+            };
             let elf = Source::Elf(source.elf.clone());
             match self
                 .inner
@@ -168,29 +272,28 @@ impl Symbolizer {
                             let full = full_name(&self.inner, &source.elf, &sym, virt_offset);
                             return module.frames(file_offset, &sym, full.as_deref());
                         }
-                        Some(reason) => why = reason,
+                        Some(reason) => why = why.or(Some(reason)),
                     }
                 }
                 Ok(Symbolized::Unknown(reason)) => {
                     source.works = true;
-                    if reason == Reason::MissingSyms {
-                        why = "no symbol covers it (stripped file)";
-                    }
+                    why = why.or(Some(match reason {
+                        Reason::MissingSyms => "no symbol covers it (stripped file)",
+                        _ => "no symbol covers it",
+                    }));
                 }
                 // One bad unit says nothing of the others; but debug information that never
                 // worked would be parsed in vain for every address.
-                Err(error) if !source.works => {
-                    tracing::debug!(module = module.display_path, %error, "source of symbols dropped");
-                    module.sources.remove(index);
-                    continue;
-                }
                 Err(error) => {
+                    source.broken = !source.works;
                     tracing::debug!(module = module.display_path, %error, "address not resolved");
                 }
             }
-            index += 1;
         }
-        vec![module.unresolved(file_offset, why)]
+        if module.layout.is_in_plt(virt_offset) {
+            why = Some(IN_PLT);
+        }
+        vec![module.unresolved(file_offset, why.unwrap_or("its symbols cannot be read"))]
     }
 }
 
@@ -236,14 +339,14 @@ fn full_name(
 }
 
 impl Module {
-    fn frame(&self, file_offset: u64, name: &str, code: Option<&CodeInfo<'_>>) -> Frame {
+    fn frame(&self, file_offset: Option<u64>, name: &str, code: Option<&CodeInfo<'_>>) -> Frame {
         let named = !name.is_empty();
         Frame {
             kind: FrameKind::Native,
             function: named.then(|| name.to_owned()),
             module: Some(self.display_path.clone()),
             build_id: self.build_id.clone(),
-            file_offset: Some(file_offset),
+            file_offset,
             file: code.map(|code| code.to_path().to_string_lossy().into_owned()),
             // Line 0 is DWARF's "no line of the source".
             line: code.and_then(|code| code.line).filter(|line| *line != 0),
@@ -252,7 +355,7 @@ impl Module {
         }
     }
 
-    fn unresolved(&self, file_offset: u64, why: &str) -> Frame {
+    fn unresolved(&self, file_offset: Option<u64>, why: &str) -> Frame {
         Frame {
             unresolved: Some(why.to_owned()),
             ..self.frame(file_offset, "", None)
@@ -260,7 +363,12 @@ impl Module {
     }
 
     /// blazesym lists inlined calls from the outermost to the innermost.
-    fn frames(&self, file_offset: u64, sym: &Sym<'_>, full_name: Option<&str>) -> Vec<Frame> {
+    fn frames(
+        &self,
+        file_offset: Option<u64>,
+        sym: &Sym<'_>,
+        full_name: Option<&str>,
+    ) -> Vec<Frame> {
         let inlined = sym.inlined.iter().rev().map(|call| Frame {
             inlined: true,
             ..self.frame(file_offset, &call.name, call.code_info.as_ref())

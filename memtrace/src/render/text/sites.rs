@@ -37,6 +37,16 @@ impl Report<'_> {
                 self.since(ages.time_ns)
             )?;
         }
+        let folded = |site: &&Shown| {
+            let stack = &site.site.stack;
+            self.options.filter.frames(stack).len() < stack.frames.len()
+        };
+        if listed.iter().any(folded) {
+            writeln!(
+                out,
+                "  stacks begin with the allocator's caller (--show-wrappers shows its own frames)"
+            )?;
+        }
         for (rank, site) in listed.iter().enumerate() {
             self.site(out, rank + 1, site)?;
         }
@@ -105,7 +115,8 @@ impl Report<'_> {
             .and_then(lifetimes)
             .unwrap_or_default();
         writeln!(out, "     first {}{last}{lived}", self.since(site.first_ns))?;
-        for frame in &site.stack.frames {
+        let frames = self.options.filter.frames(&site.stack);
+        for frame in frames {
             writeln!(out, "       {}", frame_line(frame))?;
         }
         if site.stack.frames.is_empty() {
@@ -183,6 +194,27 @@ mod tests {
                 "1 more site, 0 B live, not listed",
             ],
         );
+    }
+
+    #[test]
+    fn an_allocators_frames_are_folded_and_the_report_says_so() {
+        let snapshot = fixture::snapshot_with_wrappers();
+        let render = |show_wrappers| {
+            let filter = Filter {
+                show_wrappers,
+                ..Filter::default()
+            };
+            let options = TextOptions {
+                filter,
+                ..TextOptions::default()
+            };
+            render(&snapshot, &options)
+        };
+        let (folded, whole) = (render(false), render(true));
+        assert_eq!(folded.matches("operator new").count(), 1, "{folded}");
+        assert_eq!(whole.matches("operator new").count(), 3, "{whole}");
+        assert!(folded.contains("--show-wrappers"));
+        assert!(!whole.contains("--show-wrappers"));
     }
 
     #[test]

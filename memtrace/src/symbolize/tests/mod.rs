@@ -1,5 +1,7 @@
+mod sources;
+
 use super::*;
-use object::{Object, ObjectSegment, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use std::{
     fs,
     os::{fd::AsRawFd, unix::fs::FileExt},
@@ -8,7 +10,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-const INLINED_C: &str = r#"
+pub(super) const INLINED_C: &str = r#"
 static inline __attribute__((always_inline)) int innermost(int x) {
     __asm__ volatile(".globl here\nhere: nop"); /* innermost */
     return x * 3;
@@ -35,7 +37,13 @@ template int twice<int>(int);
 "#;
 
 /// Compiles `source` to a shared library.
-fn compile(dir: &TempDir, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
+pub(super) fn compile(
+    dir: &TempDir,
+    compiler: &str,
+    name: &str,
+    source: &str,
+    options: &[&str],
+) -> PathBuf {
     let input = dir.path().join(name);
     fs::write(&input, source).unwrap();
     let output = input.with_extension("so");
@@ -50,20 +58,26 @@ fn compile(dir: &TempDir, compiler: &str, name: &str, source: &str, options: &[&
     output
 }
 
-fn run(program: &str, arguments: &[&Path]) {
+pub(super) fn run(program: &str, arguments: &[&Path]) {
     let status = Command::new(program).args(arguments).status().unwrap();
     assert!(status.success(), "{program}");
 }
 
-/// File offset of a symbol of `.symtab`.
-fn file_offset(path: &Path, symbol: &str) -> u64 {
+/// Address of a symbol of `.symtab`, as the file means it.
+pub(super) fn address(path: &Path, symbol: &str) -> u64 {
     let data = fs::read(path).unwrap();
     let elf = object::File::parse(&*data).unwrap();
-    let address = elf
-        .symbols()
+    elf.symbols()
         .find(|candidate| candidate.name() == Ok(symbol))
         .unwrap()
-        .address();
+        .address()
+}
+
+/// File offset of a symbol of `.symtab`.
+pub(super) fn file_offset(path: &Path, symbol: &str) -> u64 {
+    let address = address(path, symbol);
+    let data = fs::read(path).unwrap();
+    let elf = object::File::parse(&*data).unwrap();
     elf.segments()
         .find(|s| (s.address()..s.address() + s.size()).contains(&address))
         .map(|s| address - s.address() + s.file_range().0)
@@ -75,17 +89,17 @@ fn line_of(source: &str, mark: &str) -> u32 {
     line as u32 + 1
 }
 
-fn frames(path: &Path, file_offset: u64) -> Vec<Frame> {
-    let mut symbolizer = Symbolizer::new();
-    let module = symbolizer.module("/in/process", File::open(path).unwrap(), None);
+pub(super) fn frames(path: &Path, file_offset: u64) -> Vec<Frame> {
+    let mut symbolizer = Symbolizer::default();
+    let module = symbolizer.module("/in/process", File::open(path).unwrap(), None, None);
     symbolizer.frames(module, file_offset)
 }
 
-fn names(frames: &[Frame]) -> Vec<Option<&str>> {
+pub(super) fn names(frames: &[Frame]) -> Vec<Option<&str>> {
     frames.iter().map(|f| f.function.as_deref()).collect()
 }
 
-fn assert_inlined_chain(frames: &[Frame], source_path: &Path) {
+pub(super) fn assert_inlined_chain(frames: &[Frame], source_path: &Path) {
     assert_eq!(
         names(frames),
         [Some("innermost"), Some("middle"), Some("physical")]
@@ -112,10 +126,10 @@ fn a_deleted_file_resolves_through_its_descriptor() {
     let dir = TempDir::new().unwrap();
     let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &["-g"]);
     let here = file_offset(&library, "here");
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = Symbolizer::default();
     let file = File::open(&library).unwrap();
     fs::remove_file(&library).unwrap();
-    let module = symbolizer.module("/in/process (deleted)", file, None);
+    let module = symbolizer.module("/in/process (deleted)", file, None, None);
     let found = symbolizer.frames(module, here);
     assert_inlined_chain(&found, &dir.path().join("inlined.c"));
 }
@@ -125,8 +139,8 @@ fn an_overwritten_file_is_not_trusted() {
     let dir = TempDir::new().unwrap();
     let library = compile(&dir, "gcc", "gap.c", GAP_C, &[]);
     let first = file_offset(&library, "first");
-    let mut symbolizer = Symbolizer::new();
-    let module = symbolizer.module("m", File::open(&library).unwrap(), None);
+    let mut symbolizer = Symbolizer::default();
+    let module = symbolizer.module("m", File::open(&library).unwrap(), None, None);
     assert_eq!(names(&symbolizer.frames(module, first)), [Some("first")]);
     fs::write(&library, "shorter").unwrap();
     let found = symbolizer.frames(module, first + 1);
@@ -160,53 +174,6 @@ fn a_symbol_without_size_is_not_stretched() {
 }
 
 #[test]
-fn a_debug_link_beside_the_file_is_followed() {
-    let dir = TempDir::new().unwrap();
-    let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &["-g"]);
-    let here = file_offset(&library, "here");
-    let debug = dir.path().join("inlined.debug");
-    run(
-        "objcopy",
-        &[Path::new("--only-keep-debug"), &library, &debug],
-    );
-    run("strip", &[&library]);
-    let option = PathBuf::from(format!("--add-gnu-debuglink={}", debug.display()));
-    run("objcopy", &[&option, &library]);
-    assert_inlined_chain(&frames(&library, here), &dir.path().join("inlined.c"));
-
-    // Someone else's file under the same name: its checksum gives it away.
-    fs::write(&debug, fs::read(&library).unwrap()).unwrap();
-    assert_eq!(names(&frames(&library, here)), [Some("physical")]);
-}
-
-#[test]
-fn a_debug_file_is_found_by_build_id() {
-    let dir = TempDir::new().unwrap();
-    let options = ["-g", "-Wl,--build-id=0xabcdef0123456789"];
-    let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &options);
-    let here = file_offset(&library, "here");
-    fs::create_dir(dir.path().join("ab")).unwrap();
-    let debug = dir.path().join("ab/cdef0123456789.debug");
-    let only_debug = Path::new("--only-keep-debug");
-    run("objcopy", &[only_debug, &library, &debug]);
-    run("strip", &[&library]);
-
-    let mut symbolizer = Symbolizer::with_build_id_dir(dir.path());
-    let mut resolve = |build_id: &str| {
-        let file = File::open(&library).unwrap();
-        let module = symbolizer.module("m", file, Some(build_id.to_owned()));
-        symbolizer.frames(module, here)
-    };
-    let found = resolve("abcdef0123456789");
-    assert_inlined_chain(&found, &dir.path().join("inlined.c"));
-    assert_eq!(found[0].build_id.as_deref(), Some("abcdef0123456789"));
-
-    // A debug file that is not what its name says is not used.
-    fs::rename(&debug, dir.path().join("ab/00.debug")).unwrap();
-    assert_eq!(names(&resolve("ab00")), [Some("physical")]);
-}
-
-#[test]
 fn cpp_names_are_demangled_with_and_without_debug_information() {
     let dir = TempDir::new().unwrap();
     for options in [&["-g"][..], &[]] {
@@ -214,6 +181,65 @@ fn cpp_names_are_demangled_with_and_without_debug_information() {
         let found = frames(&library, file_offset(&library, "_ZN2ns5twiceIiEET_S1_"));
         assert_eq!(names(&found), [Some("int ns::twice<int>(int)")]);
     }
+}
+
+#[test]
+fn rust_names_of_both_manglings_are_demangled() {
+    let dir = TempDir::new().unwrap();
+    for (symbol, expected) in [
+        (
+            "_ZN5alloc7raw_vec19RawVec$LT$T$C$A$GT$8grow_one17h0a5f9d2c6b7e8f10E",
+            "alloc::raw_vec::RawVec<T,A>::grow_one",
+        ),
+        (
+            "_RNvMNtCs9ltgdHTiPiY_4core6optionINtB2_6OptionRhE6expectCsd4VYFwevHkG_5hello",
+            "<core::option::Option<&u8>>::expect",
+        ),
+    ] {
+        let source = format!(
+            ".text\n.globl \"{symbol}\"\n.type \"{symbol}\", @function\n\"{symbol}\": nop\nret\n\
+             .size \"{symbol}\", .-\"{symbol}\"\n"
+        );
+        let library = compile(&dir, "gcc", "rust.s", &source, &["-nostdlib"]);
+        let found = frames(&library, file_offset(&library, symbol) + 1);
+        assert_eq!(names(&found), [Some(expected)]);
+    }
+}
+
+#[test]
+fn an_address_and_its_file_offset_are_the_same_frames() {
+    let dir = TempDir::new().unwrap();
+    let options = ["-g", "-Wl,-Ttext-segment=0x400000"];
+    let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &options);
+    let (at, offset) = (address(&library, "here"), file_offset(&library, "here"));
+    assert_ne!(at, offset);
+    let mut symbolizer = Symbolizer::default();
+    let file = File::open(&library).unwrap();
+    let module = symbolizer.module("/in/process", file, None, None);
+    let found = symbolizer.frames_at(module, at);
+    assert_inlined_chain(&found, &dir.path().join("inlined.c"));
+    assert_eq!(found[2].file_offset, Some(offset));
+    assert_eq!(symbolizer.frames(module, offset), found);
+
+    let outside = symbolizer.frames_at(module, 0x1000);
+    let why = "0x1000: outside the file's segments";
+    assert_eq!(outside[0].unresolved.as_deref(), Some(why));
+    assert_eq!(outside[0].module.as_deref(), Some("/in/process"));
+}
+
+#[test]
+fn a_stub_of_the_linkage_table_is_no_function() {
+    let dir = TempDir::new().unwrap();
+    let source = "int other(void); int caller(void) { return other() + 1; }";
+    let library = compile(&dir, "gcc", "plt.c", source, &["-Wl,-z,lazy"]);
+    let data = fs::read(&library).unwrap();
+    let elf = object::File::parse(&*data).unwrap();
+    let plt = elf.section_by_name(".plt").unwrap();
+    let mut symbolizer = Symbolizer::default();
+    let module = symbolizer.module("m", File::open(&library).unwrap(), None, None);
+    let found = symbolizer.frames_at(module, plt.address() + plt.size() - 1);
+    assert_eq!(found[0].unresolved.as_deref(), Some(IN_PLT));
+    assert_eq!(found[0].function, None);
 }
 
 #[inline(never)]
@@ -246,7 +272,7 @@ fn a_rust_function_of_this_executable_has_its_path_and_line() {
             .file
             .as_deref()
             .unwrap()
-            .ends_with("symbolize/tests.rs")
+            .ends_with("symbolize/tests/mod.rs")
     );
     assert!(physical.line.is_some());
 }
@@ -273,9 +299,10 @@ fn the_vdso_resolves_from_its_bytes() {
         .unwrap()
         .address();
 
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = Symbolizer::default();
     let module = symbolizer.module_from_bytes("[vdso]", &bytes).unwrap();
-    let found = symbolizer.frames(module, address);
+    let found = symbolizer.frames_at(module, address);
+    assert_eq!(found[0].file_offset, Some(address));
     // `clock_gettime` is its weak alias.
     assert!(
         found[0]
@@ -290,7 +317,7 @@ fn the_vdso_resolves_from_its_bytes() {
 
 #[test]
 fn what_is_no_elf_file_or_outside_of_it_says_so() {
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = Symbolizer::default();
     let text = symbolizer
         .module_from_bytes("[text]", b"no ELF file")
         .unwrap();
@@ -311,10 +338,10 @@ fn what_is_no_elf_file_or_outside_of_it_says_so() {
 
 #[test]
 fn modules_keep_their_files_open() {
-    let mut symbolizer = Symbolizer::new();
+    let mut symbolizer = Symbolizer::default();
     let file = File::open("/proc/self/exe").unwrap();
     let descriptor = file.as_raw_fd();
-    symbolizer.module("m", file, None);
+    symbolizer.module("m", file, None, None);
     // SAFETY: F_GETFD reads a flag of whatever descriptor it is given.
     assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1);
 }

@@ -1,0 +1,272 @@
+//! Debug files from debuginfod servers (debuginfod(8), HTTP interface
+//! `/buildid/BUILDID/debuginfo`), configured by the environment and cached in
+//! the folder of elfutils' own client (debuginfod_find_debuginfo(3)).
+//!
+//! A thread of its own fetches, one file after the other, so that nothing
+//! waits for a server; who asked gets an open file at the end of a channel.
+//! A server that did not answer in time is not asked again.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+use ureq::tls::{RootCerts, TlsConfig};
+
+use super::debug_files;
+
+/// Where to fetch from, and how long to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `http://` or `https://`, without a slash at the end.
+    urls: Vec<String>,
+    cache: PathBuf,
+    /// Without any progress.
+    timeout: Duration,
+    /// For one file.
+    max_time: Duration,
+    max_bytes: u64,
+}
+
+/// The defaults where elfutils has no limit.
+const MAX_TIME: Duration = Duration::from_secs(600);
+const MAX_BYTES: u64 = 8 << 30;
+/// elfutils' default of DEBUGINFOD_TIMEOUT.
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Why nothing can be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(
+        "DEBUGINFOD_URLS names no server, expected URLs separated by spaces, such as \
+         `https://debuginfod.debian.net` (with sudo: `sudo --preserve-env=DEBUGINFOD_URLS`)"
+    )]
+    NoUrls,
+    #[error("there is no folder for the files of debuginfod: set DEBUGINFOD_CACHE_PATH, or HOME")]
+    NoCache,
+}
+
+impl Config {
+    /// Reads DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH, DEBUGINFOD_TIMEOUT and DEBUGINFOD_MAXTIME
+    /// (seconds), and DEBUGINFOD_MAXSIZE (bytes).
+    ///
+    /// # Errors
+    /// No server or no cache is named.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_variables(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+    }
+
+    fn from_variables(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
+        let number = |name| get(name)?.to_str()?.parse().ok().filter(|&n: &u64| n > 0);
+        let seconds = |name| number(name).map(Duration::from_secs);
+        let urls = get("DEBUGINFOD_URLS").unwrap_or_default();
+        let urls: Vec<String> = urls
+            .to_string_lossy()
+            .split_whitespace()
+            // Others stand for policies (`ima:enforcing`) or schemes of libcurl.
+            .filter(|url| url.starts_with("http://") || url.starts_with("https://"))
+            .map(|url| url.trim_end_matches('/').to_owned())
+            .collect();
+        if urls.is_empty() {
+            return Err(ConfigError::NoUrls);
+        }
+        let cache = get("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
+            let of_home = || Some(PathBuf::from(get("HOME")?).join(".cache"));
+            let caches = get("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home)?;
+            Some(caches.join("debuginfod_client"))
+        });
+        Ok(Self {
+            urls,
+            cache: cache.ok_or(ConfigError::NoCache)?,
+            timeout: seconds("DEBUGINFOD_TIMEOUT").unwrap_or(TIMEOUT),
+            max_time: seconds("DEBUGINFOD_MAXTIME").unwrap_or(MAX_TIME),
+            max_bytes: number("DEBUGINFOD_MAXSIZE").unwrap_or(MAX_BYTES),
+        })
+    }
+}
+
+/// Handle of the thread, which ends with it (or with the process, if a server keeps it).
+pub struct Client {
+    requests: Sender<Request>,
+    timeout: Duration,
+}
+
+struct Request {
+    build_id: String,
+    reply: Sender<Option<File>>,
+}
+
+impl Client {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(config: Config) -> io::Result<Self> {
+        let (requests, receiver) = channel::<Request>();
+        let timeout = config.timeout;
+        std::thread::Builder::new()
+            .name("memtrace-fetch".to_owned())
+            .spawn(move || {
+                let mut fetcher = Fetcher::new(config);
+                for Request { build_id, reply } in receiver {
+                    // Whoever asked may have stopped waiting.
+                    let _ = reply.send(fetcher.debug_file(&build_id));
+                }
+            })?;
+        Ok(Self { requests, timeout })
+    }
+
+    /// Asks for the debug file of a build id (lower-case hex); `None` if it is no build id.
+    pub(super) fn request(&self, build_id: &str) -> Option<Receiver<Option<File>>> {
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if build_id.len() < 8 || !build_id.bytes().all(is_hex) {
+            return None;
+        }
+        let (reply, receiver) = channel();
+        let request = Request {
+            build_id: build_id.to_owned(),
+            reply,
+        };
+        self.requests.send(request).ok().map(|()| receiver)
+    }
+
+    /// How long to wait for all that was asked for, when nothing else is left to do.
+    pub(super) fn patience(&self) -> Duration {
+        self.timeout
+    }
+}
+
+/// Why one server did not give a file.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error("{0}")]
+    Http(#[from] ureq::Error),
+    #[error("cannot write to the cache: {0}")]
+    Cache(io::Error),
+    #[error("the transfer broke off: {0}")]
+    Transfer(io::Error),
+    #[error("expected at most {0} bytes (DEBUGINFOD_MAXSIZE), got more")]
+    TooLarge(u64),
+    #[error("expected an ELF file of this build id, got something else")]
+    WrongFile,
+}
+
+impl FetchError {
+    /// Whether the same will happen to the next file.
+    fn is_lasting(&self) -> bool {
+        match self {
+            Self::Http(ureq::Error::StatusCode(_)) => false,
+            Self::Http(_) | Self::Transfer(_) | Self::Cache(_) => true,
+            Self::TooLarge(_) | Self::WrongFile => false,
+        }
+    }
+}
+
+struct Fetcher {
+    config: Config,
+    agent: ureq::Agent,
+}
+
+impl Fetcher {
+    fn new(config: Config) -> Self {
+        let tls = TlsConfig::builder()
+            // The host's certificates, a company's own among them.
+            .root_certs(RootCerts::PlatformVerifier)
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .build();
+        let limit = Some(config.timeout);
+        let agent = ureq::Agent::config_builder()
+            .tls_config(tls)
+            .user_agent(concat!("memtrace/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(limit)
+            .timeout_connect(limit)
+            .timeout_per_read(limit)
+            .timeout_per_write(limit)
+            .timeout_recv_response(limit)
+            .timeout_global(Some(config.max_time))
+            .build()
+            .new_agent();
+        Self { config, agent }
+    }
+
+    fn debug_file(&mut self, build_id: &str) -> Option<File> {
+        let folder = self.config.cache.join(build_id);
+        let path = folder.join("debuginfo");
+        // elfutils marks what no server had by an empty file, which has no build id.
+        if let Some(file) = open_checked(&path, build_id) {
+            return Some(file);
+        }
+        let mut lasting = Vec::new();
+        let mut found = None;
+        for (index, url) in self.config.urls.iter().enumerate() {
+            match self.fetch(url, build_id, &path) {
+                Ok(file) => {
+                    found = Some(file);
+                    break;
+                }
+                Err(error) if error.is_lasting() => {
+                    tracing::warn!("`{url}` is not asked for debug files any more: {error}");
+                    lasting.push(index);
+                }
+                Err(error) => tracing::debug!("no debug file of {build_id} from `{url}`: {error}"),
+            }
+        }
+        for index in lasting.into_iter().rev() {
+            self.config.urls.remove(index);
+        }
+        found
+    }
+
+    fn fetch(&self, url: &str, build_id: &str, path: &Path) -> Result<File, FetchError> {
+        let url = format!("{url}/buildid/{build_id}/debuginfo");
+        let mut response = self.agent.get(&url).call()?;
+        let folder = path.parent().unwrap_or(path);
+        fs::create_dir_all(folder).map_err(FetchError::Cache)?;
+        // Under its name only once it is complete: others use the cache meanwhile.
+        let partial = folder.join(format!("debuginfo.{}", std::process::id()));
+        let done = self
+            .receive(&mut response.body_mut().as_reader(), &partial)
+            .and_then(|()| open_checked(&partial, build_id).ok_or(FetchError::WrongFile))
+            .and_then(|file| {
+                fs::rename(&partial, path).map_err(FetchError::Cache)?;
+                Ok(file)
+            });
+        if done.is_err() {
+            // It may not exist.
+            let _ = fs::remove_file(&partial);
+        }
+        done
+    }
+
+    fn receive(&self, body: &mut impl Read, partial: &Path) -> Result<(), FetchError> {
+        let mut file = File::create(partial).map_err(FetchError::Cache)?;
+        let mut left = self.config.max_bytes;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let len = body.read(&mut buffer).map_err(FetchError::Transfer)?;
+            if len == 0 {
+                return Ok(());
+            }
+            left = left
+                .checked_sub(len as u64)
+                .ok_or(FetchError::TooLarge(self.config.max_bytes))?;
+            let part = buffer.get(..len).unwrap_or_default();
+            file.write_all(part).map_err(FetchError::Cache)?;
+        }
+    }
+}
+
+fn open_checked(path: &Path, build_id: &str) -> Option<File> {
+    let file = File::open(path).ok()?;
+    debug_files::of_build_id(file, build_id, false).map(|found| found.file)
+}
+
+#[cfg(test)]
+mod tests;

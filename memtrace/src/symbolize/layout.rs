@@ -1,0 +1,140 @@
+//! What the headers of an ELF file say: where its code lies, what it is called,
+//! and where names for it may be. Any bytes are accepted.
+
+use object::{
+    Object, ObjectSection, ObjectSegment, ReadCache, SectionFlags, SegmentFlags,
+    elf::{PF_X, SHF_EXECINSTR},
+};
+use std::{ffi::OsString, fs::File, io, ops::Range, os::unix::ffi::OsStringExt};
+
+/// Most that all compressed sections of a file may claim to hold, bytes; it is allocated at once.
+const MOST_UNCOMPRESSED: u64 = 16 << 30;
+/// Most that symbols packed with xz may take, and a decoder for them, bytes.
+const MOST_PACKED_SYMBOLS: u64 = 256 << 20;
+
+/// A loadable segment. Bytes.
+struct Segment {
+    file_offset: u64,
+    file_size: u64,
+    virt_offset: u64,
+    executable: bool,
+}
+
+/// Of a file that is no ELF file, all are empty.
+#[derive(Default)]
+pub(super) struct Layout {
+    segments: Vec<Segment>,
+    /// Addresses of the procedure linkage table.
+    plt: Vec<Range<u64>>,
+    /// Lower-case hex.
+    pub(super) build_id: Option<String>,
+    /// Name and CRC-32 of the debug file (`.gnu_debuglink`, GDB manual, section 18.3).
+    pub(super) debug_link: Option<(OsString, u32)>,
+    /// It names a further file that a reader of its debug information would open.
+    pub(super) leads_elsewhere: bool,
+    pub(super) has_debug_info: bool,
+    /// Reading its sections takes no more memory than files of honest linkers need.
+    pub(super) is_bounded: bool,
+}
+
+impl Layout {
+    pub(super) fn read(file: &File) -> Self {
+        let data = ReadCache::new(file);
+        let Ok(elf) = object::File::parse(&data) else {
+            return Self::default();
+        };
+        let sections = || elf.sections();
+        let named = |name: &str| elf.section_by_name_bytes(name.as_bytes()).is_some();
+        let debug_link = elf.gnu_debuglink().ok().flatten();
+        let altlink = [".gnu_debugaltlink", ".debug_sup"];
+        let uncompressed = sections()
+            .filter_map(|section| section.compressed_file_range().ok())
+            .filter(|range| range.format != object::CompressionFormat::None)
+            .fold(0u64, |sum, range| {
+                sum.saturating_add(range.uncompressed_size)
+            });
+        Self {
+            segments: segments(&elf),
+            plt: sections()
+                .filter(|section| {
+                    section
+                        .name_bytes()
+                        .is_ok_and(|name| name.starts_with(b".plt"))
+                })
+                .filter(|section| is_executable(section.flags()))
+                .map(|section| section.address()..section.address().saturating_add(section.size()))
+                .collect(),
+            build_id: elf.build_id().ok().flatten().map(hex),
+            leads_elsewhere: debug_link.is_some() || altlink.into_iter().any(named),
+            debug_link: debug_link.map(|(name, crc)| (OsString::from_vec(name.to_vec()), crc)),
+            has_debug_info: named(".debug_info"),
+            is_bounded: uncompressed <= MOST_UNCOMPRESSED
+                && elf
+                    .section_by_name_bytes(b".gnu_debugdata")
+                    .and_then(|section| section.data().ok())
+                    .is_none_or(unpacks),
+        }
+    }
+
+    pub(super) fn is_elf(&self) -> bool {
+        !self.segments.is_empty()
+    }
+
+    /// Address as the ELF file (and its debug file, whose offsets differ) means it.
+    pub(super) fn virt_offset(&self, file_offset: u64) -> Option<u64> {
+        // Linkers may map the page where two segments meet into both; code is in the executable.
+        self.segments
+            .iter()
+            .filter_map(|segment| {
+                let distance = file_offset.checked_sub(segment.file_offset)?;
+                (distance < segment.file_size).then_some((segment, distance))
+            })
+            .max_by_key(|(segment, _)| segment.executable)
+            .and_then(|(segment, distance)| segment.virt_offset.checked_add(distance))
+    }
+
+    /// Where in the file an address is, as the file means it; bytes.
+    pub(super) fn file_offset(&self, virt_offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let distance = virt_offset.checked_sub(segment.virt_offset)?;
+            let inside = distance < segment.file_size;
+            inside.then(|| segment.file_offset.checked_add(distance))?
+        })
+    }
+
+    pub(super) fn is_in_plt(&self, virt_offset: u64) -> bool {
+        self.plt.iter().any(|range| range.contains(&virt_offset))
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn segments<'data>(elf: &impl Object<'data>) -> Vec<Segment> {
+    elf.segments()
+        .map(|segment| {
+            let (file_offset, file_size) = segment.file_range();
+            Segment {
+                file_offset,
+                file_size,
+                virt_offset: segment.address(),
+                executable: matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags & PF_X == PF_X),
+            }
+        })
+        .collect()
+}
+
+fn is_executable(flags: SectionFlags) -> bool {
+    matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags & SHF_EXECINSTR == SHF_EXECINSTR)
+}
+
+/// Whether symbols packed with xz can be unpacked, in a bounded amount of memory.
+fn unpacks(packed: &[u8]) -> bool {
+    let Ok(stream) = xz2::stream::Stream::new_stream_decoder(MOST_PACKED_SYMBOLS, 0) else {
+        return false;
+    };
+    let decoder = xz2::read::XzDecoder::new_stream(packed, stream);
+    let mut bounded = io::Read::take(decoder, MOST_PACKED_SYMBOLS + 1);
+    io::copy(&mut bounded, &mut io::sink()).is_ok_and(|size| size <= MOST_PACKED_SYMBOLS)
+}
