@@ -19,6 +19,9 @@ use std::{
 /// Longest code without call frame information that counts as the entry point's, bytes.
 const MAX_ENTRY: u64 = 64;
 
+/// Longest common information entry that is read, bytes: it is run again for each function.
+const MAX_CIE: usize = 1 << 12;
+
 pub(super) fn compile(bytes: &[u8]) -> Result<Option<Table>, CompileError> {
     let Some(image) = Image::parse(bytes)? else {
         return Ok(None);
@@ -118,6 +121,7 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
             let offset = partial.offset();
             if let Ok(fde) = partial.parse(cached(&mut self.cies))
                 && fde.cie().address_size() == 8
+                && fde.cie().entry_len() <= MAX_CIE
                 && fde.initial_address() < fde.end_address()
                 && image.code_at(fde.initial_address()).is_some()
             {

@@ -15,6 +15,9 @@ type Segment = elf::ProgramHeader64<LittleEndian>;
 /// Bytes of an address in the files that are read.
 const ADDRESS_SIZE: u8 = 8;
 
+/// Executable segments that are looked at; linkers make one or two.
+const MAX_CODE: usize = 256;
+
 /// What a table is made of: an ELF file, or an image of one in memory whose
 /// file offsets hold (the vDSO).
 pub(super) struct Image<'data> {
@@ -48,6 +51,7 @@ impl<'data> Image<'data> {
             .iter()
             .filter(|s| s.p_type(endian) == elf::PT_LOAD && s.p_flags(endian).0 & elf::PF_X.0 != 0)
             .map(|s| s.p_vaddr(endian)..s.p_vaddr(endian).saturating_add(s.p_memsz(endian)))
+            .take(MAX_CODE)
             .collect();
         let entry = header.e_entry(endian);
         Ok(Some(Image {

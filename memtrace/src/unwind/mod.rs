@@ -1,11 +1,11 @@
 //! How to find the callers of a file's code: call frame information (CFI),
 //! compiled once per file into the table that the kernel side walks with.
 
-pub mod cache;
+mod cache;
 mod compile;
 mod image;
 mod rules;
-pub mod table;
+mod table;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -128,10 +128,32 @@ fn fde(start: u64, length: u64, rows: u64, offset: u64) -> String {
     )
 }
 
+/// A library whose `.eh_frame` has these, and a common information entry that says
+/// where the return address is so many times more.
+fn described(fdes: &[String], repeats: usize) -> Vec<u8> {
+    let source = format!(
+        ".text\n.globl code\n.hidden code\ncode: .skip 512, 0x90\n\
+         .section .eh_frame, \"a\", @unwind\n\
+         cie: .long 2f - 1f\n1: .long 0\n.byte 1\n.asciz \"zR\"\n.uleb128 1\n.sleb128 -8\n\
+         .byte 16\n.uleb128 1\n.byte 0x1b, 0x0c, 7, 8, 0x90, 1\n\
+         .rept {repeats}\n.byte 0x90, 1\n.endr\n.balign 8\n2:\n\
+         {}.long 0\n",
+        fdes.concat()
+    );
+    let options = ["-shared", "-nostdlib", "-Wl,--no-eh-frame-hdr"];
+    build("gcc", "s", &source, &options)
+}
+
+#[test]
+fn common_entries_are_read_up_to_a_length() {
+    let fdes = [fde(0, 64, 4, 8)];
+    let whole = Table::compile(&described(&fdes, 2000)).unwrap();
+    assert!(whole.is_some());
+    assert_eq!(Table::compile(&described(&fdes, 2100)).unwrap(), None);
+}
+
 #[test]
 fn where_descriptions_overlap_the_first_one_counts() {
-    let cie = "cie: .long 2f - 1f\n1: .long 0\n.byte 1\n.asciz \"zR\"\n.uleb128 1\n.sleb128 -8\n\
-               .byte 16\n.uleb128 1\n.byte 0x1b, 0x0c, 7, 8, 0x90, 1\n.balign 8\n2:\n";
     let fdes = [
         // One within another, the outer first.
         fde(0, 64, 4, 8),
@@ -151,17 +173,7 @@ fn where_descriptions_overlap_the_first_one_counts() {
         fde(405, 0, 1, 8),
         fde(409, 3, 1, 80),
     ];
-    let source = format!(
-        ".text\n.globl code\n.hidden code\ncode: .skip 512, 0x90\n\
-         .section .eh_frame, \"a\", @unwind\n{cie}{}.long 0\n",
-        fdes.concat()
-    );
-    let bytes = build(
-        "gcc",
-        "s",
-        &source,
-        &["-shared", "-nostdlib", "-Wl,--no-eh-frame-hdr"],
-    );
+    let bytes = described(&fdes, 0);
     let image = Image::parse(&bytes).unwrap().unwrap();
     assert_eq!(Oracle::new(&image).fdes().len(), fdes.len() - 1);
     agrees_everywhere(&bytes);
