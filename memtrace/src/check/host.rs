@@ -2,7 +2,6 @@
 //! the meaning is tested on hosts that this one is not.
 
 use super::Check;
-use memtrace_common::limits::MAX_FRAMES;
 use std::{
     fs, io,
     os::fd::{FromRawFd, OwnedFd},
@@ -11,6 +10,7 @@ use std::{
 
 /// Oldest kernel with everything used: ring buffers (5.8) and uprobe cookies (5.15).
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
+/// With bpf_loop, by which stacks are walked.
 const RECOMMENDED_KERNEL: (u32, u32) = (5, 17);
 /// Inode of the initial pid namespace, PROC_PID_INIT_INO of include/linux/proc_ns.h.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -45,7 +45,6 @@ pub(super) fn checks() -> Vec<Check> {
         )),
         pid_namespace(fs::read_link("/proc/self/ns/pid")),
         open_files(hard_limit_of_files()),
-        stack_depth(fs::read_to_string("/proc/sys/kernel/perf_event_max_stack")),
     ]
 }
 
@@ -63,7 +62,9 @@ fn kernel(release: io::Result<String>) -> Check {
             "ring buffers came with 5.8, uprobe cookies with 5.15",
         ),
         Some(found) if found < RECOMMENDED_KERNEL => {
-            Check::ok(NAME, release).help("5.17 or later is recommended")
+            Check::ok(NAME, release).help(
+                "5.17 or later unwinds by tables; here stacks end where a frame pointer is missing",
+            )
         }
         Some(_) => Check::ok(NAME, release),
     }
@@ -317,23 +318,6 @@ fn open_files(limit: io::Result<u64>) -> Check {
     .optional()
 }
 
-fn stack_depth(limit: io::Result<String>) -> Check {
-    const NAME: &str = "stack depth";
-    let limit = limit
-        .ok()
-        .and_then(|text| text.trim().parse::<usize>().ok());
-    match limit {
-        Some(frames) if frames < MAX_FRAMES => Check::missing(
-            NAME,
-            format!("stacks end after {frames} frames, {MAX_FRAMES} could be kept"),
-            format!("`sysctl kernel.perf_event_max_stack={MAX_FRAMES}`"),
-        ),
-        Some(frames) => Check::ok(NAME, format!("{frames} frames")),
-        None => Check::unknown(NAME, "`kernel.perf_event_max_stack` cannot be read"),
-    }
-    .optional()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,23 +417,20 @@ mod tests {
 
     #[test]
     fn limits_are_no_obstacle() {
-        for check in [open_files(Ok(1024)), stack_depth(Ok("64\n".to_owned()))] {
-            assert_eq!((check.outcome, check.required), (Missing, false));
-            assert!(check.help.is_some());
-        }
+        let check = open_files(Ok(1024));
+        assert_eq!((check.outcome, check.required), (Missing, false));
+        assert!(check.help.is_some());
         assert_eq!(open_files(Ok(libc::RLIM_INFINITY)).outcome, Fine);
-        assert_eq!(stack_depth(Ok("127\n".to_owned())).outcome, Fine);
-        assert_eq!(stack_depth(not_found()).outcome, Unknown);
     }
 
     #[test]
     fn this_host_answers_every_question_once() {
         let checks = checks();
         let mut names: Vec<_> = checks.iter().map(|check| check.name).collect();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 11);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 11);
         for check in checks {
             assert!(!check.detail.is_empty(), "{check:?}");
             assert!(

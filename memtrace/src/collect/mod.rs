@@ -296,12 +296,13 @@ impl Collector {
             self.lost(Reason::Undecodable);
             return Ok(());
         };
-        let addresses = self.addresses.entry(stack.header.tgid).or_default();
+        let tgid = stack.header.tgid;
+        let addresses = self.addresses.entry(tgid).or_default();
         let located = frames
             .iter()
             .map(|&word| match Word::decode(word) {
                 Some(Word::File { exec, vaddr }) => self.modules.locate(exec, vaddr),
-                Some(Word::Absolute(addr)) => addresses.locate(addr),
+                Some(Word::Absolute(addr)) => addresses.locate(tgid, addr),
                 None => Location::Unmapped(word),
             })
             .collect();

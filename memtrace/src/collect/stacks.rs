@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn equal_walks_are_one_stack_whatever_their_keys() {
         let mut stacks = Stacks::default();
-        let frames = vec![Location::Anonymous(1), Location::Unmapped(2)];
+        let frames = vec![Location::Anonymous(7, 1), Location::Unmapped(2)];
         let (id, _) = stacks.learn(10, frames.clone(), End::Complete).unwrap();
         assert_ne!(id, StackId::UNKNOWN);
         assert_eq!(stacks.learn(11, frames.clone(), End::Complete), None);

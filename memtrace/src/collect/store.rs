@@ -13,7 +13,7 @@ use std::{
 use super::{addresses::Location, modules::ModuleIndex};
 use crate::{
     recording::{self, Interval, ProcessRow, StackRow, Writer},
-    symbolize::{Frame, ModuleId, Symbolizer, debuginfod},
+    symbolize::{Frame, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
 };
 
 /// What the collector hands over, in order.
@@ -102,6 +102,7 @@ fn run(
     let mut names = Names {
         symbolizer: Symbolizer::new(client),
         modules: HashMap::new(),
+        perf_maps: HashMap::new(),
         unfinished: Vec::new(),
     };
     // The channel closes without a Finish if the collector failed; what was
@@ -124,7 +125,11 @@ fn run(
                     names.unfinished.push((row, frames));
                 }
             }
-            Message::Process(row) => writer.process(&row)?,
+            Message::Process(row) => {
+                // It may be another program now.
+                names.perf_maps.remove(&row.tgid);
+                writer.process(&row)?;
+            }
             Message::Interval(interval) => {
                 names.rewrite(&mut writer, Instant::now())?;
                 writer.interval(&interval)?;
@@ -144,6 +149,8 @@ fn run(
 struct Names {
     symbolizer: Symbolizer,
     modules: HashMap<ModuleIndex, ModuleId>,
+    /// By tgid, once asked for.
+    perf_maps: HashMap<u32, PerfMap>,
     /// Stacks written with the names that are known here, while better ones are being fetched:
     /// neither the ring buffer nor an interval waits for a server.
     unfinished: Vec<(StackRow, Vec<Location>)>,
@@ -161,7 +168,7 @@ impl Names {
                 .modules
                 .get(index)
                 .is_some_and(|&module| self.symbolizer.is_fetching(module)),
-            Location::Anonymous(_) | Location::Unmapped(_) => false,
+            Location::Anonymous(..) | Location::Unmapped(_) => false,
         })
     }
 
@@ -185,8 +192,19 @@ impl Names {
                 Some(&module) => self.symbolizer.frames(module, offset),
                 None => vec![Symbolizer::unknown(offset, "its file could not be opened")],
             },
-            Location::Anonymous(addr) => {
-                vec![Symbolizer::unknown(addr, "code that no file holds")]
+            Location::Anonymous(tgid, addr) => {
+                if !self.perf_maps.contains_key(&tgid)
+                    && let Ok(map) = PerfMap::load(tgid)
+                {
+                    self.perf_maps.insert(tgid, map);
+                }
+                match self.perf_maps.get_mut(&tgid) {
+                    Some(map) => vec![map.frame(addr)],
+                    None => vec![Symbolizer::unknown(
+                        addr,
+                        "generated code, and its process keeps no perf map",
+                    )],
+                }
             }
             Location::Unmapped(addr) => {
                 vec![Symbolizer::unknown(addr, "not in a known mapping")]

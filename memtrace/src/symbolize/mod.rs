@@ -13,6 +13,7 @@
 
 mod debug_files;
 pub mod debuginfod;
+mod demangle;
 mod layout;
 mod module;
 pub mod perf_map;
@@ -23,6 +24,7 @@ mod tests;
 use crate::symbolize::{
     debug_files::{DebugFile, Places, Wanted},
     debuginfod::Client,
+    demangle::demangle,
     layout::Layout,
     module::Module,
     rooted::Root,
@@ -105,7 +107,8 @@ impl Symbolizer {
             .enable_auto_reload(false)
             .enable_code_info(true)
             .enable_inlined_fns(true)
-            .enable_demangling(true)
+            // See `demangle`.
+            .enable_demangling(false)
             .build();
         Self {
             inner,
@@ -330,12 +333,11 @@ fn full_name(
     let Ok(Symbolized::Sym(candidate)) = found else {
         return None;
     };
-    let base = sym.name.split(['<', '(']).next().unwrap_or(&sym.name);
-    let is_fuller = candidate.name.contains(&format!("::{base}"));
-    (is_fuller
-        && !sym.name.contains(&*candidate.name)
-        && refusal(&candidate, virt_offset).is_none())
-    .then(|| candidate.name.into_owned())
+    let (short, full) = (demangle(&sym.name), demangle(&candidate.name));
+    let base = short.split(['<', '(']).next().unwrap_or(&short);
+    let is_fuller = full.contains(&format!("::{base}"));
+    (is_fuller && !short.contains(&*full) && refusal(&candidate, virt_offset).is_none())
+        .then(|| full.into_owned())
 }
 
 impl Module {
@@ -371,11 +373,11 @@ impl Module {
     ) -> Vec<Frame> {
         let inlined = sym.inlined.iter().rev().map(|call| Frame {
             inlined: true,
-            ..self.frame(file_offset, &call.name, call.code_info.as_ref())
+            ..self.frame(file_offset, &demangle(&call.name), call.code_info.as_ref())
         });
         let physical = self.frame(
             file_offset,
-            full_name.unwrap_or(&sym.name),
+            full_name.unwrap_or(&demangle(&sym.name)),
             sym.code_info.as_deref(),
         );
         inlined.chain([physical]).collect()
