@@ -5,9 +5,10 @@ use anyhow::{Context, Result, bail};
 use std::process::Command;
 
 /// Compilers for the targets, and the allocators that are tested.
-const TESTS: [&str; 9] = [
+const TESTS: [&str; 10] = [
     "gcc",
     "g++",
+    "clang",
     "libc6-dev",
     "libjemalloc2",
     "libtcmalloc-minimal4",
