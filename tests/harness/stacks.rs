@@ -237,7 +237,10 @@ pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<St
     wrong
 }
 
-/// Fails with all [`differences`].
+/// Differences that a failure shows.
+const SHOWN: usize = 12;
+
+/// Fails with the first of the [`differences`].
 #[track_caller]
 pub fn expect_same(report: &Report, truth: &[TrueStack], gaps: &[Gap]) {
     let wrong = differences(report, truth, gaps);
@@ -247,7 +250,7 @@ pub fn expect_same(report: &Report, truth: &[TrueStack], gaps: &[Gap]) {
         wrong.len(),
         truth.len(),
         report.sites.len(),
-        wrong.join("\n")
+        wrong[..wrong.len().min(SHOWN)].join("\n")
     );
 }
 

@@ -23,7 +23,7 @@ OUT_OF_LINE bool less(int a, int b) {
 }
 
 struct guard {
-	~guard() {
+	OUT_OF_LINE ~guard() {
 		PROBE("~guard<*", exception);
 		BARRIER();
 	}

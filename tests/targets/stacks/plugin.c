@@ -22,13 +22,14 @@ void plugin_run(void) {
 	BARRIER();
 }
 
-/* Chosen at the first call, by the dynamic linker's trampoline. */
+/* Chosen at the first call, by the dynamic linker's trampoline. The resolver's
+ * code has the name of what it resolves too. */
 static void chosen(void) {
 	PROBE("chosen<plugin_run_lazily<*", resolver);
 	BARRIER();
 }
-static void (*plugin_resolver(void))(void) {
-	probe(MALLOC, "plugin_resolver<*" IN(resolver));
+static __attribute__((used)) OUT_OF_LINE void (*plugin_resolver(void))(void) {
+	PROBE("*<plugin_run_lazily<*", resolver);
 	return chosen;
 }
 void plugin_lazy(void) __attribute__((ifunc("plugin_resolver")));

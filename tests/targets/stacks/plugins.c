@@ -5,7 +5,7 @@
 
 extern const char *plugin_path;
 
-static void load_and_run(const char *function) {
+OUT_OF_LINE static void load_and_run(const char *function) {
 	void *plugin = dlopen(plugin_path, RTLD_LAZY);
 	if (!plugin)
 		broken(dlerror());
@@ -20,11 +20,15 @@ static void load_and_run(const char *function) {
 enum { TIMES = 3 };
 
 void case_plugin(void) {
-	for (int i = 0; i < TIMES; i++)
+	for (int i = 0; i < TIMES; i++) {
 		load_and_run("plugin_run");
+		BARRIER();
+	}
 }
 
 void case_resolver(void) {
-	for (int i = 0; i < TIMES; i++)
+	for (int i = 0; i < TIMES; i++) {
 		load_and_run("plugin_run_lazily");
+		BARRIER();
+	}
 }
