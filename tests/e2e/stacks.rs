@@ -171,7 +171,7 @@ fn replaced(how: &str, processes: u64) {
                 format!("{name}outer"),
                 "twin_run".into(),
             ];
-            let whole = [&calls[..], &["turn".into(), "main".into()]].concat();
+            let whole = [&calls[..], &["turn".into(), "turns".into(), "main".into()]].concat();
             let known = physical.iter().zip(&functions);
             let in_library = known.filter(|(frame, _)| within(&frame.module));
             assert!(

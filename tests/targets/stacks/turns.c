@@ -39,7 +39,7 @@ OUT_OF_LINE static void *turn(const char *path, size_t size) {
 	return info.dli_fbase;
 }
 
-static void turns(char **paths) {
+OUT_OF_LINE static void turns(char **paths) {
 	int reused = 0;
 	void *before = NULL;
 	for (int i = 0; i < TURNS; i++) {
