@@ -124,6 +124,35 @@ fn rust() {
     true_stacks(stack_builds::rust(), None);
 }
 
+/// Abandoned returns and pending ones are not taken for callers.
+#[test]
+fn out_of_an_allocator_and_inside_it() {
+    true_stacks(stack_builds::own_allocator(), None);
+}
+
+/// What was mapped before tracing began is known as well.
+#[test]
+fn attached() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let [program, plugin] = stack_builds::dynamic(Build {
+        compiler: "gcc",
+        flags: &["-O2", "-fomit-frame-pointer"],
+    });
+    let mut command = Command::new(program);
+    command.arg(&truth).arg(plugin).arg("hold");
+    let mut target = Running::start(&mut command);
+    target.await_stdout("ready");
+    let record = Record::attach(&bench, target.pid(), &[]);
+    target.send("!");
+    target.await_stdout("done");
+    let report = record.stop();
+    target.send("!");
+    target.wait().expect_code(7);
+    expect_every_stack(&report);
+    stacks::expect_same(&report, &stacks::read(&truth), &[BEHIND_THE_TRAMPOLINE]);
+}
+
 /// Blocks that each process of turns.c allocates in each of the libraries.
 const OF_EACH: u64 = 100 * 5;
 /// The libraries' names and bytes of each block, and those of threads that run meanwhile.
@@ -185,6 +214,7 @@ fn replaced(how: &str, processes: u64) {
             }
         }
     }
+    assert_eq!(complete[2] > 0, how == "threads", "threads allocate");
     for index in 0..2 {
         let expected = OF_EACH * processes;
         assert!(

@@ -59,6 +59,14 @@ pub fn musl(linkage: &[&str]) -> PathBuf {
     build("musl-gcc", &flags, &C, &[])
 }
 
+/// The program with an allocator of its own.
+#[track_caller]
+pub fn own_allocator() -> PathBuf {
+    let flags = [&COMMON, &NO_FRAME_POINTERS[..]].concat();
+    let sources = ["stacks/own_allocator.c", "stacks/probe.c"];
+    build("gcc", &flags, &sources, &[])
+}
+
 /// The Rust program, whose allocator is a probe.
 #[track_caller]
 pub fn rust() -> PathBuf {

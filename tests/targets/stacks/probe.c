@@ -32,6 +32,7 @@ static char modules[MODULES][512];
 static char maps[1 << 18];
 /* In a thread's own storage: a stack of its own would be part of what is walked. */
 static __thread struct frame walked[FRAMES];
+static int walking = 1;
 
 void broken(const char *what) {
 	static const char start[] = "target: ";
@@ -119,7 +120,7 @@ static int is_it(const struct stack *stack, enum way way, const char *path, unsi
 
 /* The number of bytes to allocate. */
 OUT_OF_LINE static size_t note(enum way way, const char *path) {
-	unsigned long n = walk(), i = 0;
+	unsigned long n = walking ? walk() : 0, i = 0;
 	pthread_mutex_lock(&lock);
 	read_maps();
 	for (unsigned long at = 0; at < n; at++)
@@ -179,7 +180,7 @@ OUT_OF_LINE void probe(enum way way, const char *path) {
 	BARRIER();
 }
 
-void forget_stacks(void) { stack_count = frame_count = 0; }
+void walk_stacks(int whether) { walking = whether; }
 
 static void write_stack(FILE *out, const struct stack *stack, const char *layer, size_t size) {
 	fprintf(out, "{\"tgid\":%d,\"layer\":\"%s\",\"path\":\"%s\",\"bytes\":%zu,\"count\":%lu,\"frames\":[",

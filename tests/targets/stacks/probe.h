@@ -28,8 +28,8 @@ enum way {
  * are themselves to be tested, so the truth does not rest on one alone. */
 void probe(enum way way, const char *path);
 
-/* In a forked child: it has no stacks yet. */
-void forget_stacks(void);
+/* Whether to ask the unwinder from now on, or to rely on paths alone. */
+void walk_stacks(int whether);
 /* Appends a JSON line for each stack to a file. */
 void write_stacks(const char *file);
 /* Ends the target with a message. */
