@@ -47,8 +47,16 @@ pub fn read(path: &Path) -> Vec<TrueStack> {
 /// The function of the targets that allocates, and all the targets' stacks lead to.
 const PROBE: &str = "probe";
 
-/// Where complete stacks end that do not lead to `probe`.
-const OUTERMOST: [&str; 5] = ["_start", "clone", "clone3", "start_context", "start_thread"];
+/// Where complete stacks end, without leading underscores: programs, threads, coroutines,
+/// and the dynamic linkers of glibc and musl.
+const OUTERMOST: [&str; 6] = [
+    "start",
+    "clone",
+    "clone3",
+    "start_context",
+    "dl_start_user",
+    "dlstart",
+];
 
 /// A function's own name: without namespaces, types, arguments and what compilers append.
 fn plain(function: &str) -> &str {
@@ -223,12 +231,10 @@ pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<St
     }
     for site in sites().filter(|site| site.end() == End::Complete && Probed::of(site).is_none()) {
         let physical = site.physical();
+        // A library without symbols does not say what it is.
         let outermost = physical.last().and_then(|frame| frame.function.as_deref());
-        let outermost = outermost.map_or("?", plain).trim_start_matches('_');
-        if !OUTERMOST
-            .iter()
-            .any(|name| name.trim_start_matches('_') == outermost)
-        {
+        let known = |name: &str| OUTERMOST.contains(&plain(name).trim_start_matches('_'));
+        if physical.is_empty() || outermost.is_some_and(|name| !known(name)) {
             wrong.push(format!(
                 "a stack that does not reach the outermost frame, and does not say so: {physical:#?}"
             ));
