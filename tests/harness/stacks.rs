@@ -91,6 +91,17 @@ impl TrueStack {
         follows(self.path.split('<'), functions)
     }
 
+    /// Whether functions are as the path says as far as one of its `*`: what they stand for is
+    /// others' code, which may have no call frame information.
+    fn is_followed_to_others(&self, functions: &[&str]) -> bool {
+        let ends = self
+            .path
+            .match_indices('*')
+            .map(|(at, star)| at + star.len());
+        ends.into_iter()
+            .any(|end| follows(self.path[..end].split('<'), functions))
+    }
+
     /// How its walk may end, other than at its outermost frame.
     fn gap(&self, gaps: &[Gap]) -> Option<End> {
         let known = gaps.iter().find(|gap| self.path.starts_with(gap.path));
@@ -144,10 +155,12 @@ impl<'a> Probed<'a> {
     }
 
     fn equals(&self, truth: &TrueStack) -> bool {
-        match truth.frames.is_empty() {
-            true => truth.is_followed_by(&self.functions),
-            false => {
-                self.end == End::Complete
+        let complete = self.end == End::Complete;
+        match (truth.frames.is_empty(), complete) {
+            (true, true) => truth.is_followed_by(&self.functions),
+            (true, false) => truth.is_followed_to_others(&self.functions),
+            (false, _) => {
+                complete
                     && self.frames.len() == truth.frames.len()
                     && self.agrees(truth)
                     && truth.is_followed_by(&self.functions)
@@ -156,7 +169,7 @@ impl<'a> Probed<'a> {
     }
 
     fn is_cut(&self, truth: &TrueStack) -> bool {
-        self.end != End::Complete && self.agrees(truth)
+        self.end != End::Complete && !truth.frames.is_empty() && self.agrees(truth)
     }
 
     fn describe(&self, text: &mut String) {
