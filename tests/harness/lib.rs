@@ -19,6 +19,8 @@ pub mod progress;
 pub mod record;
 pub mod report;
 pub mod running;
+pub mod stack_builds;
+pub mod stacks;
 pub mod targets;
 pub mod truth;
 

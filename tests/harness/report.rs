@@ -1,7 +1,10 @@
 //! The JSON report, and what must be true of it.
 
 use crate::truth::{Counts, Site, Truth};
-use memtrace_common::loss::{Effect, Reason};
+use memtrace_common::{
+    loss::{Effect, Reason},
+    unwind::End,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -36,13 +39,18 @@ pub struct ReportedSite {
     pub counts: Counts,
     /// Leaf first.
     pub frames: Vec<Frame>,
+    end: Option<String>,
+    #[serde(default)]
+    truncated: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Frame {
     pub kind: String,
     pub function: Option<String>,
     pub module: Option<String>,
+    /// Of the byte that was looked up.
+    pub file_offset: Option<u64>,
     pub file: Option<String>,
     pub line: Option<u32>,
     pub inlined: bool,
@@ -76,6 +84,24 @@ fn site_name(function: &str) -> Option<&str> {
 }
 
 impl ReportedSite {
+    /// How the walk of its stack ended. A stack of which nothing is said claims to be complete.
+    #[track_caller]
+    pub fn end(&self) -> End {
+        match &self.end {
+            Some(name) => End::ALL
+                .into_iter()
+                .find(|end| end.name() == name)
+                .unwrap_or_else(|| panic!("a stack ends by `{name}`")),
+            None if self.truncated => End::Truncated,
+            None => End::Complete,
+        }
+    }
+
+    /// Its frames without inlined functions, leaf first.
+    pub fn physical(&self) -> Vec<&Frame> {
+        self.frames.iter().filter(|frame| !frame.inlined).collect()
+    }
+
     /// The target's name for it; `None`: none of the target's own sites.
     pub fn name(&self) -> Option<&str> {
         let functions = || {

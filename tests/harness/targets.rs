@@ -94,12 +94,27 @@ fn compile(source: &str, more: &[&str]) -> PathBuf {
 
 #[track_caller]
 fn compile_by(compiler: &str, source: &str, more: &[&str]) -> PathBuf {
-    let path = sources().join(source);
+    build(compiler, &[&FLAGS, more].concat(), &[source], &[])
+}
+
+/// Makes one file of `sources` in `targets/`, once for each content and command.
+#[track_caller]
+pub(crate) fn build(
+    compiler: &str,
+    flags: &[&str],
+    sources: &[&str],
+    libraries: &[&str],
+) -> PathBuf {
+    let paths: Vec<_> = sources
+        .iter()
+        .map(|name| self::sources().join(name))
+        .collect();
     let mut hash = DefaultHasher::new();
-    fs::read(&path).unwrap().hash(&mut hash);
-    fs::read(sources().join("site.h")).unwrap().hash(&mut hash);
-    (compiler, FLAGS, more).hash(&mut hash);
-    let name = Path::new(source).file_stem().unwrap().to_str().unwrap();
+    (compiler, flags, sources, libraries).hash(&mut hash);
+    for path in paths.iter().chain(&headers_beside(&paths[0])) {
+        fs::read(path).unwrap().hash(&mut hash);
+    }
+    let name = paths[0].file_stem().unwrap().to_str().unwrap();
     let result = build_folder().join(format!("{name}-{:016x}", hash.finish()));
     if result.exists() {
         return result;
@@ -107,14 +122,27 @@ fn compile_by(compiler: &str, source: &str, more: &[&str]) -> PathBuf {
     let unfinished = result.with_extension(std::process::id().to_string());
     let mut command = Command::new(compiler);
     command
-        .args(FLAGS)
-        .args(more)
+        .args(flags)
         .arg("-o")
         .arg(&unfinished)
-        .arg(path);
-    run(&mut command, "run `apt-get install gcc g++ musl-tools`");
+        .args(paths)
+        .args(libraries);
+    run(
+        &mut command,
+        "run `apt-get install gcc g++ clang musl-tools`; rustc is part of Rust",
+    );
     fs::rename(unfinished, &result).unwrap();
     result
+}
+
+fn headers_beside(source: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(source.parent().unwrap()).unwrap();
+    let mut headers: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "h"))
+        .collect();
+    headers.sort();
+    headers
 }
 
 /// A C or C++ program of `targets/`.

@@ -5,9 +5,10 @@ use anyhow::{Context, Result, bail};
 use std::process::Command;
 
 /// Compilers for the targets, the allocators that are tested, and libraries whose unwind tables are.
-const TESTS: [&str; 11] = [
+const TESTS: [&str; 12] = [
     "gcc",
     "g++",
+    "clang",
     "libc6-dev",
     "libjemalloc2",
     "libtcmalloc-minimal4",
