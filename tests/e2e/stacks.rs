@@ -22,7 +22,7 @@ use std::{
     process::Command,
 };
 
-/// What no unwinder passes.
+/// Where walks are known to end early.
 const GAPS: [Gap; 2] = [
     // The dynamic linker's trampoline keeps its caller's frame in a register that walks do
     // not carry.
@@ -196,7 +196,7 @@ fn replaced(how: &str, processes: u64) {
                 "blocks of another are shown below {name}: {site:#?}"
             );
             assert!((0..OWN.len()).all(|other| other == index || !is_of(other)));
-            if site.end() == End::Complete {
+            if site.is_complete() {
                 complete[index] += counts.alloc_count;
             }
         }
@@ -217,7 +217,7 @@ fn replaced(how: &str, processes: u64) {
                     .all(|(_, function)| calls.iter().any(|name| name == function)),
                 "names of another are shown: {site:#?}"
             );
-            if in_library.count() > 0 && site.end() == End::Complete {
+            if in_library.count() > 0 && site.is_complete() {
                 assert!(functions.iter().take(whole.len()).eq(&whole), "{site:#?}");
             }
         }

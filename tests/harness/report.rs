@@ -84,17 +84,25 @@ fn site_name(function: &str) -> Option<&str> {
 }
 
 impl ReportedSite {
-    /// How the walk of its stack ended. A stack of which nothing is said claims to be complete.
+    /// How the walk of its stack ended; `None`: there is no stack. A stack of which nothing is
+    /// said claims to be complete.
     #[track_caller]
-    pub fn end(&self) -> End {
-        match &self.end {
-            Some(name) => End::ALL
-                .into_iter()
-                .find(|end| end.name() == name)
-                .unwrap_or_else(|| panic!("a stack ends by `{name}`")),
-            None if self.truncated => End::Truncated,
-            None => End::Complete,
+    pub fn end(&self) -> Option<End> {
+        match self.end.as_deref() {
+            Some("no_stack") => None,
+            Some(name) => {
+                let end = End::ALL.into_iter().find(|end| end.name() == name);
+                Some(end.unwrap_or_else(|| panic!("a stack ends by `{name}`")))
+            }
+            None if self.truncated => Some(End::Truncated),
+            None => Some(End::Complete),
         }
+    }
+
+    /// Whether its stack goes, or claims to go, to the outermost frame.
+    #[track_caller]
+    pub fn is_complete(&self) -> bool {
+        self.end() == Some(End::Complete)
     }
 
     /// Its frames without inlined functions, leaf first.

@@ -116,7 +116,6 @@ impl TrueStack {
 /// A reported stack that leads to `probe`.
 struct Probed<'a> {
     site: &'a ReportedSite,
-    end: End,
     /// From the caller of `probe` outward.
     frames: Vec<&'a Frame>,
     functions: Vec<&'a str>,
@@ -130,7 +129,6 @@ impl<'a> Probed<'a> {
         let frames = physical[probe + 1..].to_vec();
         Some(Self {
             site,
-            end: site.end(),
             functions: frames.iter().map(name).collect(),
             frames,
         })
@@ -155,7 +153,7 @@ impl<'a> Probed<'a> {
     }
 
     fn equals(&self, truth: &TrueStack) -> bool {
-        let complete = self.end == End::Complete;
+        let complete = self.site.is_complete();
         match (truth.frames.is_empty(), complete) {
             (true, true) => truth.is_followed_by(&self.functions),
             (true, false) => truth.is_followed_to_others(&self.functions),
@@ -169,7 +167,7 @@ impl<'a> Probed<'a> {
     }
 
     fn is_cut(&self, truth: &TrueStack) -> bool {
-        self.end != End::Complete && !truth.frames.is_empty() && self.agrees(truth)
+        !self.site.is_complete() && !truth.frames.is_empty() && self.agrees(truth)
     }
 
     fn describe(&self, text: &mut String) {
@@ -179,7 +177,7 @@ impl<'a> Probed<'a> {
             "\n  reported, {} bytes in {} blocks, {}:",
             counts.alloc_bytes,
             counts.alloc_count,
-            self.end.name()
+            self.site.end().map_or("no stack", End::name)
         );
         for (frame, function) in self.frames.iter().zip(&self.functions) {
             let module = frame.module.as_deref().unwrap_or("?");
@@ -221,7 +219,10 @@ pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<St
         let accepted = |reported: &&Probed| {
             reported.is_of(stack)
                 && (reported.equals(stack)
-                    || stack.gap(gaps) == Some(reported.end) && reported.is_cut(stack))
+                    || stack
+                        .gap(gaps)
+                        .is_some_and(|end| reported.site.end() == Some(end))
+                        && reported.is_cut(stack))
         };
         if !probed.iter().any(|reported| accepted(&reported)) {
             let mut text = "a true stack that is not reported".to_owned();
@@ -242,7 +243,7 @@ pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<St
             wrong.push(text);
         }
     }
-    for site in sites().filter(|site| site.end() == End::Complete && Probed::of(site).is_none()) {
+    for site in sites().filter(|site| site.is_complete() && Probed::of(site).is_none()) {
         let physical = site.physical();
         // A library without symbols does not say what it is.
         let outermost = physical.last().and_then(|frame| frame.function.as_deref());
