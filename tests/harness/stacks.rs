@@ -102,6 +102,21 @@ impl TrueStack {
             .any(|end| follows(self.path[..end].split('<'), functions))
     }
 
+    /// Its allocations are those of all these.
+    fn is_all_of(&self, reported: &[&Probed]) -> bool {
+        let of_it = reported.iter().filter(|reported| {
+            let counts = &reported.site.counts;
+            // Each stack has a size of its own.
+            (reported.site.tgid, &reported.site.layer) == (self.tgid, &self.layer)
+                && counts.alloc_bytes * self.count == counts.alloc_count * self.bytes
+        });
+        let total = of_it.fold((0, 0), |(bytes, count), reported| {
+            let counts = &reported.site.counts;
+            (bytes + counts.alloc_bytes, count + counts.alloc_count)
+        });
+        total == (self.bytes, self.count)
+    }
+
     /// How its walk may end, other than at its outermost frame.
     fn gap(&self, gaps: &[Gap]) -> Option<End> {
         let known = gaps.iter().find(|gap| self.path.starts_with(gap.path));
@@ -138,6 +153,14 @@ impl<'a> Probed<'a> {
         (self.site.tgid, &self.site.layer) == (truth.tgid, &truth.layer)
             && (self.site.counts.alloc_bytes, self.site.counts.alloc_count)
                 == (truth.bytes, truth.count)
+    }
+
+    /// Its allocations are those of all these, which look the same where a walk ends early.
+    fn is_all_of<'t>(&self, truth: impl Iterator<Item = &'t TrueStack>) -> bool {
+        let total = truth.fold((0, 0), |(bytes, count), stack| {
+            (bytes + stack.bytes, count + stack.count)
+        });
+        (self.site.counts.alloc_bytes, self.site.counts.alloc_count) == total
     }
 
     /// The frames, as far as there are any, are the true ones.
@@ -216,15 +239,19 @@ pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<St
     let mut wrong = Vec::new();
 
     for stack in truth {
-        let accepted = |reported: &&Probed| {
-            reported.is_of(stack)
-                && (reported.equals(stack)
-                    || stack
-                        .gap(gaps)
-                        .is_some_and(|end| reported.site.end() == Some(end))
-                        && reported.is_cut(stack))
+        // Truth that knows functions only cannot tell the places in them apart.
+        let alike: Vec<_> = probed
+            .iter()
+            .filter(|reported| stack.frames.is_empty() && reported.equals(stack))
+            .collect();
+        let accepted = |reported: &Probed| {
+            (reported.is_of(stack) && reported.equals(stack))
+                || reported.is_cut(stack)
+                    && stack.gap(gaps).is_some()
+                    && reported.site.end() == stack.gap(gaps)
+                    && reported.is_all_of(truth.iter().filter(|other| reported.is_cut(other)))
         };
-        if !probed.iter().any(|reported| accepted(&reported)) {
+        if !stack.is_all_of(&alike) && !probed.iter().any(accepted) {
             let mut text = "a true stack that is not reported".to_owned();
             describe(stack, &mut text);
             for reported in probed.iter().filter(|reported| reported.is_of(stack)) {

@@ -61,11 +61,9 @@ fn kernel(release: io::Result<String>) -> Check {
             format!("{release}, 5.15 or later is needed"),
             "ring buffers came with 5.8, uprobe cookies with 5.15",
         ),
-        Some(found) if found < RECOMMENDED_KERNEL => {
-            Check::ok(NAME, release).help(
-                "5.17 or later unwinds by tables; here stacks end where a frame pointer is missing",
-            )
-        }
+        Some(found) if found < RECOMMENDED_KERNEL => Check::ok(NAME, release).help(
+            "5.17 or later unwinds by tables; here stacks end where a frame pointer is missing",
+        ),
         Some(_) => Check::ok(NAME, release),
     }
 }

@@ -6,7 +6,7 @@
 #endif
 #define C_CASES(X)                                                                                 \
 	/* frames.c */                                                                             \
-	X(nested) X(recursion) X(very_deep) X(alloca) X(variable_array) X(realigned)               \
+	X(nested) X(recursion) X(very_deep) X(on_stack) X(variable_array) X(realigned)               \
 	X(realigned_with_alloca) X(realigned_entry) X(stack_arguments) X(tail_call) X(no_return)   \
 	X(cold_part) X(large_frame)                                                                \
 	/* callbacks.c */                                                                          \

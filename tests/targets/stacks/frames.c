@@ -54,10 +54,10 @@ void case_very_deep(void) {
 OUT_OF_LINE static void with_alloca(int n) {
 	char *space = alloca(n * 17 + 3);
 	KEEP(space);
-	PROBE("with_alloca", alloca);
+	PROBE("with_alloca", on_stack);
 	KEEP(space);
 }
-void case_alloca(void) {
+void case_on_stack(void) {
 	for (int i = 0; i < 40; i += five)
 		with_alloca(i);
 }
