@@ -39,9 +39,7 @@ pub struct ReportedSite {
     pub counts: Counts,
     /// Leaf first.
     pub frames: Vec<Frame>,
-    end: Option<String>,
-    #[serde(default)]
-    truncated: bool,
+    end: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -65,13 +63,6 @@ pub struct Process {
     pub exit_status: Option<u32>,
 }
 
-/// Library functions that use the frame pointer for other things: what called
-/// them is not on a stack walked by it, so they stand for their only caller.
-const WITHOUT_CALLER: [(&str, &str); 1] = [(
-    "operator new(unsigned long, std::align_val_t)",
-    "new_aligned",
-)];
-
 /// The `name` of a function `site_name`, however it is decorated.
 fn site_name(function: &str) -> Option<&str> {
     let start = function
@@ -84,19 +75,14 @@ fn site_name(function: &str) -> Option<&str> {
 }
 
 impl ReportedSite {
-    /// How the walk of its stack ended; `None`: there is no stack. A stack of which nothing is
-    /// said claims to be complete.
+    /// How the walk of its stack ended; `None`: there is no stack.
     #[track_caller]
     pub fn end(&self) -> Option<End> {
-        match self.end.as_deref() {
-            Some("no_stack") => None,
-            Some(name) => {
-                let end = End::ALL.into_iter().find(|end| end.name() == name);
-                Some(end.unwrap_or_else(|| panic!("a stack ends by `{name}`")))
-            }
-            None if self.truncated => Some(End::Truncated),
-            None => Some(End::Complete),
+        if self.end == "no_stack" {
+            return None;
         }
+        let end = End::ALL.into_iter().find(|end| end.name() == self.end);
+        Some(end.unwrap_or_else(|| panic!("a stack ends by `{}`", self.end)))
     }
 
     /// Whether its stack goes, or claims to go, to the outermost frame.
@@ -112,22 +98,10 @@ impl ReportedSite {
 
     /// The target's name for it; `None`: none of the target's own sites.
     pub fn name(&self) -> Option<&str> {
-        let functions = || {
-            self.frames
-                .iter()
-                .filter_map(|frame| frame.function.as_deref())
-        };
-        functions().find_map(site_name).or_else(|| {
-            // Debug information calls glibc's own entry `__GI___strdup`.
-            let leaf = functions()
-                .next()?
-                .trim_start_matches("__GI")
-                .trim_start_matches('_');
-            let row = WITHOUT_CALLER
-                .iter()
-                .find(|(function, _)| *function == leaf);
-            row.map(|(_, name)| *name)
-        })
+        let functions = self.frames.iter();
+        functions
+            .filter_map(|frame| frame.function.as_deref())
+            .find_map(site_name)
     }
 }
 

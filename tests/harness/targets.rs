@@ -70,11 +70,10 @@ pub fn memtrace() -> &'static Path {
     })
 }
 
-/// Stacks are walked by frame pointers, and every function must keep its frame.
-const FLAGS: [&str; 7] = [
+/// Every function must have a frame of its own.
+const FLAGS: [&str; 6] = [
     "-O1",
     "-g",
-    "-fno-omit-frame-pointer",
     "-fno-optimize-sibling-calls",
     "-fno-builtin",
     "-Wall",
