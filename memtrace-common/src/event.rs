@@ -46,6 +46,8 @@ pub enum Kind {
     Stack = 15,
     /// [`Lifecycle`]: the process was sent SIGSTOP and waits for the collector; `value` is a [`Stop`].
     Stopped = 16,
+    /// [`crate::python::Code`]: a code object that stacks refer to.
+    PythonCode = 17,
 }
 
 impl TryFrom<u8> for Kind {
@@ -69,6 +71,7 @@ impl TryFrom<u8> for Kind {
             14 => Kind::Exit,
             15 => Kind::Stack,
             16 => Kind::Stopped,
+            17 => Kind::PythonCode,
             other => return Err(other),
         })
     }
@@ -214,6 +217,8 @@ pub struct Stack {
     pub n: u32,
     /// A [`crate::unwind::End`].
     pub end: u32,
+    /// The program that the process runs: the same in forked children, another after exec.
+    pub image: u64,
 }
 
 const _: () = assert!(size_of::<Header>() == 24);
@@ -222,4 +227,4 @@ const _: () = assert!(size_of::<Free>() == 32);
 const _: () = assert!(size_of::<Map>() == 80);
 const _: () = assert!(size_of::<Unmap>() == 40);
 const _: () = assert!(size_of::<Lifecycle>() == 40);
-const _: () = assert!(size_of::<Stack>() == 40);
+const _: () = assert!(size_of::<Stack>() == 48);

@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod limits;
 pub mod loss;
 pub mod process;
+pub mod python;
 pub mod unwind;
 
 /// Which allocator was asked. Travels in four bits of a [`function::Function`]
@@ -79,3 +80,5 @@ unsafe impl Plain for code::KnownFile {}
 unsafe impl Plain for code::Exec {}
 // SAFETY: as above.
 unsafe impl Plain for unwind::Rule {}
+// SAFETY: as above.
+unsafe impl Plain for python::Interpreter {}

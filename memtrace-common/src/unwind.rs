@@ -249,6 +249,11 @@ pub enum Word {
     File { exec: u32, vaddr: u64 },
     /// Absolute address that no known file holds.
     Absolute(u64),
+    /// A Python frame, by its code object's absolute address. A [`Word::PythonAt`] follows.
+    Python(u64),
+    /// Where in the code it is: `f_lasti` as the interpreter's version counts it, below 2^28, and
+    /// the code object's [`crate::python::fingerprint`].
+    PythonAt { instruction: u32, fingerprint: u32 },
 }
 
 /// Number of files whose frames can be told apart, limited by the word's 12 bits.
@@ -257,6 +262,8 @@ pub const EXECS: u32 = 1 << 12;
 const TAG_SHIFT: u32 = 60;
 const TAG_FILE: u64 = 1;
 const TAG_ABSOLUTE: u64 = 2;
+const TAG_PYTHON: u64 = 3;
+const TAG_PYTHON_AT: u64 = 4;
 const EXEC_SHIFT: u32 = 48;
 const VADDR_MASK: u64 = (1 << EXEC_SHIFT) - 1;
 
@@ -271,7 +278,18 @@ impl Word {
         TAG_ABSOLUTE << TAG_SHIFT | addr & ((1 << TAG_SHIFT) - 1)
     }
 
-    /// `None` for what neither of the above made.
+    #[inline(always)]
+    pub const fn python(code: u64) -> u64 {
+        TAG_PYTHON << TAG_SHIFT | code & ((1 << TAG_SHIFT) - 1)
+    }
+
+    #[inline(always)]
+    pub const fn python_at(instruction: u32, fingerprint: u32) -> u64 {
+        let instruction = (instruction & ((1 << 28) - 1)) as u64;
+        TAG_PYTHON_AT << TAG_SHIFT | instruction << 32 | fingerprint as u64
+    }
+
+    /// `None` for what none of the above made.
     pub fn decode(word: u64) -> Option<Word> {
         match word >> TAG_SHIFT {
             TAG_FILE => Some(Word::File {
@@ -279,6 +297,11 @@ impl Word {
                 vaddr: word & VADDR_MASK,
             }),
             TAG_ABSOLUTE => Some(Word::Absolute(word & ((1 << TAG_SHIFT) - 1))),
+            TAG_PYTHON => Some(Word::Python(word & ((1 << TAG_SHIFT) - 1))),
+            TAG_PYTHON_AT => Some(Word::PythonAt {
+                instruction: (word >> 32) as u32 & ((1 << 28) - 1),
+                fingerprint: word as u32,
+            }),
             _ => None,
         }
     }

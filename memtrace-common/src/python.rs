@@ -1,0 +1,112 @@
+//! What the kernel side needs to know of a CPython interpreter, and what it
+//! tells of Python code.
+
+/// A field that this version of the interpreter does not have.
+pub const NONE: u32 = u32::MAX;
+
+/// Value of the INTERPRETERS map, keyed by tgid. Offsets in bytes; structures
+/// are named as in CPython's sources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Interpreter {
+    /// Absolute address of `_PyRuntime`.
+    pub runtime: u64,
+    /// Code of `_PyEval_EvalFrameDefault`, and of the part that the compiler moved away as cold (or
+    /// an empty range): start and end, addresses as the file means them.
+    pub eval: [[u64; 2]; 2],
+    /// Number of the file that holds this code.
+    pub exec: u32,
+    /// 11 for Python 3.11.
+    pub minor: u32,
+    /// `_PyRuntimeState.interpreters.head`.
+    pub runtime_interpreters: u32,
+    /// `PyInterpreterState.next`, `.threads.head`.
+    pub interpreter_next: u32,
+    pub interpreter_threads: u32,
+    /// `PyThreadState.next`, `.thread_id` (pthread_self, the thread's fs base).
+    pub thread_next: u32,
+    pub thread_id: u32,
+    /// Pointer to the innermost frame, or (3.11, 3.12) to the `_PyCFrame` that has it.
+    pub thread_frame: u32,
+    /// `_PyCFrame.current_frame`, or [`NONE`].
+    pub cframe_frame: u32,
+    /// Of a frame (`PyFrameObject` up to 3.10, `_PyInterpreterFrame` since): its code object, the
+    /// frame that called it.
+    pub frame_code: u32,
+    pub frame_previous: u32,
+    /// `f_lasti` (i32) up to 3.10; since 3.11 a pointer into the code object.
+    pub frame_instruction: u32,
+    /// Byte that tells where a run of the evaluation loop began: `is_entry` in 3.11 (1: the outermost
+    /// frame of the run), `owner` since 3.12 (3 or more: not a frame, a mark between runs), or
+    /// [`NONE`]: each frame is a run of its own.
+    pub frame_boundary: u32,
+    /// `PyCodeObject.co_code_adaptive`, to which `frame_instruction` relates, or [`NONE`].
+    pub code_instructions: u32,
+    pub code_filename: u32,
+    /// `co_qualname`, or `co_name` where there is none.
+    pub code_name: u32,
+    pub code_linetable: u32,
+    pub code_first_line: u32,
+    /// Data of a compact string: ASCII, and otherwise.
+    pub str_ascii_data: u32,
+    pub str_compact_data: u32,
+    /// Bits of `PyASCIIObject.state`: first of the three of `kind`, the one of `ascii`.
+    pub str_kind_shift: u32,
+    pub str_ascii_shift: u32,
+    /// `PyASCIIObject.length` and `.state`; `PyVarObject.ob_size` and the data of a bytes object.
+    pub str_length: u32,
+    pub str_state: u32,
+    pub bytes_size: u32,
+    pub bytes_data: u32,
+}
+
+/// Most bytes of each part of a [`Code`] that the kernel side copies.
+pub const FILENAME: usize = 256;
+pub const NAME: usize = 256;
+pub const LINETABLE: usize = 2048;
+
+/// A string object as far as it was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Text {
+    /// Absolute address of the object.
+    pub object: u64,
+    /// Characters.
+    pub length: u32,
+    /// Bytes of a character: 1, 2 or 4; 0: could not be read.
+    pub width: u16,
+    /// 1: ASCII.
+    pub ascii: u16,
+}
+
+/// [`crate::event::Kind::PythonCode`]: a code object not reported before. Followed by the
+/// filename, the name and the line table, each in an area of the size above.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Code {
+    pub header: crate::event::Header,
+    /// As in [`crate::event::Stack::image`].
+    pub image: u64,
+    /// Absolute address of the code object.
+    pub code: u64,
+    pub filename: Text,
+    pub name: Text,
+    /// Absolute address of the line table, a bytes object, and its bytes.
+    pub linetable: u64,
+    pub linetable_len: u32,
+    pub first_line: u32,
+    /// Of the pointers and the line above, see [`fingerprint`].
+    pub fingerprint: u32,
+    pub pad: u32,
+}
+
+/// Tells a code object from another one at the same address.
+#[inline(always)]
+pub const fn fingerprint(filename: u64, name: u64, linetable: u64, first_line: u32) -> u32 {
+    let mut hash = filename ^ name.rotate_left(21) ^ linetable.rotate_left(42) ^ first_line as u64;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    (hash >> 32) as u32
+}
+
+const _: () = assert!(size_of::<Interpreter>() == 40 + 26 * 4);
+const _: () = assert!(size_of::<Code>() == 24 + 16 + 32 + 24);
