@@ -37,6 +37,9 @@ impl Collector {
             Kind::Exec => {
                 self.apply(&life.header, Action::Exec);
                 self.addresses.entry(tgid).or_default().clear();
+                if let Some(verifier) = &self.verifier {
+                    verifier.forgotten(tgid);
+                }
                 if life.other != tgid
                     && let Some(process) = self.processes.get_mut(&tgid)
                 {
@@ -84,6 +87,9 @@ impl Collector {
         }
         let addresses = self.addresses.get(&parent).cloned().unwrap_or_default();
         self.addresses.insert(child, addresses);
+        if let Some(verifier) = &self.verifier {
+            verifier.forked(parent, child);
+        }
         if !self.tracer.code.forked(parent, child)
             && let Err(error) = self.inspect(child)
         {
@@ -162,6 +168,9 @@ impl Collector {
     ) -> Result<(), CollectError> {
         self.addresses.remove(&tgid);
         self.tracer.code.ended(tgid);
+        if let Some(verifier) = &self.verifier {
+            verifier.forgotten(tgid);
+        }
         if self
             .processes
             .get(&tgid)
@@ -240,6 +249,9 @@ impl Collector {
                 .insert(mapping.start, mapping.end, file);
             let index = file.map(|(index, _)| index);
             code.extend(self.modules.code(mapping, index, self.page_size));
+        }
+        if let (Some(verifier), Ok(sequence)) = (&mut self.verifier, &sequence) {
+            verifier.mapped(tgid, *sequence, &mappings, &self.modules);
         }
         self.publish(tgid, sequence, &code);
         for index in found {

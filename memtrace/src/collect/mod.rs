@@ -12,6 +12,8 @@ pub mod session;
 mod stacks;
 pub mod store;
 mod tables;
+pub mod timings;
+pub mod verify;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,6 +34,8 @@ use self::{
     stacks::Stacks,
     store::{Message, Stopped, Store},
     tables::Tables,
+    timings::Timings,
+    verify::Verifier,
 };
 use crate::{
     bpf::{
@@ -93,6 +97,9 @@ pub struct Collector {
     /// Links of ended processes, dropped off the hot path: closing one waits for RCU.
     retired: Vec<Link>,
     warned: HashSet<PathBuf>,
+    /// Only where walks are to be verified.
+    verifier: Option<Verifier>,
+    timings: Timings,
 }
 
 impl Collector {
@@ -103,6 +110,12 @@ impl Collector {
         page_size: u64,
     ) -> std::io::Result<Self> {
         Ok(Self {
+            verifier: if tracer.verifies {
+                Some(Verifier::start()?)
+            } else {
+                None
+            },
+            timings: Timings::default(),
             tables: Tables::start(tracer.rows())?,
             tracer,
             store,
@@ -257,6 +270,16 @@ impl Collector {
                 Ok(())
             }
             Ok((kind, Record::Lifecycle(life))) => self.lifecycle(kind, life),
+            Ok((_, Record::Verify(sample))) => {
+                if let Some(verifier) = &mut self.verifier {
+                    verifier.sample(sample);
+                }
+                Ok(())
+            }
+            Ok((_, Record::Timing(timing))) => {
+                self.timings.add(&timing);
+                Ok(())
+            }
             Err(error) => {
                 tracing::debug!("{error}");
                 self.lost(Reason::Undecodable);
@@ -486,6 +509,21 @@ impl Collector {
                 tracing::debug!("{error}");
             }
         }
+    }
+
+    /// What came of verifying walks, once everything was read; `None` if none were to be verified.
+    pub fn verified(&mut self) -> Option<verify::Counts> {
+        let mut counts = self.verifier.take()?.finish();
+        match self.tracer.unverified() {
+            Ok(count) => counts.over_budget = count,
+            Err(error) => tracing::debug!("{error}"),
+        }
+        Some(counts)
+    }
+
+    /// What walks took; empty if that was not to be measured.
+    pub fn timings(&mut self) -> Timings {
+        std::mem::take(&mut self.timings)
     }
 
     /// Hands the changes since the last interval to the store. `births` adds the

@@ -112,6 +112,15 @@ impl Modules {
         self.by_key.get(&key).copied()
     }
 
+    /// The file behind a mapping, if it was seen before.
+    pub(super) fn known_file(&self, mapping: &Mapping) -> Option<ModuleIndex> {
+        match mapping.file() {
+            Some(key) => self.find(key),
+            None if mapping.path.as_deref() == Some(Path::new("[vdso]")) => self.vdso,
+            None => None,
+        }
+    }
+
     pub(super) fn get(&self, index: ModuleIndex) -> &Module {
         &self.modules[index.0 as usize]
     }
@@ -121,13 +130,10 @@ impl Modules {
     /// # Errors
     /// As [`ModuleFile::open`]: no regular file, or the process is gone.
     pub(super) fn open(&mut self, tgid: u32, mapping: &Mapping) -> io::Result<(ModuleIndex, bool)> {
-        if let Some(index) = mapping.file().and_then(|key| self.find(key)) {
+        if let Some(index) = self.known_file(mapping) {
             return Ok((index, false));
         }
         let is_vdso = mapping.path.as_deref() == Some(Path::new("[vdso]"));
-        if let Some(index) = self.vdso.filter(|_| is_vdso) {
-            return Ok((index, false));
-        }
         let file = if is_vdso {
             ModuleFile::of_memory(tgid, mapping)?
         } else {
