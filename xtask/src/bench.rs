@@ -2,7 +2,7 @@
 //! disk. Prints figures and asserts nothing about time: compare ratios of one
 //! run, never absolute figures of two machines.
 
-mod child;
+pub(crate) mod child;
 
 use crate::command::{self, build_memtrace, compile_c, root, target_dir};
 use anyhow::{Context, Result, ensure};

@@ -45,11 +45,7 @@ pub(super) fn bpf(command: bpf_cmd, attr: &bpf_attr) -> io::Result<OwnedFd> {
 
 /// Writes one element of a map. From any thread: map of maps wait for the kernel to see
 /// every CPU pass, which several threads can do at the same time.
-pub(super) fn update<K: Plain, V: Plain>(
-    map: BorrowedFd<'_>,
-    key: K,
-    value: V,
-) -> io::Result<()> {
+pub(super) fn update<K: Plain, V: Plain>(map: BorrowedFd<'_>, key: K, value: V) -> io::Result<()> {
     // SAFETY: an all-zero attribute is a valid one.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: this is the member for BPF_MAP_UPDATE_ELEM, and only it is written.

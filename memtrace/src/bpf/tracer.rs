@@ -24,14 +24,7 @@ use memtrace_common::{
     process::{FileKey, Process, process_flags},
 };
 
-use super::{
-    btf,
-    code::CodeMaps,
-    multi,
-    raw::Raw,
-    rows::Rows,
-    tracefs,
-};
+use super::{btf, code::CodeMaps, multi, raw::Raw, rows::Rows, tracefs};
 use crate::probes::plan::Probe;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.

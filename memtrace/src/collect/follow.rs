@@ -12,9 +12,7 @@ use memtrace_common::{
 
 use aya::maps::MapError;
 
-use super::{
-    CollectError, Collector, Process, modules::ModuleIndex, store::Message, tables::Job,
-};
+use super::{CollectError, Collector, Process, modules::ModuleIndex, store::Message, tables::Job};
 use crate::{
     bpf::{self, code::CodeError},
     event::{Action, Event},

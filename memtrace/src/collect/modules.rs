@@ -54,13 +54,9 @@ impl Module {
     pub(super) fn file_offset(&self, vaddr: u64) -> u64 {
         self.segments
             .iter()
-            .filter(|segment| {
-                (segment.virt..segment.virt + segment.file_size).contains(&vaddr)
-            })
+            .filter(|segment| (segment.virt..segment.virt + segment.file_size).contains(&vaddr))
             .max_by_key(|segment| segment.execute)
-            .map_or(vaddr, |segment| {
-                vaddr - segment.virt + segment.file_offset
-            })
+            .map_or(vaddr, |segment| vaddr - segment.virt + segment.file_offset)
     }
 
     /// What the kernel side needs to know to tell what a new mapping of it means.
@@ -81,7 +77,11 @@ impl Module {
         KnownFile {
             delta,
             exec: index.0,
-            kind: if index.0 < EXECS { kind } else { mapping_kind::UNKNOWN },
+            kind: if index.0 < EXECS {
+                kind
+            } else {
+                mapping_kind::UNKNOWN
+            },
         }
     }
 }

@@ -86,9 +86,12 @@ impl Copy<'_> {
             return Ok(pending.original);
         }
         let base = self.sample.at.sp & !(COPIED_PAGE as u64 - 1);
-        let word = abs_addr
-            .checked_sub(base)
-            .and_then(|offset| self.sample.copy.get(usize::try_from(offset).ok()?..)?.first_chunk());
+        let word = abs_addr.checked_sub(base).and_then(|offset| {
+            self.sample
+                .copy
+                .get(usize::try_from(offset).ok()?..)?
+                .first_chunk()
+        });
         self.missed |= word.is_none();
         word.map(|word| u64::from_ne_bytes(*word)).ok_or(())
     }
@@ -173,8 +176,7 @@ impl Space {
                 _ => break Ended::Mismatch,
             }
             outcome.frames += 1;
-            let cfi = place
-                .and_then(|(index, vaddr)| Some(images.get_mut(&index)?.cfi(vaddr)));
+            let cfi = place.and_then(|(index, vaddr)| Some(images.get_mut(&index)?.cfi(vaddr)));
             let crossed = cfi == Some(Cfi::Signal);
             let next = match cfi {
                 None => break Ended::Incomparable("no_file"),
@@ -186,7 +188,8 @@ impl Space {
                 }
                 Some(Cfi::Rule(rule)) => {
                     // Its lookup takes one off again.
-                    let Some(address) = FrameAddress::from_return_address(pc.wrapping_add(1)) else {
+                    let Some(address) = FrameAddress::from_return_address(pc.wrapping_add(1))
+                    else {
                         break Ended::Incomparable("null");
                     };
                     let wanted = rule.map(|(base, offset)| {
@@ -196,12 +199,11 @@ impl Space {
                         };
                         base.wrapping_add_signed(offset)
                     });
-                    let step = self.unwinder.unwind_frame(
-                        address,
-                        &mut registers,
-                        cache,
-                        &mut |addr| copy.read(addr),
-                    );
+                    let step =
+                        self.unwinder
+                            .unwind_frame(address, &mut registers, cache, &mut |addr| {
+                                copy.read(addr)
+                            });
                     match step {
                         Ok(Some(_)) if wanted.is_some_and(|cfa| cfa != registers.sp()) => {
                             break Ended::Incomparable("framehop_guessed");

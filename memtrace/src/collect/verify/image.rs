@@ -125,7 +125,8 @@ impl Image {
         let range = |(section, address): &(Section, u64)| {
             *address..address.saturating_add(section.len() as u64)
         };
-        let data = |section: &Option<(Section, u64)>| section.as_ref().map(|(data, _)| data.clone());
+        let data =
+            |section: &Option<(Section, u64)>| section.as_ref().map(|(data, _)| data.clone());
         let sections = ExplicitModuleSectionInfo {
             base_svma: 0,
             text_svma: Some(self.text..self.text),
@@ -211,9 +212,9 @@ impl Image {
                 | RegisterRule::ValOffset(_),
             ) => true,
             Some(RegisterRule::Register(register)) => has(register),
-            Some(RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression)) => {
-                plain(expression)
-            }
+            Some(
+                RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression),
+            ) => plain(expression),
             Some(_) => false,
         };
         // No rule for the return address is no statement that there is none.

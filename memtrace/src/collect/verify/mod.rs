@@ -130,7 +130,10 @@ impl Verifier {
         modules: &Modules,
     ) {
         let mut mapped = Vec::new();
-        for mapping in mappings.iter().filter(|mapping| mapping.permissions.execute) {
+        for mapping in mappings
+            .iter()
+            .filter(|mapping| mapping.permissions.execute)
+        {
             let module = modules.known_file(mapping);
             if let Some(index) = module
                 && self.sent.insert(index)
@@ -192,16 +195,14 @@ fn work(messages: &Receiver<Message>) -> Counts {
             Message::Module(index, path, file) => {
                 images.insert(index, Image::open(path, &file));
             }
-            Message::Mappings(tgid, sequence, mapped) => {
-                match spaces.get_mut(&tgid) {
-                    Some(space) if space.maps_the_same(&mapped) => {
-                        Arc::make_mut(space).sequence = sequence;
-                    }
-                    _ => {
-                        spaces.insert(tgid, Arc::new(Space::new(sequence, mapped, &images)));
-                    }
+            Message::Mappings(tgid, sequence, mapped) => match spaces.get_mut(&tgid) {
+                Some(space) if space.maps_the_same(&mapped) => {
+                    Arc::make_mut(space).sequence = sequence;
                 }
-            }
+                _ => {
+                    spaces.insert(tgid, Arc::new(Space::new(sequence, mapped, &images)));
+                }
+            },
             Message::Forked { parent, child } => {
                 if let Some(space) = spaces.get(&parent) {
                     let space = Arc::clone(space);
