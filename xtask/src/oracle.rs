@@ -114,9 +114,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             row.count("mismatches")
         );
     }
-    let failed: Vec<_> = rows.iter().filter(|row| !row.passes()).map(|row| row.name).collect();
+    let failed: Vec<_> = rows
+        .iter()
+        .filter(|row| !row.passes())
+        .map(|row| row.name)
+        .collect();
     if !failed.is_empty() {
-        bail!("stacks mismatch, or less than {COMPLETE} % are complete: {}", failed.join(", "));
+        bail!(
+            "stacks mismatch, or less than {COMPLETE} % are complete: {}",
+            failed.join(", ")
+        );
     }
     Ok(())
 }
@@ -150,20 +157,21 @@ fn trace(
     let ended = collector.finish()?;
     drop(workload);
     let mut verified = Value::Null;
+    let mut events = 0;
     for line in &ended.stderr {
+        // The report tells it too, among many megabytes about sites.
+        events = events.max(parse_events(line).unwrap_or(0));
         match line.strip_prefix("verified: ") {
             Some(json) => verified = serde_json::from_str(json)?,
             None => eprintln!("  {line}"),
         }
     }
-    let report = |options: &[&str]| -> Result<Value> {
-        let mut report = Command::new(memtrace);
-        report.arg("report").args(options).arg(&recording);
-        Ok(serde_json::from_str(&command::output(
-            report.args(["--format", "json"]),
-        )?)?)
-    };
-    let health = report(&["--stack-health"])?;
+    let health = command::output(
+        Command::new(memtrace)
+            .args(["report", "--stack-health", "--format", "json"])
+            .arg(&recording),
+    )?;
+    let health: Value = serde_json::from_str(&health)?;
     let whole = health.get("complete").and_then(Value::as_u64).unwrap_or(0);
     let failed: u64 = health
         .get("failed")
@@ -174,12 +182,26 @@ fn trace(
     ensure!(all > 0, "nothing was allocated");
     Ok(Row {
         name,
-        events: report(&[])?
-            .get("received")
-            .and_then(Value::as_u64)
-            .unwrap_or(0),
+        events,
         complete: whole as f64 / all as f64 * 100.0,
         verified,
         modules: health.get("by_module").cloned().unwrap_or_default(),
     })
+}
+
+/// `memtrace: N events recorded, …`.
+fn parse_events(line: &str) -> Option<u64> {
+    let (count, _) = line.strip_prefix("memtrace: ")?.split_once(" events recorded")?;
+    count.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_events;
+
+    #[test]
+    fn the_number_of_events_is_found_in_its_line_only() {
+        assert_eq!(parse_events("memtrace: 12 events recorded, 0 lost"), Some(12));
+        assert_eq!(parse_events("memtrace: next: memtrace report a.mtr"), None);
+    }
 }

@@ -19,16 +19,29 @@ pub(crate) fn run() -> Result<()> {
     let memtrace = build_memtrace(false)?;
     let loaded = command::output(Command::new(memtrace).args(["check", "--loaded"]))?;
     let loaded: Value = serde_json::from_str(&loaded).context("`check --loaded` gave no JSON")?;
-    let list = |key: &str| loaded.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let list = |key: &str| {
+        loaded
+            .get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
     let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
     let number = |entry: &Value, key: &str| entry[key].as_u64().unwrap_or(0);
 
-    println!("{:<18}{:>18}{:>24}", "program", "translated bytes", "instructions verified");
+    println!(
+        "{:<18}{:>18}{:>24}",
+        "program", "translated bytes", "instructions verified"
+    );
     let mut beyond = Vec::new();
     let programs = list("programs");
     for program in &programs {
         let verified = number(program, "verified_instructions");
-        println!("{:<18}{:>18}{verified:>24}", name(program), number(program, "translated_bytes"));
+        println!(
+            "{:<18}{:>18}{verified:>24}",
+            name(program),
+            number(program, "translated_bytes")
+        );
         if verified > LIMIT {
             beyond.push(name(program));
         }
@@ -36,7 +49,12 @@ pub(crate) fn run() -> Result<()> {
     println!("\n{:<18}{:>12}{:>18}", "map", "entries", "kernel bytes");
     let maps = list("maps");
     for map in &maps {
-        println!("{:<18}{:>12}{:>18}", name(map), number(map, "entries"), number(map, "bytes"));
+        println!(
+            "{:<18}{:>12}{:>18}",
+            name(map),
+            number(map, "entries"),
+            number(map, "bytes")
+        );
     }
     let total: u64 = maps.iter().map(|map| number(map, "bytes")).sum();
     println!("{:<18}{:>12}{total:>18}", "all", "");
@@ -44,7 +62,10 @@ pub(crate) fn run() -> Result<()> {
         bail!("no program was loaded");
     }
     if !beyond.is_empty() {
-        bail!("more than {LIMIT} instructions verified: {}", beyond.join(", "));
+        bail!(
+            "more than {LIMIT} instructions verified: {}",
+            beyond.join(", ")
+        );
     }
     Ok(())
 }

@@ -63,9 +63,8 @@ pub(super) fn load(
         .map(|(section, _)| *section)
         .collect();
     object.relocate_maps(
-        maps.iter().filter_map(|(name, map)| {
-            Some((name.as_str(), map_fd(ebpf.map(name)?)?.as_raw_fd(), map))
-        }),
+        maps.iter()
+            .filter_map(|(name, map)| Some((name.as_str(), map_fd(ebpf.map(name)?)?.as_raw_fd(), map))),
         &sections,
     )?;
     object.relocate_calls(&sections)?;

@@ -53,10 +53,11 @@ impl Rows {
         Ok(Self {
             outer: descriptor(ebpf, "ROWS")?,
             execs: descriptor(ebpf, "EXECS")?,
-            rules: Mutex::new(Rules::new(
-                Shared::map(descriptor(ebpf, "RULES")?.as_fd(), RULES as usize)
-                    .map_err(TracerError::State)?,
-            )),
+            rules: Mutex::new(Rules::new(Shared::map(
+                descriptor(ebpf, "RULES")?.as_fd(),
+                RULES as usize,
+            )
+            .map_err(TracerError::State)?)),
             bytes: AtomicU64::new(0),
         })
     }

@@ -191,6 +191,22 @@ pub fn detach(links: Vec<Link>) {
     });
 }
 
+/// As `memtrace record` without options.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 64 << 20,
+            follow: true,
+            stop: true,
+            one_by_one: false,
+            frame_pointers: false,
+            empty_probes: false,
+            verify_every: 0,
+            time_walks: false,
+        }
+    }
+}
+
 impl Tracer {
     /// Loads and verifies the programs and attaches the tracepoints. Nothing is
     /// recorded before [`Tracer::set_recording`].
@@ -497,21 +513,6 @@ impl Tracer {
     pub fn watchdog_maps(&self) -> io::Result<[OwnedFd; 2]> {
         let [stopped, recording] = &self.watchdog_maps;
         Ok([stopped.try_clone()?, recording.try_clone()?])
-    }
-
-    /// Size and verifier effort of each program: name, bytes translated, instructions verified.
-    pub fn program_sizes(&self) -> Vec<(String, u32, u32)> {
-        self.ebpf
-            .programs()
-            .filter_map(|(name, program)| {
-                let info = program.info().ok()?;
-                Some((
-                    name.to_owned(),
-                    info.size_translated()?,
-                    info.verified_instruction_count()?,
-                ))
-            })
-            .collect()
     }
 }
 

@@ -197,6 +197,7 @@ impl Collector {
                 }
                 Err(error) => tracing::debug!("{error}"),
             }
+            self.announce();
         }
         self.probe(tgid);
         if Stop::try_from(life.value) == Ok(Stop::Exec) {
@@ -283,9 +284,7 @@ impl Collector {
             dev: module.file.key.dev,
             pad: 0,
         };
-        if let Err(error) = self.tracer.file_known(key, module.known(index)) {
-            tracing::debug!("{error}");
-        }
+        self.unannounced.push((key, module.known(index)));
         if module.probes.iter().any(Probe::may_throw) {
             tracing::warn!(
                 "`{}` has an operator new of its own: while it is traced, a std::bad_alloc thrown \
@@ -317,6 +316,16 @@ impl Collector {
                 let _ = self.store.send(message);
             }
             Err(error) => tracing::warn!("frames of a module will have no names: {error}"),
+        }
+    }
+
+    /// Tells the kernel side which files need no stop any more. To be called once their tables were
+    /// waited for: a process that maps one meanwhile is stopped as well, and waits too.
+    pub(super) fn announce(&mut self) {
+        for (key, known) in std::mem::take(&mut self.unannounced) {
+            if let Err(error) = self.tracer.file_known(key, known) {
+                tracing::debug!("{error}");
+            }
         }
     }
 

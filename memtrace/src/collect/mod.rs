@@ -22,6 +22,7 @@ use std::{
 };
 
 use memtrace_common::{
+    code::KnownFile,
     event::{Alloc, Kind, Map, Stack, Unmap, flags},
     loss::{Effect, Reason},
     process::FileKey,
@@ -97,6 +98,8 @@ pub struct Collector {
     /// Links of ended processes, dropped off the hot path: closing one waits for RCU.
     retired: Vec<Link>,
     warned: HashSet<PathBuf>,
+    /// Files that the kernel side is to know, see [`Collector::announce`].
+    unannounced: Vec<(FileKey, KnownFile)>,
     /// Only where walks are to be verified.
     verifier: Option<Verifier>,
     timings: Timings,
@@ -130,6 +133,7 @@ impl Collector {
             page_size,
             retired: Vec::new(),
             warned: HashSet::new(),
+            unannounced: Vec::new(),
         })
     }
 
@@ -178,6 +182,7 @@ impl Collector {
             if !self.tables.wait(&files, TABLES_AT_ATTACH) {
                 tracing::warn!("unwind tables are still being made: stacks end early until then");
             }
+            self.announce();
             self.probe(tgid);
             self.warn_without_probes(tgid);
         }
@@ -509,6 +514,7 @@ impl Collector {
                 tracing::debug!("{error}");
             }
         }
+        self.announce();
     }
 
     /// What came of verifying walks, once everything was read; `None` if none were to be verified.

@@ -8,7 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{bpf::rows::Rows, process::elf::ElfBytes, unwind::Table};
+use crate::{
+    bpf::rows::Rows,
+    process::elf::ElfBytes,
+    unwind::Table,
+};
 
 /// A file whose table is wanted.
 #[derive(Debug)]

@@ -6,11 +6,7 @@ use std::{
     fs,
     io::{BufRead, BufReader},
     net::{TcpListener, TcpStream},
-    os::unix::{
-        fs::chown,
-        net::UnixStream,
-        process::CommandExt,
-    },
+    os::unix::{fs::chown, net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -92,11 +88,19 @@ fn postgresql(folder: &Path) -> Result<Workload> {
     let programs = newest("/usr/lib/postgresql")?.join("bin");
     let program = |name: &str| {
         let mut command = Command::new(programs.join(name));
-        command.uid(uid).gid(gid).current_dir(folder).env("PGHOST", folder);
+        command
+            .uid(uid)
+            .gid(gid)
+            .current_dir(folder)
+            .env("PGHOST", folder);
         command
     };
     let data = folder.join("data");
-    command::output(program("initdb").args(["-A", "trust", "--no-sync", "-D"]).arg(&data))?;
+    command::output(
+        program("initdb")
+            .args(["-A", "trust", "--no-sync", "-D"])
+            .arg(&data),
+    )?;
     let server = Running::start(
         program("postgres")
             .args(["-c", "listen_addresses=", "-c", "fsync=off", "-k"])
@@ -115,7 +119,10 @@ fn postgresql(folder: &Path) -> Result<Workload> {
     fs::copy(root().join("xtask/oracle/load.sql"), &script)?;
     let client = |options: &[&str]| {
         let mut client = program("pgbench");
-        client.args(["-n", "-T", "100000"]).args(options).arg("postgres");
+        client
+            .args(["-n", "-T", "100000"])
+            .args(options)
+            .arg("postgres");
         client
     };
     Ok(Workload {
@@ -142,7 +149,9 @@ fn redis(folder: &Path) -> Result<Workload> {
     wait_until("Redis", || UnixStream::connect(&socket).is_ok())?;
     let mut client = Command::new("redis-benchmark");
     client.arg("-s").arg(&socket);
-    client.args(["-l", "-q", "-n", "100000", "-r", "10000", "-d", "200", "-c", "8"]);
+    client.args([
+        "-l", "-q", "-n", "100000", "-r", "10000", "-d", "200", "-c", "8",
+    ]);
     Ok(Workload {
         pids: vec![server.0.id()],
         clients: vec![client],
@@ -167,8 +176,17 @@ fn nginx(folder: &Path) -> Result<Workload> {
         ),
     )?;
     fs::create_dir(folder.join("www"))?;
-    fs::write(folder.join("www/page.txt"), "all work and no play\n".repeat(2000))?;
-    let server = Running::start(Command::new("nginx").arg("-p").arg(folder).arg("-c").arg(&config))?;
+    fs::write(
+        folder.join("www/page.txt"),
+        "all work and no play\n".repeat(2000),
+    )?;
+    let server = Running::start(
+        Command::new("nginx")
+            .arg("-p")
+            .arg(folder)
+            .arg("-c")
+            .arg(&config),
+    )?;
     wait_until("nginx", || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
     let master = server.0.id();
     let mut pids = vec![master];
@@ -204,7 +222,12 @@ fn python(folder: &Path) -> Result<Workload> {
             .context("cannot start `/usr/bin/python3`")?,
     );
     let stdout = python.0.stdout.take().context("no stdout")?;
-    match BufReader::new(stdout).lines().next().transpose()?.as_deref() {
+    match BufReader::new(stdout)
+        .lines()
+        .next()
+        .transpose()?
+        .as_deref()
+    {
         Some("ready") => {}
         said => bail!("the script said {said:?}, expected `ready`"),
     }
