@@ -191,7 +191,9 @@ fn trace(
 
 /// `memtrace: N events recorded, …`.
 fn parse_events(line: &str) -> Option<u64> {
-    let (count, _) = line.strip_prefix("memtrace: ")?.split_once(" events recorded")?;
+    let (count, _) = line
+        .strip_prefix("memtrace: ")?
+        .split_once(" events recorded")?;
     count.parse().ok()
 }
 
@@ -201,7 +203,10 @@ mod tests {
 
     #[test]
     fn the_number_of_events_is_found_in_its_line_only() {
-        assert_eq!(parse_events("memtrace: 12 events recorded, 0 lost"), Some(12));
+        assert_eq!(
+            parse_events("memtrace: 12 events recorded, 0 lost"),
+            Some(12)
+        );
         assert_eq!(parse_events("memtrace: next: memtrace report a.mtr"), None);
     }
 }

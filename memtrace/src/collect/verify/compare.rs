@@ -4,8 +4,8 @@
 //! first on, until one of the two ends. Taken for the truth is only what
 //! `framehop` derives from call frame information: [`super::image::Cfi`] is
 //! asked before each step, and where there is none that it applies as it
-//! stands, the comparison ends and the reason is counted. So do frames whose
-//! stack is not in the copy. Signal frames, which it cannot do, are crossed by
+//! stands, the comparison ends and the reason is counted. It ends as well where
+//! the stack is not in the copy. Signal frames, which it cannot do, are crossed by
 //! the layout of `ucontext_t` in libc.
 //!
 //! A mismatch is a frame that differs, one walk that calls outermost what the
@@ -46,9 +46,9 @@ pub(super) struct Outcome {
     pub(super) signal_frames: u64,
     pub(super) ended: Ended,
     /// Absolute addresses of the frames as found here.
-    found: Vec<u64>,
+    pub(super) found: Vec<u64>,
     /// Where each of them is.
-    places: Vec<Option<(ModuleIndex, u64)>>,
+    pub(super) places: Vec<Option<(ModuleIndex, u64)>>,
 }
 
 impl Outcome {

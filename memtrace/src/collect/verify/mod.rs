@@ -8,6 +8,8 @@
 
 mod compare;
 mod image;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
