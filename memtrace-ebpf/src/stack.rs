@@ -75,32 +75,21 @@ fn mix(key: u64, word: u64) -> u64 {
 /// registers of a caller: `pc` is a return address.
 #[inline(always)]
 pub(crate) fn take(context: *mut c_void, caller: &Caller, at: Registers) -> u64 {
-    let Some(scratch) = claim_scratch() else {
-        lost(Reason::ScratchBusy);
-        return 0;
-    };
-    // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
-    unsafe {
-        let key = take_into(context, caller, at, &mut *scratch);
-        release(&raw mut (*scratch).busy);
-        key
-    }
-}
-
-/// A space that is nobody else's until its `busy` is released.
-// VERIFIER: of its own, so that a walk is verified once and not once for each slot.
-#[inline(never)]
-fn claim_scratch() -> Option<*mut Scratch> {
     for slot in 0..SCRATCH_SLOTS {
         let Some(scratch) = SCRATCH.get_ptr_mut(slot) else {
             continue;
         };
-        // SAFETY: a live map value.
-        if unsafe { claim(&raw mut (*scratch).busy) } {
-            return Some(scratch);
+        // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
+        unsafe {
+            if claim(&raw mut (*scratch).busy) {
+                let key = take_into(context, caller, at, &mut *scratch);
+                release(&raw mut (*scratch).busy);
+                return key;
+            }
         }
     }
-    None
+    lost(Reason::ScratchBusy);
+    0
 }
 
 #[inline(always)]
