@@ -11,7 +11,7 @@ use std::{
 use crate::{
     bpf::rows::Rows,
     process::elf::ElfBytes,
-    unwind::Table,
+    unwind::{Table, trampoline},
 };
 
 /// A file whose table is wanted.
@@ -131,13 +131,17 @@ fn work(shared: &Shared) {
 /// A file that has no usable tables is walked along frame pointers, which are
 /// checked; one that cannot be handed over ends the walk.
 fn compile(shared: &Shared, job: &Job) {
-    let table = ElfBytes::map(&job.file)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| Table::compile(bytes.as_ref()).map_err(|error| error.to_string()))
-        .unwrap_or_else(|error| {
-            tracing::debug!("`{}` has no unwind tables: {error}", job.path);
-            None
-        });
+    let table = if job.path == trampoline::NAME {
+        Some(Table::of_trampoline())
+    } else {
+        ElfBytes::map(&job.file)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| Table::compile(bytes.as_ref()).map_err(|error| error.to_string()))
+            .unwrap_or_else(|error| {
+                tracing::debug!("`{}` has no unwind tables: {error}", job.path);
+                None
+            })
+    };
     if let Err(error) = shared.rows.load(job.exec, table.as_ref()) {
         tracing::warn!(
             "stacks end in `{}`: its unwind table cannot be loaded: {error}",

@@ -7,6 +7,7 @@ mod rules;
 pub mod table;
 #[cfg(test)]
 mod tests;
+pub mod trampoline;
 
 pub use table::Table;
 
