@@ -69,6 +69,8 @@ unsafe impl Plain for kernel::Offsets {}
 // SAFETY: as above.
 unsafe impl Plain for kernel::Settings {}
 // SAFETY: as above.
+unsafe impl Plain for kernel::Sampling {}
+// SAFETY: as above.
 unsafe impl Plain for code::Mapping {}
 // SAFETY: as above.
 unsafe impl Plain for code::Snapshot {}
