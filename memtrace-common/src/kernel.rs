@@ -26,7 +26,8 @@ pub struct Offsets {
     pub return_instance_next: u32,
     pub mm_xol_area: u32,
     pub xol_area_vaddr: u32,
-    pub pad: u32,
+    /// `task_struct.thread.fsbase`: the thread pointer.
+    pub task_fsbase: u32,
 }
 
 /// Behaviour chosen on the command line.

@@ -7,6 +7,8 @@ pub struct Process {
     /// Mixed into stack keys: changes whenever the process's code may have
     /// (exec, a new executable mapping), so a reused address is a new stack.
     pub epoch: u64,
+    /// The program that it runs: the same in forked children, another after exec.
+    pub image: u64,
     /// The tgid whose memory it runs in: itself, or the parent after vfork.
     pub space: u32,
     /// [`process_flags`].
@@ -29,5 +31,5 @@ pub struct FileKey {
     pub pad: u32,
 }
 
-const _: () = assert!(size_of::<Process>() == 16);
+const _: () = assert!(size_of::<Process>() == 24);
 const _: () = assert!(size_of::<FileKey>() == 16);

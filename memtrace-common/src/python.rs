@@ -60,6 +60,10 @@ pub struct Interpreter {
     pub bytes_data: u32,
 }
 
+/// Fields of a code object lie between this offset and 112 bytes beyond it, those of a frame within
+/// its first 80 (112 up to 3.10): so much is read at once.
+pub const CODE_WINDOW: u32 = 40;
+
 /// Most bytes of each part of a [`Code`] that the kernel side copies.
 pub const FILENAME: usize = 256;
 pub const NAME: usize = 256;

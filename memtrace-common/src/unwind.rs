@@ -289,6 +289,18 @@ impl Word {
         TAG_PYTHON_AT << TAG_SHIFT | instruction << 32 | fingerprint as u64
     }
 
+    /// Whether it is a [`Word::Python`].
+    #[inline(always)]
+    pub const fn is_python(word: u64) -> bool {
+        word >> TAG_SHIFT == TAG_PYTHON
+    }
+
+    /// The address of a [`Word::Absolute`] or [`Word::Python`].
+    #[inline(always)]
+    pub const fn address(word: u64) -> u64 {
+        word & ((1 << TAG_SHIFT) - 1)
+    }
+
     /// `None` for what none of the above made.
     pub fn decode(word: u64) -> Option<Word> {
         match word >> TAG_SHIFT {

@@ -8,7 +8,7 @@ use memtrace_common::{
 
 use crate::{
     atomic::fetch_add,
-    maps::{LOGS, MAPPINGS, REQUESTS, SNAPSHOTS},
+    maps::{INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SNAPSHOTS},
 };
 
 /// The code of one process at one moment.
@@ -224,6 +224,9 @@ pub(crate) fn forked(parent: u32, child: u32) {
         if let Some(snapshot) = SNAPSHOTS.get(&parent) {
             let _ = SNAPSHOTS.insert(&child, snapshot, 0);
         }
+        if let Some(interpreter) = INTERPRETER_OF.get(&parent) {
+            let _ = INTERPRETER_OF.insert(&child, interpreter, 0);
+        }
     }
 }
 
@@ -244,6 +247,7 @@ static EMPTY: Log = Log {
 /// Nothing is known of a new program.
 #[inline(always)]
 pub(crate) fn executed(tgid: u32) {
+    let _ = INTERPRETER_OF.remove(&tgid);
     match LOGS.get_ptr_mut(&tgid) {
         // SAFETY: a live map value.
         Some(log) => unsafe {
@@ -259,6 +263,7 @@ pub(crate) fn executed(tgid: u32) {
 /// Forgets a process that has ended.
 #[inline(always)]
 pub(crate) fn exited(tgid: u32) {
+    let _ = INTERPRETER_OF.remove(&tgid);
     let _ = LOGS.remove(&tgid);
     let _ = SNAPSHOTS.remove(&tgid);
 }

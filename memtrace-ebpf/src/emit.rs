@@ -102,11 +102,15 @@ pub(crate) fn emit_after<T: Copy + 'static>(
     }
 }
 
-/// Sends one record that says something about memtrace itself, written in place by `fill`. There is
-/// no event in it that could be lost: if there is no room, it was never made. False then.
+/// Sends one record, written in place by `fill`; false if there is no room, which is counted under
+/// `reason`. `None`: it says something about memtrace itself, and is then as if never made.
 #[inline(always)]
-pub(crate) fn emit_in_place<T: 'static>(fill: impl FnOnce(*mut T)) -> bool {
+pub(crate) fn emit_in_place<T: 'static>(reason: Option<Reason>, fill: impl FnOnce(*mut T)) -> bool {
     let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+        if let Some(reason) = reason {
+            add(COUNTER_EMITTED);
+            lost(reason);
+        }
         return false;
     };
     fill(entry.as_mut_ptr());

@@ -42,6 +42,15 @@ impl Task {
         read(self.0 + u64::from(loaded(&OFFSETS.task_mm)))
     }
 
+    /// What pthread_self gives: the fs base.
+    #[inline(always)]
+    pub(crate) fn thread_pointer(self) -> u64 {
+        match loaded(&OFFSETS.task_fsbase) {
+            0 => 0,
+            offset => read(self.0 + u64::from(offset)),
+        }
+    }
+
     /// Wait status, once it is exiting.
     #[inline(always)]
     pub(crate) fn exit_code(self) -> u32 {

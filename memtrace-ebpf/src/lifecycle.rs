@@ -17,7 +17,7 @@ use crate::{
     code,
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
-    maps::{PROCESSES, SETTINGS, STOPPED, THREADS, loaded, recording},
+    maps::{PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, loaded, recording},
     thread::{Caller, current_ids},
     vm,
 };
@@ -97,6 +97,7 @@ fn executed(old_tid: u32) -> Option<()> {
     // SAFETY: a live map value; the process has one thread now.
     unsafe {
         (*process).epoch = vm::next_epoch(&*process, caller.tgid);
+        (*process).image = (*process).epoch;
         (*process).space = caller.tgid;
     }
     caller.space = caller.tgid;
@@ -181,6 +182,7 @@ fn exited() -> Option<()> {
     let (tgid, tid) = current_ids();
     // Whether traced or not: the tid may come back as another thread's.
     let _ = THREADS.remove(&tid);
+    let _ = THREAD_STATES.remove(&tid);
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&tgid) }?;
     let task = Task::current();
@@ -197,6 +199,7 @@ fn exited() -> Option<()> {
         tid,
         space: tgid,
         epoch: process.epoch,
+        image: process.image,
     };
     let header = header(Kind::Exit, &caller);
     emit(

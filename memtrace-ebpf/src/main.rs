@@ -13,6 +13,7 @@ mod emit;
 mod kernel;
 mod lifecycle;
 mod maps;
+mod python;
 mod stack;
 mod thread;
 mod timing;

@@ -11,6 +11,7 @@ use memtrace_common::{
     kernel::{Offsets, Sampling, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
+    python::Interpreter,
     unwind::{EXECS as EXEC_COUNT, Rule},
 };
 
@@ -89,6 +90,22 @@ pub(crate) static SNAPSHOTS: HashMap<u32, Snapshot> = HashMap::with_max_entries(
 #[map]
 pub(crate) static LOGS: HashMap<u32, Log> = HashMap::with_max_entries(4_096, 0);
 
+/// Interpreters of traced processes. Number 0 stands for none; relatives share one.
+#[map]
+pub(crate) static INTERPRETERS: Array<Interpreter> = Array::with_max_entries(1_024, 0);
+
+/// Numbers of the above, by tgid, as PROCESSES.
+#[map]
+pub(crate) static INTERPRETER_OF: HashMap<u32, u32> = HashMap::with_max_entries(16_384, 0);
+
+/// Addresses of the thread states of Python's threads, by tid. An evicted one is searched again.
+#[map]
+pub(crate) static THREAD_STATES: LruHashMap<u32, u64> = LruHashMap::with_max_entries(16_384, 0);
+
+/// Code objects that were reported. An evicted one is reported again.
+#[map]
+pub(crate) static SEEN_CODE: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_536, 0);
+
 /// Processes of whose code the collector should take a new snapshot, by tgid.
 #[map]
 pub(crate) static REQUESTS: HashMap<u32, u8> = HashMap::with_max_entries(4_096, 0);
@@ -123,7 +140,7 @@ pub(crate) static OFFSETS: Offsets = Offsets {
     return_instance_next: 0,
     mm_xol_area: 0,
     xol_area_vaddr: 0,
-    pad: 0,
+    task_fsbase: 0,
 };
 
 /// Written by the collector before loading.

@@ -18,6 +18,7 @@ use crate::{
     atomic::{claim, release},
     emit::{emit_bytes, header, lost},
     maps::{SCRATCH, SCRATCH_SLOTS, SEEN, SETTINGS, loaded},
+    python,
     thread::Caller,
     timing,
     unwind::{self, State},
@@ -48,6 +49,12 @@ impl Scratch {
     #[inline(always)]
     pub(crate) fn frames(&self) -> &[u64; FRAMES] {
         &self.frames
+    }
+
+    /// One frame; an index beyond the frames gives what is left of others.
+    #[inline(always)]
+    pub(crate) fn frame(&self, index: usize) -> u64 {
+        self.frames[index & (FRAMES - 1)]
     }
 
     /// Adds a frame. `epoch` is mixed in where the word alone does not say what it means.
@@ -171,7 +178,9 @@ fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
     if unsafe { SEEN.get(&key) }.is_some() {
         return key;
     }
+    python::report(caller, scratch);
     scratch.record.header = header(Kind::Stack, caller);
+    scratch.record.image = caller.image;
     scratch.record.stack = key;
     scratch.record.end = end as u32;
     // VERIFIER: the mask is what bounds the length.
@@ -185,8 +194,7 @@ fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
             Reason::RingFullStack,
         )
     };
-    // One whose walk the collector can mend is reported each time: the report is what asks for it.
-    if sent && !matches!(end, End::NoMapping | End::NoTable | End::Stale) {
+    if sent {
         // Full or not, a stack that is not remembered is merely reported again.
         let _ = SEEN.insert(&key, &1, 0);
     }

@@ -25,6 +25,7 @@ pub(crate) struct Caller {
     /// The tgid whose memory it runs in.
     pub(crate) space: u32,
     pub(crate) epoch: u64,
+    pub(crate) image: u64,
 }
 
 impl Caller {
@@ -42,6 +43,7 @@ impl Caller {
             tid,
             space: process.space,
             epoch: process.epoch,
+            image: process.image,
         })
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn measure(
         end: end as u32,
     };
     // SAFETY: the pointer is to room for one.
-    emit_in_place(|to: *mut Timing| unsafe { to.write(timing) });
+    emit_in_place(None, |to: *mut Timing| unsafe { to.write(timing) });
     end
 }
 

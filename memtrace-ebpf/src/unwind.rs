@@ -8,6 +8,7 @@ use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_loop};
 use memtrace_common::{
     code::{BLOCK, exec_state, mapping_kind},
     limits::MAX_FRAMES,
+    python::Interpreter,
     unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
 };
 
@@ -15,6 +16,7 @@ use crate::{
     code::{self, Code},
     kernel::PendingReturns,
     maps::{EXECS, ROWS, RULES},
+    python,
     stack::Scratch,
     thread::Caller,
 };
@@ -29,17 +31,21 @@ pub(crate) struct State {
     /// 1 if the last step was along a frame pointer.
     by_frame_pointer: i32,
     epoch: u64,
+    /// As [`Caller::image`].
+    pub(crate) image: u64,
     returns: PendingReturns,
+    pub(crate) python: python::State,
 }
 
 /// What the callback is given. On the stack of the program, as the kernel demands.
 struct Walk {
     scratch: *mut Scratch,
     code: Code,
+    python: *const Interpreter,
 }
 
 /// The current thread's memory.
-struct UserMemory;
+pub(crate) struct UserMemory;
 
 impl Memory for UserMemory {
     #[inline(always)]
@@ -92,19 +98,27 @@ pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End
         Ok(code) => code,
         Err(end) => return end,
     };
-    scratch.state = State {
-        at,
-        is_return: 1,
-        end: End::Truncated,
-        by_frame_pointer: 0,
-        epoch: caller.epoch,
-        returns: PendingReturns::current(),
+    let Some(python) = python::of(caller.space) else {
+        return End::Stale;
     };
-    let mut walk = Walk { scratch, code };
+    let state = &mut scratch.state;
+    state.at = at;
+    state.is_return = 1;
+    state.end = End::Truncated;
+    state.by_frame_pointer = 0;
+    state.epoch = caller.epoch;
+    state.image = caller.image;
+    state.returns = PendingReturns::current();
+    state.python.begin();
+    let mut walk = Walk {
+        scratch,
+        code,
+        python,
+    };
     // SAFETY: the callback has the signature that the helper wants, and `walk` outlives the call.
     unsafe {
         bpf_loop(
-            MAX_FRAMES as u32 + 1,
+            STEPS,
             next_frame as *const () as *mut c_void,
             (&raw mut walk).cast(),
             0,
@@ -122,14 +136,23 @@ pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End
     end
 }
 
+/// A frame each, and for each run of Python frames one to enter and one to leave it.
+const STEPS: u32 = 3 * MAX_FRAMES as u32;
+
 const CONTINUE: i64 = 0;
 const BREAK: i64 = 1;
 
 /// Callback of `bpf_loop`.
 unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> i64 {
     // SAFETY: the pointers are those that `walk` was called with.
-    let (scratch, code) = unsafe { (&mut *(*walk).scratch, &(*walk).code) };
-    match advance(scratch, code) {
+    let (scratch, code, python) =
+        unsafe { (&mut *(*walk).scratch, &(*walk).code, &*(*walk).python) };
+    let result = if scratch.state.python.is_running() {
+        python::advance(scratch, python)
+    } else {
+        advance(scratch, code, python)
+    };
+    match result {
         Ok(()) => CONTINUE,
         Err(end) => {
             scratch.state.end = end;
@@ -139,7 +162,7 @@ unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> i64 {
 }
 
 #[inline(always)]
-fn advance(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
+fn advance(scratch: &mut Scratch, code: &Code, python: &Interpreter) -> Result<(), End> {
     let at = scratch.state.at;
     let pc = at.pc.wrapping_sub(scratch.state.is_return);
     let epoch = scratch.state.epoch;
@@ -151,6 +174,11 @@ fn advance(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
         }
     };
     let vaddr = pc.wrapping_sub(mapping.bias);
+    if mapping.kind == mapping_kind::FILE
+        && python::enters(&mut scratch.state.python, python, mapping.exec, vaddr)
+    {
+        return Ok(());
+    }
     let pushed = if mapping.kind == mapping_kind::ANONYMOUS {
         scratch.push(Word::absolute(pc), epoch)
     } else {

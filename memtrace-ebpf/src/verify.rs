@@ -66,7 +66,7 @@ unsafe fn has_budget(sampling: *mut Sampling) -> bool {
 /// False if there was no room.
 #[inline(never)]
 fn send(caller: &Caller, at: &Registers, scratch: &Scratch, end: End) -> bool {
-    emit_in_place(|record: *mut Verify| {
+    emit_in_place(None, |record: *mut Verify| {
         // SAFETY: the pointer is to room for one; the helpers check what they read and write
         // zeroes where they cannot.
         unsafe {

@@ -1,0 +1,424 @@
+//! CPython's frames: found where the native walk meets the interpreter's
+//! evaluation loop, and put in place of it.
+//!
+//! A run of the loop evaluates one or more Python frames, the innermost first
+//! in the thread state's list; where a run ends depends on the version (see
+//! `memtrace_common::python::Interpreter`). The native frame of the loop
+//! follows its Python frames.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user};
+use memtrace_common::{
+    event::Kind,
+    limits::MAX_FRAMES,
+    loss::Reason,
+    python::{CODE_WINDOW, Code, FILENAME, Interpreter, LINETABLE, NAME, NONE, Text, fingerprint},
+    unwind::{End, Memory, Word},
+};
+
+use crate::{
+    emit::{emit_in_place, header},
+    kernel::Task,
+    maps::{INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
+    stack::Scratch,
+    thread::{Caller, current_ids},
+    unwind::UserMemory,
+};
+
+/// Where the Python side of a walk is; part of [`Scratch`].
+#[repr(C)]
+pub(crate) struct State {
+    /// The next frame; 0: none.
+    frame: u64,
+    /// The thread state that it belongs to, and the interpreter that that belongs to; 0 at first.
+    thread: u64,
+    interpreter: u64,
+    /// 1 while Python frames are collected instead of native ones.
+    running: u32,
+    /// 1 once those of the present evaluation loop were.
+    done: u32,
+    /// Part of an object.
+    window: [u64; WINDOW],
+}
+
+/// Words of the parts of frames and code objects that are looked at, rounded up to a power of two.
+const WINDOW: usize = 16;
+/// Bytes of a frame that are read: up to 3.10 frames are large objects, since 3.11 small ones that
+/// may end with a page.
+const FRAME_BEFORE_311: u32 = 112;
+const FRAME_SINCE_311: u32 = 80;
+const CODE_BYTES: u32 = 112;
+
+/// The interpreter of a process; one that has no code if there is none.
+#[inline(always)]
+pub(crate) fn of(tgid: u32) -> Option<&'static Interpreter> {
+    // SAFETY: copied at once.
+    let index = unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0);
+    INTERPRETERS.get(index)
+}
+
+impl State {
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        self.frame = 0;
+        self.thread = 0;
+        self.interpreter = 0;
+        self.running = 0;
+        self.done = 0;
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        self.running != 0
+    }
+
+    #[inline(always)]
+    fn end_run(&mut self) {
+        self.running = 0;
+        self.done = 1;
+    }
+
+    #[inline(always)]
+    fn word(&self, offset: u32) -> u64 {
+        self.window[(offset >> 3) as usize & (WINDOW - 1)]
+    }
+
+    #[inline(always)]
+    fn read_window(&mut self, address: u64, len: u32) -> bool {
+        // SAFETY: the window holds 128 bytes, and `len` is less.
+        unsafe {
+            bpf_probe_read_user(
+                self.window.as_mut_ptr().cast(),
+                len,
+                address as *const c_void,
+            ) == 0
+        }
+    }
+}
+
+/// Whether Python frames come before the native frame at this address of file `exec`; then
+/// [`advance`] collects them.
+#[inline(always)]
+pub(crate) fn enters(state: &mut State, python: &Interpreter, exec: u32, vaddr: u64) -> bool {
+    let [hot, cold] = &python.eval;
+    if exec != python.exec
+        || !((vaddr >= hot[0] && vaddr < hot[1]) || (vaddr >= cold[0] && vaddr < cold[1]))
+    {
+        return false;
+    }
+    if state.done != 0 {
+        state.done = 0;
+        return false;
+    }
+    if state.frame == 0 {
+        state.frame = innermost(state, python);
+    }
+    if state.frame == 0 {
+        return false;
+    }
+    state.running = 1;
+    true
+}
+
+/// Collects one Python frame, or ends the run.
+#[inline(never)]
+pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(), End> {
+    let state = &mut scratch.state.python;
+    let frame = state.frame;
+    let read = if python.minor >= 11 {
+        state.read_window(frame, FRAME_SINCE_311)
+    } else {
+        state.read_window(frame, FRAME_BEFORE_311)
+    };
+    if frame == 0 || !read {
+        state.frame = 0;
+        state.end_run();
+        return Ok(());
+    }
+    // The low bits are tags in 3.14.
+    let code = state.word(python.frame_code) & !7;
+    let boundary = (state.word(python.frame_boundary) >> ((python.frame_boundary & 7) << 3)) as u8;
+    let instruction = state.word(python.frame_instruction);
+    state.frame = state.word(python.frame_previous);
+    if python.minor >= 12 && boundary >= 3 {
+        state.end_run();
+        return Ok(());
+    }
+    let instruction = if python.minor >= 11 {
+        instruction.wrapping_sub(code.wrapping_add(u64::from(python.code_instructions)))
+    } else {
+        instruction >> ((python.frame_instruction & 7) << 3)
+    };
+    if python.minor < 11 || (python.minor == 11 && boundary == 1) {
+        state.end_run();
+    }
+    if !state.read_window(code.wrapping_add(u64::from(CODE_WINDOW)), CODE_BYTES) {
+        state.frame = 0;
+        state.end_run();
+        return Ok(());
+    }
+    let field = |offset: u32| state.word(offset.wrapping_sub(CODE_WINDOW));
+    let first_line =
+        field(python.code_first_line) >> ((python.code_first_line & 7) << 3);
+    let print = fingerprint(
+        field(python.code_filename),
+        field(python.code_name),
+        field(python.code_linetable),
+        first_line as u32,
+    );
+    let image = scratch.state.image;
+    if scratch.len() + 2 > MAX_FRAMES as u32
+        || !scratch.push(Word::python(code), image)
+        || !scratch.push(Word::python_at(instruction as u32, print), 0)
+    {
+        return Err(End::Truncated);
+    }
+    Ok(())
+}
+
+/// Most thread states that are looked at to find a thread's own.
+const MOST_THREADS: u32 = 4096;
+
+/// A search for the thread state of the thread whose thread pointer is `id`.
+struct Search {
+    python: *const Interpreter,
+    id: u64,
+    thread: u64,
+    interpreter: u64,
+}
+
+/// The innermost Python frame of the current thread: of the thread state after the one that was used
+/// last, as a thread that enters a subinterpreter has several. 0 if there is none.
+///
+/// By the thread pointer and not by the interpreter's own "current" one, which is unset while the
+/// global lock is released: exactly where extension modules allocate.
+#[inline(always)]
+fn innermost(state: &mut State, python: &Interpreter) -> u64 {
+    let (_, tid) = current_ids();
+    let id = Task::current().thread_pointer();
+    let memory = UserMemory;
+    let first = state.thread == 0;
+    // SAFETY: copied at once.
+    let known = unsafe { THREAD_STATES.get(&tid) }.copied().unwrap_or(0);
+    let is_of_thread = |thread: u64| {
+        memory.read(thread.wrapping_add(u64::from(python.thread_id))) == Some(id)
+    };
+    let thread = if first && known != 0 && is_of_thread(known) {
+        known
+    } else {
+        let mut search = Search {
+            python,
+            id,
+            thread: state.thread,
+            interpreter: state.interpreter,
+        };
+        // SAFETY: the callback has the signature that the helper wants, and `search` outlives the call.
+        unsafe {
+            bpf_loop(
+                MOST_THREADS,
+                next_thread as *const () as *mut c_void,
+                (&raw mut search).cast(),
+                0,
+            )
+        };
+        state.interpreter = search.interpreter;
+        if search.thread != 0 && first {
+            let _ = THREAD_STATES.insert(&tid, &search.thread, 0);
+        }
+        search.thread
+    };
+    if thread == 0 {
+        return 0;
+    }
+    state.thread = thread;
+    let frame = memory
+        .read(thread.wrapping_add(u64::from(python.thread_frame)))
+        .unwrap_or(0);
+    if python.cframe_frame == NONE || frame == 0 {
+        return frame;
+    }
+    memory
+        .read(frame.wrapping_add(u64::from(python.cframe_frame)))
+        .unwrap_or(0)
+}
+
+/// Callback of `bpf_loop`: goes to the next thread state, which is at an end if it is the thread's.
+unsafe extern "C" fn next_thread(_index: u64, search: *mut Search) -> i64 {
+    // SAFETY: the pointers are those that `innermost` passed.
+    let (search, python) = unsafe { (&mut *search, &*(*search).python) };
+    let follow = |address: u64, offset: u32| {
+        UserMemory
+            .read(address.wrapping_add(u64::from(offset)))
+            .unwrap_or(0)
+    };
+    let mut thread = if search.thread == 0 {
+        0
+    } else {
+        follow(search.thread, python.thread_next)
+    };
+    if thread == 0 {
+        search.interpreter = if search.interpreter == 0 {
+            follow(python.runtime, python.runtime_interpreters)
+        } else {
+            follow(search.interpreter, python.interpreter_next)
+        };
+        if search.interpreter == 0 {
+            search.thread = 0;
+            return 1;
+        }
+        thread = follow(search.interpreter, python.interpreter_threads);
+    }
+    search.thread = thread;
+    i64::from(thread != 0 && follow(thread, python.thread_id) == search.id)
+}
+
+/// A [`Code`] and its areas.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Record {
+    code: Code,
+    filename: [u8; FILENAME],
+    name: [u8; NAME],
+    linetable: [u8; LINETABLE],
+}
+
+/// What [`report_code`] needs.
+struct Report {
+    scratch: *const Scratch,
+    python: *const Interpreter,
+    caller: *const Caller,
+}
+
+/// Tells the collector of the code objects of a new stack, before the stack.
+#[inline(always)]
+pub(crate) fn report(caller: &Caller, scratch: &Scratch) {
+    if scratch.state.python.thread == 0 {
+        return;
+    }
+    let Some(python) = of(caller.space) else {
+        return;
+    };
+    let mut report = Report {
+        scratch,
+        python,
+        caller,
+    };
+    // SAFETY: the callback has the signature that the helper wants, and `report` outlives the call.
+    unsafe {
+        bpf_loop(
+            MAX_FRAMES as u32,
+            report_code as *const () as *mut c_void,
+            (&raw mut report).cast(),
+            0,
+        )
+    };
+}
+
+/// Callback of `bpf_loop`: reports the code object of frame `index`, if it is one.
+unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
+    // SAFETY: the pointers are those that `report` passed.
+    let (scratch, python, caller) = unsafe {
+        (
+            &*(*report).scratch,
+            &*(*report).python,
+            &*(*report).caller,
+        )
+    };
+    if index + 1 >= u64::from(scratch.len()) {
+        return 1;
+    }
+    let word = scratch.frame(index as usize);
+    if !Word::is_python(word) {
+        return 0;
+    }
+    let address = Word::address(word);
+    let print = scratch.frame(index as usize + 1) as u32;
+    let key = (address ^ caller.image).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ u64::from(print);
+    // SAFETY: the value is not kept.
+    if unsafe { SEEN_CODE.get(&key) }.is_some() {
+        return 0;
+    }
+    let sent = emit_in_place::<Record>(Some(Reason::RingFullStack), |record| {
+        // SAFETY: reserved for one record; plain bytes.
+        capture(unsafe { &mut *record }, caller, python, address, print);
+    });
+    if sent {
+        let _ = SEEN_CODE.insert(&key, &1, 0);
+    }
+    0
+}
+
+#[inline(always)]
+fn capture(record: &mut Record, caller: &Caller, python: &Interpreter, address: u64, print: u32) {
+    let memory = UserMemory;
+    let field = |offset: u32| {
+        memory
+            .read(address.wrapping_add(u64::from(offset)))
+            .unwrap_or(0)
+    };
+    let linetable = field(python.code_linetable);
+    let linetable_len = memory
+        .read(linetable.wrapping_add(u64::from(python.bytes_size)))
+        .unwrap_or(0) as u32;
+    record.code = Code {
+        header: header(Kind::PythonCode, caller),
+        image: caller.image,
+        code: address,
+        filename: text(python, field(python.code_filename), &mut record.filename),
+        name: text(python, field(python.code_name), &mut record.name),
+        linetable,
+        linetable_len,
+        first_line: field(python.code_first_line) as u32,
+        fingerprint: print,
+        pad: 0,
+    };
+    copy(
+        &mut record.linetable,
+        linetable.wrapping_add(u64::from(python.bytes_data)),
+        u64::from(linetable_len),
+    );
+}
+
+/// A string object; its characters go into `area`, as far as they fit.
+#[inline(always)]
+fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -> Text {
+    let memory = UserMemory;
+    let length = memory
+        .read(object.wrapping_add(u64::from(python.str_length)))
+        .unwrap_or(0) as u32;
+    let state = memory
+        .read(object.wrapping_add(u64::from(python.str_state)))
+        .unwrap_or(0) as u32;
+    let width = state >> (python.str_kind_shift & 31) & 7;
+    let ascii = state >> (python.str_ascii_shift & 31) & 1;
+    let data = if ascii != 0 {
+        python.str_ascii_data
+    } else {
+        python.str_compact_data
+    };
+    let copied = copy(
+        area,
+        object.wrapping_add(u64::from(data)),
+        u64::from(length) * u64::from(width),
+    );
+    Text {
+        object,
+        length,
+        width: if copied { width as u16 } else { 0 },
+        ascii: ascii as u16,
+    }
+}
+
+#[inline(always)]
+fn copy<const N: usize>(area: &mut [u8; N], from: u64, len: u64) -> bool {
+    let len = if len > N as u64 { N as u64 } else { len };
+    // SAFETY: the area holds `len` bytes.
+    unsafe {
+        bpf_probe_read_user(
+            area.as_mut_ptr().cast(),
+            len as u32,
+            from as *const c_void,
+        ) == 0
+    }
+}
