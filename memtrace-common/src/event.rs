@@ -8,6 +8,8 @@
 //! taking before the call, so that another thread's reuse of the range cannot
 //! overtake it, and the outcome after.
 
+use crate::{limits::MAX_FRAMES, unwind::Registers};
+
 /// Kind of a record, first byte of its [`Header`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -46,6 +48,10 @@ pub enum Kind {
     Stack = 15,
     /// [`Lifecycle`]: the process was sent SIGSTOP and waits for the collector; `value` is a [`Stop`].
     Stopped = 16,
+    /// [`Verify`]: a walk with what it was made from, to be repeated by other means.
+    Verify = 17,
+    /// [`Timing`]: what a walk took.
+    Timing = 18,
 }
 
 impl TryFrom<u8> for Kind {
@@ -69,6 +75,8 @@ impl TryFrom<u8> for Kind {
             14 => Kind::Exit,
             15 => Kind::Stack,
             16 => Kind::Stopped,
+            17 => Kind::Verify,
+            18 => Kind::Timing,
             other => return Err(other),
         })
     }
@@ -216,6 +224,64 @@ pub struct Stack {
     pub end: u32,
 }
 
+/// Pages of stack in a [`Verify`].
+pub const COPIED_PAGES: usize = 8;
+/// Bytes of such a page.
+pub const COPIED_PAGE: usize = 4096;
+/// Pending return probes in a [`Verify`].
+pub const COPIED_RETURNS: usize = 16;
+
+/// A return address that the kernel has replaced to probe the return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PendingReturn {
+    /// Where on the stack it was, absolute address.
+    pub slot: u64,
+    /// What it was.
+    pub original: u64,
+}
+
+/// [`Kind::Verify`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Verify {
+    pub header: Header,
+    /// Where the walk began; `pc` is a return address.
+    pub at: Registers,
+    /// [`crate::code::Log::sequence`]: of what code the walk knew.
+    pub sequence: u64,
+    /// What pending returns were replaced by; 0 if the thread has none.
+    pub trampoline: u64,
+    /// Number of `returns`.
+    pub pending: u32,
+    /// Number of `frames`.
+    pub n: u32,
+    /// A [`crate::unwind::End`].
+    pub end: u32,
+    /// Pages of `copy` that could be read.
+    pub pages: u32,
+    pub returns: [PendingReturn; COPIED_RETURNS],
+    /// As the words of a [`Stack`].
+    pub frames: [u64; MAX_FRAMES + 1],
+    /// The stack, from the page that holds `at.sp` on.
+    pub copy: [[u8; COPIED_PAGE]; COPIED_PAGES],
+}
+
+/// [`Kind::Timing`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Timing {
+    pub header: Header,
+    /// Nanoseconds of the walk.
+    pub walk_ns: u64,
+    /// Nanoseconds of bpf_get_stackid for the same event.
+    pub stackid_ns: u64,
+    /// Frames that the walk found.
+    pub frames: u32,
+    /// A [`crate::unwind::End`].
+    pub end: u32,
+}
+
 const _: () = assert!(size_of::<Header>() == 24);
 const _: () = assert!(size_of::<Alloc>() == 48);
 const _: () = assert!(size_of::<Free>() == 32);
@@ -223,3 +289,8 @@ const _: () = assert!(size_of::<Map>() == 80);
 const _: () = assert!(size_of::<Unmap>() == 40);
 const _: () = assert!(size_of::<Lifecycle>() == 40);
 const _: () = assert!(size_of::<Stack>() == 40);
+const _: () = assert!(size_of::<Timing>() == 48);
+const _: () = assert!(
+    size_of::<Verify>()
+        == 80 + COPIED_RETURNS * 16 + (MAX_FRAMES + 1) * 8 + COPIED_PAGES * COPIED_PAGE
+);

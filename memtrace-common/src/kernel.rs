@@ -39,10 +39,30 @@ pub struct Settings {
     pub stop: u32,
     /// 1: walk stacks by unwind tables; 0: by frame pointers.
     pub unwind: u32,
-    pub pad: u32,
+    /// 1: measure what walks take.
+    pub time_walks: u32,
     /// Unread bytes in the ring buffer at which the collector is woken.
     pub wake_bytes: u64,
+    /// Each of so many walks is sent to be verified; 0: none.
+    pub verify_every: u64,
+    /// Most bytes of those in a second.
+    pub verify_bytes: u64,
+}
+
+/// Value of the SAMPLING map: which walks were sent to be verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sampling {
+    /// Walks so far.
+    pub walks: u64,
+    /// The second (of 2^30 ns) that `bytes` is about.
+    pub second: u64,
+    /// Sent in it.
+    pub bytes: u64,
+    /// Walks that were chosen, and left out because of the limit or a full ring buffer.
+    pub skipped: u64,
 }
 
 const _: () = assert!(size_of::<Offsets>() == 80);
-const _: () = assert!(size_of::<Settings>() == 24);
+const _: () = assert!(size_of::<Sampling>() == 32);
+const _: () = assert!(size_of::<Settings>() == 40);

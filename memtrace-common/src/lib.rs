@@ -68,6 +68,8 @@ unsafe impl Plain for kernel::Offsets {}
 // SAFETY: as above.
 unsafe impl Plain for kernel::Settings {}
 // SAFETY: as above.
+unsafe impl Plain for kernel::Sampling {}
+// SAFETY: as above.
 unsafe impl Plain for code::Mapping {}
 // SAFETY: as above.
 unsafe impl Plain for code::Snapshot {}

@@ -55,6 +55,12 @@ impl Code {
         unsafe { SNAPSHOTS.get(&tgid) }.copied()
     }
 
+    /// [`Log::sequence`] at that moment.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// Whether the code has not changed since [`Code::of`].
     #[inline(always)]
     pub(crate) fn is_current(&self) -> bool {

@@ -102,6 +102,19 @@ pub(crate) fn emit_after<T: Copy + 'static>(
     }
 }
 
+/// Sends one record that says something about memtrace itself, written in place by `fill`. There is
+/// no event in it that could be lost: if there is no room, it was never made. False then.
+#[inline(always)]
+pub(crate) fn emit_in_place<T: 'static>(fill: impl FnOnce(*mut T)) -> bool {
+    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+        return false;
+    };
+    fill(entry.as_mut_ptr());
+    add(COUNTER_EMITTED);
+    entry.submit(Wake::Lazily.flags());
+    true
+}
+
 /// Sends a record of variable length.
 ///
 /// # Safety

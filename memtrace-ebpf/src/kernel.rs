@@ -4,7 +4,7 @@ use aya_ebpf::helpers::{
     bpf_get_current_task, bpf_probe_read_kernel,
     generated::{bpf_get_current_task_btf, bpf_task_pt_regs},
 };
-use memtrace_common::{process::FileKey, unwind::Registers};
+use memtrace_common::{event::PendingReturn, process::FileKey, unwind::Registers};
 
 use crate::maps::{OFFSETS, loaded};
 
@@ -130,6 +130,29 @@ impl PendingReturns {
             read(area + u64::from(loaded(&OFFSETS.xol_area_vaddr)))
         };
         Self { trampoline, list }
+    }
+
+    /// Where a list of them begins that [`PendingReturns::entry`] goes along.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> u64 {
+        self.list
+    }
+
+    /// What return addresses were replaced by; 0 if the thread has none.
+    #[inline(always)]
+    pub(crate) fn trampoline(&self) -> u64 {
+        self.trampoline
+    }
+
+    /// The entry at `instance`, and where the next one is (0: nowhere).
+    #[inline(always)]
+    pub(crate) fn entry(instance: u64) -> (PendingReturn, u64) {
+        let entry = PendingReturn {
+            slot: read(instance + u64::from(loaded(&OFFSETS.return_instance_stack))),
+            original: read(instance + u64::from(loaded(&OFFSETS.return_instance_original))),
+        };
+        let next = read(instance + u64::from(loaded(&OFFSETS.return_instance_next)));
+        (entry, next)
     }
 
     /// The return address of which `pc` was read at `slot`. By the slot, not in order:

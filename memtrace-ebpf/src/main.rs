@@ -15,7 +15,9 @@ mod lifecycle;
 mod maps;
 mod stack;
 mod thread;
+mod timing;
 mod unwind;
+mod verify;
 mod vm;
 
 #[panic_handler]

@@ -4,11 +4,11 @@ use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
     btf_maps,
     macros::{btf_map, map},
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, StackTrace},
 };
 use memtrace_common::{
     code::{BLOCK, Exec, KnownFile, Log, Mapping, RULES as RULE_COUNT, Snapshot},
-    kernel::{Offsets, Settings},
+    kernel::{Offsets, Sampling, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
     unwind::{EXECS as EXEC_COUNT, Rule},
@@ -93,6 +93,14 @@ pub(crate) static LOGS: HashMap<u32, Log> = HashMap::with_max_entries(4_096, 0);
 #[map]
 pub(crate) static REQUESTS: HashMap<u32, u8> = HashMap::with_max_entries(4_096, 0);
 
+/// Slot 0: which walks were sent to be verified.
+#[map]
+pub(crate) static SAMPLING: Array<Sampling> = Array::with_max_entries(1, 0);
+
+/// What the kernel's own stack ids need when walks are timed. Few: ids are looked at by nobody.
+#[map]
+pub(crate) static STACK_IDS: StackTrace = StackTrace::with_max_entries(1024, 0);
+
 /// Written by the collector before loading.
 #[unsafe(no_mangle)]
 pub(crate) static OFFSETS: Offsets = Offsets {
@@ -124,8 +132,10 @@ pub(crate) static SETTINGS: Settings = Settings {
     follow: 0,
     stop: 0,
     unwind: 0,
-    pad: 0,
+    time_walks: 0,
     wake_bytes: 0,
+    verify_every: 0,
+    verify_bytes: 0,
 };
 
 /// A field of the above as the collector set it; volatile because the compiler sees only zeroes.

@@ -19,7 +19,9 @@ use crate::{
     emit::{emit_bytes, header, lost},
     maps::{SCRATCH, SCRATCH_SLOTS, SEEN, SETTINGS, loaded},
     thread::Caller,
+    timing,
     unwind::{self, State},
+    verify,
 };
 
 /// A stack record in the making. One word more than frames, so that a masked
@@ -36,6 +38,18 @@ const FRAMES: usize = MAX_FRAMES + 1;
 const FRAME_BYTES: u32 = (MAX_FRAMES * 8) as u32;
 
 impl Scratch {
+    /// Number of frames so far.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u32 {
+        self.record.n
+    }
+
+    /// The frames, and what is left of others behind them.
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> &[u64; FRAMES] {
+        &self.frames
+    }
+
     /// Adds a frame. `epoch` is mixed in where the word alone does not say what it means.
     /// False if there is no room.
     #[inline(always)]
@@ -87,11 +101,14 @@ fn take_into(
 ) -> u64 {
     scratch.record.stack = 0x9e37_79b9_7f4a_7c15;
     scratch.record.n = 0;
-    let end = if loaded(&SETTINGS.unwind) != 0 {
-        unwind::walk(caller, at, scratch)
-    } else {
-        follow_frame_pointers(context, caller, scratch)
-    };
+    let end = timing::measure(context, caller, scratch, |scratch| {
+        if loaded(&SETTINGS.unwind) != 0 {
+            unwind::walk(caller, at, scratch)
+        } else {
+            follow_frame_pointers(context, caller, scratch)
+        }
+    });
+    verify::sample(caller, &at, scratch, end);
     if let Some(reason) = reason(end) {
         lost(reason);
     }

@@ -123,34 +123,44 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         file_offset,
         ..Map::default()
     };
-    if prot & PROT_EXEC == 0 {
-        if map_flags & MAP_FIXED != 0 {
-            code::unmapping(caller.space, addr, len);
-        }
-        map(context, Kind::Mmap, &caller, by, record);
-        return None;
+    let mut unknown_file = false;
+    if prot & PROT_EXEC != 0 {
+        unknown_file = map_code(&caller, fd, &mut record);
+    } else if map_flags & MAP_FIXED != 0 {
+        code::unmapping(caller.space, addr, len);
     }
-    // New code: addresses may mean something else from now on.
+    map(context, Kind::Mmap, &caller, by, record);
+    if unknown_file {
+        lifecycle::stop(context, &caller, Stop::Map);
+    }
+    None
+}
+
+/// New code: addresses may mean something else from now on. True if it is of a
+/// file that the collector has not seen.
+#[inline(always)]
+fn map_code(caller: &Caller, fd: u64, record: &mut Map) -> bool {
     if let Some(process) = PROCESSES.get_ptr_mut(&caller.tgid) {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
         unsafe { (*process).epoch = next_epoch(&*process, caller.tgid) };
     }
     let mut mapping = Mapping {
-        start: addr,
-        end: addr.wrapping_add(len),
+        start: record.addr,
+        end: record.addr.wrapping_add(record.len),
         ..Mapping::default()
     };
-    if map_flags & MAP_ANONYMOUS != 0 {
+    if u64::from(record.map_flags) & MAP_ANONYMOUS != 0 {
         mapping.kind = mapping_kind::ANONYMOUS;
         code::mapped(caller.space, mapping);
-        map(context, Kind::Mmap, &caller, by, record);
-        return None;
+        return false;
     }
     let file = Task::current().file(fd);
     // SAFETY: copied before anything could remove it.
     let known = file.and_then(|key| unsafe { FILES.get(&key) }.copied());
     if let Some(known) = known {
-        mapping.bias = addr.wrapping_sub(file_offset.wrapping_add(known.delta));
+        mapping.bias = record
+            .addr
+            .wrapping_sub(record.file_offset.wrapping_add(known.delta));
         mapping.exec = known.exec;
         mapping.kind = known.kind;
     }
@@ -159,11 +169,7 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         record.ino = key.ino;
         record.dev = key.dev;
     }
-    map(context, Kind::Mmap, &caller, by, record);
-    if file.is_some() && (known.is_none() || code::is_far_behind(caller.space)) {
-        lifecycle::stop(context, &caller, Stop::Map);
-    }
-    None
+    file.is_some() && (known.is_none() || code::is_far_behind(caller.space))
 }
 
 /// Another epoch than before, and than any relative's: forked children begin with

@@ -2,7 +2,8 @@
 //! disk. Prints figures and asserts nothing about time: compare ratios of one
 //! run, never absolute figures of two machines.
 
-mod child;
+pub(crate) mod child;
+mod walks;
 
 use crate::command::{self, build_memtrace, compile_c, root, target_dir};
 use anyhow::{Context, Result, ensure};
@@ -26,6 +27,12 @@ pub(crate) struct Options {
     /// Blocks to keep outstanding when the ledger is measured
     #[arg(long, default_value_t = 2_000_000)]
     blocks: u64,
+    /// Walks of each depth to time
+    #[arg(long, default_value_t = 100_000)]
+    walks: u64,
+    /// Only time walks
+    #[arg(long)]
+    only_walks: bool,
 }
 
 /// Interval of the runs whose file size is measured, and how many each has.
@@ -60,6 +67,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     let folder = target_dir().join("bench");
     fs::create_dir_all(&folder)?;
+    if options.only_walks {
+        // What is timed is the kernel side, whatever the build of the rest.
+        println!("{}", machine());
+        return walks::run(&build_memtrace(false)?, &folder, options.walks);
+    }
     let bench = Bench {
         memtrace: build_memtrace(true)?,
         pairs: folder.join("pairs"),
@@ -108,6 +120,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     println!("{}", bench.ledger(options.blocks)?);
     println!("{}", bench.file_growth()?);
+    walks::run(&bench.memtrace, &bench.folder, options.walks)?;
     Ok(())
 }
 

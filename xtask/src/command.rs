@@ -121,6 +121,19 @@ pub(crate) fn build_memtrace(release: bool) -> Result<PathBuf> {
 /// # Errors
 /// When there is no C compiler, or it fails.
 pub(crate) fn compile_c(source: &Path, binary: &Path) -> Result<()> {
+    let flags = [
+        "-O1",
+        "-fno-omit-frame-pointer",
+        "-fno-optimize-sibling-calls",
+    ];
+    compile_c_with(&flags, source, binary)
+}
+
+/// Compiles one C file with symbols and these options.
+///
+/// # Errors
+/// When there is no C compiler, or it fails.
+pub(crate) fn compile_c_with(flags: &[&str], source: &Path, binary: &Path) -> Result<()> {
     if find("cc").is_none() {
         bail!("no C compiler: apt-get install gcc libc6-dev");
     }
@@ -129,13 +142,9 @@ pub(crate) fn compile_c(source: &Path, binary: &Path) -> Result<()> {
             .with_context(|| format!("cannot create `{}`", folder.display()))?;
     }
     run(Command::new("cc")
-        .args([
-            "-g",
-            "-O1",
-            "-fno-omit-frame-pointer",
-            "-fno-optimize-sibling-calls",
-            "-o",
-        ])
+        .arg("-g")
+        .args(flags)
+        .arg("-o")
         .arg(binary)
         .arg(source))
 }

@@ -5,8 +5,10 @@ mod command;
 mod demo;
 mod ebpf;
 mod lint;
+mod oracle;
 mod setup;
 mod test;
+mod verifier;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -47,6 +49,10 @@ enum Task {
     },
     /// Check that the committed object belongs to the sources beside it
     CheckEbpf,
+    /// What the kernel's verifier has to do for each program, and the memory of the maps (as root)
+    Verifier,
+    /// Trace large programs under load and verify their stacks (slow; as root)
+    Oracle(oracle::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
 }
@@ -59,6 +65,8 @@ fn main() -> ExitCode {
         Task::Setup { ebpf } => setup::run(ebpf),
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),
+        Task::Verifier => verifier::run(),
+        Task::Oracle(options) => oracle::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

@@ -55,7 +55,11 @@ pub(crate) fn for_tests() -> Result<()> {
     install(&TESTS)
 }
 
-fn install(packages: &[&str]) -> Result<()> {
+/// Installs what is missing of these.
+///
+/// # Errors
+/// When a package is missing and cannot be installed.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     if command::find("dpkg-query").is_none() || command::find("apt-get").is_none() {
         println!(
             "setup: this is no Debian: see yourself to what its packages {} provide",

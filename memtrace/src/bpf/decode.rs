@@ -1,7 +1,14 @@
 //! Bytes of the ring buffer → records. Nothing here touches the kernel.
 
 use bytes::Buf;
-use memtrace_common::event::{Alloc, Free, Header, Kind, Lifecycle, Map, Stack, Unmap};
+use memtrace_common::{
+    event::{
+        Alloc, COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map,
+        PendingReturn, Stack, Timing, Unmap, Verify,
+    },
+    limits::MAX_FRAMES,
+    unwind::{End, Registers},
+};
 
 /// A record as the kernel side wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +20,22 @@ pub enum Record {
     Lifecycle(Lifecycle),
     /// A new stack and its frames.
     Stack(Stack, Vec<u64>),
+    Verify(Box<Sample>),
+    Timing(Timing),
+}
+
+/// A [`Verify`] without what it has no use for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub header: Header,
+    pub at: Registers,
+    pub sequence: u64,
+    pub trampoline: u64,
+    pub end: End,
+    pub returns: Vec<PendingReturn>,
+    pub frames: Vec<u64>,
+    /// The stack, from the beginning of the page that holds `at.sp` on.
+    pub copy: Vec<u8>,
 }
 
 /// A record that is not one: the two sides disagree.
@@ -22,6 +45,8 @@ pub enum DecodeError {
     Kind(u8),
     #[error("record of {got} bytes, expected {expected}")]
     Length { got: usize, expected: usize },
+    #[error("walk with the unknown end {0}")]
+    End(u32),
 }
 
 /// Decodes one record.
@@ -99,8 +124,57 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
             expect(bytes.len() / 8, words)?;
             Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
         }
+        Kind::Verify => {
+            expect(length, size_of::<Verify>())?;
+            Record::Verify(Box::new(sample(header, bytes)?))
+        }
+        Kind::Timing => {
+            expect(length, size_of::<Timing>())?;
+            Record::Timing(Timing {
+                header,
+                walk_ns: bytes.get_u64_ne(),
+                stackid_ns: bytes.get_u64_ne(),
+                frames: bytes.get_u32_ne(),
+                end: bytes.get_u32_ne(),
+            })
+        }
     };
     Ok((kind, record))
+}
+
+/// The rest of a [`Verify`], which is there in full.
+fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
+    let at = Registers {
+        pc: bytes.get_u64_ne(),
+        sp: bytes.get_u64_ne(),
+        fp: bytes.get_u64_ne(),
+    };
+    let (sequence, trampoline) = (bytes.get_u64_ne(), bytes.get_u64_ne());
+    let pending = bytes.get_u32_ne() as usize;
+    let n = bytes.get_u32_ne() as usize;
+    let end = End::try_from(bytes.get_u32_ne()).map_err(DecodeError::End)?;
+    let pages = bytes.get_u32_ne() as usize;
+    let mut returns: Vec<PendingReturn> = (0..COPIED_RETURNS)
+        .map(|_| PendingReturn {
+            slot: bytes.get_u64_ne(),
+            original: bytes.get_u64_ne(),
+        })
+        .collect();
+    returns.truncate(pending);
+    let mut frames: Vec<u64> = (0..=MAX_FRAMES).map(|_| bytes.get_u64_ne()).collect();
+    frames.truncate(n.min(MAX_FRAMES));
+    let mut copy = bytes[..COPIED_PAGES * COPIED_PAGE].to_vec();
+    copy.truncate(pages.saturating_mul(COPIED_PAGE));
+    Ok(Sample {
+        header,
+        at,
+        sequence,
+        trampoline,
+        end,
+        returns,
+        frames,
+        copy,
+    })
 }
 
 fn expect(got: usize, expected: usize) -> Result<(), DecodeError> {
@@ -193,6 +267,58 @@ mod tests {
             decode(&bytes),
             Ok((Kind::Stack, Record::Stack(stack, vec![10, 11])))
         );
+    }
+
+    fn walk() -> Verify {
+        let mut walk = Verify {
+            header: header(Kind::Verify),
+            at: Registers {
+                pc: 1,
+                sp: 2,
+                fp: 3,
+            },
+            sequence: 4,
+            trampoline: 5,
+            pending: 2,
+            n: 3,
+            end: End::NoRow as u32,
+            pages: 1,
+            returns: [PendingReturn::default(); COPIED_RETURNS],
+            frames: [6; MAX_FRAMES + 1],
+            copy: [[7; COPIED_PAGE]; COPIED_PAGES],
+        };
+        walk.returns[1].slot = 8;
+        walk
+    }
+
+    #[test]
+    fn a_walk_to_verify_has_what_it_says_and_not_what_is_behind() {
+        let (_, record) = decode(&bytes_of(&walk())).unwrap();
+        let Record::Verify(sample) = record else {
+            panic!("{record:?}");
+        };
+        assert_eq!((sample.at.pc, sample.at.sp, sample.at.fp), (1, 2, 3));
+        assert_eq!((sample.sequence, sample.trampoline), (4, 5));
+        assert_eq!(sample.end, End::NoRow);
+        assert_eq!(sample.returns.iter().map(|r| r.slot).sum::<u64>(), 8);
+        assert_eq!(sample.returns.len(), 2);
+        assert_eq!(sample.frames, [6; 3]);
+        assert_eq!(sample.copy, [7; COPIED_PAGE]);
+    }
+
+    #[test]
+    fn a_walk_that_says_too_much_has_what_there_is() {
+        let mut walk = walk();
+        (walk.pending, walk.n, walk.pages) = (u32::MAX, u32::MAX, u32::MAX);
+        let (_, record) = decode(&bytes_of(&walk)).unwrap();
+        let Record::Verify(sample) = record else {
+            panic!("{record:?}");
+        };
+        assert_eq!(sample.returns.len(), COPIED_RETURNS);
+        assert_eq!(sample.frames.len(), MAX_FRAMES);
+        assert_eq!(sample.copy.len(), COPIED_PAGES * COPIED_PAGE);
+        walk.end = 99;
+        assert_eq!(decode(&bytes_of(&walk)), Err(DecodeError::End(99)));
     }
 
     #[test]

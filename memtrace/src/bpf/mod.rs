@@ -4,6 +4,7 @@
 pub mod btf;
 pub mod code;
 pub mod decode;
+pub mod inventory;
 mod multi;
 mod raw;
 pub mod rows;

@@ -20,7 +20,7 @@ pub(super) struct Raw<T>(pub(super) T);
 unsafe impl<T: Plain> aya::Pod for Raw<T> {}
 
 /// A bpf(2) command; what it returns depends on the command.
-fn call(command: bpf_cmd, attr: &bpf_attr) -> io::Result<i32> {
+pub(super) fn call(command: bpf_cmd, attr: &bpf_attr) -> io::Result<i32> {
     // SAFETY: `attr` and what it points to live; the kernel reads `size_of` bytes at most.
     let result = unsafe {
         libc::syscall(

@@ -19,7 +19,7 @@ use aya::{
 use aya_log::EbpfLogger;
 use memtrace_common::{
     code::KnownFile,
-    kernel::Settings,
+    kernel::{Sampling, Settings},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
 };
@@ -121,6 +121,10 @@ pub struct Options {
     pub frame_pointers: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
+    /// Send each of so many walks to be verified; 0: none.
+    pub verify_every: u64,
+    /// Measure what walks take.
+    pub time_walks: bool,
 }
 
 /// Attached uprobes; dropping it detaches them.
@@ -159,6 +163,9 @@ pub struct Tracer {
     rows: Arc<Rows>,
     /// Stacks are walked by unwind tables.
     pub unwinds: bool,
+    /// Walks are sent to be verified.
+    pub verifies: bool,
+    sampling: Array<MapData, Raw<Sampling>>,
     /// tracefs was mounted by us.
     pub mounted_tracefs: bool,
 }
@@ -182,6 +189,22 @@ pub fn detach(links: Vec<Link>) {
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(chunk));
         }
     });
+}
+
+/// As `memtrace record` without options.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 64 << 20,
+            follow: true,
+            stop: true,
+            one_by_one: false,
+            frame_pointers: false,
+            empty_probes: false,
+            verify_every: 0,
+            time_walks: false,
+        }
+    }
 }
 
 impl Tracer {
@@ -216,8 +239,10 @@ impl Tracer {
             follow: u32::from(options.follow),
             stop: u32::from(options.stop),
             unwind: u32::from(!options.frame_pointers),
-            pad: 0,
+            time_walks: u32::from(options.time_walks),
             wake_bytes: u64::from(ring_bytes / 4),
+            verify_every: options.verify_every,
+            verify_bytes: u64::from(ring_bytes / 4),
         };
         let mut ebpf = EbpfLoader::new()
             .override_global("OFFSETS", &Raw(offsets), true)
@@ -251,6 +276,8 @@ impl Tracer {
             rows: Arc::new(Rows::new(&ebpf)?),
             code: CodeMaps::take(&mut ebpf)?,
             unwinds: !options.frame_pointers,
+            verifies: options.verify_every != 0,
+            sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             watchdog_maps,
             processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
             files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
@@ -446,6 +473,11 @@ impl Tracer {
         Ok((losses, sums[COUNTER_EMITTED as usize]))
     }
 
+    /// Walks that were chosen to be verified and were not sent.
+    pub fn unverified(&self) -> Result<u64, TracerError> {
+        Ok(self.sampling.get(&0, 0)?.0.skipped)
+    }
+
     /// Runs of our programs that the kernel skipped because another program was
     /// running on the same CPU (`recursion_misses`, kernel/bpf/syscall.c).
     fn skipped(&self) -> Result<u64, TracerError> {
@@ -482,21 +514,6 @@ impl Tracer {
         let [stopped, recording] = &self.watchdog_maps;
         Ok([stopped.try_clone()?, recording.try_clone()?])
     }
-
-    /// Size and verifier effort of each program: name, bytes translated, instructions verified.
-    pub fn program_sizes(&self) -> Vec<(String, u32, u32)> {
-        self.ebpf
-            .programs()
-            .filter_map(|(name, program)| {
-                let info = program.info().ok()?;
-                Some((
-                    name.to_owned(),
-                    info.size_translated()?,
-                    info.verified_instruction_count()?,
-                ))
-            })
-            .collect()
-    }
 }
 
 pub(super) fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, TracerError> {
@@ -521,7 +538,8 @@ pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
         | Map::LruHashMap(data)
         | Map::PerCpuArray(data)
         | Map::PerfEventArray(data)
-        | Map::RingBuf(data) => Some(data.fd().as_fd()),
+        | Map::RingBuf(data)
+        | Map::StackTraceMap(data) => Some(data.fd().as_fd()),
         _ => None,
     }
 }

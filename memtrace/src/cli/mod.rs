@@ -51,7 +51,7 @@ impl Cli {
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),
-            Command::Check(args) => Ok(check::run(&args, &mut io::stdout().lock())?),
+            Command::Check(args) => check::run(&args, &mut io::stdout().lock()),
             Command::Watchdog => {
                 crate::bpf::watchdog::run()?;
                 Ok(ExitCode::SUCCESS)

@@ -67,6 +67,13 @@ pub struct RecordArgs {
     /// Attach empty programs to the same places, to measure what probes cost by themselves
     #[arg(long, hide = true)]
     empty_probes: bool,
+    /// Verify each Nth stack with another unwinder, and tell at the end how many differ. It costs
+    /// 35 KB of the buffer for each: 100 is a good N
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    verify_stacks: u64,
+    /// Measure what the walk of a stack takes, beside what the kernel's own takes
+    #[arg(long, hide = true)]
+    time_walks: bool,
     /// Say more at the end
     #[arg(short, long)]
     verbose: bool,
@@ -108,6 +115,8 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             one_by_one: args.one_by_one,
             frame_pointers: args.frame_pointers,
             empty_probes: args.empty_probes,
+            verify_every: args.verify_stacks,
+            time_walks: args.time_walks,
         },
         pids: BTreeSet::from_iter(args.pid).into_iter().collect(),
         command: args.command,
@@ -152,7 +161,8 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         lost,
         outstanding,
         ledger_bytes,
-        ..
+        ref verified,
+        ref timings,
     } = *summary;
     writeln!(err, "memtrace: {received} events recorded, {lost} lost")?;
     if verbose {
@@ -160,6 +170,13 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
             err,
             "ledger: {outstanding} outstanding, {ledger_bytes} bytes"
         )?;
+    }
+    if let Some(counts) = verified {
+        writeln!(err, "verified: {}", counts.to_json())?;
+    }
+    if !timings.is_empty() {
+        write!(err, "{timings}")?;
+        writeln!(err, "timings: {}", timings.to_json())?;
     }
     writeln!(err, "memtrace: next: memtrace report {}", output.display())
 }

@@ -35,6 +35,9 @@ impl Collector {
             Kind::Exec => {
                 self.apply(&life.header, Action::Exec);
                 self.addresses.entry(tgid).or_default().clear();
+                if let Some(verifier) = &self.verifier {
+                    verifier.forgotten(tgid);
+                }
                 if life.other != tgid
                     && let Some(process) = self.processes.get_mut(&tgid)
                 {
@@ -82,6 +85,9 @@ impl Collector {
         }
         let addresses = self.addresses.get(&parent).cloned().unwrap_or_default();
         self.addresses.insert(child, addresses);
+        if let Some(verifier) = &self.verifier {
+            verifier.forked(parent, child);
+        }
         if !self.tracer.code.forked(parent, child)
             && let Err(error) = self.inspect(child)
         {
@@ -160,6 +166,9 @@ impl Collector {
     ) -> Result<(), CollectError> {
         self.addresses.remove(&tgid);
         self.tracer.code.ended(tgid);
+        if let Some(verifier) = &self.verifier {
+            verifier.forgotten(tgid);
+        }
         if self
             .processes
             .get(&tgid)
@@ -188,6 +197,7 @@ impl Collector {
                 }
                 Err(error) => tracing::debug!("{error}"),
             }
+            self.announce();
         }
         self.probe(tgid);
         if Stop::try_from(life.value) == Ok(Stop::Exec) {
@@ -239,6 +249,9 @@ impl Collector {
             let index = file.map(|(index, _)| index);
             code.extend(self.modules.code(mapping, index, self.page_size));
         }
+        if let (Some(verifier), Ok(sequence)) = (&mut self.verifier, &sequence) {
+            verifier.mapped(tgid, *sequence, &mappings, &self.modules);
+        }
         self.publish(tgid, sequence, &code);
         for index in found {
             let probed: Vec<u32> = self
@@ -271,9 +284,7 @@ impl Collector {
             dev: module.file.key.dev,
             pad: 0,
         };
-        if let Err(error) = self.tracer.file_known(key, module.known(index)) {
-            tracing::debug!("{error}");
-        }
+        self.unannounced.push((key, module.known(index)));
         if module.probes.iter().any(Probe::may_throw) {
             tracing::warn!(
                 "`{}` has an operator new of its own: while it is traced, a std::bad_alloc thrown \
@@ -306,6 +317,16 @@ impl Collector {
                 let _ = self.store.send(message);
             }
             Err(error) => tracing::warn!("frames of a module will have no names: {error}"),
+        }
+    }
+
+    /// Tells the kernel side which files need no stop any more. To be called once their tables were
+    /// waited for: a process that maps one meanwhile is stopped as well, and waits too.
+    pub(super) fn announce(&mut self) {
+        for (key, known) in std::mem::take(&mut self.unannounced) {
+            if let Err(error) = self.tracer.file_known(key, known) {
+                tracing::debug!("{error}");
+            }
         }
     }
 

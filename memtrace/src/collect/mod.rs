@@ -12,6 +12,8 @@ pub mod session;
 mod stacks;
 pub mod store;
 mod tables;
+pub mod timings;
+pub mod verify;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,6 +22,7 @@ use std::{
 };
 
 use memtrace_common::{
+    code::KnownFile,
     event::{Alloc, Kind, Map, Stack, Unmap, flags},
     loss::{Effect, Reason},
     process::FileKey,
@@ -32,6 +35,8 @@ use self::{
     stacks::Stacks,
     store::{Message, Stopped, Store},
     tables::Tables,
+    timings::Timings,
+    verify::Verifier,
 };
 use crate::{
     bpf::{
@@ -93,6 +98,11 @@ pub struct Collector {
     /// Links of ended processes, dropped off the hot path: closing one waits for RCU.
     retired: Vec<Link>,
     warned: HashSet<PathBuf>,
+    /// Files that the kernel side is to know, see [`Collector::announce`].
+    unannounced: Vec<(FileKey, KnownFile)>,
+    /// Only where walks are to be verified.
+    verifier: Option<Verifier>,
+    timings: Timings,
 }
 
 impl Collector {
@@ -103,6 +113,12 @@ impl Collector {
         page_size: u64,
     ) -> std::io::Result<Self> {
         Ok(Self {
+            verifier: if tracer.verifies {
+                Some(Verifier::start()?)
+            } else {
+                None
+            },
+            timings: Timings::default(),
             tables: Tables::start(tracer.rows())?,
             tracer,
             store,
@@ -117,6 +133,7 @@ impl Collector {
             page_size,
             retired: Vec::new(),
             warned: HashSet::new(),
+            unannounced: Vec::new(),
         })
     }
 
@@ -165,6 +182,7 @@ impl Collector {
             if !self.tables.wait(&files, TABLES_AT_ATTACH) {
                 tracing::warn!("unwind tables are still being made: stacks end early until then");
             }
+            self.announce();
             self.probe(tgid);
             self.warn_without_probes(tgid);
         }
@@ -257,6 +275,16 @@ impl Collector {
                 Ok(())
             }
             Ok((kind, Record::Lifecycle(life))) => self.lifecycle(kind, life),
+            Ok((_, Record::Verify(sample))) => {
+                if let Some(verifier) = &mut self.verifier {
+                    verifier.sample(sample);
+                }
+                Ok(())
+            }
+            Ok((_, Record::Timing(timing))) => {
+                self.timings.add(&timing);
+                Ok(())
+            }
             Err(error) => {
                 tracing::debug!("{error}");
                 self.lost(Reason::Undecodable);
@@ -487,6 +515,22 @@ impl Collector {
                 tracing::debug!("{error}");
             }
         }
+        self.announce();
+    }
+
+    /// What came of verifying walks, once everything was read; `None` if none were to be verified.
+    pub fn verified(&mut self) -> Option<verify::Counts> {
+        let mut counts = self.verifier.take()?.finish();
+        match self.tracer.unverified() {
+            Ok(count) => counts.over_budget = count,
+            Err(error) => tracing::debug!("{error}"),
+        }
+        Some(counts)
+    }
+
+    /// What walks took; empty if that was not to be measured.
+    pub fn timings(&mut self) -> Timings {
+        std::mem::take(&mut self.timings)
     }
 
     /// Hands the changes since the last interval to the store. `births` adds the

@@ -19,6 +19,7 @@ use crate::{
         files::{FileKey, ModuleFile},
         maps::Mapping,
     },
+    unwind::trampoline,
 };
 
 /// Index of a file in [`Modules`]; the kernel side's number of it too.
@@ -93,6 +94,7 @@ pub(super) struct Modules {
     by_key: HashMap<FileKey, ModuleIndex>,
     /// The kernel's own, the same in every process.
     vdso: Option<ModuleIndex>,
+    trampoline: Option<ModuleIndex>,
     extra: Vec<ExtraAllocator>,
     /// Functions numbered so far.
     functions: u16,
@@ -112,6 +114,16 @@ impl Modules {
         self.by_key.get(&key).copied()
     }
 
+    /// The file behind a mapping, if it was seen before.
+    pub(super) fn known_file(&self, mapping: &Mapping) -> Option<ModuleIndex> {
+        match mapping.file() {
+            Some(key) => self.find(key),
+            None if is_vdso(mapping) => self.vdso,
+            None if is_trampoline(mapping) => self.trampoline,
+            None => None,
+        }
+    }
+
     pub(super) fn get(&self, index: ModuleIndex) -> &Module {
         &self.modules[index.0 as usize]
     }
@@ -121,15 +133,13 @@ impl Modules {
     /// # Errors
     /// As [`ModuleFile::open`]: no regular file, or the process is gone.
     pub(super) fn open(&mut self, tgid: u32, mapping: &Mapping) -> io::Result<(ModuleIndex, bool)> {
-        if let Some(index) = mapping.file().and_then(|key| self.find(key)) {
+        if let Some(index) = self.known_file(mapping) {
             return Ok((index, false));
         }
-        let is_vdso = mapping.path.as_deref() == Some(Path::new("[vdso]"));
-        if let Some(index) = self.vdso.filter(|_| is_vdso) {
-            return Ok((index, false));
-        }
-        let file = if is_vdso {
+        let file = if is_vdso(mapping) {
             ModuleFile::of_memory(tgid, mapping)?
+        } else if is_trampoline(mapping) {
+            ModuleFile::of_bytes(mapping, &[])?
         } else {
             ModuleFile::open(tgid, mapping)?
         };
@@ -139,8 +149,10 @@ impl Modules {
             probe.function.index = self.functions;
         }
         let index = ModuleIndex(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
-        if is_vdso {
+        if is_vdso(mapping) {
             self.vdso = Some(index);
+        } else if is_trampoline(mapping) {
+            self.trampoline = Some(index);
         } else {
             self.by_key.insert(module.file.key, index);
         }
@@ -182,11 +194,9 @@ impl Modules {
             }
             Some(_) => None,
             // The kernel's own pages have names in brackets, [heap] and [stack] among them: code
-            // there is generated, but for these two.
+            // there is generated, but for this one.
             None if mapping.ino == 0
-                && !mapping.path.as_deref().is_some_and(|path| {
-                    path == Path::new("[vsyscall]") || path == Path::new("[uprobes]")
-                }) =>
+                && mapping.path.as_deref() != Some(Path::new("[vsyscall]")) =>
             {
                 Some(code::Mapping {
                     kind: mapping_kind::ANONYMOUS,
@@ -241,4 +251,12 @@ impl Modules {
             segments,
         }
     }
+}
+
+fn is_vdso(mapping: &Mapping) -> bool {
+    mapping.path.as_deref() == Some(Path::new("[vdso]"))
+}
+
+fn is_trampoline(mapping: &Mapping) -> bool {
+    mapping.path.as_deref() == Some(Path::new(trampoline::NAME))
 }

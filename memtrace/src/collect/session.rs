@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use super::{CollectError, Collector, store::Store};
+use super::{CollectError, Collector, store::Store, timings::Timings, verify};
 use crate::{
     bpf::{Options, Tracer, TracerError, watchdog::Watchdog},
     probes::allocator::ExtraAllocator,
@@ -58,7 +58,7 @@ pub struct Plan {
 }
 
 /// How a recording ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Summary {
     /// Records received.
     pub received: u64,
@@ -67,6 +67,9 @@ pub struct Summary {
     /// Blocks outstanding at the end, and the ledger's memory for them, bytes.
     pub outstanding: u64,
     pub ledger_bytes: u64,
+    /// What came of verifying walks.
+    pub verified: Option<verify::Counts>,
+    pub timings: Timings,
 }
 
 /// Why nothing, or not everything, was recorded.
@@ -162,6 +165,8 @@ pub async fn record(
         lost: collector.lost_events(),
         outstanding: collector.ledger().outstanding(),
         ledger_bytes: collector.ledger().table_bytes(),
+        verified: collector.verified(),
+        timings: collector.timings(),
     };
     let written = collector.finish(now_ns());
     // Probes are gone: nothing more can be stopped.

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     bpf::rows::Rows,
     process::elf::ElfBytes,
-    unwind::{Cache, Table},
+    unwind::{Cache, Table, trampoline},
 };
 
 /// A file whose table is wanted.
@@ -133,30 +133,10 @@ fn work(shared: &Shared) {
 /// A file that has no usable tables is walked along frame pointers, which are
 /// checked; one that cannot be handed over ends the walk.
 fn compile(shared: &Shared, job: &Job) {
-    let cached = || shared.cache.as_ref()?.get(job.build_id.as_deref()?);
-    let table = match cached() {
-        Some(table) => Some(table),
-        None => {
-            let compiled = ElfBytes::map(&job.file)
-                .map_err(|error| error.to_string())
-                .and_then(|bytes| {
-                    Table::compile(bytes.as_ref()).map_err(|error| error.to_string())
-                });
-            match compiled {
-                Ok(table) => {
-                    if let (Some(cache), Some(id), Some(table)) =
-                        (&shared.cache, &job.build_id, &table)
-                    {
-                        cache.put(id, table);
-                    }
-                    table
-                }
-                Err(error) => {
-                    tracing::debug!("`{}` has no unwind tables: {error}", job.path);
-                    None
-                }
-            }
-        }
+    let table = if job.path == trampoline::NAME {
+        Some(Table::of_trampoline())
+    } else {
+        cached(shared, job).or_else(|| compiled(shared, job))
     };
     if let Err(error) = shared.rows.load(job.exec, table.as_ref()) {
         tracing::warn!(
@@ -164,4 +144,22 @@ fn compile(shared: &Shared, job: &Job) {
             job.path
         );
     }
+}
+
+fn cached(shared: &Shared, job: &Job) -> Option<Table> {
+    shared.cache.as_ref()?.get(job.build_id.as_deref()?)
+}
+
+fn compiled(shared: &Shared, job: &Job) -> Option<Table> {
+    let table = ElfBytes::map(&job.file)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| Table::compile(bytes.as_ref()).map_err(|error| error.to_string()))
+        .unwrap_or_else(|error| {
+            tracing::debug!("`{}` has no unwind tables: {error}", job.path);
+            None
+        })?;
+    if let (Some(cache), Some(id)) = (&shared.cache, &job.build_id) {
+        cache.put(id, &table);
+    }
+    Some(table)
 }

@@ -63,6 +63,14 @@ impl ModuleFile {
     pub fn of_memory(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
         let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(io::Error::other)?];
         File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, mapping.start)?;
+        Self::of_bytes(mapping, &bytes)
+    }
+
+    /// As [`ModuleFile::of_memory`], of memory that nobody may read: these bytes instead.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub fn of_bytes(mapping: &Mapping, bytes: &[u8]) -> io::Result<ModuleFile> {
         // SAFETY: the name is a string literal with a terminating zero.
         let fd = unsafe { libc::memfd_create(c"memtrace-module".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -70,7 +78,7 @@ impl ModuleFile {
         }
         // SAFETY: the descriptor is open and nobody else's.
         let file = unsafe { File::from_raw_fd(fd) };
-        file.write_all_at(&bytes, 0)?;
+        file.write_all_at(bytes, 0)?;
         Ok(ModuleFile {
             key: FileKey { dev: 0, ino: 0 },
             path: mapping.path.clone().unwrap_or_default(),

@@ -8,6 +8,7 @@ mod rules;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod trampoline;
 mod writer;
 
 pub use cache::Cache;

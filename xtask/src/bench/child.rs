@@ -12,7 +12,7 @@ use std::{
 const RECORDING: &str = "memtrace: recording";
 
 /// Killed when dropped before its end.
-pub(super) struct Target {
+pub(crate) struct Target {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Lines<BufReader<ChildStdout>>,
@@ -20,7 +20,7 @@ pub(super) struct Target {
 
 impl Target {
     /// Starts it and waits until it says that it is ready.
-    pub(super) fn start(program: &Path, arguments: [&str; 2]) -> Result<Target> {
+    pub(crate) fn start(program: &Path, arguments: [&str; 2]) -> Result<Target> {
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -39,12 +39,12 @@ impl Target {
         Ok(target)
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Lets it work.
-    pub(super) fn go(&mut self) -> Result<()> {
+    pub(crate) fn go(&mut self) -> Result<()> {
         let stdin = self
             .stdin
             .as_mut()
@@ -55,7 +55,7 @@ impl Target {
     }
 
     /// Waits for one line.
-    pub(super) fn expect(&mut self, expected: &str) -> Result<()> {
+    pub(crate) fn expect(&mut self, expected: &str) -> Result<()> {
         let line = self.stdout.next().context("the target ended early")??;
         ensure!(
             line == expected,
@@ -65,7 +65,7 @@ impl Target {
     }
 
     /// Closes its stdin, waits for its end and returns the lines it printed since.
-    pub(super) fn finish(mut self) -> Result<Vec<String>> {
+    pub(crate) fn finish(mut self) -> Result<Vec<String>> {
         self.stdin = None;
         let lines = self.stdout.by_ref().collect::<Result<Vec<_>, _>>()?;
         let status = self.child.wait()?;
@@ -83,22 +83,22 @@ impl Drop for Target {
 }
 
 /// A running `memtrace record`. Interrupted when dropped before its end.
-pub(super) struct Collector {
+pub(crate) struct Collector {
     child: Option<Child>,
     stderr: Lines<BufReader<ChildStderr>>,
 }
 
 /// What it left behind.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// User and system time, seconds.
-    pub(super) cpu_s: f64,
+    pub(crate) cpu_s: f64,
     /// The lines after the one that said that it records.
-    pub(super) stderr: Vec<String>,
+    pub(crate) stderr: Vec<String>,
 }
 
 impl Collector {
     /// Attaches to a process and waits until it records.
-    pub(super) fn attach(
+    pub(crate) fn attach(
         memtrace: &Path,
         pid: u32,
         file: &Path,
@@ -133,13 +133,13 @@ impl Collector {
     }
 
     /// Ends it as Ctrl-C does.
-    pub(super) fn interrupt(mut self) -> Result<Ended> {
+    pub(crate) fn interrupt(mut self) -> Result<Ended> {
         self.signal();
         self.wait()
     }
 
     /// Waits for its end, which comes with the target's.
-    pub(super) fn finish(mut self) -> Result<Ended> {
+    pub(crate) fn finish(mut self) -> Result<Ended> {
         self.wait()
     }
 

@@ -1,0 +1,74 @@
+//! What a walk takes, beside what the kernel's own takes for the same event
+//! (`memtrace record --time-walks`). When off, the verifier drops all of it.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    bindings::BPF_F_USER_STACK,
+    helpers::{bpf_ktime_get_ns, generated::bpf_get_stackid},
+};
+use memtrace_common::{
+    event::{Kind, Timing},
+    unwind::End,
+};
+
+use crate::{
+    emit::{emit_in_place, header},
+    maps::{SETTINGS, STACK_IDS, loaded},
+    stack::Scratch,
+    thread::Caller,
+};
+
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// Does `walk`, and sends what it took if that is wanted.
+#[inline(always)]
+pub(crate) fn measure(
+    context: *mut c_void,
+    caller: &Caller,
+    scratch: &mut Scratch,
+    walk: impl FnOnce(&mut Scratch) -> End,
+) -> End {
+    if loaded(&SETTINGS.time_walks) == 0 {
+        return walk(scratch);
+    }
+    // Whichever comes second finds the stack in the cache: each comes first about as often.
+    let begin = now();
+    let stackid_first = begin & 64 != 0;
+    let mut stackid_ns = if stackid_first { stackid(context) } else { 0 };
+    let begin = now();
+    let end = walk(scratch);
+    let walk_ns = now().wrapping_sub(begin);
+    if !stackid_first {
+        stackid_ns = stackid(context);
+    }
+    let timing = Timing {
+        header: header(Kind::Timing, caller),
+        walk_ns,
+        stackid_ns,
+        frames: scratch.len(),
+        end: end as u32,
+    };
+    // SAFETY: the pointer is to room for one.
+    emit_in_place(|to: *mut Timing| unsafe { to.write(timing) });
+    end
+}
+
+/// Nanoseconds of `bpf_get_stackid`.
+#[inline(never)]
+fn stackid(context: *mut c_void) -> u64 {
+    let begin = now();
+    // SAFETY: the map is one of stacks; the context is the program's own.
+    unsafe {
+        bpf_get_stackid(
+            context,
+            (&raw const STACK_IDS).cast_mut().cast(),
+            u64::from(BPF_F_USER_STACK),
+        )
+    };
+    now().wrapping_sub(begin)
+}

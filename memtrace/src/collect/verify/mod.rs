@@ -1,0 +1,235 @@
+//! Repeats some of the kernel side's walks by other means and says where the
+//! two differ (`memtrace record --verify-stacks`).
+//!
+//! The kernel side sends a copy of the stack with the walk. A thread of its own
+//! unwinds the copy with `framehop`, over the mappings as `/proc/PID/maps` told
+//! them and the files' own `.eh_frame`: of memtrace's, only the list of
+//! mappings and the numbers of files are used. See [`compare`] for what counts.
+
+mod compare;
+mod image;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs::File,
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::JoinHandle,
+};
+
+use serde_json::{Value, json};
+
+use self::{
+    compare::{Ended, Outcome, Space},
+    image::Image,
+};
+use super::modules::{ModuleIndex, Modules};
+use crate::{bpf::decode::Sample, process::maps::Mapping};
+
+/// Samples that wait for the thread: some 130 MB of copies at most.
+const WAITING: usize = 4096;
+
+/// Mismatches that are logged in full.
+const LOGGED: u64 = 5;
+
+/// An executable mapping as `/proc/PID/maps` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapped {
+    start: u64,
+    end: u64,
+    file_offset: u64,
+    module: Option<ModuleIndex>,
+}
+
+enum Message {
+    Module(ModuleIndex, String, File),
+    Mappings(u32, u64, Vec<Mapped>),
+    Forked { parent: u32, child: u32 },
+    Forgotten(u32),
+    Sample(Box<Sample>),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Walks compared.
+    pub stacks: u64,
+    /// Of those, the ones that agree to the outermost frame.
+    pub whole: u64,
+    /// Frames that both walks have.
+    pub frames: u64,
+    /// Signal frames that were crossed.
+    pub signal_frames: u64,
+    pub mismatches: u64,
+    /// Walks of which only the first frames could be compared, by what stood in the way.
+    pub partly: BTreeMap<&'static str, u64>,
+    /// Walks chosen but not sent: over the kernel side's budget.
+    pub over_budget: u64,
+    /// Walks sent but not compared: this side was too slow.
+    pub dropped: u64,
+}
+
+impl Counts {
+    fn add(&mut self, outcome: &Outcome) {
+        self.stacks += 1;
+        self.frames += outcome.frames;
+        self.signal_frames += outcome.signal_frames;
+        match outcome.ended {
+            Ended::Outermost => self.whole += 1,
+            Ended::Mismatch => self.mismatches += 1,
+            Ended::Incomparable(reason) => *self.partly.entry(reason).or_default() += 1,
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({
+            "stacks": self.stacks,
+            "whole": self.whole,
+            "frames": self.frames,
+            "signal_frames": self.signal_frames,
+            "mismatches": self.mismatches,
+            "partly": self.partly,
+            "over_budget": self.over_budget,
+            "dropped": self.dropped,
+        })
+    }
+}
+
+/// Handle of the thread.
+pub(super) struct Verifier {
+    sender: SyncSender<Message>,
+    thread: JoinHandle<Counts>,
+    /// Files that the thread has.
+    sent: HashSet<ModuleIndex>,
+    dropped: u64,
+}
+
+impl Verifier {
+    pub(super) fn start() -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new()
+            .name("memtrace-verify".to_owned())
+            .spawn(move || work(&receiver))?;
+        Ok(Self {
+            sender,
+            thread,
+            sent: HashSet::new(),
+            dropped: 0,
+        })
+    }
+
+    /// The mappings of a process as of `sequence` (see `memtrace_common::code::Log`).
+    pub(super) fn mapped(
+        &mut self,
+        tgid: u32,
+        sequence: u64,
+        mappings: &[Mapping],
+        modules: &Modules,
+    ) {
+        let mut mapped = Vec::new();
+        for mapping in mappings
+            .iter()
+            .filter(|mapping| mapping.permissions.execute)
+        {
+            let module = modules.known_file(mapping);
+            if let Some(index) = module
+                && self.sent.insert(index)
+                && let Ok(file) = modules.reopen(index)
+            {
+                let path = modules.get(index).file.path.display().to_string();
+                self.send(Message::Module(index, path, file));
+            }
+            mapped.push(Mapped {
+                start: mapping.start,
+                end: mapping.end,
+                file_offset: mapping.file_offset,
+                module,
+            });
+        }
+        self.send(Message::Mappings(tgid, sequence, mapped));
+    }
+
+    pub(super) fn forked(&self, parent: u32, child: u32) {
+        self.send(Message::Forked { parent, child });
+    }
+
+    /// The process has ended, or runs another program.
+    pub(super) fn forgotten(&self, tgid: u32) {
+        self.send(Message::Forgotten(tgid));
+    }
+
+    pub(super) fn sample(&mut self, sample: Box<Sample>) {
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(Message::Sample(sample)) {
+            self.dropped += 1;
+        }
+    }
+
+    /// Waits if it must: without these nothing can be compared.
+    fn send(&self, message: Message) {
+        // A thread that has ended is noticed at the end.
+        let _ = self.sender.send(message);
+    }
+
+    /// Waits for what was sent to be compared.
+    pub(super) fn finish(self) -> Counts {
+        drop(self.sender);
+        let mut counts = self.thread.join().unwrap_or_else(|_| {
+            tracing::error!("the verification of stacks has failed: its thread panicked");
+            Counts::default()
+        });
+        counts.dropped = self.dropped;
+        counts
+    }
+}
+
+fn work(messages: &Receiver<Message>) -> Counts {
+    let mut images: HashMap<ModuleIndex, Image> = HashMap::new();
+    let mut spaces: HashMap<u32, Arc<Space>> = HashMap::new();
+    let mut cache = framehop::x86_64::CacheX86_64::<framehop::MayAllocateDuringUnwind>::new();
+    let mut counts = Counts::default();
+    for message in messages {
+        match message {
+            Message::Module(index, path, file) => {
+                images.insert(index, Image::open(path, &file));
+            }
+            Message::Mappings(tgid, sequence, mapped) => match spaces.get_mut(&tgid) {
+                Some(space) if space.maps_the_same(&mapped) => {
+                    Arc::make_mut(space).sequence = sequence;
+                }
+                _ => {
+                    spaces.insert(tgid, Arc::new(Space::new(sequence, mapped, &images)));
+                }
+            },
+            Message::Forked { parent, child } => {
+                if let Some(space) = spaces.get(&parent) {
+                    let space = Arc::clone(space);
+                    spaces.insert(child, space);
+                }
+            }
+            Message::Forgotten(tgid) => {
+                spaces.remove(&tgid);
+            }
+            Message::Sample(sample) => {
+                let outcome = match spaces.get(&sample.header.tgid) {
+                    Some(space) => space.compare(&sample, &mut images, &mut cache),
+                    None => Outcome::incomparable("process_unknown"),
+                };
+                counts.add(&outcome);
+                if outcome.ended == Ended::Mismatch && counts.mismatches <= LOGGED {
+                    tracing::error!(
+                        "a stack of process {} (thread {}) does not verify\n{}",
+                        sample.header.tgid,
+                        sample.header.tid,
+                        compare::describe(&sample, &outcome, &images)
+                    );
+                }
+            }
+        }
+    }
+    counts
+}

@@ -1,0 +1,67 @@
+//! The code by which probed functions return, in the page `[uprobes]` that the kernel
+//! maps into a probed process. From Linux 6.11 on it makes a system call of which the
+//! kernel runs the probe (arch/x86/kernel/uprobes.c, `uretprobe_trampoline_entry`), and
+//! a signal that comes meanwhile interrupts the instruction after it: half of all signals
+//! do in a process that allocates all the time.
+
+use memtrace_common::{
+    code::{BLOCK, Exec, exec_state},
+    unwind::{Rule, cfa, fp},
+};
+
+use super::{Table, rules::NO_ROW};
+
+/// The page's name in `/proc/PID/maps`.
+pub const NAME: &str = "[uprobes]";
+
+/// The code is three pushes of a register, the last of which becomes the return address,
+/// `mov $335, %rax`, `syscall`, two pops and `ret`. Before the system call the return address is
+/// the kernel's secret. From each offset on: bytes from sp to the CFA, 0 for unknown.
+const ROWS: [(u32, i32); 5] = [(0, 0), (13, 24), (15, 16), (16, 8), (17, 0)];
+
+impl Table {
+    /// The table of the page `[uprobes]`. On older kernels its code is a breakpoint, and never
+    /// the code that a signal interrupts.
+    pub fn of_trampoline() -> Table {
+        let rules = ROWS.map(|(_, offset)| match offset {
+            0 => NO_ROW,
+            cfa_offset => Rule {
+                cfa: cfa::SP,
+                fp: fp::SAME,
+                fp_offset: 0,
+                cfa_offset,
+            },
+        });
+        // The directory of one page, and its rows behind it.
+        let mut words = vec![2, 2 + ROWS.len() as u32];
+        words.extend((0..).zip(ROWS).map(|(rule, (start, _))| start << 16 | rule));
+        words.resize(BLOCK, 0);
+        Table {
+            exec: Exec {
+                state: exec_state::ROWS,
+                first_page: 0,
+                pages: 1,
+                pad: 0,
+            },
+            rules: rules.to_vec(),
+            words,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_a_valid_one_and_knows_the_instructions_after_the_system_call() {
+        let table = Table::of_trampoline();
+        let checked = Table::checked(table.exec, table.rules.clone(), table.words.clone());
+        assert_eq!(checked, Some(table.clone()));
+        let offsets = [12, 13, 14, 15, 16].map(|vaddr| table.lookup(vaddr).cfa_offset);
+        assert_eq!(offsets, [0, 24, 24, 16, 8]);
+        for vaddr in [0, 12, 17, 4095] {
+            assert_eq!(table.lookup(vaddr), NO_ROW);
+        }
+    }
+}
