@@ -40,7 +40,9 @@ pub mod cfa {
     pub const STOP: u8 = 7;
     /// Call frame information that these rules cannot express.
     pub const UNSUPPORTED: u8 = 8;
-    /// No tables: the code is taken to keep a frame pointer, which is checked.
+    /// No tables: the code is taken to keep a frame pointer, which is checked. `o` is 1 if what it
+    /// called is such code too: only then is a zero the mark of the outermost frame (psABI, section
+    /// 3.4.1), and not just a register that was 0.
     pub const FRAME_POINTER: u8 = 9;
 }
 
@@ -190,8 +192,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
         }
         cfa::FRAME_POINTER => {
             let distance = at.fp.wrapping_sub(at.sp);
-            if at.fp == 0 {
-                // The psABI's mark of the outermost frame (section 3.4.1).
+            if at.fp == 0 && rule.cfa_offset != 0 {
                 return Err(End::Complete);
             }
             if distance >= MAX_FRAME || at.fp & 7 != 0 {
@@ -441,6 +442,9 @@ mod tests {
         let memory = memory([(FP, FP + 0x40), (FP + 8, 0xaa)]);
         let mut rule = rule(cfa::FRAME_POINTER, 0);
         (rule.fp, rule.fp_offset) = (fp::AT_CFA, -16);
+        let zero = Registers { fp: 0, ..AT };
+        assert_eq!(step(rule, &zero, &memory), Err(End::BadFramePointer));
+        rule.cfa_offset = 1;
         let step = |fp| step(rule, &Registers { fp, ..AT }, &memory);
         assert_eq!(step(FP), caller(0xaa, FP + 16, FP + 0x40));
         assert_eq!(step(0), Err(End::Complete));

@@ -26,7 +26,8 @@ pub(crate) struct State {
     /// 1 if `at.pc` is a return address: the call before it is what is looked up.
     is_return: u64,
     end: End,
-    pad: u32,
+    /// 1 if the last step was along a frame pointer.
+    by_frame_pointer: i32,
     epoch: u64,
     returns: PendingReturns,
 }
@@ -48,11 +49,39 @@ impl Memory for UserMemory {
     }
 }
 
-/// Code without tables.
+/// The rule of code without tables, or of a signal handler's return, which some C libraries
+/// (musl) leave without call frame information.
+#[inline(always)]
+fn without_table(at: &Registers, rule: Rule, by_frame_pointer: i32) -> Rule {
+    if is_signal_return(at.pc) {
+        Rule {
+            cfa: cfa::SIGNAL,
+            ..Rule::default()
+        }
+    } else if rule.cfa == cfa::FRAME_POINTER {
+        Rule {
+            cfa: cfa::FRAME_POINTER,
+            fp: fp::AT_CFA,
+            fp_offset: -16,
+            cfa_offset: by_frame_pointer,
+        }
+    } else {
+        rule
+    }
+}
+
+/// Whether the code at a return address is `mov $15, %rax; syscall`: rt_sigreturn, to which the
+/// kernel's signal frames return (arch/x86/kernel/signal_64.c).
+#[inline(always)]
+fn is_signal_return(pc: u64) -> bool {
+    const CODE: u64 = u64::from_le_bytes([0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f]);
+    UserMemory.read(pc) == Some(CODE)
+}
+
 const FRAME_POINTER: Rule = Rule {
     cfa: cfa::FRAME_POINTER,
-    fp: fp::AT_CFA,
-    fp_offset: -16,
+    fp: fp::SAME,
+    fp_offset: 0,
     cfa_offset: 0,
 };
 
@@ -67,7 +96,7 @@ pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End
         at,
         is_return: 1,
         end: End::Truncated,
-        pad: 0,
+        by_frame_pointer: 0,
         epoch: caller.epoch,
         returns: PendingReturns::current(),
     };
@@ -135,6 +164,13 @@ fn advance(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
     } else {
         FRAME_POINTER
     };
+    let rule = match rule.cfa {
+        cfa::NO_ROW | cfa::FRAME_POINTER => {
+            without_table(&at, rule, scratch.state.by_frame_pointer)
+        }
+        _ => rule,
+    };
+    scratch.state.by_frame_pointer = i32::from(rule.cfa == cfa::FRAME_POINTER);
     let mut caller = unwind::step(rule, &at, &UserMemory)?;
     scratch.state.is_return = u64::from(caller.slot != 0);
     if caller.slot != 0 {
@@ -161,7 +197,7 @@ fn find_rule(number: u32, vaddr: u64) -> Result<Rule, End> {
     }
     let page = ((vaddr >> 16) as u32).wrapping_sub(exec.first_page);
     if vaddr >> 48 != 0 || page >= exec.pages {
-        return Err(End::NoRow);
+        return Ok(Rule::default());
     }
     let rows = ROWS.get(number).ok_or(End::NoTable)?;
     let word = |index: u32| {
