@@ -185,8 +185,7 @@ fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
             Reason::RingFullStack,
         )
     };
-    // One whose walk the collector can mend is reported each time: the report is what asks for it.
-    if sent && !matches!(end, End::NoMapping | End::NoTable | End::Stale) {
+    if sent {
         // Full or not, a stack that is not remembered is merely reported again.
         let _ = SEEN.insert(&key, &1, 0);
     }
