@@ -143,9 +143,16 @@ impl Report {
     /// cache by releasing again what was released before.)
     #[track_caller]
     pub fn expect_no_losses(&self, unknown_frees: u64) {
+        self.expect_no_losses_but(&[], unknown_frees);
+    }
+
+    /// As [`Report::expect_no_losses`], but for these.
+    #[track_caller]
+    pub fn expect_no_losses_but(&self, known: &[Reason], unknown_frees: u64) {
         let lost: Vec<_> = Reason::ALL
             .into_iter()
             .filter(|reason| reason.effect() != Effect::Filtered && self.loss(*reason) > 0)
+            .filter(|reason| !known.contains(reason))
             .map(|reason| (reason.name(), self.loss(reason)))
             .collect();
         assert!(lost.is_empty(), "{lost:?}");

@@ -1,7 +1,7 @@
 // Allocates below generated code that keeps frame pointers and is in a perf map.
 //   generated executable   the memory is mapped executable
-//   generated protected    it becomes so by mprotect; runs until told to end
-// Prints "ready" when it has called the code for the first time.
+//   generated protected    it becomes so by mprotect
+// Runs until its input ends. Prints "ready" when it has called the code for the first time.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +50,6 @@ int main(int count, char **arguments) {
 	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
 	do
 		run(generated);
-	while (!executable && poll(&input, 1, 0) == 0);
+	while (poll(&input, 1, 0) == 0);
 	return 7;
 }

@@ -269,6 +269,58 @@ mod tests {
         );
     }
 
+    fn walk() -> Verify {
+        let mut walk = Verify {
+            header: header(Kind::Verify),
+            at: Registers {
+                pc: 1,
+                sp: 2,
+                fp: 3,
+            },
+            sequence: 4,
+            trampoline: 5,
+            pending: 2,
+            n: 3,
+            end: End::NoRow as u32,
+            pages: 1,
+            returns: [PendingReturn::default(); COPIED_RETURNS],
+            frames: [6; MAX_FRAMES + 1],
+            copy: [[7; COPIED_PAGE]; COPIED_PAGES],
+        };
+        walk.returns[1].slot = 8;
+        walk
+    }
+
+    #[test]
+    fn a_walk_to_verify_has_what_it_says_and_not_what_is_behind() {
+        let (_, record) = decode(&bytes_of(&walk())).unwrap();
+        let Record::Verify(sample) = record else {
+            panic!("{record:?}");
+        };
+        assert_eq!((sample.at.pc, sample.at.sp, sample.at.fp), (1, 2, 3));
+        assert_eq!((sample.sequence, sample.trampoline), (4, 5));
+        assert_eq!(sample.end, End::NoRow);
+        assert_eq!(sample.returns.iter().map(|r| r.slot).sum::<u64>(), 8);
+        assert_eq!(sample.returns.len(), 2);
+        assert_eq!(sample.frames, [6; 3]);
+        assert_eq!(sample.copy, [7; COPIED_PAGE]);
+    }
+
+    #[test]
+    fn a_walk_that_says_too_much_has_what_there_is() {
+        let mut walk = walk();
+        (walk.pending, walk.n, walk.pages) = (u32::MAX, u32::MAX, u32::MAX);
+        let (_, record) = decode(&bytes_of(&walk)).unwrap();
+        let Record::Verify(sample) = record else {
+            panic!("{record:?}");
+        };
+        assert_eq!(sample.returns.len(), COPIED_RETURNS);
+        assert_eq!(sample.frames.len(), MAX_FRAMES);
+        assert_eq!(sample.copy.len(), COPIED_PAGES * COPIED_PAGE);
+        walk.end = 99;
+        assert_eq!(decode(&bytes_of(&walk)), Err(DecodeError::End(99)));
+    }
+
     #[test]
     fn short_and_foreign_records_are_errors() {
         assert!(matches!(

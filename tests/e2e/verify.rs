@@ -1,0 +1,50 @@
+//! memtrace's checks of itself while it records.
+#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
+
+use memtrace_tests::{Bench, record, running::Running, targets};
+use serde_json::Value;
+
+/// Records a target of many functions, threads and children; the line of standard error that
+/// begins with `key`.
+fn checked(options: &[&str], key: &str) -> Value {
+    let bench = Bench::new();
+    let mut command = record::command(["record", "-f", "-o"]);
+    command
+        .arg(bench.path("verify.mtr"))
+        .args(options)
+        .arg("--")
+        .arg(targets::program("exact.c"))
+        .arg("run")
+        .arg(bench.path("truth"))
+        .arg(targets::library("constructor.c"));
+    let finished = Running::start(&mut command).wait().expect_code(7);
+    let line = finished
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix(key))
+        .expect("memtrace tells what it has found");
+    serde_json::from_str(line).expect("it is JSON")
+}
+
+#[test]
+fn another_unwinder_finds_the_same_stacks() {
+    let verified = checked(&["--verify-stacks", "1"], "verified: ");
+    let count = |key: &str| verified[key].as_u64().expect("a number");
+    assert!(count("whole") > 0, "{verified}");
+    assert_eq!(count("mismatches"), 0, "{verified}");
+    // The greater part: what could be compared at all was compared to the end.
+    assert!(count("whole") * 2 > count("stacks"), "{verified}");
+}
+
+#[test]
+fn walks_are_timed_by_depth() {
+    let timings = checked(&["--time-walks"], "timings: ");
+    let rows = timings.as_array().expect("a row for each range of depths");
+    assert!(!rows.is_empty());
+    for row in rows {
+        assert!(row["walks"].as_u64() > Some(0), "{row}");
+        assert!(row["least_frames"].as_u64() > Some(0), "{row}");
+        assert!(row["walk_ns"]["p50"].as_u64() <= row["walk_ns"]["p99"].as_u64());
+        assert!(row["stackid_ns"]["p50"].as_u64() <= row["stackid_ns"]["p99"].as_u64());
+    }
+}
