@@ -9,6 +9,7 @@ pub mod event;
 pub mod ledger;
 pub mod probes;
 pub mod process;
+pub mod python;
 pub mod recording;
 pub mod render;
 pub mod symbolize;

@@ -87,6 +87,14 @@ pub struct FunctionSymbol<'data> {
     pub size: u64,
 }
 
+/// A defined variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable<'data> {
+    pub name: &'data str,
+    /// Address before relocation.
+    pub virt: u64,
+}
+
 /// A parsed file.
 pub struct Elf<'data> {
     data: &'data [u8],
@@ -201,6 +209,43 @@ impl<'data> Elf<'data> {
         let symbols = self.file.elf_dynamic_symbol_table();
         let name = symbols.symbol_name(self.file.endian(), symbols.symbol(index).ok()?);
         std::str::from_utf8(name.ok()?).ok()
+    }
+
+    /// The variables that the file defines with an address in a segment, dynamic symbols first.
+    pub fn variables(&self) -> impl Iterator<Item = Variable<'data>> {
+        let endian = self.file.endian();
+        let tables = [
+            self.file.elf_dynamic_symbol_table(),
+            self.file.elf_symbol_table(),
+        ];
+        tables.into_iter().flat_map(move |table| {
+            let strings = table.strings();
+            table.iter().filter_map(move |symbol| {
+                if symbol.st_type() != elf::STT_OBJECT || symbol.is_undefined(endian) {
+                    return None;
+                }
+                Some(Variable {
+                    name: std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()?,
+                    virt: symbol.st_value(endian),
+                })
+            })
+        })
+    }
+
+    /// `len` bytes that the file has for `virt`, an address before relocation.
+    pub fn initial(&self, virt: u64, len: usize) -> Option<&'data [u8]> {
+        let segment = self.segment_of(virt)?;
+        let inside = virt - segment.virt;
+        if len as u64 > segment.file_size - inside {
+            return None;
+        }
+        let start = usize::try_from(segment.file_offset.checked_add(inside)?).ok()?;
+        self.data.get(start..start.checked_add(len)?)
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &'data [u8] {
+        self.data
     }
 
     fn functions_of(

@@ -3,6 +3,7 @@
 
 mod cache;
 mod compile;
+mod fragments;
 mod image;
 mod rules;
 mod table;
@@ -12,6 +13,7 @@ pub mod trampoline;
 mod writer;
 
 pub use cache::Cache;
+pub use fragments::fragments;
 pub use table::Table;
 
 /// Why a file's call frame information cannot be compiled.

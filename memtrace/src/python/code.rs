@@ -1,0 +1,195 @@
+//! Code objects as the kernel side copied them.
+
+use super::{Read, lines};
+use crate::symbolize::{Frame, FrameKind};
+use memtrace_common::python::{Code, FILENAME, Interpreter, LINETABLE, NAME, Text, fingerprint};
+
+/// Longest text that is fetched, characters, and longest line table, bytes.
+const MAX_TEXT: usize = 1 << 16;
+const MAX_LINETABLE: usize = 1 << 24;
+
+/// In place of a text that could not be read.
+const STALE: &str = "<stale>";
+/// After a text that could be read in part.
+const CUT: char = '…';
+
+/// What a code object says of the frames that run it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeObject {
+    pub filename: String,
+    /// Qualified since 3.11.
+    pub name: String,
+    pub first_line: u32,
+    /// As in the interpreter; the beginning of it where the rest could not be read.
+    pub linetable: Vec<u8>,
+    /// 11 for Python 3.11.
+    pub minor: u32,
+}
+
+impl CodeObject {
+    /// Decodes a record: `areas` are the bytes that follow it. What did not fit there is read from
+    /// the process, and taken only if the code object is the same afterwards; else a text is what was
+    /// copied and `…` (`<stale>` if nothing was), and the lines behind are unknown.
+    pub fn decode(
+        code: &Code,
+        areas: &[u8],
+        interpreter: &Interpreter,
+        read: &Read<'_>,
+    ) -> CodeObject {
+        let parts = Parts::of(areas);
+        let mut filename = text(&code.filename, parts.filename);
+        let mut name = text(&code.name, parts.name);
+        let wanted = code.linetable_len as usize;
+        let mut linetable = parts.linetable[..wanted.min(parts.linetable.len())].to_vec();
+
+        let rest = Rest { interpreter, read };
+        let long_filename = filename.is_none().then(|| rest.text(&code.filename));
+        let long_name = name.is_none().then(|| rest.text(&code.name));
+        let long_linetable = (linetable.len() < wanted).then(|| rest.linetable(code));
+        let fetched = long_filename.is_some() || long_name.is_some() || long_linetable.is_some();
+        if fetched && rest.is_same(code) {
+            filename = filename.or(long_filename.flatten());
+            name = name.or(long_name.flatten());
+            linetable = long_linetable.flatten().unwrap_or(linetable);
+        }
+        CodeObject {
+            filename: filename.unwrap_or_else(|| cut(&code.filename, parts.filename)),
+            name: name.unwrap_or_else(|| cut(&code.name, parts.name)),
+            first_line: code.first_line,
+            linetable,
+            minor: interpreter.minor,
+        }
+    }
+
+    /// The source line of an instruction, see [`lines::line`].
+    pub fn line(&self, instruction: u32) -> Option<u32> {
+        lines::line(self.minor, self.first_line, &self.linetable, instruction)
+    }
+
+    /// The frame that is at an instruction.
+    pub fn frame(&self, instruction: u32) -> Frame {
+        Frame {
+            kind: FrameKind::Python,
+            function: Some(self.name.clone()),
+            module: None,
+            build_id: None,
+            file_offset: None,
+            file: Some(self.filename.clone()),
+            line: self.line(instruction),
+            inlined: false,
+            unresolved: None,
+        }
+    }
+}
+
+/// The areas of a record; of a record that is too short, what there is.
+struct Parts<'a> {
+    filename: &'a [u8],
+    name: &'a [u8],
+    linetable: &'a [u8],
+}
+
+impl<'a> Parts<'a> {
+    fn of(areas: &'a [u8]) -> Parts<'a> {
+        let (filename, rest) = areas.split_at(FILENAME.min(areas.len()));
+        let (name, rest) = rest.split_at(NAME.min(rest.len()));
+        Parts {
+            filename,
+            name,
+            linetable: &rest[..LINETABLE.min(rest.len())],
+        }
+    }
+}
+
+/// Bytes of a text; `None`: it could not be read.
+fn size(text: &Text) -> Option<usize> {
+    let width = usize::from(text.width);
+    matches!(width, 1 | 2 | 4).then(|| (text.length as usize).saturating_mul(width))
+}
+
+/// A text that its area holds all of.
+fn text(text: &Text, area: &[u8]) -> Option<String> {
+    Some(characters(text.width, area.get(..size(text)?)?))
+}
+
+/// A text of which only the area is known.
+fn cut(text: &Text, area: &[u8]) -> String {
+    let Some(size) = size(text).filter(|_| !area.is_empty()) else {
+        return STALE.into();
+    };
+    let mut known = characters(text.width, &area[..size.min(area.len())]);
+    known.push(CUT);
+    known
+}
+
+/// Characters of 1 byte (Latin-1), 2 or 4, in the machine's order. Halves of surrogate pairs, with
+/// which Python keeps undecodable bytes of file names, become U+FFFD.
+fn characters(width: u16, bytes: &[u8]) -> String {
+    let character = |code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+    match width {
+        1 => bytes.iter().copied().map(char::from).collect(),
+        2 => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&unit| character(u16::from_ne_bytes(unit).into()))
+            .collect(),
+        _ => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&unit| character(u32::from_ne_bytes(unit)))
+            .collect(),
+    }
+}
+
+/// What is read from the process afterwards.
+struct Rest<'a> {
+    interpreter: &'a Interpreter,
+    read: &'a Read<'a>,
+}
+
+impl Rest<'_> {
+    fn text(&self, text: &Text) -> Option<String> {
+        let data = if text.ascii == 1 {
+            self.interpreter.str_ascii_data
+        } else {
+            self.interpreter.str_compact_data
+        };
+        let size = size(text).filter(|_| text.length as usize <= MAX_TEXT)?;
+        let bytes = self.bytes(text.object, data, size)?;
+        Some(characters(text.width, &bytes))
+    }
+
+    fn linetable(&self, code: &Code) -> Option<Vec<u8>> {
+        let size = Some(code.linetable_len as usize).filter(|&size| size <= MAX_LINETABLE)?;
+        self.bytes(code.linetable, self.interpreter.bytes_data, size)
+    }
+
+    /// Whether the code object is still the one of the record.
+    fn is_same(&self, code: &Code) -> bool {
+        let at = self.interpreter;
+        let again = || {
+            let filename = self.word(code.code, at.code_filename)?;
+            let name = self.word(code.code, at.code_name)?;
+            let linetable = self.word(code.code, at.code_linetable)?;
+            let line = self.bytes(code.code, at.code_first_line, 4)?;
+            let first_line = u32::from_ne_bytes(*line.first_chunk()?);
+            Some(fingerprint(filename, name, linetable, first_line))
+        };
+        again() == Some(code.fingerprint)
+    }
+
+    fn word(&self, object: u64, offset: u32) -> Option<u64> {
+        Some(u64::from_ne_bytes(
+            *self.bytes(object, offset, 8)?.first_chunk()?,
+        ))
+    }
+
+    fn bytes(&self, object: u64, offset: u32, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let address = object.checked_add(offset.into())?;
+        (self.read)(address, &mut bytes).ok()?;
+        Some(bytes)
+    }
+}

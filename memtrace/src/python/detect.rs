@@ -1,0 +1,199 @@
+//! Whether a file holds a CPython interpreter, which version, and where its
+//! evaluation loop is.
+
+use crate::{
+    process::elf::{Elf, FunctionSymbol},
+    unwind,
+};
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use std::{ops::Range, path::Path};
+
+/// Minor versions of Python 3 whose structures are known.
+pub(super) const SUPPORTED: Range<u32> = 9..15;
+
+const EVAL: &str = "_PyEval_EvalFrameDefault";
+
+/// A file that holds an interpreter. Addresses as the file means them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// 11 for Python 3.11.
+    pub minor: u32,
+    /// `_PyRuntime`.
+    pub runtime: u64,
+    /// Code of `_PyEval_EvalFrameDefault`, and of the part that the compiler moved away (or an
+    /// empty range): start and end.
+    pub eval: [[u64; 2]; 2],
+    /// Functions that the loop calls for the instructions, of an interpreter that is built of tail
+    /// calls (3.14). Native frames there belong to the loop and tell the user nothing.
+    pub handlers: Option<[u64; 2]>,
+}
+
+/// An interpreter whose frames cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Python frames are told for CPython 3.9 to 3.14 with the GIL, not for {what}")]
+pub struct Unsupported {
+    /// "Python 3.8".
+    pub what: String,
+}
+
+/// Looks for an interpreter in a file; `path` counts for its name only. `None`: there is none.
+pub fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported> {
+    let (Some(eval), Some(runtime)) = (
+        elf.functions().find(|function| function.name == EVAL),
+        elf.variables()
+            .find(|variable| variable.name == "_PyRuntime"),
+    ) else {
+        return Ok(None);
+    };
+    let unsupported = |what: &str| Unsupported { what: what.into() };
+    let build = elf
+        .soname
+        .as_deref()
+        .and_then(Build::of_name)
+        .or_else(|| Build::of_name(path.file_name()?.to_str()?));
+    let minor = by_symbol(elf)
+        .or(build.map(|build| build.minor))
+        .or_else(|| by_content(elf.bytes()))
+        .ok_or_else(|| unsupported("one that does not tell its version"))?;
+    if !SUPPORTED.contains(&minor) {
+        return Err(unsupported(&format!("Python 3.{minor}")));
+    }
+    if build.is_some_and(|build| build.free_threaded)
+        || super::offsets::is_free_threaded(elf, runtime.virt, minor)
+    {
+        return Err(unsupported(&format!("free-threaded Python 3.{minor}")));
+    }
+    if build.is_some_and(|build| build.debug) {
+        return Err(unsupported(&format!("a debug build of Python 3.{minor}")));
+    }
+    if eval.size == 0 {
+        return Err(unsupported("a file whose symbols have no sizes"));
+    }
+    let main = eval.virt..eval.virt.saturating_add(eval.size);
+    let cold = cold(elf, &eval, &main);
+    Ok(Some(Candidate {
+        minor,
+        runtime: runtime.virt,
+        eval: [[main.start, main.end], [cold.start, cold.end]],
+        handlers: handlers(elf),
+    }))
+}
+
+/// What the name of a library or a program tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Build {
+    minor: u32,
+    free_threaded: bool,
+    debug: bool,
+}
+
+impl Build {
+    /// `libpython3.11.so.1.0`, `python3.13t`, `python3.12d`.
+    fn of_name(name: &str) -> Option<Build> {
+        let rest = name.strip_prefix("lib").unwrap_or(name);
+        let rest = rest.strip_prefix("python3.")?;
+        let flags = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let minor = rest.strip_suffix(flags)?.parse().ok()?;
+        let flags = flags.split('.').next().unwrap_or_default();
+        Some(Build {
+            minor,
+            free_threaded: flags.contains('t'),
+            debug: flags.contains('d'),
+        })
+    }
+}
+
+/// `Py_Version`, since 3.11: PY_VERSION_HEX (docs.python.org/3/c-api/apiabiversion.html).
+fn by_symbol(elf: &Elf<'_>) -> Option<u32> {
+    let symbol = elf.variables().find(|v| v.name == "Py_Version")?;
+    let bytes = elf.initial(symbol.virt, 4)?.try_into().ok()?;
+    let hex = u32::from_le_bytes(bytes);
+    (hex >> 24 == 3).then_some(hex >> 16 & 0xff)
+}
+
+/// By the text that `Py_GetVersion` begins with, "3.9.18" and a zero; linkers make it the end
+/// of another text with the same end. `None` where the file has texts of more than one version.
+fn by_content(bytes: &[u8]) -> Option<u32> {
+    let mut found = None;
+    for at in memchr_all(bytes, b"3.") {
+        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+        if before.is_some_and(|byte| byte.is_ascii_digit() || *byte == b'.') {
+            continue;
+        }
+        let Some(minor) = bytes.get(at + 2..).and_then(version_text) else {
+            continue;
+        };
+        if SUPPORTED.contains(&minor) && found.replace(minor).is_some_and(|other| other != minor) {
+            return None;
+        }
+    }
+    found
+}
+
+/// The minor version, if a patch version and a zero follow.
+fn version_text(bytes: &[u8]) -> Option<u32> {
+    let text = bytes.get(..bytes.len().min(8))?;
+    let text = &text[..text.iter().position(|&byte| byte == 0)?];
+    let (minor, patch) = std::str::from_utf8(text).ok()?.split_once('.')?;
+    let digits =
+        |text: &str| (1..=2).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    (digits(minor) && digits(patch)).then(|| minor.parse().ok())?
+}
+
+fn memchr_all<'a>(bytes: &'a [u8], what: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    bytes
+        .windows(what.len())
+        .enumerate()
+        .filter_map(move |(at, window)| (window == what).then_some(at))
+}
+
+/// The part of the loop that the compiler moved away as cold: by its symbol, else where the
+/// loop jumps to outside itself and no function begins. The largest, where there are several.
+fn cold(elf: &Elf<'_>, eval: &FunctionSymbol<'_>, main: &Range<u64>) -> Range<u64> {
+    let by_symbol =
+        elf.functions()
+            .filter(|function| {
+                function.name.strip_prefix(EVAL).is_some_and(|suffix| {
+                    suffix.starts_with(".cold") || suffix.starts_with(".part.")
+                })
+            })
+            .map(|function| function.virt..function.virt.saturating_add(function.size))
+            .filter(|range| !range.is_empty())
+            .max_by_key(|range| range.end - range.start);
+    by_symbol
+        .or_else(|| {
+            let targets = jumps_out(elf.code(eval.file_offset, eval.size), main);
+            unwind::fragments(elf.bytes(), &targets)
+                .into_iter()
+                .filter(|range| range.end <= main.start || range.start >= main.end)
+                .max_by_key(|range| range.end - range.start)
+        })
+        .unwrap_or(0..0)
+}
+
+/// Where direct jumps of `body` lead outside `main`, its addresses.
+fn jumps_out(body: &[u8], main: &Range<u64>) -> Vec<u64> {
+    let mut decoder = Decoder::with_ip(64, body, main.start, DecoderOptions::NONE);
+    let mut targets: Vec<u64> =
+        std::iter::from_fn(|| decoder.can_decode().then(|| decoder.decode()))
+            .filter(|instruction| {
+                matches!(
+                    instruction.flow_control(),
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                )
+            })
+            .map(|instruction| instruction.near_branch_target())
+            .filter(|target| !main.contains(target))
+            .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// From the first to the last of the functions for single instructions.
+fn handlers(elf: &Elf<'_>) -> Option<[u64; 2]> {
+    elf.functions()
+        .filter(|function| function.name.starts_with("_TAIL_CALL_"))
+        .map(|function| [function.virt, function.virt.saturating_add(function.size)])
+        .reduce(|all, one| [all[0].min(one[0]), all[1].max(one[1])])
+}

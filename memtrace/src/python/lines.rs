@@ -1,0 +1,106 @@
+//! Source lines of instructions, by the tables of a code object. Any bytes are
+//! accepted: of a damaged or cut table no lines are known.
+
+/// First bytes of an instruction: since 3.10 instructions are counted in these.
+const UNIT: i64 = 2;
+
+/// Bits of an instruction's number that a word of a stack has no room for, see
+/// [`memtrace_common::unwind::Word::PythonAt`].
+const UNUSED: u32 = 4;
+
+/// The source line of an instruction. `None`: the compiler made the instruction for no line, or
+/// the table ends before it.
+///
+/// `instruction` is `f_lasti` up to 3.10 (bytes in 3.9, units of two in 3.10); since 3.11 the
+/// instruction pointer's distance from `co_code_adaptive`, bytes. Of its lowest 28 bits the highest
+/// is the sign; below zero the frame has not begun, and is at its first line.
+pub fn line(minor: u32, first_line: u32, linetable: &[u8], instruction: u32) -> Option<u32> {
+    let instruction = i64::from((instruction << UNUSED).cast_signed() >> UNUSED);
+    if instruction < 0 {
+        return Some(first_line);
+    }
+    let first = i64::from(first_line);
+    let line = match minor {
+        ..10 => lnotab(first, linetable, instruction),
+        10 => pairs(first, linetable, instruction.saturating_mul(UNIT)),
+        _ => locations(first, linetable, instruction),
+    };
+    u32::try_from(line?).ok()
+}
+
+/// 3.9 `co_lnotab` (Objects/lnotab_notes.txt): pairs of bytes, how far to the next line's address
+/// and, signed, to that line. The last line goes on to the end.
+fn lnotab(first: i64, table: &[u8], instruction: i64) -> Option<i64> {
+    let (mut address, mut line) = (0, first);
+    for &[ahead, lines] in table.as_chunks().0 {
+        address += i64::from(ahead);
+        if address > instruction {
+            break;
+        }
+        line += i64::from(lines.cast_signed());
+    }
+    Some(line)
+}
+
+/// 3.10 `co_linetable` (Objects/lnotab_notes.txt): pairs of bytes, the length of a range of
+/// instructions and, signed, its line's distance from the line before; -128: no line.
+fn pairs(first: i64, table: &[u8], instruction: i64) -> Option<i64> {
+    const NO_LINE: i8 = -128;
+    let (mut end, mut line) = (0, first);
+    for &[length, lines] in table.as_chunks().0 {
+        let lines = lines.cast_signed();
+        if lines != NO_LINE {
+            line += i64::from(lines);
+        }
+        end += i64::from(length);
+        if instruction < end {
+            return (lines != NO_LINE).then_some(line);
+        }
+    }
+    None
+}
+
+/// 3.11 `co_linetable` (Objects/locations.md, later InternalDocs/code_objects.md): entries of a
+/// byte with bit 7 set, which has the form and the length, and bytes without it.
+fn locations(first: i64, table: &[u8], instruction: i64) -> Option<i64> {
+    let (mut end, mut line) = (0_i64, first);
+    let mut rest = table;
+    while let Some((&head, after)) = rest.split_first() {
+        if head & 0x80 == 0 {
+            return None;
+        }
+        let length = after.iter().take_while(|&&byte| byte & 0x80 == 0).count();
+        let (body, next) = after.split_at(length);
+        rest = next;
+        let form = head >> 3 & 15;
+        line = line.saturating_add(match form {
+            13 | 14 => signed(body)?,
+            11 => 1,
+            12 => 2,
+            _ => 0,
+        });
+        end += i64::from((head & 7) + 1) * UNIT;
+        if instruction < end {
+            return (form != 15).then_some(line);
+        }
+    }
+    None
+}
+
+/// A signed number of bytes with six bits each, the lowest first; bit 6: another follows; of the
+/// whole the lowest bit is the sign.
+fn signed(bytes: &[u8]) -> Option<i64> {
+    let mut value = 0_i64;
+    for (index, &byte) in bytes.iter().enumerate().take(6) {
+        value |= i64::from(byte & 63) << (6 * index);
+        if byte & 64 == 0 {
+            let magnitude = value >> 1;
+            return Some(if value & 1 == 0 {
+                magnitude
+            } else {
+                -magnitude
+            });
+        }
+    }
+    None
+}

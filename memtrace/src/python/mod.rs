@@ -1,0 +1,22 @@
+//! Python frames: which file holds a CPython interpreter, where its structures
+//! have what the kernel side follows, and what a code object says of a frame.
+//!
+//! Versions 3.9 to 3.14 with the global interpreter lock. Up to 3.10 a code object knows only its
+//! own name (`run`); since 3.11 a qualified one (`Server.run`).
+
+mod code;
+mod detect;
+mod lines;
+mod offsets;
+#[cfg(test)]
+mod tests;
+
+pub use code::CodeObject;
+pub use detect::{Candidate, Unsupported, find};
+pub use lines::line;
+pub use offsets::{Error, interpreter};
+
+use std::io;
+
+/// Fills the buffer with a process's memory from an absolute address on.
+pub type Read<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + 'a;

@@ -1,0 +1,55 @@
+//! Parts of functions that the compiler moved away, told by call frame information.
+
+use super::image::{Cfi, Image, Slice};
+use gimli::{BaseAddresses, CfaRule, CieOrFde, UnwindContext, UnwindSection, X86_64};
+use std::ops::Range;
+
+/// From the stack pointer to the caller's at a function's first instruction: the return
+/// address alone (System V ABI for x86-64, section 3.2.2).
+const AT_ENTRY: i64 = 8;
+
+/// The pieces of code that hold one of `targets` and are no function: where they begin, something
+/// is on the stack already. Addresses as the file means them. Empty where the file does not tell.
+pub fn fragments(file: &[u8], targets: &[u64]) -> Vec<Range<u64>> {
+    let Ok(Some(image)) = Image::parse(file) else {
+        return Vec::new();
+    };
+    match &image.cfi {
+        Cfi::Eh(section) => find(section, &image.bases, targets),
+        Cfi::Debug(section) => find(section, &image.bases, targets),
+    }
+}
+
+fn find<'data, S: UnwindSection<Slice<'data>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    targets: &[u64],
+) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    let mut context = UnwindContext::new();
+    let mut entries = section.entries(bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let Ok(fde) = partial.parse(S::cie_from_offset) else {
+            continue;
+        };
+        let range = fde.initial_address()..fde.end_address();
+        if !targets.iter().any(|target| range.contains(target)) {
+            continue;
+        }
+        let at_start = fde.unwind_info_for_address(section, bases, &mut context, range.start);
+        let function = at_start.is_ok_and(|row| {
+            matches!(
+                row.cfa(),
+                CfaRule::RegisterAndOffset { register, offset }
+                    if *register == X86_64::RSP && *offset == AT_ENTRY
+            )
+        });
+        if !function {
+            found.push(range);
+        }
+    }
+    found
+}
