@@ -25,17 +25,21 @@ pub enum Layer {
     Vm = 0,
     /// The malloc family of any allocator.
     Heap = 1,
+    /// Arenas of CPython's object allocator (pymalloc): address space asked of the kernel, and
+    /// left out of [`Layer::Vm`].
+    Python = 2,
 }
 
 impl Layer {
     /// Every layer, in the order in which reports list them.
-    pub const ALL: [Layer; 2] = [Layer::Vm, Layer::Heap];
+    pub const ALL: [Layer; 3] = [Layer::Vm, Layer::Heap, Layer::Python];
 
     /// The layer's name in reports, JSON and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Layer::Vm => "vm",
             Layer::Heap => "heap",
+            Layer::Python => "python",
         }
     }
 }
@@ -47,6 +51,7 @@ impl TryFrom<u8> for Layer {
         match value {
             0 => Ok(Layer::Vm),
             1 => Ok(Layer::Heap),
+            2 => Ok(Layer::Python),
             other => Err(other),
         }
     }

@@ -101,4 +101,13 @@ pub struct MapKind {
     pub shared: bool,
     /// Backed by a file (or shared memory segment) rather than anonymous.
     pub file: bool,
+    /// An arena of Python's object allocator.
+    pub arena: bool,
+}
+
+impl MapKind {
+    /// What the mapping counts for, from its first byte to its last.
+    pub fn layer(self) -> Layer {
+        if self.arena { Layer::Python } else { Layer::Vm }
+    }
 }

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::report::write_file;
+use super::report::{SplitBy, write_file};
 use crate::{
     recording::{At, Recording, Snapshot},
     render::{self, Metric},
@@ -27,6 +27,12 @@ pub struct ExportArgs {
     /// In collapsed stacks, show an allocator's own frames; JSON always has them.
     #[arg(long)]
     show_wrappers: bool,
+    /// In collapsed stacks, show the Python interpreter's own frames; JSON always has them.
+    #[arg(long)]
+    show_interpreter: bool,
+    /// In collapsed stacks, tell threads apart by name; JSON always does.
+    #[arg(long, value_enum)]
+    by: Option<SplitBy>,
     /// The moment: end, peak, or a time since the start such as `90s`.
     #[arg(long, value_name = "MOMENT", value_parser = super::report::parse_at)]
     at: Option<At>,
@@ -72,6 +78,8 @@ fn write(
         Format::Collapsed => {
             let filter = render::Filter {
                 show_wrappers: args.show_wrappers,
+                show_interpreter: args.show_interpreter,
+                by_thread: args.by == Some(SplitBy::Thread),
                 ..render::Filter::default()
             };
             render::collapsed(out, snapshot, &filter, args.metric)?;

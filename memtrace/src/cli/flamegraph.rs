@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::report::{SelectArgs, check_pid, write_file};
+use super::report::{SelectArgs, SplitBy, check_pid, write_file};
 use crate::{
     recording::Recording,
-    render::{self, Metric},
+    render::{self, Filter, Metric},
 };
 
 /// Draw the allocation sites as an SVG flame graph.
@@ -21,6 +21,9 @@ pub struct FlamegraphArgs {
     /// Draw live-bytes, live-count, alloc-bytes, alloc-count or peak.
     #[arg(long, default_value_t)]
     metric: Metric,
+    /// Tell threads apart by name, below their process.
+    #[arg(long, value_enum)]
+    by: Option<SplitBy>,
     #[command(flatten)]
     select: SelectArgs,
     /// Overwrite the output.
@@ -35,7 +38,10 @@ pub struct FlamegraphArgs {
 /// When the recording cannot be read, has nothing to draw, or the output cannot be written.
 pub fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     let snapshot = Recording::open(&args.file)?.snapshot(args.select.at())?;
-    let filter = args.select.filter();
+    let filter = Filter {
+        by_thread: args.by == Some(SplitBy::Thread),
+        ..args.select.filter()
+    };
     check_pid(&snapshot, filter.pid)?;
     let mut svg = Vec::new();
     render::flamegraph(&mut svg, &snapshot, &filter, args.metric)?;

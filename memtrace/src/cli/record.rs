@@ -58,6 +58,10 @@ pub struct RecordArgs {
     /// Follow frame pointers instead of unwind tables: stacks end where one is missing
     #[arg(long)]
     frame_pointers: bool,
+    /// Launch Python so that it asks malloc for each object (PYTHONMALLOC=malloc), which is slower
+    /// and which free-threaded builds refuse; without, the layer `python` has whole arenas only
+    #[arg(long)]
+    python_objects: bool,
     /// Print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -87,6 +91,13 @@ pub struct RecordArgs {
 /// # Errors
 /// Nothing could be recorded, or not everything; the text says what to do.
 pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
+    if args.python_objects && args.command.is_empty() {
+        bail!(
+            "`--python-objects` is for launched commands: a process that runs already chose its \
+             allocator when it started; launch it with `memtrace record --python-objects -- \
+             COMMAND`, or start it with PYTHONMALLOC=malloc in its environment and attach then"
+        );
+    }
     if args.dry_run {
         return dry_run(&args);
     }
@@ -120,6 +131,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         },
         pids: BTreeSet::from_iter(args.pid).into_iter().collect(),
         command: args.command,
+        python_objects: args.python_objects,
         force: args.force,
         duration: args.duration,
         interval: args.interval,
@@ -212,5 +224,32 @@ fn raise_file_limit() {
         limit.rlim_cur = limit.rlim_max;
         // SAFETY: as above. Without it fewer children can be probed, which is counted.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        record: RecordArgs,
+    }
+
+    #[test]
+    fn python_objects_are_for_launched_commands_and_the_error_says_why() {
+        let parse = |arguments: &[&str]| {
+            let arguments = [&["record", "--python-objects"], arguments].concat();
+            Cli::try_parse_from(arguments).map(|cli| cli.record)
+        };
+        let launched = parse(&["--", "python3", "train.py"]).unwrap();
+        assert!(launched.python_objects);
+        let error = run(parse(&["-p", "1"]).unwrap()).unwrap_err().to_string();
+        for part in ["chose its allocator when it started", "PYTHONMALLOC=malloc"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::{
     event::Layer,
     recording::{At, Recording},
-    render::{self, Filter, Metric, TextOptions, units},
+    render::{self, By, Filter, Metric, TextOptions, units},
 };
 
 /// Show what was outstanding, and where it was allocated.
@@ -21,7 +21,10 @@ pub struct ReportArgs {
     /// How to write the report.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// List so many sites [default: 10 in text, all in JSON].
+    /// Sum up sites by python-line, native-site, module or thread; site lists each with its stack.
+    #[arg(long, value_name = "WHAT", default_value_t)]
+    by: By,
+    /// List so many sites or groups [default: 10 in text, all in JSON].
     #[arg(short = 'T', long, value_name = "N")]
     top: Option<usize>,
     /// Only blocks that were outstanding for at least so long, such as `60s`.
@@ -33,11 +36,11 @@ pub struct ReportArgs {
     /// Only sites with at most so many live bytes.
     #[arg(short = 'Z', long, value_name = "SIZE", value_parser = units::parse_size)]
     max_size: Option<u64>,
-    /// Order sites by live-bytes, live-count, alloc-bytes, alloc-count or peak.
+    /// Order by live-bytes, live-count, alloc-bytes, alloc-count or peak (sites only).
     #[arg(long, value_name = "METRIC", default_value_t)]
     sort: Metric,
     /// Only how complete the stacks are, why some are not, and what helps.
-    #[arg(long, conflicts_with_all = ["top", "older", "min_size", "max_size", "sort"])]
+    #[arg(long, conflicts_with_all = ["by", "top", "older", "min_size", "max_size", "sort"])]
     stack_health: bool,
 }
 
@@ -54,7 +57,7 @@ pub(super) struct SelectArgs {
     /// still ran when recording stopped, the peak of what ended by itself].
     #[arg(long, value_name = "MOMENT", value_parser = parse_at)]
     at: Option<At>,
-    /// Only this layer: vm or heap.
+    /// Only this layer: vm, heap or python.
     #[arg(long, value_parser = parse_layer)]
     layer: Option<Layer>,
     /// Only this process.
@@ -63,6 +66,9 @@ pub(super) struct SelectArgs {
     /// Show an allocator's own frames (operator new, malloc) at the end of stacks; JSON always has them.
     #[arg(long)]
     show_wrappers: bool,
+    /// Show the Python interpreter's own frames between those of Python code; JSON always has them.
+    #[arg(long)]
+    show_interpreter: bool,
 }
 
 impl SelectArgs {
@@ -75,9 +81,16 @@ impl SelectArgs {
             layer: self.layer,
             pid: self.pid,
             show_wrappers: self.show_wrappers,
+            show_interpreter: self.show_interpreter,
             ..Filter::default()
         }
     }
+}
+
+/// What graphs tell apart besides their stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SplitBy {
+    Thread,
 }
 
 /// Prints the report.
@@ -101,10 +114,17 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
             render::stack_health_json(&mut out, &snapshot, &filter)?;
         }
         Format::Text if args.stack_health => render::stack_health(&mut out, &snapshot, &filter)?,
-        Format::Json => render::json(&mut out, &snapshot, &filter, args.sort, args.top)?,
+        Format::Json if args.by == By::Site => {
+            render::json(&mut out, &snapshot, &filter, args.sort, args.top)?;
+        }
+        Format::Json => {
+            let (by, sort, top) = (args.by, args.sort, args.top);
+            render::json_groups(&mut out, &snapshot, &filter, by, sort, top)?;
+        }
         Format::Text => {
             let options = TextOptions {
                 filter,
+                by: args.by,
                 sort: args.sort,
                 top: args.top.unwrap_or(TextOptions::default().top),
                 path: Some(args.file.clone()),
@@ -198,7 +218,19 @@ mod tests {
         assert_eq!(args.older, Some(Duration::from_secs(300)));
         assert_eq!((args.min_size, args.max_size), (Some(4096), Some(1 << 20)));
         assert_eq!(args.sort, Metric::Peak);
-        assert_eq!(parse(&["a.mtr"]).unwrap().select.at(), At::Default);
+        let plain = parse(&["a.mtr"]).unwrap();
+        assert_eq!((plain.select.at(), plain.by), (At::Default, By::Site));
+        assert!(!plain.select.filter().show_interpreter);
+        for (name, by) in [
+            ("python-line", By::PythonLine),
+            ("native-site", By::NativeSite),
+            ("module", By::Module),
+            ("thread", By::Thread),
+        ] {
+            let args = parse(&["a.mtr", "--by", name, "--show-interpreter"]).unwrap();
+            assert_eq!(args.by, by);
+            assert!(args.select.filter().show_interpreter);
+        }
     }
 
     #[test]
@@ -206,8 +238,14 @@ mod tests {
         let args = parse(&["a.mtr", "--stack-health", "--pid", "7", "--at", "end"]).unwrap();
         assert!(args.stack_health);
         assert!(!parse(&["a.mtr"]).unwrap().stack_health);
-        for option in ["--top", "--older", "--min-size", "--max-size"] {
-            let error = parse(&["a.mtr", "--stack-health", option, "5"]).unwrap_err();
+        for (option, value) in [
+            ("--top", "5"),
+            ("--older", "5"),
+            ("--min-size", "5"),
+            ("--max-size", "5"),
+            ("--by", "module"),
+        ] {
+            let error = parse(&["a.mtr", "--stack-health", option, value]).unwrap_err();
             assert!(error.contains("cannot be used with"), "{error}");
         }
     }
@@ -216,7 +254,8 @@ mod tests {
     fn a_wrong_value_names_the_right_ones() {
         for (option, value, expected) in [
             ("--at", "noon", "`end`, `peak`"),
-            ("--layer", "gpu", "vm, heap"),
+            ("--layer", "gpu", "vm, heap, python"),
+            ("--by", "line", "python-line, native-site"),
             ("--sort", "size", "live-bytes, live-count"),
         ] {
             let error = parse(&["a.mtr", option, value]).unwrap_err();

@@ -336,7 +336,11 @@ impl Collector {
             .collect();
         if let Some((id, frames)) = self.stacks.learn(stack.stack, located, end) {
             self.store.send(Message::Stack {
-                row: StackRow { id, end },
+                row: StackRow {
+                    id,
+                    end,
+                    thread: None,
+                },
                 frames,
             })?;
         }
@@ -403,6 +407,7 @@ impl Collector {
                     // MAP_SHARED or MAP_SHARED_VALIDATE, which shares its bit.
                     shared: map_flags & libc::MAP_SHARED != 0,
                     file: map_flags & libc::MAP_ANONYMOUS == 0,
+                    arena: false,
                 };
                 Action::Mmap {
                     addr,
@@ -424,6 +429,7 @@ impl Collector {
                     by_allocator,
                     shared: true,
                     file: true,
+                    arena: false,
                 };
                 Action::Mmap {
                     addr,

@@ -39,11 +39,17 @@ const BATCH: usize = 256;
 const BIRTHS_EVERY: Duration = Duration::from_secs(60);
 const BIRTHS_AT_MOST: u64 = 1_000_000;
 
+/// Makes CPython take objects from malloc rather than from arenas (its manual, "Command line and
+/// environment").
+const PYTHON_OBJECTS: (&str, &str) = ("PYTHONMALLOC", "malloc");
+
 /// What to record.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub pids: Vec<u32>,
     pub command: Vec<OsString>,
+    /// Have Python ask malloc for each object, by a variable in the command's environment.
+    pub python_objects: bool,
     /// `None`: `memtrace-PROGRAM-HOST-PID.mtr`.
     pub output: Option<PathBuf>,
     pub force: bool,
@@ -123,7 +129,11 @@ pub async fn record(
     let mut launched = if plan.command.is_empty() {
         None
     } else {
-        Some(Launched::spawn(&plan.command)?)
+        let variables: &[_] = match plan.python_objects {
+            true => &[PYTHON_OBJECTS],
+            false => &[],
+        };
+        Some(Launched::spawn(&plan.command, variables)?)
     };
     let (tracer, ring) = Tracer::load(plan.options)?;
     let watchdog = tracer

@@ -38,13 +38,13 @@ pub struct SiteKey {
     pub process: ProcessId,
     pub layer: Layer,
     pub stack: StackId,
-    /// The layer's caller was itself an allocator (vm only).
+    /// The layer's caller was itself an allocator (mappings only).
     pub by_allocator: bool,
 }
 
 /// What both a site and a whole layer of a process count. Sizes in bytes.
-/// For vm a block is a contiguous piece of a mapping: a munmap in the middle
-/// makes two of one.
+/// For vm and python a block is a contiguous piece of a mapping: a munmap in the
+/// middle makes two of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Outstanding, allocated by this process itself since tracing began.
@@ -56,7 +56,7 @@ pub struct Totals {
     /// Ever allocated.
     pub alloc_bytes: u64,
     pub alloc_count: u64,
-    /// Ever released, of what was allocated here. For vm a cut counts its bytes, and a
+    /// Ever released, of what was allocated here. For a mapping a cut counts its bytes, and a
     /// piece counts once nothing is left of it.
     pub free_bytes: u64,
     pub free_count: u64,
@@ -251,7 +251,7 @@ impl Ledger {
         &self.book.counts
     }
 
-    /// Blocks in the tables (all layers but vm) of the running processes,
+    /// Blocks in the tables (what is no mapping) of the running processes,
     /// inherited ones included.
     pub fn outstanding(&self) -> u64 {
         self.spaces().map(|space| space.blocks() as u64).sum()

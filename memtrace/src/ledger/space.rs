@@ -53,13 +53,13 @@ enum Taken {
 pub(super) struct Space {
     process: ProcessId,
     page_size: u64,
-    /// By layer; vm's stays empty, its blocks are regions.
+    /// By layer; those of vm and python stay empty, their blocks are regions.
     tables: [Table; Layer::ALL.len()],
     regions: Regions,
     /// Program break, rounded up to a page, once known.
     brk: Option<u64>,
     /// At most one call of each layer is in flight in a thread: what nests
-    /// within one layer is not reported.
+    /// within one layer is not reported. Calls on regions are vm's, whatever the regions count for.
     pending: FastMap<(u32, Layer), Pending>,
 }
 
@@ -226,7 +226,7 @@ impl Space {
         self.cut(start, end, born.time_ns, book);
         let site = book.site(SiteKey {
             process: self.process,
-            layer: Layer::Vm,
+            layer: kind.layer(),
             stack: born.stack,
             by_allocator: kind.by_allocator,
         });

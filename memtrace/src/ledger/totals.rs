@@ -226,6 +226,13 @@ impl Book {
             }
         }
         for layer in Layer::ALL {
+            // A layer that the program never used stays unmentioned.
+            if self.account(process).layers[layer as usize]
+                .0
+                .holds_nothing()
+            {
+                continue;
+            }
             let layer = self.touch_layer(process, layer);
             layer.cleared_by_exec_bytes += layer.totals.live_bytes;
             layer.cleared_by_exec_count += layer.totals.live_count;
@@ -323,6 +330,12 @@ impl Tally {
                 .copied()
                 .unwrap_or([0; LIFETIME_BUCKETS]),
         }
+    }
+}
+
+impl LayerTotals {
+    fn holds_nothing(&self) -> bool {
+        self.totals.live_count + self.totals.inherited_count + self.before_attach_bytes == 0
     }
 }
 

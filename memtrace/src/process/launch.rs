@@ -57,9 +57,9 @@ struct Gate {
 }
 
 impl Launched {
-    /// Forks a child that waits before its exec of `argv`. The program is looked up in `PATH`
-    /// first, so a missing one costs no process.
-    pub fn spawn(argv: &[OsString]) -> Result<Self, LaunchError> {
+    /// Forks a child that waits before its exec of `argv`, with `variables` (name and value) set in
+    /// its environment. The program is looked up in `PATH` first, so a missing one costs no process.
+    pub fn spawn(argv: &[OsString], variables: &[(&str, &str)]) -> Result<Self, LaunchError> {
         let name = argv.first().ok_or(LaunchError::Empty)?;
         let program = resolve(name, env::var_os("PATH").as_deref())?;
         let path = c_string(program.as_os_str())?;
@@ -67,7 +67,11 @@ impl Launched {
             .iter()
             .map(|argument| c_string(argument))
             .collect::<Result<Vec<_>, _>>()?;
-        let environment = env::vars_os()
+        let inherited =
+            env::vars_os().filter(|(key, _)| variables.iter().all(|(set, _)| key != set));
+        let set = variables.iter();
+        let environment = inherited
+            .chain(set.map(|(key, value)| (key.into(), value.into())))
             .map(|(key, value)| {
                 let mut entry = key;
                 entry.push("=");
@@ -373,7 +377,7 @@ mod tests {
     }
 
     fn run(words: &[&str]) -> i32 {
-        let mut launched = Launched::spawn(&argv(words)).unwrap();
+        let mut launched = Launched::spawn(&argv(words), &[]).unwrap();
         launched.release().unwrap();
         launched.wait().unwrap()
     }
@@ -398,7 +402,7 @@ mod tests {
     fn the_child_waits_until_it_is_released() {
         let dir = tempfile::TempDir::new().unwrap();
         let mark = dir.path().join("mark");
-        let mut launched = Launched::spawn(&argv(&["touch", mark.to_str().unwrap()])).unwrap();
+        let mut launched = Launched::spawn(&argv(&["touch", mark.to_str().unwrap()]), &[]).unwrap();
         let exe = fs::read_link(format!("/proc/{}/exe", launched.tgid())).unwrap();
         assert_eq!(exe, env::current_exe().unwrap());
         assert_eq!(launched.try_wait().unwrap(), None);
@@ -410,12 +414,27 @@ mod tests {
     }
 
     #[test]
+    fn variables_are_set_and_take_the_place_of_inherited_ones() {
+        // Cargo sets this one for its tests.
+        assert!(env::var_os("CARGO_PKG_NAME").is_some());
+        let words = argv(&[
+            "sh",
+            "-c",
+            "test \"$CARGO_PKG_NAME/$MEMTRACE_NEW\" = '/a b' && env | grep -c ^CARGO_PKG_NAME= | grep -qx 1",
+        ]);
+        let variables = [("CARGO_PKG_NAME", ""), ("MEMTRACE_NEW", "a b")];
+        let mut launched = Launched::spawn(&words, &variables).unwrap();
+        launched.release().unwrap();
+        assert_eq!(launched.wait().unwrap(), 0);
+    }
+
+    #[test]
     fn a_missing_program_costs_no_process() {
         for name in ["no-such-program-anywhere", "/no/such/program", ""] {
-            let error = Launched::spawn(&argv(&[name])).unwrap_err();
+            let error = Launched::spawn(&argv(&[name]), &[]).unwrap_err();
             assert!(matches!(error, LaunchError::NotFound(_)), "{error}");
         }
-        assert!(matches!(Launched::spawn(&[]), Err(LaunchError::Empty)));
+        assert!(matches!(Launched::spawn(&[], &[]), Err(LaunchError::Empty)));
     }
 
     #[test]
@@ -425,7 +444,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         for name in [&file, dir.path()] {
-            let error = Launched::spawn(&[name.into()]).unwrap_err();
+            let error = Launched::spawn(&[name.into()], &[]).unwrap_err();
             assert!(matches!(error, LaunchError::NotExecutable(_)), "{error}");
         }
         let path = env::join_paths([dir.path(), Path::new("/bin")]).unwrap();
@@ -443,7 +462,7 @@ mod tests {
         let script = dir.path().join("script");
         fs::write(&script, "#!/no/such/interpreter\n").unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        let mut launched = Launched::spawn(&[script.clone().into()]).unwrap();
+        let mut launched = Launched::spawn(&[script.clone().into()], &[]).unwrap();
         match launched.release() {
             Err(LaunchError::Exec { path, error }) => {
                 assert_eq!(path, script);
@@ -479,7 +498,7 @@ mod tests {
 
     #[test]
     fn a_child_that_is_killed_while_it_waits_is_no_success() {
-        let mut launched = Launched::spawn(&argv(&["sh"])).unwrap();
+        let mut launched = Launched::spawn(&argv(&["sh"]), &[]).unwrap();
         // SAFETY: signals a child that was not waited for, so the id is still its.
         unsafe { libc::kill(launched.tgid() as libc::pid_t, libc::SIGKILL) };
         let status = launched.wait().unwrap();
@@ -518,7 +537,7 @@ mod tests {
     #[test]
     #[ignore = "run by the_child_ends_with_a_parent_that_dies"]
     fn dies_before_the_release() {
-        let launched = Launched::spawn(&argv(&["echo", "released"])).unwrap();
+        let launched = Launched::spawn(&argv(&["echo", "released"]), &[]).unwrap();
         assert_eq!(launched.program().file_name(), Some(OsStr::new("echo")));
         println!("waiting");
         // SAFETY: ends this process, which was made for it.

@@ -116,9 +116,11 @@ pub struct Interval {
 }
 
 /// A distinct stack, besides its frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackRow {
     pub id: StackId,
     /// Why its walk ended.
     pub end: End,
+    /// Name of the threads whose stack it is, where threads are told apart.
+    pub thread: Option<String>,
 }

@@ -393,7 +393,7 @@ fn stacks(transaction: &Transaction) -> rusqlite::Result<HashMap<StackId, Arc<St
         .query_map([], |row| Ok((uint(row, 0)?, frame(row)?)))?
         .collect::<rusqlite::Result<_>>()?;
     transaction
-        .prepare("SELECT id, end, frames FROM stack")?
+        .prepare("SELECT id, end, frames, thread FROM stack")?
         .query_map([], |row| {
             let packed: Vec<u8> = row.get(2)?;
             let frames = varint::unpack(&packed)
@@ -402,6 +402,7 @@ fn stacks(transaction: &Transaction) -> rusqlite::Result<HashMap<StackId, Arc<St
             let stack = StackFrames {
                 end: Some(end(row, 1)?),
                 frames,
+                thread: row.get(3)?,
             };
             Ok((StackId(row.get(0)?), Arc::new(stack)))
         })?

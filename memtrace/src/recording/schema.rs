@@ -47,7 +47,8 @@ CREATE TABLE frame (
 CREATE TABLE stack (
     id INTEGER PRIMARY KEY,
     end TEXT NOT NULL,
-    frames BLOB NOT NULL
+    frames BLOB NOT NULL,
+    thread TEXT
 );
 CREATE TABLE interval (
     id INTEGER PRIMARY KEY,

@@ -109,6 +109,8 @@ pub struct StackFrames {
     /// Why its walk ended; `None`: no stack could be taken, or its record was lost.
     pub end: Option<End>,
     pub frames: Vec<Frame>,
+    /// See [`super::StackRow::thread`].
+    pub thread: Option<String>,
 }
 
 /// A site as it is stored.

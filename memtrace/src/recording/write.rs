@@ -110,8 +110,8 @@ impl Writer {
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             let frames = varint::pack(ids.into_iter().map(i64::cast_unsigned));
             writer.insert(
-                "INSERT OR REPLACE INTO stack VALUES (?1, ?2, ?3)",
-                params![row.id.0, row.end.name(), frames],
+                "INSERT OR REPLACE INTO stack VALUES (?1, ?2, ?3, ?4)",
+                params![row.id.0, row.end.name(), frames, row.thread],
             )
         })
     }

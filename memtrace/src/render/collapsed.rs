@@ -5,8 +5,14 @@ use std::{collections::BTreeMap, io::Write};
 
 use inferno::flamegraph::{self, Options};
 
-use super::{Error, Filter, Metric, clean, frame_name, select::Shown, until_closed};
-use crate::recording::Snapshot;
+use super::{
+    Error, Filter, Metric, clean, frame_name, group::UNKNOWN_THREAD, select::Shown, source_line,
+    until_closed,
+};
+use crate::{
+    recording::Snapshot,
+    symbolize::{Frame, FrameKind},
+};
 use memtrace_common::unwind::End;
 
 /// Writes the collapsed stacks of the sites that `filter` leaves and whose `metric` is not zero.
@@ -70,6 +76,13 @@ fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<Str
 fn stack(shown: &Shown, filter: &Filter) -> String {
     let comm = shown.process.map_or("unknown", |process| &process.row.comm);
     let mut parts = vec![part(&format!("{} ({})", clean(comm), shown.tgid()))];
+    if filter.by_thread {
+        let thread = shown.site.stack.thread.as_deref();
+        parts.push(match thread {
+            Some(name) => part(&format!("thread {}", clean(name))),
+            None => UNKNOWN_THREAD.into(),
+        });
+    }
     let layer = shown.site.key.layer.name();
     // What an allocator maps holds the heap: drawn apart, for the two overlap.
     parts.push(match shown.site.key.by_allocator {
@@ -85,10 +98,19 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
         parts.push(format!("[incomplete: {}]", end.name()));
     }
     for frame in filter.frames(stack).iter().rev() {
-        let inlined = if frame.inlined { " (inlined)" } else { "" };
-        parts.push(part(&frame_name(frame)) + inlined);
+        parts.push(part(&frame_label(frame)));
     }
     parts.join(";")
+}
+
+/// Python's names repeat (`<module>`, `__init__`): they come with their lines.
+fn frame_label(frame: &Frame) -> String {
+    let name = frame_name(frame);
+    match source_line(frame) {
+        Some(source) if frame.kind == FrameKind::Python => format!("{name} ({source})"),
+        _ if frame.inlined => name + " (inlined)",
+        _ => name,
+    }
 }
 
 /// A name must not look like two frames.
@@ -135,6 +157,33 @@ mod tests {
         // Where it is all there is, it stays.
         let only = "heap;operator new(unsigned long) 100\n";
         assert!(folded.contains(only) && whole.contains(only), "{folded}");
+    }
+
+    #[test]
+    fn python_frames_have_lines_and_threads_are_told_apart_when_asked() {
+        let render = |by_thread| {
+            let filter = Filter {
+                by_thread,
+                ..Filter::default()
+            };
+            let mut out = Vec::new();
+            let snapshot = fixture::snapshot_of_python();
+            collapsed(&mut out, &snapshot, &filter, Metric::LiveBytes).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let frames =
+            "heap;<module> (/src/main.py:7);Cache.fill (/src/cache:1.py:41);list_resize 1048576\n";
+        let (whole, by_thread) = (render(false), render(true));
+        assert!(
+            whole.contains(&format!("leaker (4242);{frames}")),
+            "{whole}"
+        );
+        for line in [
+            &format!("leaker (4242);thread worker;{frames}"),
+            "leaker (4243);[unknown thread];heap;[no stack] 100\n",
+        ] {
+            assert!(by_thread.contains(line), "{by_thread}");
+        }
     }
 
     #[test]

@@ -54,6 +54,20 @@ fn frame(function: Option<&str>, inlined: bool) -> Frame {
     }
 }
 
+pub(super) fn python_frame(function: &str, file: &str, line: u32) -> Frame {
+    Frame {
+        kind: FrameKind::Python,
+        function: Some(function.into()),
+        module: None,
+        build_id: None,
+        file_offset: None,
+        file: Some(file.into()),
+        line: Some(line),
+        inlined: false,
+        unresolved: None,
+    }
+}
+
 fn site(process: u32, layer: Layer, stack: u32, live_bytes: u64, live_count: u64) -> SiteSnapshot {
     let frames = vec![
         frame(Some("grow;it"), true),
@@ -95,6 +109,7 @@ fn site(process: u32, layer: Layer, stack: u32, live_bytes: u64, live_count: u64
                 _ => Some(End::Complete),
             },
             frames: if stack == 0 { vec![] } else { frames },
+            thread: None,
         }),
     }
 }
@@ -127,6 +142,28 @@ pub(super) fn snapshot_with_wrappers() -> Snapshot {
         stack.frames.insert(0, wrapper);
         site.stack = Arc::new(stack);
     }
+    snapshot
+}
+
+/// The snapshot, with the stack of its largest site that of a Python program's thread `worker`:
+/// `leaker` is the interpreter, and the list is grown in one of its functions.
+pub(super) fn snapshot_of_python() -> Snapshot {
+    let mut snapshot = snapshot();
+    let site = &mut snapshot.sites[1];
+    site.stack = Arc::new(StackFrames {
+        end: Some(End::Complete),
+        frames: vec![
+            frame(Some("PyMem_Realloc"), false),
+            frame(Some("list_resize"), false),
+            frame(Some("cfunction_vectorcall_O"), false),
+            python_frame("Cache.fill", "/src/cache;1.py", 41),
+            frame(None, false),
+            python_frame("<module>", "/src/main.py", 7),
+            frame(None, false),
+            frame(Some("main"), false),
+        ],
+        thread: Some("worker".into()),
+    });
     snapshot
 }
 

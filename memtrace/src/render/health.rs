@@ -205,7 +205,7 @@ mod tests {
             site.totals.alloc_count = n;
             site.stack = std::sync::Arc::new(StackFrames {
                 end,
-                frames: vec![],
+                ..StackFrames::default()
             });
             snapshot.sites.push(site);
         }

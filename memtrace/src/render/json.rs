@@ -6,9 +6,9 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Error, Filter, Metric,
+    By, Error, Filter, Metric, group,
     health::{self, Health},
-    moment_name,
+    interpreter, moment_name,
     select::{Selection, Shown},
     until_closed, wrappers,
 };
@@ -36,6 +36,34 @@ pub fn json(
         selection.hidden_bytes += site.totals.live_bytes;
     }
     print(out, &report(snapshot, filter, &selection))
+}
+
+/// Writes a report with groups in place of sites: the first `top` of them in the order of `sort`,
+/// the others summed up.
+///
+/// # Errors
+///
+/// When ages are asked for and not known, or groups in the order of their peaks, or when the output
+/// cannot be written.
+pub fn json_groups(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    filter: &Filter,
+    by: By,
+    sort: Metric,
+    top: Option<usize>,
+) -> Result<(), Error> {
+    let mut selection = filter.select(snapshot, sort)?;
+    let groups = group::groups(&selection, by, sort)?;
+    let (listed, unlisted) = groups.split_at(top.unwrap_or(usize::MAX).min(groups.len()));
+    selection.sites.clear();
+    let mut value = report(snapshot, filter, &selection);
+    if let Value::Object(report) = &mut value {
+        report.remove("sites");
+    }
+    value["groups"] = listed.iter().map(group::Group::json).collect();
+    value["rest"] = group::rest_json(unlisted);
+    print(out, &value)
 }
 
 /// Writes the object `stack_health` of the report alone.
@@ -188,10 +216,16 @@ fn site_value(shown: &Shown, since: Since) -> Value {
         json!({ "time": since.of(at.time_ns), "rows": rows.collect::<Vec<_>>() })
     }));
     value["end"] = json!(health::name(site.stack.end));
+    value["thread"] = json!(site.stack.thread);
     let frames = &site.stack.frames;
     value["frames"] = json!(frames);
     for index in 0..wrappers::leading(frames) {
         value["frames"][index]["wrapper"] = json!(true);
+    }
+    for (index, mark) in interpreter::marks(frames).into_iter().enumerate() {
+        if mark {
+            value["frames"][index]["interpreter"] = json!(true);
+        }
     }
     value
 }
@@ -311,6 +345,66 @@ mod tests {
         assert_eq!(frames[0]["wrapper"], true);
         assert_eq!(frames[1]["function"], "grow;it");
         assert_eq!(frames[1]["wrapper"], Value::Null);
+    }
+
+    #[test]
+    fn the_interpreters_frames_are_marked_and_threads_named() {
+        let mut out = Vec::new();
+        let snapshot = fixture::snapshot_of_python();
+        let filter = Filter::default();
+        json(&mut out, &snapshot, &filter, Metric::LiveBytes, None).unwrap();
+        let value = parse(&out);
+        let site = &value["sites"][0];
+        assert_eq!(site["thread"], "worker");
+        assert_eq!(value["sites"][1]["thread"], Value::Null);
+        let frames = site["frames"].as_array().unwrap();
+        let kinds = frames.iter().map(|frame| frame["kind"].as_str().unwrap());
+        let marks = frames.iter().map(|frame| frame["interpreter"] == true);
+        let expected = [
+            ("native", false),
+            ("native", false),
+            ("native", true),
+            ("python", false),
+            ("native", true),
+            ("python", false),
+            ("native", true),
+            ("native", true),
+        ];
+        assert_eq!(kinds.zip(marks).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn groups_take_the_place_of_sites() {
+        let mut out = Vec::new();
+        let snapshot = fixture::snapshot_of_python();
+        let filter = Filter {
+            pid: Some(fixture::PARENT),
+            ..Filter::default()
+        };
+        let (by, sort) = (By::PythonLine, Metric::LiveBytes);
+        json_groups(&mut out, &snapshot, &filter, by, sort, Some(1)).unwrap();
+        let value = parse(&out);
+        assert_eq!(value.get("sites"), None);
+        let groups = value["groups"].as_array().unwrap();
+        assert_eq!(groups.len(), 1);
+        assert_eq!(groups[0]["key"], "/src/cache;1.py:41 Cache.fill");
+        assert_eq!(groups[0]["layer"], "heap");
+        assert_eq!(groups[0]["live_bytes"], 1 << 20);
+        assert_eq!(groups[0]["sites"], 1);
+        assert_eq!(groups[0].get("peak_bytes"), None);
+        let rest = value["rest"].as_array().unwrap();
+        let rest: Vec<_> = rest
+            .iter()
+            .map(|rest| (&rest["layer"], &rest["groups"], &rest["live_bytes"]))
+            .collect();
+        assert_eq!(
+            rest,
+            [
+                (&json!("vm"), &json!(1), &json!(8192)),
+                (&json!("heap"), &json!(1), &json!(0)),
+            ]
+        );
+        assert_eq!(value["hidden"], json!({ "sites": 1, "live_bytes": 100 }));
     }
 
     #[test]

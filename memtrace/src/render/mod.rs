@@ -3,7 +3,9 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
+mod group;
 mod health;
+mod interpreter;
 mod json;
 mod losses;
 mod select;
@@ -19,7 +21,8 @@ use std::{fmt, io, str::FromStr};
 use crate::{ledger::Totals, recording::Moment, symbolize::Frame};
 
 pub use collapsed::{collapsed, flamegraph};
-pub use json::{export, json, stack_health_json};
+pub use group::By;
+pub use json::{export, json, json_groups, stack_health_json};
 pub use select::{Filter, Selection};
 pub use text::{TextOptions, stack_health, text};
 
@@ -34,6 +37,10 @@ pub enum Error {
         "nothing to draw: no site has any {0} at this moment; try another `--metric` or `--at`"
     )]
     NothingToDraw(Metric),
+    #[error(
+        "sites need not have peaked together, so groups of them have no peak; choose another `--sort`, or leave out `--by`"
+    )]
+    NoPeakOfGroups,
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -142,6 +149,15 @@ fn frame_name(frame: &Frame) -> String {
         Some(offset) => format!("{}+{offset:#x}", clean(module)),
         None => clean(module),
     }
+}
+
+/// Where a frame is in its source, `file:line`, as recorded.
+fn source_line(frame: &Frame) -> Option<String> {
+    let file = clean(frame.file.as_deref()?);
+    Some(match frame.line {
+        Some(line) => format!("{file}:{line}"),
+        None => file,
+    })
 }
 
 /// A moment's name in JSON and text; a time is told apart by its number.

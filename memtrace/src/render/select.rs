@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{Error, Metric, wrappers};
+use super::{Error, Metric, interpreter, wrappers};
 use crate::{
     event::Layer,
     ledger::ProcessId,
@@ -24,6 +24,10 @@ pub struct Filter {
     pub max_bytes: Option<u64>,
     /// In text and graphs: also the frames by which an allocator was reached.
     pub show_wrappers: bool,
+    /// In text and graphs: also the Python interpreter's own frames.
+    pub show_interpreter: bool,
+    /// In collapsed stacks and graphs: the thread's name below the process.
+    pub by_thread: bool,
 }
 
 impl Filter {
@@ -74,13 +78,27 @@ impl Filter {
     }
 
     /// The frames of a stack to show, leaf first.
-    pub(super) fn frames<'a>(&self, stack: &'a StackFrames) -> &'a [Frame] {
-        let folded = if self.show_wrappers {
-            0
-        } else {
-            wrappers::leading(&stack.frames)
-        };
-        stack.frames.get(folded..).unwrap_or_default()
+    pub(super) fn frames<'a>(&self, stack: &'a StackFrames) -> Vec<&'a Frame> {
+        let frames = &stack.frames;
+        let shown = frames.iter().enumerate();
+        let wrappers = self.folded_wrappers(stack);
+        if self.show_interpreter {
+            return shown.skip(wrappers).map(|(_, frame)| frame).collect();
+        }
+        let folded = interpreter::marks(frames);
+        shown
+            .skip(wrappers)
+            .filter(|(index, _)| !folded[*index])
+            .map(|(_, frame)| frame)
+            .collect()
+    }
+
+    /// How many frames at the end of a stack are left out as wrappers.
+    pub(super) fn folded_wrappers(&self, stack: &StackFrames) -> usize {
+        match self.show_wrappers {
+            true => 0,
+            false => wrappers::leading(&stack.frames),
+        }
     }
 
     /// Whether the filter leaves this layer of this process in.

@@ -58,6 +58,33 @@ const GLIBC: &[&str] = &[
     "tcache_init",
 ];
 
+/// CPython's allocators (Objects/obmalloc.c).
+const PYTHON: &[&str] = &[
+    "_PyMem_MiMalloc",
+    "_PyMem_MiCalloc",
+    "_PyMem_MiRealloc",
+    "_PyMem_RawCalloc",
+    "_PyMem_RawMalloc",
+    "_PyMem_RawRealloc",
+    "_PyObject_Calloc",
+    "_PyObject_Malloc",
+    "_PyObject_MiCalloc",
+    "_PyObject_MiMalloc",
+    "_PyObject_MiRealloc",
+    "_PyObject_Realloc",
+    "PyMem_Calloc",
+    "PyMem_Malloc",
+    "PyMem_RawCalloc",
+    "PyMem_RawMalloc",
+    "PyMem_RawRealloc",
+    "PyMem_Realloc",
+    "PyObject_Calloc",
+    "PyObject_Malloc",
+    "PyObject_Realloc",
+    "pymalloc_alloc",
+    "pymalloc_realloc",
+];
+
 /// The global operators of C++, but no class's own, which begins with the class.
 const OPERATORS: &[&str] = &["operator new", "operator new[]"];
 
@@ -98,6 +125,7 @@ fn is_allocators(function: &str) -> bool {
     base.ends_with("@plt")
         || OPERATORS.contains(&base)
         || GLIBC.contains(&base)
+        || PYTHON.contains(&base)
         || PREFIXES.iter().any(in_family)
         || RUST.iter().any(|prefix| base.starts_with(prefix))
 }
@@ -128,6 +156,7 @@ mod tests {
             "mi_malloc",
             "_int_malloc",
             "malloc@plt",
+            "PyObject_Malloc",
             "std::sys::alloc::unix::<impl core::alloc::global::GlobalAlloc for std::alloc::System>::alloc",
             "__rustc::__rdl_alloc",
             "alloc::alloc::exchange_malloc",
@@ -150,6 +179,7 @@ mod tests {
             "my_malloc",
             "malloc_all_of_it",
             "strdup",
+            "PyObject_GC_New",
             "alloc::raw_vec::RawVec<T,A>::grow_one",
             "main",
         ] {

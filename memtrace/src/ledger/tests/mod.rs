@@ -83,11 +83,24 @@ impl Bench {
 
     /// Addresses and lengths in pages.
     pub(super) fn mmap(&mut self, tgid: u32, addr: u64, len: u64, stack: u32) {
+        self.mmap_as(MapKind::default(), tgid, (addr, len), stack);
+    }
+
+    /// Maps an arena of Python's object allocator.
+    pub(super) fn mmap_arena(&mut self, tgid: u32, addr: u64, len: u64, stack: u32) {
+        let kind = MapKind {
+            arena: true,
+            ..MapKind::default()
+        };
+        self.mmap_as(kind, tgid, (addr, len), stack);
+    }
+
+    fn mmap_as(&mut self, kind: MapKind, tgid: u32, (addr, len): (u64, u64), stack: u32) {
         let action = Action::Mmap {
             addr: addr * PAGE,
             len: len * PAGE,
             stack: StackId(stack),
-            kind: MapKind::default(),
+            kind,
         };
         self.does(tgid, tgid, action);
     }
@@ -145,7 +158,7 @@ impl Bench {
         self.layer(tgid, Layer::Vm).totals
     }
 
-    /// Bytes and count that are live in heap or vm.
+    /// Bytes and count that are live in a layer.
     pub(super) fn live(&mut self, tgid: u32, layer: Layer) -> (u64, u64) {
         let totals = self.layer(tgid, layer).totals;
         (totals.live_bytes, totals.live_count)

@@ -264,3 +264,13 @@ fn event_of_an_unknown_process_starts_it() {
     b.alloc(5, 16, 3, 7);
     assert_eq!(b.live(5, HEAP), (3, 1));
 }
+
+#[test]
+fn exec_says_nothing_of_layers_that_held_nothing() {
+    let mut b = Bench::new();
+    b.alloc(1, 16, 8, 7);
+    b.does(1, 1, Action::Exec);
+    b.heap(1);
+    let layers: Vec<_> = b.layers.keys().map(|(_, layer)| *layer).collect();
+    assert_eq!(layers, [Layer::Heap]);
+}

@@ -11,6 +11,7 @@ const TGIDS: u64 = 5;
 struct Held {
     /// Which mapping a page belongs to.
     mapping: u64,
+    layer: Layer,
     bytes: u64,
     stack: u32,
     own: bool,
@@ -25,9 +26,9 @@ type Sum = BTreeMap<u32, (u64, u64)>;
 struct Model {
     heap: BTreeMap<u64, Held>,
     pages: BTreeMap<u64, Held>,
-    allocated: [(u64, u64); 2],
-    peak: [u64; 2],
-    at_peak: [Sum; 2],
+    allocated: [(u64, u64); 3],
+    peak: [u64; 3],
+    at_peak: [Sum; 3],
 }
 
 impl Model {
@@ -42,8 +43,8 @@ impl Model {
         };
         match layer {
             Layer::Heap => self.heap.values().for_each(|held| add(held, true)),
-            Layer::Vm => {
-                for (page, held) in &self.pages {
+            Layer::Vm | Layer::Python => {
+                for (page, held) in self.pages.iter().filter(|(_, held)| held.layer == layer) {
                     let before = page.checked_sub(1).and_then(|p| self.pages.get(&p));
                     add(held, before.is_none_or(|b| b.mapping != held.mapping));
                 }
@@ -52,9 +53,9 @@ impl Model {
         sum
     }
 
-    /// Returns whether vm has a new peak.
-    fn note_peaks(&mut self) -> bool {
-        let vm_before = self.peak[Layer::Vm as usize];
+    /// Returns the layers that have a new peak.
+    fn note_peaks(&mut self) -> Vec<Layer> {
+        let before = self.peak;
         for layer in Layer::ALL {
             let own = self.sum(layer, true);
             let bytes = own.values().map(|row| row.0).sum();
@@ -63,12 +64,14 @@ impl Model {
                 self.at_peak[layer as usize] = own;
             }
         }
-        self.peak[Layer::Vm as usize] > vm_before
+        let grew = |layer: &Layer| self.peak[*layer as usize] > before[*layer as usize];
+        Layer::ALL.into_iter().filter(grew).collect()
     }
 
     fn alloc(&mut self, addr: u64, bytes: u64, stack: u32) {
         let held = Held {
             mapping: 0,
+            layer: Layer::Heap,
             bytes,
             stack,
             own: true,
@@ -78,18 +81,19 @@ impl Model {
         self.allocated[Layer::Heap as usize].1 += 1;
     }
 
-    fn map(&mut self, (start, len): (u64, u64), mapping: u64, stack: u32) {
+    fn map(&mut self, layer: Layer, (start, len): (u64, u64), mapping: u64, stack: u32) {
         for page in start..start + len {
             let held = Held {
                 mapping,
+                layer,
                 bytes: PAGE,
                 stack,
                 own: true,
             };
             self.pages.insert(page, held);
         }
-        self.allocated[Layer::Vm as usize].0 += len * PAGE;
-        self.allocated[Layer::Vm as usize].1 += 1;
+        self.allocated[layer as usize].0 += len * PAGE;
+        self.allocated[layer as usize].1 += 1;
     }
 
     /// Unmaps a range, except what of it is in `kept`.
@@ -166,7 +170,7 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
     let size = random.below(1000);
     let range = (random.below(60), 1 + random.below(12));
     let heap = Layer::Heap;
-    match random.below(9) {
+    match random.below(10) {
         0..=2 => {
             b.alloc(tgid, addr, size, stack);
             model.alloc(addr, size, stack);
@@ -196,9 +200,13 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
         }
         5 | 6 => {
             b.mmap(tgid, range.0, range.1, stack);
-            model.map(range, mapping, stack);
+            model.map(Layer::Vm, range, mapping, stack);
         }
         7 => {
+            b.mmap_arena(tgid, range.0, range.1, stack);
+            model.map(Layer::Python, range, mapping, stack);
+        }
+        8 => {
             let failed = random.below(3) == 0;
             let action = Action::UnmapBegin {
                 addr: range.0 * PAGE,
@@ -211,9 +219,9 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
             let reused = random.below(2) == 0;
             if reused {
                 b.mmap(tgid, other.0, other.1, stack);
-                model.map(other, mapping, stack);
-                if model.note_peaks() {
-                    adopt_counts_at_peak(b, tgid, model);
+                model.map(Layer::Vm, other, mapping, stack);
+                for layer in model.note_peaks() {
+                    adopt_counts_at_peak(b, tgid, layer, model);
                 }
             }
             b.does(tgid, 9, Action::UnmapEnd { failed });
@@ -226,6 +234,11 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
             let failed = random.below(3) == 0;
             let new = (random.below(60), 1 + random.below(12));
             let flags = [1, 5][random.below(2) as usize];
+            // What is moved goes on counting for the same layer.
+            let moved = model
+                .pages
+                .get(&range.0)
+                .map_or(Layer::Vm, |held| held.layer);
             let action = Action::RemapBegin {
                 addr: range.0 * PAGE,
                 len: range.1 * PAGE,
@@ -243,7 +256,7 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
                 if flags == 1 {
                     model.unmap(range, (0, 0));
                 }
-                model.map(new, mapping, stack);
+                model.map(moved, new, mapping, stack);
             }
         }
     }
@@ -251,10 +264,10 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
 
 /// At a peak during a munmap the number of pieces depends on what the munmap
 /// is about to split; the bytes do not.
-fn adopt_counts_at_peak(b: &mut Bench, tgid: u32, model: &mut Model) {
+fn adopt_counts_at_peak(b: &mut Bench, tgid: u32, layer: Layer, model: &mut Model) {
     for stack in 0..STACKS as u32 {
-        let (bytes, count) = b.at_peak(tgid, Layer::Vm, stack);
-        let row = model.at_peak[Layer::Vm as usize].entry(stack).or_default();
+        let (bytes, count) = b.at_peak(tgid, layer, stack);
+        let row = model.at_peak[layer as usize].entry(stack).or_default();
         assert_eq!(bytes, row.0, "bytes at a peak during a munmap");
         row.1 = count;
     }

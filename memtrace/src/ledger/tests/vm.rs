@@ -293,3 +293,33 @@ fn regions_from_before_attach_have_no_site() {
     assert!(b.site(1, VM, 0).is_none());
     assert_eq!(b.ledger.births().len(), 2);
 }
+
+#[test]
+fn an_arena_counts_for_python_until_its_last_page_is_gone() {
+    const PYTHON: Layer = Layer::Python;
+    let mut b = Bench::new();
+    b.mmap_arena(1, 100, 64, 7);
+    b.mmap(1, 164, 64, 7);
+    assert_eq!(b.live(1, PYTHON), (64 * PAGE, 1));
+    assert_eq!(b.live(1, VM), (64 * PAGE, 1));
+    // One munmap over a part of both.
+    b.munmap(1, 160, 8);
+    assert_eq!(b.live(1, PYTHON), (60 * PAGE, 1));
+    assert_eq!(b.live(1, VM), (60 * PAGE, 1));
+    // A failed munmap gives it back, MAP_FIXED replaces a part, a child inherits the rest.
+    b.unmap_begin(1, 110, 10);
+    b.unmap_end(1, true);
+    assert_eq!(b.live(1, PYTHON), (60 * PAGE, 1));
+    b.mmap(1, 150, 10, 8);
+    assert_eq!(b.live(1, PYTHON), (50 * PAGE, 1));
+    assert_eq!(b.live(1, VM), (70 * PAGE, 2));
+    b.fork(1, 2);
+    assert_eq!(b.inherited(2, PYTHON), (50 * PAGE, 1));
+    remap(&mut b, (100, 50), Some((300, 60)), 1, 9);
+    assert_eq!(b.live(1, PYTHON), (60 * PAGE, 1), "moved and grown");
+    b.munmap(1, 300, 60);
+    let totals = b.layer(1, PYTHON).totals;
+    assert_eq!((totals.live_bytes, totals.live_count), (0, 0));
+    assert_eq!(totals.alloc_bytes, totals.free_bytes);
+    assert_eq!(b.live(1, VM), (70 * PAGE, 2));
+}

@@ -11,6 +11,7 @@ fn what_was_written_reads_back() {
     let row = StackRow {
         id: StackId(7),
         end: End::NoRow,
+        thread: Some("worker".into()),
     };
     writer.stack(&row, &frames).unwrap();
     let sample = MemorySample {
@@ -49,6 +50,7 @@ fn what_was_written_reads_back() {
     assert_eq!((got.first_ns, got.last_ns), (START + 1, Some(START + 2)));
     assert_eq!(got.births.as_ref().unwrap().births, births);
     assert_eq!(got.stack.end, Some(End::NoRow));
+    assert_eq!(got.stack.thread.as_deref(), Some("worker"));
     assert_eq!(got.stack.frames, frames);
     assert_eq!(snapshot.losses.len(), Reason::ALL.len());
     let lost: Vec<_> = snapshot.losses.iter().filter(|(_, n)| *n > 0).collect();
@@ -197,10 +199,12 @@ fn every_end_of_a_stack_reads_back_and_an_unknown_one_is_an_error() {
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     // Stack 0 is the one that is never written: it was lost.
     for (id, end) in (1..).zip(End::ALL) {
-        let id = StackId(id);
-        writer
-            .stack(&StackRow { id, end }, &[frame("main")])
-            .unwrap();
+        let row = StackRow {
+            id: StackId(id),
+            end,
+            thread: None,
+        };
+        writer.stack(&row, &[frame("main")]).unwrap();
     }
     let sites = (0..=End::ALL.len() as u32).map(|stack| (key(1, stack), site(1, 1)));
     writer.interval(&interval(1, sites.collect())).unwrap();

@@ -250,7 +250,11 @@ mod tests {
             frames
                 .iter_mut()
                 .for_each(|frame| frame.module = path.map(Into::into));
-            site.stack = std::sync::Arc::new(StackFrames { end, frames });
+            site.stack = std::sync::Arc::new(StackFrames {
+                end,
+                frames,
+                thread: None,
+            });
         }
         snapshot
     }
@@ -347,6 +351,7 @@ mod tests {
             site.stack = std::sync::Arc::new(StackFrames {
                 end: Some(end),
                 frames: site.stack.frames.clone(),
+                thread: None,
             });
             snapshot.sites.push(site);
         }

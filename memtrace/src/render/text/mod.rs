@@ -1,6 +1,7 @@
 //! The report as text: what was recorded, and what to run next. The parts between, on processes
 //! and on sites, have their own files.
 
+mod groups;
 mod health;
 mod processes;
 mod sites;
@@ -13,7 +14,7 @@ use std::{
 pub use health::stack_health;
 
 use super::{
-    Error, Filter, Metric, clean,
+    By, Error, Filter, Metric, clean, group,
     health::Health,
     losses,
     units::{date, duration, seconds},
@@ -25,8 +26,10 @@ use crate::recording::{At, Moment, ProcessSnapshot, Snapshot};
 #[derive(Clone, Debug)]
 pub struct TextOptions {
     pub filter: Filter,
+    /// What to list: sites, or groups of them.
+    pub by: By,
     pub sort: Metric,
-    /// Most sites to list.
+    /// Most sites or groups to list.
     pub top: usize,
     /// The recording's file, for the commands that the report proposes.
     pub path: Option<PathBuf>,
@@ -36,6 +39,7 @@ impl Default for TextOptions {
     fn default() -> Self {
         TextOptions {
             filter: Filter::default(),
+            by: By::default(),
             sort: Metric::default(),
             top: 10,
             path: None,
@@ -47,9 +51,14 @@ impl Default for TextOptions {
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or when the output cannot be written.
+/// When ages are asked for and not known, or groups in the order of their peaks, or when the output
+/// cannot be written.
 pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) -> Result<(), Error> {
     let selection = options.filter.select(snapshot, options.sort)?;
+    let groups = match options.by {
+        By::Site => None,
+        by => Some(group::groups(&selection, by, options.sort)?),
+    };
     let report = Report {
         snapshot,
         options,
@@ -58,7 +67,10 @@ pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) ->
     let written = report
         .header(out)
         .and_then(|()| report.processes(out))
-        .and_then(|()| report.sites(out, &selection))
+        .and_then(|()| match &groups {
+            Some(groups) => report.groups(out, &selection, groups),
+            None => report.sites(out, &selection),
+        })
         .and_then(|()| writeln!(out))
         .and_then(|()| health::line(out, &report.health))
         .and_then(|()| losses::section(out, snapshot))

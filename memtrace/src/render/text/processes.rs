@@ -147,6 +147,13 @@ impl Report<'_> {
                 "         besides {bytes} mapped before tracing began and still mapped"
             )?;
         }
+        if layer.layer == Layer::Python {
+            writeln!(
+                out,
+                "         arenas of Python's object allocator: they hold many small objects; record \
+                 with --python-objects to see each"
+            )?;
+        }
         if layer.totals.cleared_by_exec_count > 0 {
             let bytes = size(layer.totals.cleared_by_exec_bytes);
             let blocks = plural(layer.totals.cleared_by_exec_count, "block");
@@ -193,6 +200,21 @@ mod tests {
             &report,
             &["Process 4242", "Processes not listed: 10, 0 B live"],
         );
+    }
+
+    #[test]
+    fn the_python_layer_says_what_it_is() {
+        let mut snapshot = fixture::snapshot();
+        let meaning = "arenas of Python's object allocator";
+        let report = render(&snapshot, &TextOptions::default());
+        assert!(!report.contains(meaning), "{report}");
+        let mut arenas = snapshot.layers[0].clone();
+        arenas.layer = Layer::Python;
+        snapshot.layers.insert(2, arenas);
+        let report = render(&snapshot, &TextOptions::default());
+        let (before, after) = report.split_once(meaning).unwrap();
+        assert!(before.contains("\n  python     8.0 KiB"), "{report}");
+        assert!(after.contains("--python-objects"), "{report}");
     }
 
     #[test]

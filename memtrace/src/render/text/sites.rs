@@ -6,12 +6,16 @@ use super::{
     super::{
         clean, frame_name,
         select::{Selection, Shown},
+        source_line,
         units::{duration, plural, seconds, size},
     },
     Report,
     health::ends_here,
 };
-use crate::{ledger::LIFETIME_BUCKETS, symbolize::Frame};
+use crate::{
+    ledger::LIFETIME_BUCKETS,
+    symbolize::{Frame, FrameKind},
+};
 
 impl Report<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
@@ -28,23 +32,23 @@ impl Report<'_> {
             listed.len(),
             plural(all, "site")
         )?;
-        if let Some(ages) = selection.ages {
-            let age = seconds(u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX));
-            writeln!(
-                out,
-                "  only blocks that were outstanding for {age} or longer when they were scanned, at {}; \
-                 births are known to a second (coarser at sites with many), and blocks of doubt are left out",
-                self.since(ages.time_ns)
-            )?;
-        }
-        let folded = |site: &&Shown| {
-            let stack = &site.site.stack;
-            self.options.filter.frames(stack).len() < stack.frames.len()
-        };
-        if listed.iter().any(folded) {
+        self.ages(out, selection)?;
+        let filter = &self.options.filter;
+        let wrappers = |site: &&Shown| filter.folded_wrappers(&site.site.stack);
+        if listed.iter().any(|site| wrappers(site) > 0) {
             writeln!(
                 out,
                 "  stacks begin with the allocator's caller (--show-wrappers shows its own frames)"
+            )?;
+        }
+        let interpreters = |site: &&Shown| {
+            let stack = &site.site.stack;
+            filter.frames(stack).len() + wrappers(site) < stack.frames.len()
+        };
+        if listed.iter().any(interpreters) {
+            writeln!(
+                out,
+                "  without the Python interpreter's own frames (--show-interpreter shows them)"
             )?;
         }
         for (rank, site) in listed.iter().enumerate() {
@@ -63,15 +67,34 @@ impl Report<'_> {
                 size(bytes)
             )?;
         }
-        if selection.hidden_sites > 0 {
-            let sites = plural(selection.hidden_sites, "site");
-            let bytes = size(selection.hidden_bytes);
-            writeln!(
-                out,
-                "\n  {sites}, {bytes} live, not shown: the filters leave them out"
-            )?;
+        self.hidden(out, selection)
+    }
+
+    /// How `--older` judged, where it was given.
+    pub(super) fn ages(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
+        let Some(ages) = selection.ages else {
+            return Ok(());
+        };
+        let age = seconds(u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX));
+        writeln!(
+            out,
+            "  only blocks that were outstanding for {age} or longer when they were scanned, at {}; \
+             births are known to a second (coarser at sites with many), and blocks of doubt are left out",
+            self.since(ages.time_ns)
+        )
+    }
+
+    /// What the filters left out.
+    pub(super) fn hidden(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
+        if selection.hidden_sites == 0 {
+            return Ok(());
         }
-        Ok(())
+        let sites = plural(selection.hidden_sites, "site");
+        let bytes = size(selection.hidden_bytes);
+        writeln!(
+            out,
+            "\n  {sites}, {bytes} live, not shown: the filters leave them out"
+        )
     }
 
     fn site(&self, out: &mut impl Write, rank: usize, shown: &Shown) -> io::Result<()> {
@@ -80,6 +103,10 @@ impl Report<'_> {
             0 | 1 => String::new(),
             _ => format!(" of pid {}", shown.tgid()),
         };
+        let thread = match &site.stack.thread {
+            Some(name) => format!(", thread {}", clean(name)),
+            None => String::new(),
+        };
         let by = if site.key.by_allocator {
             ", by an allocator"
         } else {
@@ -87,7 +114,7 @@ impl Report<'_> {
         };
         writeln!(
             out,
-            "\n{rank:>3}. {} in {} ({}{process}{by})",
+            "\n{rank:>3}. {} in {} ({}{process}{thread}{by})",
             size(totals.live_bytes),
             plural(totals.live_count, "block"),
             site.key.layer.name(),
@@ -134,12 +161,14 @@ fn frame_line(frame: &Frame) -> String {
     if frame.inlined {
         line += " (inlined)";
     }
-    match (&frame.file, frame.line) {
-        (Some(file), Some(number)) => line += &format!("  {}:{number}", clean(file)),
-        (Some(file), None) => line += &format!("  {}", clean(file)),
-        (None, _) => {}
+    if let Some(source) = source_line(frame) {
+        line += &format!("  {source}");
     }
-    if let (Some(module), true) = (&frame.module, frame.function.is_some()) {
+    if frame.kind == FrameKind::Python {
+        line += "  [Python]";
+    }
+    if let (FrameKind::Native, Some(module), Some(_)) = (frame.kind, &frame.module, &frame.function)
+    {
         line += &format!("  [{}]", clean(module.rsplit('/').next().unwrap_or(module)));
     }
     if let (Some(why), None) = (&frame.unresolved, &frame.function) {
@@ -215,6 +244,41 @@ mod tests {
         assert_eq!(whole.matches("operator new").count(), 3, "{whole}");
         assert!(folded.contains("--show-wrappers"));
         assert!(!whole.contains("--show-wrappers"));
+    }
+
+    #[test]
+    fn python_frames_stand_where_the_interpreters_were() {
+        let snapshot = fixture::snapshot_of_python();
+        let render = |show_interpreter| {
+            let filter = Filter {
+                show_interpreter,
+                ..Filter::default()
+            };
+            let options = TextOptions {
+                filter,
+                ..TextOptions::default()
+            };
+            render(&snapshot, &options)
+        };
+        let (folded, whole) = (render(false), render(true));
+        assert_parts(
+            &folded,
+            &[
+                "(heap of pid 4242, thread worker)",
+                "       list_resize  /src/leaker.c:7  [leaker]\n\
+                 \x20      Cache.fill  /src/cache;1.py:41  [Python]\n\
+                 \x20      <module>  /src/main.py:7  [Python]\n\n",
+                "--show-wrappers",
+                "--show-interpreter",
+            ],
+        );
+        assert_parts(
+            &whole,
+            &["cfunction_vectorcall_O  /src/leaker.c:7  [leaker]\n\
+                 \x20      Cache.fill  /src/cache;1.py:41  [Python]\n\
+                 \x20      leaker+0x1234 (no symbols)\n"],
+        );
+        assert!(!whole.contains("--show-interpreter"), "{whole}");
     }
 
     #[test]

@@ -1,0 +1,383 @@
+//! Sites summed up by what their stacks have in common: a line of Python, a
+//! function, a file, a thread. Pure.
+//!
+//! Layers stay apart, for they overlap: what the heap holds lies in mappings
+//! that are vm's. Peaks are left out: sites need not have peaked together.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    Error, Metric, frame_name,
+    health::UNKNOWN_MODULE,
+    select::{Selection, Shown},
+    wrappers,
+};
+use crate::{
+    event::Layer,
+    ledger::{ProcessId, Totals},
+    recording::StackFrames,
+    symbolize::{Frame, FrameKind},
+};
+
+const NO_STACK: &str = "[no stack]";
+const NO_PYTHON_FRAME: &str = "[no Python frame]";
+const NO_NATIVE_FRAME: &str = "[no native frame]";
+pub(super) const UNKNOWN_THREAD: &str = "[unknown thread]";
+
+/// What makes sites one row of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Each site by itself, with its stack.
+    #[default]
+    Site,
+    /// The innermost line of Python.
+    PythonLine,
+    /// The innermost native function that is not an allocator's.
+    NativeSite,
+    /// The file of that function.
+    Module,
+    /// The thread's name.
+    Thread,
+}
+
+impl By {
+    /// Every choice, in the order of the documentation.
+    pub const ALL: [By; 5] = [
+        By::Site,
+        By::PythonLine,
+        By::NativeSite,
+        By::Module,
+        By::Thread,
+    ];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            By::Site => "site",
+            By::PythonLine => "python-line",
+            By::NativeSite => "native-site",
+            By::Module => "module",
+            By::Thread => "thread",
+        }
+    }
+
+    /// One group, in words.
+    pub(super) const fn noun(self) -> &'static str {
+        match self {
+            By::Site => "site",
+            By::PythonLine => "Python line",
+            By::NativeSite => "native site",
+            By::Module => "module",
+            By::Thread => "thread",
+        }
+    }
+
+    /// The group that a stack belongs to. The text of a traced program is in it as it is.
+    fn key(self, stack: &StackFrames) -> String {
+        if self == By::Thread {
+            let thread = stack.thread.as_deref();
+            return thread.unwrap_or(UNKNOWN_THREAD).into();
+        }
+        if stack.frames.is_empty() {
+            return NO_STACK.into();
+        }
+        if self == By::PythonLine {
+            let mut frames = stack.frames.iter();
+            return frames
+                .find(|frame| frame.kind == FrameKind::Python)
+                .map_or(NO_PYTHON_FRAME.into(), python_line);
+        }
+        let frames = stack.frames.iter().skip(wrappers::leading(&stack.frames));
+        let mut native = frames.filter(|frame| frame.kind == FrameKind::Native);
+        let Some(frame) = native.next() else {
+            return NO_NATIVE_FRAME.into();
+        };
+        let module = frame.module.as_deref().unwrap_or(UNKNOWN_MODULE);
+        match self {
+            By::Module => module.into(),
+            _ => format!("{} [{module}]", frame_name(frame)),
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = By::ALL.into_iter().find(|by| by.name() == text);
+        known.ok_or_else(|| {
+            let names = By::ALL.map(By::name).join(", ");
+            format!("`{text}` is nothing to sum up by, expected one of {names}")
+        })
+    }
+}
+
+/// `file:line function`.
+fn python_line(frame: &Frame) -> String {
+    let parts = [
+        frame.file.clone().map(|file| match frame.line {
+            Some(line) => format!("{file}:{line}"),
+            None => file,
+        }),
+        frame.function.clone(),
+    ];
+    let known: Vec<String> = parts.into_iter().flatten().collect();
+    match known.is_empty() {
+        true => frame_name(frame),
+        false => known.join(" "),
+    }
+}
+
+/// The sites of one layer, in all processes, that have a key in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) layer: Layer,
+    pub(super) key: String,
+    pub(super) sums: Sums,
+}
+
+/// What sites come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    /// Without peaks.
+    pub(super) totals: Totals,
+    pub(super) sites: u64,
+    processes: BTreeSet<ProcessId>,
+}
+
+impl Sums {
+    fn add(&mut self, totals: &Totals, sites: u64) {
+        let sum = &mut self.totals;
+        for (sum, value) in [
+            (&mut sum.live_bytes, totals.live_bytes),
+            (&mut sum.live_count, totals.live_count),
+            (&mut sum.inherited_bytes, totals.inherited_bytes),
+            (&mut sum.inherited_count, totals.inherited_count),
+            (&mut sum.alloc_bytes, totals.alloc_bytes),
+            (&mut sum.alloc_count, totals.alloc_count),
+            (&mut sum.free_bytes, totals.free_bytes),
+            (&mut sum.free_count, totals.free_count),
+        ] {
+            *sum = sum.saturating_add(value);
+        }
+        self.sites += sites;
+    }
+
+    pub(super) fn processes(&self) -> u64 {
+        self.processes.len() as u64
+    }
+
+    fn json(&self, layer: Layer) -> Value {
+        json!({
+            "layer": layer.name(),
+            "live_bytes": self.totals.live_bytes,
+            "live_count": self.totals.live_count,
+            "inherited_bytes": self.totals.inherited_bytes,
+            "inherited_count": self.totals.inherited_count,
+            "alloc_bytes": self.totals.alloc_bytes,
+            "alloc_count": self.totals.alloc_count,
+            "free_bytes": self.totals.free_bytes,
+            "free_count": self.totals.free_count,
+            "sites": self.sites,
+            "processes": self.processes(),
+        })
+    }
+}
+
+impl Group {
+    pub(super) fn json(&self) -> Value {
+        let mut value = self.sums.json(self.layer);
+        value["key"] = json!(self.key);
+        value
+    }
+}
+
+/// The groups of the selected sites, the largest by `sort` first.
+///
+/// # Errors
+///
+/// When they are to be ordered by their peaks.
+pub(super) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<Group>, Error> {
+    if sort == Metric::Peak {
+        return Err(Error::NoPeakOfGroups);
+    }
+    let mut sums: BTreeMap<(Layer, String), Sums> = BTreeMap::new();
+    for Shown { site, totals, .. } in &selection.sites {
+        let group = sums.entry((site.key.layer, by.key(&site.stack)));
+        let group = group.or_default();
+        group.add(totals, 1);
+        group.processes.insert(site.key.process);
+    }
+    let groups = sums.into_iter();
+    let mut groups: Vec<_> = groups
+        .map(|((layer, key), sums)| Group { layer, key, sums })
+        .collect();
+    // Stable: equal ones stay in the order of layer and key.
+    groups.sort_by_key(|group| {
+        let totals = &group.sums.totals;
+        Reverse((sort.of(totals), totals.live_bytes))
+    });
+    Ok(groups)
+}
+
+/// The groups that are not listed, of one layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rest {
+    pub(super) groups: u64,
+    pub(super) sums: Sums,
+}
+
+/// Sums up groups by layer: with those that are listed, nothing is missing.
+pub(super) fn rest(groups: &[Group]) -> BTreeMap<Layer, Rest> {
+    let mut layers: BTreeMap<Layer, Rest> = BTreeMap::new();
+    for group in groups {
+        let rest = layers.entry(group.layer).or_default();
+        rest.groups += 1;
+        rest.sums.add(&group.sums.totals, group.sums.sites);
+        rest.sums.processes.extend(&group.sums.processes);
+    }
+    layers
+}
+
+/// For scripts, as an array.
+pub(super) fn rest_json(groups: &[Group]) -> Value {
+    let layers = rest(groups).into_iter();
+    let layers = layers.map(|(layer, rest)| {
+        let mut value = rest.sums.json(layer);
+        value["groups"] = json!(rest.groups);
+        value
+    });
+    layers.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Filter, fixture},
+        *,
+    };
+    use crate::recording::Snapshot;
+
+    fn of(snapshot: &Snapshot, filter: &Filter, by: By) -> Vec<Group> {
+        let selection = filter.select(snapshot, Metric::LiveBytes).unwrap();
+        groups(&selection, by, Metric::LiveBytes).unwrap()
+    }
+
+    fn keys(by: By) -> Vec<String> {
+        let groups = of(&fixture::snapshot_of_python(), &Filter::default(), by);
+        groups.into_iter().map(|group| group.key).collect()
+    }
+
+    #[test]
+    fn stacks_are_told_apart_by_what_is_asked_for() {
+        assert_eq!(
+            keys(By::PythonLine),
+            [
+                "/src/cache;1.py:41 Cache.fill",
+                "[no Python frame]",
+                "[no stack]",
+                "[no Python frame]",
+            ]
+        );
+        assert_eq!(
+            keys(By::NativeSite),
+            [
+                "list_resize [/usr/bin/leaker]",
+                "grow;it [/usr/bin/leaker]",
+                "[no stack]",
+                "grow;it [/usr/bin/leaker]",
+            ]
+        );
+        assert_eq!(
+            keys(By::Module),
+            ["/usr/bin/leaker", "/usr/bin/leaker", "[no stack]"]
+        );
+        assert_eq!(
+            keys(By::Thread),
+            ["worker", "[unknown thread]", "[unknown thread]"]
+        );
+    }
+
+    #[test]
+    fn a_python_line_is_named_by_what_is_known() {
+        let mut frame = fixture::python_frame("f", "/a.py", 3);
+        assert_eq!(python_line(&frame), "/a.py:3 f");
+        frame.line = None;
+        assert_eq!(python_line(&frame), "/a.py f");
+        frame.file = None;
+        assert_eq!(python_line(&frame), "f");
+        frame.function = None;
+        assert_eq!(python_line(&frame), "unknown");
+    }
+
+    #[test]
+    fn groups_and_their_rest_come_to_the_totals_of_each_layer() {
+        let snapshot = fixture::snapshot_of_python();
+        for by in By::ALL.into_iter().skip(1) {
+            let all = of(&snapshot, &Filter::default(), by);
+            for listed in 0..=all.len() {
+                let (listed, unlisted) = all.split_at(listed);
+                let unlisted = rest(unlisted);
+                for layer in Layer::ALL {
+                    let sites: Vec<_> = snapshot
+                        .sites
+                        .iter()
+                        .filter(|site| site.key.layer == layer)
+                        .collect();
+                    let groups = listed.iter().filter(|group| group.layer == layer);
+                    let sums = groups.map(|group| &group.sums);
+                    let mut found = Sums::default();
+                    for sums in sums.chain(unlisted.get(&layer).map(|rest| &rest.sums)) {
+                        found.add(&sums.totals, sums.sites);
+                    }
+                    let mut expected = Sums::default();
+                    for site in &sites {
+                        expected.add(&site.totals, 1);
+                    }
+                    assert_eq!(found, expected, "{by:?} {layer:?}");
+                    let layers = snapshot.layers.iter().filter(|l| l.layer == layer);
+                    let live: u64 = layers.map(|l| l.totals.totals.live_bytes).sum();
+                    assert_eq!(found.totals.live_bytes, live, "{by:?} {layer:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn filters_choose_the_sites_that_are_grouped() {
+        let filter = Filter {
+            pid: Some(fixture::PARENT),
+            layer: Some(Layer::Heap),
+            ..Filter::default()
+        };
+        let groups = of(&fixture::snapshot(), &filter, By::Module);
+        assert_eq!(groups.len(), 1);
+        let sums = &groups[0].sums;
+        assert_eq!((sums.totals.live_bytes, sums.sites), (1 << 20, 2));
+        assert_eq!(sums.processes(), 1);
+    }
+
+    #[test]
+    fn groups_have_no_peak() {
+        let snapshot = fixture::snapshot();
+        let filter = Filter::default();
+        let selection = filter.select(&snapshot, Metric::Peak).unwrap();
+        let error = groups(&selection, By::Module, Metric::Peak).unwrap_err();
+        assert!(matches!(error, Error::NoPeakOfGroups));
+        let groups = groups(&selection, By::Module, Metric::AllocCount).unwrap();
+        assert!(groups.iter().all(|g| g.sums.totals.peak_bytes == 0));
+    }
+}

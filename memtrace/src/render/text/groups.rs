@@ -1,0 +1,169 @@
+//! The groups of a report with `--by`: the top ones with their figures, and what is not listed.
+
+use std::io::{self, Write};
+
+use super::{
+    super::{
+        clean,
+        group::{self, Group},
+        select::Selection,
+        units::{plural, size},
+    },
+    Report,
+};
+
+impl Report<'_> {
+    pub(super) fn groups(
+        &self,
+        out: &mut impl Write,
+        selection: &Selection,
+        groups: &[Group],
+    ) -> io::Result<()> {
+        let (sort, noun) = (self.options.sort, self.options.by.noun());
+        // In their order, so what is zero comes last.
+        let nonzero = groups
+            .iter()
+            .take_while(|group| sort.of(&group.sums.totals) > 0);
+        let (listed, unlisted) = groups.split_at(nonzero.count().min(self.options.top));
+        writeln!(
+            out,
+            "\nTop {} of {} by {sort}",
+            listed.len(),
+            plural(groups.len() as u64, noun)
+        )?;
+        writeln!(
+            out,
+            "  sums of sites, each layer by itself; without peaks, for sites need not peak together"
+        )?;
+        self.ages(out, selection)?;
+        for (rank, group) in listed.iter().enumerate() {
+            self.group(out, rank + 1, group)?;
+        }
+        for (layer, rest) in group::rest(unlisted) {
+            writeln!(
+                out,
+                "\n  {} ({}), {} live in {}, not listed (-T lists more)",
+                plural(rest.groups, &format!("more {noun}")),
+                layer.name(),
+                size(rest.sums.totals.live_bytes),
+                plural(rest.sums.totals.live_count, "block"),
+            )?;
+        }
+        self.hidden(out, selection)
+    }
+
+    fn group(&self, out: &mut impl Write, rank: usize, group: &Group) -> io::Result<()> {
+        let totals = &group.sums.totals;
+        let processes = match self.snapshot.processes.len() {
+            0 | 1 => String::new(),
+            _ => match group.sums.processes() {
+                1 => " in 1 process".into(),
+                n => format!(" in {n} processes"),
+            },
+        };
+        writeln!(out, "\n{rank:>3}. {}", clean(&group.key))?;
+        writeln!(
+            out,
+            "     {} in {} ({}), {}{processes}",
+            size(totals.live_bytes),
+            plural(totals.live_count, "block"),
+            group.layer.name(),
+            plural(group.sums.sites, "site"),
+        )?;
+        let inherited = match totals.inherited_count {
+            0 => String::new(),
+            n => format!(", inherited {} in {n}", size(totals.inherited_bytes)),
+        };
+        writeln!(
+            out,
+            "     allocated {} in {}, freed {} in {}{inherited}",
+            size(totals.alloc_bytes),
+            totals.alloc_count,
+            size(totals.free_bytes),
+            totals.free_count,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        super::{By, Error, Filter, Metric, fixture},
+        TextOptions,
+        tests::{assert_parts, render},
+        text,
+    };
+
+    fn by(by: By) -> TextOptions {
+        TextOptions {
+            by,
+            ..TextOptions::default()
+        }
+    }
+
+    #[test]
+    fn groups_have_figures_and_no_stacks() {
+        let report = render(&fixture::snapshot_of_python(), &by(By::PythonLine));
+        assert_parts(
+            &report,
+            &[
+                "Top 3 of 4 Python lines by live-bytes\n",
+                "without peaks",
+                "  1. /src/cache;1.py:41 Cache.fill\n\
+                 \x20    1.0 MiB in 4 blocks (heap), 1 site in 1 process\n\
+                 \x20    allocated 1.0 MiB in 5, freed 64 B in 1\n",
+                "  2. [no Python frame]\n     8.0 KiB in 1 block (vm), 1 site",
+                "1 more Python line (heap), 0 B live in 0 blocks, not listed",
+            ],
+        );
+        assert!(!report.contains("list_resize"), "{report}");
+    }
+
+    #[test]
+    fn what_is_not_listed_is_summed_up_for_each_layer() {
+        let options = TextOptions {
+            top: 1,
+            filter: Filter {
+                min_bytes: Some(1),
+                ..Filter::default()
+            },
+            ..by(By::Module)
+        };
+        let report = render(&fixture::snapshot(), &options);
+        assert_parts(
+            &report,
+            &[
+                "Top 1 of 3 modules",
+                "1 more module (vm), 8.0 KiB live in 1 block, not listed",
+                "1 more module (heap), 100 B live in 10 blocks, not listed",
+                "1 site, 0 B live, not shown: the filters leave them out",
+            ],
+        );
+    }
+
+    #[test]
+    fn groups_cannot_be_ordered_by_peak() {
+        let options = TextOptions {
+            sort: Metric::Peak,
+            ..by(By::Thread)
+        };
+        let mut out = Vec::new();
+        let error = text(&mut out, &fixture::snapshot(), &options).unwrap_err();
+        assert!(matches!(error, Error::NoPeakOfGroups));
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_moves_the_cursor_is_harmless() {
+        let mut snapshot = fixture::snapshot_of_python();
+        let site = &mut snapshot.sites[1];
+        let mut stack = (*site.stack).clone();
+        stack.thread = Some("\x1b[2J".into());
+        site.stack = std::sync::Arc::new(stack);
+        for by in [by(By::Site), by(By::Thread)] {
+            let report = render(&snapshot, &by);
+            assert_parts(&report, &["\\u{1b}[2J"]);
+            assert!(!report.contains('\x1b'), "{report}");
+        }
+    }
+}
