@@ -158,13 +158,20 @@ fn by_cold_symbol(elf: &Elf<'_>) -> Option<Range<u64>> {
         .filter(|range| !range.is_empty())
 }
 
-/// The same without a symbol: where the loop jumps to outside itself and no function begins.
+/// The same without a symbol: where the loop jumps to outside itself and no function begins; most
+/// jumps, as among the code there may be data that looks like some.
 pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
     let body = elf.code(elf.file_offset(main.start)?, main.end - main.start);
-    unwind::fragments(elf.bytes(), &jumps_out(body, main))
+    let targets = jumps_out(body, main);
+    unwind::fragments(elf.bytes(), &targets)
         .into_iter()
         .filter(|range| range.end <= main.start || range.start >= main.end)
-        .max_by_key(|range| range.end - range.start)
+        .max_by_key(|range| {
+            targets
+                .iter()
+                .filter(|target| range.contains(target))
+                .count()
+        })
 }
 
 /// Where direct jumps of `body` lead outside `main`, its addresses.

@@ -32,6 +32,8 @@ fn compiled(dir: &Path, name: &str, version: &str) -> PathBuf {
                 }
             }
         }
+        void _TAIL_CALL_NOP(void) {}
+        void _TAIL_CALL_RESUME(void) {}
         void hot(int *p) { *p = 1; }
         void cold(int *p) { *p = 2; }
         ",
@@ -69,6 +71,9 @@ fn the_cold_part_is_found_without_its_symbol() {
         "{main:x?} {cold:x?}"
     );
     assert!(cold[1] <= main[0] || cold[0] >= main[1]);
+    let handlers = with_symbols.handlers.unwrap();
+    assert!(handlers[0] < handlers[1]);
+    assert!(handlers[1] <= main[0] || handlers[0] >= main[1]);
 
     let stripped = Command::new("strip").arg(&file).status().unwrap();
     assert!(stripped.success());

@@ -49,6 +49,8 @@ fn candidate(path: &Path) -> Result<Option<Candidate>, Unsupported> {
 /// A script that runs until it is dropped.
 struct Script {
     child: Child,
+    /// What it has written.
+    said: Vec<u8>,
 }
 
 impl Script {
@@ -62,9 +64,9 @@ impl Script {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut bytes = vec![0; ready];
-        let read = child.stdout.as_mut().unwrap().read_exact(&mut bytes);
-        let script = Script { child };
+        let mut said = vec![0; ready];
+        let read = child.stdout.as_mut().unwrap().read_exact(&mut said);
+        let script = Script { child, said };
         read.unwrap_or_else(|error| panic!("{}: {error}", interpreter.display()));
         script
     }

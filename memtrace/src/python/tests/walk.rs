@@ -172,7 +172,8 @@ impl Walker<'_> {
 const LONG: usize = 300;
 
 /// Three threads: the main one stops deep inside, a second in a lambda, the third in a
-/// subinterpreter. Each writes a byte in the line in which it stops, the second its identity before.
+/// subinterpreter. Each writes a byte in the line in which it stops; before, the main one writes its
+/// identity, which is what `pthread_self` gives.
 fn source() -> String {
     let long = "l".repeat(LONG);
     let body = "        x = x.a; x.b(x)\n".repeat(1000);
@@ -214,8 +215,6 @@ def {long}(x=None):
 
 
 def second():
-    identity = _thread.get_ident()
-    os.write(1, identity.to_bytes(8, "little"))
     (lambda: (os.write(1, b"r"), blocked.acquire()))()  # second
 
 
@@ -231,6 +230,7 @@ def third():
     execute(interpreters.create(), INNER)  # third
 
 
+os.write(1, _thread.get_ident().to_bytes(8, "little"))
 _thread.start_new_thread(second, ())
 _thread.start_new_thread(third, ())
 {long}()  # module
@@ -330,6 +330,11 @@ fn check(walker: &Walker<'_>, source: &str, file: &str) {
     assert_eq!(
         named(second),
         expected(&[("second.<locals>.<lambda>", "second"), ("second", "second")]),
+        "3.{minor}"
+    );
+    assert_eq!(
+        walker.script.said[..8],
+        main_thread.to_le_bytes(),
         "3.{minor}"
     );
     assert_ne!(main_thread, second_thread);
