@@ -333,9 +333,13 @@ mod tests {
     /// Reads everything there is to read.
     fn read_all(data: &[u8]) -> usize {
         let Ok(elf) = Elf::parse(data) else { return 0 };
-        elf.functions()
-            .map(|function| elf.code(function.file_offset, function.size).len())
-            .sum()
+        let code = elf
+            .functions()
+            .map(|function| elf.code(function.file_offset, function.size).len());
+        let values = elf
+            .variables()
+            .filter_map(|variable| Some(elf.initial(variable.virt, 4)?.len()));
+        code.chain(values).sum()
     }
 
     #[test]
@@ -365,6 +369,8 @@ mod tests {
             elf.code(malloc.file_offset, malloc.size).len() as u64,
             malloc.size
         );
+        let variables: Vec<_> = elf.variables().map(|variable| variable.name).collect();
+        assert!(variables.contains(&"environ") && !variables.contains(&"malloc"));
         assert_eq!(find("strlen"), None, "an IFUNC's address is its resolver's");
         assert_eq!(
             find("__tls_get_addr"),
@@ -383,6 +389,10 @@ mod tests {
         assert_eq!(elf.file_offset(u64::MAX), None);
         assert_eq!(elf.code(last.file_offset, 16), b"");
         assert_eq!(elf.code(u64::MAX, u64::MAX), b"");
+        let end = last.virt + last.file_size;
+        assert!(elf.initial(end - 8, 8).is_some());
+        assert_eq!(elf.initial(end - 7, 8), None);
+        assert_eq!(elf.initial(end, 0), None);
     }
 
     #[test]

@@ -1,10 +1,7 @@
 //! Whether a file holds a CPython interpreter, which version, and where its
 //! evaluation loop is.
 
-use crate::{
-    process::elf::{Elf, FunctionSymbol},
-    unwind,
-};
+use crate::{process::elf::Elf, unwind};
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use std::{ops::Range, path::Path};
 
@@ -70,7 +67,9 @@ pub fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported
         return Err(unsupported("a file whose symbols have no sizes"));
     }
     let main = eval.virt..eval.virt.saturating_add(eval.size);
-    let cold = cold(elf, &eval, &main);
+    let cold = by_cold_symbol(elf)
+        .or_else(|| by_jumps(elf, &main))
+        .unwrap_or(0..0);
     Ok(Some(Candidate {
         minor,
         runtime: runtime.virt,
@@ -147,28 +146,32 @@ fn memchr_all<'a>(bytes: &'a [u8], what: &'a [u8]) -> impl Iterator<Item = usize
         .filter_map(move |(at, window)| (window == what).then_some(at))
 }
 
-/// The part of the loop that the compiler moved away as cold: by its symbol, else where the
-/// loop jumps to outside itself and no function begins. The largest, where there are several.
-fn cold(elf: &Elf<'_>, eval: &FunctionSymbol<'_>, main: &Range<u64>) -> Range<u64> {
-    let by_symbol =
-        elf.functions()
-            .filter(|function| {
-                function.name.strip_prefix(EVAL).is_some_and(|suffix| {
-                    suffix.starts_with(".cold") || suffix.starts_with(".part.")
-                })
-            })
-            .map(|function| function.virt..function.virt.saturating_add(function.size))
-            .filter(|range| !range.is_empty())
-            .max_by_key(|range| range.end - range.start);
-    by_symbol
-        .or_else(|| {
-            let targets = jumps_out(elf.code(eval.file_offset, eval.size), main);
-            unwind::fragments(elf.bytes(), &targets)
-                .into_iter()
-                .filter(|range| range.end <= main.start || range.start >= main.end)
-                .max_by_key(|range| range.end - range.start)
+/// The part of the loop that the compiler moved away as cold: the largest, where there are several.
+fn by_cold_symbol(elf: &Elf<'_>) -> Option<Range<u64>> {
+    elf.functions()
+        .filter(|function| {
+            let suffix = function.name.strip_prefix(EVAL);
+            suffix.is_some_and(|it| it.starts_with(".cold") || it.starts_with(".part."))
         })
-        .unwrap_or(0..0)
+        .map(|function| function.virt..function.virt.saturating_add(function.size))
+        .max_by_key(|range| range.end - range.start)
+        .filter(|range| !range.is_empty())
+}
+
+/// The same without a symbol: where the loop jumps to outside itself and no function begins; most
+/// jumps, as among the code there may be data that looks like some.
+pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
+    let body = elf.code(elf.file_offset(main.start)?, main.end - main.start);
+    let targets = jumps_out(body, main);
+    unwind::fragments(elf.bytes(), &targets)
+        .into_iter()
+        .filter(|range| range.end <= main.start || range.start >= main.end)
+        .max_by_key(|range| {
+            targets
+                .iter()
+                .filter(|target| range.contains(target))
+                .count()
+        })
 }
 
 /// Where direct jumps of `body` lead outside `main`, its addresses.
