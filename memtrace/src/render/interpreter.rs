@@ -168,6 +168,25 @@ mod tests {
     }
 
     #[test]
+    fn a_constructors_own_work_stays_and_the_way_to_it_goes() {
+        // Bytearrays made in a key function of sorted, as CPython 3.9 calls them.
+        let interpreters = |names: &'static str| names.split(' ').map(|name| native(name, PYTHON));
+        let evaluation = "_PyEval_EvalFrameDefault _PyEval_EvalFrame function_code_fastcall";
+        let stack: Vec<Frame> = interpreters("PyByteArray_Resize bytearray_init type_call")
+            .chain(interpreters("_PyObject_MakeTpCall PyObject_Vectorcall"))
+            .chain(interpreters("call_function"))
+            .chain([python_frame("key", "/src/sort.py", 9)])
+            .chain(interpreters(evaluation))
+            .chain(interpreters("PyObject_CallOneArg list_sort_impl"))
+            .chain(interpreters("builtin_sorted call_function"))
+            .chain([python_frame("main", "/src/sort.py", 14)])
+            .chain(interpreters(evaluation))
+            .collect();
+        let expected = ["PyByteArray_Resize", "bytearray_init", "key", "main"];
+        assert_eq!(left(&stack), expected);
+    }
+
+    #[test]
     fn names_are_not_needed_below_a_python_frame() {
         let stack = [
             stripped(PYTHON),

@@ -20,7 +20,10 @@ use super::{
     units::{date, duration, seconds},
     until_closed,
 };
-use crate::recording::{At, Moment, ProcessSnapshot, Snapshot};
+use crate::{
+    recording::{At, Moment, ProcessSnapshot, Snapshot},
+    symbolize::FrameKind,
+};
 
 /// How to write a report.
 #[derive(Clone, Debug)]
@@ -159,6 +162,14 @@ impl Report<'_> {
         if self.snapshot.at == At::Default && self.snapshot.processes.iter().any(peak) {
             writeln!(out, "  memtrace report {path} --at end")?;
         }
+        let mut frames = self
+            .snapshot
+            .sites
+            .iter()
+            .flat_map(|site| &site.stack.frames);
+        if self.options.by == By::Site && frames.any(|frame| frame.kind == FrameKind::Python) {
+            writeln!(out, "  memtrace report {path} --by python-line")?;
+        }
         if self.health.complete < self.health.total() {
             writeln!(out, "  memtrace report {path} --stack-health")?;
         }
@@ -250,6 +261,23 @@ mod tests {
         snapshot.losses[Reason::RingFullAlloc as usize].1 = 0;
         let exact = render(&snapshot, &TextOptions::default());
         assert!(!exact.contains("BOUNDS"), "{exact}");
+    }
+
+    #[test]
+    fn lines_of_python_are_proposed_where_there_are_any() {
+        let proposal = "memtrace report a.mtr --by python-line\n";
+        let report = |snapshot: &Snapshot, by| {
+            let options = TextOptions {
+                by,
+                path: Some("a.mtr".into()),
+                ..TextOptions::default()
+            };
+            render(snapshot, &options)
+        };
+        let python = fixture::snapshot_of_python();
+        assert_parts(&report(&python, By::Site), &[proposal]);
+        assert!(!report(&python, By::PythonLine).contains(proposal));
+        assert!(!report(&fixture::snapshot(), By::Site).contains(proposal));
     }
 
     #[test]

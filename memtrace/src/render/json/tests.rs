@@ -1,0 +1,209 @@
+//! What scripts rely on.
+
+use super::{super::fixture, *};
+
+fn parse(out: &[u8]) -> Value {
+    serde_json::from_slice(out).unwrap()
+}
+
+#[test]
+fn a_report_has_what_scripts_rely_on() {
+    let mut out = Vec::new();
+    let snapshot = fixture::snapshot();
+    json(
+        &mut out,
+        &snapshot,
+        &Filter::default(),
+        Metric::LiveBytes,
+        None,
+    )
+    .unwrap();
+    let value = parse(&out);
+    assert_eq!(value["at"], "default");
+    assert_eq!(value["totals"][1]["tgid"], fixture::PARENT);
+    assert_eq!(value["totals"][1]["layer"], "heap");
+    assert_eq!(value["totals"][1]["live_bytes"], 1 << 20);
+    assert_eq!(value["totals"][2]["inherited_bytes"], 2048);
+    assert_eq!(value["sites"].as_array().unwrap().len(), 4);
+    let site = &value["sites"][0];
+    assert_eq!(site["live_count"], 4);
+    assert_eq!(site["alloc_bytes"], (1 << 20) + 64);
+    assert_eq!(site["alloc_count"], 5);
+    assert_eq!(site["end"], "truncated");
+    assert_eq!(value["sites"][1]["end"], "complete");
+    assert_eq!(value["sites"][2]["end"], "no_stack");
+    assert_eq!(site["frames"][0]["function"], "grow;it");
+    assert_eq!(site["frames"][0]["inlined"], true);
+    assert_eq!(site["frames"][0]["kind"], "native");
+    assert_eq!(site["frames"][3]["line"], 7);
+    assert_eq!(value["losses"]["ring_full_free"], 5);
+    assert_eq!(value["losses"]["ring_full_alloc"], 0);
+    let child = &value["processes"][1];
+    assert_eq!(child["comm"], "leaker");
+    assert_eq!(child["cmdline"][0], "./leaker");
+    assert_eq!(child["exit_status"], 768);
+    assert_eq!(child["ended"], 5_000_000_000u64);
+    assert_eq!(
+        (&child["at"], &value["processes"][0]["at"]),
+        (&json!("peak"), &json!("end"))
+    );
+    assert_eq!(
+        (&value["emitted"], &value["received"]),
+        (&json!(100), &json!(95))
+    );
+}
+
+#[test]
+fn stack_health_is_part_of_a_report_and_stands_alone() {
+    let snapshot = fixture::snapshot();
+    let filter = Filter::default();
+    let mut out = Vec::new();
+    json(&mut out, &snapshot, &filter, Metric::LiveBytes, Some(0)).unwrap();
+    let report = parse(&out);
+    let mut out = Vec::new();
+    stack_health_json(&mut out, &snapshot, &filter).unwrap();
+    let alone = parse(&out);
+    assert_eq!(report["stack_health"], alone);
+    let expected = json!({
+        "complete": 2,
+        "truncated": 5,
+        "failed": {
+            "no_mapping": 0, "no_table": 0, "no_row": 1, "unsupported_rule": 0,
+            "unreadable": 0, "stale": 0, "bad_frame_pointer": 0, "frame_pointers_only": 0,
+            "no_stack": 11,
+        },
+        "by_module": {
+            "[unknown]": { "no_stack": 11 },
+            "/usr/bin/leaker": { "truncated": 5, "no_row": 1 },
+        },
+    });
+    assert_eq!(alone, expected);
+}
+
+#[test]
+fn frames_are_whole_and_an_allocators_are_marked() {
+    let mut out = Vec::new();
+    let snapshot = fixture::snapshot_with_wrappers();
+    json(
+        &mut out,
+        &snapshot,
+        &Filter::default(),
+        Metric::LiveBytes,
+        None,
+    )
+    .unwrap();
+    let value = parse(&out);
+    let frames = &value["sites"][0]["frames"];
+    assert_eq!(frames[0]["function"], "operator new(unsigned long)");
+    assert_eq!(frames[0]["wrapper"], true);
+    assert_eq!(frames[1]["function"], "grow;it");
+    assert_eq!(frames[1]["wrapper"], Value::Null);
+}
+
+#[test]
+fn the_interpreters_frames_are_marked_and_threads_named() {
+    let mut out = Vec::new();
+    let snapshot = fixture::snapshot_of_python();
+    let filter = Filter::default();
+    json(&mut out, &snapshot, &filter, Metric::LiveBytes, None).unwrap();
+    let value = parse(&out);
+    let site = &value["sites"][0];
+    assert_eq!(site["thread"], "worker");
+    assert_eq!(value["sites"][1]["thread"], Value::Null);
+    let frames = site["frames"].as_array().unwrap();
+    let kinds = frames.iter().map(|frame| frame["kind"].as_str().unwrap());
+    let marks = frames.iter().map(|frame| frame["interpreter"] == true);
+    let expected = [
+        ("native", false),
+        ("native", false),
+        ("native", true),
+        ("python", false),
+        ("native", true),
+        ("python", false),
+        ("native", true),
+        ("native", true),
+    ];
+    assert_eq!(kinds.zip(marks).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn groups_take_the_place_of_sites() {
+    let mut out = Vec::new();
+    let snapshot = fixture::snapshot_of_python();
+    let filter = Filter {
+        pid: Some(fixture::PARENT),
+        ..Filter::default()
+    };
+    let (by, sort) = (By::PythonLine, Metric::LiveBytes);
+    json_groups(&mut out, &snapshot, &filter, by, sort, Some(1)).unwrap();
+    let value = parse(&out);
+    assert_eq!(value.get("sites"), None);
+    let groups = value["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 1);
+    assert_eq!(groups[0]["key"], "/src/cache;1.py:41 Cache.fill");
+    assert_eq!(groups[0]["layer"], "heap");
+    assert_eq!(groups[0]["live_bytes"], 1 << 20);
+    assert_eq!(groups[0]["sites"], 1);
+    assert_eq!(groups[0].get("peak_bytes"), None);
+    let rest = value["rest"].as_array().unwrap();
+    let rest: Vec<_> = rest
+        .iter()
+        .map(|rest| (&rest["layer"], &rest["groups"], &rest["live_bytes"]))
+        .collect();
+    assert_eq!(
+        rest,
+        [
+            (&json!("vm"), &json!(1), &json!(8192)),
+            (&json!("heap"), &json!(1), &json!(0)),
+        ]
+    );
+    assert_eq!(value["hidden"], json!({ "sites": 1, "live_bytes": 100 }));
+}
+
+#[test]
+fn top_and_filters_say_what_they_hide() {
+    let mut out = Vec::new();
+    let filter = Filter {
+        pid: Some(fixture::PARENT),
+        ..Filter::default()
+    };
+    json(
+        &mut out,
+        &fixture::snapshot(),
+        &filter,
+        Metric::LiveBytes,
+        Some(1),
+    )
+    .unwrap();
+    let value = parse(&out);
+    assert_eq!(value["sites"].as_array().unwrap().len(), 1);
+    assert_eq!(value["totals"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        value["hidden"],
+        json!({ "sites": 3, "live_bytes": 8192 + 100 })
+    );
+}
+
+#[test]
+fn an_export_has_memory_over_time() {
+    let mut out = Vec::new();
+    let snapshot = fixture::snapshot();
+    let sample = MemorySample {
+        rss_anon: Some(77),
+        ..MemorySample::default()
+    };
+    let series = vec![(snapshot.meta.started_ns + 5, sample)];
+    export(&mut out, &snapshot, &[(ProcessId(2), series)]).unwrap();
+    let value = parse(&out);
+    assert_eq!(value["memory"][0]["tgid"], fixture::CHILD);
+    let sample = &value["memory"][0]["samples"][0];
+    assert_eq!(
+        (&sample["time"], &sample["rss_anon"]),
+        (&json!(5), &json!(77))
+    );
+    assert_eq!(sample["swap"], Value::Null);
+    assert_eq!(
+        value["sites"][0]["births"]["rows"][0],
+        json!([1_000_000_000, 512 << 10, 2])
+    );
+}
