@@ -410,15 +410,18 @@ fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -
     }
 }
 
+/// Fills `area`, a power of two, as far as there is something.
 #[inline(always)]
 fn copy<const N: usize>(area: &mut [u8; N], from: u64, len: u64) -> bool {
-    let len = if len > N as u64 { N as u64 } else { len };
-    // SAFETY: the area holds `len` bytes.
+    let to = area.as_mut_ptr().cast();
+    let from = from as *const c_void;
+    // VERIFIER: a constant or a mask; of a minimum it does not see the bound.
+    // SAFETY: the area holds so many bytes.
     unsafe {
-        bpf_probe_read_user(
-            area.as_mut_ptr().cast(),
-            len as u32,
-            from as *const c_void,
-        ) == 0
+        if len >= N as u64 {
+            bpf_probe_read_user(to, N as u32, from) == 0
+        } else {
+            bpf_probe_read_user(to, (len & (N as u64 - 1)) as u32, from) == 0
+        }
     }
 }

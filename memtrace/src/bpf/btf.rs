@@ -51,6 +51,11 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
         inode_ino: btf.offset("inode", "i_ino")?,
         inode_sb: btf.offset("inode", "i_sb")?,
         sb_dev: btf.offset("super_block", "s_dev")?,
+        // Without it threads of Python are not found.
+        task_fsbase: btf
+            .offset("task_struct", "thread")
+            .and_then(|thread| Ok(thread + btf.offset("thread_struct", "fsbase")?))
+            .unwrap_or(0),
         ..return_probes(btf).unwrap_or_else(|error| {
             tracing::warn!("stacks end at functions that another probe waits for: {error}");
             Offsets::default()
@@ -210,6 +215,7 @@ mod tests {
         assert_ne!(offsets.task_tgid, 0);
         assert_ne!(offsets.task_mm, offsets.task_files);
         assert_ne!(offsets.task_utask, 0);
+        assert_ne!(offsets.task_fsbase, 0);
     }
 
     #[test]

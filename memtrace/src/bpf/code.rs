@@ -11,7 +11,10 @@ use aya::{
     Ebpf,
     maps::{Array, HashMap as BpfHashMap, MapData, MapError},
 };
-use memtrace_common::code::{Log, Mapping, Snapshot};
+use memtrace_common::{
+    code::{Log, Mapping, Snapshot},
+    python::{Interpreter, NONE},
+};
 
 use super::{
     raw::{Raw, Shared},
@@ -40,6 +43,10 @@ pub struct CodeMaps {
     snapshots: BpfHashMap<MapData, u32, Raw<Snapshot>>,
     logs: BpfHashMap<MapData, u32, Raw<Log>>,
     requests: BpfHashMap<MapData, u32, u8>,
+    interpreters: Array<MapData, Raw<Interpreter>>,
+    interpreter_of: BpfHashMap<MapData, u32, u32>,
+    /// By number, from 1 on.
+    numbered: Vec<Interpreter>,
     extents: Extents,
     /// By tgid: the place of its snapshot.
     published: HashMap<u32, Extent>,
@@ -57,6 +64,9 @@ impl CodeMaps {
             snapshots: BpfHashMap::try_from(take(ebpf, "SNAPSHOTS")?)?,
             logs: BpfHashMap::try_from(take(ebpf, "LOGS")?)?,
             requests: BpfHashMap::try_from(take(ebpf, "REQUESTS")?)?,
+            interpreters: no_interpreter(Array::try_from(take(ebpf, "INTERPRETERS")?)?)?,
+            interpreter_of: BpfHashMap::try_from(take(ebpf, "INTERPRETER_OF")?)?,
+            numbered: Vec::new(),
             extents: Extents::new(capacity),
             published: HashMap::new(),
         })
@@ -129,6 +139,24 @@ impl CodeMaps {
         }
     }
 
+    /// Tells which interpreter a process runs.
+    ///
+    /// # Errors
+    /// There are too many different ones, or the kernel refuses; stacks then have no Python frames.
+    pub fn set_interpreter(
+        &mut self,
+        tgid: u32,
+        interpreter: Interpreter,
+    ) -> Result<(), MapError> {
+        let known = self.numbered.iter().position(|known| *known == interpreter);
+        let number = known.unwrap_or(self.numbered.len()) as u32 + 1;
+        if known.is_none() {
+            self.interpreters.set(number, Raw(interpreter), 0)?;
+            self.numbered.push(interpreter);
+        }
+        self.interpreter_of.insert(tgid, number, 0)
+    }
+
     /// Processes of which the kernel side wants a new snapshot.
     pub fn requests(&mut self) -> Vec<u32> {
         let wanted: Vec<u32> = self.requests.keys().filter_map(Result::ok).collect();
@@ -137,6 +165,18 @@ impl CodeMaps {
         }
         wanted
     }
+}
+
+/// Number 0 stands for no interpreter, so it must have no code.
+fn no_interpreter(
+    mut interpreters: Array<MapData, Raw<Interpreter>>,
+) -> Result<Array<MapData, Raw<Interpreter>>, MapError> {
+    let none = Interpreter {
+        exec: NONE,
+        ..Interpreter::default()
+    };
+    interpreters.set(0, Raw(none), 0)?;
+    Ok(interpreters)
 }
 
 /// A range of MAPPINGS.

@@ -7,6 +7,7 @@ use memtrace_common::{
         PendingReturn, Stack, Timing, Unmap, Verify,
     },
     limits::MAX_FRAMES,
+    python::{Code, Text},
     unwind::{End, Registers},
 };
 
@@ -20,6 +21,8 @@ pub enum Record {
     Lifecycle(Lifecycle),
     /// A new stack and its frames.
     Stack(Stack, Vec<u64>),
+    /// A new code object and what was copied of it.
+    PythonCode(Box<Code>, Vec<u8>),
     Verify(Box<Sample>),
     Timing(Timing),
 }
@@ -119,10 +122,33 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
                 stack: bytes.get_u64_ne(),
                 n: bytes.get_u32_ne(),
                 end: bytes.get_u32_ne(),
+                image: bytes.get_u64_ne(),
             };
             let words = stack.n as usize;
             expect(bytes.len() / 8, words)?;
             Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
+        }
+        Kind::PythonCode => {
+            expect(length, size_of::<Code>())?;
+            let text = |bytes: &mut &[u8]| Text {
+                object: bytes.get_u64_ne(),
+                length: bytes.get_u32_ne(),
+                width: bytes.get_u16_ne(),
+                ascii: bytes.get_u16_ne(),
+            };
+            let code = Code {
+                header,
+                image: bytes.get_u64_ne(),
+                code: bytes.get_u64_ne(),
+                filename: text(&mut bytes),
+                name: text(&mut bytes),
+                linetable: bytes.get_u64_ne(),
+                linetable_len: bytes.get_u32_ne(),
+                first_line: bytes.get_u32_ne(),
+                fingerprint: bytes.get_u32_ne(),
+                pad: bytes.get_u32_ne(),
+            };
+            Record::PythonCode(Box::new(code), bytes.to_vec())
         }
         Kind::Verify => {
             expect(length, size_of::<Verify>())?;
@@ -252,6 +278,7 @@ mod tests {
             stack: 1,
             n: 2,
             end: 3,
+            image: 4,
         };
         let mut bytes = bytes_of(&stack);
         bytes.extend(10u64.to_ne_bytes());

@@ -361,6 +361,7 @@ impl Tracer {
         let process = Process {
             // Any value that other processes are unlikely to have.
             epoch: u64::from(tgid) << 32 | 1,
+            image: u64::from(tgid) << 32 | 1,
             space: tgid,
             flags: process_flags::ACTIVE,
         };

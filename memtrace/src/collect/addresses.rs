@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::modules::ModuleIndex;
+use super::{modules::ModuleIndex, python::CodeId};
 
 /// Where a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +11,10 @@ pub(super) enum Location {
     File(ModuleIndex, u64),
     /// Process, and absolute address in code that no file holds (generated code).
     Anonymous(u32, u64),
+    /// Code object, and line where it is known.
+    Python(CodeId, Option<u32>),
+    /// Absolute address of a code object whose record was lost.
+    UnknownPython(u64),
     /// Absolute address that is not mapped executable, as far as known.
     Unmapped(u64),
 }

@@ -35,6 +35,7 @@ impl Collector {
             Kind::Exec => {
                 self.apply(&life.header, Action::Exec);
                 self.addresses.entry(tgid).or_default().clear();
+                self.pythons.forget(tgid);
                 if let Some(verifier) = &self.verifier {
                     verifier.forgotten(tgid);
                 }
@@ -85,6 +86,7 @@ impl Collector {
         }
         let addresses = self.addresses.get(&parent).cloned().unwrap_or_default();
         self.addresses.insert(child, addresses);
+        self.pythons.forked(parent, child);
         if let Some(verifier) = &self.verifier {
             verifier.forked(parent, child);
         }
@@ -166,6 +168,7 @@ impl Collector {
     ) -> Result<(), CollectError> {
         self.addresses.remove(&tgid);
         self.tracer.code.ended(tgid);
+        self.pythons.forget(tgid);
         if let Some(verifier) = &self.verifier {
             verifier.forgotten(tgid);
         }
@@ -247,7 +250,11 @@ impl Collector {
                 .or_default()
                 .insert(mapping.start, mapping.end, file);
             let index = file.map(|(index, _)| index);
-            code.extend(self.modules.code(mapping, index, self.page_size));
+            let mapping = self.modules.code(mapping, index, self.page_size);
+            if let (Some(index), Some(mapping)) = (index, mapping) {
+                self.look_for_python(tgid, index, mapping.bias);
+            }
+            code.extend(mapping);
         }
         if let (Some(verifier), Ok(sequence)) = (&mut self.verifier, &sequence) {
             verifier.mapped(tgid, *sequence, &mappings, &self.modules);
@@ -265,6 +272,15 @@ impl Collector {
             }
         }
         Ok(code.iter().map(|mapping| mapping.exec).collect())
+    }
+
+    fn look_for_python(&mut self, tgid: u32, index: ModuleIndex, bias: u64) {
+        let module = self.modules.get(index);
+        if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
+            && let Err(error) = self.tracer.code.set_interpreter(tgid, interpreter)
+        {
+            tracing::warn!("stacks of process {tgid} have no Python frames: {error}");
+        }
     }
 
     fn publish(&mut self, tgid: u32, sequence: Result<u64, MapError>, code: &[code::Mapping]) {

@@ -8,6 +8,7 @@
 mod addresses;
 mod follow;
 mod modules;
+mod python;
 pub mod session;
 mod stacks;
 pub mod store;
@@ -31,7 +32,8 @@ use memtrace_common::{
 
 use self::{
     addresses::{Addresses, Location},
-    modules::Modules,
+    modules::{ModuleIndex, Modules},
+    python::Pythons,
     stacks::Stacks,
     store::{Message, Stopped, Store},
     tables::Tables,
@@ -85,6 +87,7 @@ pub struct Collector {
     ledger: Ledger,
     modules: Modules,
     tables: Tables,
+    pythons: Pythons,
     stacks: Stacks,
     /// By tgid; a process that ended is gone from here.
     processes: HashMap<u32, Process>,
@@ -124,6 +127,7 @@ impl Collector {
             store,
             ledger: Ledger::new(page_size),
             modules: Modules::new(allocators),
+            pythons: Pythons::default(),
             stacks: Stacks::default(),
             processes: HashMap::new(),
             addresses: HashMap::new(),
@@ -244,6 +248,12 @@ impl Collector {
                 debug_assert_eq!(kind, Kind::Stack);
                 self.new_stack(stack, &frames)
             }
+            Ok((_, Record::PythonCode(code, areas))) => {
+                if let Some((id, code)) = self.pythons.learn(&code, &areas) {
+                    self.store.send(Message::Code(id, code))?;
+                }
+                Ok(())
+            }
             Ok((kind, Record::Alloc(alloc))) => {
                 self.allocated(kind, alloc);
                 Ok(())
@@ -325,13 +335,23 @@ impl Collector {
             return Ok(());
         };
         let tgid = stack.header.tgid;
-        let addresses = self.addresses.entry(tgid).or_default();
+        self.addresses.entry(tgid).or_default();
+        let addresses = &self.addresses[&tgid];
         let located = frames
             .iter()
-            .map(|&word| match Word::decode(word) {
-                Some(Word::File { exec, vaddr }) => self.modules.locate(exec, vaddr),
-                Some(Word::Absolute(addr)) => addresses.locate(tgid, addr),
-                None => Location::Unmapped(word),
+            .enumerate()
+            .filter_map(|(index, &word)| {
+                Some(match Word::decode(word) {
+                    Some(Word::File { exec, vaddr }) => self.modules.locate(exec, vaddr),
+                    Some(Word::Absolute(addr)) => addresses.locate(tgid, addr),
+                    Some(Word::Python(code)) => {
+                        let at = frames.get(index + 1).copied().and_then(Word::decode);
+                        self.python_frame(stack.image, code, at)
+                    }
+                    // Said by the one before.
+                    Some(Word::PythonAt { .. }) => return None,
+                    None => Location::Unmapped(word),
+                })
             })
             .collect();
         if let Some((id, frames)) = self.stacks.learn(stack.stack, located, end) {
@@ -345,6 +365,23 @@ impl Collector {
             })?;
         }
         Ok(())
+    }
+
+    fn python_frame(&self, image: u64, code: u64, at: Option<Word>) -> Location {
+        let Some(Word::PythonAt {
+            instruction,
+            fingerprint,
+        }) = at
+        else {
+            return Location::UnknownPython(code);
+        };
+        match self
+            .pythons
+            .locate(image, code, fingerprint, instruction)
+        {
+            Some((id, line)) => Location::Python(id, line),
+            None => Location::UnknownPython(code),
+        }
     }
 
     fn allocated(&mut self, kind: Kind, alloc: Alloc) {
@@ -409,11 +446,12 @@ impl Collector {
                     file: map_flags & libc::MAP_ANONYMOUS == 0,
                     arena: false,
                 };
+                let arena = self.is_arena(map.header.tgid, len, stack, kind);
                 Action::Mmap {
                     addr,
                     len,
                     stack,
-                    kind,
+                    kind: MapKind { arena, ..kind },
                 }
             }
             Kind::Shmat => {
@@ -453,6 +491,17 @@ impl Collector {
             },
         };
         self.apply(&map.header, action);
+    }
+
+    /// Whether a new mapping is an arena of Python's object allocator: private and anonymous, of
+    /// exactly an arena's size, and asked for by the interpreter's own code.
+    fn is_arena(&self, tgid: u32, len: u64, stack: StackId, kind: MapKind) -> bool {
+        self.pythons.interpreter(tgid).is_some_and(|interpreter| {
+            !kind.shared
+                && !kind.file
+                && len == python::arena_size(interpreter)
+                && self.stacks.caller(stack) == Some(ModuleIndex(interpreter.exec))
+        })
     }
 
     /// Keeps up what addresses mean when code is mapped. A file that was not

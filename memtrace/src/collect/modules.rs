@@ -19,6 +19,7 @@ use crate::{
         files::{FileKey, ModuleFile},
         maps::Mapping,
     },
+    python,
     unwind::trampoline,
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Module {
     /// Empty where it defines no allocator.
     pub(super) probes: Vec<Probe>,
     segments: Vec<Segment>,
+    /// The CPython interpreter that it holds, if any, or why not.
+    pub(super) python: Result<Option<python::Candidate>, python::Unsupported>,
 }
 
 impl Module {
@@ -230,18 +233,19 @@ impl Modules {
             Ok(bytes) => bytes.parse().map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let (build_id, probes, segments) = match elf {
+        let (build_id, probes, segments, python) = match elf {
             Ok(elf) => {
                 let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
                 (
                     elf.build_id.clone(),
                     plan::plan(&elf, &extra),
                     elf.segments().to_vec(),
+                    python::find(&elf, &file.path),
                 )
             }
             Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                Default::default()
+                (None, Vec::new(), Vec::new(), Ok(None))
             }
         };
         Module {
@@ -249,6 +253,7 @@ impl Modules {
             build_id,
             probes,
             segments,
+            python,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use memtrace_common::unwind::End;
 
-use super::addresses::Location;
+use super::{addresses::Location, modules::ModuleIndex};
 use crate::event::StackId;
 
 /// Every distinct stack so far.
@@ -12,6 +12,8 @@ use crate::event::StackId;
 pub(super) struct Stacks {
     by_frames: HashMap<(Vec<Location>, End), StackId>,
     by_key: HashMap<u64, StackId>,
+    /// The first file on the way out that is not the leaf's, where there is one.
+    callers: HashMap<StackId, ModuleIndex>,
 }
 
 impl Stacks {
@@ -24,15 +26,33 @@ impl Stacks {
         end: End,
     ) -> Option<(StackId, Vec<Location>)> {
         let next = StackId(u32::try_from(self.by_frames.len() + 1).unwrap_or(u32::MAX));
+        let caller = caller(&frames);
         let id = *self.by_frames.entry((frames.clone(), end)).or_insert(next);
         self.by_key.insert(key, id);
+        if let Some(caller) = caller.filter(|_| id == next) {
+            self.callers.insert(id, caller);
+        }
         (id == next).then_some((id, frames))
+    }
+
+    /// The file whose code called that of the leaf's.
+    pub(super) fn caller(&self, id: StackId) -> Option<ModuleIndex> {
+        self.callers.get(&id).copied()
     }
 
     /// The stack that a key stands for; `None` if its record was lost.
     pub(super) fn find(&self, key: u64) -> Option<StackId> {
         self.by_key.get(&key).copied()
     }
+}
+
+fn caller(frames: &[Location]) -> Option<ModuleIndex> {
+    let mut files = frames.iter().map_while(|location| match location {
+        Location::File(module, _) => Some(*module),
+        _ => None,
+    });
+    let leaf = files.next()?;
+    files.find(|module| *module != leaf)
 }
 
 #[cfg(test)]

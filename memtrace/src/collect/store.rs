@@ -6,14 +6,16 @@ use std::{
     fs::File,
     path::PathBuf,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::Arc,
     thread::JoinHandle,
     time::Instant,
 };
 
-use super::{addresses::Location, modules::ModuleIndex};
+use super::{addresses::Location, modules::ModuleIndex, python::CodeId};
 use crate::{
+    python::CodeObject,
     recording::{self, Interval, ProcessRow, StackRow, Writer},
-    symbolize::{Frame, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
+    symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
 };
 
 /// What the collector hands over, in order.
@@ -26,6 +28,7 @@ pub(super) enum Message {
         /// `/proc/PID/root` of a process that maps it.
         root: PathBuf,
     },
+    Code(CodeId, Arc<CodeObject>),
     Stack {
         row: StackRow,
         frames: Vec<Location>,
@@ -102,6 +105,7 @@ fn run(
     let mut names = Names {
         symbolizer: Symbolizer::new(client),
         modules: HashMap::new(),
+        codes: HashMap::new(),
         perf_maps: HashMap::new(),
         unfinished: Vec::new(),
     };
@@ -118,6 +122,9 @@ fn run(
             } => {
                 let module = names.symbolizer.module(&path, file, build_id, Some(&root));
                 names.modules.insert(index, module);
+            }
+            Message::Code(id, code) => {
+                names.codes.insert(id, code);
             }
             Message::Stack { row, frames } => {
                 writer.stack(&row, &names.resolve(&frames))?;
@@ -149,6 +156,7 @@ fn run(
 struct Names {
     symbolizer: Symbolizer,
     modules: HashMap<ModuleIndex, ModuleId>,
+    codes: HashMap<CodeId, Arc<CodeObject>>,
     /// By tgid, once asked for.
     perf_maps: HashMap<u32, PerfMap>,
     /// Stacks written with the names that are known here, while better ones are being fetched:
@@ -168,7 +176,10 @@ impl Names {
                 .modules
                 .get(index)
                 .is_some_and(|&module| self.symbolizer.is_fetching(module)),
-            Location::Anonymous(..) | Location::Unmapped(_) => false,
+            Location::Anonymous(..)
+            | Location::Python(..)
+            | Location::UnknownPython(_)
+            | Location::Unmapped(_) => false,
         })
     }
 
@@ -206,6 +217,14 @@ impl Names {
                     )],
                 }
             }
+            Location::Python(id, line) => match self.codes.get(&id) {
+                Some(code) => vec![code.frame(line)],
+                None => vec![Symbolizer::unknown(0, "its code object was lost")],
+            },
+            Location::UnknownPython(addr) => vec![Frame {
+                kind: FrameKind::Python,
+                ..Symbolizer::unknown(addr, "the record of its code object was lost")
+            }],
             Location::Unmapped(addr) => {
                 vec![Symbolizer::unknown(addr, "not in a known mapping")]
             }

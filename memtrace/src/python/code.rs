@@ -14,7 +14,7 @@ const STALE: &str = "<stale>";
 const CUT: char = '…';
 
 /// What a code object says of the frames that run it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CodeObject {
     pub filename: String,
     /// Qualified since 3.11.
@@ -66,8 +66,8 @@ impl CodeObject {
         lines::line(self.minor, self.first_line, &self.linetable, instruction)
     }
 
-    /// The frame that is at an instruction.
-    pub fn frame(&self, instruction: u32) -> Frame {
+    /// A frame at a line of it.
+    pub fn frame(&self, line: Option<u32>) -> Frame {
         Frame {
             kind: FrameKind::Python,
             function: Some(self.name.clone()),
@@ -75,7 +75,7 @@ impl CodeObject {
             build_id: None,
             file_offset: None,
             file: Some(self.filename.clone()),
-            line: self.line(instruction),
+            line,
             inlined: false,
             unresolved: None,
         }

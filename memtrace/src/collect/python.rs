@@ -1,0 +1,162 @@
+//! The Python side of stacks: which processes run an interpreter, and the code
+//! objects that the kernel side has told of.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    sync::Arc,
+};
+
+use memtrace_common::python::{CODE_WINDOW, Code, Interpreter, NONE};
+
+use super::modules::{Module, ModuleIndex};
+use crate::python::{self, CodeObject};
+
+/// A distinct code object of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct CodeId(u32);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Pythons {
+    /// By tgid.
+    interpreters: HashMap<u32, Interpreter>,
+    /// By what the kernel side calls them: program, address, fingerprint.
+    known: HashMap<(u64, u64, u32), CodeId>,
+    objects: Vec<Arc<CodeObject>>,
+    by_content: HashMap<Arc<CodeObject>, CodeId>,
+    warned: HashSet<ModuleIndex>,
+}
+
+/// Reads the memory of a process.
+fn read(tgid: u32) -> impl Fn(u64, &mut [u8]) -> io::Result<()> {
+    let memory = File::open(format!("/proc/{tgid}/mem"));
+    move |address, buffer| match &memory {
+        Ok(memory) => memory.read_exact_at(buffer, address),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    }
+}
+
+impl Pythons {
+    /// Looks at a file that a process maps with this bias. Gives the process's interpreter if it was
+    /// not known: the kernel side has to be told.
+    pub(super) fn mapped(
+        &mut self,
+        tgid: u32,
+        index: ModuleIndex,
+        module: &Module,
+        bias: u64,
+    ) -> Option<Interpreter> {
+        let candidate = match &module.python {
+            Ok(candidate) => candidate.as_ref()?,
+            Err(unsupported) => {
+                if self.warned.insert(index) {
+                    tracing::warn!("`{}`: {unsupported}", module.file.path.display());
+                }
+                return None;
+            }
+        };
+        match python::interpreter(candidate, index.0, bias, &read(tgid)) {
+            Ok(interpreter) if !fits(&interpreter) => {
+                if self.warned.insert(index) {
+                    tracing::warn!(
+                        "`{}`: its frames lie differently than those of any Python 3.{} known",
+                        module.file.path.display(),
+                        interpreter.minor
+                    );
+                }
+                None
+            }
+            Ok(interpreter) => {
+                let old = self.interpreters.insert(tgid, interpreter);
+                (old != Some(interpreter)).then_some(interpreter)
+            }
+            Err(error) => {
+                if self.warned.insert(index) {
+                    tracing::warn!(
+                        "`{}`: stacks have no Python frames: {error}",
+                        module.file.path.display()
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    /// The interpreter of a process.
+    pub(super) fn interpreter(&self, tgid: u32) -> Option<&Interpreter> {
+        self.interpreters.get(&tgid)
+    }
+
+    /// A forked child has its parent's; the kernel side has seen to the rest.
+    pub(super) fn forked(&mut self, parent: u32, child: u32) {
+        match self.interpreters.get(&parent).copied() {
+            Some(interpreter) => self.interpreters.insert(child, interpreter),
+            None => self.interpreters.remove(&child),
+        };
+    }
+
+    /// A process has ended, or become another program.
+    pub(super) fn forget(&mut self, tgid: u32) {
+        self.interpreters.remove(&tgid);
+    }
+
+    /// Takes in a code object; gives it if it is new to the recording.
+    pub(super) fn learn(&mut self, code: &Code, areas: &[u8]) -> Option<(CodeId, Arc<CodeObject>)> {
+        let tgid = code.header.tgid;
+        let interpreter = self.interpreters.get(&tgid)?;
+        let object = Arc::new(CodeObject::decode(code, areas, interpreter, &read(tgid)));
+        let next = CodeId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
+        let (id, new) = match self.by_content.entry(Arc::clone(&object)) {
+            Entry::Occupied(known) => (*known.get(), false),
+            Entry::Vacant(place) => {
+                self.objects.push(Arc::clone(&object));
+                (*place.insert(next), true)
+            }
+        };
+        self.known
+            .insert((code.image, code.code, code.fingerprint), id);
+        new.then_some((id, object))
+    }
+
+    /// The code object of a frame and the line of an instruction in it; `None` if its record was lost.
+    pub(super) fn locate(
+        &self,
+        image: u64,
+        code: u64,
+        fingerprint: u32,
+        instruction: u32,
+    ) -> Option<(CodeId, Option<u32>)> {
+        let id = *self.known.get(&(image, code, fingerprint))?;
+        Some((id, self.objects[id.0 as usize].line(instruction)))
+    }
+}
+
+/// Whether everything that the kernel side reads is where it looks.
+fn fits(python: &Interpreter) -> bool {
+    let frame = if python.minor >= 11 { 80 } else { 112 };
+    let in_frame = [
+        python.frame_code,
+        python.frame_previous,
+        python.frame_instruction,
+    ];
+    let in_code = [
+        python.code_filename,
+        python.code_name,
+        python.code_linetable,
+        python.code_first_line,
+    ];
+    in_frame.iter().all(|&offset| offset <= frame - 8)
+        && (python.frame_boundary == NONE || python.frame_boundary < frame)
+        && in_code
+            .iter()
+            .all(|offset| (CODE_WINDOW..=CODE_WINDOW + 104).contains(offset))
+}
+
+/// Bytes that the object allocator of this version takes from the kernel at once
+/// (ARENA_SIZE, Objects/obmalloc.c, Include/internal/pycore_obmalloc.h).
+pub(super) fn arena_size(python: &Interpreter) -> u64 {
+    if python.minor >= 10 { 1 << 20 } else { 256 << 10 }
+}
