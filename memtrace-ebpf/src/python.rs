@@ -410,18 +410,14 @@ fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -
     }
 }
 
-/// Fills `area`, a power of two, as far as there is something.
+/// Fills `area` as far as there is something.
 #[inline(always)]
 fn copy<const N: usize>(area: &mut [u8; N], from: u64, len: u64) -> bool {
-    let to = area.as_mut_ptr().cast();
-    let from = from as *const c_void;
-    // VERIFIER: a constant or a mask; of a minimum it does not see the bound.
-    // SAFETY: the area holds so many bytes.
-    unsafe {
-        if len >= N as u64 {
-            bpf_probe_read_user(to, N as u32, from) == 0
-        } else {
-            bpf_probe_read_user(to, (len & (N as u64 - 1)) as u32, from) == 0
-        }
-    }
+    let len = if len >> 32 == 0 { len as u32 } else { u32::MAX };
+    // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
+    // SAFETY: a reference is valid to read.
+    let len = unsafe { core::ptr::read_volatile(&raw const len) };
+    let len = if len > N as u32 { N as u32 } else { len };
+    // SAFETY: the area holds `len` bytes.
+    unsafe { bpf_probe_read_user(area.as_mut_ptr().cast(), len, from as *const c_void) == 0 }
 }
