@@ -1,19 +1,22 @@
 """Allocates below Python frames that it knows, and ends by 7.
 
-cases.py hold|run MODULE...   the modules' cases; `hold`: does not end before its input does
+cases.py hold|run PROBE TRUTH MODULE...
+    the modules' cases, with the library PROBE (probe.c); what is true is written to TRUTH (truth.py);
+    `hold`: does not end before its input does
 """
 
 import importlib
+import os
 import sys
-
-import truth
 
 # Enough for the interpreter to replace instructions by specialised ones.
 TURNS = 40
 
 
 def main():
-    how, *modules = sys.argv[1:]
+    how, os.environ["PROBE"], os.environ["TRUTH"], *modules = sys.argv[1:]
+    import truth
+
     print("ready", flush=True)
     truth.warm_up()
     for name in modules:
