@@ -68,16 +68,17 @@ const OFTEN: [&str; 2] = ["--interval", "50ms"];
 /// Waits until Python frames of so many processes are seen, each of which then goes on.
 fn let_go(record: &mut Record, processes: usize, go: impl Fn(u32) -> PathBuf) {
     let mut seen = BTreeSet::new();
-    until("Python frames of each process", || {
-        record.running.expect_alive();
-        let report = record::try_report(&record.file).ok()?;
-        for tgid in python::warm(&report) {
-            if seen.insert(tgid) {
-                fs::write(go(tgid), []).expect("the target's folder is writable");
+    for count in 1..=processes {
+        until("Python frames of another process", || {
+            record.running.expect_alive();
+            let report = record::try_report(&record.file).ok()?;
+            for tgid in python::warm(&report).difference(&seen.clone()) {
+                fs::write(go(*tgid), []).expect("the target's folder is writable");
+                seen.insert(*tgid);
             }
-        }
-        (seen.len() == processes).then_some(())
-    });
+            (seen.len() >= count).then_some(())
+        });
+    }
 }
 
 fn go_beside(truth: &Path) -> impl Fn(u32) -> PathBuf {

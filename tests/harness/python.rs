@@ -37,9 +37,13 @@ pub enum Allocated {
     Probe { bytes: u64, count: u64 },
     /// The same by the interpreter itself, which may have blocks of this size elsewhere.
     Bare { bytes: u64, count: u64 },
-    /// All that a library allocates whose name has this in it, at any line of the leaf function
-    /// and below.
-    Library { library: String },
+    /// What a library allocates whose name has this in it, at any line of the leaf function and
+    /// below.
+    Library {
+        library: String,
+        /// Nothing else makes the library allocate.
+        alone: bool,
+    },
 }
 
 /// A chain of Python frames, leaf first.
@@ -294,11 +298,12 @@ impl TrueChain {
                 let of_it = of_it.filter(|stack| stack.wrong(&self.frames).is_none());
                 self.expect_count(*count, &of_it.collect::<Vec<_>>(), wrong);
             }
-            Allocated::Library { library } => {
+            Allocated::Library { library, alone } => {
                 let mut direct = 0;
                 for stack in own().filter(|stack| stack.is_below(library)) {
                     match self.calls_below(stack) {
                         Some(calls) => direct += usize::from(calls == 0),
+                        None if !alone && self.is_of_others(stack) => (),
                         None => wrong.push(self.described("not below the function", Some(stack))),
                     }
                 }
@@ -328,6 +333,17 @@ impl TrueChain {
                 .zip(callers)
                 .all(|(frame, truth)| truth.is(frame));
         (equal && stack.site.is_complete()).then_some(calls)
+    }
+
+    /// Not below the function: of other Python code, or of none where a process ends.
+    fn is_of_others(&self, stack: &Stack) -> bool {
+        let function = &self.frames[0];
+        let mut natives = stack
+            .frames
+            .iter()
+            .filter_map(|frame| frame.function.as_deref());
+        !stack.python().any(|frame| function.is_in(frame))
+            && (!stack.python.is_empty() || natives.any(|name| name == "exit"))
     }
 
     fn described(&self, what: &str, stack: Option<&Stack>) -> String {

@@ -218,28 +218,49 @@ fn long_texts_and_line_tables_may_be_cut_and_say_so() {
     assert!(!true_frame.is(&reported));
 }
 
-#[test]
-fn all_that_a_library_allocates_is_below_the_function() {
-    let library: TrueChain = serde_json::from_value(
-        json!({ "tgid": TGID, "way": "library", "library": "sqlite3",
+fn library(alone: bool) -> TrueChain {
+    serde_json::from_value(
+        json!({ "tgid": TGID, "way": "library", "library": "sqlite3", "alone": alone,
                 "frames": [frame("leaf", 1, Value::Null), frame("main", 2, Value::Null)] }),
     )
-    .unwrap();
-    let wrong = |frames: &[Value]| {
+    .unwrap()
+}
+
+fn wrong_of_library(stacks: &[&[Value]], alone: bool) -> usize {
+    let sites = stacks.iter().map(|frames| {
         let sqlite = native("sqlite3_step", "/libsqlite3.so.0");
-        let frames = [&[sqlite], frames].concat();
-        differences(&report(&[site("complete", &frames)]), &[library.clone()]).len()
-    };
+        site("complete", &[&[sqlite], *frames].concat())
+    });
+    differences(&report(&sites.collect::<Vec<_>>()), &[library(alone)]).len()
+}
+
+#[test]
+fn all_that_a_library_allocates_is_below_the_function() {
+    let wrong = |frames: &[Value]| wrong_of_library(&[frames], true);
     let frames = &whole()[2..];
     assert_eq!(wrong(frames), 0);
     // At another line.
     assert_eq!(wrong(&[&[python("leaf", 9)], &frames[1..]].concat()), 0);
     // Nothing of it is allocated by the function itself.
     assert_eq!(wrong(&[&[python("inner", 9)], frames].concat()), 1);
-    assert_eq!(
-        wrong(&[&[frames[0].clone(), python("main", 3)], &frames[2..]].concat()),
-        2
-    );
+    let other = [frames[0].clone(), python("main", 3)];
+    assert_eq!(wrong(&[&other, &frames[2..]].concat()), 2);
     assert_eq!(wrong(&frames[1..]), 2);
     assert_eq!(wrong(&[]), 2);
+}
+
+#[test]
+fn others_that_use_the_library_are_told_apart() {
+    let wrong = |frames: &[Value]| wrong_of_library(&[&whole()[2..], frames], false);
+    assert_eq!(wrong(&[python("other", 1), evaluation(), start()]), 0);
+    assert_eq!(wrong(&[native("exit", "/libc.so.6"), start()]), 0);
+    assert_eq!(wrong(&[start()]), 1);
+    assert_eq!(
+        wrong(&[python("leaf", 1), python("other", 1), evaluation(), start()]),
+        1
+    );
+    assert_eq!(
+        wrong_of_library(&[&[python("other", 1), evaluation()]], false),
+        1
+    );
 }

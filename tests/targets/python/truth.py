@@ -1,8 +1,8 @@
 """What a target knows of its own Python frames.
 
 Written, one JSON line for each chain of frames, to the file that `TRUTH` names:
-`tgid`, `bytes` of each block, `count` of blocks, `way` of allocating, and `frames` from the
-leaf outward: `function`, `file`, `line`, `linetable` (bytes that the code's line table has),
+`tgid`, the `way` of allocating, `bytes` of each block and `count` of blocks (of a library its
+name, see `note_library`), and `frames` from the leaf outward: `function`, `file`, `line`, `linetable` (bytes that the code's line table has),
 and `caller`, see `called_from`.
 """
 
@@ -100,10 +100,11 @@ def note_again(size):
     return size
 
 
-def note_library(name):
-    """All that a library with this in its name allocates is allocated below the calling function."""
+def note_library(name, alone=True):
+    """A library with this in its name allocates below the calling function, and nowhere else if
+    `alone`."""
     with lock:
-        chain = (name, frames_of(sys._getframe(1)))
+        chain = (name, alone, frames_of(sys._getframe(1)))
         if chain not in libraries:
             libraries.append(chain)
 
@@ -136,8 +137,8 @@ def write():
         if size in counts
     ]
     lines += [
-        {"way": "library", "library": name, "frames": frames(chain)}
-        for name, chain in libraries
+        {"way": "library", "library": name, "alone": alone, "frames": frames(chain)}
+        for name, alone, chain in libraries
     ]
     text = "".join(json.dumps({"tgid": os.getpid(), **line}) + "\n" for line in lines)
     with open(TRUTH, "a") as file:
