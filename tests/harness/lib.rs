@@ -16,6 +16,7 @@
 mod bench;
 pub mod kernel;
 pub mod progress;
+pub mod python;
 pub mod record;
 pub mod report;
 pub mod running;

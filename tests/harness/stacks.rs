@@ -291,12 +291,16 @@ const SHOWN: usize = 12;
 #[track_caller]
 pub fn expect_same(report: &Report, truth: &[TrueStack], gaps: &[Gap]) {
     let wrong = differences(report, truth, gaps);
+    expect_none(&wrong, truth.len(), report.sites.len());
+}
+
+/// Fails with the first of these differences.
+#[track_caller]
+pub(crate) fn expect_none(wrong: &[String], truth: usize, reported: usize) {
     assert!(
         wrong.is_empty(),
-        "{} of {} true and {} reported stacks:\n{}",
+        "{} of {truth} true and {reported} reported stacks:\n{}",
         wrong.len(),
-        truth.len(),
-        report.sites.len(),
         wrong[..wrong.len().min(SHOWN)].join("\n")
     );
 }

@@ -13,6 +13,11 @@ fn sources() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/targets"))
 }
 
+/// A file of `targets/`.
+pub fn source(name: &str) -> PathBuf {
+    sources().join(name)
+}
+
 /// The folder of this build: the tests' own executable is in its `deps/`.
 fn profile_folder() -> PathBuf {
     let test = env::current_exe().unwrap();

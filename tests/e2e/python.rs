@@ -1,0 +1,283 @@
+//! Stacks have the Python frames that the interpreter itself sees, where they belong.
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
+
+use memtrace_common::loss::Reason;
+use memtrace_tests::{
+    Bench, python,
+    record::{self, Record},
+    report::Report,
+    running::Running,
+    targets, until,
+};
+use std::{
+    collections::BTreeSet,
+    env,
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The modules of `targets/python/` that need no process but their own.
+const ALONE: [&str; 4] = ["calls", "natives", "names", "tasks"];
+/// Those that are enough where interpreters differ by how they were started.
+const FEW: [&str; 2] = ["calls", "natives"];
+
+/// The distribution's interpreter, which is one file.
+fn distributions() -> &'static Path {
+    let python = Path::new("/usr/bin/python3");
+    assert!(python.exists(), "run `apt-get install python3`");
+    python
+}
+
+/// Another version's interpreter, where pyenv has installed it.
+fn installed(minor: u32) -> Option<PathBuf> {
+    let root = env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let root = root.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".pyenv")))?;
+    let versions = fs::read_dir(root.join("versions")).into_iter().flatten();
+    let mut names: Vec<_> = versions
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.retain(|name| name.starts_with(&format!("3.{minor}.")));
+    names.sort();
+    let python = root.join("versions").join(names.pop()?).join("bin/python");
+    python.exists().then_some(python)
+}
+
+/// The command that runs the modules' cases.
+fn cases(python: &[&OsStr], how: &str, truth: &Path, modules: &[&str]) -> Vec<OsString> {
+    let mut command: Vec<OsString> = python.iter().map(OsString::from).collect();
+    // The source folder is not for compiled files.
+    command.push("-B".into());
+    command.push(targets::source("python/cases.py").into());
+    command.push(how.into());
+    command.push(targets::library("python/probe.c").into());
+    command.push(truth.into());
+    command.extend(modules.iter().map(OsString::from));
+    command
+}
+
+/// So often does a recording show how far it is.
+const OFTEN: [&str; 2] = ["--interval", "50ms"];
+
+/// Waits until Python frames of so many processes are seen, each of which then goes on.
+fn let_go(record: &mut Record, processes: usize, go: impl Fn(u32) -> PathBuf) {
+    let mut seen = BTreeSet::new();
+    for count in 1..=processes {
+        until("Python frames of another process", || {
+            record.running.expect_alive();
+            let report = record::try_report(&record.file).ok()?;
+            for tgid in python::warm(&report).difference(&seen.clone()) {
+                fs::write(go(*tgid), []).expect("the target's folder is writable");
+                seen.insert(*tgid);
+            }
+            (seen.len() >= count).then_some(())
+        });
+    }
+}
+
+fn go_beside(truth: &Path) -> impl Fn(u32) -> PathBuf {
+    move |tgid| {
+        let mut path = OsString::from(truth);
+        path.push(format!(".go.{tgid}"));
+        path.into()
+    }
+}
+
+/// Each allocation has a stack.
+fn expect_every_stack(report: &Report) {
+    report.expect_balance();
+    for reason in [
+        Reason::RingFullStack,
+        Reason::UnknownStack,
+        Reason::ScratchBusy,
+    ] {
+        assert_eq!(report.loss(reason), 0, "{}", reason.name());
+    }
+}
+
+/// Cases of a launched program and its children report the truth.
+fn launched(python: &[&OsStr], modules: &[&str], processes: usize) {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let command = cases(python, "run", &truth, modules);
+    let mut record = Record::launch(&bench, &OFTEN, command);
+    let_go(&mut record, processes, go_beside(&truth));
+    let report = record.finish(7);
+    expect_every_stack(&report);
+    python::expect_same(&report, &python::read(&truth));
+}
+
+fn every_case(python: &Path) {
+    launched(&[python.as_os_str()], &ALONE, 1);
+    launched(&[python.as_os_str()], &["processes"], 3);
+}
+
+fn every_case_of(minor: u32) {
+    match installed(minor) {
+        Some(python) => every_case(&python),
+        None => eprintln!("skipped: `pyenv install 3.{minor}` installs it"),
+    }
+}
+
+#[test]
+fn of_the_distribution() {
+    every_case(distributions());
+}
+
+#[test]
+fn python_3_9() {
+    every_case_of(9);
+}
+
+#[test]
+fn python_3_10() {
+    every_case_of(10);
+}
+
+#[test]
+fn python_3_11() {
+    every_case_of(11);
+}
+
+#[test]
+fn python_3_12() {
+    every_case_of(12);
+}
+
+#[test]
+fn python_3_13() {
+    every_case_of(13);
+}
+
+#[test]
+fn python_3_14() {
+    every_case_of(14);
+}
+
+#[test]
+fn subinterpreters() {
+    let others = (9..=14).filter_map(installed);
+    for python in others.chain([distributions().into()]) {
+        eprintln!("{}", python.display());
+        launched(&[python.as_os_str()], &["subinterpreters"], 1);
+    }
+}
+
+#[test]
+fn of_a_virtual_environment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let environment = folder.path().join("environment");
+    let mut create = Command::new(distributions());
+    create
+        .args(["-m", "venv", "--without-pip"])
+        .arg(&environment);
+    Running::start(&mut create).wait().expect_code(0);
+    launched(&[environment.join("bin/python").as_os_str()], &FEW, 1);
+}
+
+/// The interpreter is a library that a program loads once it runs.
+#[test]
+fn embedded() {
+    let program = targets::program("python/embed.c");
+    let libraries = (9..=14).map(|minor| format!("libpython3.{minor}.so.1.0"));
+    let mut embedded = libraries.filter(|library| {
+        let mut command = Command::new(&program);
+        let finished = Running::start(command.args([library, "-c", ""])).wait();
+        finished.status.success()
+    });
+    match embedded.next() {
+        Some(library) => launched(&[program.as_os_str(), library.as_ref()], &FEW, 1),
+        None => eprintln!("skipped: `apt-get install libpython3.11` installs such a library"),
+    }
+}
+
+/// Attaches to a program that waits for that, in the process `pid` of it.
+fn attached(bench: &Bench, mut target: Running, pid: u32, go: impl Fn(u32) -> PathBuf) -> Report {
+    let mut record = Record::attach(bench, pid, &OFTEN);
+    let_go(&mut record, 1, go);
+    target.await_stdout("done");
+    let report = record.stop();
+    target.close_stdin();
+    target.wait().expect_code(7);
+    report
+}
+
+#[test]
+fn of_a_running_program() {
+    let others = (9..=14).filter_map(installed);
+    for python in others.chain([distributions().into()]) {
+        eprintln!("{}", python.display());
+        let bench = Bench::new();
+        let truth = bench.path("truth");
+        let mut command = Command::new(&python);
+        command.args(&cases(&[python.as_os_str()], "hold", &truth, &ALONE)[1..]);
+        let target = Running::start(&mut command);
+        target.await_stdout("ready");
+        let pid = target.pid();
+        let report = attached(&bench, target, pid, go_beside(&truth));
+        expect_every_stack(&report);
+        python::expect_same(&report, &python::read(&truth));
+    }
+}
+
+/// Those that need nothing but the interpreter and its library.
+const BARE: [&str; 2] = ["calls", "tasks"];
+
+/// Paths and process ids mean nothing here: the interpreter is at a path that only it knows.
+#[test]
+fn in_other_namespaces() {
+    let bench = Bench::new();
+    let root = bench.path("root");
+    for folder in ["usr", "proc", "tmp", "only-here"] {
+        fs::create_dir_all(root.join(folder)).expect("a folder");
+    }
+    for folder in ["lib", "lib64"] {
+        symlink(Path::new("usr").join(folder), root.join(folder)).expect("a link");
+    }
+    let inside = |name: &str| Path::new("/only-here").join(name);
+    let copy = |from: &Path, name: &str| {
+        fs::copy(from, root.join("only-here").join(name)).expect("a copy");
+    };
+    copy(distributions(), "python");
+    copy(&targets::library("python/probe.c"), "probe.so");
+    for script in BARE.into_iter().chain(["cases", "truth"]) {
+        let script = format!("{script}.py");
+        copy(&targets::source("python").join(&script), &script);
+    }
+
+    // The mounts end with the namespace.
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-ec"])
+        .arg(
+            "mount --bind /usr \"$0/usr\"; mount -t proc proc \"$0/proc\"; exec chroot \"$0\" \"$@\"",
+        )
+        .arg(&root)
+        .args([inside("python"), "-B".into(), inside("cases.py")])
+        .args(["hold".into(), inside("probe.so"), inside("truth")])
+        .args(BARE);
+    let target = Running::start(&mut command);
+    target.await_stdout("ready");
+    let unshare = target.pid();
+    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
+    let children = children.expect("a list of children");
+    let pid = children.trim().parse().expect("one child");
+
+    let truth = root.join("only-here/truth");
+    // Of its namespace, it is the first process.
+    let go = go_beside(&truth);
+    let report = attached(&bench, target, pid, |_| go(1));
+    expect_every_stack(&report);
+    let mut chains = python::read(&truth);
+    for chain in &mut chains {
+        assert_eq!(chain.tgid, 1);
+        chain.tgid = pid;
+    }
+    python::expect_same(&report, &chains);
+}
