@@ -30,13 +30,21 @@ impl Output {
         let output = Self::default();
         let writer = output.clone();
         thread::spawn(move || {
-            let mut buffer = [0; 4096];
+            let mut buffer = vec![0; 1 << 16];
+            // A character may come in two parts: what is not whole waits for the rest.
+            let mut waiting = Vec::new();
             loop {
                 let n = pipe.read(&mut buffer).unwrap_or(0);
+                waiting.extend_from_slice(&buffer[..n]);
+                let whole = match std::str::from_utf8(&waiting) {
+                    Err(error) if n > 0 && error.error_len().is_none() => error.valid_up_to(),
+                    _ => waiting.len(),
+                };
                 let mut delivered = writer.0.0.lock().unwrap();
                 delivered
                     .text
-                    .push_str(&String::from_utf8_lossy(&buffer[..n]));
+                    .push_str(&String::from_utf8_lossy(&waiting[..whole]));
+                waiting.drain(..whole);
                 delivered.ended = n == 0;
                 writer.0.1.notify_all();
                 if n == 0 {
