@@ -159,8 +159,7 @@ pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(),
         return Ok(());
     }
     let field = |offset: u32| state.word(offset.wrapping_sub(CODE_WINDOW));
-    let first_line =
-        field(python.code_first_line) >> ((python.code_first_line & 7) << 3);
+    let first_line = field(python.code_first_line) >> ((python.code_first_line & 7) << 3);
     let print = fingerprint(
         field(python.code_filename),
         field(python.code_name),
@@ -201,9 +200,8 @@ fn innermost(state: &mut State, python: &Interpreter) -> u64 {
     let first = state.thread == 0;
     // SAFETY: copied at once.
     let known = unsafe { THREAD_STATES.get(&tid) }.copied().unwrap_or(0);
-    let is_of_thread = |thread: u64| {
-        memory.read(thread.wrapping_add(u64::from(python.thread_id))) == Some(id)
-    };
+    let is_of_thread =
+        |thread: u64| memory.read(thread.wrapping_add(u64::from(python.thread_id))) == Some(id);
     let thread = if first && known != 0 && is_of_thread(known) {
         known
     } else {
@@ -318,13 +316,8 @@ pub(crate) fn report(caller: &Caller, scratch: &Scratch) {
 /// Callback of `bpf_loop`: reports the code object of frame `index`, if it is one.
 unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
     // SAFETY: the pointers are those that `report` passed.
-    let (scratch, python, caller) = unsafe {
-        (
-            &*(*report).scratch,
-            &*(*report).python,
-            &*(*report).caller,
-        )
-    };
+    let (scratch, python, caller) =
+        unsafe { (&*(*report).scratch, &*(*report).python, &*(*report).caller) };
     if index + 1 >= u64::from(scratch.len()) {
         return 1;
     }
