@@ -18,6 +18,9 @@ pub struct Offsets {
     pub inode_ino: u32,
     pub inode_sb: u32,
     pub sb_dev: u32,
+    /// `inode.i_mtime`, or its parts since Linux 6.7; 0 where the kernel has neither.
+    pub inode_mtime_sec: u32,
+    pub inode_mtime_nsec: u32,
     /// The rest is about pending return probes; 0 where the kernel lacks a field.
     pub task_utask: u32,
     pub utask_return_instances: u32,
@@ -42,6 +45,9 @@ pub struct Settings {
     pub unwind: u32,
     /// 1: measure what walks take.
     pub time_walks: u32,
+    /// Bytes of a page, a power of two.
+    pub page_size: u32,
+    pub pad: u32,
     /// Unread bytes in the ring buffer at which the collector is woken.
     pub wake_bytes: u64,
     /// Each of so many walks is sent to be verified; 0: none.
@@ -64,6 +70,6 @@ pub struct Sampling {
     pub skipped: u64,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 80);
+const _: () = assert!(size_of::<Offsets>() == 88);
 const _: () = assert!(size_of::<Sampling>() == 32);
-const _: () = assert!(size_of::<Settings>() == 40);
+const _: () = assert!(size_of::<Settings>() == 48);

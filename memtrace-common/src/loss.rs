@@ -104,6 +104,8 @@ reasons! {
     StackStale = 28, "stack_stale", StackLost;
     /// A stack ends in code that has no tables and keeps no frame pointer.
     StackBadFramePointer = 29, "stack_bad_frame_pointer", StackLost;
+    /// A stack without its Python frames: the thread has states in several interpreters.
+    PythonAmbiguous = 30, "python_ambiguous", StackLost;
 }
 
 /// Slots of the kernel's counter array: the reasons, then these.

@@ -28,7 +28,16 @@ pub struct FileKey {
     pub ino: u64,
     /// As the kernel holds it: `MAJOR << 20 | MINOR`.
     pub dev: u32,
-    pub pad: u32,
+    /// See [`FileKey::version`]; 0 where the kernel does not tell.
+    pub version: u32,
+}
+
+impl FileKey {
+    /// Tells what a file holds now from what it held before it was written to.
+    #[inline(always)]
+    pub const fn version(mtime_sec: u64, mtime_nsec: u32) -> u32 {
+        (mtime_sec as u32).rotate_left(16) ^ mtime_nsec
+    }
 }
 
 const _: () = assert!(size_of::<Process>() == 24);

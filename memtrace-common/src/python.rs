@@ -104,12 +104,39 @@ pub struct Code {
     pub pad: u32,
 }
 
+/// What [`fingerprint`] is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Absolute addresses of the objects.
+    pub filename: u64,
+    pub name: u64,
+    pub linetable: u64,
+    pub first_line: u32,
+    /// `PyASCIIObject.hash` of the name: objects of the same size often take the place of one another.
+    pub name_hash: u64,
+    /// `ob_size` of the line table, and the eight bytes where its data begins.
+    pub linetable_size: u64,
+    pub linetable_start: u64,
+}
+
+/// Offset of `PyASCIIObject.hash`, bytes; the same in all versions.
+pub const STR_HASH: u32 = 24;
+
 /// Tells a code object from another one at the same address.
 #[inline(always)]
-pub const fn fingerprint(filename: u64, name: u64, linetable: u64, first_line: u32) -> u32 {
-    let mut hash = filename ^ name.rotate_left(21) ^ linetable.rotate_left(42) ^ first_line as u64;
-    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    (hash >> 32) as u32
+pub const fn fingerprint(of: &Identity) -> u32 {
+    const fn mix(hash: u64, word: u64) -> u64 {
+        let hash = (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash ^ hash >> 32
+    }
+    let mut hash = mix(0x9e37_79b9_7f4a_7c15, of.filename);
+    hash = mix(hash, of.name);
+    hash = mix(hash, of.linetable);
+    hash = mix(hash, of.first_line as u64);
+    hash = mix(hash, of.name_hash);
+    hash = mix(hash, of.linetable_size);
+    hash = mix(hash, of.linetable_start);
+    hash as u32
 }
 
 const _: () = assert!(size_of::<Interpreter>() == 40 + 26 * 4);

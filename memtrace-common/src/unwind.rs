@@ -234,7 +234,12 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
         memory.read(saved).ok_or(End::Unreadable)?
     };
     if pc == 0 {
-        return Err(End::Complete);
+        // Tables that lead to it mean it; a register that is no frame pointer leads anywhere.
+        return Err(if rule.cfa == cfa::FRAME_POINTER {
+            End::BadFramePointer
+        } else {
+            End::Complete
+        });
     }
     Ok(Caller {
         registers: Registers { pc, sp: cfa, fp },

@@ -8,7 +8,7 @@ use memtrace_common::{
 
 use crate::{
     atomic::fetch_add,
-    maps::{INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SNAPSHOTS},
+    maps::{INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, loaded},
 };
 
 /// The code of one process at one moment.
@@ -133,9 +133,9 @@ impl Code {
         if len == 0 { None } else { MAPPINGS.get(base) }
     }
 
-    /// Whether code may lie in the range.
+    /// Whether something in the range has changed since the snapshot.
     #[inline(always)]
-    fn overlaps(&self, start: u64, end: u64) -> bool {
+    fn has_changed(&self, start: u64, end: u64) -> bool {
         for age in 1..=LOG as u64 {
             let sequence = self.sequence.wrapping_sub(age);
             if sequence.wrapping_add(1) == self.snapshot.as_of {
@@ -146,6 +146,12 @@ impl Code {
                 return true;
             }
         }
+        false
+    }
+
+    /// Whether the snapshot has code in the range.
+    #[inline(always)]
+    fn had_code(&self, start: u64, end: u64) -> bool {
         // Sorted and disjoint: if any overlaps, the last that starts before the end does.
         self.last_before(end)
             .is_some_and(|mapping| start < mapping.end && mapping.start < end)
@@ -192,24 +198,44 @@ pub(crate) fn request_snapshot(tgid: u32) {
     let _ = REQUESTS.insert(&tgid, &1, 0);
 }
 
+/// The kernel maps and unmaps whole pages, whatever it is asked for.
+#[inline(always)]
+pub(crate) fn whole_pages(len: u64) -> u64 {
+    let page = u64::from(loaded(&SETTINGS.page_size));
+    len.wrapping_add(page.wrapping_sub(1)) & !page.wrapping_sub(1)
+}
+
 /// Logs that a range no longer holds code, if it may have held any.
 #[inline(always)]
 pub(crate) fn unmapping(tgid: u32, start: u64, len: u64) {
-    let end = start.wrapping_add(len);
+    let end = start.wrapping_add(whole_pages(len));
     // What is not known at the moment may hold code.
-    if Code::of(tgid).is_ok_and(|code| !code.overlaps(start, end)) {
+    if Code::of(tgid).is_ok_and(|code| !code.has_changed(start, end) && !code.had_code(start, end))
+    {
         return;
     }
-    mapped(
-        tgid,
-        Mapping {
-            start,
-            end,
-            bias: 0,
-            exec: 0,
-            kind: mapping_kind::UNKNOWN,
-        },
-    );
+    mapped(tgid, unknown(start, end));
+}
+
+/// Logs the same once it is done, if a snapshot was taken in between: it still has the code, and
+/// came after the first word of its end.
+#[inline(always)]
+pub(crate) fn unmapped(tgid: u32, start: u64, len: u64) {
+    let end = start.wrapping_add(whole_pages(len));
+    if Code::of(tgid).is_ok_and(|code| code.had_code(start, end) && !code.has_changed(start, end)) {
+        mapped(tgid, unknown(start, end));
+    }
+}
+
+#[inline(always)]
+fn unknown(start: u64, end: u64) -> Mapping {
+    Mapping {
+        start,
+        end,
+        bias: 0,
+        exec: 0,
+        kind: mapping_kind::UNKNOWN,
+    }
 }
 
 /// A forked child's code is its parent's.

@@ -76,10 +76,17 @@ impl Task {
             return None;
         }
         let superblock: u64 = read(inode + u64::from(loaded(&OFFSETS.inode_sb)));
+        let version = match loaded(&OFFSETS.inode_mtime_sec) {
+            0 => 0,
+            offset => FileKey::version(
+                read(inode + u64::from(offset)),
+                read(inode + u64::from(loaded(&OFFSETS.inode_mtime_nsec))),
+            ),
+        };
         Some(FileKey {
             ino: read(inode + u64::from(loaded(&OFFSETS.inode_ino))),
             dev: read(superblock + u64::from(loaded(&OFFSETS.sb_dev))),
-            pad: 0,
+            version,
         })
     }
 }

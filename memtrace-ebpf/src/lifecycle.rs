@@ -54,7 +54,16 @@ fn forked(parent: Task, child: Task) -> Option<()> {
     };
     emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
         let known = PROCESSES
-            .insert(&tgid, &Process { space, ..process }, 0)
+            .insert(
+                &tgid,
+                &Process {
+                    space,
+                    // What is generated from now on is its own.
+                    epoch: vm::next_epoch(&process, tgid),
+                    ..process
+                },
+                0,
+            )
             .is_ok();
         if !known {
             lost(Reason::ProcessTableFull);

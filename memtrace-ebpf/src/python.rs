@@ -13,12 +13,15 @@ use memtrace_common::{
     event::Kind,
     limits::MAX_FRAMES,
     loss::Reason,
-    python::{CODE_WINDOW, Code, FILENAME, Interpreter, LINETABLE, NAME, NONE, Text, fingerprint},
+    python::{
+        CODE_WINDOW, Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text,
+        fingerprint,
+    },
     unwind::{End, Memory, Word},
 };
 
 use crate::{
-    emit::{emit_in_place, header},
+    emit::{emit_in_place, header, lost},
     kernel::Task,
     maps::{INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
     stack::Scratch,
@@ -31,13 +34,15 @@ use crate::{
 pub(crate) struct State {
     /// The next frame; 0: none.
     frame: u64,
-    /// The thread state that it belongs to, and the interpreter that that belongs to; 0 at first.
+    /// The thread state that it belongs to; 0 at first.
     thread: u64,
-    interpreter: u64,
     /// 1 while Python frames are collected instead of native ones.
     running: u32,
     /// 1 once those of the present evaluation loop were.
     done: u32,
+    /// 1 once the innermost frame was asked for.
+    asked: u32,
+    pad: u32,
     /// Part of an object.
     window: [u64; WINDOW],
 }
@@ -63,9 +68,9 @@ impl State {
     pub(crate) fn begin(&mut self) {
         self.frame = 0;
         self.thread = 0;
-        self.interpreter = 0;
         self.running = 0;
         self.done = 0;
+        self.asked = 0;
     }
 
     #[inline(always)]
@@ -111,7 +116,8 @@ pub(crate) fn enters(state: &mut State, python: &Interpreter, exec: u32, vaddr: 
         state.done = 0;
         return false;
     }
-    if state.frame == 0 {
+    if state.asked == 0 {
+        state.asked = 1;
         state.frame = innermost(state, python);
     }
     if state.frame == 0 {
@@ -160,12 +166,21 @@ pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(),
     }
     let field = |offset: u32| state.word(offset.wrapping_sub(CODE_WINDOW));
     let first_line = field(python.code_first_line) >> ((python.code_first_line & 7) << 3);
-    let print = fingerprint(
-        field(python.code_filename),
-        field(python.code_name),
-        field(python.code_linetable),
-        first_line as u32,
-    );
+    let (name, linetable) = (field(python.code_name), field(python.code_linetable));
+    let read = |address: u64, offset: u32| {
+        UserMemory
+            .read(address.wrapping_add(u64::from(offset)))
+            .unwrap_or(0)
+    };
+    let print = fingerprint(&Identity {
+        filename: field(python.code_filename),
+        name,
+        linetable,
+        first_line: first_line as u32,
+        name_hash: read(name, STR_HASH),
+        linetable_size: read(linetable, python.bytes_size),
+        linetable_start: read(linetable, python.bytes_data),
+    });
     let image = scratch.state.image;
     if scratch.len() + 2 > MAX_FRAMES as u32
         || !scratch.push(Word::python(code), image)
@@ -183,33 +198,42 @@ const MOST_THREADS: u32 = 4096;
 struct Search {
     python: *const Interpreter,
     id: u64,
-    thread: u64,
+    /// Where it is.
     interpreter: u64,
+    thread: u64,
+    /// The first that is the thread's, and another one that is too; 0: none.
+    found: u64,
+    another: u64,
 }
 
-/// The innermost Python frame of the current thread: of the thread state after the one that was used
-/// last, as a thread that enters a subinterpreter has several. 0 if there is none.
+/// The innermost Python frame of the current thread, 0 if there is none.
 ///
 /// By the thread pointer and not by the interpreter's own "current" one, which is unset while the
-/// global lock is released: exactly where extension modules allocate.
+/// global lock is released: exactly where extension modules allocate. A thread that has entered a
+/// subinterpreter has a state in each; which one runs cannot be told then, so none is taken (counted).
 #[inline(always)]
 fn innermost(state: &mut State, python: &Interpreter) -> u64 {
     let (_, tid) = current_ids();
     let id = Task::current().thread_pointer();
-    let memory = UserMemory;
-    let first = state.thread == 0;
+    let follow = |address: u64, offset: u32| {
+        UserMemory
+            .read(address.wrapping_add(u64::from(offset)))
+            .unwrap_or(0)
+    };
+    let interpreter = follow(python.runtime, python.runtime_interpreters);
+    let alone = follow(interpreter, python.interpreter_next) == 0;
     // SAFETY: copied at once.
     let known = unsafe { THREAD_STATES.get(&tid) }.copied().unwrap_or(0);
-    let is_of_thread =
-        |thread: u64| memory.read(thread.wrapping_add(u64::from(python.thread_id))) == Some(id);
-    let thread = if first && known != 0 && is_of_thread(known) {
+    let thread = if alone && known != 0 && follow(known, python.thread_id) == id {
         known
     } else {
         let mut search = Search {
             python,
             id,
-            thread: state.thread,
-            interpreter: state.interpreter,
+            interpreter,
+            thread: 0,
+            found: 0,
+            another: 0,
         };
         // SAFETY: the callback has the signature that the helper wants, and `search` outlives the call.
         unsafe {
@@ -220,28 +244,28 @@ fn innermost(state: &mut State, python: &Interpreter) -> u64 {
                 0,
             )
         };
-        state.interpreter = search.interpreter;
-        if search.thread != 0 && first {
-            let _ = THREAD_STATES.insert(&tid, &search.thread, 0);
+        if search.another != 0 {
+            lost(Reason::PythonAmbiguous);
+            return 0;
         }
-        search.thread
+        if search.found != 0 {
+            let _ = THREAD_STATES.insert(&tid, &search.found, 0);
+        }
+        search.found
     };
     if thread == 0 {
         return 0;
     }
     state.thread = thread;
-    let frame = memory
-        .read(thread.wrapping_add(u64::from(python.thread_frame)))
-        .unwrap_or(0);
+    let frame = follow(thread, python.thread_frame);
     if python.cframe_frame == NONE || frame == 0 {
-        return frame;
+        frame
+    } else {
+        follow(frame, python.cframe_frame)
     }
-    memory
-        .read(frame.wrapping_add(u64::from(python.cframe_frame)))
-        .unwrap_or(0)
 }
 
-/// Callback of `bpf_loop`: goes to the next thread state, which is at an end if it is the thread's.
+/// Callback of `bpf_loop`: looks at the next thread state.
 unsafe extern "C" fn next_thread(_index: u64, search: *mut Search) -> i64 {
     // SAFETY: the pointers are those that `innermost` passed.
     let (search, python) = unsafe { (&mut *search, &*(*search).python) };
@@ -250,25 +274,28 @@ unsafe extern "C" fn next_thread(_index: u64, search: *mut Search) -> i64 {
             .read(address.wrapping_add(u64::from(offset)))
             .unwrap_or(0)
     };
-    let mut thread = if search.thread == 0 {
-        0
+    if search.interpreter == 0 {
+        return 1;
+    }
+    let thread = if search.thread == 0 {
+        follow(search.interpreter, python.interpreter_threads)
     } else {
         follow(search.thread, python.thread_next)
     };
-    if thread == 0 {
-        search.interpreter = if search.interpreter == 0 {
-            follow(python.runtime, python.runtime_interpreters)
-        } else {
-            follow(search.interpreter, python.interpreter_next)
-        };
-        if search.interpreter == 0 {
-            search.thread = 0;
-            return 1;
-        }
-        thread = follow(search.interpreter, python.interpreter_threads);
-    }
     search.thread = thread;
-    i64::from(thread != 0 && follow(thread, python.thread_id) == search.id)
+    if thread == 0 {
+        search.interpreter = follow(search.interpreter, python.interpreter_next);
+        return 0;
+    }
+    if follow(thread, python.thread_id) == search.id {
+        // VERIFIER: no count, whose values it would tell apart.
+        if search.found == 0 {
+            search.found = thread;
+        } else {
+            search.another = thread;
+        }
+    }
+    0
 }
 
 /// A [`Code`] and its areas.

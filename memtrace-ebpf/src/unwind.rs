@@ -96,7 +96,11 @@ const FRAME_POINTER: Rule = Rule {
 pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End {
     let code = match Code::of(caller.space) {
         Ok(code) => code,
-        Err(end) => return end,
+        Err(end) => {
+            // A stack that says why it has no callers.
+            scratch.push(Word::absolute(at.pc.wrapping_sub(1)), caller.epoch);
+            return end;
+        }
     };
     let Some(python) = python::of(caller.space) else {
         return End::Stale;
@@ -198,6 +202,10 @@ fn advance(scratch: &mut Scratch, code: &Code, python: &Interpreter) -> Result<(
         }
         _ => rule,
     };
+    // Code that a signal interrupted may not have set its frame pointer yet.
+    if rule.cfa == cfa::FRAME_POINTER && scratch.state.is_return == 0 {
+        return Err(End::BadFramePointer);
+    }
     scratch.state.by_frame_pointer = i32::from(rule.cfa == cfa::FRAME_POINTER);
     let mut caller = unwind::step(rule, &at, &UserMemory)?;
     scratch.state.is_return = u64::from(caller.slot != 0);

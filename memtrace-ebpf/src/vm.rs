@@ -146,7 +146,7 @@ fn map_code(caller: &Caller, fd: u64, record: &mut Map) -> bool {
     }
     let mut mapping = Mapping {
         start: record.addr,
-        end: record.addr.wrapping_add(record.len),
+        end: record.addr.wrapping_add(code::whole_pages(record.len)),
         ..Mapping::default()
     };
     if u64::from(record.map_flags) & MAP_ANONYMOUS != 0 {
@@ -203,6 +203,7 @@ pub fn shmdt_enter(context: TracePointContext) -> u32 {
 pub fn unmap_exit(context: TracePointContext) -> u32 {
     if let Some((caller, args, _)) = exit() {
         let flags = if result(&context).is_some() {
+            code::unmapped(caller.space, args[0], args[1]);
             0
         } else {
             flags::FAILED
@@ -226,9 +227,10 @@ pub fn mremap_enter(context: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn mremap_exit(context: TracePointContext) -> u32 {
-    let Some((caller, [_, _, len, map_flags, ..], by)) = exit() else {
+    let Some((caller, [old, old_len, len, map_flags, ..], by)) = exit() else {
         return 0;
     };
+    code::unmapped(caller.space, old, old_len);
     let record = Map {
         len,
         map_flags: map_flags as u32,

@@ -56,11 +56,30 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
             .offset("task_struct", "thread")
             .and_then(|thread| Ok(thread + btf.offset("thread_struct", "fsbase")?))
             .unwrap_or(0),
+        inode_mtime_sec: mtime(btf).map_or(0, |(sec, _)| sec),
+        inode_mtime_nsec: mtime(btf).map_or(0, |(_, nsec)| nsec),
         ..return_probes(btf).unwrap_or_else(|error| {
             tracing::warn!("stacks end at functions that another probe waits for: {error}");
             Offsets::default()
         })
     })
+}
+
+/// Where an inode has the seconds and nanoseconds of its last change.
+fn mtime(btf: &Btf) -> Result<(u32, u32), BtfError> {
+    if let (Ok(sec), Ok(nsec)) = (
+        btf.offset("inode", "i_mtime_sec"),
+        btf.offset("inode", "i_mtime_nsec"),
+    ) {
+        return Ok((sec, nsec));
+    }
+    let time = btf
+        .offset("inode", "i_mtime")
+        .or_else(|_| btf.offset("inode", "__i_mtime"))?;
+    Ok((
+        time + btf.offset("timespec64", "tv_sec")?,
+        time + btf.offset("timespec64", "tv_nsec")?,
+    ))
 }
 
 /// What tells return addresses that return probes have replaced.
@@ -216,6 +235,7 @@ mod tests {
         assert_ne!(offsets.task_mm, offsets.task_files);
         assert_ne!(offsets.task_utask, 0);
         assert_ne!(offsets.task_fsbase, 0);
+        assert_ne!(offsets.inode_mtime_sec, 0);
     }
 
     #[test]

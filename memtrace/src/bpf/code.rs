@@ -12,7 +12,7 @@ use aya::{
     maps::{Array, HashMap as BpfHashMap, MapData, MapError},
 };
 use memtrace_common::{
-    code::{Log, Mapping, Snapshot},
+    code::{LOG_EXEC, Log, Mapping, Snapshot},
     python::{Interpreter, NONE},
 };
 
@@ -49,7 +49,7 @@ pub struct CodeMaps {
     numbered: Vec<Interpreter>,
     extents: Extents,
     /// By tgid: the place of its snapshot.
-    published: HashMap<u32, Extent>,
+    published: HashMap<u32, (Extent, Snapshot)>,
 }
 
 impl CodeMaps {
@@ -77,6 +77,28 @@ impl CodeMaps {
         self.logs.insert(tgid, Raw(Log::default()), 0)
     }
 
+    /// Makes what was published of a process count for nothing until it is published again. Only for
+    /// one of which nothing is recorded yet: its changes were not logged.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn distrust(&mut self, tgid: u32) -> Result<(), MapError> {
+        let log = Log {
+            sequence: LOG_EXEC,
+            ..Log::default()
+        };
+        self.logs.insert(tgid, Raw(log), 0)
+    }
+
+    /// Whether something of a process's code has changed since it was published, or may have.
+    pub fn is_behind(&self, tgid: u32) -> bool {
+        let snapshot = self.snapshots.get(&tgid, 0);
+        match (self.sequence(tgid), snapshot) {
+            (Ok(sequence), Ok(Raw(snapshot))) => sequence != snapshot.as_of,
+            _ => true,
+        }
+    }
+
     /// Number of changes so far: to be asked before the mappings are read.
     ///
     /// # Errors
@@ -96,6 +118,15 @@ impl CodeMaps {
         mappings: &[Mapping],
     ) -> Result<(), CodeError> {
         let mappings = &mappings[..mappings.len().min(MOST)];
+        if let Some((extent, snapshot)) = self.published.get_mut(&tgid) {
+            let first = extent.first as usize;
+            let known = self.mappings.get(first..first + snapshot.count as usize);
+            if known == Some(mappings) {
+                snapshot.as_of = sequence;
+                self.snapshots.insert(tgid, Raw(*snapshot), 0)?;
+                return Ok(());
+            }
+        }
         let extent = self
             .extents
             .allocate(mappings.len() as u32, Instant::now())
@@ -110,8 +141,12 @@ impl CodeMaps {
             as_of: sequence,
         };
         self.snapshots.insert(tgid, Raw(snapshot), 0)?;
-        if let Some(old) = self.published.insert(tgid, extent) {
+        if let Some((old, _)) = self.published.insert(tgid, (extent, snapshot)) {
             self.extents.release(old, Instant::now());
+        }
+        // The kernel side removes both when a process ends; it may just have.
+        if self.logs.get(&tgid, 0).is_err() {
+            let _ = self.snapshots.remove(&tgid);
         }
         Ok(())
     }
@@ -121,9 +156,9 @@ impl CodeMaps {
     pub fn forked(&mut self, parent: u32, child: u32) -> bool {
         let copied = self.snapshots.get(&child, 0);
         match (self.published.get(&parent), copied) {
-            (Some(&extent), Ok(Raw(snapshot))) if snapshot.first == extent.first => {
+            (Some(&(extent, known)), Ok(Raw(snapshot))) if snapshot == known => {
                 self.extents.share(extent);
-                if let Some(old) = self.published.insert(child, extent) {
+                if let Some((old, _)) = self.published.insert(child, (extent, known)) {
                     self.extents.release(old, Instant::now());
                 }
                 true
@@ -134,7 +169,7 @@ impl CodeMaps {
 
     /// Forgets a process that has ended.
     pub fn ended(&mut self, tgid: u32) {
-        if let Some(extent) = self.published.remove(&tgid) {
+        if let Some((extent, _)) = self.published.remove(&tgid) {
             self.extents.release(extent, Instant::now());
         }
     }
@@ -143,11 +178,7 @@ impl CodeMaps {
     ///
     /// # Errors
     /// There are too many different ones, or the kernel refuses; stacks then have no Python frames.
-    pub fn set_interpreter(
-        &mut self,
-        tgid: u32,
-        interpreter: Interpreter,
-    ) -> Result<(), MapError> {
+    pub fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError> {
         let known = self.numbered.iter().position(|known| *known == interpreter);
         let number = known.unwrap_or(self.numbered.len()) as u32 + 1;
         if known.is_none() {

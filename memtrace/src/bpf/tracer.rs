@@ -161,6 +161,7 @@ pub struct Tracer {
     /// What addresses mean to the kernel side.
     pub code: CodeMaps,
     rows: Arc<Rows>,
+    tells_versions: bool,
     /// Stacks are walked by unwind tables.
     pub unwinds: bool,
     /// Walks are sent to be verified.
@@ -221,8 +222,8 @@ impl Tracer {
                 // What is wrong without the unwinder too is the better message.
                 ?;
                 tracing::warn!(
-                    "stacks end at the first function without a frame pointer: this kernel cannot \
-                     unwind by tables, which takes Linux 5.17 ({error})"
+                    "stacks end at the first function without a frame pointer: this kernel does not \
+                     take the program that unwinds by tables (Linux 5.17 has what it needs): {error}"
                 );
                 Ok(degraded)
             }
@@ -240,6 +241,8 @@ impl Tracer {
             stop: u32::from(options.stop),
             unwind: u32::from(!options.frame_pointers),
             time_walks: u32::from(options.time_walks),
+            page_size: u32::try_from(crate::process::page_size()).unwrap_or(4096),
+            pad: 0,
             wake_bytes: u64::from(ring_bytes / 4),
             verify_every: options.verify_every,
             verify_bytes: u64::from(ring_bytes / 4),
@@ -275,6 +278,7 @@ impl Tracer {
         let mut tracer = Self {
             rows: Arc::new(Rows::new(&ebpf)?),
             code: CodeMaps::take(&mut ebpf)?,
+            tells_versions: offsets.inode_mtime_sec != 0,
             unwinds: !options.frame_pointers,
             verifies: options.verify_every != 0,
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
@@ -373,6 +377,11 @@ impl Tracer {
         Ok(self.code.begin(tgid)?)
     }
 
+    /// Whether the kernel tells when a file was written to.
+    pub fn tells_versions(&self) -> bool {
+        self.tells_versions
+    }
+
     /// Where unwind tables go.
     pub fn rows(&self) -> Arc<Rows> {
         Arc::clone(&self.rows)
@@ -385,10 +394,10 @@ impl Tracer {
 
     /// Lets a process run that the kernel side stopped.
     pub fn continue_process(&mut self, tgid: u32) {
+        // First, lest the entry of its next stop is taken. The exit of the process may have removed it.
+        let _ = self.stopped.remove(&tgid);
         // SAFETY: no memory is involved. A process that is gone is no error.
         unsafe { libc::kill(tgid.cast_signed(), libc::SIGCONT) };
-        // The exit of the process may have removed it already.
-        let _ = self.stopped.remove(&tgid);
     }
 
     /// Attaches the probes of one file, open at `file`, in one process. Releases

@@ -168,6 +168,7 @@ impl Collector {
     ) -> Result<(), CollectError> {
         self.addresses.remove(&tgid);
         self.tracer.code.ended(tgid);
+        self.looked_at.remove(&tgid);
         self.pythons.forget(tgid);
         if let Some(verifier) = &self.verifier {
             verifier.forgotten(tgid);
@@ -191,7 +192,8 @@ impl Collector {
     /// A process waits for its probes (or, with `--no-stop`, runs on without).
     fn stopped(&mut self, life: Lifecycle) -> Result<(), CollectError> {
         let tgid = life.header.tgid;
-        if Stop::try_from(life.value) != Ok(Stop::Fork) {
+        // A child of a process with threads may have been copied while another one mapped code.
+        if Stop::try_from(life.value) != Ok(Stop::Fork) || self.tracer.code.is_behind(tgid) {
             // One that ended meanwhile has nothing left to look at.
             match self.inspect(tgid) {
                 // A table that takes longer comes while the process runs; its stacks say so.
@@ -233,7 +235,16 @@ impl Collector {
                             found.push(index);
                         }
                     }
-                    Some((index, mapping.file_offset))
+                    // Executable data, such as a runtime's cache of generated code.
+                    self.modules
+                        .get(index)
+                        .is_elf()
+                        .then_some((index, mapping.file_offset))
+                }
+                // It changes this very moment: that is logged, and asks for another look.
+                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                    tracing::debug!("{error}");
+                    None
                 }
                 Err(error) => {
                     if let Some(path) = mapping.path.clone().filter(|_| mapping.ino != 0)
@@ -298,7 +309,11 @@ impl Collector {
         let key = FileKey {
             ino: module.file.key.ino,
             dev: module.file.key.dev,
-            pad: 0,
+            version: if self.tracer.tells_versions() {
+                module.version
+            } else {
+                0
+            },
         };
         self.unannounced.push((key, module.known(index)));
         if module.probes.iter().any(Probe::may_throw) {

@@ -19,7 +19,7 @@ pub mod verify;
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use memtrace_common::{
@@ -49,7 +49,7 @@ use crate::{
     ledger::Ledger,
     probes::allocator::ExtraAllocator,
     process::{
-        self,
+        self, files,
         maps::{self, MapsError},
         memory::{self, Sampler},
     },
@@ -58,6 +58,9 @@ use crate::{
 
 /// Attaching waits so long for unwind tables; the largest programs take a few seconds.
 const TABLES_AT_ATTACH: Duration = Duration::from_secs(20);
+
+/// A process whose code has not changed, as far as is logged, is looked at so often at most.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Why recording cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +96,8 @@ pub struct Collector {
     processes: HashMap<u32, Process>,
     addresses: HashMap<u32, Addresses>,
     received: u64,
+    /// When the code of a process was looked at by its request, by tgid.
+    looked_at: HashMap<u32, Instant>,
     /// What was lost as of the last interval, whatever the effect.
     lost_events: u64,
     /// User-side losses, by reason; the ledger counts its own.
@@ -132,6 +137,7 @@ impl Collector {
             processes: HashMap::new(),
             addresses: HashMap::new(),
             received: 0,
+            looked_at: HashMap::new(),
             lost_events: 0,
             losses: HashMap::new(),
             page_size,
@@ -187,6 +193,7 @@ impl Collector {
                 tracing::warn!("unwind tables are still being made: stacks end early until then");
             }
             self.announce();
+            self.tracer.code.distrust(tgid).map_err(TracerError::from)?;
             self.probe(tgid);
             self.warn_without_probes(tgid);
         }
@@ -346,7 +353,11 @@ impl Collector {
                     Some(Word::Absolute(addr)) => addresses.locate(tgid, addr),
                     Some(Word::Python(code)) => {
                         let at = frames.get(index + 1).copied().and_then(Word::decode);
-                        self.python_frame(stack.image, code, at)
+                        let frame = self.python_frame(stack.image, code, at);
+                        if matches!(frame, Location::Python(id, _) if self.pythons.is_shim(id)) {
+                            return None;
+                        }
+                        frame
                     }
                     // Said by the one before.
                     Some(Word::PythonAt { .. }) => return None,
@@ -375,10 +386,7 @@ impl Collector {
         else {
             return Location::UnknownPython(code);
         };
-        match self
-            .pythons
-            .locate(image, code, fingerprint, instruction)
-        {
+        match self.pythons.locate(image, code, fingerprint, instruction) {
             Some((id, line)) => Location::Python(id, line),
             None => Location::UnknownPython(code),
         }
@@ -511,16 +519,19 @@ impl Collector {
             return;
         }
         let end = map.addr + map.len.next_multiple_of(self.page_size);
-        let key = FileKey {
+        let key = files::FileKey {
             ino: map.ino,
             dev: map.dev,
-            pad: 0,
         };
         let file = if map.ino == 0 {
             None
         } else {
-            match self.modules.find(module_key(key)) {
-                Some(index) => Some((index, map.file_offset)),
+            match self.modules.find(key) {
+                Some(index) => self
+                    .modules
+                    .get(index)
+                    .is_elf()
+                    .then_some((index, map.file_offset)),
                 None => return,
             }
         };
@@ -566,6 +577,15 @@ impl Collector {
             if !self.processes.contains_key(&tgid) {
                 continue;
             }
+            // An address that is nowhere asks again and again; what has changed is looked at at once.
+            let now = Instant::now();
+            if !self.tracer.code.is_behind(tgid)
+                && let Some(last) = self.looked_at.get(&tgid)
+                && now.duration_since(*last) < LOOK_AGAIN
+            {
+                continue;
+            }
+            self.looked_at.insert(tgid, now);
             if let Err(error) = self.inspect(tgid) {
                 tracing::debug!("{error}");
             }
@@ -648,12 +668,5 @@ impl Collector {
         bpf::detach(retired);
         drop(tracer);
         result
-    }
-}
-
-fn module_key(key: FileKey) -> crate::process::files::FileKey {
-    crate::process::files::FileKey {
-        dev: key.dev,
-        ino: key.ino,
     }
 }

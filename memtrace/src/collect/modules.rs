@@ -36,11 +36,19 @@ pub(super) struct Module {
     /// Empty where it defines no allocator.
     pub(super) probes: Vec<Probe>,
     segments: Vec<Segment>,
+    /// See [`ModuleFile::version`].
+    pub(super) version: u32,
     /// The CPython interpreter that it holds, if any, or why not.
     pub(super) python: Result<Option<python::Candidate>, python::Unsupported>,
 }
 
 impl Module {
+    /// False of executable data, such as a runtime's cache of generated code.
+    pub(super) fn is_elf(&self) -> bool {
+        // The kernel's own pages have no inode.
+        !self.segments.is_empty() || self.file.key.ino == 0
+    }
+
     /// Address as the file means it − file offset, at this offset. 0 for what is no ELF file.
     fn delta(&self, file_offset: u64, page_size: u64) -> u64 {
         let page = |offset: u64| offset & !(page_size - 1);
@@ -74,7 +82,7 @@ impl Module {
         deltas.dedup();
         // Several: the collector's snapshot has to tell.
         let (kind, delta) = match deltas[..] {
-            [] => (mapping_kind::FILE, 0),
+            [] => (mapping_kind::ANONYMOUS, 0),
             [delta] => (mapping_kind::FILE, delta),
             _ => (mapping_kind::UNKNOWN, 0),
         };
@@ -112,9 +120,11 @@ impl Modules {
         }
     }
 
-    /// A file that was seen before.
+    /// A file that was seen before, and not written to since.
     pub(super) fn find(&self, key: FileKey) -> Option<ModuleIndex> {
-        self.by_key.get(&key).copied()
+        let index = *self.by_key.get(&key)?;
+        let module = self.get(index);
+        (module.file.version().ok() == Some(module.version)).then_some(index)
     }
 
     /// The file behind a mapping, if it was seen before.
@@ -184,6 +194,10 @@ impl Modules {
             ..code::Mapping::default()
         };
         match file {
+            Some(index) if !self.get(index).is_elf() => Some(code::Mapping {
+                kind: mapping_kind::ANONYMOUS,
+                ..range
+            }),
             Some(index) if index.0 < EXECS => {
                 let delta = self.get(index).delta(mapping.file_offset, page_size);
                 Some(code::Mapping {
@@ -249,6 +263,7 @@ impl Modules {
             }
         };
         Module {
+            version: file.version().unwrap_or_default(),
             file,
             build_id,
             probes,

@@ -121,6 +121,13 @@ impl Pythons {
         new.then_some((id, object))
     }
 
+    /// Whether it is the interpreter's own: 3.12 and 3.13 put `_Py_InitCleanup` (Python/specialize.c)
+    /// below an `__init__` that they have inlined. Nothing else is a file of that name.
+    pub(super) fn is_shim(&self, id: CodeId) -> bool {
+        let object = &self.objects[id.0 as usize];
+        object.name == "__init__" && object.filename == "__init__"
+    }
+
     /// The code object of a frame and the line of an instruction in it; `None` if its record was lost.
     pub(super) fn locate(
         &self,
@@ -158,5 +165,9 @@ fn fits(python: &Interpreter) -> bool {
 /// Bytes that the object allocator of this version takes from the kernel at once
 /// (ARENA_SIZE, Objects/obmalloc.c, Include/internal/pycore_obmalloc.h).
 pub(super) fn arena_size(python: &Interpreter) -> u64 {
-    if python.minor >= 10 { 1 << 20 } else { 256 << 10 }
+    if python.minor >= 10 {
+        1 << 20
+    } else {
+        256 << 10
+    }
 }

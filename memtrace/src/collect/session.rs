@@ -149,8 +149,9 @@ pub async fn record(
         .unwrap_or_else(|| default_output(&plan, launched.as_ref()));
     let writer = Writer::create(&output, plan.force, &meta(&plan))?;
     let store = Store::start(writer, plan.debuginfod.clone()).map_err(system("start a thread"))?;
-    let mut collector = Collector::new(tracer, store, plan.allocators.clone(), page_size())
-        .map_err(system("start a thread"))?;
+    let mut collector =
+        Collector::new(tracer, store, plan.allocators.clone(), process::page_size())
+            .map_err(system("start a thread"))?;
     let mut session = Session::new(ring)?;
 
     let result = session
@@ -427,13 +428,8 @@ fn meta(plan: &Plan) -> Meta {
             }),
         started_ns: now_ns(),
         interval_ns: u64::try_from(plan.interval.as_nanos()).unwrap_or(u64::MAX),
-        page_size: page_size(),
+        page_size: process::page_size(),
     }
-}
-
-fn page_size() -> u64 {
-    // SAFETY: no memory is involved.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 /// CLOCK_MONOTONIC, as the kernel side's times.

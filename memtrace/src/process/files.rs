@@ -32,6 +32,12 @@ impl ModuleFile {
     /// Opens the file behind `mapping` of process `pid`; errors as [`open_mapped`].
     pub fn open(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
         let file = open_mapped(pid, mapping)?;
+        if file.metadata()?.ino() != mapping.ino && !still_maps(pid, mapping) {
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another file is mapped there by now",
+            ));
+        }
         let (Some(key), Some(path)) = (mapping.file(), mapping.path.clone()) else {
             return Err(no_file());
         };
@@ -86,11 +92,28 @@ impl ModuleFile {
         })
     }
 
+    /// Of what it holds now, as the kernel side makes it (see `memtrace_common::process::FileKey`).
+    ///
+    /// # Errors
+    /// Its file system does not answer.
+    pub fn version(&self) -> io::Result<u32> {
+        let metadata = self.file.metadata()?;
+        Ok(memtrace_common::process::FileKey::version(
+            metadata.mtime().cast_unsigned(),
+            metadata.mtime_nsec() as u32,
+        ))
+    }
+
     /// A path by which this process reaches the open file, whatever its name
     /// means here; valid as long as the `ModuleFile` lives.
     pub fn attach_path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
+}
+
+/// Whether the mapping is there as it was: some file systems give stat another inode than maps shows.
+fn still_maps(pid: u32, mapping: &Mapping) -> bool {
+    super::maps::read(pid).is_ok_and(|now| now.contains(mapping))
 }
 
 /// Opens the file behind `mapping` of process `pid`.

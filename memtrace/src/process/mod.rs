@@ -17,3 +17,9 @@ pub fn has_ended(tgid: u32) -> bool {
         matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
     })
 }
+
+/// Bytes of a page on this machine.
+pub fn page_size() -> u64 {
+    // SAFETY: no memory is involved.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}

@@ -2,7 +2,9 @@
 
 use super::{Read, lines};
 use crate::symbolize::{Frame, FrameKind};
-use memtrace_common::python::{Code, FILENAME, Interpreter, LINETABLE, NAME, Text, fingerprint};
+use memtrace_common::python::{
+    Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, STR_HASH, Text, fingerprint,
+};
 
 /// Longest text that is fetched, characters, and longest line table, bytes.
 const MAX_TEXT: usize = 1 << 16;
@@ -170,12 +172,18 @@ impl Rest<'_> {
     fn is_same(&self, code: &Code) -> bool {
         let at = self.interpreter;
         let again = || {
-            let filename = self.word(code.code, at.code_filename)?;
+            let line = self.bytes(code.code, at.code_first_line, 4)?;
             let name = self.word(code.code, at.code_name)?;
             let linetable = self.word(code.code, at.code_linetable)?;
-            let line = self.bytes(code.code, at.code_first_line, 4)?;
-            let first_line = u32::from_ne_bytes(*line.first_chunk()?);
-            Some(fingerprint(filename, name, linetable, first_line))
+            Some(fingerprint(&Identity {
+                filename: self.word(code.code, at.code_filename)?,
+                name,
+                linetable,
+                first_line: u32::from_ne_bytes(*line.first_chunk()?),
+                name_hash: self.word(name, STR_HASH)?,
+                linetable_size: self.word(linetable, at.bytes_size)?,
+                linetable_start: self.word(linetable, at.bytes_data)?,
+            }))
         };
         again() == Some(code.fingerprint)
     }

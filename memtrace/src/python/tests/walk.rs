@@ -6,7 +6,7 @@ use super::{
     *,
 };
 use memtrace_common::python::{
-    Code, FILENAME, Interpreter, LINETABLE, NAME, NONE, Text, fingerprint,
+    Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text, fingerprint,
 };
 
 /// Reads one process.
@@ -131,7 +131,15 @@ impl Walker<'_> {
             linetable,
             linetable_len,
             first_line,
-            fingerprint: fingerprint(filename.object, name.object, linetable, first_line),
+            fingerprint: fingerprint(&Identity {
+                filename: filename.object,
+                name: name.object,
+                linetable,
+                first_line,
+                name_hash: self.pointer(name.object, STR_HASH),
+                linetable_size: self.pointer(linetable, at.bytes_size),
+                linetable_start: self.pointer(linetable, at.bytes_data),
+            }),
             ..Code::default()
         };
         (record, areas)
