@@ -143,11 +143,7 @@ impl CodeMaps {
     ///
     /// # Errors
     /// There are too many different ones, or the kernel refuses; stacks then have no Python frames.
-    pub fn set_interpreter(
-        &mut self,
-        tgid: u32,
-        interpreter: Interpreter,
-    ) -> Result<(), MapError> {
+    pub fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError> {
         let known = self.numbered.iter().position(|known| *known == interpreter);
         let number = known.unwrap_or(self.numbered.len()) as u32 + 1;
         if known.is_none() {

@@ -119,6 +119,8 @@ pub struct Options {
     pub one_by_one: bool,
     /// Follow frame pointers instead of unwind tables.
     pub frame_pointers: bool,
+    /// Find the Python frames of stacks.
+    pub python_frames: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
     /// Send each of so many walks to be verified; 0: none.
@@ -163,6 +165,8 @@ pub struct Tracer {
     rows: Arc<Rows>,
     /// Stacks are walked by unwind tables.
     pub unwinds: bool,
+    /// Stacks are to have their Python frames.
+    pub python_frames: bool,
     /// Walks are sent to be verified.
     pub verifies: bool,
     sampling: Array<MapData, Raw<Sampling>>,
@@ -200,6 +204,7 @@ impl Default for Options {
             stop: true,
             one_by_one: false,
             frame_pointers: false,
+            python_frames: true,
             empty_probes: false,
             verify_every: 0,
             time_walks: false,
@@ -276,6 +281,7 @@ impl Tracer {
             rows: Arc::new(Rows::new(&ebpf)?),
             code: CodeMaps::take(&mut ebpf)?,
             unwinds: !options.frame_pointers,
+            python_frames: options.python_frames,
             verifies: options.verify_every != 0,
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             watchdog_maps,

@@ -375,10 +375,7 @@ impl Collector {
         else {
             return Location::UnknownPython(code);
         };
-        match self
-            .pythons
-            .locate(image, code, fingerprint, instruction)
-        {
+        match self.pythons.locate(image, code, fingerprint, instruction) {
             Some((id, line)) => Location::Python(id, line),
             None => Location::UnknownPython(code),
         }

@@ -158,5 +158,9 @@ fn fits(python: &Interpreter) -> bool {
 /// Bytes that the object allocator of this version takes from the kernel at once
 /// (ARENA_SIZE, Objects/obmalloc.c, Include/internal/pycore_obmalloc.h).
 pub(super) fn arena_size(python: &Interpreter) -> u64 {
-    if python.minor >= 10 { 1 << 20 } else { 256 << 10 }
+    if python.minor >= 10 {
+        1 << 20
+    } else {
+        256 << 10
+    }
 }

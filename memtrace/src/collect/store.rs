@@ -5,8 +5,8 @@ use std::{
     collections::HashMap,
     fs::File,
     path::PathBuf,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
     sync::Arc,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::JoinHandle,
     time::Instant,
 };
