@@ -70,7 +70,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.only_walks {
         // What is timed is the kernel side, whatever the build of the rest.
         println!("{}", machine());
-        return walks::run(&build_memtrace(false)?, &folder, options.walks);
+        let memtrace = build_memtrace(false)?;
+        walks::run(&memtrace, &folder, options.walks)?;
+        return walks::run_python(&memtrace, &folder, options.walks);
     }
     let bench = Bench {
         memtrace: build_memtrace(true)?,
@@ -121,18 +123,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{}", bench.ledger(options.blocks)?);
     println!("{}", bench.file_growth()?);
     walks::run(&bench.memtrace, &bench.folder, options.walks)?;
+    walks::run_python(&bench.memtrace, &bench.folder, options.walks)?;
     Ok(())
 }
 
 impl Bench {
     fn untraced(&self, pairs: u64) -> Result<f64> {
-        let mut target = Target::start(&self.pairs, ["run", &pairs.to_string()])?;
+        let mut target = Target::start(&self.pairs, &["run", &pairs.to_string()])?;
         target.go()?;
         parse_ns(&target.finish()?)
     }
 
     fn empty_probes(&self, pairs: u64) -> Result<f64> {
-        let mut target = Target::start(&self.pairs, ["run", &pairs.to_string()])?;
+        let mut target = Target::start(&self.pairs, &["run", &pairs.to_string()])?;
         let file = self.folder.join("empty.mtr");
         let collector = Collector::attach(&self.memtrace, target.id(), &file, &["--empty-probes"])?;
         target.go()?;
@@ -142,7 +145,7 @@ impl Bench {
     }
 
     fn traced(&self, pairs: u64) -> Result<Traced> {
-        let mut target = Target::start(&self.pairs, ["run", &pairs.to_string()])?;
+        let mut target = Target::start(&self.pairs, &["run", &pairs.to_string()])?;
         let file = self.folder.join("pairs.mtr");
         let collector = Collector::attach(&self.memtrace, target.id(), &file, &[])?;
         target.go()?;
@@ -177,7 +180,7 @@ impl Bench {
 
     /// Bytes that the ledger needs for one outstanding allocation, as it says itself.
     fn ledger(&self, blocks: u64) -> Result<String> {
-        let mut target = Target::start(&self.pairs, ["hold", &blocks.to_string()])?;
+        let mut target = Target::start(&self.pairs, &["hold", &blocks.to_string()])?;
         let file = self.folder.join("hold.mtr");
         let collector = Collector::attach(&self.memtrace, target.id(), &file, &["-v"])?;
         target.go()?;
@@ -200,7 +203,7 @@ impl Bench {
     fn file_growth(&self) -> Result<String> {
         let mut sizes = [0u64; 2];
         for (size, seconds) in sizes.iter_mut().zip(SECONDS) {
-            let mut target = Target::start(&self.pairs, ["steady", &seconds.to_string()])?;
+            let mut target = Target::start(&self.pairs, &["steady", &seconds.to_string()])?;
             let file = self.folder.join("steady.mtr");
             let interval = format!("{SHORT_INTERVAL_MS}ms");
             let collector = Collector::attach(

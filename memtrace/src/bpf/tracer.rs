@@ -119,6 +119,8 @@ pub struct Options {
     pub one_by_one: bool,
     /// Follow frame pointers instead of unwind tables.
     pub frame_pointers: bool,
+    /// Find the Python frames of stacks.
+    pub python_frames: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
     /// Send each of so many walks to be verified; 0: none.
@@ -164,6 +166,8 @@ pub struct Tracer {
     tells_versions: bool,
     /// Stacks are walked by unwind tables.
     pub unwinds: bool,
+    /// Stacks are to have their Python frames.
+    pub python_frames: bool,
     /// Walks are sent to be verified.
     pub verifies: bool,
     sampling: Array<MapData, Raw<Sampling>>,
@@ -201,6 +205,7 @@ impl Default for Options {
             stop: true,
             one_by_one: false,
             frame_pointers: false,
+            python_frames: true,
             empty_probes: false,
             verify_every: 0,
             time_walks: false,
@@ -280,6 +285,7 @@ impl Tracer {
             code: CodeMaps::take(&mut ebpf)?,
             tells_versions: offsets.inode_mtime_sec != 0,
             unwinds: !options.frame_pointers,
+            python_frames: options.python_frames,
             verifies: options.verify_every != 0,
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             watchdog_maps,

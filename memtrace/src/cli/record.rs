@@ -58,6 +58,9 @@ pub struct RecordArgs {
     /// Follow frame pointers instead of unwind tables: stacks end where one is missing
     #[arg(long)]
     frame_pointers: bool,
+    /// Leave the Python frames of stacks out
+    #[arg(long)]
+    no_python: bool,
     /// Launch Python so that it asks malloc for each object (PYTHONMALLOC=malloc), which is slower
     /// and which free-threaded builds refuse; without, the layer `python` has whole arenas only
     #[arg(long)]
@@ -125,6 +128,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             stop: !args.no_stop,
             one_by_one: args.one_by_one,
             frame_pointers: args.frame_pointers,
+            python_frames: !args.no_python,
             empty_probes: args.empty_probes,
             verify_every: args.verify_stacks,
             time_walks: args.time_walks,

@@ -287,7 +287,9 @@ impl Collector {
 
     fn look_for_python(&mut self, tgid: u32, index: ModuleIndex, bias: u64) {
         let module = self.modules.get(index);
+        // The layer `python` needs the interpreter even where stacks are to do without.
         if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
+            && self.tracer.python_frames
             && let Err(error) = self.tracer.code.set_interpreter(tgid, interpreter)
         {
             tracing::warn!("stacks of process {tgid} have no Python frames: {error}");

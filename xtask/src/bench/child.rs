@@ -20,7 +20,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Starts it and waits until it says that it is ready.
-    pub(crate) fn start(program: &Path, arguments: [&str; 2]) -> Result<Target> {
+    pub(crate) fn start(program: &Path, arguments: &[&str]) -> Result<Target> {
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
