@@ -1,7 +1,7 @@
 //! Sizes that both sides must agree on.
 
-/// Most frames of one stack.
-pub const MAX_FRAMES: usize = 255;
+/// Most words of one stack: a native frame takes one, a Python frame two.
+pub const MAX_FRAMES: usize = 511;
 
 /// Allocation functions that may be in flight in one thread at once, each
 /// nested in the one before it.

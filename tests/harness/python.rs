@@ -343,7 +343,8 @@ impl TrueChain {
             .iter()
             .filter_map(|frame| frame.function.as_deref());
         !stack.python().any(|frame| function.is_in(frame))
-            && (!stack.python.is_empty() || natives.any(|name| name == "exit"))
+            && (!stack.python.is_empty()
+                || natives.any(|name| name.trim_start_matches("__GI_") == "exit"))
     }
 
     fn described(&self, what: &str, stack: Option<&Stack>) -> String {
@@ -396,6 +397,34 @@ pub fn differences(report: &Report, truth: &[TrueChain]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Fails if a stack has Python frames that no true chain with its blocks has. That it has none is
+/// no failure: a thread that is in several interpreters gets none.
+#[track_caller]
+pub fn expect_none_wrong(report: &Report, truth: &[TrueChain]) {
+    let sites = report.sites.iter().filter(|site| site.layer == "heap");
+    let stacks = sites.map(Stack::of);
+    let with_python = stacks
+        .filter(|stack| stack.is_probed() && !stack.is_of(WARM_UP) && !stack.python.is_empty());
+    let mut wrong = Vec::new();
+    for stack in with_python {
+        let is_true = |chain: &TrueChain| {
+            let bytes = match chain.allocated {
+                Allocated::Probe { bytes, .. } | Allocated::Bare { bytes, .. } => bytes,
+                Allocated::Library { .. } => return false,
+            };
+            chain.tgid == stack.site.tgid
+                && stack.is_of(bytes)
+                && stack.wrong(&chain.frames).is_none()
+        };
+        if !truth.iter().any(is_true) {
+            let mut text = "Python frames of no true chain".to_owned();
+            stack.describe(&mut text);
+            wrong.push(text);
+        }
+    }
+    stacks::expect_none(&wrong, truth.len(), report.sites.len());
 }
 
 /// Fails with the first of the [`differences`].

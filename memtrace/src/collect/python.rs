@@ -109,8 +109,15 @@ impl Pythons {
         let interpreter = self.interpreters.get(&tgid)?;
         let object = Arc::new(CodeObject::decode(code, areas, interpreter, &read(tgid)));
         let next = CodeId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
+        // Of two that were cut it is not known whether they are the same.
+        let is_cut = [&object.name, &object.filename].map(|text| text.ends_with('…'));
         let (id, new) = match self.by_content.entry(Arc::clone(&object)) {
-            Entry::Occupied(known) => (*known.get(), false),
+            Entry::Occupied(known) if is_cut == [false; 2] => (*known.get(), false),
+            Entry::Occupied(mut known) => {
+                self.objects.push(Arc::clone(&object));
+                known.insert(next);
+                (next, true)
+            }
             Entry::Vacant(place) => {
                 self.objects.push(Arc::clone(&object));
                 (*place.insert(next), true)

@@ -92,7 +92,7 @@ impl Walker<'_> {
                     as u32,
             };
             let object = self.code(code);
-            let frame = object.frame(instruction);
+            let frame = object.frame(object.line(instruction));
             walked.push(Walked {
                 name: frame.function.unwrap(),
                 file: frame.file.unwrap(),
