@@ -4,6 +4,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     fs::File,
+    os::unix::fs::MetadataExt,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -147,7 +148,18 @@ fn compile(shared: &Shared, job: &Job) {
 }
 
 fn cached(shared: &Shared, job: &Job) -> Option<Table> {
-    shared.cache.as_ref()?.get(job.build_id.as_deref()?)
+    shared.cache.as_ref()?.get(&cache_key(job)?)
+}
+
+/// What the cache knows a file by. Anybody can give a file another one's build id: only those that
+/// root alone can write are trusted with it. Tools that change a file and keep its id change its
+/// size or time.
+fn cache_key(job: &Job) -> Option<String> {
+    let metadata = job.file.metadata().ok()?;
+    let by_root = metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
+    let (size, time) = (metadata.size(), metadata.mtime().cast_unsigned());
+    let id = job.build_id.as_ref().filter(|_| by_root)?;
+    Some(format!("{id}{size:016x}{time:016x}"))
 }
 
 fn compiled(shared: &Shared, job: &Job) -> Option<Table> {
@@ -158,8 +170,8 @@ fn compiled(shared: &Shared, job: &Job) -> Option<Table> {
             tracing::debug!("`{}` has no unwind tables: {error}", job.path);
             None
         })?;
-    if let (Some(cache), Some(id)) = (&shared.cache, &job.build_id) {
-        cache.put(id, &table);
+    if let (Some(cache), Some(key)) = (&shared.cache, cache_key(job)) {
+        cache.put(&key, &table);
     }
     Some(table)
 }

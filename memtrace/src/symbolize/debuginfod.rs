@@ -8,8 +8,9 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -228,7 +229,9 @@ impl Fetcher {
         let url = format!("{url}/buildid/{build_id}/debuginfo");
         let mut response = self.agent.get(&url).call()?;
         let folder = path.parent().unwrap_or(path);
-        fs::create_dir_all(folder).map_err(FetchError::Cache)?;
+        fs::create_dir_all(folder)
+            .and_then(|()| require_own(folder))
+            .map_err(FetchError::Cache)?;
         // Under its name only once it is complete: others use the cache meanwhile.
         let partial = folder.join(format!("debuginfo.{}", std::process::id()));
         let done = self
@@ -246,7 +249,14 @@ impl Fetcher {
     }
 
     fn receive(&self, body: &mut impl Read, partial: &Path) -> Result<(), FetchError> {
-        let mut file = File::create(partial).map_err(FetchError::Cache)?;
+        // What an earlier process of this number left behind, or somebody put there.
+        let _ = fs::remove_file(partial);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(partial)
+            .map_err(FetchError::Cache)?;
         let mut left = self.config.max_bytes;
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -263,8 +273,29 @@ impl Fetcher {
     }
 }
 
+/// Refuses a folder that another user could fill: root must not write where they point it to.
+fn require_own(folder: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(folder)?;
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let is_own = metadata.is_dir() && metadata.uid() == unsafe { libc::geteuid() };
+    if is_own && metadata.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "the cache folder can be written by another user; set DEBUGINFOD_CACHE_PATH",
+    ))
+}
+
 fn open_checked(path: &Path, build_id: &str) -> Option<File> {
-    let file = File::open(path).ok()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
     debug_files::of_build_id(file, build_id, false).map(|found| found.file)
 }
 

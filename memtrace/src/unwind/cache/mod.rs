@@ -7,7 +7,8 @@
 //! user's rights, so a folder that they arrange leads root nowhere they could
 //! not go themselves. A table that they forge makes their own report wrong, and
 //! nothing else: an entry is checked until no lookup in it can go astray. What
-//! other users could have written is not read.
+//! other users could have written is not read. The caller sees to it that a file cannot pass for another one
+(`collect/tables.rs`).
 
 mod entry;
 mod user;
