@@ -7,8 +7,8 @@
 //! user's rights, so a folder that they arrange leads root nowhere they could
 //! not go themselves. A table that they forge makes their own report wrong, and
 //! nothing else: an entry is checked until no lookup in it can go astray. What
-//! other users could have written is not read. The caller sees to it that a file cannot pass for another one
-(`collect/tables.rs`).
+//! other users could have written is not read; that a file cannot pass for
+//! another one, the caller sees to (`collect/tables.rs`).
 
 mod entry;
 mod user;
