@@ -177,7 +177,7 @@ fn native_frames_are_where_they_belong() {
 
 #[test]
 fn deep_stacks_are_cut_where_no_word_is_left() {
-    let depth = 200;
+    let depth = MAX_FRAMES;
     let deep: Vec<_> = (0..depth).map(|_| frame("deep", 1, Value::Null)).collect();
     let truth = [chain(&deep)];
     let cut = |python: usize, end| {
