@@ -47,7 +47,8 @@ pub(crate) enum Wake {
 impl Wake {
     #[inline(always)]
     fn flags(self) -> u64 {
-        if self == Wake::Now || EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= loaded(&SETTINGS.wake_bytes)
+        if self == Wake::Now
+            || EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= loaded(&SETTINGS.wake_bytes)
         {
             u64::from(BPF_RB_FORCE_WAKEUP)
         } else {

@@ -93,12 +93,7 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller, at: Registers) -> u64 
 }
 
 #[inline(always)]
-fn take_into(
-    context: *mut c_void,
-    caller: &Caller,
-    at: Registers,
-    scratch: &mut Scratch,
-) -> u64 {
+fn take_into(context: *mut c_void, caller: &Caller, at: Registers, scratch: &mut Scratch) -> u64 {
     scratch.record.stack = 0x9e37_79b9_7f4a_7c15;
     scratch.record.n = 0;
     let end = timing::measure(context, caller, scratch, |scratch| {
