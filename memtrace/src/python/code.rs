@@ -160,7 +160,9 @@ impl Rest<'_> {
         };
         let size = size(text).filter(|_| text.length as usize <= MAX_TEXT)?;
         let bytes = self.bytes(text.object, data, size)?;
-        Some(characters(text.width, &bytes))
+        // Another string may have taken its place, while the code object lies there as it was freed.
+        let length = self.bytes(text.object, self.interpreter.str_length, 4)?;
+        (length == text.length.to_ne_bytes()).then(|| characters(text.width, &bytes))
     }
 
     fn linetable(&self, code: &Code) -> Option<Vec<u8>> {

@@ -47,6 +47,10 @@ def letters():
 def long_names():
     for letter in "aß函𠀀":
         for length in (63, 64, 65, 127, 128, 129, 255, 256, 257, 1000):
+            # Longer texts are read when the code is told of. Up to 3.10 the next function's file may
+            # have taken the place of this one's by then.
+            if sys.version_info < (3, 11) and length > 200:
+                continue
             name = letter * length
             defined("def %s(): probe(note())" % name, "/" + name + ".py", name)()
 
