@@ -24,6 +24,8 @@ pub struct CodeObject {
     pub first_line: u32,
     /// As in the interpreter; the beginning of it where the rest could not be read.
     pub linetable: Vec<u8>,
+    /// The line table is only the beginning.
+    pub is_cut: bool,
     /// 11 for Python 3.11.
     pub minor: u32,
 }
@@ -58,6 +60,7 @@ impl CodeObject {
             filename: filename.unwrap_or_else(|| cut(&code.filename, parts.filename)),
             name: name.unwrap_or_else(|| cut(&code.name, parts.name)),
             first_line: code.first_line,
+            is_cut: linetable.len() < wanted,
             linetable,
             minor: interpreter.minor,
         }
@@ -65,6 +68,15 @@ impl CodeObject {
 
     /// The source line of an instruction, see [`lines::line`].
     pub fn line(&self, instruction: u32) -> Option<u32> {
+        // The table of 3.9 says where lines begin: of one that was cut, the last goes on for ever.
+        let covered: u32 = self
+            .linetable
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]))
+            .sum();
+        if self.is_cut && self.minor == 9 && instruction >= covered {
+            return None;
+        }
         lines::line(self.minor, self.first_line, &self.linetable, instruction)
     }
 
