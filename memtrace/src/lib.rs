@@ -1,6 +1,7 @@
-//! memtrace's user side. `ledger`, `recording` and `render` know neither aya
-//! nor tokio.
+//! memtrace's user side. `analysis`, `ledger`, `recording` and `render`
+//! know neither aya nor tokio.
 
+pub mod analysis;
 pub mod bpf;
 pub mod check;
 pub mod cli;
