@@ -7,6 +7,7 @@ mod decode;
 mod error;
 mod read;
 mod schema;
+mod series;
 mod snapshot;
 mod varint;
 mod write;
@@ -17,6 +18,7 @@ mod tests;
 pub use create::create_private;
 pub use error::Error;
 pub use read::Recording;
+pub use series::{SitePoint, SiteSeries};
 pub use snapshot::{
     At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames,
 };

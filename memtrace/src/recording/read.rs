@@ -42,8 +42,8 @@ const SMALLEST_PAGE: usize = 512;
 /// A recording, open for reading.
 #[derive(Debug)]
 pub struct Recording {
-    connection: Connection,
-    path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
     meta: Meta,
 }
 

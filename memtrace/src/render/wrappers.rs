@@ -101,7 +101,7 @@ const RUST: &[&str] = &[
 ];
 
 /// How many frames at the end (the front) of a stack are wrappers. Never all of them.
-pub(super) fn leading(frames: &[Frame]) -> usize {
+pub(crate) fn leading(frames: &[Frame]) -> usize {
     let wrappers = frames.iter().take_while(|frame| is_wrapper(frame)).count();
     wrappers.min(frames.len().saturating_sub(1))
 }
