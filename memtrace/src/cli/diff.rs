@@ -142,8 +142,10 @@ fn read(path: &Path) -> anyhow::Result<Run> {
     let recording = Recording::open(path)?;
     let snapshot = recording.snapshot(At::Default)?;
     let series = recording.site_series(POINTS)?;
+    let facts = recording.facts()?.into_iter();
+    let facts = facts.map(|fact| (fact.field, fact.value)).collect();
     let name = path.display().to_string();
-    Ok(Run::new(name, &snapshot, &series, Vec::new()))
+    Ok(Run::new(name, &snapshot, &series, facts))
 }
 
 fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()> {

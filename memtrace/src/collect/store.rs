@@ -11,8 +11,15 @@ use std::{
     time::Instant,
 };
 
-use super::{addresses::Location, modules::ModuleIndex, python::CodeId};
+use super::{
+    addresses::Location,
+    fingerprint::{Look, Looking},
+    modules::ModuleIndex,
+    python::CodeId,
+};
 use crate::{
+    host::{Fact, Redactor},
+    ledger::ProcessId,
     python::CodeObject,
     recording::{self, Interval, ProcessRow, StackRow, Writer},
     symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
@@ -34,6 +41,15 @@ pub(super) enum Message {
         frames: Vec<Location>,
     },
     Process(ProcessRow),
+    Facts(Vec<Fact>),
+    /// The child is what the parent is, until its exec.
+    InheritFacts {
+        parent: ProcessId,
+        child: ProcessId,
+    },
+    ForgetFacts(ProcessId),
+    /// Look for what takes longer: packages of Python, and whose malloc a process uses.
+    Look(Box<Look>),
     Interval(Box<Interval>),
     /// The recording is complete, CLOCK_MONOTONIC ns.
     Finish(u64),
@@ -62,12 +78,13 @@ impl Store {
     pub(super) fn start(
         writer: Writer,
         debuginfod: Option<debuginfod::Config>,
+        redactor: Arc<Redactor>,
     ) -> std::io::Result<Self> {
         let client = debuginfod.map(debuginfod::Client::start).transpose()?;
         let (sender, receiver) = sync_channel(BACKLOG);
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
-            .spawn(move || run(writer, client, &receiver))?;
+            .spawn(move || run(writer, client, redactor, &receiver))?;
         Ok(Self {
             sender,
             thread: Some(thread),
@@ -100,14 +117,17 @@ impl Store {
 fn run(
     mut writer: Writer,
     client: Option<debuginfod::Client>,
+    redactor: Arc<Redactor>,
     receiver: &Receiver<Message>,
 ) -> Result<(), recording::Error> {
+    let mut looking = Looking::default();
     let mut names = Names {
         symbolizer: Symbolizer::new(client),
         modules: HashMap::new(),
         codes: HashMap::new(),
         perf_maps: HashMap::new(),
         unfinished: Vec::new(),
+        redactor: Arc::clone(&redactor),
     };
     // The channel closes without a Finish if the collector failed; what was
     // committed stays.
@@ -132,11 +152,16 @@ fn run(
                     names.unfinished.push((row, frames));
                 }
             }
-            Message::Process(row) => {
+            Message::Process(mut row) => {
                 // It may be another program now.
                 names.perf_maps.remove(&row.tgid);
+                row.cmdline = redactor.arguments(&row.cmdline);
                 writer.process(&row)?;
             }
+            Message::Facts(facts) => writer.facts(&facts)?,
+            Message::InheritFacts { parent, child } => writer.inherit_facts(parent, child)?,
+            Message::ForgetFacts(process) => writer.forget_facts(process)?,
+            Message::Look(look) => writer.facts(&looking.look(&look, &redactor))?,
             Message::Interval(interval) => {
                 names.rewrite(&mut writer, Instant::now())?;
                 writer.interval(&interval)?;
@@ -162,12 +187,18 @@ struct Names {
     /// Stacks written with the names that are known here, while better ones are being fetched:
     /// neither the ring buffer nor an interval waits for a server.
     unfinished: Vec<(StackRow, Vec<Location>)>,
+    redactor: Arc<Redactor>,
 }
 
 impl Names {
     fn resolve(&mut self, frames: &[Location]) -> Vec<Frame> {
-        let frames = frames.iter();
-        frames.flat_map(|&location| self.frames(location)).collect()
+        let mut frames: Vec<_> = frames.iter().flat_map(|&at| self.frames(at)).collect();
+        if self.redactor.is_everything() {
+            for path in frames.iter_mut().flat_map(|f| [&mut f.module, &mut f.file]) {
+                *path = path.take().map(|path| self.redactor.path(&path));
+            }
+        }
+        frames
     }
 
     fn is_fetching(&self, frames: &[Location]) -> bool {

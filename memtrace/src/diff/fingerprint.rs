@@ -51,11 +51,19 @@ pub(super) fn differences(
     weighed.truncate(SITES);
     let whole: f64 = weighed.iter().map(|site| site.weight).sum();
 
+    let programs = olds
+        .iter()
+        .chain([&new])
+        .flat_map(|values| of(values, "exe.path"));
+    let programs: BTreeSet<String> = programs
+        .map(|path| module_name::normalise(path).0.to_ascii_lowercase())
+        .collect();
+    let programs = Vec::from_iter(programs);
     let mut ranked: Vec<(f64, Difference)> = fields
         .into_iter()
         .filter(unlike)
         .map(|field| {
-            let about = About::of(field);
+            let about = About::of(field, &programs);
             let related = weighed.iter().map(|site| (site, about.relation(site)));
             let related: Vec<_> = related.filter(|(_, relation)| *relation > 0.0).collect();
             let shares = related
@@ -218,43 +226,45 @@ enum About {
 }
 
 impl About {
-    fn of(field: &str) -> About {
+    /// What `field` is about, where the traced programs are `programs`.
+    fn of(field: &str, programs: &[String]) -> About {
         let lower = field.to_ascii_lowercase();
         let (family, rest) = lower.split_once('.').unwrap_or((&lower, ""));
-        match family {
-            "lib" | "library" => {
-                // `lib.libx.so.1.build_id`: the last word says what of it.
-                let name = rest.rsplit_once('.').map_or(rest, |(name, _)| name);
-                About::Modules(
-                    vec![module_name::normalise(name).0.to_ascii_lowercase()],
-                    true,
-                )
+        let exactly = |name: &str| About::Modules(vec![name.to_owned()], true);
+        match (family, rest) {
+            ("exe", _) => About::Modules(programs.to_vec(), true),
+            ("lib", "openmp_runtimes") => About::Modules(
+                ["libgomp", "libiomp5", "libomp"].map(str::to_owned).into(),
+                true,
+            ),
+            ("lib", _) => {
+                let name = match rest.strip_prefix("duplicates.") {
+                    Some(name) => name,
+                    // `lib.libx.so.1.build_id`: the last word says what of it.
+                    None => rest.rsplit_once('.').map_or(rest, |(name, _)| name),
+                };
+                exactly(&module_name::normalise(name).0.to_ascii_lowercase())
             }
-            "package" | "python" if rest.contains('.') => {
-                let words = rest.split('.').filter(|word| *word != "package");
-                let names = words.map(|word| word.replace('-', "_"));
-                About::Modules(names.collect(), true)
+            ("python" | "conda", _) if rest.starts_with("package.") => {
+                // Names of packages have dashes (PEP 503), those of modules underscores.
+                exactly(&rest["package.".len()..].replace('-', "_"))
             }
-            "env" if rest.starts_with("glibc_tunables") && lower.contains("hwcaps") => {
-                About::InstructionSet
-            }
-            "env" => match READ_BY.iter().find(|(name, _)| rest.starts_with(name)) {
+            ("python", _) => exactly(module_name::PYTHON),
+            ("glibc", _) => exactly("libc"),
+            ("env", "glibc_tunables") => About::InstructionSet,
+            ("env", _) => match READ_BY.iter().find(|(name, _)| rest.starts_with(name)) {
                 Some((_, modules)) => About::Modules(
                     modules.iter().map(|name| (*name).to_owned()).collect(),
                     false,
                 ),
                 None => About::Other,
             },
-            "affinity" | "cpuset" => About::Processors,
-            "cpu"
-                if ["online", "count", "quota", "allowed"]
-                    .iter()
-                    .any(|w| rest.contains(w)) =>
-            {
-                About::Processors
+            ("affinity", "count" | "cpus")
+            | ("cgroup", "cpu.max" | "cpuset")
+            | ("cpu", "count" | "online" | "isolated" | "smt") => About::Processors,
+            ("isa", _) | ("cpu", "flags" | "isa_level" | "model" | "signature") => {
+                About::InstructionSet
             }
-            "cpu" | "isa" | "hwcaps" => About::InstructionSet,
-            _ if lower.contains("hwcap") => About::InstructionSet,
             _ => About::Other,
         }
     }

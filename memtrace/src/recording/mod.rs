@@ -5,9 +5,12 @@
 mod create;
 mod decode;
 mod error;
+mod facts;
 mod read;
+mod samples;
 mod schema;
 mod series;
+mod site_series;
 mod snapshot;
 mod varint;
 mod write;
@@ -17,8 +20,10 @@ mod tests;
 
 pub use create::create_private;
 pub use error::Error;
+pub use facts::Fact;
 pub use read::Recording;
-pub use series::{SitePoint, SiteSeries};
+pub use samples::{CgroupSample, MemorySample, SystemSample};
+pub use site_series::{SitePoint, SiteSeries};
 pub use snapshot::{
     At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames,
 };
@@ -80,27 +85,6 @@ pub struct ProcessRow {
     pub rss_at_start: Option<u64>,
 }
 
-/// A process's memory at one interval. Bytes, except counts. `None`: could not be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MemorySample {
-    pub rss_anon: Option<u64>,
-    pub rss_file: Option<u64>,
-    pub rss_shmem: Option<u64>,
-    pub pss: Option<u64>,
-    pub private_dirty: Option<u64>,
-    pub shared_dirty: Option<u64>,
-    pub swap: Option<u64>,
-    pub anon_huge_pages: Option<u64>,
-    pub lazy_free: Option<u64>,
-    pub vm_size: Option<u64>,
-    pub vm_pte: Option<u64>,
-    /// Counts.
-    pub threads: Option<u64>,
-    pub minor_faults: Option<u64>,
-    pub major_faults: Option<u64>,
-    pub children: Option<u64>,
-}
-
 /// Everything that one interval adds; one transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
@@ -108,6 +92,11 @@ pub struct Interval {
     pub time_ns: u64,
     pub changes: Changes,
     pub memory: Vec<(ProcessId, MemorySample)>,
+    pub system: Option<SystemSample>,
+    /// By number of the control group.
+    pub cgroups: Vec<(u32, CgroupSample)>,
+    /// Processes whose control group was not known before, and its number.
+    pub members: Vec<(ProcessId, u32)>,
     /// Absolute counts so far, one per reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     /// Records the kernel side tried to emit, and those received, so far.

@@ -1,126 +1,172 @@
-//! What each site held over time, at so many intervals that it fits into memory.
+//! The tables of figures over time: writing and reading rows of [`super::samples`].
 
-use std::collections::HashMap;
-
-use rusqlite::Transaction;
+use rusqlite::{Connection, Row, ToSql};
 
 use super::{
-    Error, Recording,
-    decode::{layer, uint},
+    CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint, schema::int,
 };
-use crate::{
-    event::StackId,
-    ledger::{ProcessId, SiteKey},
-};
+use crate::ledger::ProcessId;
 
-/// A site at the end of an interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SitePoint {
-    /// Outstanding, allocated by the process itself.
-    pub live_bytes: u64,
-    /// Allocations so far.
-    pub alloc_count: u64,
+/// The tables that hold samples; their columns are the fields'.
+pub(super) fn tables() -> String {
+    let table = |name: &str, keys: &[&str], columns: &[&str]| {
+        let required: Vec<_> = keys
+            .iter()
+            .map(|key| format!("{key} INTEGER NOT NULL"))
+            .collect();
+        format!(
+            "CREATE TABLE {name} ({}, {} INTEGER, PRIMARY KEY ({})) WITHOUT ROWID;\n",
+            required.join(", "),
+            columns.join(" INTEGER, "),
+            keys.join(", ")
+        )
+    };
+    [
+        table("memory", &["process", "interval"], MemorySample::COLUMNS),
+        table("system", &["interval"], SystemSample::COLUMNS),
+        table("cgroup", &["cgroup", "interval"], CgroupSample::COLUMNS),
+        "CREATE TABLE in_cgroup (process INTEGER PRIMARY KEY, cgroup INTEGER NOT NULL);\n".into(),
+    ]
+    .concat()
 }
 
-/// All sites at the same intervals.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SiteSeries {
-    /// Ends of the intervals, CLOCK_MONOTONIC ns, rising.
-    pub times_ns: Vec<u64>,
-    /// A point for each of `times_ns`; zeros before a site's first allocation. A process's sites
-    /// keep their last figures when it ends.
-    pub sites: HashMap<SiteKey, Vec<SitePoint>>,
+/// The samples of one interval, see [`super::Interval`].
+impl Writer {
+    pub(super) fn insert_memory(
+        &self,
+        interval: i64,
+        process: ProcessId,
+        sample: &MemorySample,
+    ) -> rusqlite::Result<()> {
+        self.insert_sample(
+            "memory",
+            &[i64::from(process.0), interval],
+            &sample.values(),
+        )
+    }
+
+    pub(super) fn insert_system(
+        &self,
+        interval: i64,
+        sample: &SystemSample,
+    ) -> rusqlite::Result<()> {
+        self.insert_sample("system", &[interval], &sample.values())
+    }
+
+    pub(super) fn insert_cgroup(
+        &self,
+        interval: i64,
+        cgroup: u32,
+        sample: &CgroupSample,
+    ) -> rusqlite::Result<()> {
+        self.insert_sample("cgroup", &[i64::from(cgroup), interval], &sample.values())
+    }
+
+    /// `process` is in control group `cgroup` from now on.
+    pub(super) fn insert_member(&self, process: ProcessId, cgroup: u32) -> rusqlite::Result<()> {
+        self.insert(
+            "INSERT OR REPLACE INTO in_cgroup VALUES (?1, ?2)",
+            &[&process.0, &cgroup],
+        )
+    }
+
+    fn insert_sample(
+        &self,
+        table: &str,
+        keys: &[i64],
+        values: &[Option<i64>],
+    ) -> rusqlite::Result<()> {
+        let marks = vec!["?"; keys.len() + values.len()].join(", ");
+        let row: Vec<&dyn ToSql> = keys
+            .iter()
+            .map(|key| key as &dyn ToSql)
+            .chain(values.iter().map(|value| value as &dyn ToSql))
+            .collect();
+        self.insert(
+            &format!("INSERT OR REPLACE INTO {table} VALUES ({marks})"),
+            &row,
+        )
+    }
 }
 
 impl Recording {
-    /// What each site held at the end of at most `most` intervals, evenly chosen; the last one is
-    /// among them.
+    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
     ///
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn site_series(&self, most: usize) -> Result<SiteSeries, Error> {
-        self.connection
-            .unchecked_transaction()
-            .and_then(|transaction| series(&transaction, most))
-            .map_err(|error| Error::reading(&self.path, &error))
+    pub fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
+        self.series(
+            "SELECT time_ns, memory.* FROM memory JOIN interval ON interval.id = interval \
+             WHERE process = ?1 ORDER BY interval",
+            &[&process.0],
+            MemorySample::read,
+        )
+    }
+
+    /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn system(&self) -> Result<Vec<(u64, SystemSample)>, Error> {
+        self.series(
+            "SELECT time_ns, system.* FROM system JOIN interval ON interval.id = interval \
+             ORDER BY interval",
+            &[],
+            SystemSample::read,
+        )
+    }
+
+    /// The memory control group that `process` was in last, at each interval at which it was read
+    /// (CLOCK_MONOTONIC ns), in the order of time. Empty where it could not be read. Processes of
+    /// one group have the same series.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn cgroup(&self, process: ProcessId) -> Result<Vec<(u64, CgroupSample)>, Error> {
+        let started = "SELECT started_ns FROM process WHERE id = ?1";
+        let started = self
+            .connection()
+            .query_row(started, [process.0], |row| uint(row, 0))
+            .or_else(|error| match error {
+                rusqlite::Error::QueryReturnedNoRows => Ok(0),
+                error => Err(error),
+            })
+            .map_err(|error| self.reading(&error))?;
+        self.series(
+            "SELECT time_ns, cgroup.* FROM in_cgroup \
+             JOIN cgroup ON cgroup.cgroup = in_cgroup.cgroup \
+             JOIN interval ON interval.id = interval \
+             WHERE process = ?1 AND time_ns >= ?2 ORDER BY interval",
+            &[&process.0, &int(started)],
+            CgroupSample::read,
+        )
+    }
+
+    fn series<T>(
+        &self,
+        sql: &str,
+        values: &[&dyn ToSql],
+        read: impl Fn(&Row) -> rusqlite::Result<T>,
+    ) -> Result<Vec<(u64, T)>, Error> {
+        rows(self.connection(), sql, values, |row| {
+            Ok((uint(row, 0)?, read(row)?))
+        })
+        .map_err(|error| self.reading(&error))
     }
 }
 
-fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries> {
-    let intervals: Vec<(i64, u64)> = transaction
-        .prepare("SELECT id, time_ns FROM interval ORDER BY id")?
-        .query_map([], |row| Ok((row.get(0)?, uint(row, 1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
-    let chosen = chosen(intervals.len(), most);
-    let ends: Vec<i64> = chosen.iter().map(|index| intervals[*index].0).collect();
-    let keys: HashMap<i64, SiteKey> = transaction
-        .prepare("SELECT id, process, layer, stack, by_allocator FROM site")?
-        .query_map([], |row| {
-            let key = SiteKey {
-                process: ProcessId(row.get(1)?),
-                layer: layer(row, 2)?,
-                stack: StackId(row.get(3)?),
-                by_allocator: row.get(4)?,
-            };
-            Ok((row.get(0)?, key))
-        })?
-        .collect::<rusqlite::Result<_>>()?;
-
-    // Only what changed is stored. A later interval before the same end overwrites an earlier one.
-    let mut changes: HashMap<SiteKey, Vec<(usize, SitePoint)>> = HashMap::new();
-    let mut statement = transaction.prepare(
-        "SELECT interval, site, live_bytes, alloc_count FROM site_history ORDER BY interval, site",
-    )?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let interval: i64 = row.get(0)?;
-        let slot = ends.partition_point(|end| *end < interval);
-        let Some(key) = keys.get(&row.get(1)?) else {
-            continue;
-        };
-        let point = SitePoint {
-            live_bytes: uint(row, 2)?,
-            alloc_count: uint(row, 3)?,
-        };
-        let changes = changes.entry(*key).or_default();
-        match changes.last_mut() {
-            Some((last, known)) if *last == slot => *known = point,
-            _ => changes.push((slot, point)),
-        }
-    }
-    let expanded = |changes: Vec<(usize, SitePoint)>| {
-        let mut points = vec![SitePoint::default(); ends.len()];
-        for (slot, point) in changes {
-            points[slot.min(ends.len())..].fill(point);
-        }
-        points
-    };
-    Ok(SiteSeries {
-        times_ns: chosen.iter().map(|index| intervals[*index].1).collect(),
-        sites: changes
-            .into_iter()
-            .map(|(key, changes)| (key, expanded(changes)))
-            .collect(),
-    })
-}
-
-/// At most `most` of `count` indices, evenly, the last one among them.
-fn chosen(count: usize, most: usize) -> Vec<usize> {
-    let kept = count.min(most);
-    (1..=kept).map(|n| n * count / kept - 1).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chosen_intervals_are_even_and_end_with_the_last() {
-        assert_eq!(chosen(0, 5), Vec::<usize>::new());
-        assert_eq!(chosen(3, 5), [0, 1, 2]);
-        assert_eq!(chosen(10, 5), [1, 3, 5, 7, 9]);
-        assert_eq!(chosen(7, 3), [1, 3, 6]);
-        assert_eq!(chosen(7, 0), Vec::<usize>::new());
-    }
+/// All rows of a query.
+pub(super) fn rows<T>(
+    connection: &Connection,
+    sql: &str,
+    values: &[&dyn ToSql],
+    read: impl Fn(&Row) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    connection
+        .prepare(sql)?
+        .query_map(values, |row| read(row))?
+        .collect()
 }

@@ -26,7 +26,7 @@ pub(crate) use wrappers::leading as leading_wrappers;
 
 pub use collapsed::{collapsed, flamegraph};
 pub use group::By;
-pub use json::{export, json, json_groups, stack_health_json};
+pub use json::{Series, export, json, json_groups, stack_health_json};
 pub use select::{Filter, Selection};
 pub use text::{TextOptions, stack_health, text};
 

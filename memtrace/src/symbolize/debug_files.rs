@@ -9,10 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    layout::Layout,
-    rooted::{LastLink, Root},
-};
+use super::layout::Layout;
+use crate::rooted::{LastLink, Root};
 
 /// Where distributions put debug files, in any root.
 const GLOBAL: &str = "/usr/lib/debug";

@@ -17,17 +17,16 @@ mod demangle;
 mod layout;
 mod module;
 pub mod perf_map;
-mod rooted;
 #[cfg(test)]
 mod tests;
 
+use crate::rooted::Root;
 use crate::symbolize::{
     debug_files::{DebugFile, Places, Wanted},
     debuginfod::Client,
     demangle::demangle,
     layout::Layout,
     module::Module,
-    rooted::Root,
 };
 use blazesym::symbolize::{
     self, CodeInfo, Input, Reason, Sym, Symbolized,

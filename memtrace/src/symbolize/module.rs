@@ -9,7 +9,8 @@ use std::{
     sync::mpsc::Receiver,
 };
 
-use super::{debug_files::DebugFile, layout::Layout, rooted::fd_path};
+use super::{debug_files::DebugFile, layout::Layout};
+use crate::rooted::fd_path;
 
 /// An open file. blazesym opens it by its descriptor and keeps what it parsed under
 /// that name, so it stays open as long as the symbolizer lives.
