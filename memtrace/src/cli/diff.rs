@@ -162,3 +162,65 @@ fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        diff: DiffArgs,
+    }
+
+    fn parse(line: &str) -> Result<DiffArgs, String> {
+        let words = ["diff"].into_iter().chain(line.split(' '));
+        let cli = Cli::try_parse_from(words);
+        cli.map(|cli| cli.diff).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn baselines_end_with_two_dashes_or_come_one_by_one() {
+        for line in [
+            "--baseline a.mtr b.mtr -- new.mtr",
+            "--baseline a.mtr --baseline b.mtr -- new.mtr",
+        ] {
+            let args = parse(line).unwrap();
+            assert_eq!(args.baseline, [Path::new("a.mtr"), Path::new("b.mtr")]);
+            assert_eq!(args.files, [Path::new("new.mtr")]);
+        }
+        let args = parse("a.mtr b.mtr").unwrap();
+        assert_eq!((args.baseline.len(), args.files.len()), (0, 2));
+        assert!(parse("--format json").is_err());
+    }
+
+    #[test]
+    fn a_unit_may_be_two_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.mtr");
+        std::fs::write(&file, []).unwrap();
+        let file = file.display().to_string();
+        for line in [
+            format!("--per alloc-of f {file} {file}"),
+            format!("{file} {file} --per alloc-of f"),
+            format!("--per alloc-of=f {file} {file}"),
+        ] {
+            let (unit, files) = per(&parse(&line).unwrap()).unwrap();
+            assert_eq!((unit, files.len()), (Per::AllocOf("f".into()), 2));
+        }
+        let args = parse(&format!("--per hours {file} {file}")).unwrap();
+        assert!(per(&args).is_err());
+    }
+
+    #[test]
+    fn conditions_are_read() {
+        assert_eq!("leak".parse(), Ok(FailOn::Leak));
+        assert_eq!("growth=4k/s".parse(), Ok(FailOn::Growth(4096)));
+        assert_eq!("growth=10".parse(), Ok(FailOn::Growth(10)));
+        for wrong in ["growth", "growth=", "growth=x/s", "leaks"] {
+            assert!(wrong.parse::<FailOn>().is_err(), "{wrong}");
+        }
+    }
+}

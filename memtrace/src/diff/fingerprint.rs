@@ -15,6 +15,9 @@ const SITES: usize = 20;
 /// What being about a kind of thing counts beside being about a site (at most 1).
 const KIND_WEIGHT: f64 = 0.1;
 
+/// What the relation of a fact that only describes counts.
+const DESCRIPTION: f64 = 0.5;
+
 /// A fact that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -48,6 +51,7 @@ pub(super) fn differences(
         let order = b.weight.total_cmp(&a.weight);
         order.then_with(|| a.modules.cmp(&b.modules))
     });
+    weighed.retain(|site| site.weight > 0.0);
     weighed.truncate(SITES);
     let whole: f64 = weighed.iter().map(|site| site.weight).sum();
 
@@ -63,7 +67,11 @@ pub(super) fn differences(
         .into_iter()
         .filter(unlike)
         .map(|field| {
-            let about = About::of(field, &programs);
+            let values = olds
+                .iter()
+                .chain([&new])
+                .flat_map(|values| of(values, field));
+            let about = About::of(field, &programs, &Vec::from_iter(values).join(" "));
             let related = weighed.iter().map(|site| (site, about.relation(site)));
             let related: Vec<_> = related.filter(|(_, relation)| *relation > 0.0).collect();
             let shares = related
@@ -82,6 +90,10 @@ pub(super) fn differences(
                 baseline: joined(&old),
                 new: joined(&of(&new, field)),
                 related_sites,
+            };
+            let relation = match describes(field) {
+                true => DESCRIPTION * relation,
+                false => relation,
             };
             (relation + KIND_WEIGHT * kind(field), difference)
         })
@@ -226,8 +238,9 @@ enum About {
 }
 
 impl About {
-    /// What `field` is about, where the traced programs are `programs`.
-    fn of(field: &str, programs: &[String]) -> About {
+    /// What `field` is about, where the traced programs are `programs` and `values` all that the
+    /// field says.
+    fn of(field: &str, programs: &[String], values: &str) -> About {
         let lower = field.to_ascii_lowercase();
         let (family, rest) = lower.split_once('.').unwrap_or((&lower, ""));
         let exactly = |name: &str| About::Modules(vec![name.to_owned()], true);
@@ -251,7 +264,7 @@ impl About {
             }
             ("python", _) => exactly(module_name::PYTHON),
             ("glibc", _) => exactly("libc"),
-            ("env", "glibc_tunables") => About::InstructionSet,
+            ("env", "glibc_tunables") if values.contains("hwcaps") => About::InstructionSet,
             ("env", _) => match READ_BY.iter().find(|(name, _)| rest.starts_with(name)) {
                 Some((_, modules)) => About::Modules(
                     modules.iter().map(|name| (*name).to_owned()).collect(),
@@ -290,8 +303,13 @@ impl About {
     }
 }
 
-/// Kinds of facts, those first that most often explain growth on one machine only; of a kind,
-/// what identifies before what describes. 0 to 1.
+/// Whether a field only describes what another one, the build id, identifies.
+fn describes(field: &str) -> bool {
+    let (family, rest) = field.split_once('.').unwrap_or((field, ""));
+    ["exe", "lib"].contains(&family) && (rest.ends_with("path") || rest.ends_with("size"))
+}
+
+/// Kinds of facts, those first that most often explain growth on one machine only. 0 to 1.
 fn kind(field: &str) -> f64 {
     const KINDS: [&[&str]; 10] = [
         &["lib", "library", "package", "python"],
@@ -313,16 +331,9 @@ fn kind(field: &str) -> f64 {
         ],
         &["machine", "process"],
     ];
-    /// These words describe what others identify.
-    const LAST: [&str; 2] = ["path", "size"];
     let lower = field.to_ascii_lowercase();
     let family = lower.split('.').next().unwrap_or_default();
     let place = KINDS.iter().position(|names| names.contains(&family));
     let place = place.unwrap_or(KINDS.len()) as f64;
-    let detail = match lower.rsplit('.').next().unwrap_or_default() {
-        "build_id" => 0.5,
-        word if LAST.contains(&word) => 0.0,
-        _ => 0.25,
-    };
-    (KINDS.len() as f64 - place + detail) / (KINDS.len() as f64 + 1.0)
+    (KINDS.len() as f64 - place) / KINDS.len() as f64
 }

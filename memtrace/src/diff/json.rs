@@ -1,7 +1,7 @@
 //! A comparison for programs. Sizes are bytes, rates bytes per unit, frames leaf first. Names are
 //! stable: they are only added to.
 
-use std::io::Write;
+use std::{io::Write, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -103,9 +103,9 @@ fn interval(growth: &Growth) -> Value {
     json!(growth.interval.map(|(low, high)| [low, high]))
 }
 
-fn frames(frames: &[Frame]) -> Vec<Value> {
-    let with_isa = |frame: &Frame| {
-        let mut value = json!(frame);
+fn frames(frames: &[Arc<Frame>]) -> Vec<Value> {
+    let with_isa = |frame: &Arc<Frame>| {
+        let mut value = json!(**frame);
         let found = isa(frame);
         if !found.is_empty() {
             value["isa"] = json!(found);

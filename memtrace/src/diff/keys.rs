@@ -1,6 +1,9 @@
 //! What of a frame is compared, at each level.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use super::{Level, Site, module_name, python_path::PythonPaths, symbol};
 use crate::{
@@ -68,13 +71,17 @@ pub(super) struct Keys<'a> {
     same_builds: BTreeSet<String>,
     /// Modules by path.
     modules: HashMap<&'a str, String>,
-    numbers: [HashMap<&'a Frame, Numbers>; 2],
+    /// By address: a recording has each frame once.
+    numbers: [HashMap<*const Frame, Numbers>; 2],
     interned: HashMap<String, u32>,
 }
 
 impl<'a> Keys<'a> {
     pub(super) fn new(sides: [&'a [Site]; 2], templates: bool) -> Keys<'a> {
-        let frames = |side: &'a [Site]| side.iter().flat_map(|site| &site.stack.frames);
+        let frames = |side: &'a [Site]| {
+            side.iter()
+                .flat_map(|site| site.frames.iter().map(Arc::as_ref))
+        };
         let mut modules: HashMap<&str, String> = HashMap::new();
         let mut builds: [BTreeMap<String, BTreeSet<Option<&str>>>; 2] = Default::default();
         for (side, builds) in sides.into_iter().zip(&mut builds) {
@@ -112,7 +119,7 @@ impl<'a> Keys<'a> {
 
     /// What `step` compares of a site's stack.
     pub(super) fn path(&mut self, side: usize, site: &'a Site, step: Step) -> Vec<u32> {
-        let frames = &site.stack.frames;
+        let frames = &site.frames;
         if step == Step::Exact {
             let physical = frames.iter().filter(|frame| !frame.inlined);
             return physical.map(|frame| self.of(side, frame).exact).collect();
@@ -149,10 +156,7 @@ impl<'a> Keys<'a> {
 
     /// The source lines of what `step` compares, where it compares functions.
     pub(super) fn lines(site: &Site) -> Vec<Option<u32>> {
-        shown(&site.stack.frames)
-            .iter()
-            .map(|frame| frame.line)
-            .collect()
+        shown(&site.frames).iter().map(|frame| frame.line).collect()
     }
 
     fn each(&mut self, side: usize, frames: &[&'a Frame], of: fn(Numbers) -> u32) -> Vec<u32> {
@@ -163,14 +167,14 @@ impl<'a> Keys<'a> {
     }
 
     fn of(&mut self, side: usize, frame: &'a Frame) -> Numbers {
-        if let Some(numbers) = self.numbers[side].get(frame) {
+        if let Some(numbers) = self.numbers[side].get(&std::ptr::from_ref(frame)) {
             return *numbers;
         }
         let numbers = match frame.kind {
             FrameKind::Python => self.of_python(side, frame),
             FrameKind::Native => self.of_native(frame),
         };
-        self.numbers[side].insert(frame, numbers);
+        self.numbers[side].insert(std::ptr::from_ref(frame), numbers);
         numbers
     }
 
@@ -241,7 +245,7 @@ fn is_python(frame: &Frame) -> bool {
 }
 
 /// The normalised names on a stack, for sites of one kind of machine.
-pub(super) fn names(frames: &[Frame], templates: bool) -> Vec<(String, String)> {
+pub(super) fn names(frames: &[Arc<Frame>], templates: bool) -> Vec<(String, String)> {
     let name = |frame: &&Frame| {
         let place = frame.module.as_deref().or(frame.file.as_deref());
         let module = module_name::normalise(place.unwrap_or_default()).0;
@@ -255,10 +259,11 @@ pub(super) fn names(frames: &[Frame], templates: bool) -> Vec<(String, String)> 
 }
 
 /// A stack without the allocator's and the interpreter's own frames, as reports show it.
-pub(super) fn shown(frames: &[Frame]) -> Vec<&Frame> {
-    let marks = interpreter_marks(frames);
-    let wrappers = leading_wrappers(frames);
-    let frames = frames.iter().zip(marks).skip(wrappers);
+pub(super) fn shown(frames: &[Arc<Frame>]) -> Vec<&Frame> {
+    let frames: Vec<&Frame> = frames.iter().map(Arc::as_ref).collect();
+    let marks = interpreter_marks(&frames);
+    let wrappers = leading_wrappers(frames.iter().copied());
+    let frames = frames.into_iter().zip(marks).skip(wrappers);
     frames
         .filter(|(_, interpreter)| !interpreter)
         .map(|(frame, _)| frame)

@@ -22,7 +22,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 use crate::{event::Layer, symbolize::Frame};
 
@@ -159,15 +159,15 @@ pub struct SiteDifference {
     pub baseline_bytes: u64,
     pub new_bytes: u64,
     /// Leaf first. `None`: the site is not on that side.
-    pub baseline_frames: Option<Vec<Frame>>,
-    pub new_frames: Option<Vec<Frame>>,
+    pub baseline_frames: Option<Arc<[Arc<Frame>]>>,
+    pub new_frames: Option<Arc<[Arc<Frame>]>>,
 }
 
 impl SiteDifference {
     /// The new side's frames, or the baseline's where it has none.
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &[Arc<Frame>] {
         let frames = self.new_frames.as_ref().or(self.baseline_frames.as_ref());
-        frames.map_or(&[], Vec::as_slice)
+        frames.map_or(&[], |frames| frames)
     }
 
     /// Something to tell: growth differs, or one side does not have it.
@@ -208,7 +208,8 @@ pub struct Comparison {
     pub new: String,
     /// The most related to what grows first.
     pub fingerprint: Vec<Difference>,
-    /// What differs, the largest growth first, the largest decrease last.
+    /// What differs, the largest growth first, the largest decrease last; then sites that only one
+    /// side has and that do not grow.
     pub sites: Vec<SiteDifference>,
     /// The same for mappings made by allocators. What lies in them is counted in `sites`: where only
     /// these grow, allocators keep what was freed.
@@ -282,7 +283,10 @@ pub fn compare(baselines: &[Run], new: &Run, options: &Options) -> Result<Compar
     }
     let mut sites: Vec<_> = all.into_iter().filter(SiteDifference::differs).collect();
     sites.sort_by(|a, b| {
-        let order = b.delta.rate.total_cmp(&a.delta.rate);
+        // What does not grow at all, after all that does.
+        let still = |site: &SiteDifference| site.delta.rate == 0.0;
+        let order = still(a).cmp(&still(b));
+        let order = order.then(b.delta.rate.total_cmp(&a.delta.rate));
         let bytes = (a.new_bytes, b.new_bytes);
         order
             .then(bytes.1.cmp(&bytes.0))

@@ -1,6 +1,6 @@
 //! The sites of several baselines against those of one new recording.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Error, Growth, Options, Per, Run, SiteDifference, Workload,
@@ -116,7 +116,7 @@ fn joined_by_name(gone: Vec<Pool>, baselines: &[Measured], templates: bool) -> V
             Some((
                 site.layer,
                 site.by_allocator,
-                names(&site.stack.frames, templates),
+                names(&site.frames, templates),
             ))
         });
         let whole = joined.entry(key).or_default();
@@ -193,14 +193,13 @@ fn difference(pool: &Pool, baselines: &[Measured], new: &Measured) -> SiteDiffer
 }
 
 /// The stack of the site that holds most, for all.
-fn frames(side: &Measured, sites: &[usize]) -> Vec<Frame> {
+fn frames(side: &Measured, sites: &[usize]) -> Arc<[Arc<Frame>]> {
     let sites = sites.iter().map(|site| &side.run.sites[*site]);
     let most = sites.max_by_key(|site| {
-        let last = site.points.last().map_or(0, |point| point.live_bytes);
+        let last = site.points.last().map_or(0, |(_, point)| point.live_bytes);
         (last, site.live_bytes)
     });
-    most.map(|site| site.stack.frames.clone())
-        .unwrap_or_default()
+    most.map_or_else(Arc::default, |site| Arc::clone(&site.frames))
 }
 
 /// How often both allocate per unit; `None` where that is the unit, or cannot be told.

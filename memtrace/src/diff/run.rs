@@ -5,11 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 use super::{Per, keys::shown};
 use crate::{
     analysis::statistics::warm_up,
-    event::Layer,
+    event::{Layer, StackId},
     ledger::ProcessId,
-    recording::{Meta, Origin, ProcessRow, SitePoint, SiteSeries, Snapshot, StackFrames},
+    recording::{Meta, Origin, ProcessRow, SitePoint, SiteSeries, Snapshot},
     render::source_line,
-    symbolize::FrameKind,
+    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::loss::Effect;
 
@@ -37,11 +37,13 @@ pub struct Site {
     pub layer: Layer,
     /// A mapping made by an allocator: what lies in it is counted in another layer.
     pub by_allocator: bool,
-    pub stack: Arc<StackFrames>,
+    /// Leaf first. Sites share stacks, and stacks frames.
+    pub frames: Arc<[Arc<Frame>]>,
     /// Outstanding when reports look: at the end, or at the peak of what ended by itself.
     pub live_bytes: u64,
-    /// One for each of [`Run::seconds`].
-    pub points: Vec<SitePoint>,
+    /// What changed: the index in [`Run::seconds`] from which on a point holds, rising. Zeros hold
+    /// before the first.
+    pub points: Vec<(usize, SitePoint)>,
 }
 
 impl Run {
@@ -59,19 +61,29 @@ impl Run {
         let ends: HashMap<ProcessId, u64> = rows
             .filter_map(|row| Some((row.id, row.ended_ns?)))
             .collect();
+        let mut stacks = Stacks::default();
         let sites = snapshot.sites.iter().map(|site| {
             let mut points = series.sites.get(&site.key).cloned().unwrap_or_default();
-            points.resize(times.len(), SitePoint::default());
+            points.retain(|(index, _)| *index < times.len());
             // What a process held, it holds no more.
             if let Some(ended) = ends.get(&site.key.process) {
-                for (point, _) in points.iter_mut().zip(&times).filter(|(_, t)| *t > ended) {
-                    point.live_bytes = 0;
+                let gone = times.partition_point(|time| time <= ended);
+                points.retain(|(index, _)| *index < gone);
+                if let Some((_, last)) = points.last().filter(|_| gone < times.len()) {
+                    let alloc_count = last.alloc_count;
+                    points.push((
+                        gone,
+                        SitePoint {
+                            live_bytes: 0,
+                            alloc_count,
+                        },
+                    ));
                 }
             }
             Site {
                 layer: site.key.layer,
                 by_allocator: site.key.by_allocator,
-                stack: Arc::clone(&site.stack),
+                frames: stacks.of(site.key.stack, &site.stack.frames),
                 live_bytes: site.totals.live_bytes,
                 points,
             }
@@ -108,11 +120,7 @@ impl Run {
     /// Allocations so far at the sites that are `wanted`, mappings by allocators left out.
     pub(super) fn allocations(&self, wanted: impl Fn(&Site) -> bool) -> Vec<f64> {
         let sites = self.sites.iter().filter(|site| !site.by_allocator);
-        let sites: Vec<&Site> = sites.filter(|site| wanted(site)).collect();
-        let at = |index: usize| sites.iter().map(move |site| site.points[index].alloc_count);
-        (0..self.seconds.len())
-            .map(|index| at(index).sum::<u64>() as f64)
-            .collect()
+        self.sums(sites.filter(|site| wanted(site)), |point| point.alloc_count)
     }
 
     /// The number of points at the beginning that belong to the start of the program.
@@ -123,13 +131,58 @@ impl Run {
 
     /// What these sites held, at each point.
     pub(super) fn live(&self, sites: impl IntoIterator<Item = usize>) -> Vec<f64> {
-        let mut sums = vec![0u64; self.seconds.len()];
+        let sites = sites.into_iter().map(|index| &self.sites[index]);
+        self.sums(sites, |point| point.live_bytes)
+    }
+
+    /// The sum over sites of one figure, at each point.
+    fn sums<'a>(
+        &self,
+        sites: impl Iterator<Item = &'a Site>,
+        figure: fn(&SitePoint) -> u64,
+    ) -> Vec<f64> {
+        // By how much the sum changes at each point: a site seldom changes at all of them.
+        let mut steps = vec![0i128; self.seconds.len()];
         for site in sites {
-            for (sum, point) in sums.iter_mut().zip(&self.sites[site].points) {
-                *sum += point.live_bytes;
+            let mut held = 0;
+            for (index, point) in &site.points {
+                let value = i128::from(figure(point));
+                if let Some(step) = steps.get_mut(*index) {
+                    *step += value - held;
+                    held = value;
+                }
             }
         }
-        sums.into_iter().map(|sum| sum as f64).collect()
+        let running = steps.into_iter().scan(0, |sum, step| {
+            *sum += step;
+            Some(*sum as f64)
+        });
+        running.collect()
+    }
+}
+
+/// Stacks and frames, each once.
+#[derive(Default)]
+struct Stacks<'a> {
+    stacks: HashMap<StackId, Arc<[Arc<Frame>]>>,
+    frames: HashMap<&'a Frame, Arc<Frame>>,
+}
+
+impl<'a> Stacks<'a> {
+    fn of(
+        &mut self,
+        id: StackId,
+        frames: impl IntoIterator<Item = &'a Frame>,
+    ) -> Arc<[Arc<Frame>]> {
+        let known = &mut self.frames;
+        let shared = |frame: &'a Frame| {
+            let shared = known
+                .entry(frame)
+                .or_insert_with(|| Arc::new(frame.clone()));
+            Arc::clone(shared)
+        };
+        let stack = self.stacks.entry(id);
+        Arc::clone(stack.or_insert_with(|| frames.into_iter().map(shared).collect()))
     }
 }
 
@@ -144,7 +197,7 @@ fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
 /// Whether the innermost frame that reports show is at `place`: the name of its function, with or
 /// without parameters, or `file:line`; the innermost Python frame counts as well.
 fn is_at(site: &Site, place: &str) -> bool {
-    let shown = shown(&site.stack.frames);
+    let shown = shown(&site.frames);
     let python = shown.iter().find(|frame| frame.kind == FrameKind::Python);
     shown.first().into_iter().chain(python).any(|frame| {
         let function = frame.function.as_deref().unwrap_or_default();

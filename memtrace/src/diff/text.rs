@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     io::{self, Write},
+    sync::Arc,
 };
 
 use super::{
@@ -135,6 +136,7 @@ impl Text<'_> {
             .collect();
         let related = match sites.len() {
             0 => String::new(),
+            1 => format!("  (site {})", sites[0]),
             _ => format!("  (sites {})", sites.join(", ")),
         };
         let (old, new) = values(fact);
@@ -231,6 +233,20 @@ impl Text<'_> {
             self.row(out, &format!("{:<8}{}", level.name(), level.meaning()), row)?;
         }
         self.row(out, "unmatched", &comparison.unmatched)?;
+        let only = |new: bool| {
+            let sites = comparison.sites.iter();
+            let sites =
+                sites.filter(|site| site.level.is_none() && site.new_frames.is_some() == new);
+            plural(sites.count() as u64, "site")
+        };
+        if comparison.unmatched.sites > 0 {
+            writeln!(
+                out,
+                "    only in the baseline: {}; only in the new recording: {}",
+                only(false),
+                only(true)
+            )?;
+        }
         let mut total = comparison.unmatched;
         for row in &comparison.matched {
             total.sites += row.sites;
@@ -302,7 +318,7 @@ fn signed(bytes: f64) -> String {
     }
 }
 
-fn frames(out: &mut impl Write, frames: &[Frame]) -> io::Result<()> {
+fn frames(out: &mut impl Write, frames: &[Arc<Frame>]) -> io::Result<()> {
     if frames.is_empty() {
         return writeln!(out, "       [no stack]");
     }

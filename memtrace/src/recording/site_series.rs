@@ -27,9 +27,9 @@ pub struct SitePoint {
 pub struct SiteSeries {
     /// Ends of the intervals, CLOCK_MONOTONIC ns, rising.
     pub times_ns: Vec<u64>,
-    /// A point for each of `times_ns`; zeros before a site's first allocation. A process's sites
-    /// keep their last figures when it ends.
-    pub sites: HashMap<SiteKey, Vec<SitePoint>>,
+    /// What changed: the index in `times_ns` from which on a point holds, rising. Zeros hold before
+    /// the first. A process's sites keep their last figures when it ends.
+    pub sites: HashMap<SiteKey, Vec<(usize, SitePoint)>>,
 }
 
 impl Recording {
@@ -89,19 +89,9 @@ fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries
             _ => changes.push((slot, point)),
         }
     }
-    let expanded = |changes: Vec<(usize, SitePoint)>| {
-        let mut points = vec![SitePoint::default(); ends.len()];
-        for (slot, point) in changes {
-            points[slot.min(ends.len())..].fill(point);
-        }
-        points
-    };
     Ok(SiteSeries {
         times_ns: chosen.iter().map(|index| intervals[*index].1).collect(),
-        sites: changes
-            .into_iter()
-            .map(|(key, changes)| (key, expanded(changes)))
-            .collect(),
+        sites: changes,
     })
 }
 

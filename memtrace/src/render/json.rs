@@ -248,10 +248,11 @@ fn site_value(shown: &Shown, since: Since) -> Value {
     value["thread"] = json!(site.stack.thread);
     let frames = &site.stack.frames;
     value["frames"] = json!(frames);
+    let marks = interpreter::marks(&frames.iter().collect::<Vec<_>>());
     for index in 0..wrappers::leading(frames) {
         value["frames"][index]["wrapper"] = json!(true);
     }
-    for (index, mark) in interpreter::marks(frames).into_iter().enumerate() {
+    for (index, mark) in marks.into_iter().enumerate() {
         if mark {
             value["frames"][index]["interpreter"] = json!(true);
         }

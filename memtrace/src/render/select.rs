@@ -85,7 +85,7 @@ impl Filter {
         if self.show_interpreter {
             return shown.skip(wrappers).map(|(_, frame)| frame).collect();
         }
-        let folded = interpreter::marks(frames);
+        let folded = interpreter::marks(&frames.iter().collect::<Vec<_>>());
         shown
             .skip(wrappers)
             .filter(|(index, _)| !folded[*index])

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    recording::{Meta, SitePoint, StackFrames},
+    recording::{Meta, SitePoint},
     symbolize::{Frame, FrameKind},
 };
-use memtrace_common::unwind::End;
 
 const POINTS: usize = 60;
 
@@ -43,16 +42,12 @@ fn growing(frames: Vec<Frame>, bytes_per_second: u64) -> Site {
         live_bytes: second * bytes_per_second,
         alloc_count: second,
     };
-    let points: Vec<_> = (1..=POINTS as u64).map(point).collect();
+    let points: Vec<_> = (1..=POINTS as u64).map(point).enumerate().collect();
     Site {
         layer: Layer::Heap,
         by_allocator: false,
-        stack: Arc::new(StackFrames {
-            end: Some(End::Complete),
-            frames,
-            ..StackFrames::default()
-        }),
-        live_bytes: points.last().map_or(0, |point| point.live_bytes),
+        frames: frames.into_iter().map(Arc::new).collect(),
+        live_bytes: points.last().map_or(0, |(_, point)| point.live_bytes),
         points,
     }
 }
@@ -61,7 +56,7 @@ fn growing(frames: Vec<Frame>, bytes_per_second: u64) -> Site {
 fn steady(frames: Vec<Frame>, bytes: u64) -> Site {
     let mut site = growing(frames, 0);
     site.live_bytes = bytes;
-    for point in &mut site.points {
+    for (_, point) in &mut site.points {
         point.live_bytes = bytes;
     }
     site
