@@ -2,7 +2,8 @@
 
 use super::{Facts, Redactor};
 
-/// Variables that are recorded; `*` at the end stands for any ending.
+/// Variables that are recorded; `*` at the end stands for any ending. No prefix that another program
+/// uses for secrets: `TF_*` would be Terraform's too.
 const ALLOWED: &[&str] = &[
     "OMP_*",
     "KMP_*",
@@ -20,7 +21,11 @@ const ALLOWED: &[&str] = &[
     "TORCH*",
     "PYTORCH_*",
     "TRITON_*",
-    "TF_*",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_GPU_*",
+    "TF_NUM_*",
+    "TF_XLA_FLAGS",
     "XLA_*",
     "JAX_*",
     "ORT_*",
@@ -60,8 +65,6 @@ const ALLOWED: &[&str] = &[
     "CONDA_PREFIX",
     "CONDA_DEFAULT_ENV",
     "ARROW_DEFAULT_MEMORY_POOL",
-    "RAY_*",
-    "DASK_*",
     "GOGC",
     "GOMEMLIMIT",
     "GODEBUG",
@@ -143,7 +146,7 @@ mod tests {
     fn only_allowed_variables_are_recorded_and_no_secrets() {
         let environ = b"OMP_NUM_THREADS=4\0HOME=/home/alice\0AWS_SECRET_ACCESS_KEY=abc\0\
             MALLOC_ARENA_MAX=\0LD_PRELOAD=/x/libjemalloc.so.2\0TORCH_HUB_TOKEN=swordfish\0\
-            NCCL_X=https://u:pass@h/\0\xff=1\0garbage\0=x\0OMP_A=a=b\0";
+            NCCL_X=https://u:pass@h/\0TF_VAR_db=quokka\0\xff=1\0garbage\0=x\0OMP_A=a=b\0";
         let redactor = Redactor::default();
         let mut list = Facts::new(None, &redactor);
         facts(environ, &mut list);
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!(list.value("env.LD_PRELOAD"), Some("/x/libjemalloc.so.2"));
         assert_eq!(list.value("env.OMP_A"), Some("a=b"));
         let text = format!("{:?}", list.into_vec());
-        for secret in ["alice", "abc", "swordfish", "pass"] {
+        for secret in ["alice", "abc", "swordfish", "pass", "quokka"] {
             assert!(!text.contains(secret), "{text}");
         }
     }

@@ -68,7 +68,7 @@ const PUBLIC: &[&str] = &[
 
 /// Folders that begin a part of a path that is public again, and by which paths of different
 /// machines are matched.
-const PUBLIC_AGAIN: &[&str] = &["site-packages", "dist-packages"];
+const PUBLIC_AGAIN: &[&str] = &["/site-packages/", "/dist-packages/", "/lib/python3."];
 
 /// Replaces secrets, and with [`Redactor::everything`] also host names, user names and paths.
 #[derive(Clone, Debug, Default)]
@@ -166,7 +166,7 @@ impl Redactor {
         }
         let kept = PUBLIC_AGAIN
             .iter()
-            .filter_map(|name| path.rfind(&format!("/{name}/")))
+            .filter_map(|name| path.rfind(name))
             .max()
             .or_else(|| path.rfind('/'));
         match kept {
@@ -355,6 +355,11 @@ mod tests {
         let package = redactor.path("/home/alice/v/lib/python3.11/site-packages/numpy/a.py");
         assert!(package.ends_with("/site-packages/numpy/a.py"), "{package}");
         assert!(!package.contains("alice"));
+        let library = redactor.path("/home/alice/py/lib/python3.11/json/decoder.py");
+        assert!(
+            library.ends_with("/lib/python3.11/json/decoder.py"),
+            "{library}"
+        );
         assert_ne!(redactor.name("box17"), "box17");
         let plain = Redactor::default();
         assert_eq!(plain.path("/home/alice/a"), "/home/alice/a");

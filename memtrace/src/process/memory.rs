@@ -51,7 +51,10 @@ pub fn identity(tgid: u32) -> io::Result<Identity> {
 pub fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
     let stat = stat(tgid)?;
     let status = read(tgid, "status").unwrap_or_default();
-    let mapped = costly.then(|| Mapped::read(tgid)).unwrap_or_default();
+    let mapped = match costly {
+        true => Mapped::read(tgid),
+        false => Mapped::default(),
+    };
     let children = children(tgid).or_else(|| costly.then(|| children_by_scan(tgid)).flatten());
     let fds = fds(tgid).or_else(|| costly.then(|| fds_by_listing(tgid)).flatten());
     let areas = mapped.areas.as_ref();
