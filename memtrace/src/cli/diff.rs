@@ -47,7 +47,7 @@ pub struct DiffArgs {
     #[arg(short, long)]
     force: bool,
     /// Exit with status 1 if a site surely grows faster than in the baseline: by at least
-    /// `growth=SIZE/s` (SIZE for each unit of `--per`), or by more than any doubt (`leak`).
+    /// `growth=SIZE/s` (SIZE for each unit of `--per`), or beyond what the load may vary by (`leak`).
     #[arg(long, value_name = "WHAT")]
     fail_on: Option<FailOn>,
 }

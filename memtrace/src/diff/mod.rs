@@ -34,7 +34,7 @@ pub use run::{POINTS, Run, Site};
 pub use text::text;
 
 /// Allocations per unit that differ by more than this share of the larger say that the programs did
-/// different work.
+/// different work. So growth that differs by less may only be more of the same.
 const SAME_WORKLOAD: f64 = 0.2;
 
 /// What growth is counted by.
@@ -170,6 +170,12 @@ impl SiteDifference {
         frames.map_or(&[], |frames| frames)
     }
 
+    /// Growth differs by more than the load of comparable recordings may.
+    pub fn is_beyond_load(&self) -> bool {
+        let larger = self.baseline.rate.abs().max(self.new.rate.abs());
+        self.delta.rate.abs() > SAME_WORKLOAD * larger
+    }
+
     /// Something to tell: growth differs, or one side does not have it.
     fn differs(&self) -> bool {
         self.delta.rate != 0.0 || (self.level.is_none() && self.baseline_bytes + self.new_bytes > 0)
@@ -245,11 +251,13 @@ impl Comparison {
         self.sites.iter().find(grown)
     }
 
-    /// The site whose growth is surely more than in the baseline and more than what it held there
-    /// varies by, if one rises steadily in the new recording: a suspected leak.
+    /// The site that surely rises in the new recording, and more than in the baseline beyond what
+    /// the load may vary by: a suspected leak. The one that grows most, if there are several.
     pub fn leak(&self) -> Option<&SiteDifference> {
         let rises = |growth: &Growth| growth.interval.is_some_and(|(low, _)| low > 0.0);
-        let grown = |site: &&SiteDifference| rises(&site.new) && rises(&site.delta);
+        let grown = |site: &&SiteDifference| {
+            rises(&site.new) && rises(&site.delta) && site.is_beyond_load()
+        };
         self.sites.iter().find(grown)
     }
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Comparison, Difference, Growth, Level, Matched, Per, SiteDifference, Workload,
-    fingerprint::isa, keys::shown,
+    Comparison, Difference, Level, Matched, Per, SiteDifference, Workload, fingerprint::isa,
+    keys::shown,
 };
 use crate::{
     render::{
@@ -205,7 +205,7 @@ impl Text<'_> {
             "\n{rank:>3}. {}/{unit} ({}), {}",
             signed(site.delta.rate),
             site.layer.name(),
-            sureness(&site.delta)
+            sureness(site)
         )?;
         writeln!(
             out,
@@ -289,13 +289,13 @@ fn values(fact: &Difference) -> (String, String) {
     (one(&fact.baseline), one(&fact.new))
 }
 
-fn sureness(growth: &Growth) -> String {
-    match growth.interval {
+fn sureness(site: &SiteDifference) -> String {
+    match site.delta.interval {
         Some((low, high)) => {
-            let doubt = if growth.is_sure() {
-                ""
-            } else {
-                ": may be none"
+            let doubt = match (site.delta.is_sure(), site.is_beyond_load()) {
+                (false, _) => ": may be none",
+                (true, false) => ": no more than the load may vary by",
+                (true, true) => "",
             };
             format!("95 % interval {} to {}{doubt}", signed(low), signed(high))
         }

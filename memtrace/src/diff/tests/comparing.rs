@@ -41,6 +41,16 @@ fn the_site_that_grows_most_comes_first_and_what_is_the_same_is_left_out() {
 }
 
 #[test]
+fn a_leak_of_both_sides_that_differs_as_the_load_may_is_none_of_the_new() {
+    let leak = |rate| vec![growing(in_library("f", "1", 1), rate)];
+    let alike = compared(leak(1000), leak(1100));
+    assert!(alike.sites[0].delta.is_sure() && !alike.sites[0].is_beyond_load());
+    assert!(alike.leak().is_none() && alike.grows_by(99.0).is_some());
+    assert!(compared(leak(1000), leak(1500)).leak().is_some());
+    assert!(compared(leak(1500), leak(1000)).leak().is_none());
+}
+
+#[test]
 fn a_site_of_one_side_is_told_whether_it_grows_or_not() {
     let (f, g) = (in_library("f", "1", 1), in_library("g", "1", 2));
     let comparison = compared(vec![steady(f, 50)], vec![growing(g, 100)]);
