@@ -297,5 +297,5 @@ const _: () = assert!(size_of::<Stack>() == 48);
 const _: () = assert!(size_of::<Timing>() == 48);
 const _: () = assert!(
     size_of::<Verify>()
-        == 80 + COPIED_RETURNS * 16 + (MAX_FRAMES + 1) * 8 + COPIED_PAGES * COPIED_PAGE
+        == 96 + COPIED_RETURNS * 16 + (MAX_FRAMES + 1) * 8 + COPIED_PAGES * COPIED_PAGE
 );

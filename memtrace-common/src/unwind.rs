@@ -12,7 +12,7 @@
 pub struct Rule {
     /// A [`cfa`] kind: where the canonical frame address (CFA) is.
     pub cfa: u8,
-    /// An [`fp`] kind: what becomes of the frame pointer.
+    /// An [`fp`] kind, what becomes of the frame pointer, and above it a [`bx`] kind.
     pub fp: u8,
     /// Bytes, see [`fp`].
     pub fp_offset: i16,
@@ -44,6 +44,8 @@ pub mod cfa {
     /// called is such code too: only then is a zero the mark of the outermost frame (psABI, section
     /// 3.4.1), and not just a register that was 0.
     pub const FRAME_POINTER: u8 = 9;
+    /// CFA = rbx + o, of glibc's trampoline to functions that are bound when first called.
+    pub const BX: u8 = 10;
 }
 
 /// Values of [`Rule::fp`]; `o` is [`Rule::fp_offset`].
@@ -54,6 +56,18 @@ pub mod fp {
     pub const AT_CFA: u8 = 1;
     /// Saved at fp + o.
     pub const AT_FP: u8 = 2;
+    /// The bits of [`super::Rule::fp`] that hold the above.
+    pub const MASK: u8 = 3;
+}
+
+/// Values of [`Rule::fp`] above [`fp::MASK`]: what becomes of rbx. Other values, times 8, are how
+/// far below the CFA it was saved.
+pub mod bx {
+    pub const SHIFT: u32 = 2;
+    /// Unchanged.
+    pub const SAME: u8 = 0;
+    /// Not known.
+    pub const LOST: u8 = 63;
 }
 
 impl Rule {
@@ -61,6 +75,15 @@ impl Rule {
     pub fn deref(offset: i64, addend: i64) -> Option<i32> {
         let (offset, addend) = (i16::try_from(offset).ok()?, i16::try_from(addend).ok()?);
         Some(i32::from(addend) << 16 | i32::from(offset.cast_unsigned()))
+    }
+
+    /// A [`bx`] kind for a register saved at CFA + `offset`.
+    pub fn bx_at(offset: i64) -> u8 {
+        let slots = offset.checked_neg().filter(|below| below % 8 == 0);
+        let slots = slots.and_then(|below| u8::try_from(below / 8).ok());
+        slots
+            .filter(|slots| (1..bx::LOST).contains(slots))
+            .unwrap_or(bx::LOST)
     }
 }
 
@@ -72,6 +95,18 @@ pub struct Registers {
     pub pc: u64,
     pub sp: u64,
     pub fp: u64,
+    /// rbx, or where it was saved: few walks need it, so it is not read before.
+    pub bx: u64,
+    /// What `bx` is: an [`rbx`] kind.
+    pub bx_is: u64,
+}
+
+/// Values of [`Registers::bx_is`].
+pub mod rbx {
+    pub const VALUE: u64 = 0;
+    /// Absolute address of the value.
+    pub const ADDRESS: u64 = 1;
+    pub const UNKNOWN: u64 = 2;
 }
 
 /// A caller.
@@ -158,6 +193,7 @@ impl TryFrom<u32> for End {
 /// Where a signal frame keeps the interrupted registers, from the stack pointer
 /// in its return code: `ucontext_t.uc_mcontext.gregs` (arch/x86/include/uapi/asm/sigcontext.h).
 const GREGS: u64 = 40;
+pub const GREG_RBX: u64 = GREGS + 11 * 8;
 pub const GREG_RBP: u64 = GREGS + 10 * 8;
 pub const GREG_RSP: u64 = GREGS + 15 * 8;
 pub const GREG_RIP: u64 = GREGS + 16 * 8;
@@ -175,6 +211,14 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
     let cfa = match rule.cfa {
         cfa::SP => at.sp.wrapping_add(offset),
         cfa::FP => at.fp.wrapping_add(offset),
+        cfa::BX => {
+            let value = match at.bx_is {
+                rbx::VALUE => at.bx,
+                rbx::ADDRESS => memory.read(at.bx).ok_or(End::Unreadable)?,
+                _ => return Err(End::UnsupportedRule),
+            };
+            value.wrapping_add(offset)
+        }
         cfa::PLT => {
             let pushed = u64::from(at.pc & 15 >= offset);
             at.sp.wrapping_add(8 + (pushed << 3))
@@ -210,6 +254,8 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
                 fp: read(GREG_RBP)?,
                 sp: read(GREG_RSP)?,
                 pc: read(GREG_RIP)?,
+                bx: at.sp.wrapping_add(GREG_RBX),
+                bx_is: rbx::ADDRESS,
             };
             return Ok(Caller { registers, slot: 0 });
         }
@@ -223,7 +269,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
     }
     let slot = cfa.wrapping_sub(8);
     let pc = memory.read(slot).ok_or(End::Unreadable)?;
-    let saved = match rule.fp {
+    let saved = match rule.fp & fp::MASK {
         fp::AT_CFA => cfa.wrapping_add(i64::from(rule.fp_offset) as u64),
         fp::AT_FP => at.fp.wrapping_add(i64::from(rule.fp_offset) as u64),
         _ => 0,
@@ -241,10 +287,21 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             End::Complete
         });
     }
-    Ok(Caller {
-        registers: Registers { pc, sp: cfa, fp },
-        slot,
-    })
+    let (bx, bx_is) = match rule.fp >> bx::SHIFT {
+        // Generated code saves what it likes.
+        _ if rule.cfa == cfa::FRAME_POINTER => (0, rbx::UNKNOWN),
+        bx::SAME => (at.bx, at.bx_is),
+        bx::LOST => (0, rbx::UNKNOWN),
+        slots => (cfa.wrapping_sub(u64::from(slots) << 3), rbx::ADDRESS),
+    };
+    let registers = Registers {
+        pc,
+        sp: cfa,
+        fp,
+        bx,
+        bx_is,
+    };
+    Ok(Caller { registers, slot })
 }
 
 /// A frame as it crosses the kernel boundary.
@@ -336,10 +393,13 @@ mod tests {
     const SP: u64 = 0x7ffc_0000_1000;
     const FP: u64 = SP + 0x100;
     const PC: u64 = 0x5555_0000_1230;
+    const BX: u64 = SP + 0x200;
     const AT: Registers = Registers {
         pc: PC,
         sp: SP,
         fp: FP,
+        bx: BX,
+        bx_is: rbx::VALUE,
     };
 
     /// Recorded words by address; nothing else can be read.
@@ -373,7 +433,7 @@ mod tests {
 
     fn caller(pc: u64, sp: u64, fp: u64) -> Result<Caller, End> {
         Ok(Caller {
-            registers: Registers { pc, sp, fp },
+            registers: Registers { pc, sp, fp, ..AT },
             slot: sp - 8,
         })
     }
@@ -453,6 +513,39 @@ mod tests {
     }
 
     #[test]
+    fn the_frame_lies_off_rbx_which_a_callee_may_have_saved() {
+        let memory = memory([(BX + 8, 0xaa), (SP + 24, 0xbb), (SP + 8, BX), (0x10, 0xcc)]);
+        let by_bx = |at: &Registers| step(rule(cfa::BX, 16), at, &memory);
+        assert_eq!(by_bx(&AT), caller(0xaa, BX + 16, FP));
+
+        let keeps = |kind: u8| Rule {
+            fp: kind << bx::SHIFT,
+            ..rule(cfa::SP, 32)
+        };
+        let after = |kind| step(keeps(kind), &AT, &memory).unwrap().registers;
+        assert_eq!(
+            (after(bx::SAME).bx, after(bx::SAME).bx_is),
+            (BX, rbx::VALUE)
+        );
+        let saved = after(Rule::bx_at(-24));
+        assert_eq!((saved.bx, saved.bx_is), (SP + 8, rbx::ADDRESS));
+        // The frame pointer's rule beside it is not disturbed.
+        assert_eq!(saved.fp, FP);
+        assert_eq!(by_bx(&saved).unwrap().registers.pc, 0xaa);
+        assert_eq!(by_bx(&after(Rule::bx_at(-16))), Err(End::Unreadable));
+        assert_eq!(by_bx(&after(bx::LOST)), Err(End::UnsupportedRule));
+    }
+
+    #[test]
+    fn places_of_rbx_that_do_not_fit_are_lost() {
+        assert_eq!(Rule::bx_at(-16), 2);
+        assert_eq!(Rule::bx_at(-8 * 62), 62);
+        for lost in [-8 * 63, -8 * 64, -8 * 256, -20, 0, 16, i64::MIN, i64::MAX] {
+            assert_eq!(Rule::bx_at(lost), bx::LOST, "{lost}");
+        }
+    }
+
+    #[test]
     fn a_signal_frame_holds_all_registers() {
         let words = [
             (SP + GREG_RBP, 0x10),
@@ -465,6 +558,8 @@ mod tests {
                 pc: 0xaa,
                 sp: SP - 0x1000,
                 fp: 0x10,
+                bx: SP + GREG_RBX,
+                bx_is: rbx::ADDRESS,
             },
             slot: 0,
         };
@@ -486,7 +581,15 @@ mod tests {
         assert_eq!(step(rule, &zero, &memory), Err(End::BadFramePointer));
         rule.cfa_offset = 1;
         let step = |fp| step(rule, &Registers { fp, ..AT }, &memory);
-        assert_eq!(step(FP), caller(0xaa, FP + 16, FP + 0x40));
+        let without_bx = |caller: Caller| Registers {
+            bx: 0,
+            bx_is: rbx::UNKNOWN,
+            ..caller.registers
+        };
+        assert_eq!(
+            step(FP).map(|caller| caller.registers),
+            caller(0xaa, FP + 16, FP + 0x40).map(without_bx)
+        );
         assert_eq!(step(0), Err(End::Complete));
         for wrong in [FP + 4, SP - 8, SP + MAX_FRAME, u64::MAX] {
             assert_eq!(step(wrong), Err(End::BadFramePointer), "{wrong:#x}");

@@ -174,6 +174,8 @@ fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
         pc: bytes.get_u64_ne(),
         sp: bytes.get_u64_ne(),
         fp: bytes.get_u64_ne(),
+        bx: bytes.get_u64_ne(),
+        bx_is: bytes.get_u64_ne(),
     };
     let (sequence, trampoline) = (bytes.get_u64_ne(), bytes.get_u64_ne());
     let pending = bytes.get_u32_ne() as usize;
@@ -303,6 +305,8 @@ mod tests {
                 pc: 1,
                 sp: 2,
                 fp: 3,
+                bx: 6,
+                bx_is: 7,
             },
             sequence: 4,
             trampoline: 5,

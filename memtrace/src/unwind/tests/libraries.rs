@@ -37,7 +37,13 @@ fn registers(pc: u64, random: &mut Random) -> Registers {
         0 => random.next(),
         _ => sp.wrapping_add(random.below(1 << 16)),
     };
-    Registers { pc, sp, fp }
+    Registers {
+        pc,
+        sp,
+        fp,
+        bx: sp.wrapping_add(random.below(1 << 16)),
+        bx_is: random.below(3),
+    }
 }
 
 #[test]
