@@ -8,7 +8,7 @@ use memtrace_common::{
     },
     limits::MAX_FRAMES,
     python::{Code, Text},
-    unwind::{End, Registers},
+    unwind::{End, Registers, Word},
 };
 
 /// A record as the kernel side wrote it.
@@ -36,6 +36,7 @@ pub struct Sample {
     pub trampoline: u64,
     pub end: End,
     pub returns: Vec<PendingReturn>,
+    /// Words of native frames: those of Python lie beside the stack that is copied.
     pub frames: Vec<u64>,
     /// The stack, from the beginning of the page that holds `at.sp` on.
     pub copy: Vec<u8>,
@@ -191,6 +192,7 @@ fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
     returns.truncate(pending);
     let mut frames: Vec<u64> = (0..=MAX_FRAMES).map(|_| bytes.get_u64_ne()).collect();
     frames.truncate(n.min(MAX_FRAMES));
+    frames.retain(|&word| !is_python(word));
     let mut copy = bytes[..COPIED_PAGES * COPIED_PAGE].to_vec();
     copy.truncate(pages.saturating_mul(COPIED_PAGE));
     Ok(Sample {
@@ -203,6 +205,13 @@ fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
         frames,
         copy,
     })
+}
+
+fn is_python(word: u64) -> bool {
+    matches!(
+        Word::decode(word),
+        Some(Word::Python(_) | Word::PythonAt { .. })
+    )
 }
 
 fn expect(got: usize, expected: usize) -> Result<(), DecodeError> {
@@ -311,7 +320,7 @@ mod tests {
             sequence: 4,
             trampoline: 5,
             pending: 2,
-            n: 3,
+            n: 5,
             end: End::NoRow as u32,
             pages: 1,
             returns: [PendingReturn::default(); COPIED_RETURNS],
@@ -319,6 +328,8 @@ mod tests {
             copy: [[7; COPIED_PAGE]; COPIED_PAGES],
         };
         walk.returns[1].slot = 8;
+        walk.frames[1] = Word::python(5);
+        walk.frames[2] = Word::python_at(4, 3);
         walk
     }
 
@@ -346,7 +357,7 @@ mod tests {
             panic!("{record:?}");
         };
         assert_eq!(sample.returns.len(), COPIED_RETURNS);
-        assert_eq!(sample.frames.len(), MAX_FRAMES);
+        assert_eq!(sample.frames.len(), MAX_FRAMES - 2);
         assert_eq!(sample.copy.len(), COPIED_PAGES * COPIED_PAGE);
         walk.end = 99;
         assert_eq!(decode(&bytes_of(&walk)), Err(DecodeError::End(99)));
