@@ -1,8 +1,9 @@
 //! What the headers of an ELF file say: where its code lies, what it is called,
 //! and where names for it may be. Any bytes are accepted.
 
+use crate::file::{FileBytes, hex};
 use object::{
-    Object, ObjectSection, ObjectSegment, ReadCache, SectionFlags, SegmentFlags,
+    Object, ObjectSection, ObjectSegment, SectionFlags, SegmentFlags,
     elf::{PF_X, SHF_EXECINSTR},
 };
 use std::{ffi::OsString, fs::File, io, ops::Range, os::unix::ffi::OsStringExt};
@@ -39,7 +40,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn read(file: &File) -> Self {
-        let data = ReadCache::new(file);
+        let data = FileBytes::new(file);
         let Ok(elf) = object::File::parse(&data) else {
             return Self::default();
         };
@@ -105,10 +106,6 @@ impl Layout {
     pub(super) fn is_in_plt(&self, virt_offset: u64) -> bool {
         self.plt.iter().any(|range| range.contains(&virt_offset))
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn segments<'data>(elf: &impl Object<'data>) -> Vec<Segment> {

@@ -21,13 +21,16 @@ mod rooted;
 #[cfg(test)]
 mod tests;
 
-use crate::symbolize::{
-    debug_files::{DebugFile, Places, Wanted},
-    debuginfod::Client,
-    demangle::demangle,
-    layout::Layout,
-    module::Module,
-    rooted::Root,
+use crate::{
+    file,
+    symbolize::{
+        debug_files::{DebugFile, Places, Wanted},
+        debuginfod::Client,
+        demangle::demangle,
+        layout::Layout,
+        module::Module,
+        rooted::Root,
+    },
 };
 use blazesym::symbolize::{
     self, CodeInfo, Input, Reason, Sym, Symbolized,
@@ -152,7 +155,7 @@ impl Symbolizer {
 
     /// Adds a module that is no file, such as `[vdso]`, by its bytes as read from a process.
     pub fn module_from_bytes(&mut self, display_path: &str, bytes: &[u8]) -> io::Result<ModuleId> {
-        let file = module::file_of_bytes(bytes)?;
+        let file = file::of_bytes(bytes)?;
         Ok(self.module(display_path, file, None, None))
     }
 

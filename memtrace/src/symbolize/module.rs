@@ -1,13 +1,7 @@
 //! One ELF file: which files can name its code.
 
 use blazesym::symbolize::source::Elf;
-use std::{
-    fs::File,
-    io::{self, Write},
-    os::{fd::FromRawFd, unix::fs::MetadataExt},
-    rc::Rc,
-    sync::mpsc::Receiver,
-};
+use std::{fs::File, io, os::unix::fs::MetadataExt, rc::Rc, sync::mpsc::Receiver};
 
 use super::{debug_files::DebugFile, layout::Layout, rooted::fd_path};
 
@@ -147,17 +141,4 @@ impl Pinned {
 fn version(file: &File) -> io::Result<Version> {
     let metadata = file.metadata()?;
     Ok((metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
-}
-
-/// An anonymous file with these bytes.
-pub(super) fn file_of_bytes(bytes: &[u8]) -> io::Result<File> {
-    // SAFETY: the name is a string literal with a terminating zero.
-    let fd = unsafe { libc::memfd_create(c"memtrace-module".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is open and nobody else's.
-    let mut file = unsafe { File::from_raw_fd(fd) };
-    file.write_all(bytes)?;
-    Ok(file)
 }

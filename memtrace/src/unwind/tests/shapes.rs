@@ -137,7 +137,7 @@ fn library(directives: &[&str]) -> (Vec<u8>, u64) {
         source += &format!(".cfi_startproc\n{directives}\nret\n.balign 16\n.cfi_endproc\n");
     }
     let bytes = build("gcc", "s", &source, &["-shared", "-nostdlib"]);
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     let first = Oracle::new(&image).fdes()[0].0;
     (bytes, first)
 }
@@ -145,7 +145,7 @@ fn library(directives: &[&str]) -> (Vec<u8>, u64) {
 #[test]
 fn shapes_become_rules() {
     let (bytes, first) = library(&SHAPES.map(|(directives, _)| directives));
-    let table = Table::compile(&bytes).unwrap().unwrap();
+    let table = Table::compile(&*bytes).unwrap().unwrap();
     for (addr, (directives, rule)) in (first..).step_by(FUNCTION as usize).zip(SHAPES) {
         assert_eq!(table.lookup(addr), rule, "{directives}");
         assert_eq!(table.lookup(addr + FUNCTION - 1), rule, "{directives}");
@@ -164,7 +164,7 @@ impl Memory for Words {
 #[test]
 fn rules_lead_where_dwarf_says() {
     let (bytes, first) = library(&SHAPES.map(|(directives, _)| directives));
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     let mut oracle = Oracle::new(&image);
     for (addr, (directives, rule)) in (first..).step_by(FUNCTION as usize).zip(SHAPES) {
         for pc in addr..addr + FUNCTION {
@@ -205,7 +205,7 @@ fn only_the_known_signal_frame_is_followed() {
         known.replace(".cfi_signal_frame", ""),
     ];
     let (bytes, first) = library(&variants.each_ref().map(String::as_str));
-    let table = Table::compile(&bytes).unwrap().unwrap();
+    let table = Table::compile(&*bytes).unwrap().unwrap();
     assert_eq!(table.lookup(first), of(cfa::SIGNAL, 0));
     for addr in (first..)
         .step_by(FUNCTION as usize)
