@@ -177,6 +177,17 @@ impl Symbolizer {
     /// Frames at an address as the module's ELF file means it (`p_vaddr`; of a return address, the
     /// address minus one), as [`Self::frames`].
     pub fn frames_at(&mut self, module: ModuleId, virt_offset: u64) -> Vec<Frame> {
+        // Before the names that are known, too: the process may run the new content.
+        if let Some(changed) = self
+            .modules
+            .get(module.0 as usize)
+            .filter(|of| of.is_changed())
+        {
+            let file_offset = changed.layout.file_offset(virt_offset);
+            return vec![
+                changed.unresolved(file_offset, "the file was changed after it was mapped"),
+            ];
+        }
         if let Some(frames) = self.cache.get(&(module, virt_offset)) {
             return frames.clone();
         }
@@ -254,11 +265,6 @@ impl Symbolizer {
             return vec![module.unresolved(None, &why)];
         };
         let file_offset = Some(file_offset);
-        if module.is_changed() {
-            return vec![
-                module.unresolved(file_offset, "the file was changed after it was mapped"),
-            ];
-        }
 
         // Of the first that could be read: it knows most.
         let mut why = None;
