@@ -2,11 +2,11 @@
 //! what a file claims nor what becomes of it meanwhile takes memory without end
 //! or a signal.
 
-use object::{ReadCache, ReadCacheOps, ReadRef};
+use object::{ReadCache, ReadRef};
 use std::{
     cell::Cell,
     fs::File,
-    io,
+    io::{self, Read, Seek, SeekFrom},
     ops::Range,
     os::{fd::FromRawFd, unix::fs::FileExt},
 };
@@ -29,7 +29,7 @@ pub struct FileBytes<'file> {
 impl<'file> FileBytes<'file> {
     pub fn new(file: &'file File) -> Self {
         Self {
-            read: ReadCache::new(Positioned { file, at: 0 }),
+            read: ReadCache::new(Positioned::new(file, 0)),
             left: Cell::new(MOST_READ),
         }
     }
@@ -58,32 +58,38 @@ impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
     }
 }
 
-/// A file with a position of its own: descriptors that were duplicated share the kernel's.
-struct Positioned<'file> {
+/// An open file, read from a position of its own: descriptors that were duplicated share the kernel's.
+pub struct Positioned<'file> {
     file: &'file File,
     at: u64,
 }
 
-impl ReadCacheOps for Positioned<'_> {
-    fn len(&mut self) -> Result<u64, ()> {
-        Ok(self.file.metadata().map_err(drop)?.len())
+impl<'file> Positioned<'file> {
+    /// Begins at `at`, bytes.
+    pub fn new(file: &'file File, at: u64) -> Self {
+        Self { file, at }
     }
+}
 
-    fn seek(&mut self, at: u64) -> Result<u64, ()> {
-        self.at = at;
-        Ok(at)
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ()> {
-        let len = self.file.read_at(buffer, self.at).map_err(drop)?;
+impl Read for Positioned<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.file.read_at(buffer, self.at)?;
         self.at += len as u64;
         Ok(len)
     }
+}
 
-    fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), ()> {
-        self.file.read_exact_at(buffer, self.at).map_err(drop)?;
-        self.at += buffer.len() as u64;
-        Ok(())
+impl Seek for Positioned<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (from, distance) = match to {
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::Current(distance) => (self.at, distance),
+            SeekFrom::End(distance) => (self.file.metadata()?.len(), distance),
+        };
+        self.at = from
+            .checked_add_signed(distance)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
     }
 }
 

@@ -49,6 +49,7 @@ impl Module {
         // The inode itself: works for deleted files, for other mount namespaces and after the
         // process ended.
         let path = fd_path(&file);
+        let is_bounded = layout.is_bounded(&file);
         let mut module = Self {
             display_path: display_path.to_owned(),
             build_id,
@@ -59,7 +60,7 @@ impl Module {
         };
         // Links are followed here, not by blazesym: it would open whatever they name.
         let with_debug_info = !module.layout.leads_elsewhere;
-        if module.layout.is_bounded {
+        if is_bounded {
             if with_debug_info {
                 module
                     .sources
@@ -83,7 +84,7 @@ impl Module {
             layout,
             trusted,
         } = debug_file;
-        if !layout.is_bounded {
+        if !trusted && !layout.is_bounded(&file) {
             return;
         }
         let elf = Elf::new(fd_path(&file));
