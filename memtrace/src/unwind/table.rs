@@ -5,6 +5,7 @@ use memtrace_common::{
     code::{BLOCK, Exec, RULES},
     unwind::{Rule, cfa, fp},
 };
+use object::ReadRef;
 
 /// Pages that a table may span: 4 GiB of code.
 pub(super) const MAX_PAGES: u64 = 1 << 16;
@@ -30,8 +31,8 @@ impl Table {
     /// # Errors
     /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
     /// is no error: it describes less code.
-    pub fn compile(bytes: &[u8]) -> Result<Option<Table>, CompileError> {
-        compile::compile(bytes)
+    pub fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
+        compile::compile(data)
     }
 
     /// A table of parts that come from elsewhere; `None` unless every lookup in it will end

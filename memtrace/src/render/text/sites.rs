@@ -204,6 +204,15 @@ mod tests {
         TextOptions,
         tests::{assert_parts, render},
     };
+    use crate::recording::Snapshot;
+
+    fn filtered(snapshot: &Snapshot, filter: Filter) -> String {
+        let options = TextOptions {
+            filter,
+            ..TextOptions::default()
+        };
+        render(snapshot, &options)
+    }
 
     #[test]
     fn sites_have_figures_and_whole_stacks() {
@@ -228,18 +237,14 @@ mod tests {
     #[test]
     fn an_allocators_frames_are_folded_and_the_report_says_so() {
         let snapshot = fixture::snapshot_with_wrappers();
-        let render = |show_wrappers| {
-            let filter = Filter {
-                show_wrappers,
+        let folded = render(&snapshot, &TextOptions::default());
+        let whole = filtered(
+            &snapshot,
+            Filter {
+                show_wrappers: true,
                 ..Filter::default()
-            };
-            let options = TextOptions {
-                filter,
-                ..TextOptions::default()
-            };
-            render(&snapshot, &options)
-        };
-        let (folded, whole) = (render(false), render(true));
+            },
+        );
         assert_eq!(folded.matches("operator new").count(), 1, "{folded}");
         assert_eq!(whole.matches("operator new").count(), 3, "{whole}");
         assert!(folded.contains("--show-wrappers"));
@@ -249,18 +254,14 @@ mod tests {
     #[test]
     fn python_frames_stand_where_the_interpreters_were() {
         let snapshot = fixture::snapshot_of_python();
-        let render = |show_interpreter| {
-            let filter = Filter {
-                show_interpreter,
+        let folded = render(&snapshot, &TextOptions::default());
+        let whole = filtered(
+            &snapshot,
+            Filter {
+                show_interpreter: true,
                 ..Filter::default()
-            };
-            let options = TextOptions {
-                filter,
-                ..TextOptions::default()
-            };
-            render(&snapshot, &options)
-        };
-        let (folded, whole) = (render(false), render(true));
+            },
+        );
         assert_parts(
             &folded,
             &[
@@ -301,14 +302,13 @@ mod tests {
             ],
         );
         assert!(!report.contains("Process 4243"), "{report}");
-        let options = TextOptions {
-            filter: Filter {
+        let report = filtered(
+            &fixture::snapshot(),
+            Filter {
                 older: Some(Duration::from_secs(9)),
                 ..Filter::default()
             },
-            ..TextOptions::default()
-        };
-        let report = render(&fixture::snapshot(), &options);
+        );
         assert_parts(
             &report,
             &["outstanding for 9.0 s or longer", "512.0 KiB in 2 blocks"],

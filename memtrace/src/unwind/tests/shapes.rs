@@ -153,7 +153,7 @@ fn library(directives: &[&str]) -> (Vec<u8>, u64) {
         source += &format!(".cfi_startproc\n{directives}\nret\n.balign 16\n.cfi_endproc\n");
     }
     let bytes = build("gcc", "s", &source, &["-shared", "-nostdlib"]);
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     let first = Oracle::new(&image).fdes()[0].0;
     (bytes, first)
 }
@@ -161,7 +161,7 @@ fn library(directives: &[&str]) -> (Vec<u8>, u64) {
 #[test]
 fn shapes_become_rules() {
     let (bytes, first) = library(&SHAPES.map(|(directives, _)| directives));
-    let table = Table::compile(&bytes).unwrap().unwrap();
+    let table = Table::compile(&*bytes).unwrap().unwrap();
     for (addr, (directives, rule)) in (first..).step_by(FUNCTION as usize).zip(SHAPES) {
         assert_eq!(table.lookup(addr), rule, "{directives}");
         assert_eq!(table.lookup(addr + FUNCTION - 1), rule, "{directives}");
@@ -180,7 +180,7 @@ impl Memory for Words {
 #[test]
 fn rules_lead_where_dwarf_says() {
     let (bytes, first) = library(&SHAPES.map(|(directives, _)| directives));
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     let mut oracle = Oracle::new(&image);
     for (addr, (directives, rule)) in (first..).step_by(FUNCTION as usize).zip(SHAPES) {
         for pc in addr..addr + FUNCTION {
@@ -223,7 +223,7 @@ fn only_the_known_signal_frame_is_followed() {
         variants.push(signal_frame(places));
     }
     let (bytes, first) = library(&variants.iter().map(String::as_str).collect::<Vec<_>>());
-    let table = Table::compile(&bytes).unwrap().unwrap();
+    let table = Table::compile(&*bytes).unwrap().unwrap();
     assert_eq!(table.lookup(first), of(cfa::SIGNAL, 0));
     for addr in (first..)
         .step_by(FUNCTION as usize)
