@@ -2,16 +2,13 @@
 
 use super::{CompileError, compile, rules::NO_ROW};
 use memtrace_common::{
-    code::{BLOCK, Exec, RULES},
+    code::{BLOCK, Exec, RULES, RowSearch},
     unwind::{Rule, cfa, fp},
 };
 use object::ReadRef;
 
 /// Pages that a table may span: 4 GiB of code.
 pub(super) const MAX_PAGES: u64 = 1 << 16;
-
-/// Addresses of a page have 16 bits, so as many halvings leave one of its rows.
-const STEPS: u32 = 17;
 
 /// Rules for the addresses of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,15 +79,12 @@ impl Table {
         }
         let word = |index: u32| self.words.get(index as usize).copied();
         let (first, end) = (word(page as u32)?, word(page as u32 + 1)?);
-        let wanted = vaddr as u32 & 0xffff;
-        // The last row at or below: the page's first is at 0, so there is one.
-        let (mut row, mut count) = (first, end.checked_sub(first)?);
-        for _ in 0..STEPS {
-            let half = count / 2;
-            let below = u32::from(word(row + half)? >> 16 <= wanted);
-            row += half * below;
-            count -= half;
+        let mut search = RowSearch::new(first, end, vaddr);
+        for _ in 0..RowSearch::STEPS {
+            if search.narrow(word(search.probe())?) {
+                break;
+            }
         }
-        self.rules.get((word(row)? & 0xffff) as usize).copied()
+        self.rules.get(search.rule() as usize).copied()
     }
 }
