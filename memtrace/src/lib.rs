@@ -6,6 +6,7 @@ pub mod check;
 pub mod cli;
 pub mod collect;
 pub mod event;
+mod hash;
 pub mod ledger;
 pub mod probes;
 pub mod process;
