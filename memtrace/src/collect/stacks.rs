@@ -232,7 +232,9 @@ mod tests {
             comm: comm(thread),
         };
         stacks.learn(&walk, |index| {
-            (words[index] % 2 == 0).then_some(Location::Unmapped(words[index]))
+            words[index]
+                .is_multiple_of(2)
+                .then_some(Location::Unmapped(words[index]))
         });
         stacks.find(key).unwrap()
     }
@@ -287,7 +289,7 @@ mod tests {
         }
         assert!(stacks.take_news().is_none());
         for (id, words) in ids.into_iter().zip(walks) {
-            let frames = words.iter().filter(|word| *word % 2 == 0);
+            let frames = words.iter().filter(|word| word.is_multiple_of(2));
             let frames: Vec<_> = frames.map(|word| Location::Unmapped(*word)).collect();
             assert_eq!(told(&news, id), frames);
         }
