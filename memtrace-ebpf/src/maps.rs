@@ -33,7 +33,7 @@ pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(1
 pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(32_768, 0);
 
 /// Keys of stacks that were reported: a table of small sets, chosen by the key. A set that is full
-/// forgets one of its stacks, which is then reported again. Room for a million (8 MiB), for a
+/// forgets its oldest stack, which is then reported again. Room for a million (8 MiB), for a
 /// program that loads large libraries has hundreds of thousands; an LRU map would take more of each
 /// event's time, and ten times the memory.
 #[map]

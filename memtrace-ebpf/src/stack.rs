@@ -224,19 +224,12 @@ fn was_sent(seen: &[u64; SEEN_WAYS], key: u64) -> bool {
         .any(|known| unsafe { core::ptr::read_volatile(known) } == key)
 }
 
-/// Puts a key into its set: where nothing is yet, else in place of another, chosen by bits of the
-/// key that did not choose the set.
+/// Puts a key into its set, from which the oldest one goes.
 #[inline(always)]
 fn remember(seen: &mut [u64; SEEN_WAYS], key: u64) {
-    let mut way = (key >> 62) as usize & (SEEN_WAYS - 1);
-    for (index, known) in seen.iter().enumerate() {
-        if *known == 0 {
-            way = index;
-        }
-    }
-    // SAFETY: a reference is valid to write.
-    unsafe { core::ptr::write_volatile(&raw mut seen[way & (SEEN_WAYS - 1)], key) };
+    let [first, second, third, _] = *seen;
+    *seen = [key, first, second, third];
 }
 
 const _: () = assert!(FRAMES.is_power_of_two());
-const _: () = assert!(SEEN_SETS.is_power_of_two() && SEEN_WAYS.is_power_of_two());
+const _: () = assert!(SEEN_SETS.is_power_of_two());

@@ -53,6 +53,7 @@ fn names_of_threads() {
         *truth.entry(name).or_default() += blocks;
     }
     let sites = report.sites.iter();
+    let sites = sites.filter(|site| site.layer == "heap");
     let sites: Vec<_> = sites.filter(|site| site.name() == Some("block")).collect();
     let mut found: BTreeMap<Option<&str>, u64> = BTreeMap::new();
     for site in &sites {
