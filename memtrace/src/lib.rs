@@ -7,6 +7,7 @@ pub mod cli;
 pub mod collect;
 pub mod event;
 pub mod file;
+mod hash;
 pub mod ledger;
 pub mod probes;
 pub mod process;

@@ -3,7 +3,7 @@
 use bytes::Buf;
 use memtrace_common::{
     event::{
-        Alloc, COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map,
+        Alloc, COMM, COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map,
         PendingReturn, Stack, Timing, Unmap, Verify,
     },
     limits::MAX_FRAMES,
@@ -118,13 +118,15 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         }
         Kind::Stack => {
             expect(length, size_of::<Stack>())?;
-            let stack = Stack {
+            let mut stack = Stack {
                 header,
                 stack: bytes.get_u64_ne(),
                 n: bytes.get_u32_ne(),
                 end: bytes.get_u32_ne(),
                 image: bytes.get_u64_ne(),
+                comm: [0; COMM],
             };
+            bytes.copy_to_slice(&mut stack.comm);
             let words = stack.n as usize;
             expect(bytes.len() / 8, words)?;
             Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
@@ -290,6 +292,7 @@ mod tests {
             n: 2,
             end: 3,
             image: 4,
+            comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
         };
         let mut bytes = bytes_of(&stack);
         bytes.extend(10u64.to_ne_bytes());

@@ -35,7 +35,7 @@ use self::{
     addresses::{Addresses, Location},
     modules::Modules,
     python::Pythons,
-    stacks::Stacks,
+    stacks::{Stacks, Walk},
     store::{Message, Stopped, Store},
     tables::Tables,
     timings::Timings,
@@ -54,7 +54,7 @@ use crate::{
         maps::{self, MapsError},
         memory::{self, Sampler},
     },
-    recording::{Interval, Origin, ProcessRow, StackRow},
+    recording::{Interval, Origin, ProcessRow},
 };
 
 /// Attaching waits so long for unwind tables; the largest programs take a few seconds.
@@ -174,7 +174,7 @@ impl Collector {
                 .then(|| identity.map(|identity| identity.rss_bytes))
                 .flatten(),
         };
-        self.store.send(Message::Process(row.clone()))?;
+        self.send(Message::Process(row.clone()))?;
         self.addresses.insert(tgid, Addresses::default());
         self.processes.insert(
             tgid,
@@ -260,6 +260,7 @@ impl Collector {
                 if let Some((id, code)) = self.pythons.learn(&code, &areas) {
                     self.store.send(Message::Code(id, code))?;
                 }
+                self.stacks.forget_last();
                 Ok(())
             }
             Ok((kind, Record::Alloc(alloc))) => {
@@ -319,55 +320,47 @@ impl Collector {
             self.lost(Reason::Undecodable);
             return Ok(());
         };
-        let tgid = stack.header.tgid;
-        self.addresses.entry(tgid).or_default();
-        let addresses = &self.addresses[&tgid];
-        let located = frames
-            .iter()
-            .enumerate()
-            .filter_map(|(index, &word)| {
-                Some(match Word::decode(word) {
-                    Some(Word::File { exec, vaddr }) => self.modules.locate(exec, vaddr),
-                    Some(Word::Absolute(addr)) => addresses.locate(tgid, addr),
-                    Some(Word::Python(code)) => {
-                        let at = frames.get(index + 1).copied().and_then(Word::decode);
-                        let frame = self.python_frame(stack.image, code, at);
-                        if matches!(frame, Location::Python(id, _) if self.pythons.is_shim(id)) {
-                            return None;
-                        }
-                        frame
-                    }
-                    // Said by the one before.
-                    Some(Word::PythonAt { .. }) => return None,
-                    None => Location::Unmapped(word),
-                })
+        let (tgid, image) = (stack.header.tgid, stack.image);
+        let addresses = self.addresses.entry(tgid).or_default();
+        let (modules, pythons) = (&self.modules, &self.pythons);
+        let locate = |index: usize| {
+            Some(match Word::decode(frames[index]) {
+                Some(Word::File { exec, vaddr }) => modules.locate(exec, vaddr),
+                Some(Word::Absolute(addr)) => addresses.locate(tgid, image, addr),
+                Some(Word::Python(code)) => {
+                    let at = frames.get(index + 1).copied().and_then(Word::decode);
+                    return pythons.locate(image, code, at);
+                }
+                // Said by the one before.
+                Some(Word::PythonAt { .. }) => return None,
+                None => Location::Unmapped(frames[index]),
             })
-            .collect();
-        if let Some((id, frames)) = self.stacks.learn(stack.stack, located, end) {
-            self.store.send(Message::Stack {
-                row: StackRow {
-                    id,
-                    end,
-                    thread: None,
-                },
-                frames,
-            })?;
+        };
+        let walk = Walk {
+            key: stack.stack,
+            image,
+            words: frames,
+            end,
+            comm: stack.comm,
+        };
+        self.stacks.learn(&walk, locate);
+        if self.stacks.has_much_news() {
+            self.hand_over_stacks()?;
         }
         Ok(())
     }
 
-    fn python_frame(&self, image: u64, code: u64, at: Option<Word>) -> Location {
-        let Some(Word::PythonAt {
-            instruction,
-            fingerprint,
-        }) = at
-        else {
-            return Location::UnknownPython(code);
-        };
-        match self.pythons.locate(image, code, fingerprint, instruction) {
-            Some((id, line)) => Location::Python(id, line),
-            None => Location::UnknownPython(code),
+    fn hand_over_stacks(&mut self) -> Result<(), Stopped> {
+        match self.stacks.take_news() {
+            Some(news) => self.store.send(Message::Stacks(news)),
+            None => Ok(()),
         }
+    }
+
+    /// Hands a message over behind all stacks so far.
+    fn send(&mut self, message: Message) -> Result<(), Stopped> {
+        self.hand_over_stacks()?;
+        self.store.send(message)
     }
 
     /// Processes whose end was not told though they are gone. To be asked before
@@ -479,12 +472,14 @@ impl Collector {
             .filter(|(reason, _)| reason.effect() != Effect::Filtered)
             .map(|(_, count)| count)
             .sum();
-        self.store.send(Message::Interval(Box::new(interval)))?;
+        self.send(Message::Interval(Box::new(interval)))?;
         Ok(())
     }
 
     /// Ends tracing and waits for the recording to be written.
-    pub fn finish(self, now_ns: u64) -> Result<(), crate::recording::Error> {
+    pub fn finish(mut self, now_ns: u64) -> Result<(), crate::recording::Error> {
+        // If the store has stopped, its result says why.
+        let _ = self.hand_over_stacks();
         let Self {
             tracer,
             store,

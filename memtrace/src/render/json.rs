@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     until_closed, wrappers,
 };
 use crate::{
-    ledger::{ProcessId, Totals},
+    ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
     recording::{At, MemorySample, Moment, ProcessSnapshot, Snapshot},
 };
 
@@ -35,7 +36,7 @@ pub fn json(
         selection.hidden_sites += 1;
         selection.hidden_bytes += site.totals.live_bytes;
     }
-    print(out, &report(snapshot, filter, &selection))
+    print(out, &Report::with_sites(snapshot, filter, &selection))
 }
 
 /// Writes a report with groups in place of sites: the first `top` of them in the order of `sort`,
@@ -53,17 +54,13 @@ pub fn json_groups(
     sort: Metric,
     top: Option<usize>,
 ) -> Result<(), Error> {
-    let mut selection = filter.select(snapshot, sort)?;
+    let selection = filter.select(snapshot, sort)?;
     let groups = group::groups(&selection, by, sort)?;
     let (listed, unlisted) = groups.split_at(top.unwrap_or(usize::MAX).min(groups.len()));
-    selection.sites.clear();
-    let mut value = report(snapshot, filter, &selection);
-    if let Value::Object(report) = &mut value {
-        report.remove("sites");
-    }
-    value["groups"] = listed.iter().map(group::Group::json).collect();
-    value["rest"] = group::rest_json(unlisted);
-    print(out, &value)
+    let mut report = Report::new(snapshot, filter, &selection);
+    report.add("groups", listed.iter().map(group::Group::json).collect());
+    report.add("rest", group::rest_json(unlisted));
+    print(out, &report)
 }
 
 /// Writes the object `stack_health` of the report alone.
@@ -91,7 +88,7 @@ pub fn export(
 ) -> Result<(), Error> {
     let everything = Filter::default();
     let selection = everything.select(snapshot, Metric::LiveBytes)?;
-    let mut value = report(snapshot, &everything, &selection);
+    let mut report = Report::with_sites(snapshot, &everything, &selection);
     let since_start = Since(snapshot.meta.started_ns);
     let series = memory.iter().map(|(id, samples)| {
         let tgid = snapshot
@@ -106,11 +103,11 @@ pub fn export(
         });
         json!({ "process": id.0, "tgid": tgid, "samples": samples.collect::<Vec<_>>() })
     });
-    value["memory"] = series.collect();
-    print(out, &value)
+    report.add("memory", series.collect());
+    print(out, &report)
 }
 
-fn print(out: &mut impl Write, value: &Value) -> Result<(), Error> {
+fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
     let written = serde_json::to_writer_pretty(&mut *out, value)
         .map_err(std::io::Error::from)
         .and_then(|()| writeln!(out))
@@ -128,7 +125,70 @@ impl Since {
     }
 }
 
-fn report(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
+/// A report. Its sites are made one at a time while it is written: all of them would take gigabytes.
+struct Report<'a> {
+    parts: Map<String, Value>,
+    sites: Option<Sites<'a>>,
+}
+
+struct Sites<'a> {
+    shown: &'a [Shown<'a>],
+    since: Since,
+}
+
+impl<'a> Report<'a> {
+    fn new(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Report<'a> {
+        let mut report = Report {
+            parts: Map::new(),
+            sites: None,
+        };
+        if let Value::Object(parts) = parts(snapshot, filter, selection) {
+            report.parts = parts;
+        }
+        report
+    }
+
+    fn with_sites(
+        snapshot: &Snapshot,
+        filter: &Filter,
+        selection: &'a Selection<'a>,
+    ) -> Report<'a> {
+        let sites = Sites {
+            shown: &selection.sites,
+            since: Since(snapshot.meta.started_ns),
+        };
+        Report {
+            sites: Some(sites),
+            ..Report::new(snapshot, filter, selection)
+        }
+    }
+
+    fn add(&mut self, name: &str, part: Value) {
+        self.parts.insert(name.to_owned(), part);
+    }
+}
+
+impl Serialize for Report<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut report = serializer.serialize_map(None)?;
+        for (name, part) in &self.parts {
+            report.serialize_entry(name, part)?;
+        }
+        if let Some(sites) = &self.sites {
+            report.serialize_entry("sites", sites)?;
+        }
+        report.end()
+    }
+}
+
+impl Serialize for Sites<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.shown.iter().map(|site| site_value(site, self.since)))
+    }
+}
+
+/// Everything but sites.
+fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
     let since = Since(snapshot.meta.started_ns);
     let process = |id: ProcessId| snapshot.processes.iter().find(|p| p.row.id == id);
     let processes = snapshot
@@ -167,7 +227,6 @@ fn report(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value 
         "finished": snapshot.finished_ns.map(|time| since.of(time)),
         "processes": processes.collect::<Vec<_>>(),
         "totals": totals.collect::<Vec<_>>(),
-        "sites": selection.sites.iter().map(|site| site_value(site, since)).collect::<Vec<_>>(),
         "hidden": { "sites": selection.hidden_sites, "live_bytes": selection.hidden_bytes },
         "older": selection.ages.map(|ages| json!({
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
@@ -209,20 +268,24 @@ fn site_value(shown: &Shown, since: Since) -> Value {
     value["by_allocator"] = json!(site.key.by_allocator);
     value["first"] = json!(since.of(site.first_ns));
     value["last"] = json!(site.last_ns.map(|time| since.of(time)));
-    value["lifetimes"] = json!(site.lifetimes.map(|counts| counts.to_vec()));
+    value["lifetimes"] = json!(site.lifetimes.as_ref().map(|counts| {
+        let mut all = counts.to_vec();
+        all.resize(LIFETIME_BUCKETS, 0);
+        all
+    }));
     value["births"] = json!(site.births.as_ref().map(|at| {
         let rows = at.births.rows.iter();
         let rows = rows.map(|(edge, bytes, count)| (since.of(*edge), *bytes, *count));
         json!({ "time": since.of(at.time_ns), "rows": rows.collect::<Vec<_>>() })
     }));
-    value["end"] = json!(health::name(site.stack.end));
-    value["thread"] = json!(site.stack.thread);
-    let frames = &site.stack.frames;
+    value["end"] = json!(health::name(shown.stack.end()));
+    value["thread"] = json!(shown.stack.thread());
+    let frames: Vec<_> = shown.stack.frames().collect();
     value["frames"] = json!(frames);
-    for index in 0..wrappers::leading(frames) {
+    for index in 0..wrappers::leading(shown.stack.frames()) {
         value["frames"][index]["wrapper"] = json!(true);
     }
-    for (index, mark) in interpreter::marks(frames).into_iter().enumerate() {
+    for (index, mark) in interpreter::marks(&frames).into_iter().enumerate() {
         if mark {
             value["frames"][index]["interpreter"] = json!(true);
         }
