@@ -12,7 +12,7 @@ use aya_ebpf::{
 };
 use memtrace_common::{
     event::{COMM, Kind, Stack},
-    limits::MAX_FRAMES,
+    limits::{MAX_FRAME_POINTERS, MAX_FRAMES},
     loss::Reason,
     unwind::{End, Registers, Word},
 };
@@ -39,7 +39,6 @@ pub(crate) struct Scratch {
 }
 
 const FRAMES: usize = MAX_FRAMES + 1;
-const FRAME_BYTES: u32 = (MAX_FRAMES * 8) as u32;
 
 impl Scratch {
     /// Number of frames so far.
@@ -126,20 +125,20 @@ fn take_into(context: *mut c_void, caller: &Caller, at: Registers, scratch: &mut
 /// The kernel's own walk, which ends at the first function without a frame pointer.
 #[inline(never)]
 fn follow_frame_pointers(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> End {
-    // SAFETY: the buffer holds FRAME_BYTES bytes.
+    // SAFETY: the buffer holds more.
     let bytes = unsafe {
         bpf_get_stack(
             context,
             scratch.frames.as_mut_ptr().cast(),
-            FRAME_BYTES,
+            (MAX_FRAME_POINTERS * 8) as u32,
             u64::from(BPF_F_USER_STACK),
         )
     };
     if bytes <= 0 {
         return End::Unreadable;
     }
-    let read = (bytes as u64 >> 3).min(MAX_FRAMES as u64);
-    for i in 0..MAX_FRAMES {
+    let read = (bytes as u64 >> 3).min(MAX_FRAME_POINTERS as u64);
+    for i in 0..MAX_FRAME_POINTERS {
         let pc = scratch.frames[i];
         // A frame pointer that was none can lead to a zero: nothing is beyond it.
         if i as u64 >= read || pc == 0 {

@@ -298,7 +298,7 @@ mod tests {
              \x20     no stack was taken, or its record was lost\n\
              \x20     → see scratch_busy, stack_unreadable, ring_full_stack and unknown_stack under Losses in the report; a larger --ring-buffer helps against the last two\n\
              \x20               5   26.31 %  truncated\n\
-             \x20     the stack is deeper than the 511 frames that are kept\n\
+             \x20     the stack is deeper than the 2047 frames that are kept\n\
              \x20     → the frames next to the allocation are there; look for endless recursion\n\
              \x20               1    5.26 %  no_row\n\
              \x20     the file has unwind tables, but they leave this code out, as for assembler without CFI directives\n\
