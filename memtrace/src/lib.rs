@@ -6,6 +6,8 @@ pub mod check;
 pub mod cli;
 pub mod collect;
 pub mod event;
+pub mod file;
+mod hash;
 pub mod host;
 pub mod ledger;
 pub mod probes;
