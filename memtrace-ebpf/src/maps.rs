@@ -27,6 +27,11 @@ pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 16, 0);
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
 
+/// Threads that each traced process has made while recording, by tgid, as PROCESSES. Only of
+/// processes that make any.
+#[map]
+pub(crate) static THREADS_CREATED: HashMap<u32, u64> = HashMap::with_max_entries(16_384, 0);
+
 /// What each thread of a traced process has in flight, by tid. Filled when a
 /// thread first allocates, emptied when it ends.
 #[map]

@@ -155,6 +155,7 @@ enum Attacher {
 pub struct Tracer {
     ebpf: Ebpf,
     processes: HashMap<MapData, u32, Raw<Process>>,
+    threads_created: HashMap<MapData, u32, u64>,
     files: HashMap<MapData, Raw<FileKey>, Raw<KnownFile>>,
     stopped: HashMap<MapData, u32, u32>,
     recording: Array<MapData, u32>,
@@ -300,6 +301,7 @@ impl Tracer {
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             watchdog_maps,
             processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
+            threads_created: HashMap::try_from(take(&mut ebpf, "THREADS_CREATED")?)?,
             files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
             stopped: HashMap::try_from(take(&mut ebpf, "STOPPED")?)?,
             recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
@@ -392,6 +394,12 @@ impl Tracer {
             flags: process_flags::ACTIVE,
         };
         Ok(self.processes.insert(tgid, Raw(process), 0)?)
+    }
+
+    /// Threads that a running process has made while recording; the count begins anew where a
+    /// process ends, and is 0 for one that was too many to be counted (16,384 have one).
+    pub fn threads_created(&self, tgid: u32) -> u64 {
+        self.threads_created.get(&tgid, 0).unwrap_or(0)
     }
 
     /// Begins to keep up what the code of a process is.

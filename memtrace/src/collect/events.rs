@@ -175,11 +175,11 @@ impl Collector {
             None
         } else {
             match self.modules.find(key) {
-                Some(index) => self
-                    .modules
-                    .get(index)
-                    .is_elf()
-                    .then_some((index, map.file_offset)),
+                Some(index) => {
+                    self.uses(map.header.tgid, index);
+                    let is_elf = self.modules.get(index).is_elf();
+                    is_elf.then_some((index, map.file_offset))
+                }
                 None => return,
             }
         };

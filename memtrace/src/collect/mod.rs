@@ -7,9 +7,11 @@
 
 mod addresses;
 mod events;
+mod fingerprint;
 mod follow;
 mod modules;
 mod python;
+pub mod sampling;
 pub mod session;
 mod stacks;
 pub mod store;
@@ -20,6 +22,7 @@ pub mod verify;
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -33,8 +36,10 @@ use memtrace_common::{
 
 use self::{
     addresses::{Addresses, Location},
+    fingerprint::Fingerprint,
     modules::Modules,
     python::Pythons,
+    sampling::Sampling,
     stacks::{Stacks, Walk},
     store::{Message, Stopped, Store},
     tables::Tables,
@@ -47,6 +52,7 @@ use crate::{
         decode::{self, Record},
     },
     event::{Action, Event, StackId},
+    host::Redactor,
     ledger::Ledger,
     probes::allocator::ExtraAllocator,
     process::{
@@ -78,10 +84,26 @@ pub enum CollectError {
 struct Process {
     row: ProcessRow,
     sampler: Sampler,
+    fingerprint: Fingerprint,
+    /// Number of its memory control group, once looked at and if it can be seen.
+    cgroup: Option<u32>,
     /// Probes on allocation functions.
     links: Vec<Link>,
     /// It has the probes of every allocator known so far, and gets those of new ones.
     probed: bool,
+}
+
+impl Process {
+    fn new(row: ProcessRow) -> Self {
+        Self {
+            sampler: Sampler::new(row.tgid),
+            fingerprint: Fingerprint::default(),
+            cgroup: None,
+            links: Vec::new(),
+            probed: false,
+            row,
+        }
+    }
 }
 
 /// See the module.
@@ -89,6 +111,8 @@ pub struct Collector {
     tracer: Tracer,
     store: Store,
     ledger: Ledger,
+    sampling: Sampling,
+    redactor: Arc<Redactor>,
     modules: Modules,
     tables: Tables,
     pythons: Pythons,
@@ -119,6 +143,7 @@ impl Collector {
         tracer: Tracer,
         store: Store,
         allocators: Vec<ExtraAllocator>,
+        redactor: Arc<Redactor>,
         page_size: u64,
     ) -> std::io::Result<Self> {
         Ok(Self {
@@ -132,6 +157,8 @@ impl Collector {
             tracer,
             store,
             ledger: Ledger::new(page_size),
+            sampling: Sampling::default(),
+            redactor,
             modules: Modules::new(allocators),
             pythons: Pythons::default(),
             stacks: Stacks::default(),
@@ -176,15 +203,7 @@ impl Collector {
         };
         self.send(Message::Process(row.clone()))?;
         self.addresses.insert(tgid, Addresses::default());
-        self.processes.insert(
-            tgid,
-            Process {
-                row,
-                sampler: Sampler::new(tgid),
-                links: Vec::new(),
-                probed: false,
-            },
-        );
+        self.processes.insert(tgid, Process::new(row));
         self.tracer.watch_code(tgid)?;
         if origin == Origin::Attached {
             let files = self
@@ -197,6 +216,7 @@ impl Collector {
             self.tracer.code.distrust(tgid).map_err(TracerError::from)?;
             self.probe(tgid);
             self.warn_without_probes(tgid);
+            self.describe(tgid)?;
         }
         self.tracer.trace(tgid)?;
         Ok(())
@@ -448,16 +468,15 @@ impl Collector {
         for (reason, count) in self.ledger.counts().by_reason() {
             losses[reason as usize].1 += count;
         }
-        let mut samples = Vec::new();
-        for process in self.processes.values_mut() {
-            if let Ok(sample) = process.sampler.sample() {
-                samples.push((process.row.id, sample));
-            }
-        }
+        self.describe_libraries()?;
+        let samples = self.sample();
         let interval = Interval {
             time_ns: now_ns,
             changes: self.ledger.take_changes(),
-            memory: samples,
+            memory: samples.memory,
+            system: Some(samples.system),
+            cgroups: samples.cgroups,
+            members: samples.members,
             losses: losses.clone(),
             emitted,
             received: self.received,

@@ -11,8 +11,16 @@ use std::{
     time::Instant,
 };
 
-use super::{addresses::Location, modules::ModuleIndex, python::CodeId, stacks::News};
+use super::{
+    addresses::Location,
+    fingerprint::{Look, Looking},
+    modules::ModuleIndex,
+    python::CodeId,
+    stacks::News,
+};
 use crate::{
+    host::{Fact, Redactor},
+    ledger::ProcessId,
     python::CodeObject,
     recording::{self, Interval, LocationId, ProcessRow, Writer},
     symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
@@ -31,6 +39,15 @@ pub(super) enum Message {
     Code(CodeId, Arc<CodeObject>),
     Stacks(News),
     Process(ProcessRow),
+    Facts(Vec<Fact>),
+    /// The child is what the parent is, until its exec.
+    InheritFacts {
+        parent: ProcessId,
+        child: ProcessId,
+    },
+    ForgetFacts(ProcessId),
+    /// Look for what takes longer: packages of Python, and whose malloc a process uses.
+    Look(Box<Look>),
     Interval(Box<Interval>),
     /// The recording is complete, CLOCK_MONOTONIC ns.
     Finish(u64),
@@ -59,12 +76,13 @@ impl Store {
     pub(super) fn start(
         writer: Writer,
         debuginfod: Option<debuginfod::Config>,
+        redactor: Arc<Redactor>,
     ) -> std::io::Result<Self> {
         let client = debuginfod.map(debuginfod::Client::start).transpose()?;
         let (sender, receiver) = sync_channel(BACKLOG);
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
-            .spawn(move || run(writer, client, &receiver))?;
+            .spawn(move || run(writer, client, redactor, &receiver))?;
         Ok(Self {
             sender,
             thread: Some(thread),
@@ -97,14 +115,17 @@ impl Store {
 fn run(
     mut writer: Writer,
     client: Option<debuginfod::Client>,
+    redactor: Arc<Redactor>,
     receiver: &Receiver<Message>,
 ) -> Result<(), recording::Error> {
+    let mut looking = Looking::default();
     let mut names = Names {
         symbolizer: Symbolizer::new(client),
         modules: HashMap::new(),
         codes: HashMap::new(),
         generated: HashMap::new(),
         unfinished: Vec::new(),
+        redactor: Arc::clone(&redactor),
     };
     // The channel closes without a Finish if the collector failed; what was
     // committed stays.
@@ -132,12 +153,17 @@ fn run(
                     writer.stack(row)?;
                 }
             }
-            Message::Process(row) => {
+            Message::Process(mut row) => {
                 names.rename(&mut writer, row.tgid)?;
                 // It may be another program now.
                 names.generated.remove(&row.tgid);
+                row.cmdline = redactor.arguments(&row.cmdline);
                 writer.process(&row)?;
             }
+            Message::Facts(facts) => writer.facts(&facts)?,
+            Message::InheritFacts { parent, child } => writer.inherit_facts(parent, child)?,
+            Message::ForgetFacts(process) => writer.forget_facts(process)?,
+            Message::Look(look) => writer.facts(&looking.look(&look, &redactor))?,
             Message::Interval(interval) => {
                 names.rewrite(&mut writer, Instant::now())?;
                 let tgids: Vec<u32> = names.generated.keys().copied().collect();
@@ -167,6 +193,7 @@ struct Names {
     /// Locations written with the names that are known here, while better ones are being fetched:
     /// neither the ring buffer nor an interval waits for a server.
     unfinished: Vec<(LocationId, Location)>,
+    redactor: Arc<Redactor>,
 }
 
 /// The generated code of a process.
@@ -185,7 +212,7 @@ impl Names {
         id: LocationId,
         location: Location,
     ) -> Result<(), recording::Error> {
-        let frames = self.frames(location);
+        let mut frames = self.frames(location);
         if let Location::Anonymous { tgid, .. } = location
             && frames.iter().all(|frame| frame.function.is_none())
         {
@@ -194,6 +221,11 @@ impl Names {
         }
         if self.is_fetching(location) {
             self.unfinished.push((id, location));
+        }
+        if self.redactor.is_everything() {
+            for path in frames.iter_mut().flat_map(|f| [&mut f.module, &mut f.file]) {
+                *path = path.take().map(|path| self.redactor.path(&path));
+            }
         }
         writer.location(id, &frames)
     }

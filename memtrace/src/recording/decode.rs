@@ -3,7 +3,7 @@
 
 use rusqlite::{Row, types::Type};
 
-use super::{LocationId, MemorySample, Node, NodeId, varint, write::kind_name};
+use super::{LocationId, Node, NodeId, varint, write::kind_name};
 use crate::{
     event::Layer,
     ledger::{Births, LIFETIME_BUCKETS, Totals},
@@ -48,27 +48,6 @@ pub(super) fn end(row: &Row, column: usize) -> rusqlite::Result<End> {
         .into_iter()
         .find(|known| known.name() == name)
         .ok_or_else(|| unexpected(column, "end"))
-}
-
-/// A row of `memory` behind one other column.
-pub(super) fn memory_sample(row: &Row) -> rusqlite::Result<MemorySample> {
-    Ok(MemorySample {
-        rss_anon: optional(row, 3)?,
-        rss_file: optional(row, 4)?,
-        rss_shmem: optional(row, 5)?,
-        pss: optional(row, 6)?,
-        private_dirty: optional(row, 7)?,
-        shared_dirty: optional(row, 8)?,
-        swap: optional(row, 9)?,
-        anon_huge_pages: optional(row, 10)?,
-        lazy_free: optional(row, 11)?,
-        vm_size: optional(row, 12)?,
-        vm_pte: optional(row, 13)?,
-        threads: optional(row, 14)?,
-        minor_faults: optional(row, 15)?,
-        major_faults: optional(row, 16)?,
-        children: optional(row, 17)?,
-    })
 }
 
 /// The ten columns of [`Totals`] from column `first` on.

@@ -5,8 +5,11 @@
 mod create;
 mod decode;
 mod error;
+mod facts;
 mod read;
+mod samples;
 mod schema;
+mod series;
 mod snapshot;
 mod stacks;
 mod varint;
@@ -17,7 +20,9 @@ mod tests;
 
 pub use create::create_private;
 pub use error::Error;
+pub use facts::Fact;
 pub use read::Recording;
+pub use samples::{CgroupSample, MemorySample, SystemSample};
 pub use snapshot::{At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot};
 pub use stacks::{Stack, Stacks};
 pub use write::Writer;
@@ -79,27 +84,6 @@ pub struct ProcessRow {
     pub rss_at_start: Option<u64>,
 }
 
-/// A process's memory at one interval. Bytes, except counts. `None`: could not be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MemorySample {
-    pub rss_anon: Option<u64>,
-    pub rss_file: Option<u64>,
-    pub rss_shmem: Option<u64>,
-    pub pss: Option<u64>,
-    pub private_dirty: Option<u64>,
-    pub shared_dirty: Option<u64>,
-    pub swap: Option<u64>,
-    pub anon_huge_pages: Option<u64>,
-    pub lazy_free: Option<u64>,
-    pub vm_size: Option<u64>,
-    pub vm_pte: Option<u64>,
-    /// Counts.
-    pub threads: Option<u64>,
-    pub minor_faults: Option<u64>,
-    pub major_faults: Option<u64>,
-    pub children: Option<u64>,
-}
-
 /// Everything that one interval adds; one transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
@@ -107,6 +91,11 @@ pub struct Interval {
     pub time_ns: u64,
     pub changes: Changes,
     pub memory: Vec<(ProcessId, MemorySample)>,
+    pub system: Option<SystemSample>,
+    /// By number of the control group.
+    pub cgroups: Vec<(u32, CgroupSample)>,
+    /// Processes whose control group was not known before, and its number.
+    pub members: Vec<(ProcessId, u32)>,
     /// Absolute counts so far, one per reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     /// Records the kernel side tried to emit, and those received, so far.

@@ -12,11 +12,9 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction};
 
 use super::{
-    At, BirthsAt, Error, LayerSnapshot, MemorySample, Meta, Node, NodeId, Origin, ProcessRow,
-    Snapshot, Stacks,
+    At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
     decode::{
-        end, frame, json, layer, lifetimes, memory_sample, node, optional, totals, uint,
-        unexpected, unpack_births,
+        end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
     },
     schema,
     snapshot::{Stored, StoredSite},
@@ -123,22 +121,13 @@ impl Recording {
             .map_err(|error| Error::reading(&self.path, &error))
     }
 
-    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
-    pub fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
-        let sql = "SELECT time_ns, memory.* FROM memory JOIN interval ON interval.id = interval \
-                   WHERE process = ?1 ORDER BY interval";
-        self.connection
-            .prepare(sql)
-            .and_then(|mut statement| {
-                statement
-                    .query_map([process.0], |row| Ok((uint(row, 0)?, memory_sample(row)?)))?
-                    .collect()
-            })
-            .map_err(|error| Error::reading(&self.path, &error))
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What went wrong while reading.
+    pub(super) fn reading(&self, error: &rusqlite::Error) -> Error {
+        Error::reading(&self.path, error)
     }
 
     fn check_time(&self, asked_ns: u64) -> Result<(), Error> {

@@ -5,10 +5,9 @@ use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
-    Error, Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, StackRow,
-    create,
+    Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create, facts,
     schema::{self, int},
-    varint,
+    series, varint,
 };
 use crate::{
     ledger::{Births, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
@@ -74,6 +73,8 @@ impl Writer {
         connection.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
         connection.pragma_update(None, "user_version", schema::VERSION)?;
         connection.execute_batch(schema::TABLES)?;
+        connection.execute_batch(&series::tables())?;
+        connection.execute_batch(facts::TABLE)?;
         connection.execute("INSERT INTO recording (id, meta) VALUES (1, ?1)", [meta])?;
         connection.execute_batch("COMMIT")?;
         Ok(Writer {
@@ -188,7 +189,7 @@ impl Writer {
     }
 
     /// Runs `action` within the transaction.
-    fn write(
+    pub(super) fn write(
         &mut self,
         action: impl FnOnce(&mut Self) -> rusqlite::Result<()>,
     ) -> Result<(), Error> {
@@ -218,7 +219,7 @@ impl Writer {
         Ok(())
     }
 
-    fn insert(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+    pub(super) fn insert(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
         self.connection.prepare_cached(sql)?.execute(values)?;
         Ok(())
     }
@@ -243,7 +244,7 @@ impl Writer {
         )
     }
 
-    fn string(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
+    pub(super) fn string(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
         let Some(text) = text else { return Ok(None) };
         if let Some(id) = self.strings.get(text) {
             return Ok(Some(*id));
@@ -308,6 +309,15 @@ impl Writer {
         }
         for (process, sample) in &interval.memory {
             self.insert_memory(id, *process, sample)?;
+        }
+        if let Some(sample) = &interval.system {
+            self.insert_system(id, sample)?;
+        }
+        for (cgroup, sample) in &interval.cgroups {
+            self.insert_cgroup(id, *cgroup, sample)?;
+        }
+        for (process, cgroup) in &interval.members {
+            self.insert_member(*process, *cgroup)?;
         }
         for (reason, count) in &interval.losses {
             if self.losses.insert(*reason, *count) != Some(*count) {
@@ -405,37 +415,6 @@ impl Writer {
                 int(l.before_attach_bytes),
                 int(l.cleared_by_exec_bytes),
                 int(l.cleared_by_exec_count),
-            ],
-        )
-    }
-
-    fn insert_memory(
-        &self,
-        interval: i64,
-        process: ProcessId,
-        m: &MemorySample,
-    ) -> rusqlite::Result<()> {
-        self.insert(
-            "INSERT OR REPLACE INTO memory VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
-             ?12, ?13, ?14, ?15, ?16, ?17)",
-            params![
-                process.0,
-                interval,
-                m.rss_anon.map(int),
-                m.rss_file.map(int),
-                m.rss_shmem.map(int),
-                m.pss.map(int),
-                m.private_dirty.map(int),
-                m.shared_dirty.map(int),
-                m.swap.map(int),
-                m.anon_huge_pages.map(int),
-                m.lazy_free.map(int),
-                m.vm_size.map(int),
-                m.vm_pte.map(int),
-                m.threads.map(int),
-                m.minor_faults.map(int),
-                m.major_faults.map(int),
-                m.children.map(int),
             ],
         )
     }

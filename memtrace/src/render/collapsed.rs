@@ -225,7 +225,7 @@ mod tests {
         let snapshot = fixture::snapshot();
         collapsed(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
         flamegraph(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
-        super::super::export(&mut writer, &snapshot, &[]).unwrap();
+        super::super::export(&mut writer, &snapshot, &Default::default()).unwrap();
         let options = super::super::TextOptions::default();
         super::super::text(&mut writer, &snapshot, &options).unwrap();
     }

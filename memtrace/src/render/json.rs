@@ -15,7 +15,9 @@ use super::{
 };
 use crate::{
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
-    recording::{At, MemorySample, Moment, ProcessSnapshot, Snapshot},
+    recording::{
+        At, CgroupSample, Fact, MemorySample, Moment, ProcessSnapshot, Snapshot, SystemSample,
+    },
 };
 
 /// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`.
@@ -76,35 +78,63 @@ pub fn stack_health_json(
     print(out, &Health::of(snapshot, filter).json())
 }
 
-/// Writes the whole snapshot with all its sites, their births, and each process's memory over time.
+/// Writes the whole snapshot with all its sites and their births, and `series`.
 ///
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn export(
-    out: &mut impl Write,
-    snapshot: &Snapshot,
-    memory: &[(ProcessId, Vec<(u64, MemorySample)>)],
-) -> Result<(), Error> {
+pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Result<(), Error> {
     let everything = Filter::default();
     let selection = everything.select(snapshot, Metric::LiveBytes)?;
     let mut report = Report::with_sites(snapshot, &everything, &selection);
     let since_start = Since(snapshot.meta.started_ns);
-    let series = memory.iter().map(|(id, samples)| {
-        let tgid = snapshot
-            .processes
-            .iter()
-            .find(|process| process.row.id == *id)
-            .map(|process| process.row.tgid);
-        let samples = samples.iter().map(|(time_ns, sample)| {
-            let mut value = json!(sample);
-            value["time"] = json!(since_start.of(*time_ns));
-            value
-        });
-        json!({ "process": id.0, "tgid": tgid, "samples": samples.collect::<Vec<_>>() })
+    let tgid = |id: ProcessId| {
+        let mut processes = snapshot.processes.iter();
+        let process = processes.find(|process| process.row.id == id);
+        process.map(|process| process.row.tgid)
+    };
+    let of_process = |id: ProcessId, samples: Value| json!({ "process": id.0, "tgid": tgid(id), "samples": samples });
+    let memory = series.memory.iter();
+    let memory = memory.map(|(id, samples)| of_process(*id, timed(since_start, samples)));
+    report.add("memory", memory.collect());
+    let cgroups = series.cgroups.iter();
+    let cgroups = cgroups.map(|(id, samples)| of_process(*id, timed(since_start, samples)));
+    report.add("cgroups", cgroups.collect());
+    report.add("system", timed(since_start, &series.system));
+    let facts = |of: Option<ProcessId>| -> Value {
+        let facts = series.facts.iter().filter(|fact| fact.process == of);
+        let pairs = facts.map(|fact| (fact.field.clone(), json!(fact.value)));
+        Value::Object(pairs.collect())
+    };
+    let processes = snapshot.processes.iter().map(|process| {
+        let id = process.row.id;
+        json!({ "process": id.0, "tgid": process.row.tgid, "facts": facts(Some(id)) })
     });
-    report.add("memory", series.collect());
+    let processes: Value = processes.collect();
+    report.add(
+        "facts",
+        json!({ "machine": facts(None), "processes": processes }),
+    );
     print(out, &report)
+}
+
+/// What a recording holds besides a moment's allocations.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    pub memory: Vec<(ProcessId, Vec<(u64, MemorySample)>)>,
+    pub cgroups: Vec<(ProcessId, Vec<(u64, CgroupSample)>)>,
+    pub system: Vec<(u64, SystemSample)>,
+    pub facts: Vec<Fact>,
+}
+
+/// Samples, each with its time since the start.
+fn timed(since_start: Since, samples: &[(u64, impl Serialize)]) -> Value {
+    let samples = samples.iter().map(|(time_ns, sample)| {
+        let mut value = json!(sample);
+        value["time"] = json!(since_start.of(*time_ns));
+        value
+    });
+    samples.collect()
 }
 
 fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {

@@ -9,10 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    layout::{Layout, MOST_UNCOMPRESSED},
-    rooted::{LastLink, Root},
-};
+use super::layout::{Layout, MOST_UNCOMPRESSED};
+use crate::rooted::{LastLink, Root};
 
 /// Where distributions put debug files, in any root.
 const GLOBAL: &str = "/usr/lib/debug";

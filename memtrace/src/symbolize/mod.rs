@@ -17,19 +17,18 @@ mod demangle;
 mod layout;
 mod module;
 pub mod perf_map;
-mod rooted;
 #[cfg(test)]
 mod tests;
 
 use crate::{
     file,
+    rooted::Root,
     symbolize::{
         debug_files::{DebugFile, Places, Wanted},
         debuginfod::Client,
         demangle::demangle,
         layout::Layout,
         module::Module,
-        rooted::Root,
     },
 };
 use blazesym::symbolize::{

@@ -14,10 +14,8 @@ use std::{
 
 use procfs::process::Process;
 
-use super::{
-    Frame, Symbolizer,
-    rooted::{LastLink, Root},
-};
+use super::{Frame, Symbolizer};
+use crate::rooted::{LastLink, Root};
 
 /// Most that is read of a map, bytes.
 const MOST: u64 = 256 << 20;

@@ -25,12 +25,23 @@ fn what_was_written_reads_back() {
         children: Some(2),
         ..MemorySample::default()
     };
+    let system = SystemSample {
+        used: Some(7),
+        ..SystemSample::default()
+    };
+    let group = CgroupSample {
+        current: Some(9),
+        ..CgroupSample::default()
+    };
     let births = Births {
         rows: vec![(START + 5, 60, 2), (START + 900, 4, 1)],
     };
     let mut first = interval(1, vec![(key(1, 7), site(64, 3))]);
     first.changes.layers = vec![((ProcessId(1), Layer::Heap), layer(64, 64, 1))];
     first.memory = vec![(ProcessId(1), sample)];
+    first.system = Some(system);
+    first.cgroups = vec![(0, group), (4, CgroupSample::default())];
+    first.members = vec![(ProcessId(1), 0)];
     first.births = vec![(key(1, 7), births.clone())];
     writer.interval(&first).unwrap();
     let ended = process(1, Some(START + 2 * SECOND));
@@ -44,6 +55,10 @@ fn what_was_written_reads_back() {
     assert_eq!(recording.meta(), &meta());
     let memory = recording.memory(ProcessId(1)).unwrap();
     assert_eq!(memory, [(START + SECOND, sample)]);
+    assert_eq!(recording.system().unwrap(), [(START + SECOND, system)]);
+    let cgroup = recording.cgroup(ProcessId(1)).unwrap();
+    assert_eq!(cgroup, [(START + SECOND, group)]);
+    assert_eq!(recording.cgroup(ProcessId(2)).unwrap(), []);
     let snapshot = recording.snapshot(At::End).unwrap();
     assert_eq!(snapshot.processes[0].row, ended);
     assert_eq!(snapshot.layers[0].totals, layer(64, 64, 1));
@@ -238,6 +253,44 @@ fn every_end_of_a_stack_reads_back_and_an_unknown_one_is_an_error() {
         error.contains("test.mtr") && error.contains("unexpected value of `end`"),
         "{error}"
     );
+}
+
+#[test]
+fn facts_are_replaced_inherited_and_forgotten() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let fact = |process: Option<u32>, field: &str, value: &str| Fact {
+        process: process.map(ProcessId),
+        field: field.into(),
+        value: value.into(),
+    };
+    let machine = fact(None, "thp.enabled", "always");
+    let parent = fact(Some(0), "affinity.count", "2");
+    writer
+        .facts(&[machine.clone(), fact(Some(0), "affinity.count", "8")])
+        .unwrap();
+    writer
+        .facts(&[parent.clone(), fact(Some(0), "lib.a.size", "1")])
+        .unwrap();
+    for child in [1, 2] {
+        writer
+            .inherit_facts(ProcessId(0), ProcessId(child))
+            .unwrap();
+    }
+    writer.forget_facts(ProcessId(2)).unwrap();
+    writer
+        .facts(&[fact(Some(2), "affinity.count", "1")])
+        .unwrap();
+    writer.finish(START).unwrap();
+    let expected = [
+        machine,
+        parent,
+        fact(Some(0), "lib.a.size", "1"),
+        fact(Some(1), "affinity.count", "2"),
+        fact(Some(1), "lib.a.size", "1"),
+        fact(Some(2), "affinity.count", "1"),
+    ];
+    assert_eq!(Recording::open(&path).unwrap().facts().unwrap(), expected);
 }
 
 #[test]

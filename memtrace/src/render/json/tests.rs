@@ -168,8 +168,19 @@ fn an_export_has_memory_over_time() {
         rss_anon: Some(77),
         ..MemorySample::default()
     };
-    let series = vec![(snapshot.meta.started_ns + 5, sample)];
-    export(&mut out, &snapshot, &[(ProcessId(2), series)]).unwrap();
+    let time = snapshot.meta.started_ns + 5;
+    let fact = |process: Option<ProcessId>, value: &str| Fact {
+        process,
+        field: "kernel.release".into(),
+        value: value.into(),
+    };
+    let series = Series {
+        memory: vec![(ProcessId(2), vec![(time, sample)])],
+        system: vec![(time, SystemSample::default())],
+        facts: vec![fact(None, "6.1"), fact(Some(ProcessId(2)), "x")],
+        ..Series::default()
+    };
+    export(&mut out, &snapshot, &series).unwrap();
     let value = parse(&out);
     assert_eq!(value["memory"][0]["tgid"], fixture::CHILD);
     let sample = &value["memory"][0]["samples"][0];
@@ -178,6 +189,11 @@ fn an_export_has_memory_over_time() {
         (&json!(5), &json!(77))
     );
     assert_eq!(sample["swap"], Value::Null);
+    assert_eq!(value["system"][0]["time"], 5);
+    assert_eq!(value["facts"]["machine"]["kernel.release"], "6.1");
+    let processes = value["facts"]["processes"].as_array().unwrap();
+    let child = processes.iter().find(|p| p["process"] == 2).unwrap();
+    assert_eq!(child["facts"]["kernel.release"], "x");
     assert_eq!(
         value["sites"][0]["births"]["rows"][0],
         json!([1_000_000_000, 512 << 10, 2])
