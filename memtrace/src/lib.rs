@@ -8,6 +8,8 @@ pub mod cli;
 pub mod collect;
 pub mod diff;
 pub mod event;
+pub mod file;
+mod hash;
 pub mod host;
 pub mod ledger;
 pub mod probes;

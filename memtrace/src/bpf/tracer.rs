@@ -13,6 +13,7 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{
         ProgramError, RawTracePoint, TracePoint, UProbe,
+        trace_point::TracePointLink,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
@@ -129,13 +130,14 @@ pub struct Options {
     pub time_walks: bool,
 }
 
-/// Attached uprobes; dropping it detaches them.
+/// Attached programs; dropping it detaches them.
 #[derive(Debug)]
 pub enum Link {
     /// Any number of places of one file.
     Multi(OwnedFd),
     /// One place.
     Perf(UProbeLink),
+    Tracepoint(TracePointLink),
 }
 
 /// How uprobes are attached.
@@ -160,6 +162,8 @@ pub struct Tracer {
     counters: PerCpuArray<MapData, u64>,
     watchdog_maps: [OwnedFd; 2],
     log: Option<EbpfLogger<&'static dyn log::Log>>,
+    /// Those of system calls.
+    tracepoints: Vec<Link>,
     attacher: Attacher,
     /// What addresses mean to the kernel side.
     pub code: CodeMaps,
@@ -211,6 +215,12 @@ impl Default for Options {
             verify_every: 0,
             time_walks: false,
         }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        detach(std::mem::take(&mut self.tracepoints));
     }
 }
 
@@ -298,6 +308,7 @@ impl Tracer {
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
             ebpf,
             log: None,
+            tracepoints: Vec::new(),
             attacher,
             mounted_tracefs,
         };
@@ -335,7 +346,12 @@ impl Tracer {
                 Err(source) => return Err(TracerError::Program { program, source }),
             }
             match syscall.attach("syscalls", tracepoint) {
-                Ok(_) => {}
+                Ok(id) => {
+                    let link = syscall.take_link(id);
+                    let link =
+                        link.map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
+                    self.tracepoints.push(Link::Tracepoint(link));
+                }
                 Err(source) if required => {
                     return Err(TracerError::Tracepoint { tracepoint, source });
                 }

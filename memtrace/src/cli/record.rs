@@ -79,7 +79,7 @@ pub struct RecordArgs {
     #[arg(long, hide = true)]
     empty_probes: bool,
     /// Verify each Nth stack with another unwinder, and tell at the end how many differ. It costs
-    /// 35 KB of the buffer for each: 100 is a good N
+    /// 48 KB of the buffer for each: 100 is a good N
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     verify_stacks: u64,
     /// Measure what the walk of a stack takes, beside what the kernel's own takes

@@ -140,7 +140,7 @@ impl Collector {
             row.cmdline = cmdline;
             row.ppid = ppid;
         }
-        self.store.send(Message::Process(row.clone()))?;
+        self.send(Message::Process(row.clone()))?;
         match self
             .processes
             .get_mut(&tgid)
@@ -181,7 +181,7 @@ impl Collector {
             process.row.ended_ns = Some(now_ns);
             process.row.exit_status = status;
             self.retired.append(&mut process.links);
-            self.store.send(Message::Process(process.row))?;
+            self.send(Message::Process(process.row))?;
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ impl Run {
             Site {
                 layer: site.key.layer,
                 by_allocator: site.key.by_allocator,
-                frames: stacks.of(site.key.stack, &site.stack.frames),
+                frames: stacks.of(site.key.stack, snapshot.stacks.get(site.key.stack).frames()),
                 live_bytes: site.totals.live_bytes,
                 points,
             }

@@ -4,6 +4,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::file::hex;
+
 /// Parts of names whose values are secrets, whatever they look like.
 const SECRET_NAMES: &[&str] = &[
     "TOKEN",
@@ -211,8 +213,7 @@ fn hash(value: &str) -> String {
     hasher.update(b"memtrace\0");
     hasher.update(value.as_bytes());
     let digest = hasher.finalize();
-    let hex: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
-    format!("#{hex}")
+    format!("#{}", hex(&digest[..4]))
 }
 
 fn is_secret_name(name: &str) -> bool {

@@ -12,6 +12,7 @@ mod schema;
 mod series;
 mod site_series;
 mod snapshot;
+mod stacks;
 mod varint;
 mod write;
 
@@ -24,9 +25,8 @@ pub use facts::Fact;
 pub use read::Recording;
 pub use samples::{CgroupSample, MemorySample, SystemSample};
 pub use site_series::{SitePoint, SiteSeries};
-pub use snapshot::{
-    At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames,
-};
+pub use snapshot::{At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot};
+pub use stacks::{Stack, Stacks};
 pub use write::Writer;
 
 use crate::{
@@ -35,6 +35,7 @@ use crate::{
 };
 use memtrace_common::{loss::Reason, unwind::End};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Facts about the recording as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,12 +107,36 @@ pub struct Interval {
     pub births: Vec<(SiteKey, Births)>,
 }
 
-/// A distinct stack, besides its frames.
+/// A distinct place in code: one frame, and those inlined there. From 1, without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocationId(pub u32);
+
+/// A distinct way to be called, see [`Node`]. From 1, without gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// Above the outermost frame of every stack: no frame.
+    pub const ROOT: NodeId = NodeId(0);
+}
+
+/// A frame of a stack and, by way of its parent, all its callers. Stacks are one tree of them, for
+/// most of their callers they have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// The caller; a node of a smaller id.
+    pub parent: NodeId,
+    pub location: LocationId,
+}
+
+/// A distinct stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackRow {
     pub id: StackId,
+    /// Its innermost frame.
+    pub node: NodeId,
     /// Why its walk ended.
     pub end: End,
-    /// Name of the threads whose stack it is, where threads are told apart.
-    pub thread: Option<String>,
+    /// Name of the threads whose stack it is; `None`: it is empty.
+    pub thread: Option<Arc<str>>,
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
-    Error, Interval, Meta, Origin, ProcessRow, StackRow, create, facts,
+    Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create, facts,
     schema::{self, int},
     series, varint,
 };
@@ -99,12 +99,13 @@ impl Writer {
         self.write(|writer| writer.insert_process(row))
     }
 
-    /// Adds a stack, or replaces its frames (leaf first). Committed with the next interval.
+    /// Adds a location, or replaces its frames (those inlined first, the innermost of them first).
+    /// Committed with the next interval.
     ///
     /// # Errors
     ///
     /// When the file cannot be written.
-    pub fn stack(&mut self, row: &StackRow, frames: &[Frame]) -> Result<(), Error> {
+    pub fn location(&mut self, id: LocationId, frames: &[Frame]) -> Result<(), Error> {
         self.write(|writer| {
             let ids = frames
                 .iter()
@@ -112,8 +113,45 @@ impl Writer {
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             let frames = varint::pack(ids.into_iter().map(i64::cast_unsigned));
             writer.insert(
-                "INSERT OR REPLACE INTO stack VALUES (?1, ?2, ?3, ?4)",
-                params![row.id.0, row.end.name(), frames, row.thread],
+                "INSERT OR REPLACE INTO location VALUES (?1, ?2)",
+                params![id.0, frames],
+            )
+        })
+    }
+
+    /// Adds nodes, of which the first has the id `first` and follows the last one added before.
+    /// Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn nodes(&mut self, first: NodeId, nodes: &[Node]) -> Result<(), Error> {
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        self.write(|writer| {
+            let numbers = (first.0..).zip(nodes).flat_map(|(id, node)| {
+                let distance = id.saturating_sub(node.parent.0);
+                [distance.into(), node.location.0.into()]
+            });
+            writer.insert(
+                "INSERT INTO node VALUES (?1, ?2)",
+                params![first.0, varint::pack(numbers)],
+            )
+        })
+    }
+
+    /// Adds a stack. Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn stack(&mut self, row: &StackRow) -> Result<(), Error> {
+        self.write(|writer| {
+            let thread = writer.string(row.thread.as_deref())?;
+            writer.insert(
+                "INSERT INTO stack VALUES (?1, ?2, ?3, ?4)",
+                params![row.id.0, row.node.0, row.end.name(), thread],
             )
         })
     }
@@ -311,13 +349,7 @@ impl Writer {
     ) -> rusqlite::Result<()> {
         let id = self.site(key);
         let t = totals(&site.totals);
-        let used = site.lifetimes.iter().rposition(|count| *count > 0);
-        let lifetimes = varint::pack(
-            site.lifetimes
-                .iter()
-                .take(used.map_or(0, |i| i + 1))
-                .copied(),
-        );
+        let lifetimes = varint::pack(site.lifetimes.iter().copied());
         self.insert(
             "INSERT OR REPLACE INTO site VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
              ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
