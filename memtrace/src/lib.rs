@@ -14,4 +14,5 @@ pub mod python;
 pub mod recording;
 pub mod render;
 pub mod symbolize;
+pub mod units;
 pub mod unwind;

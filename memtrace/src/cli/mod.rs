@@ -2,6 +2,7 @@
 //! `main`, nowhere else.
 
 pub mod check;
+pub mod diagnose;
 pub mod export;
 pub mod flamegraph;
 pub mod probes;
@@ -26,6 +27,8 @@ enum Command {
     Record(record::RecordArgs),
     /// Tell what a recording holds
     Report(report::ReportArgs),
+    /// Say what kind of growth a recording shows, and what to do about it
+    Diagnose(diagnose::DiagnoseArgs),
     /// Draw a recording as a flame graph
     Flamegraph(flamegraph::FlamegraphArgs),
     /// Write a recording in another format
@@ -48,6 +51,7 @@ impl Cli {
         match self.command {
             Command::Record(args) => record::run(args),
             Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Diagnose(args) => diagnose::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),

@@ -5,6 +5,7 @@
 mod create;
 mod decode;
 mod error;
+mod history;
 mod read;
 mod schema;
 mod snapshot;
@@ -16,6 +17,7 @@ mod tests;
 
 pub use create::create_private;
 pub use error::Error;
+pub use history::{IntervalId, SiteFigures};
 pub use read::Recording;
 pub use snapshot::{
     At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames,

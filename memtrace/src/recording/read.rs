@@ -140,6 +140,15 @@ impl Recording {
             .map_err(|error| Error::reading(&self.path, &error))
     }
 
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What went wrong while reading.
+    pub(super) fn reading(&self, error: &rusqlite::Error) -> Error {
+        Error::reading(&self.path, error)
+    }
+
     fn check_time(&self, asked_ns: u64) -> Result<(), Error> {
         let last = self
             .connection

@@ -6,18 +6,20 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 
 use super::{
-    By, Error, Filter, Metric, group,
+    By, Error, Filter, Metric, diagnosis, group,
     health::{self, Health},
     interpreter, moment_name,
     select::{Selection, Shown},
     until_closed, wrappers,
 };
 use crate::{
+    analysis::verdict::Diagnosis,
     ledger::{ProcessId, Totals},
     recording::{At, MemorySample, Moment, ProcessSnapshot, Snapshot},
 };
 
-/// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`.
+/// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`,
+/// and the verdicts.
 ///
 /// # Errors
 ///
@@ -28,6 +30,7 @@ pub fn json(
     filter: &Filter,
     sort: Metric,
     top: Option<usize>,
+    verdicts: &Diagnosis,
 ) -> Result<(), Error> {
     let mut selection = filter.select(snapshot, sort)?;
     let shown = top.unwrap_or(usize::MAX).min(selection.sites.len());
@@ -35,7 +38,9 @@ pub fn json(
         selection.hidden_sites += 1;
         selection.hidden_bytes += site.totals.live_bytes;
     }
-    print(out, &report(snapshot, filter, &selection))
+    let mut value = report(snapshot, filter, &selection);
+    value["verdicts"] = diagnosis::verdicts_json(verdicts, filter);
+    print(out, &value)
 }
 
 /// Writes a report with groups in place of sites: the first `top` of them in the order of `sort`,
@@ -110,7 +115,7 @@ pub fn export(
     print(out, &value)
 }
 
-fn print(out: &mut impl Write, value: &Value) -> Result<(), Error> {
+pub(super) fn print(out: &mut impl Write, value: &Value) -> Result<(), Error> {
     let written = serde_json::to_writer_pretty(&mut *out, value)
         .map_err(std::io::Error::from)
         .and_then(|()| writeln!(out))

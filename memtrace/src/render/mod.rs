@@ -3,6 +3,7 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
+mod diagnosis;
 mod group;
 mod health;
 mod interpreter;
@@ -10,7 +11,6 @@ mod json;
 mod losses;
 mod select;
 mod text;
-pub mod units;
 mod wrappers;
 
 #[cfg(test)]
@@ -20,7 +20,9 @@ use std::{fmt, io, str::FromStr};
 
 use crate::{ledger::Totals, recording::Moment, symbolize::Frame};
 
+pub use crate::units;
 pub use collapsed::{collapsed, flamegraph};
+pub use diagnosis::{diagnosis, diagnosis_json};
 pub use group::By;
 pub use json::{export, json, json_groups, stack_health_json};
 pub use select::{Filter, Selection};

@@ -1,6 +1,7 @@
 //! What scripts rely on.
 
 use super::{super::fixture, *};
+use crate::analysis::verdict::Diagnosis;
 
 fn parse(out: &[u8]) -> Value {
     serde_json::from_slice(out).unwrap()
@@ -16,6 +17,7 @@ fn a_report_has_what_scripts_rely_on() {
         &Filter::default(),
         Metric::LiveBytes,
         None,
+        &Diagnosis::default(),
     )
     .unwrap();
     let value = parse(&out);
@@ -58,7 +60,15 @@ fn stack_health_is_part_of_a_report_and_stands_alone() {
     let snapshot = fixture::snapshot();
     let filter = Filter::default();
     let mut out = Vec::new();
-    json(&mut out, &snapshot, &filter, Metric::LiveBytes, Some(0)).unwrap();
+    json(
+        &mut out,
+        &snapshot,
+        &filter,
+        Metric::LiveBytes,
+        Some(0),
+        &Diagnosis::default(),
+    )
+    .unwrap();
     let report = parse(&out);
     let mut out = Vec::new();
     stack_health_json(&mut out, &snapshot, &filter).unwrap();
@@ -90,6 +100,7 @@ fn frames_are_whole_and_an_allocators_are_marked() {
         &Filter::default(),
         Metric::LiveBytes,
         None,
+        &Diagnosis::default(),
     )
     .unwrap();
     let value = parse(&out);
@@ -105,7 +116,15 @@ fn the_interpreters_frames_are_marked_and_threads_named() {
     let mut out = Vec::new();
     let snapshot = fixture::snapshot_of_python();
     let filter = Filter::default();
-    json(&mut out, &snapshot, &filter, Metric::LiveBytes, None).unwrap();
+    json(
+        &mut out,
+        &snapshot,
+        &filter,
+        Metric::LiveBytes,
+        None,
+        &Diagnosis::default(),
+    )
+    .unwrap();
     let value = parse(&out);
     let site = &value["sites"][0];
     assert_eq!(site["thread"], "worker");
@@ -173,6 +192,7 @@ fn top_and_filters_say_what_they_hide() {
         &filter,
         Metric::LiveBytes,
         Some(1),
+        &Diagnosis::default(),
     )
     .unwrap();
     let value = parse(&out);

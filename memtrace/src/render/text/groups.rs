@@ -93,6 +93,7 @@ mod tests {
         tests::{assert_parts, render},
         text,
     };
+    use crate::analysis::verdict::Diagnosis;
 
     fn by(by: By) -> TextOptions {
         TextOptions {
@@ -148,7 +149,13 @@ mod tests {
             ..by(By::Thread)
         };
         let mut out = Vec::new();
-        let error = text(&mut out, &fixture::snapshot(), &options).unwrap_err();
+        let error = text(
+            &mut out,
+            &fixture::snapshot(),
+            &options,
+            &Diagnosis::default(),
+        )
+        .unwrap_err();
         assert!(matches!(error, Error::NoPeakOfGroups));
         assert!(out.is_empty());
     }
