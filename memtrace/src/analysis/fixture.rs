@@ -3,14 +3,20 @@
 
 use crate::{
     event::{Layer, StackId},
-    ledger::{Changes, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
-    recording::{Interval, MemorySample, Meta, Origin, ProcessRow, Recording, StackRow, Writer},
+    ledger::{Changes, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    recording::{
+        Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
+        StackRow, Writer,
+    },
     symbolize::{Frame, FrameKind},
 };
 use memtrace_common::{loss::Reason, unwind::End};
 
 pub(super) const START: u64 = 1_000_000_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;
+/// The node of `main`, of which all stacks begin.
+const MAIN: NodeId = NodeId(1);
+
 pub(super) const MIB: f64 = 1024.0 * 1024.0;
 
 /// What holds at one interval.
@@ -71,6 +77,12 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         rss_at_start: None,
     };
     writer.process(&row).unwrap();
+    let main = Node {
+        parent: NodeId::ROOT,
+        location: LocationId(MAIN.0),
+    };
+    writer.location(main.location, &[frame("main")]).unwrap();
+    writer.nodes(MAIN, &[main]).unwrap();
     let mut names: Vec<&str> = Vec::new();
     let mut before: Vec<(SiteKey, Totals)> = Vec::new();
     for second in 1..=course.n {
@@ -82,13 +94,22 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 .position(|known| *known == name)
                 .unwrap_or_else(|| {
                     names.push(name);
-                    let id = StackId(names.len() as u32);
+                    let number = names.len() as u32;
+                    let leaf = NodeId(MAIN.0 + number);
                     let row = StackRow {
-                        id,
+                        id: StackId(number),
+                        node: leaf,
                         end: End::Complete,
                         thread: None,
                     };
-                    writer.stack(&row, &[frame(name), frame("main")]).unwrap();
+                    let location = LocationId(leaf.0);
+                    writer.location(location, &[frame(name)]).unwrap();
+                    let node = Node {
+                        parent: MAIN,
+                        location,
+                    };
+                    writer.nodes(leaf, &[node]).unwrap();
+                    writer.stack(&row).unwrap();
                     names.len() - 1
                 });
             let key = SiteKey {
@@ -118,7 +139,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 peak_epoch: 0,
                 first_ns: START + SECOND,
                 last_ns: START + second * SECOND,
-                lifetimes: [0; LIFETIME_BUCKETS],
+                lifetimes: [].into(),
             };
             changes.sites.push((key, site));
         }

@@ -25,16 +25,16 @@ const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
 const NEAR: usize = 6;
 
 /// What the mappings of the site `key` with these frames (leaf first) are for.
-pub fn of(key: &SiteKey, frames: &[Frame]) -> Use {
-    let near = || frames.iter().take(NEAR);
+pub fn of<'a>(key: &SiteKey, frames: impl Iterator<Item = &'a Frame>) -> Use {
+    let near: Vec<&Frame> = frames.take(NEAR).collect();
     let named = |names: &[&str]| {
-        near().any(|frame| {
+        near.iter().any(|frame| {
             let function = frame.function.as_deref().unwrap_or_default();
             names.iter().any(|name| function.contains(name))
         })
     };
     let linker = || {
-        let module = frames.first().and_then(|frame| frame.module.as_deref());
+        let module = near.first().and_then(|frame| frame.module.as_deref());
         let file = module
             .unwrap_or_default()
             .rsplit('/')
@@ -85,10 +85,11 @@ mod tests {
         let create = frame("__GI___pthread_create", libc);
         let linker = frame("mmap64", "/usr/lib/ld-linux-x86-64.so.2");
         let plain = [mmap.clone(), main.clone()];
-        assert_eq!(of(&key(true), &plain), Use::Allocator);
-        assert_eq!(of(&key(false), &plain), Use::Program);
-        assert_eq!(of(&key(false), &[mmap, create, main.clone()]), Use::Stack);
-        assert_eq!(of(&key(false), &[linker, main]), Use::Library);
-        assert_eq!(of(&key(false), &[]), Use::Program);
+        assert_eq!(of(&key(true), plain.iter()), Use::Allocator);
+        assert_eq!(of(&key(false), plain.iter()), Use::Program);
+        let thread = [mmap, create, main.clone()];
+        assert_eq!(of(&key(false), thread.iter()), Use::Stack);
+        assert_eq!(of(&key(false), [linker, main].iter()), Use::Library);
+        assert_eq!(of(&key(false), [].iter()), Use::Program);
     }
 }

@@ -1,10 +1,7 @@
 //! The course of a process over a recording, on one grid of times: its memory,
 //! what it had outstanding, and the sites that held enough to matter.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
 
 use super::{
     account::Window,
@@ -12,9 +9,9 @@ use super::{
 };
 use crate::{
     event::Layer,
-    ledger::{LIFETIME_BUCKETS, SiteKey},
+    ledger::SiteKey,
     recording::{
-        Error, IntervalId, MemorySample, ProcessRow, Recording, SiteFigures, Snapshot, StackFrames,
+        Error, IntervalId, MemorySample, ProcessRow, Recording, SiteFigures, SiteSnapshot, Snapshot,
     },
 };
 
@@ -69,6 +66,9 @@ const FIGURES: &[(Figure, Reading)] = &[
     (Figure::LazyFree, |sample| sample.lazy_free),
     (Figure::Virtual, |sample| sample.vm_size),
     (Figure::Threads, |sample| sample.threads),
+    (Figure::ThreadsCreated, |sample| sample.threads_created),
+    (Figure::Descriptors, |sample| sample.fds),
+    (Figure::Mappings, |sample| sample.maps),
     (Figure::Children, |sample| sample.children),
 ];
 
@@ -107,7 +107,6 @@ fn chunk(bytes: f64) -> f64 {
 #[derive(Clone, Debug)]
 pub struct SiteSeries {
     pub key: SiteKey,
-    pub stack: Arc<StackFrames>,
     /// What a mapping is for; `None` in other layers.
     pub mapping: Option<Use>,
     pub live_bytes: Vec<f64>,
@@ -115,7 +114,7 @@ pub struct SiteSeries {
     /// So far.
     pub alloc_count: Vec<f64>,
     /// See [`crate::ledger::SiteTotals::lifetimes`]: up to the end of the recording.
-    pub lifetimes: [u64; LIFETIME_BUCKETS],
+    pub lifetimes: Box<[u64]>,
 }
 
 impl ProcessSeries {
@@ -189,19 +188,15 @@ pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSer
         building.memory(&recording.memory(building.series.row.id)?);
         building.choose_sites(&figures);
     }
-    let by_key: HashMap<SiteKey, usize> = snapshot
-        .sites
-        .iter()
-        .enumerate()
-        .map(|(index, site)| (site.key, index))
-        .collect();
-    let stack = |key: &SiteKey| by_key.get(key).map(|index| &snapshot.sites[*index]);
+    let by_key: HashMap<SiteKey, &SiteSnapshot> =
+        snapshot.sites.iter().map(|site| (site.key, site)).collect();
     let uses: HashMap<SiteKey, Use> = figures
         .iter()
         .filter(|site| site.key.layer == Layer::Vm)
-        .filter_map(|site| {
+        .map(|site| {
             let key = site.key;
-            stack(&key).map(|site| (key, mappings::of(&key, &site.stack.frames)))
+            let stack = snapshot.stacks.get(key.stack);
+            (key, mappings::of(&key, stack.frames()))
         })
         .collect();
     recording.site_changes(
@@ -216,10 +211,9 @@ pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSer
         .into_iter()
         .map(|building| {
             building.finish(|key| {
-                let site = stack(key);
-                let stack = site.map(|site| site.stack.clone()).unwrap_or_default();
-                let lifetimes = site.and_then(|site| site.lifetimes);
-                (stack, uses.get(key).copied(), lifetimes)
+                let site = by_key.get(key);
+                let lifetimes = site.and_then(|site| site.lifetimes.clone());
+                (uses.get(key).copied(), lifetimes.unwrap_or_default())
             })
         })
         .collect())
@@ -428,30 +422,20 @@ impl Building {
         }
     }
 
-    fn finish(
-        self,
-        about: impl Fn(
-            &SiteKey,
-        ) -> (
-            Arc<StackFrames>,
-            Option<Use>,
-            Option<[u64; LIFETIME_BUCKETS]>,
-        ),
-    ) -> ProcessSeries {
+    fn finish(self, about: impl Fn(&SiteKey) -> (Option<Use>, Box<[u64]>)) -> ProcessSeries {
         let grid = &self.grid;
         let mut sites: Vec<SiteSeries> = self
             .sites
             .into_iter()
             .map(|(key, course)| {
-                let (stack, mapping, lifetimes) = about(&key);
+                let (mapping, lifetimes) = about(&key);
                 SiteSeries {
                     key,
-                    stack,
                     mapping,
                     live_bytes: course.bytes.finish(grid),
                     live_count: course.count.finish(grid),
                     alloc_count: course.allocs.finish(grid),
-                    lifetimes: lifetimes.unwrap_or([0; LIFETIME_BUCKETS]),
+                    lifetimes,
                 }
             })
             .collect();

@@ -47,7 +47,7 @@ impl Suppressions {
     }
 
     /// The first pattern that a stack matches.
-    pub fn matching(&self, frames: &[Frame]) -> Option<&str> {
+    pub fn matching(&self, frames: &[&Frame]) -> Option<&str> {
         let names = || {
             frames.iter().flat_map(|frame| {
                 [&frame.function, &frame.file, &frame.module]
@@ -130,7 +130,7 @@ mod tests {
             module: Some(module.into()),
             ..Symbolizer::unknown(0, "")
         };
-        let found = |frame| suppressions.matching(&[frame]).map(str::to_owned);
+        let found = |frame: Frame| suppressions.matching(&[&frame]).map(str::to_owned);
         let by_module = found(frame("f", "/usr/lib/libfoo.so.2"));
         assert_eq!(by_module.as_deref(), Some("libfoo.so"));
         let by_function = found(frame("Cache::fill(int)", "/bin/x"));

@@ -53,7 +53,7 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     if args.pid.is_some() {
         super::report::check_pid(&recording.snapshot(At::End)?, args.pid)?;
     }
-    let found = verdict::diagnose(&recording, &Surroundings::default(), &suppressions)?;
+    let found = verdict::diagnose(&recording, &Surroundings::read(&recording)?, &suppressions)?;
     let filter = Filter {
         pid: args.pid,
         ..Filter::default()

@@ -110,11 +110,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
     let verdicts = || {
-        verdict::diagnose(
-            &recording,
-            &Surroundings::default(),
-            &Suppressions::default(),
-        )
+        let surroundings = Surroundings::read(&recording)?;
+        verdict::diagnose(&recording, &surroundings, &Suppressions::default())
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {

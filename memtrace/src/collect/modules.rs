@@ -10,12 +10,13 @@ use memtrace_common::{
 
 use super::addresses::Location;
 use crate::{
+    host::libraries::Library,
     probes::{
         allocator::ExtraAllocator,
         plan::{self, Probe},
     },
     process::{
-        elf::{ElfBytes, Segment},
+        elf::{Elf, ElfBytes, Segment},
         files::{FileKey, ModuleFile},
         maps::Mapping,
     },
@@ -33,6 +34,8 @@ pub(super) struct Module {
     pub(super) file: ModuleFile,
     /// Lower-case hex.
     pub(super) build_id: Option<String>,
+    /// What is told of it as a library of a process; `None` of what is no ELF file of its own.
+    pub(super) library: Option<Library>,
     /// Empty where it defines no allocator.
     pub(super) probes: Vec<Probe>,
     segments: Vec<Segment>,
@@ -247,11 +250,12 @@ impl Modules {
             Ok(bytes) => bytes.parse().map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let (build_id, probes, segments, python) = match elf {
+        let (build_id, library, probes, segments, python) = match elf {
             Ok(elf) => {
                 let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
                 (
                     elf.build_id.clone(),
+                    library(&file, &elf),
                     plan::plan(&elf, &extra),
                     elf.segments().to_vec(),
                     python::find(&elf, &file.path),
@@ -259,18 +263,25 @@ impl Modules {
             }
             Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                (None, Vec::new(), Vec::new(), Ok(None))
+                (None, None, Vec::new(), Vec::new(), Ok(None))
             }
         };
         Module {
             version: file.version().unwrap_or_default(),
             file,
             build_id,
+            library,
             probes,
             segments,
             python,
         }
     }
+}
+
+/// Nothing of the kernel's own code, which has no file.
+fn library(file: &ModuleFile, elf: &Elf) -> Option<Library> {
+    let size = file.file.metadata().ok()?.len();
+    (file.key.ino != 0).then(|| Library::of(file.path.display().to_string(), size, elf))
 }
 
 fn is_vdso(mapping: &Mapping) -> bool {

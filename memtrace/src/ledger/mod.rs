@@ -8,7 +8,6 @@
 //! which process has which.
 
 mod births;
-mod hash;
 mod regions;
 mod space;
 mod table;
@@ -18,8 +17,8 @@ mod totals;
 mod tests;
 
 use crate::event::{Action, Event, Layer, StackId};
+use crate::hash::FastMap;
 use births::BirthScan;
-use hash::FastMap;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
 use totals::Book;
@@ -79,8 +78,8 @@ pub struct SiteTotals {
     pub first_ns: u64,
     pub last_ns: u64,
     /// Lifetimes of the blocks whose end was seen (not those replaced after a
-    /// lost release), see [`LIFETIME_BUCKETS`].
-    pub lifetimes: [u64; LIFETIME_BUCKETS],
+    /// lost release), see [`LIFETIME_BUCKETS`]; zeros at the end are left out.
+    pub lifetimes: Box<[u64]>,
 }
 
 /// Totals of one layer of one process.

@@ -12,9 +12,11 @@
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
+};
+use crate::{
+    event::{Layer, StackId},
     hash::FastMap,
 };
-use crate::event::{Layer, StackId};
 
 /// What a release does to the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,8 +329,10 @@ impl Tally {
             lifetimes: self
                 .lifetimes
                 .as_deref()
-                .copied()
-                .unwrap_or([0; LIFETIME_BUCKETS]),
+                .map_or_else(Box::default, |counts| {
+                    let used = counts.iter().rposition(|count| *count > 0);
+                    counts[..used.map_or(0, |last| last + 1)].into()
+                }),
         }
     }
 }

@@ -1,18 +1,14 @@
 //! What was outstanding at one moment, and how that moment is chosen. Pure:
 //! the rows come from [`super::read`], nothing is read here.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
 
-use super::{Meta, ProcessRow};
+use super::{Meta, ProcessRow, Stacks};
 use crate::{
-    event::{Layer, StackId},
-    ledger::{Births, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
-    symbolize::Frame,
+    event::Layer,
+    ledger::{Births, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
 };
-use memtrace_common::{loss::Reason, unwind::End};
+use memtrace_common::loss::Reason;
 
 /// Which moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +50,8 @@ pub struct Snapshot {
     pub layers: Vec<LayerSnapshot>,
     /// By process, layer and stack. Sites that had nothing outstanding are included.
     pub sites: Vec<SiteSnapshot>,
+    /// Those of all sites, and others.
+    pub stacks: Stacks,
     /// Every reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     pub emitted: u64,
@@ -88,11 +86,10 @@ pub struct SiteSnapshot {
     pub first_ns: u64,
     /// Last allocation; `None` at a past time, of which only the figures are kept.
     pub last_ns: Option<u64>,
-    /// See [`crate::ledger::SiteTotals::lifetimes`]; `None` at a past time.
-    pub lifetimes: Option<[u64; LIFETIME_BUCKETS]>,
+    /// See [`crate::ledger::SiteTotals::lifetimes`], without zeros at the end; `None` at a past time.
+    pub lifetimes: Option<Box<[u64]>>,
     /// `None`: nothing was outstanding here at the last scan, or the moment is not the end.
     pub births: Option<BirthsAt>,
-    pub stack: Arc<StackFrames>,
 }
 
 /// When the outstanding blocks of a site were allocated.
@@ -103,22 +100,12 @@ pub struct BirthsAt {
     pub births: Births,
 }
 
-/// A stack with its frames, leaf first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StackFrames {
-    /// Why its walk ended; `None`: no stack could be taken, or its record was lost.
-    pub end: Option<End>,
-    pub frames: Vec<Frame>,
-    /// See [`super::StackRow::thread`].
-    pub thread: Option<String>,
-}
-
 /// A site as it is stored.
 pub(super) struct StoredSite {
     pub(super) key: SiteKey,
     pub(super) current: SiteTotals,
     /// Figures at a past interval, where one was asked for and the site existed.
-    pub(super) past: Option<Totals>,
+    pub(super) past: Option<Box<Totals>>,
     pub(super) births: Option<BirthsAt>,
 }
 
@@ -129,7 +116,7 @@ pub(super) struct Stored {
     pub(super) processes: Vec<ProcessRow>,
     pub(super) layers: Vec<LayerSnapshot>,
     pub(super) sites: Vec<StoredSite>,
-    pub(super) stacks: HashMap<StackId, Arc<StackFrames>>,
+    pub(super) stacks: Stacks,
     pub(super) losses: Vec<(Reason, u64)>,
     pub(super) emitted: u64,
     pub(super) received: u64,
@@ -163,16 +150,16 @@ impl Stored {
 
         let mut sites = Vec::with_capacity(self.sites.len());
         for stored in self.sites {
-            let site = &stored.current;
+            let site = stored.current;
             let mut totals = match (self.past, stored.past) {
                 (false, _) => site.totals,
-                (true, Some(past)) => past,
+                (true, Some(past)) => *past,
                 (true, None) => continue,
             };
             let peak = at_peak.contains(&stored.key.process);
             if peak {
                 let epoch = epochs.get(&(stored.key.process, stored.key.layer));
-                (totals.live_bytes, totals.live_count) = live_at_peak(site, epoch.copied());
+                (totals.live_bytes, totals.live_count) = live_at_peak(&site, epoch.copied());
             }
             sites.push(SiteSnapshot {
                 key: stored.key,
@@ -181,11 +168,6 @@ impl Stored {
                 last_ns: (!self.past).then_some(site.last_ns),
                 lifetimes: (!self.past).then_some(site.lifetimes),
                 births: stored.births.filter(|_| !self.past && !peak),
-                stack: self
-                    .stacks
-                    .get(&stored.key.stack)
-                    .cloned()
-                    .unwrap_or_default(),
             });
         }
         sites.sort_by_key(|site| site.key);
@@ -205,6 +187,7 @@ impl Stored {
             processes,
             layers,
             sites,
+            stacks: self.stacks,
             losses: self.losses,
             emitted: self.emitted,
             received: self.received,

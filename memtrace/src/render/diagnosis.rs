@@ -50,7 +50,7 @@ pub fn diagnosis_json(
         .iter()
         .filter(|account| covers(filter, account.tgid));
     let suppressed = found.suppressed.iter().map(|(pattern, verdict)| {
-        let mut value = verdict_json(verdict);
+        let mut value = verdict_json(found, verdict);
         value["suppression"] = json!(pattern);
         value
     });
@@ -74,7 +74,7 @@ pub(super) fn verdicts_json(found: &Diagnosis, filter: &Filter) -> Value {
     let verdicts = found.verdicts.iter();
     verdicts
         .filter(|verdict| covers(filter, verdict.tgid))
-        .map(verdict_json)
+        .map(|verdict| verdict_json(found, verdict))
         .collect()
 }
 
@@ -82,10 +82,13 @@ fn covers(filter: &Filter, tgid: u32) -> bool {
     filter.pid.is_none_or(|pid| pid == tgid)
 }
 
-fn verdict_json(verdict: &Verdict) -> Value {
+fn verdict_json(found: &Diagnosis, verdict: &Verdict) -> Value {
     let (scope, layer, frames) = match &verdict.scope {
         Scope::Process => ("process", None, json!([])),
-        Scope::Site { key, stack } => ("site", Some(key.layer.name()), json!(stack.frames)),
+        Scope::Site(key) => {
+            let frames: Vec<_> = found.stacks.get(key.stack).frames().collect();
+            ("site", Some(key.layer.name()), json!(frames))
+        }
     };
     json!({
         "process": verdict.process.0,
@@ -143,13 +146,13 @@ fn verdicts(
     for verdict in shown() {
         match verdict.scope {
             Scope::Process => left = sites,
-            Scope::Site { .. } if left == 0 => {
+            Scope::Site(_) if left == 0 => {
                 hidden += 1;
                 continue;
             }
-            Scope::Site { .. } => left -= 1,
+            Scope::Site(_) => left -= 1,
         }
-        self::verdict(out, verdict)?;
+        self::verdict(out, found, verdict)?;
     }
     if hidden > 0 {
         writeln!(out, "\n  {} more", plural(hidden, "verdict on site"))?;
@@ -161,10 +164,10 @@ fn verdicts(
     Ok(())
 }
 
-fn verdict(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
+fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Result<()> {
     let about = match &verdict.scope {
         Scope::Process => format!("process {}", verdict.tgid),
-        Scope::Site { key, .. } => format!("  site in {} of {}", key.layer.name(), verdict.tgid),
+        Scope::Site(key) => format!("  site in {} of {}", key.layer.name(), verdict.tgid),
     };
     let runner_up = match verdict.runner_up {
         Some(class) => format!(", or else {}", class.name()),
@@ -179,8 +182,8 @@ fn verdict(out: &mut impl Write, verdict: &Verdict) -> io::Result<()> {
     for line in &verdict.evidence {
         writeln!(out, "      {line}")?;
     }
-    if let Scope::Site { stack, .. } = &verdict.scope {
-        let frames = Filter::default().frames(stack);
+    if let Scope::Site(key) = &verdict.scope {
+        let frames = Filter::default().frames(found.stacks.get(key.stack));
         for frame in frames.iter().take(FRAMES) {
             writeln!(out, "        {}", frame_line(frame))?;
         }

@@ -24,7 +24,7 @@ pub use crate::units;
 pub use collapsed::{collapsed, flamegraph};
 pub use diagnosis::{diagnosis, diagnosis_json};
 pub use group::By;
-pub use json::{export, json, json_groups, stack_health_json};
+pub use json::{Series, export, json, json_groups, stack_health_json};
 pub use select::{Filter, Selection};
 pub use text::{TextOptions, stack_health, text};
 

@@ -12,8 +12,6 @@ mod thresholds;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use super::{
     account::{Account, Window},
     series::{self, ProcessSeries},
@@ -23,7 +21,7 @@ use super::{
 use crate::{
     event::Layer,
     ledger::{ProcessId, SiteKey},
-    recording::{At, Error, Recording, Snapshot, StackFrames},
+    recording::{At, Error, Recording, Snapshot, Stacks},
 };
 use memtrace_common::loss::Effect;
 
@@ -117,10 +115,7 @@ impl Grade {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scope {
     Process,
-    Site {
-        key: SiteKey,
-        stack: Arc<StackFrames>,
-    },
+    Site(SiteKey),
 }
 
 /// A verdict and what it rests on.
@@ -152,6 +147,8 @@ pub struct Diagnosis {
     pub suppressed: Vec<(String, Verdict)>,
     /// Children that ended before a trend could be told.
     pub too_short: u64,
+    /// The stacks of the sites, and others.
+    pub stacks: Stacks,
 }
 
 /// The tables of one process.
@@ -193,23 +190,26 @@ pub fn diagnose(
     for series in series::read(recording, &snapshot)? {
         judge(
             &series,
+            &snapshot.stacks,
             &quality,
             surroundings,
             suppressions,
             &mut diagnosis,
         );
     }
+    diagnosis.stacks = snapshot.stacks;
     Ok(diagnosis)
 }
 
 fn judge(
     series: &ProcessSeries,
+    stacks: &Stacks,
     quality: &Quality,
     surroundings: &Surroundings,
     suppressions: &Suppressions,
     diagnosis: &mut Diagnosis,
 ) {
-    let Some(judged) = process::judge(series, quality, surroundings) else {
+    let Some(judged) = process::judge(series, stacks, quality, surroundings) else {
         diagnosis.too_short += 1;
         return;
     };
@@ -225,7 +225,10 @@ fn judge(
     diagnosis.verdicts.push(judged.verdict);
     for verdict in judged.sites {
         let pattern = match &verdict.scope {
-            Scope::Site { stack, .. } => suppressions.matching(&stack.frames),
+            Scope::Site(key) => {
+                let frames: Vec<_> = stacks.get(key.stack).frames().collect();
+                suppressions.matching(&frames)
+            }
             Scope::Process => None,
         };
         match pattern {
@@ -252,7 +255,7 @@ impl Quality {
         };
         let bytes: u64 = heap().map(|site| site.totals.alloc_bytes).sum();
         let without: u64 = heap()
-            .filter(|site| site.stack.frames.is_empty())
+            .filter(|site| snapshot.stacks.get(site.key.stack).is_empty())
             .map(|site| site.totals.alloc_bytes)
             .sum();
         let share = |part: u64, all: u64| match all {

@@ -21,7 +21,7 @@ use crate::{
         statistics::{MIN_POINTS, warm_up},
         surroundings::Surroundings,
     },
-    recording::Origin,
+    recording::{Origin, Stacks},
     units::plural,
 };
 
@@ -45,6 +45,7 @@ struct Finding {
 /// Judges a process; `None` for a child that ended before anything could be told.
 pub(super) fn judge(
     series: &ProcessSeries,
+    stacks: &Stacks,
     quality: &Quality,
     surroundings: &Surroundings,
 ) -> Option<JudgedProcess> {
@@ -58,6 +59,7 @@ pub(super) fn judge(
     let window = Window { from: skip, to: n };
     let context = Context {
         series,
+        stacks,
         window,
         quality,
         touched: [Use::Program, Use::Stack].map(|what| (what, touched(series, window, what))),

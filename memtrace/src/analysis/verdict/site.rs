@@ -17,6 +17,7 @@ use crate::{
         statistics::{WARM_UP, benjamini_hochberg},
     },
     event::Layer,
+    recording::Stacks,
 };
 
 /// A site's verdict, and its growth in the window, bytes.
@@ -31,6 +32,7 @@ pub(super) struct JudgedSite {
 /// What the sites of a process are judged by.
 pub(super) struct Context<'a> {
     pub(super) series: &'a ProcessSeries,
+    pub(super) stacks: &'a Stacks,
     pub(super) window: Window,
     pub(super) quality: &'a Quality,
     /// How much of what was mapped became resident, of the program's mappings and of stacks.
@@ -354,10 +356,7 @@ fn finish(
     let verdict = Verdict {
         process: site.key.process,
         tgid: context.series.row.tgid,
-        scope: Scope::Site {
-            key: site.key,
-            stack: site.stack.clone(),
-        },
+        scope: Scope::Site(site.key),
         class,
         grade,
         evidence,

@@ -65,10 +65,20 @@ fn steady_growth_of_a_site_is_a_leak() {
         panic!("{found:#?}");
     };
     assert_eq!((site.class, site.grade), (Class::Leak, Grade::B));
-    let Scope::Site { stack, .. } = &site.scope else {
+    let Scope::Site(key) = &site.scope else {
         panic!("{site:?}");
     };
-    assert_eq!(stack.frames[0].function.as_deref(), Some("grow"));
+    assert_eq!(
+        found
+            .stacks
+            .get(key.stack)
+            .frames()
+            .next()
+            .unwrap()
+            .function
+            .as_deref(),
+        Some("grow")
+    );
     let rate = site.rate.unwrap();
     assert!((rate - MIB).abs() < 0.05 * MIB, "{rate}");
 }

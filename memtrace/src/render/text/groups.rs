@@ -94,6 +94,7 @@ mod tests {
         text,
     };
     use crate::analysis::verdict::Diagnosis;
+    use memtrace_common::unwind::End;
 
     fn by(by: By) -> TextOptions {
         TextOptions {
@@ -163,10 +164,9 @@ mod tests {
     #[test]
     fn a_name_that_moves_the_cursor_is_harmless() {
         let mut snapshot = fixture::snapshot_of_python();
-        let site = &mut snapshot.sites[1];
-        let mut stack = (*site.stack).clone();
-        stack.thread = Some("\x1b[2J".into());
-        site.stack = std::sync::Arc::new(stack);
+        let frames = fixture::frames(&snapshot, &snapshot.sites[1]);
+        let (id, thread) = (snapshot.sites[1].key.stack, Some("\x1b[2J"));
+        snapshot.stacks.put(id, End::Complete, thread, frames);
         for by in [by(By::Site), by(By::Thread)] {
             let report = render(&snapshot, &by);
             assert_parts(&report, &["\\u{1b}[2J"]);

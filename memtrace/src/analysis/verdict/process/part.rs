@@ -6,7 +6,7 @@ use crate::analysis::{
     mappings::Use,
     series::Figure,
     verdict::{
-        Class, Grade,
+        Class, Grade, Scope,
         evidence::{rate, signed},
         shape::{Judged, Shape},
         site::{Context, JudgedSite},
@@ -99,7 +99,9 @@ fn file_and_shared(context: &Context, growth: f64, sites: &[JudgedSite]) -> Vec<
         values.map_or(0.0, |values| context.window.change(values))
     };
     let (file, shared) = (change(Figure::File), change(Figure::Shmem));
-    let pinned = sites.iter().any(|site| site.is_mapping && is_gpu(site));
+    let pinned = sites
+        .iter()
+        .any(|site| site.is_mapping && is_gpu(context, site));
     vec![
         Candidate {
             class: Class::PageCache,
@@ -117,11 +119,11 @@ fn file_and_shared(context: &Context, growth: f64, sites: &[JudgedSite]) -> Vec<
 }
 
 /// Whether a GPU's runtime asked for it.
-fn is_gpu(site: &JudgedSite) -> bool {
-    let crate::analysis::verdict::Scope::Site { stack, .. } = &site.verdict.scope else {
+fn is_gpu(context: &Context, site: &JudgedSite) -> bool {
+    let Scope::Site(key) = &site.verdict.scope else {
         return false;
     };
-    stack.frames.iter().any(|frame| {
+    context.stacks.get(key.stack).frames().any(|frame| {
         let module = frame.module.as_deref().unwrap_or_default();
         let file = module.rsplit('/').next().unwrap_or_default();
         ["libcuda.so", "libcudart", "libamdhip64"]
