@@ -149,3 +149,13 @@ fn huge_pages_around_little_data_are_told() {
 fn a_load_that_comes_and_goes_is_no_growth() {
     judged(&Bench::new(), "sawtooth", &[]).expect("none");
 }
+
+#[test]
+fn descriptors_that_pile_up_are_told() {
+    judged(&Bench::new(), "leak-fd", &[]).expect("fd-leak");
+}
+
+#[test]
+fn threads_made_again_and_again_are_told() {
+    judged(&Bench::new(), "thread-churn", &[]).expect("thread-churn");
+}
