@@ -19,4 +19,5 @@ pub mod recording;
 pub mod render;
 mod rooted;
 pub mod symbolize;
+pub mod units;
 pub mod unwind;

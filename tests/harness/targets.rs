@@ -103,12 +103,7 @@ fn compile_by(compiler: &str, source: &str, more: &[&str]) -> PathBuf {
 
 /// Makes one file of `sources` in `targets/`, once for each content and command.
 #[track_caller]
-pub(crate) fn build(
-    compiler: &str,
-    flags: &[&str],
-    sources: &[&str],
-    libraries: &[&str],
-) -> PathBuf {
+pub fn build(compiler: &str, flags: &[&str], sources: &[&str], libraries: &[&str]) -> PathBuf {
     let paths: Vec<_> = sources
         .iter()
         .map(|name| self::sources().join(name))

@@ -8,6 +8,7 @@ mod lint;
 mod oracle;
 mod setup;
 mod test;
+mod verdicts;
 mod verifier;
 
 use clap::{Parser, Subcommand};
@@ -53,6 +54,8 @@ enum Task {
     Verifier,
     /// Trace large programs under load and verify their stacks (slow; as root)
     Oracle(oracle::Options),
+    /// Record programs that grow in known ways and count right verdicts (slow; as root)
+    Verdicts(verdicts::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::CheckEbpf => ebpf::check(),
         Task::Verifier => verifier::run(),
         Task::Oracle(options) => oracle::run(&options),
+        Task::Verdicts(options) => verdicts::run_all(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

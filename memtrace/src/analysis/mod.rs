@@ -3,4 +3,12 @@
 //! nothing else, prints nothing. `docs/verdicts.md` has the rules and why they
 //! are so.
 
+pub mod account;
+#[cfg(test)]
+mod fixture;
+pub mod mappings;
+pub mod series;
 pub mod statistics;
+pub mod suppressions;
+pub mod surroundings;
+pub mod verdict;

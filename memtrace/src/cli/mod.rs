@@ -2,6 +2,7 @@
 //! `main`, nowhere else.
 
 pub mod check;
+pub mod diagnose;
 pub mod diff;
 pub mod export;
 pub mod flamegraph;
@@ -28,6 +29,8 @@ enum Command {
     Record(record::RecordArgs),
     /// Tell what a recording holds
     Report(report::ReportArgs),
+    /// Say what kind of growth a recording shows, and what to do about it
+    Diagnose(diagnose::DiagnoseArgs),
     /// Draw a recording as a flame graph
     Flamegraph(flamegraph::FlamegraphArgs),
     /// Compare recordings: what grows more, and what else differs
@@ -54,6 +57,7 @@ impl Cli {
         match self.command {
             Command::Record(args) => record::run(args),
             Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Diagnose(args) => diagnose::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diff(args) => diff::run(&args),
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),

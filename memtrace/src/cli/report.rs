@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use crate::{
+    analysis::{suppressions::Suppressions, surroundings::Surroundings, verdict},
     event::Layer,
     recording::{At, Recording},
     render::{self, By, Filter, Metric, TextOptions, units},
@@ -108,6 +109,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
     };
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
+    let verdicts = || {
+        let surroundings = Surroundings::read(&recording)?;
+        verdict::diagnose(&recording, &surroundings, &Suppressions::default())
+    };
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {
         Format::Json if args.stack_health => {
@@ -115,7 +120,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
         }
         Format::Text if args.stack_health => render::stack_health(&mut out, &snapshot, &filter)?,
         Format::Json if args.by == By::Site => {
-            render::json(&mut out, &snapshot, &filter, args.sort, args.top)?;
+            let verdicts = verdicts()?;
+            render::json(&mut out, &snapshot, &filter, args.sort, args.top, &verdicts)?;
         }
         Format::Json => {
             let (by, sort, top) = (args.by, args.sort, args.top);
@@ -129,7 +135,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
                 top: args.top.unwrap_or(TextOptions::default().top),
                 path: Some(args.file.clone()),
             };
-            render::text(&mut out, &snapshot, &options)?;
+            render::text(&mut out, &snapshot, &options, &verdicts()?)?;
         }
     }
     Ok(())

@@ -121,6 +121,7 @@ pub(crate) fn part(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::fixture, *};
+    use crate::analysis::verdict::Diagnosis;
 
     fn render(metric: Metric) -> String {
         let mut out = Vec::new();
@@ -227,6 +228,6 @@ mod tests {
         flamegraph(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
         super::super::export(&mut writer, &snapshot, &Default::default()).unwrap();
         let options = super::super::TextOptions::default();
-        super::super::text(&mut writer, &snapshot, &options).unwrap();
+        super::super::text(&mut writer, &snapshot, &options, &Diagnosis::default()).unwrap();
     }
 }

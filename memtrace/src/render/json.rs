@@ -7,20 +7,22 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
 use super::{
-    By, Error, Filter, Metric, group,
+    By, Error, Filter, Metric, diagnosis, group,
     health::{self, Health},
     interpreter, moment_name,
     select::{Selection, Shown},
     until_closed, wrappers,
 };
 use crate::{
+    analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
     recording::{
         At, CgroupSample, Fact, MemorySample, Moment, ProcessSnapshot, Snapshot, SystemSample,
     },
 };
 
-/// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`.
+/// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`,
+/// and the verdicts.
 ///
 /// # Errors
 ///
@@ -31,6 +33,7 @@ pub fn json(
     filter: &Filter,
     sort: Metric,
     top: Option<usize>,
+    verdicts: &Diagnosis,
 ) -> Result<(), Error> {
     let mut selection = filter.select(snapshot, sort)?;
     let shown = top.unwrap_or(usize::MAX).min(selection.sites.len());
@@ -38,7 +41,9 @@ pub fn json(
         selection.hidden_sites += 1;
         selection.hidden_bytes += site.totals.live_bytes;
     }
-    print(out, &Report::with_sites(snapshot, filter, &selection))
+    let mut report = Report::with_sites(snapshot, filter, &selection);
+    report.add("verdicts", diagnosis::verdicts_json(verdicts, filter));
+    print(out, &report)
 }
 
 /// Writes a report with groups in place of sites: the first `top` of them in the order of `sort`,
@@ -137,7 +142,7 @@ fn timed(since_start: Since, samples: &[(u64, impl Serialize)]) -> Value {
     samples.collect()
 }
 
-fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
+pub(super) fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
     let written = serde_json::to_writer_pretty(&mut *out, value)
         .map_err(std::io::Error::from)
         .and_then(|()| writeln!(out))

@@ -3,6 +3,7 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
+mod diagnosis;
 mod group;
 mod health;
 mod interpreter;
@@ -10,7 +11,6 @@ mod json;
 mod losses;
 mod select;
 mod text;
-pub mod units;
 mod wrappers;
 
 #[cfg(test)]
@@ -20,15 +20,16 @@ use std::{fmt, io, str::FromStr};
 
 use crate::{ledger::Totals, recording::Moment, symbolize::Frame};
 
-pub(crate) use collapsed::{frame_label, part};
-pub(crate) use interpreter::marks as interpreter_marks;
-pub(crate) use wrappers::leading as leading_wrappers;
-
+pub use crate::units;
 pub use collapsed::{collapsed, flamegraph};
+pub(crate) use collapsed::{frame_label, part};
+pub use diagnosis::{diagnosis, diagnosis_json};
 pub use group::By;
+pub(crate) use interpreter::marks as interpreter_marks;
 pub use json::{Series, export, json, json_groups, stack_health_json};
 pub use select::{Filter, Selection};
 pub use text::{TextOptions, stack_health, text};
+pub(crate) use wrappers::leading as leading_wrappers;
 
 /// Why something cannot be rendered.
 #[derive(Debug, thiserror::Error)]

@@ -136,6 +136,10 @@ fn filling_up_rises_early_and_not_late() {
         .collect();
     let found = trend_after(10, &times(200), &y, 1).unwrap();
     assert!(found.late_to_early().unwrap() < 0.05, "{found:?}");
+    // Work that slows down as much is no slower growth by work done.
+    let work: Vec<f64> = y[10..].iter().map(|y| 3.0 * y).collect();
+    let by_work = found.late_to_early_per(&work).unwrap();
+    assert!((by_work - 1.0).abs() < 1e-9, "{by_work}");
 }
 
 #[test]

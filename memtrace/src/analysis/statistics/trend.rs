@@ -62,14 +62,17 @@ impl Trend {
     /// Slope of the last third of the blocks over that of the first third; `None` where the first
     /// third does not rise.
     pub fn late_to_early(&self) -> Option<f64> {
-        let third = self.blocks.len() / 3;
-        let slope = |blocks: &[(f64, f64)]| {
-            let (x, y): (Vec<f64>, Vec<f64>) = blocks.iter().copied().unzip();
-            theil_sen(&x, &y).map(|(slope, _)| slope)
-        };
-        let early = slope(self.blocks.get(..third)?)?;
-        let late = slope(&self.blocks[self.blocks.len() - third..])?;
-        (early > 0.0).then_some(late / early)
+        late_to_early(&self.blocks)
+    }
+
+    /// The same for growth per unit of `clock`, which has a value for each point that the trend was
+    /// taken of: where a program works faster at one time than at another, growth by work done is
+    /// steadier than growth by time.
+    pub fn late_to_early_per(&self, clock: &[f64]) -> Option<f64> {
+        let means = means(clock, &bounds(clock.len()));
+        let values = self.blocks.iter().map(|(_, y)| *y);
+        let blocks: Vec<(f64, f64)> = means.into_iter().zip(values).collect();
+        late_to_early(&blocks)
     }
 
     /// In how many of the last `n` blocks (or as many as there are) the mean is above that of the
@@ -123,6 +126,17 @@ pub fn trend_after(skip: usize, x: &[f64], y: &[f64], seed: u64) -> Result<Trend
         to: x[found - 1],
         blocks: block_x.into_iter().zip(block_y).collect(),
     })
+}
+
+fn late_to_early(blocks: &[(f64, f64)]) -> Option<f64> {
+    let third = blocks.len() / 3;
+    let slope = |blocks: &[(f64, f64)]| {
+        let (x, y): (Vec<f64>, Vec<f64>) = blocks.iter().copied().unzip();
+        theil_sen(&x, &y).map(|(slope, _)| slope)
+    };
+    let early = slope(blocks.get(..third)?)?;
+    let late = slope(&blocks[blocks.len() - third..])?;
+    (early > 0.0).then_some(late / early)
 }
 
 /// Where blocks begin, and the end: blocks of two points or more, of nearly equal length.

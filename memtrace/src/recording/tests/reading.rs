@@ -256,6 +256,41 @@ fn every_end_of_a_stack_reads_back_and_an_unknown_one_is_an_error() {
 }
 
 #[test]
+fn sites_are_followed_through_the_intervals_in_which_they_changed() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    for (n, sites) in [
+        (1, vec![(key(1, 7), site(64, 3)), (key(1, 8), site(9, 1))]),
+        (2, vec![]),
+        (3, vec![(key(1, 7), site(128, 6))]),
+    ] {
+        writer.interval(&interval(n, sites)).unwrap();
+    }
+    writer.finish(START + 3 * SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    let intervals = recording.intervals().unwrap();
+    let times: Vec<u64> = intervals.iter().map(|(_, time)| *time).collect();
+    assert_eq!(times, [1, 2, 3].map(|n| START + n * SECOND));
+    let present = recording.site_figures().unwrap();
+    let present: Vec<_> = present.iter().map(|site| (site.key, site.totals)).collect();
+    let expected = [
+        (key(1, 7), site(128, 6).totals),
+        (key(1, 8), site(9, 1).totals),
+    ];
+    assert_eq!(present, expected);
+    let mut changes = Vec::new();
+    recording
+        .site_changes(
+            |wanted| *wanted == key(1, 7),
+            |at, site| changes.push((at, site.totals.live_bytes)),
+        )
+        .unwrap();
+    assert_eq!(changes, [(intervals[0].0, 64), (intervals[2].0, 128)]);
+}
+
+#[test]
 fn facts_are_replaced_inherited_and_forgotten() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();

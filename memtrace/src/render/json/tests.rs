@@ -1,6 +1,7 @@
 //! What scripts rely on.
 
 use super::{super::fixture, *};
+use crate::analysis::verdict::Diagnosis;
 
 fn parse(out: &[u8]) -> Value {
     serde_json::from_slice(out).unwrap()
@@ -9,7 +10,16 @@ fn parse(out: &[u8]) -> Value {
 /// A report in the order of live bytes.
 fn report_of(snapshot: &Snapshot, filter: &Filter, top: Option<usize>) -> Value {
     let mut out = Vec::new();
-    json(&mut out, snapshot, filter, Metric::LiveBytes, top).unwrap();
+    let verdicts = Diagnosis::default();
+    json(
+        &mut out,
+        snapshot,
+        filter,
+        Metric::LiveBytes,
+        top,
+        &verdicts,
+    )
+    .unwrap();
     parse(&out)
 }
 

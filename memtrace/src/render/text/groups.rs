@@ -93,6 +93,7 @@ mod tests {
         tests::{assert_parts, render},
         text,
     };
+    use crate::analysis::verdict::Diagnosis;
     use memtrace_common::unwind::End;
 
     fn by(by: By) -> TextOptions {
@@ -149,7 +150,13 @@ mod tests {
             ..by(By::Thread)
         };
         let mut out = Vec::new();
-        let error = text(&mut out, &fixture::snapshot(), &options).unwrap_err();
+        let error = text(
+            &mut out,
+            &fixture::snapshot(),
+            &options,
+            &Diagnosis::default(),
+        )
+        .unwrap_err();
         assert!(matches!(error, Error::NoPeakOfGroups));
         assert!(out.is_empty());
     }

@@ -12,15 +12,17 @@ use std::{
 };
 
 pub use health::stack_health;
+pub(super) use sites::frame_line;
 
 use super::{
-    By, Error, Filter, Metric, clean, group,
+    By, Error, Filter, Metric, clean, diagnosis, group,
     health::Health,
     losses,
     units::{date, duration, seconds},
     until_closed,
 };
 use crate::{
+    analysis::verdict::Diagnosis,
     recording::{At, Moment, ProcessSnapshot, Snapshot},
     symbolize::FrameKind,
 };
@@ -50,13 +52,18 @@ impl Default for TextOptions {
     }
 }
 
-/// Writes the report.
+/// Writes the report, with the verdicts of the same recording.
 ///
 /// # Errors
 ///
 /// When ages are asked for and not known, or groups in the order of their peaks, or when the output
 /// cannot be written.
-pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) -> Result<(), Error> {
+pub fn text(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    options: &TextOptions,
+    verdicts: &Diagnosis,
+) -> Result<(), Error> {
     let selection = options.filter.select(snapshot, options.sort)?;
     let groups = match options.by {
         By::Site => None,
@@ -77,6 +84,7 @@ pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) ->
         .and_then(|()| writeln!(out))
         .and_then(|()| health::line(out, &report.health))
         .and_then(|()| losses::section(out, snapshot))
+        .and_then(|()| diagnosis::section(out, verdicts, &options.filter))
         .and_then(|()| report.next(out))
         .and_then(|()| out.flush());
     Ok(until_closed(written)?)
@@ -169,6 +177,7 @@ impl Report<'_> {
         if self.health.complete < self.health.total() {
             writeln!(out, "  memtrace report {path} --stack-health")?;
         }
+        writeln!(out, "  memtrace diagnose {path}")?;
         writeln!(out, "  memtrace flamegraph {path} -o flamegraph.svg")
     }
 }
@@ -190,7 +199,7 @@ mod tests {
 
     pub(super) fn render(snapshot: &Snapshot, options: &TextOptions) -> String {
         let mut out = Vec::new();
-        text(&mut out, snapshot, options).unwrap();
+        text(&mut out, snapshot, options, &Diagnosis::default()).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -152,7 +152,7 @@ impl Report<'_> {
     }
 }
 
-fn frame_line(frame: &Frame) -> String {
+pub(in super::super) fn frame_line(frame: &Frame) -> String {
     let mut line = frame_name(frame);
     if frame.inlined {
         line += " (inlined)";

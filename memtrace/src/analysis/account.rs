@@ -1,0 +1,199 @@
+//! Where a process's growth went: tables whose rows add up to it. What no row
+//! can be shown to have is *unattributed*, never left out.
+
+use super::{
+    mappings::Use,
+    series::{Figure, ProcessSeries},
+    statistics::mean,
+};
+
+/// Kind of resident memory that a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Anonymous, swapped out or not.
+    Anonymous,
+    Shared,
+    File,
+}
+
+impl Kind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Anonymous => "anonymous",
+            Kind::Shared => "shared",
+            Kind::File => "file",
+        }
+    }
+}
+
+/// What a row of a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Term {
+    LiveHeap,
+    /// Headers and rounding of live blocks.
+    Overhead,
+    LivePython,
+    LiveMappings,
+    Stacks,
+    /// Given back to the allocator and not to the kernel, or never handed out.
+    Retained,
+    Unattributed,
+}
+
+impl Term {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Term::LiveHeap => "live heap",
+            Term::Overhead => "headers and rounding",
+            Term::LivePython => "live Python arenas",
+            Term::LiveMappings => "live mappings of the program",
+            Term::Stacks => "thread stacks",
+            Term::Retained => "retained by the allocator",
+            Term::Unattributed => "unattributed",
+        }
+    }
+
+    /// How a row was come by.
+    pub const fn basis(self) -> &'static str {
+        match self {
+            Term::LiveHeap => "exact: sizes asked for",
+            Term::Overhead => "estimated: as glibc rounds the live blocks",
+            Term::LivePython => "at most: whole arenas, touched or not",
+            Term::LiveMappings => "at most: lengths, as far as resident memory grew by them",
+            Term::Stacks => "at most: 128 KiB of each thread's",
+            Term::Retained => "at most: what the allocator has mapped beyond the live heap",
+            Term::Unattributed => "the rest: first use of older blocks and mappings, unknown",
+        }
+    }
+}
+
+/// The growth of one kind of memory, bytes, and its rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    pub kind: Kind,
+    pub growth: f64,
+    /// They add up to `growth`.
+    pub rows: Vec<(Term, f64)>,
+}
+
+impl Account {
+    /// The bytes of a row; 0 where the table has none.
+    pub fn of(&self, term: Term) -> f64 {
+        let mut rows = self.rows.iter();
+        rows.find(|row| row.0 == term).map_or(0.0, |row| row.1)
+    }
+}
+
+/// A part of a series: indices of its points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub from: usize,
+    pub to: usize,
+}
+
+/// What a thread touches of its stack, bytes, at most: 8 MiB are mapped, few threads use more than
+/// this.
+const STACK_TOUCHED: f64 = 128.0 * 1024.0;
+
+/// The share of a window whose mean stands for its beginning, and for its end.
+pub(super) const EDGE: usize = 12;
+
+impl Window {
+    /// Change of `values` from the window's beginning to its end.
+    pub fn change(self, values: &[f64]) -> f64 {
+        let points = values
+            .get(self.from..self.to.min(values.len()))
+            .unwrap_or_default();
+        let edge = (points.len() / EDGE).max(1).min(points.len());
+        let first = mean(&points[..edge]);
+        let last = mean(&points[points.len() - edge..]);
+        last.zip(first).map_or(0.0, |(last, first)| last - first)
+    }
+}
+
+/// How much of the mappings made in `window` for `what` became resident, 0 to 1; `None` where their
+/// length did not grow or resident memory is not known.
+pub fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64> {
+    let term = match what {
+        Use::Program => Term::LiveMappings,
+        Use::Stack => Term::Stacks,
+        Use::Allocator | Use::Library => return None,
+    };
+    let length = window.change(&series.mapped(what));
+    let accounts = accounts(series, window);
+    let of = |kind| accounts.iter().find(|account| account.kind == kind);
+    let resident = of(Kind::Anonymous)?.of(term)
+        + match what {
+            // They may be shared or of files.
+            Use::Program => {
+                let others = [of(Kind::Shared), of(Kind::File)];
+                others
+                    .iter()
+                    .flatten()
+                    .map(|account| account.growth.max(0.0))
+                    .sum()
+            }
+            _ => 0.0,
+        };
+    (length > 0.0).then(|| (resident / length).clamp(0.0, 1.0))
+}
+
+/// The tables of a process over `window`; empty where its memory could not be read.
+pub fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
+    let change = |figure| series.figure(figure).map(|values| window.change(values));
+    let mut accounts = Vec::new();
+    if let Some(anonymous) = change(Figure::Anon) {
+        let growth = anonymous + change(Figure::Swap).unwrap_or(0.0);
+        accounts.push(anonymous_account(series, window, growth));
+    }
+    for (kind, figure) in [(Kind::Shared, Figure::Shmem), (Kind::File, Figure::File)] {
+        if let Some(growth) = change(figure) {
+            accounts.push(Account {
+                kind,
+                growth,
+                rows: vec![(Term::Unattributed, growth)],
+            });
+        }
+    }
+    accounts
+}
+
+fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Account {
+    let heap = window.change(&series.heap);
+    let python = window.change(&series.python);
+    let overhead = window.change(&series.overhead);
+    let mut rest = growth - heap - overhead - python;
+    // What follows is known as address space only: it explains no more than there is to explain.
+    let mut explain = |bytes: f64| {
+        let explained = bytes.clamp(rest.min(0.0), rest.max(0.0));
+        rest -= explained;
+        explained
+    };
+    let mappings = explain(window.change(&series.mapped(Use::Program)));
+    let threads = series
+        .figure(Figure::Threads)
+        .map(|count| window.change(count));
+    let most = threads.map_or(f64::INFINITY, |threads| threads.max(0.0) * STACK_TOUCHED);
+    let stacks = explain(window.change(&series.mapped(Use::Stack)).min(most));
+    // An allocator's space beyond its live blocks: grown by now, or free since the heap shrank.
+    let spare =
+        |at: fn(&[f64]) -> f64| (at(&series.mapped(Use::Allocator)) - at(&series.heap)).max(0.0);
+    let end = spare(|values| values.last().copied().unwrap_or(0.0));
+    let retained = explain(
+        end.max(window.change(&series.mapped(Use::Allocator)) - heap)
+            .max(0.0),
+    );
+    Account {
+        kind: Kind::Anonymous,
+        growth,
+        rows: vec![
+            (Term::LiveHeap, heap),
+            (Term::Overhead, overhead),
+            (Term::LivePython, python),
+            (Term::LiveMappings, mappings),
+            (Term::Stacks, stacks),
+            (Term::Retained, retained),
+            (Term::Unattributed, rest),
+        ],
+    }
+}

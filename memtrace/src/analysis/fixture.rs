@@ -1,0 +1,177 @@
+//! Recordings for the tests: written as the collector writes them, from a
+//! function of time.
+
+use crate::{
+    event::{Layer, StackId},
+    ledger::{Changes, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    recording::{
+        Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
+        StackRow, Writer,
+    },
+    symbolize::{Frame, FrameKind},
+};
+use memtrace_common::{loss::Reason, unwind::End};
+
+pub(super) const START: u64 = 1_000_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
+/// The node of `main`, of which all stacks begin.
+const MAIN: NodeId = NodeId(1);
+
+pub(super) const MIB: f64 = 1024.0 * 1024.0;
+
+/// What holds at one interval.
+#[derive(Clone, Default)]
+pub(super) struct Moment {
+    pub(super) memory: MemorySample,
+    /// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
+    pub(super) sites: Vec<(Layer, &'static str, bool, f64, u64)>,
+}
+
+/// A process over `n` intervals of a second, and records lost of a thousand.
+pub(super) struct Course<'a> {
+    pub(super) origin: Origin,
+    pub(super) n: u64,
+    pub(super) lost: u64,
+    pub(super) at: &'a dyn Fn(f64) -> Moment,
+}
+
+fn frame(function: &str) -> Frame {
+    Frame {
+        kind: FrameKind::Native,
+        function: Some(function.into()),
+        module: Some("/bin/program".into()),
+        build_id: None,
+        file_offset: Some(0x10),
+        file: None,
+        line: None,
+        inlined: false,
+        unresolved: None,
+    }
+}
+
+/// Writes the course and opens it; the folder must outlive the recording.
+pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.mtr");
+    let meta = Meta {
+        version: "0".into(),
+        host: "host".into(),
+        kernel: "6".into(),
+        command: vec![],
+        started_unix_ns: 0,
+        started_ns: START,
+        interval_ns: SECOND,
+        page_size: 4096,
+    };
+    let mut writer = Writer::create(&path, false, &meta).unwrap();
+    let row = ProcessRow {
+        id: ProcessId(1),
+        tgid: 100,
+        ppid: 1,
+        origin: course.origin,
+        comm: "program".into(),
+        cmdline: vec![],
+        started_ns: START,
+        ended_ns: None,
+        exit_status: None,
+        rss_at_start: None,
+    };
+    writer.process(&row).unwrap();
+    let main = Node {
+        parent: NodeId::ROOT,
+        location: LocationId(MAIN.0),
+    };
+    writer.location(main.location, &[frame("main")]).unwrap();
+    writer.nodes(MAIN, &[main]).unwrap();
+    let mut names: Vec<&str> = Vec::new();
+    let mut before: Vec<(SiteKey, Totals)> = Vec::new();
+    for second in 1..=course.n {
+        let moment = (course.at)(second as f64);
+        let mut changes = Changes::default();
+        for (layer, name, by_allocator, bytes, blocks) in moment.sites {
+            let number = names
+                .iter()
+                .position(|known| *known == name)
+                .unwrap_or_else(|| {
+                    names.push(name);
+                    let number = names.len() as u32;
+                    let leaf = NodeId(MAIN.0 + number);
+                    let row = StackRow {
+                        id: StackId(number),
+                        node: leaf,
+                        end: End::Complete,
+                        thread: None,
+                    };
+                    let location = LocationId(leaf.0);
+                    writer.location(location, &[frame(name)]).unwrap();
+                    let node = Node {
+                        parent: MAIN,
+                        location,
+                    };
+                    writer.nodes(leaf, &[node]).unwrap();
+                    writer.stack(&row).unwrap();
+                    names.len() - 1
+                });
+            let key = SiteKey {
+                process: row.id,
+                layer,
+                stack: StackId(number as u32 + 1),
+                by_allocator,
+            };
+            let at = before
+                .iter()
+                .position(|(known, _)| *known == key)
+                .unwrap_or_else(|| {
+                    before.push((key, Totals::default()));
+                    before.len() - 1
+                });
+            let totals = &mut before[at].1;
+            let old = totals.live_count;
+            totals.alloc_count += blocks.saturating_sub(old);
+            totals.free_count += old.saturating_sub(blocks);
+            (totals.live_bytes, totals.live_count) = (bytes as u64, blocks);
+            totals.peak_bytes = totals.peak_bytes.max(totals.live_bytes);
+            totals.alloc_bytes = totals.alloc_bytes.max(totals.live_bytes);
+            let site = SiteTotals {
+                totals: *totals,
+                at_peak_bytes: 0,
+                at_peak_count: 0,
+                peak_epoch: 0,
+                first_ns: START + SECOND,
+                last_ns: START + second * SECOND,
+                lifetimes: [].into(),
+            };
+            changes.sites.push((key, site));
+        }
+        changes
+            .layers
+            .push(((row.id, Layer::Heap), LayerTotals::default()));
+        let mut losses: Vec<_> = Reason::ALL.map(|reason| (reason, 0)).into();
+        losses[Reason::RingFullAlloc as usize].1 = course.lost * second;
+        let mut interval = Interval {
+            time_ns: START + second * SECOND,
+            ..Interval::default()
+        };
+        interval.changes = changes;
+        interval.memory = vec![(row.id, moment.memory)];
+        interval.losses = losses;
+        interval.emitted = 1000 * second;
+        interval.received = (1000 - course.lost) * second;
+        writer.interval(&interval).unwrap();
+    }
+    writer.finish(START + course.n * SECOND).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    (folder, recording)
+}
+
+/// Resident memory, MiB.
+pub(super) fn resident(anonymous: f64, file: f64, shared: f64) -> MemorySample {
+    let bytes = |mib: f64| Some((mib * MIB) as u64);
+    MemorySample {
+        rss_anon: bytes(anonymous),
+        rss_file: bytes(file),
+        rss_shmem: bytes(shared),
+        swap: Some(0),
+        ..MemorySample::default()
+    }
+}

@@ -1,0 +1,457 @@
+//! The course of a process over a recording, on one grid of times: its memory,
+//! what it had outstanding, and the sites that held enough to matter.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    account::Window,
+    mappings::{self, Use},
+};
+use crate::{
+    event::Layer,
+    ledger::SiteKey,
+    recording::{
+        Error, IntervalId, MemorySample, ProcessRow, Recording, SiteFigures, SiteSnapshot, Snapshot,
+    },
+};
+
+/// Most points of a series: more would only make the statistics slower.
+pub const MAX_POINTS: usize = 240;
+
+/// Sites of a process that are looked at one by one: those that held most.
+const MAX_SITES: usize = 200;
+
+/// A site that never held so much is not looked at by itself.
+const SITE_FLOOR: u64 = 16 << 10;
+
+const SECOND: f64 = 1e9;
+
+/// A figure of [`MemorySample`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Figure {
+    Anon,
+    File,
+    Shmem,
+    /// Swapped out.
+    Swap,
+    Pss,
+    PrivateDirty,
+    SharedDirty,
+    HugePages,
+    LazyFree,
+    /// Address space.
+    Virtual,
+    Threads,
+    /// So far.
+    ThreadsCreated,
+    Children,
+    /// Open descriptors.
+    Descriptors,
+    /// Number of mappings.
+    Mappings,
+}
+
+type Reading = fn(&MemorySample) -> Option<u64>;
+
+/// How each figure is read.
+const FIGURES: &[(Figure, Reading)] = &[
+    (Figure::Anon, |sample| sample.rss_anon),
+    (Figure::File, |sample| sample.rss_file),
+    (Figure::Shmem, |sample| sample.rss_shmem),
+    (Figure::Swap, |sample| sample.swap),
+    (Figure::Pss, |sample| sample.pss),
+    (Figure::PrivateDirty, |sample| sample.private_dirty),
+    (Figure::SharedDirty, |sample| sample.shared_dirty),
+    (Figure::HugePages, |sample| sample.anon_huge_pages),
+    (Figure::LazyFree, |sample| sample.lazy_free),
+    (Figure::Virtual, |sample| sample.vm_size),
+    (Figure::Threads, |sample| sample.threads),
+    (Figure::ThreadsCreated, |sample| sample.threads_created),
+    (Figure::Descriptors, |sample| sample.fds),
+    (Figure::Mappings, |sample| sample.maps),
+    (Figure::Children, |sample| sample.children),
+];
+
+/// A process over time. Every series has a value for each of `times`; bytes, except counts.
+#[derive(Clone, Debug)]
+pub struct ProcessSeries {
+    pub row: ProcessRow,
+    /// Seconds since the start of the recording, in about equal steps.
+    pub times: Vec<f64>,
+    /// Figures that were read at least once.
+    figures: HashMap<Figure, Vec<f64>>,
+    /// The point of the last reading of each: costly figures are read rarely.
+    last_read: HashMap<Figure, usize>,
+    /// Outstanding, allocated by the process itself.
+    pub heap: Vec<f64>,
+    /// Headers and rounding of the blocks of `heap`, estimated: see [`chunk`].
+    pub overhead: Vec<f64>,
+    /// Blocks of the heap allocated so far: the work done, as far as it allocates.
+    pub allocations: Vec<f64>,
+    /// Arenas of Python's object allocator.
+    pub python: Vec<f64>,
+    mapped: HashMap<Use, Vec<f64>>,
+    /// Those looked at one by one, by key.
+    pub sites: Vec<SiteSeries>,
+    /// Sites that held too little to be looked at by themselves.
+    pub small_sites: u64,
+}
+
+/// What glibc takes for a block of `bytes`: eight more, in multiples of 16, 32 at least (malloc/malloc.c,
+/// `request2size`). Other allocators round differently, but take similar sums.
+fn chunk(bytes: f64) -> f64 {
+    (((bytes + 8.0) / 16.0).ceil() * 16.0).max(32.0)
+}
+
+/// A site over time.
+#[derive(Clone, Debug)]
+pub struct SiteSeries {
+    pub key: SiteKey,
+    /// What a mapping is for; `None` in other layers.
+    pub mapping: Option<Use>,
+    pub live_bytes: Vec<f64>,
+    pub live_count: Vec<f64>,
+    /// So far.
+    pub alloc_count: Vec<f64>,
+    /// See [`crate::ledger::SiteTotals::lifetimes`]: up to the end of the recording.
+    pub lifetimes: Box<[u64]>,
+}
+
+impl ProcessSeries {
+    /// `None` where the figure was never read.
+    pub fn figure(&self, figure: Figure) -> Option<&[f64]> {
+        self.figures.get(&figure).map(Vec::as_slice)
+    }
+
+    /// The growth of `part` for each byte that `whole` grew between the first and the last reading of
+    /// `part` in `window`, or in all the time where those are near each other; `None` where `whole`
+    /// did not grow meanwhile, or one of them was never read.
+    pub fn share(&self, part: Figure, whole: Figure, window: Window) -> Option<f64> {
+        let (of, all) = (self.figure(part)?, self.figure(whole)?);
+        let to = (self.last_read.get(&part)? + 1).min(window.to);
+        let enough = to >= window.from + (window.to - window.from) / 3;
+        let from = if enough { window.from } else { 0 };
+        let read = Window { from, to };
+        let grown = read.change(all);
+        (grown > 0.0).then(|| read.change(of) / grown)
+    }
+
+    /// Address space by what it is for.
+    pub fn mapped(&self, what: Use) -> Vec<f64> {
+        let known = self.mapped.get(&what).cloned();
+        known.unwrap_or_else(|| vec![0.0; self.times.len()])
+    }
+
+    /// Resident and swapped-out memory together; `None` where it could not be read.
+    pub fn footprint(&self) -> Option<Vec<f64>> {
+        self.figure(Figure::Anon)?;
+        let parts = [Figure::Anon, Figure::File, Figure::Shmem, Figure::Swap];
+        Some(self.sum(parts.iter().filter_map(|figure| self.figure(*figure))))
+    }
+
+    /// Heap and Python's arenas together.
+    pub fn live(&self) -> Vec<f64> {
+        self.sum([self.heap.as_slice(), self.python.as_slice()].into_iter())
+    }
+
+    fn sum<'a>(&self, parts: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
+        let mut sum = vec![0.0; self.times.len()];
+        for part in parts {
+            for (sum, value) in sum.iter_mut().zip(part) {
+                *sum += value;
+            }
+        }
+        sum
+    }
+}
+
+/// Reads the series of every process of `snapshot` (taken of `recording` at its end).
+///
+/// # Errors
+///
+/// When the file cannot be read or is damaged.
+pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSeries>, Error> {
+    let intervals = recording.intervals()?;
+    let figures = recording.site_figures()?;
+    let mut processes: Vec<Building> = snapshot
+        .processes
+        .iter()
+        .map(|process| Building::new(&process.row, &intervals, snapshot.meta.started_ns))
+        .collect();
+    let by_id: HashMap<_, _> = processes
+        .iter()
+        .enumerate()
+        .map(|(index, building)| (building.series.row.id, index))
+        .collect();
+
+    for building in &mut processes {
+        building.memory(&recording.memory(building.series.row.id)?);
+        building.choose_sites(&figures);
+    }
+    let by_key: HashMap<SiteKey, &SiteSnapshot> =
+        snapshot.sites.iter().map(|site| (site.key, site)).collect();
+    let uses: HashMap<SiteKey, Use> = figures
+        .iter()
+        .filter(|site| site.key.layer == Layer::Vm)
+        .map(|site| {
+            let key = site.key;
+            let stack = snapshot.stacks.get(key.stack);
+            (key, mappings::of(&key, stack.frames()))
+        })
+        .collect();
+    recording.site_changes(
+        |key| by_id.contains_key(&key.process),
+        |interval, site| {
+            if let Some(index) = by_id.get(&site.key.process) {
+                processes[*index].change(interval, &site, uses.get(&site.key).copied());
+            }
+        },
+    )?;
+    Ok(processes
+        .into_iter()
+        .map(|building| {
+            building.finish(|key| {
+                let site = by_key.get(key);
+                let lifetimes = site.and_then(|site| site.lifetimes.clone());
+                (uses.get(key).copied(), lifetimes.unwrap_or_default())
+            })
+        })
+        .collect())
+}
+
+/// The intervals of a process's life, some taken together so that they are not too many.
+struct Grid {
+    first: usize,
+    last: usize,
+    /// Intervals of one point.
+    per_point: usize,
+    index: HashMap<IntervalId, usize>,
+    time_index: HashMap<u64, usize>,
+}
+
+impl Grid {
+    fn new(row: &ProcessRow, intervals: &[(IntervalId, u64)]) -> Grid {
+        let first = intervals.partition_point(|(_, time)| *time <= row.started_ns);
+        // At the interval of its end a process has given back what it had.
+        let end = match row.ended_ns {
+            Some(ended) => intervals.partition_point(|(_, time)| *time < ended),
+            None => intervals.len(),
+        };
+        let count = end.saturating_sub(first);
+        Grid {
+            first,
+            last: first + count,
+            per_point: count.div_ceil(MAX_POINTS).max(1),
+            index: (0..).zip(intervals).map(|(i, (id, _))| (*id, i)).collect(),
+            time_index: (0..).zip(intervals).map(|(i, (_, t))| (*t, i)).collect(),
+        }
+    }
+
+    /// Whole points only: a last one of fewer intervals is left out.
+    fn points(&self) -> usize {
+        (self.last - self.first) / self.per_point
+    }
+}
+
+/// A series in the making: the value since the last change, and the means so far.
+#[derive(Clone, Debug, Default)]
+struct Course {
+    /// Value, and the interval from which on it holds.
+    current: f64,
+    since: usize,
+    sums: Vec<f64>,
+}
+
+impl Course {
+    /// The value is `value` from interval `at` on. Changes come in the order of time.
+    fn set(&mut self, grid: &Grid, at: usize, value: f64) {
+        self.fill(grid, at);
+        self.current = value;
+    }
+
+    fn add(&mut self, grid: &Grid, at: usize, difference: f64) {
+        self.fill(grid, at);
+        self.current += difference;
+    }
+
+    fn fill(&mut self, grid: &Grid, until: usize) {
+        self.sums.resize(grid.points(), 0.0);
+        let from = self.since.max(grid.first);
+        for interval in from..until.min(grid.last) {
+            if let Some(sum) = self.sums.get_mut((interval - grid.first) / grid.per_point) {
+                *sum += self.current;
+            }
+        }
+        self.since = self.since.max(until);
+    }
+
+    fn finish(mut self, grid: &Grid) -> Vec<f64> {
+        self.fill(grid, grid.last);
+        for sum in &mut self.sums {
+            *sum /= grid.per_point as f64;
+        }
+        self.sums
+    }
+}
+
+#[derive(Default)]
+struct SiteCourse {
+    bytes: Course,
+    count: Course,
+    allocs: Course,
+}
+
+struct Building {
+    series: ProcessSeries,
+    grid: Grid,
+    heap: Course,
+    overhead: Course,
+    allocations: Course,
+    python: Course,
+    mapped: HashMap<Use, Course>,
+    chosen: HashSet<SiteKey>,
+    sites: HashMap<SiteKey, SiteCourse>,
+    /// What each site held at its last change, for the sums.
+    held: HashMap<SiteKey, (f64, f64, f64)>,
+}
+
+impl Building {
+    fn new(row: &ProcessRow, intervals: &[(IntervalId, u64)], started_ns: u64) -> Building {
+        let grid = Grid::new(row, intervals);
+        let times = intervals[grid.first.min(intervals.len())..grid.last]
+            .chunks_exact(grid.per_point)
+            .map(|point| {
+                let time = |end: Option<&(IntervalId, u64)>| {
+                    end.map_or(0, |(_, time)| time.saturating_sub(started_ns))
+                };
+                f64::midpoint(time(point.first()) as f64, time(point.last()) as f64) / SECOND
+            })
+            .collect();
+        Building {
+            series: ProcessSeries {
+                row: row.clone(),
+                times,
+                figures: HashMap::new(),
+                last_read: HashMap::new(),
+                heap: vec![],
+                overhead: vec![],
+                allocations: vec![],
+                python: vec![],
+                mapped: HashMap::new(),
+                sites: vec![],
+                small_sites: 0,
+            },
+            grid,
+            heap: Course::default(),
+            overhead: Course::default(),
+            allocations: Course::default(),
+            python: Course::default(),
+            mapped: HashMap::new(),
+            chosen: HashSet::new(),
+            sites: HashMap::new(),
+            held: HashMap::new(),
+        }
+    }
+
+    /// What was not read at an interval is as it was before; before the first reading, as then.
+    fn memory(&mut self, samples: &[(u64, MemorySample)]) {
+        for &(figure, read) in FIGURES {
+            let mut course = Course::default();
+            let mut last = None;
+            for (time, sample) in samples {
+                let Some(at) = self.grid.time_index.get(time) else {
+                    continue;
+                };
+                if let Some(value) = read(sample) {
+                    let from = if last.is_some() { *at } else { self.grid.first };
+                    course.set(&self.grid, from, value as f64);
+                    last = Some(*at);
+                }
+            }
+            if let Some(last) = last {
+                let point = last.saturating_sub(self.grid.first) / self.grid.per_point;
+                self.series.last_read.insert(figure, point);
+                let course = course.finish(&self.grid);
+                self.series.figures.insert(figure, course);
+            }
+        }
+    }
+
+    fn choose_sites(&mut self, figures: &[SiteFigures]) {
+        let id = self.series.row.id;
+        let own = figures.iter().filter(|site| site.key.process == id);
+        let (mut large, small): (Vec<&SiteFigures>, Vec<_>) =
+            own.partition(|site| site.totals.peak_bytes >= SITE_FLOOR);
+        large.sort_by_key(|site| (std::cmp::Reverse(site.totals.peak_bytes), site.key));
+        let rest = large.split_off(large.len().min(MAX_SITES));
+        self.series.small_sites = (small.len() + rest.len()) as u64;
+        self.chosen = large.into_iter().map(|site| site.key).collect();
+    }
+
+    fn change(&mut self, interval: IntervalId, site: &SiteFigures, mapping: Option<Use>) {
+        let Some(at) = self.grid.index.get(&interval).copied() else {
+            return;
+        };
+        let bytes = site.totals.live_bytes as f64;
+        let count = site.totals.live_count as f64;
+        let overhead = match site.key.layer {
+            Layer::Heap if count > 0.0 => chunk(bytes / count) * count - bytes,
+            _ => 0.0,
+        };
+        let allocs = site.totals.alloc_count as f64;
+        let before = self.held.insert(site.key, (bytes, overhead, allocs));
+        let (held, held_overhead, allocs_before) = before.unwrap_or_default();
+        if site.key.layer == Layer::Heap {
+            self.allocations.add(&self.grid, at, allocs - allocs_before);
+        }
+        self.overhead.add(&self.grid, at, overhead - held_overhead);
+        let sum = match (site.key.layer, mapping) {
+            (Layer::Heap, _) => &mut self.heap,
+            (Layer::Python, _) => &mut self.python,
+            (Layer::Vm, mapping) => self
+                .mapped
+                .entry(mapping.unwrap_or(Use::Program))
+                .or_default(),
+        };
+        sum.add(&self.grid, at, bytes - held);
+        if self.chosen.contains(&site.key) {
+            let course = self.sites.entry(site.key).or_default();
+            course.bytes.set(&self.grid, at, bytes);
+            course.count.set(&self.grid, at, count);
+            course.allocs.set(&self.grid, at, allocs);
+        }
+    }
+
+    fn finish(self, about: impl Fn(&SiteKey) -> (Option<Use>, Box<[u64]>)) -> ProcessSeries {
+        let grid = &self.grid;
+        let mut sites: Vec<SiteSeries> = self
+            .sites
+            .into_iter()
+            .map(|(key, course)| {
+                let (mapping, lifetimes) = about(&key);
+                SiteSeries {
+                    key,
+                    mapping,
+                    live_bytes: course.bytes.finish(grid),
+                    live_count: course.count.finish(grid),
+                    alloc_count: course.allocs.finish(grid),
+                    lifetimes,
+                }
+            })
+            .collect();
+        sites.sort_by_key(|site| site.key);
+        ProcessSeries {
+            heap: self.heap.finish(grid),
+            overhead: self.overhead.finish(grid),
+            allocations: self.allocations.finish(grid),
+            python: self.python.finish(grid),
+            mapped: self
+                .mapped
+                .into_iter()
+                .map(|(what, course)| (what, course.finish(grid)))
+                .collect(),
+            sites,
+            ..self.series
+        }
+    }
+}

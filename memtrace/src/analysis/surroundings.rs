@@ -1,0 +1,79 @@
+//! What goes on beside a process's own memory: the machine, and its GPUs. All
+//! of it is optional: a recording holds what could be read when it was made.
+
+use super::series::MAX_POINTS;
+use crate::recording::{Error, Recording, SystemSample};
+
+/// The machine over time. Series have a value for each of `times`; empty where it was not read.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// Seconds since the start of the recording.
+    pub times: Vec<f64>,
+    /// Memory that no process has and no cache: slab that cannot be reclaimed, drivers. Bytes.
+    pub kernel: Vec<f64>,
+    /// Shared memory and tmpfs, mapped or not. Bytes.
+    pub shared: Vec<f64>,
+    /// Seconds so far in which some task waited for memory (PSI).
+    pub stalled: Vec<f64>,
+    /// Bytes swapped out so far.
+    pub swapped_out: Vec<f64>,
+}
+
+/// A GPU's caching allocator in one process, over time.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    pub tgid: u32,
+    pub index: u32,
+    /// Seconds since the start of the recording.
+    pub times: Vec<f64>,
+    /// Handed out to tensors, bytes.
+    pub allocated: Vec<f64>,
+    /// Taken from the driver, bytes.
+    pub reserved: Vec<f64>,
+}
+
+/// All that is known beside the processes.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    pub machine: Machine,
+    pub devices: Vec<Device>,
+}
+
+impl Surroundings {
+    /// Reads what the recording has.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn read(recording: &Recording) -> Result<Surroundings, Error> {
+        Ok(Surroundings {
+            machine: Machine::of(&recording.system()?, recording.meta().started_ns),
+            devices: vec![],
+        })
+    }
+}
+
+impl Machine {
+    fn of(samples: &[(u64, SystemSample)], started_ns: u64) -> Machine {
+        let every = samples.len().div_ceil(MAX_POINTS).max(1);
+        let chosen = || samples.iter().step_by(every);
+        // A figure that was not read once is not known as a series.
+        let series = |read: &dyn Fn(&SystemSample) -> Option<f64>| -> Vec<f64> {
+            let values: Option<Vec<f64>> = chosen().map(|(_, sample)| read(sample)).collect();
+            values.unwrap_or_default()
+        };
+        let float = |value: Option<u64>| value.map(|value| value as f64);
+        Machine {
+            times: chosen()
+                .map(|(time, _)| time.saturating_sub(started_ns) as f64 / 1e9)
+                .collect(),
+            kernel: series(&|sample| {
+                let processes = sample.anon_pages?.saturating_add(sample.shmem?);
+                float(Some(sample.used?.saturating_sub(processes)))
+            }),
+            shared: series(&|sample| float(sample.shmem)),
+            stalled: series(&|sample| float(sample.psi_some_total_us).map(|us| us / 1e6)),
+            swapped_out: series(&|sample| float(sample.swapped_out)),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Verdicts: what kind of growth a process or a site shows, how sure that is,
+//! and what would make it surer. A verdict that the evidence does not carry is
+//! [`Class::Undetermined`].
+
+mod advice;
+mod evidence;
+mod process;
+mod shape;
+mod site;
+mod thresholds;
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    account::{Account, Window},
+    series::{self, ProcessSeries},
+    suppressions::Suppressions,
+    surroundings::Surroundings,
+};
+use crate::{
+    event::Layer,
+    ledger::{ProcessId, SiteKey},
+    recording::{At, Error, Recording, Snapshot, Stacks},
+};
+use memtrace_common::loss::Effect;
+
+/// What kind of growth it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Outstanding memory grows and goes on growing.
+    Leak,
+    /// Outstanding memory grew and is coming, or came, to its limit.
+    Cache,
+    /// Freed, but the allocator keeps it.
+    Retention,
+    /// Huge pages around little data.
+    Thp,
+    /// Freed lazily: counted until the kernel wants it.
+    MadvFree,
+    /// A forked child's pages become its own.
+    CopyOnWrite,
+    /// Pages of mapped files.
+    PageCache,
+    /// Shared memory: tmpfs, memfd, System V.
+    Shmem,
+    /// Page-locked host memory of a GPU runtime.
+    Pinned,
+    /// Threads made and ended again and again.
+    ThreadChurn,
+    /// Address space or mappings grow, resident memory does not.
+    MappingLeak,
+    FdLeak,
+    /// Others use up the machine's memory.
+    Pressure,
+    /// The kernel or a driver grows, no process does.
+    Kernel,
+    GpuLeak,
+    /// The GPU allocator's reserve grows, what is allocated from it does not.
+    GpuCache,
+    /// No material growth.
+    None,
+    Undetermined,
+}
+
+impl Class {
+    /// Stable name in JSON and text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Leak => "leak",
+            Class::Cache => "cache",
+            Class::Retention => "retention",
+            Class::Thp => "thp",
+            Class::MadvFree => "madv-free",
+            Class::CopyOnWrite => "copy-on-write",
+            Class::PageCache => "page-cache",
+            Class::Shmem => "shmem",
+            Class::Pinned => "pinned",
+            Class::ThreadChurn => "thread-churn",
+            Class::MappingLeak => "mapping-leak",
+            Class::FdLeak => "fd-leak",
+            Class::Pressure => "pressure",
+            Class::Kernel => "kernel",
+            Class::GpuLeak => "gpu-leak",
+            Class::GpuCache => "gpu-cache",
+            Class::None => "none",
+            Class::Undetermined => "undetermined",
+        }
+    }
+}
+
+/// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
+/// which no single recording holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// Every test of its class passed, and it explains most of the growth.
+    B,
+    /// The tests passed, but the growth has other parts too, or a test could not be made.
+    C,
+    /// Not decided, or a state that was seen and not its growth.
+    D,
+}
+
+impl Grade {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Grade::B => "B",
+            Grade::C => "C",
+            Grade::D => "D",
+        }
+    }
+}
+
+/// What is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scope {
+    Process,
+    Site(SiteKey),
+}
+
+/// A verdict and what it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub process: ProcessId,
+    pub tgid: u32,
+    pub scope: Scope,
+    pub class: Class,
+    pub grade: Grade,
+    /// One sentence each, with numbers.
+    pub evidence: Vec<String>,
+    /// What else it could be.
+    pub runner_up: Option<Class>,
+    /// What would tell, or help.
+    pub next: Vec<String>,
+    /// Bytes per second; `None` where it is not about bytes.
+    pub rate: Option<f64>,
+}
+
+/// All verdicts of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnosis {
+    /// Process by process: its own first, then those of its sites, the fastest growing first.
+    pub verdicts: Vec<Verdict>,
+    /// Where the growth of each process went, over which seconds of the recording.
+    pub accounts: Vec<ProcessAccount>,
+    /// Sites whose verdict a suppression hides, by its pattern.
+    pub suppressed: Vec<(String, Verdict)>,
+    /// Children that ended before a trend could be told.
+    pub too_short: u64,
+    /// The stacks of the sites, and others.
+    pub stacks: Stacks,
+}
+
+/// The tables of one process.
+#[derive(Clone, Debug)]
+pub struct ProcessAccount {
+    pub process: ProcessId,
+    pub tgid: u32,
+    /// Seconds since the start of the recording.
+    pub from: f64,
+    pub to: f64,
+    pub accounts: Vec<Account>,
+}
+
+/// How far the figures can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Quality {
+    /// Records lost or left out against intention, of all.
+    lost: f64,
+    /// Allocated bytes of sites without a stack, of all.
+    without_stack: f64,
+    /// Length of the recording, seconds.
+    length: f64,
+    interval: f64,
+}
+
+/// Judges every process of a recording, and its sites.
+///
+/// # Errors
+///
+/// When the file cannot be read or is damaged.
+pub fn diagnose(
+    recording: &Recording,
+    surroundings: &Surroundings,
+    suppressions: &Suppressions,
+) -> Result<Diagnosis, Error> {
+    let snapshot = recording.snapshot(At::End)?;
+    let quality = Quality::of(&snapshot);
+    let mut diagnosis = Diagnosis::default();
+    for series in series::read(recording, &snapshot)? {
+        judge(
+            &series,
+            &snapshot.stacks,
+            &quality,
+            surroundings,
+            suppressions,
+            &mut diagnosis,
+        );
+    }
+    diagnosis.stacks = snapshot.stacks;
+    Ok(diagnosis)
+}
+
+fn judge(
+    series: &ProcessSeries,
+    stacks: &Stacks,
+    quality: &Quality,
+    surroundings: &Surroundings,
+    suppressions: &Suppressions,
+    diagnosis: &mut Diagnosis,
+) {
+    let Some(judged) = process::judge(series, stacks, quality, surroundings) else {
+        diagnosis.too_short += 1;
+        return;
+    };
+    let Window { from, to } = judged.window;
+    let time = |index: usize| series.times.get(index).copied().unwrap_or(0.0);
+    diagnosis.accounts.push(ProcessAccount {
+        process: series.row.id,
+        tgid: series.row.tgid,
+        from: time(from),
+        to: time(to.saturating_sub(1)),
+        accounts: judged.accounts,
+    });
+    diagnosis.verdicts.push(judged.verdict);
+    for verdict in judged.sites {
+        let pattern = match &verdict.scope {
+            Scope::Site(key) => {
+                let frames: Vec<_> = stacks.get(key.stack).frames().collect();
+                suppressions.matching(&frames)
+            }
+            Scope::Process => None,
+        };
+        match pattern {
+            Some(pattern) => diagnosis.suppressed.push((pattern.into(), verdict)),
+            None => diagnosis.verdicts.push(verdict),
+        }
+    }
+}
+
+impl Quality {
+    fn of(snapshot: &Snapshot) -> Quality {
+        let harmful = |effect| !matches!(effect, Effect::Filtered | Effect::StackLost);
+        let lost: u64 = snapshot
+            .losses
+            .iter()
+            .filter(|(reason, _)| harmful(reason.effect()))
+            .map(|(_, count)| count)
+            .sum();
+        let heap = || {
+            snapshot
+                .sites
+                .iter()
+                .filter(|site| site.key.layer == Layer::Heap)
+        };
+        let bytes: u64 = heap().map(|site| site.totals.alloc_bytes).sum();
+        let without: u64 = heap()
+            .filter(|site| snapshot.stacks.get(site.key.stack).is_empty())
+            .map(|site| site.totals.alloc_bytes)
+            .sum();
+        let share = |part: u64, all: u64| match all {
+            0 => 0.0,
+            all => part as f64 / all as f64,
+        };
+        let start = snapshot.meta.started_ns;
+        let end = snapshot.time_ns.unwrap_or(start);
+        Quality {
+            lost: share(lost, snapshot.emitted),
+            without_stack: share(without, bytes),
+            length: end.saturating_sub(start) as f64 / 1e9,
+            interval: snapshot.meta.interval_ns as f64 / 1e9,
+        }
+    }
+}

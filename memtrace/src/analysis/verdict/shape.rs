@@ -1,0 +1,75 @@
+//! The shape of a growing series: does it go on, or come to an end?
+
+use super::{
+    super::statistics::{TooShort, Trend, trend_after},
+    thresholds::{LAST_BLOCKS, OF_LEVEL, OF_NOISE, RISING_BLOCKS, SLOWING, STEADY},
+};
+
+/// How a series goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// As before: no end in sight.
+    Steady,
+    /// Slower and slower.
+    Slowing,
+    /// Neither is clear.
+    Between,
+    /// It does not grow, or not enough to matter.
+    Flat,
+}
+
+/// A trend with what makes it material.
+#[derive(Clone, Debug)]
+pub(super) struct Judged {
+    pub(super) trend: Trend,
+    /// Least growth that counts, in the unit of the series.
+    pub(super) threshold: f64,
+}
+
+impl Judged {
+    /// The trend of `values` over `times` without the first `skip`; growth below `floor` does not
+    /// count.
+    pub(super) fn of(
+        times: &[f64],
+        values: &[f64],
+        skip: usize,
+        floor: f64,
+    ) -> Result<Judged, TooShort> {
+        // Any fixed seed: the same recording must give the same verdict.
+        let trend = trend_after(skip, times, values, 1)?;
+        let threshold = (OF_LEVEL * trend.level)
+            .max(OF_NOISE * trend.noise)
+            .max(floor);
+        Ok(Judged { trend, threshold })
+    }
+
+    /// Whether it grows, and enough to matter.
+    pub(super) fn is_material(&self) -> bool {
+        self.trend.is_rising() && self.trend.growth() >= self.threshold
+    }
+
+    /// By time.
+    pub(super) fn shape(&self) -> Shape {
+        self.shape_of(self.trend.late_to_early())
+    }
+
+    /// With this slope of the late part over that of the early part.
+    pub(super) fn shape_of(&self, late_to_early: Option<f64>) -> Shape {
+        if !self.is_material() {
+            return Shape::Flat;
+        }
+        match late_to_early {
+            Some(ratio) if ratio <= SLOWING => Shape::Slowing,
+            Some(ratio) if ratio < STEADY => Shape::Between,
+            // No early growth at all: it began later and goes on.
+            _ if self.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS => Shape::Steady,
+            _ => Shape::Between,
+        }
+    }
+
+    /// Growth per second that would have been seen.
+    pub(super) fn detectable(&self) -> f64 {
+        let length = (self.trend.to - self.trend.from).max(f64::MIN_POSITIVE);
+        self.threshold.max(self.trend.interval.1 * length) / length
+    }
+}

@@ -1,0 +1,332 @@
+//! Made-up courses of a process, with the verdict that each must get.
+
+use super::*;
+use crate::{
+    analysis::{
+        account::Kind,
+        fixture::{Course, MIB, Moment, record, resident},
+        surroundings::{Device, Machine},
+    },
+    recording::{MemorySample, Origin},
+};
+
+const HEAP: Layer = Layer::Heap;
+
+fn judged(course: &Course) -> Diagnosis {
+    let (_folder, recording) = record(course);
+    diagnose(
+        &recording,
+        &Surroundings::default(),
+        &Suppressions::default(),
+    )
+    .unwrap()
+}
+
+/// A hundred seconds of a launched process.
+fn of(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
+    judged(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        lost: 0,
+        at,
+    })
+}
+
+#[track_caller]
+fn expect(found: &Diagnosis, class: Class) {
+    let process = &found.verdicts[0];
+    assert_eq!(process.scope, Scope::Process);
+    assert_eq!(process.class, class, "{found:#?}");
+    assert!(!process.evidence.is_empty());
+    for account in found.accounts.iter().flat_map(|process| &process.accounts) {
+        let sum: f64 = account.rows.iter().map(|(_, bytes)| bytes).sum();
+        assert!((sum - account.growth).abs() < 1.0, "{account:?}");
+    }
+}
+
+/// A site of `mib` in blocks of a KiB.
+fn site(layer: Layer, name: &'static str, mib: f64) -> (Layer, &'static str, bool, f64, u64) {
+    (layer, name, false, mib * MIB, (mib * 1024.0) as u64)
+}
+
+fn heap(mib: f64, anonymous: f64) -> Moment {
+    Moment {
+        memory: resident(anonymous, 2.0, 0.0),
+        sites: vec![site(HEAP, "work", 1.0), site(HEAP, "grow", mib)],
+    }
+}
+
+#[test]
+fn steady_growth_of_a_site_is_a_leak() {
+    let found = of(&|t| heap(t, 5.0 + t));
+    expect(&found, Class::Leak);
+    assert_eq!(found.verdicts[0].grade, Grade::B);
+    let [site] = &found.verdicts[1..] else {
+        panic!("{found:#?}");
+    };
+    assert_eq!((site.class, site.grade), (Class::Leak, Grade::B));
+    let Scope::Site(key) = &site.scope else {
+        panic!("{site:?}");
+    };
+    assert_eq!(
+        found
+            .stacks
+            .get(key.stack)
+            .frames()
+            .next()
+            .unwrap()
+            .function
+            .as_deref(),
+        Some("grow")
+    );
+    let rate = site.rate.unwrap();
+    assert!((rate - MIB).abs() < 0.05 * MIB, "{rate}");
+}
+
+#[test]
+fn growth_that_slows_down_is_a_cache() {
+    let fill = |t: f64| 50.0 * (1.0 - f64::exp(-t / 25.0));
+    expect(&of(&|t| heap(fill(t), 5.0 + fill(t))), Class::Cache);
+    // Full at a third.
+    let full = |t: f64| t.min(35.0);
+    expect(&of(&|t| heap(full(t), 5.0 + full(t))), Class::Cache);
+}
+
+#[test]
+fn growth_of_a_doubtful_shape_is_undetermined_and_says_how_long_to_run() {
+    let root = |t: f64| 5.0 * t.sqrt();
+    let found = of(&|t| heap(root(t), 5.0 + root(t)));
+    expect(&found, Class::Undetermined);
+    let next = found.verdicts[0].next.join("\n");
+    assert!(next.contains("record -d 400s"), "{next}");
+}
+
+#[test]
+fn a_leak_too_small_for_resident_memory_is_seen() {
+    let found = of(&|t| heap(t * 0.001, 500.0));
+    expect(&found, Class::Leak);
+}
+
+#[test]
+fn nothing_grows() {
+    let found = of(&|t| heap(3.0 + 0.2 * (t % 7.0), 20.0 + 0.2 * (t % 7.0)));
+    expect(&found, Class::None);
+    let evidence = found.verdicts[0].evidence.join("\n");
+    assert!(evidence.contains("would have been seen"), "{evidence}");
+    // The start of the program is no growth.
+    expect(&of(&|t| heap(t.min(10.0), 5.0 + t.min(10.0))), Class::None);
+}
+
+#[test]
+fn blocks_of_one_site_in_anothers_place_are_no_leak() {
+    let found = of(&|t| Moment {
+        memory: resident(100.0, 2.0, 0.0),
+        sites: vec![
+            site(HEAP, "first", 50.0 - t / 4.0),
+            site(HEAP, "then", t / 4.0),
+        ],
+    });
+    expect(&found, Class::None);
+    assert!(
+        found.verdicts[1..]
+            .iter()
+            .all(|site| site.class == Class::Undetermined)
+    );
+}
+
+#[test]
+fn what_the_allocator_keeps_is_retention() {
+    let found = of(&|t| Moment {
+        memory: resident(10.0 + t, 2.0, 0.0),
+        sites: vec![
+            site(HEAP, "work", 5.0),
+            (Layer::Vm, "arena", true, (20.0 + t) * MIB, 1),
+        ],
+    });
+    expect(&found, Class::Retention);
+    // Freed long ago, and still there.
+    let live = |t: f64| if t < 30.0 { 2.0 * t } else { 1.0 };
+    expect(
+        &of(&|t| heap(live(t), 5.0 + 2.0 * t.min(30.0))),
+        Class::Retention,
+    );
+}
+
+fn mapped(t: f64, more: MemorySample) -> Moment {
+    Moment {
+        memory: MemorySample {
+            anon_huge_pages: more.anon_huge_pages,
+            lazy_free: more.lazy_free,
+            ..resident(10.0 + t, 2.0, 0.0)
+        },
+        sites: vec![site(HEAP, "work", 5.0), site(Layer::Vm, "area", 500.0)],
+    }
+}
+
+#[test]
+fn pages_that_are_no_data_are_told_by_their_kind() {
+    let bytes = |t: f64| Some((t * MIB) as u64);
+    let huge = |t: f64| MemorySample {
+        anon_huge_pages: bytes(t),
+        ..MemorySample::default()
+    };
+    expect(&of(&|t| mapped(t, huge(t))), Class::Thp);
+    let lazy = |t: f64| MemorySample {
+        lazy_free: bytes(t),
+        ..MemorySample::default()
+    };
+    expect(&of(&|t| mapped(t, lazy(t))), Class::MadvFree);
+    // First use of what was mapped before: nothing tells what for.
+    let found = of(&|t| mapped(t, MemorySample::default()));
+    expect(&found, Class::Undetermined);
+}
+
+#[test]
+fn files_and_shared_memory_are_told_apart() {
+    let part = |file: f64, shared: f64| Moment {
+        memory: resident(10.0, file, shared),
+        sites: vec![site(HEAP, "work", 5.0)],
+    };
+    expect(&of(&|t| part(t, 0.0)), Class::PageCache);
+    expect(&of(&|t| part(2.0, t)), Class::Shmem);
+}
+
+#[test]
+fn mappings_leak_memory_or_only_address_space() {
+    let area = |t: f64, resident_mib: f64| Moment {
+        memory: resident(10.0 + resident_mib, 2.0, 0.0),
+        sites: vec![(Layer::Vm, "area", false, t * MIB, t as u64)],
+    };
+    expect(&of(&|t| area(t, t)), Class::Leak);
+    expect(&of(&|t| area(t, 0.0)), Class::MappingLeak);
+}
+
+#[test]
+fn a_childs_pages_become_its_own() {
+    let at = |t: f64| {
+        let own = 50.0 * (1.0 - f64::exp(-t / 20.0));
+        let bytes = |mib: f64| Some((mib * MIB) as u64);
+        Moment {
+            memory: MemorySample {
+                private_dirty: bytes(own),
+                shared_dirty: bytes(60.0 - own),
+                pss: bytes(30.0 + own / 2.0),
+                ..resident(60.0, 2.0, 0.0)
+            },
+            sites: vec![site(HEAP, "work", 0.1)],
+        }
+    };
+    let course = |origin| Course {
+        origin,
+        n: 100,
+        lost: 0,
+        at: &at,
+    };
+    expect(&judged(&course(Origin::Child)), Class::CopyOnWrite);
+    expect(&judged(&course(Origin::Launched)), Class::None);
+}
+
+#[test]
+fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
+    let at = |t: f64| heap(t, 5.0 + t);
+    let course = |origin, n, lost| Course {
+        origin,
+        n,
+        lost,
+        at: &at,
+    };
+    let short = judged(&course(Origin::Launched, 12, 0));
+    expect(&short, Class::Undetermined);
+    assert!(
+        short.verdicts[0].next[0].contains("--interval"),
+        "{short:?}"
+    );
+    let child = judged(&course(Origin::Child, 12, 0));
+    assert_eq!((child.verdicts.len(), child.too_short), (0, 1));
+    let lossy = judged(&course(Origin::Launched, 100, 20));
+    expect(&lossy, Class::Undetermined);
+    assert!(
+        lossy.verdicts[0].next[0].contains("--ring-buffer"),
+        "{lossy:?}"
+    );
+    let empty = judged(&course(Origin::Launched, 0, 0));
+    expect(&empty, Class::Undetermined);
+}
+
+#[test]
+fn suppressed_sites_are_told_apart() {
+    let (_folder, recording) = record(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        lost: 0,
+        at: &|t| heap(t, 5.0 + t),
+    });
+    let suppressions = Suppressions::parse("leak:^gro*$\n").unwrap();
+    let found = diagnose(&recording, &Surroundings::default(), &suppressions).unwrap();
+    assert_eq!(found.verdicts.len(), 1);
+    assert_eq!(found.suppressed[0].0, "^gro*$");
+}
+
+#[test]
+fn more_intervals_than_points_are_taken_together() {
+    let found = judged(&Course {
+        origin: Origin::Launched,
+        n: 1000,
+        lost: 0,
+        at: &|t| heap(t / 10.0, 5.0 + t / 10.0),
+    });
+    expect(&found, Class::Leak);
+    let anonymous = &found.accounts[0].accounts[0];
+    assert_eq!(anonymous.kind, Kind::Anonymous);
+    let rate = found.verdicts[1].rate.unwrap();
+    assert!((rate - MIB / 10.0).abs() < 0.005 * MIB, "{rate}");
+}
+
+fn beside(surroundings: &Surroundings) -> Diagnosis {
+    let (_folder, recording) = record(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        lost: 0,
+        at: &|_| heap(3.0, 20.0),
+    });
+    diagnose(&recording, surroundings, &Suppressions::default()).unwrap()
+}
+
+fn series(at: impl Fn(f64) -> f64) -> Vec<f64> {
+    (0..100).map(|t| at(f64::from(t))).collect()
+}
+
+#[test]
+fn the_machine_is_looked_at_where_the_process_is_flat() {
+    let machine = |kernel: f64, shared: f64, stalled: f64| Surroundings {
+        machine: Machine {
+            times: series(|t| t),
+            kernel: series(|t| (500.0 + kernel * t) * MIB),
+            shared: series(|t| (50.0 + shared * t) * MIB),
+            stalled: series(|t| stalled * t),
+            swapped_out: series(|t| stalled * t * MIB),
+        },
+        devices: vec![],
+    };
+    expect(&beside(&machine(0.0, 0.0, 0.0)), Class::None);
+    expect(&beside(&machine(2.0, 0.0, 0.0)), Class::Kernel);
+    expect(&beside(&machine(0.0, 2.0, 0.0)), Class::Shmem);
+    expect(&beside(&machine(0.0, 0.0, 0.3)), Class::Pressure);
+}
+
+#[test]
+fn a_gpus_memory_leaks_or_is_only_kept() {
+    let device = |allocated: f64, reserved: f64| Surroundings {
+        machine: Machine::default(),
+        devices: vec![Device {
+            tgid: 100,
+            index: 0,
+            times: series(|t| t),
+            allocated: series(|t| (100.0 + allocated * t) * MIB),
+            reserved: series(|t| (200.0 + reserved * t) * MIB),
+        }],
+    };
+    expect(&beside(&device(1.0, 1.0)), Class::GpuLeak);
+    expect(&beside(&device(0.0, 2.0)), Class::GpuCache);
+    expect(&beside(&device(0.0, 0.0)), Class::None);
+}

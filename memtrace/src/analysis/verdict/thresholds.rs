@@ -1,0 +1,66 @@
+//! Every number that a verdict turns on. `docs/verdicts.md` says what was measured.
+
+/// Growth below this share of the level is not material: allocators and page tables drift by it.
+pub(super) const OF_LEVEL: f64 = 0.02;
+
+/// Growth must exceed the ordinary scatter of the blocks this many times.
+pub(super) const OF_NOISE: f64 = 4.0;
+
+/// Least growth of a process's resident memory, bytes. The kernel counts resident pages per CPU and
+/// adds up at every 64th (`percpu_counter_batch`, lib/percpu_counter.c), so small changes are not seen.
+pub(super) const PROCESS_FLOOR: f64 = 256.0 * 1024.0;
+
+/// Least growth of a site, bytes: the ledger is exact, but smaller ones are interned strings and the like.
+pub(super) const SITE_FLOOR: f64 = 32.0 * 1024.0;
+
+/// A component that has this share of a growth explains it.
+pub(super) const MAJORITY: f64 = 0.6;
+
+/// A component that has this share of a growth is reported.
+pub(super) const REPORTED: f64 = 0.3;
+
+/// Share of what nothing live explains that must be of one kind (lazily freed, huge pages).
+pub(super) const OF_RESIDUAL: f64 = 0.5;
+
+/// Late slope over early slope: below, growth is coming to its end.
+pub(super) const SLOWING: f64 = 0.25;
+
+/// Late slope over early slope: above, growth goes on as it was.
+pub(super) const STEADY: f64 = 0.7;
+
+/// A leak grows in so many of the last [`LAST_BLOCKS`] blocks.
+pub(super) const RISING_BLOCKS: usize = 6;
+pub(super) const LAST_BLOCKS: usize = 8;
+
+/// Share of the blocks that outlived a while and are there at the end.
+pub(super) const SURVIVAL: f64 = 0.95;
+
+/// Records lost, of all, above which figures are too uncertain.
+pub(super) const LOST: f64 = 0.01;
+
+/// Allocated bytes without a stack, of all, above which no site can be blamed.
+pub(super) const WITHOUT_STACK: f64 = 0.005;
+
+/// Least footprint, bytes, of which a state (not a trend) is told: retained, lazily freed, huge.
+pub(super) const STATE_FLOOR: f64 = 8.0 * 1024.0 * 1024.0;
+
+/// False discoveries among the sites called growing, at most.
+pub(super) const FALSE_DISCOVERIES: f64 = 0.01;
+
+/// How many times longer to run when the shape is not clear yet.
+pub(super) const LONGER: f64 = 4.0;
+
+/// Where a layer grew by less than this share of what its growing sites gained, the others lost it.
+pub(super) const OFFSET: f64 = 0.5;
+
+/// The last part of a recording, in which a state must hold all the time.
+pub(super) const LATELY: f64 = 0.25;
+
+/// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
+pub(super) const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
+
+/// Least growth of a GPU's memory, bytes: what PyTorch takes from the driver at a time.
+pub(super) const DEVICE_FLOOR: f64 = 2.0 * 1024.0 * 1024.0;
+
+/// Share of the time in which some task waits for memory, from which on that is the trouble.
+pub(super) const STALLED: f64 = 0.1;

@@ -1,0 +1,67 @@
+//! `memtrace diagnose`.
+
+use std::{io, path::PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+
+use crate::{
+    analysis::{suppressions::Suppressions, surroundings::Surroundings, verdict},
+    recording::{At, Recording},
+    render::{self, Filter},
+};
+
+/// Say what kind of growth a recording shows, which sites are behind it, and what to try next.
+#[derive(Debug, Args)]
+pub struct DiagnoseArgs {
+    /// The recording.
+    file: PathBuf,
+    /// How to write the verdicts.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Only this process.
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Hide sites that this file names, in LeakSanitizer's format: a line `leak:PATTERN` each, found
+    /// in the name of a function, source file or module of the stack.
+    #[arg(long, value_name = "FILE")]
+    suppressions: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Prints the verdicts.
+///
+/// # Errors
+///
+/// When the recording or the suppressions cannot be read, or the output fails.
+pub fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
+    let suppressions = match &args.suppressions {
+        None => Suppressions::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read `{}`", path.display()))?;
+            Suppressions::parse(&text)
+                .with_context(|| format!("`{}` is no file of suppressions", path.display()))?
+        }
+    };
+    let recording = Recording::open(&args.file)?;
+    if args.pid.is_some() {
+        super::report::check_pid(&recording.snapshot(At::End)?, args.pid)?;
+    }
+    let found = verdict::diagnose(&recording, &Surroundings::read(&recording)?, &suppressions)?;
+    let filter = Filter {
+        pid: args.pid,
+        ..Filter::default()
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match args.format {
+        Format::Text => render::diagnosis(&mut out, &found, &filter)?,
+        Format::Json => render::diagnosis_json(&mut out, &found, &filter)?,
+    }
+    Ok(())
+}

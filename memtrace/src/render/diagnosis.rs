@@ -1,0 +1,263 @@
+//! Verdicts and the tables of where growth went, as text and JSON.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::{
+    Error, Filter, clean,
+    json::print,
+    text::frame_line,
+    units::{plural, size},
+    until_closed,
+};
+use crate::analysis::{
+    account::Account,
+    verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
+};
+
+/// Verdicts on sites that a report lists; `diagnose` lists them all.
+const IN_REPORT: usize = 3;
+
+/// Frames of a site that text shows.
+const FRAMES: usize = 6;
+
+/// Writes all verdicts and tables.
+///
+/// # Errors
+///
+/// When the output cannot be written.
+pub fn diagnosis(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> Result<(), Error> {
+    let written = tables(out, found, filter)
+        .and_then(|()| verdicts(out, found, filter, usize::MAX))
+        .and_then(|()| suppressed(out, found))
+        .and_then(|()| out.flush());
+    Ok(until_closed(written)?)
+}
+
+/// Writes all verdicts and tables as JSON.
+///
+/// # Errors
+///
+/// When the output cannot be written.
+pub fn diagnosis_json(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+) -> Result<(), Error> {
+    let accounts = found
+        .accounts
+        .iter()
+        .filter(|account| covers(filter, account.tgid));
+    let suppressed = found.suppressed.iter().map(|(pattern, verdict)| {
+        let mut value = verdict_json(found, verdict);
+        value["suppression"] = json!(pattern);
+        value
+    });
+    print(
+        out,
+        &json!({
+            "verdicts": verdicts_json(found, filter),
+            "accounts": accounts.flat_map(account_json).collect::<Vec<_>>(),
+            "suppressed": suppressed.collect::<Vec<_>>(),
+            "too_short": found.too_short,
+        }),
+    )
+}
+
+/// The section of a report.
+pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Result<()> {
+    verdicts(out, found, filter, IN_REPORT)
+}
+
+pub(super) fn verdicts_json(found: &Diagnosis, filter: &Filter) -> Value {
+    let verdicts = found.verdicts.iter();
+    verdicts
+        .filter(|verdict| covers(filter, verdict.tgid))
+        .map(|verdict| verdict_json(found, verdict))
+        .collect()
+}
+
+fn covers(filter: &Filter, tgid: u32) -> bool {
+    filter.pid.is_none_or(|pid| pid == tgid)
+}
+
+fn verdict_json(found: &Diagnosis, verdict: &Verdict) -> Value {
+    let (scope, layer, frames) = match &verdict.scope {
+        Scope::Process => ("process", None, json!([])),
+        Scope::Site(key) => {
+            let frames: Vec<_> = found.stacks.get(key.stack).frames().collect();
+            ("site", Some(key.layer.name()), json!(frames))
+        }
+    };
+    json!({
+        "process": verdict.process.0,
+        "tgid": verdict.tgid,
+        "scope": scope,
+        "layer": layer,
+        "class": verdict.class.name(),
+        "grade": verdict.grade.name(),
+        "bytes_per_s": verdict.rate,
+        "evidence": verdict.evidence,
+        "runner_up": verdict.runner_up.map(Class::name),
+        "next": verdict.next,
+        "frames": frames,
+    })
+}
+
+fn account_json(of: &ProcessAccount) -> impl Iterator<Item = Value> {
+    of.accounts.iter().map(|account| {
+        let rows = account.rows.iter().map(|(term, bytes)| {
+            json!({ "term": term.name(), "bytes": bytes.round(), "basis": term.basis() })
+        });
+        json!({
+            "process": of.process.0,
+            "tgid": of.tgid,
+            "from": (of.from * 1e9).round(),
+            "to": (of.to * 1e9).round(),
+            "kind": account.kind.name(),
+            "growth": account.growth.round(),
+            "rows": rows.collect::<Vec<_>>(),
+        })
+    })
+}
+
+fn verdicts(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+    sites: usize,
+) -> io::Result<()> {
+    let shown = || {
+        found
+            .verdicts
+            .iter()
+            .filter(|verdict| covers(filter, verdict.tgid))
+    };
+    if shown().next().is_none() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nVerdicts (grade A, by experiment only, to D; `memtrace diagnose` has all)"
+    )?;
+    let mut left = sites;
+    let mut hidden = 0;
+    for verdict in shown() {
+        match verdict.scope {
+            Scope::Process => left = sites,
+            Scope::Site(_) if left == 0 => {
+                hidden += 1;
+                continue;
+            }
+            Scope::Site(_) => left -= 1,
+        }
+        self::verdict(out, found, verdict)?;
+    }
+    if hidden > 0 {
+        writeln!(out, "\n  {} more", plural(hidden, "verdict on site"))?;
+    }
+    if found.too_short > 0 {
+        let children = plural(found.too_short, "process");
+        writeln!(out, "\n  {children} ended too soon to be judged")?;
+    }
+    Ok(())
+}
+
+fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Result<()> {
+    let about = match &verdict.scope {
+        Scope::Process => format!("process {}", verdict.tgid),
+        Scope::Site(key) => format!("  site in {} of {}", key.layer.name(), verdict.tgid),
+    };
+    let runner_up = match verdict.runner_up {
+        Some(class) => format!(", or else {}", class.name()),
+        None => String::new(),
+    };
+    let class = verdict.class.name();
+    writeln!(
+        out,
+        "\n  {about}: {class} (grade {}{runner_up})",
+        verdict.grade.name()
+    )?;
+    for line in &verdict.evidence {
+        writeln!(out, "      {line}")?;
+    }
+    if let Scope::Site(key) = &verdict.scope {
+        let frames = Filter::default().frames(found.stacks.get(key.stack));
+        for frame in frames.iter().take(FRAMES) {
+            writeln!(out, "        {}", frame_line(frame))?;
+        }
+        if frames.len() > FRAMES {
+            writeln!(
+                out,
+                "        … {}",
+                plural((frames.len() - FRAMES) as u64, "more frame")
+            )?;
+        }
+    }
+    for line in &verdict.next {
+        writeln!(out, "      next: {}", clean(line))?;
+    }
+    Ok(())
+}
+
+fn suppressed(out: &mut impl Write, found: &Diagnosis) -> io::Result<()> {
+    if found.suppressed.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nSuppressed")?;
+    for (pattern, verdict) in &found.suppressed {
+        let rate = verdict
+            .rate
+            .map_or(String::new(), |rate| format!(", {}/s", signed(rate)));
+        writeln!(
+            out,
+            "  leak:{}  {}{rate}",
+            clean(pattern),
+            verdict.class.name()
+        )?;
+    }
+    Ok(())
+}
+
+fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Result<()> {
+    for account in found
+        .accounts
+        .iter()
+        .filter(|account| covers(filter, account.tgid))
+    {
+        writeln!(
+            out,
+            "\nWhere the memory of process {} went, {:.1} s to {:.1} s",
+            account.tgid, account.from, account.to
+        )?;
+        for table in &account.accounts {
+            self::table(out, table)?;
+        }
+    }
+    Ok(())
+}
+
+fn table(out: &mut impl Write, table: &Account) -> io::Result<()> {
+    writeln!(
+        out,
+        "  {:<32}{:>14}",
+        format!("{} memory", table.kind.name()),
+        signed(table.growth)
+    )?;
+    for (term, bytes) in table.rows.iter().filter(|(_, bytes)| bytes.abs() >= 1.0) {
+        writeln!(
+            out,
+            "    {:<30}{:>14}  {}",
+            term.name(),
+            signed(*bytes),
+            term.basis()
+        )?;
+    }
+    Ok(())
+}
+
+fn signed(bytes: f64) -> String {
+    let sign = if bytes <= -1.0 { '-' } else { '+' };
+    format!("{sign}{}", size(bytes.abs() as u64))
+}

@@ -1,0 +1,161 @@
+//! What kind of growth it is, told of real processes. `cargo xtask verdicts`
+//! has every scenario and many seeds; here is one of each way to decide.
+#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
+
+use memtrace_tests::{Bench, record, targets};
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// Length of a recording, seconds: 100 intervals.
+const SECONDS: &str = "5";
+
+#[derive(Debug, Deserialize)]
+struct Diagnosis {
+    verdicts: Vec<Verdict>,
+    accounts: Vec<Account>,
+    suppressed: Vec<serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Verdict {
+    scope: String,
+    class: String,
+    evidence: Vec<String>,
+    frames: Vec<Frame>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Frame {
+    function: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Account {
+    growth: f64,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    bytes: f64,
+}
+
+impl Diagnosis {
+    #[track_caller]
+    fn expect(&self, class: &str) {
+        let process = &self.verdicts[0];
+        assert_eq!(process.scope, "process");
+        assert_eq!(process.class, class, "{self:#?}");
+        assert!(!process.evidence.is_empty());
+        for account in &self.accounts {
+            let sum: f64 = account.rows.iter().map(|row| row.bytes).sum();
+            let rounding = account.rows.len() as f64;
+            let is_kernels_own = account.rows.is_empty();
+            assert!(
+                is_kernels_own || (sum - account.growth).abs() <= rounding,
+                "{account:?}"
+            );
+        }
+    }
+
+    /// Functions of the stacks of sites of a class.
+    fn blamed(&self, class: &str) -> Vec<&str> {
+        let sites = self
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.scope == "site");
+        let frames = sites
+            .filter(|site| site.class == class)
+            .flat_map(|site| &site.frames);
+        frames
+            .filter_map(|frame| frame.function.as_deref())
+            .collect()
+    }
+}
+
+/// Records a scenario for a while and judges it.
+#[track_caller]
+fn judged(bench: &Bench, scenario: &str, options: &[&str]) -> Diagnosis {
+    let program: Vec<PathBuf> = match scenario.starts_with("py-") {
+        true => vec![
+            targets::interpreter().into(),
+            targets::source("growth/growth.py"),
+        ],
+        false => vec![targets::build(
+            "gcc",
+            &[
+                "-O1",
+                "-g",
+                "-fno-optimize-sibling-calls",
+                "-fno-builtin",
+                "-pthread",
+            ],
+            &["growth/growth.c"],
+            &["-lm"],
+        )],
+    };
+    // The recording ends before the program does.
+    let arguments = [scenario, "6", "1"].map(PathBuf::from);
+    let target = program.into_iter().chain(arguments);
+    let recording = ["--interval", "50ms", "-d", SECONDS];
+    let record = record::Record::launch(bench, &recording, target);
+    let file = record.file.clone();
+    record.finish(0);
+    let mut command = record::command(["diagnose", "--format", "json"]);
+    let finished = memtrace_tests::running::Running::start(command.arg(file).args(options)).wait();
+    serde_json::from_str(&finished.expect_code(0).stdout).expect("JSON")
+}
+
+#[test]
+fn a_leak_is_told_with_its_function_and_can_be_suppressed() {
+    let bench = Bench::new();
+    let found = judged(&bench, "leak-malloc", &[]);
+    found.expect("leak");
+    assert!(found.blamed("leak").contains(&"grow_heap"), "{found:#?}");
+    assert!(found.suppressed.is_empty());
+
+    let file = bench.path("suppressions");
+    std::fs::write(&file, "# known\nleak:grow_heap\n").expect("the folder is writable");
+    let options = ["--suppressions", file.to_str().expect("UTF-8")];
+    let suppressed = judged(&bench, "leak-malloc", &options);
+    suppressed.expect("leak");
+    assert!(suppressed.blamed("leak").is_empty(), "{suppressed:#?}");
+    assert_eq!(suppressed.suppressed.len(), 1);
+}
+
+#[test]
+fn a_python_list_that_grows_is_a_leak_of_its_line() {
+    let found = judged(&Bench::new(), "py-leak-list", &[]);
+    found.expect("leak");
+    assert!(found.blamed("leak").contains(&"grow_list"), "{found:#?}");
+}
+
+#[test]
+fn a_cache_that_is_full_is_no_leak() {
+    judged(&Bench::new(), "cache-lru", &[]).expect("cache");
+}
+
+#[test]
+fn what_the_allocator_keeps_is_retention() {
+    judged(&Bench::new(), "arenas", &[]).expect("retention");
+}
+
+#[test]
+fn huge_pages_around_little_data_are_told() {
+    judged(&Bench::new(), "thp", &[]).expect("thp");
+}
+
+#[test]
+fn a_load_that_comes_and_goes_is_no_growth() {
+    judged(&Bench::new(), "sawtooth", &[]).expect("none");
+}
+
+#[test]
+fn descriptors_that_pile_up_are_told() {
+    judged(&Bench::new(), "leak-fd", &[]).expect("fd-leak");
+}
+
+#[test]
+fn threads_made_again_and_again_are_told() {
+    judged(&Bench::new(), "thread-churn", &[]).expect("thread-churn");
+}

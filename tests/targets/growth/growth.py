@@ -1,0 +1,137 @@
+"""As growth.c, in Python.
+
+growth.py SCENARIO SECONDS SEED
+"""
+import collections
+import gc
+import os
+import random
+import sys
+import time
+
+scenario, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+random.seed(seed)
+start = time.monotonic()
+
+
+def elapsed():
+    return time.monotonic() - start
+
+
+def steps():
+    """About every 10 ms until the time is over, some ordinary work done."""
+    while elapsed() < seconds:
+        [str(i) * 3 for i in range(200)]
+        yield
+        time.sleep(random.uniform(0.008, 0.012))
+
+
+class Node:
+    def __init__(self, size):
+        self.payload = bytearray(size)
+
+
+def grow_list(kept, size):
+    kept.append("x" * size)
+
+
+def leak_list():
+    kept, size = [], random.randint(600, 4000)
+    for _ in steps():
+        for _ in range(random.randint(2, 8)):
+            grow_list(kept, size)
+
+
+def grow_small(kept):
+    kept.append((len(kept), str(len(kept))))
+
+
+def leak_small():
+    """Objects of Python's own allocator."""
+    kept, count = [], random.randint(100, 300)
+    for _ in steps():
+        for _ in range(count):
+            grow_small(kept)
+
+
+def grow_cycle(size):
+    a, b = Node(size), Node(size)
+    a.other, b.other = b, a
+
+
+def leak_cycle():
+    gc.disable()
+    size = random.randint(600, 3000)
+    for _ in steps():
+        for _ in range(random.randint(1, 5)):
+            grow_cycle(size)
+
+
+def cache_lru():
+    """Full at 40 % of the time."""
+    cache, limit, size = collections.OrderedDict(), random.randint(1500, 4000), random.randint(600, 2000)
+    made = 0
+    for _ in steps():
+        while made < limit / (0.4 * seconds) * elapsed():
+            cache[made] = bytes(size)
+            made += 1
+            if len(cache) > limit:
+                cache.popitem(last=False)
+
+
+def cache_zipf():
+    cache, size = {}, random.randint(1000, 3000)
+    for _ in steps():
+        for _ in range(300):
+            key = int((1 / (1 - random.random())) ** 1.1)
+            if key not in cache:
+                cache[key] = bytes(size)
+
+
+def grow_dict(cache, size):
+    cache[len(cache)] = bytes(size)
+
+
+def cache_unbounded():
+    cache, size = {}, random.randint(600, 2000)
+    for _ in steps():
+        for _ in range(5):
+            grow_dict(cache, size)
+
+
+def copy_on_write():
+    """The child only looks at what the parent made: their reference counts are on the pages."""
+    count = random.randint(300_000, 600_000)
+    strings = [f"string {i}" for i in range(count)]
+    child = os.fork()
+    begun, done = elapsed(), 0
+    for _ in steps():
+        if child == 0:
+            due = int(count * (elapsed() - begun) / (seconds - begun))
+            for string in strings[done:due]:
+                string.__class__
+            done = due
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def flat():
+    kept = [bytes(1000) for _ in range(5000)]
+    for _ in steps():
+        kept[random.randrange(5000)] = bytes(random.randint(900, 1100))
+
+
+scenarios = {
+    "py-leak-list": leak_list,
+    "py-leak-small": leak_small,
+    "py-leak-cycle": leak_cycle,
+    "py-cache-lru": cache_lru,
+    "py-cache-zipf": cache_zipf,
+    "py-cache-unbounded": cache_unbounded,
+    "py-copy-on-write": copy_on_write,
+    "py-flat": flat,
+}
+scenarios[scenario]()
+# Without giving everything back: that is not the question.
+os._exit(0)

@@ -1,0 +1,333 @@
+//! `cargo xtask verdicts`: records every scenario of `tests/targets/growth/`
+//! with many seeds and counts how often the verdict is right.
+
+mod scenarios;
+
+use crate::command::{self, build_memtrace, output, root, run, target_dir};
+use anyhow::{Context, Result, bail};
+use scenarios::{SCENARIOS, Scenario};
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// Precision and recall that each class should reach.
+const TARGET: f64 = 0.95;
+
+/// Classes that a run without growth must never get.
+const ALARMS: [&str; 2] = ["leak", "mapping-leak"];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Runs of each scenario
+    #[arg(long, default_value_t = 3)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    first_seed: u64,
+    /// Only scenarios whose name contains this
+    #[arg(long, default_value = "")]
+    scenario: String,
+    /// Length of a recording
+    #[arg(long, default_value_t = 8.0)]
+    seconds: f64,
+    /// Runs at a time: they sleep most of the time
+    #[arg(long, default_value_t = 3)]
+    jobs: usize,
+}
+
+#[derive(Deserialize)]
+struct Diagnosis {
+    verdicts: Vec<Verdict>,
+}
+
+#[derive(Deserialize)]
+struct Verdict {
+    process: u32,
+    scope: String,
+    class: String,
+    grade: String,
+    evidence: Vec<String>,
+    frames: Vec<Frame>,
+}
+
+#[derive(Deserialize)]
+struct Frame {
+    function: Option<String>,
+}
+
+/// What one run was judged to be.
+struct Outcome {
+    scenario: &'static Scenario,
+    seed: u64,
+    class: String,
+    grade: String,
+    evidence: Vec<String>,
+    /// A site of the class names the right function, or none need.
+    blamed: bool,
+}
+
+impl Outcome {
+    fn is_right(&self) -> bool {
+        self.scenario.expected.contains(&self.class.as_str())
+    }
+
+    /// The class that the scenario means.
+    fn meant(&self) -> &'static str {
+        self.scenario.expected[0]
+    }
+
+    /// The class as the counts take it: any right one is the one that is meant.
+    fn counted(&self) -> &str {
+        if self.is_right() {
+            self.meant()
+        } else {
+            &self.class
+        }
+    }
+}
+
+/// The programs that grow.
+struct Programs {
+    c: PathBuf,
+    cpp: PathBuf,
+    python: String,
+    script: PathBuf,
+}
+
+/// `cargo xtask verdicts`.
+///
+/// # Errors
+/// When not root, something is missing, a recording fails, or a class is below its target.
+pub(crate) fn run_all(options: &Options) -> Result<()> {
+    command::need_root("recording")?;
+    let memtrace = build_memtrace(false)?;
+    let folder = target_dir().join("verdicts");
+    std::fs::create_dir_all(&folder)?;
+    let programs = programs(&folder)?;
+    let runs: Vec<(&Scenario, u64)> = (options.first_seed..options.first_seed + options.seeds)
+        .flat_map(|seed| SCENARIOS.iter().map(move |scenario| (scenario, seed)))
+        .filter(|(scenario, _)| scenario.name.contains(&options.scenario))
+        .collect();
+    if runs.is_empty() {
+        bail!("no scenario's name contains `{}`", options.scenario);
+    }
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::new());
+    let work = || -> Result<()> {
+        while let Some((scenario, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = one(
+                &memtrace,
+                &programs,
+                &folder,
+                scenario,
+                *seed,
+                options.seconds,
+            )?;
+            tell(&outcome);
+            if let Ok(mut outcomes) = outcomes.lock() {
+                outcomes.push(outcome);
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..options.jobs.max(1))
+            .map(|_| scope.spawn(work))
+            .collect();
+        jobs.into_iter().try_for_each(|job| match job.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    let outcomes = outcomes.into_inner().unwrap_or_default();
+    summary(&outcomes)
+}
+
+fn programs(folder: &Path) -> Result<Programs> {
+    let sources = root().join("tests/targets/growth");
+    let flags = [
+        "-g",
+        "-O1",
+        "-fno-optimize-sibling-calls",
+        "-fno-builtin",
+        "-pthread",
+    ];
+    let (c, cpp) = (folder.join("growth-c"), folder.join("growth-cpp"));
+    let compile = |compiler: &str, source: &str, binary: &Path| {
+        let mut command = Command::new(compiler);
+        command
+            .args(flags)
+            .arg("-o")
+            .arg(binary)
+            .arg(sources.join(source))
+            .arg("-lm");
+        run(&mut command).context("apt-get install gcc g++")
+    };
+    compile("cc", "growth.c", &c)?;
+    compile("c++", "growth.cc", &cpp)?;
+    // The interpreter itself, not a version manager's wrapper.
+    let print = ["-c", "import sys; print(sys.executable)"];
+    let python = output(Command::new("python3").args(print)).context("apt-get install python3")?;
+    Ok(Programs {
+        c,
+        cpp,
+        python,
+        script: sources.join("growth.py"),
+    })
+}
+
+/// Records a run and has it judged.
+fn one(
+    memtrace: &Path,
+    programs: &Programs,
+    folder: &Path,
+    scenario: &'static Scenario,
+    seed: u64,
+    seconds: f64,
+) -> Result<Outcome> {
+    let recording = folder.join(format!("{}-{seed}.mtr", scenario.name));
+    let mut record = Command::new(memtrace);
+    record
+        .args(["record", "--force", "--interval", "50ms", "-d"])
+        .arg(format!("{seconds}s"))
+        .arg("-o")
+        .arg(&recording)
+        .arg("--");
+    match scenario.name {
+        name if name.starts_with("py-") => record.arg(&programs.python).arg(&programs.script),
+        "new" => record.arg(&programs.cpp),
+        _ => record.arg(&programs.c),
+    };
+    // A little longer than the recording: what it does at its end is not the question.
+    record
+        .arg(scenario.name)
+        .arg((seconds + 0.5).to_string())
+        .arg(seed.to_string())
+        .arg(folder)
+        .stderr(Stdio::null());
+    let status = record.status().context("cannot start memtrace")?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", command::shown(&record));
+    }
+    let mut diagnose = Command::new(memtrace);
+    diagnose
+        .args(["diagnose", "--format", "json"])
+        .arg(&recording);
+    let diagnosis: Diagnosis = serde_json::from_str(&output(&mut diagnose)?)?;
+    Ok(judge(scenario, seed, diagnosis))
+}
+
+fn judge(scenario: &'static Scenario, seed: u64, diagnosis: Diagnosis) -> Outcome {
+    let wanted = if scenario.child { 2 } else { 1 };
+    let of_process = diagnosis
+        .verdicts
+        .into_iter()
+        .filter(|verdict| verdict.process == wanted);
+    let (own, sites): (Vec<_>, Vec<_>) = of_process.partition(|verdict| verdict.scope == "process");
+    let own = own.into_iter().next();
+    let (class, grade, evidence) = match own {
+        Some(verdict) => (verdict.class, verdict.grade, verdict.evidence),
+        None => ("missing".into(), String::new(), vec![]),
+    };
+    let blamed = scenario.blamed.is_empty()
+        || sites.iter().filter(|site| site.class == class).any(|site| {
+            let names = site
+                .frames
+                .iter()
+                .filter_map(|frame| frame.function.as_deref());
+            names.into_iter().any(|name| name.contains(scenario.blamed))
+        });
+    Outcome {
+        scenario,
+        seed,
+        class,
+        grade,
+        evidence,
+        blamed,
+    }
+}
+
+fn tell(outcome: &Outcome) {
+    let Outcome {
+        scenario,
+        seed,
+        class,
+        grade,
+        ..
+    } = outcome;
+    let right = match (outcome.is_right(), outcome.blamed) {
+        (true, true) => "",
+        (true, false) => "  WRONG SITE",
+        (false, _) => "  WRONG",
+    };
+    println!(
+        "{:<20} seed {seed:<3} {class} ({grade}){right}",
+        scenario.name
+    );
+    if !right.is_empty() {
+        for line in &outcome.evidence {
+            println!("    {line}");
+        }
+    }
+}
+
+/// Prints precision and recall of each class.
+fn summary(outcomes: &[Outcome]) -> Result<()> {
+    let classes: BTreeSet<&str> = outcomes.iter().map(Outcome::meant).collect();
+    let mut below = Vec::new();
+    println!(
+        "\n{:<16}{:>6}{:>12}{:>12}",
+        "class", "runs", "recall", "precision"
+    );
+    for class in classes {
+        let of = |outcome: &&Outcome| outcome.meant() == class;
+        let runs = outcomes.iter().filter(of).count();
+        let right = outcomes
+            .iter()
+            .filter(of)
+            .filter(|o| o.counted() == class)
+            .count();
+        let called = outcomes.iter().filter(|o| o.counted() == class).count();
+        let share = |all: usize| {
+            if all == 0 {
+                0.0
+            } else {
+                right as f64 / all as f64
+            }
+        };
+        let (recall, precision) = (share(runs), share(called));
+        println!(
+            "{class:<16}{runs:>6}{:>11.1}%{:>11.1}%",
+            recall * 100.0,
+            precision * 100.0
+        );
+        if recall < TARGET || precision < TARGET {
+            below.push(class);
+        }
+    }
+    let alarms = outcomes
+        .iter()
+        .filter(|o| o.meant() == "none" && ALARMS.contains(&o.class.as_str()));
+    let sites = outcomes.iter().filter(|o| o.is_right() && !o.blamed);
+    let (alarms, sites) = (alarms.count(), sites.count());
+    println!("leaks seen where nothing grows: {alarms}; wrong site blamed: {sites}");
+    let mut grades: BTreeMap<&str, usize> = BTreeMap::new();
+    for outcome in outcomes.iter().filter(|o| o.is_right()) {
+        *grades.entry(&outcome.grade).or_default() += 1;
+    }
+    println!("grades of right verdicts: {grades:?}");
+    if alarms > 0 {
+        bail!("{alarms} false alarms");
+    }
+    if !below.is_empty() {
+        bail!("below {:.0} %: {}", TARGET * 100.0, below.join(", "));
+    }
+    Ok(())
+}

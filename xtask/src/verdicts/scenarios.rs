@@ -1,0 +1,73 @@
+//! The scenarios of `tests/targets/growth/` and the verdicts that they must get.
+
+/// A way to grow.
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    /// Classes that are right for the process; the first is the one that is meant.
+    pub(super) expected: &'static [&'static str],
+    /// The function that a site verdict of the same class must name; empty: none need.
+    pub(super) blamed: &'static str,
+    /// The verdict is that of the forked child.
+    pub(super) child: bool,
+}
+
+const fn scenario(
+    name: &'static str,
+    expected: &'static [&'static str],
+    blamed: &'static str,
+) -> Scenario {
+    Scenario {
+        name,
+        expected,
+        blamed,
+        child: false,
+    }
+}
+
+const fn of_child(name: &'static str, expected: &'static [&'static str]) -> Scenario {
+    Scenario {
+        name,
+        expected,
+        blamed: "",
+        child: true,
+    }
+}
+
+/// Rarer and rarer new keys may look like a cache or like nothing that can be decided yet.
+const ZIPF: &[&str] = &["undetermined", "cache"];
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    scenario("leak-malloc", &["leak"], "grow_heap"),
+    scenario("leak-some", &["leak"], "grow_heap"),
+    scenario("leak-small", &["leak"], "grow_heap"),
+    scenario("leak-mmap", &["leak"], "grow_mmap"),
+    scenario("leak-syscall", &["leak"], "grow_syscall"),
+    scenario("new", &["leak"], "grow_session"),
+    scenario("step", &["leak"], "grow_heap"),
+    scenario("cache-unbounded", &["leak"], "grow_cache"),
+    scenario("py-leak-list", &["leak"], "grow_list"),
+    scenario("py-leak-small", &["leak"], "grow_small"),
+    scenario("py-leak-cycle", &["leak"], "grow_cycle"),
+    scenario("py-cache-unbounded", &["leak"], "grow_dict"),
+    scenario("leak-mappings", &["mapping-leak"], "grow_space"),
+    scenario("leak-fd", &["fd-leak"], ""),
+    scenario("memfd", &["fd-leak"], ""),
+    scenario("thread-churn", &["thread-churn"], ""),
+    scenario("leak-shm", &["shmem"], ""),
+    scenario("retention", &["retention"], ""),
+    scenario("arenas", &["retention"], ""),
+    scenario("thp", &["thp"], ""),
+    scenario("madv-free", &["madv-free"], ""),
+    scenario("page-cache", &["page-cache"], ""),
+    of_child("copy-on-write", &["copy-on-write"]),
+    of_child("py-copy-on-write", &["copy-on-write"]),
+    scenario("cache-lru", &["cache"], ""),
+    scenario("py-cache-lru", &["cache"], ""),
+    scenario("cache-zipf", ZIPF, ""),
+    scenario("py-cache-zipf", ZIPF, ""),
+    scenario("ar1", &["none"], ""),
+    scenario("sawtooth", &["none"], ""),
+    scenario("warm-up", &["none"], ""),
+    scenario("flat", &["none"], ""),
+    scenario("py-flat", &["none"], ""),
+];
