@@ -174,7 +174,15 @@ impl Rest<'_> {
         let bytes = self.bytes(text.object, data, size)?;
         // Another string may have taken its place, while the code object lies there as it was freed.
         let length = self.bytes(text.object, self.interpreter.str_length, 4)?;
-        (length == text.length.to_ne_bytes()).then(|| characters(text.width, &bytes))
+        let is_same = length == text.length.to_ne_bytes() && self.is_alive(text.object)?;
+        is_same.then(|| characters(text.width, &bytes))
+    }
+
+    /// Whether an object has not been freed: allocators keep a pointer in the first word of free
+    /// blocks, where an object has its reference count, and since 3.14 flags above bit 48.
+    fn is_alive(&self, object: u64) -> Option<bool> {
+        let count = self.word(object, 0)?;
+        Some(count as u32 != 0 && count >> 32 & 0xffff == 0)
     }
 
     fn linetable(&self, code: &Code) -> Option<Vec<u8>> {
