@@ -19,13 +19,14 @@ use aya::{
 use aya_log::EbpfLogger;
 use memtrace_common::{
     code::KnownFile,
+    device::EntryPoint,
     kernel::{Sampling, Settings},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
 };
 
 use super::{btf, code::CodeMaps, multi, raw::Raw, rows::Rows, tracefs};
-use crate::probes::plan::Probe;
+use crate::probes::{libraries, plan::Probe};
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
@@ -141,12 +142,18 @@ pub enum Link {
 /// How uprobes are attached.
 enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
-    Multi { entry: OwnedFd, returning: OwnedFd },
+    Multi([OwnedFd; 4]),
     /// Older ones: a perf event for each, by the programs of these names.
-    Perf {
-        entry: &'static str,
-        returning: &'static str,
-    },
+    Perf([&'static str; 4]),
+}
+
+/// Entry and return of functions of memory, entry and return of those of devices.
+const PROGRAMS: [&str; 4] = ["call_entry", "call_return", "device_entry", "device_return"];
+const EMPTY_PROGRAMS: [&str; 4] = ["empty_entry", "empty_return", "empty_entry", "empty_return"];
+
+/// Place in the above.
+fn program_of(probe: &Probe, at_return: bool) -> usize {
+    usize::from(probe.function.of_device()) * 2 + usize::from(at_return)
 }
 
 /// The loaded kernel side. Dropping it takes every probe away.
@@ -257,21 +264,21 @@ impl Tracer {
             .override_global("SETTINGS", &Raw(settings), true)
             .map_max_entries("EVENTS", ring_bytes)
             .load(OBJECT)?;
-        let (entry, returning) = if options.empty_probes {
-            ("empty_entry", "empty_return")
+        let programs = if options.empty_probes {
+            EMPTY_PROGRAMS
         } else {
-            ("call_entry", "call_return")
+            PROGRAMS
         };
         let multi = if options.one_by_one {
             None
         } else {
-            multi::load(&ebpf, OBJECT, [entry, returning])
+            multi::load(&ebpf, OBJECT, programs)
                 .inspect_err(|error| tracing::debug!("uprobes one by one: {error}"))
                 .ok()
         };
         let attacher = match multi {
-            Some([entry, returning]) => Attacher::Multi { entry, returning },
-            None => Attacher::Perf { entry, returning },
+            Some(programs) => Attacher::Multi(programs),
+            None => Attacher::Perf(programs),
         };
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
@@ -303,19 +310,34 @@ impl Tracer {
             Ok(log) => tracer.log = Some(log),
             Err(error) => tracing::debug!("the kernel side's log is not available: {error}"),
         }
-        if let Attacher::Perf { entry, returning } = tracer.attacher {
-            for name in [entry, returning] {
-                tracer
-                    .uprobe(name)?
-                    .load()
-                    .map_err(|source| TracerError::Program {
-                        program: name,
-                        source,
-                    })?;
+        if let Attacher::Perf(programs) = tracer.attacher {
+            for name in programs {
+                match tracer.uprobe(name)?.load() {
+                    Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+                    Err(source) => {
+                        return Err(TracerError::Program {
+                            program: name,
+                            source,
+                        });
+                    }
+                }
             }
         }
+        tracer.tell_entry_points()?;
         tracer.attach_tracepoints()?;
         Ok((tracer, ring))
+    }
+
+    /// Tells which of the driver's functions are probed wherever they turn out to be.
+    fn tell_entry_points(&mut self) -> Result<(), TracerError> {
+        let mut map: HashMap<MapData, Raw<EntryPoint>, u32> =
+            HashMap::try_from(take(&mut self.ebpf, "ENTRY_POINTS")?)?;
+        for (number, (name, _)) in (0..).zip(libraries::entry_points()) {
+            if let Some(key) = EntryPoint::new(name) {
+                map.insert(Raw(key), number, 0)?;
+            }
+        }
+        Ok(())
     }
 
     fn attach_tracepoints(&mut self) -> Result<(), TracerError> {
@@ -421,30 +443,40 @@ impl Tracer {
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
         match &self.attacher {
-            Attacher::Multi { entry, returning } => {
+            Attacher::Multi(programs) => {
+                let mut links = Vec::new();
                 // Returns before entries: an entry without its return would look in flight for ever.
-                [
-                    (entry, &releasing, false),
-                    (returning, &allocating, true),
-                    (entry, &allocating, false),
-                ]
-                .into_iter()
-                .filter(|(_, probes, _)| !probes.is_empty())
-                .map(|(program, probes, at_return)| {
-                    multi::attach(program, tgid, &path, probes, at_return)
-                        .map(Link::Multi)
-                        .map_err(|source| TracerError::Uprobes { tgid, source })
-                })
-                .collect()
+                for (probes, at_return) in [
+                    (&releasing, false),
+                    (&allocating, true),
+                    (&allocating, false),
+                ] {
+                    for (place, program) in programs.iter().enumerate() {
+                        let own: Vec<&Probe> = probes
+                            .iter()
+                            .copied()
+                            .filter(|probe| program_of(probe, at_return) == place)
+                            .collect();
+                        if !own.is_empty() {
+                            let link = multi::attach(program, tgid, &path, &own, at_return)
+                                .map_err(|source| TracerError::Uprobes { tgid, source })?;
+                            links.push(Link::Multi(link));
+                        }
+                    }
+                }
+                Ok(links)
             }
-            &Attacher::Perf { entry, returning } => {
+            &Attacher::Perf(programs) => {
                 let mut links = Vec::with_capacity(probes.len() * 2);
                 for probe in releasing {
+                    let entry = programs[program_of(probe, false)];
                     links.push(self.attach_one(entry, tgid, &path, probe)?);
                 }
                 for probe in allocating {
-                    links.push(self.attach_one(returning, tgid, &path, probe)?);
-                    links.push(self.attach_one(entry, tgid, &path, probe)?);
+                    for at_return in [true, false] {
+                        let program = programs[program_of(probe, at_return)];
+                        links.push(self.attach_one(program, tgid, &path, probe)?);
+                    }
                 }
                 Ok(links)
             }
@@ -503,8 +535,8 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        if let Attacher::Multi { entry, returning } = &self.attacher {
-            fds.extend([entry.as_raw_fd(), returning.as_raw_fd()]);
+        if let Attacher::Multi(programs) = &self.attacher {
+            fds.extend(programs.iter().map(AsRawFd::as_raw_fd));
         }
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");

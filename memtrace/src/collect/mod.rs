@@ -6,6 +6,7 @@
 //! waiting, signals, end.
 
 mod addresses;
+mod devices;
 mod follow;
 mod modules;
 mod python;
@@ -32,6 +33,7 @@ use memtrace_common::{
 
 use self::{
     addresses::{Addresses, Location},
+    devices::OnDevices,
     modules::{ModuleIndex, Modules},
     python::Pythons,
     stacks::Stacks,
@@ -50,6 +52,7 @@ use crate::{
     probes::allocator::ExtraAllocator,
     process::{
         self, files,
+        gpus::Gpus,
         maps::{self, MapsError},
         memory::{self, Sampler},
     },
@@ -95,6 +98,9 @@ pub struct Collector {
     /// By tgid; a process that ended is gone from here.
     processes: HashMap<u32, Process>,
     addresses: HashMap<u32, Addresses>,
+    /// By tgid, once a process has used a device.
+    on_devices: HashMap<u32, OnDevices>,
+    gpus: Gpus,
     received: u64,
     /// When the code of a process was looked at by its request, by tgid.
     looked_at: HashMap<u32, Instant>,
@@ -136,6 +142,8 @@ impl Collector {
             stacks: Stacks::default(),
             processes: HashMap::new(),
             addresses: HashMap::new(),
+            on_devices: HashMap::new(),
+            gpus: Gpus::default(),
             received: 0,
             looked_at: HashMap::new(),
             lost_events: 0,
@@ -296,6 +304,18 @@ impl Collector {
                 if let Some(verifier) = &mut self.verifier {
                     verifier.sample(sample);
                 }
+                Ok(())
+            }
+            Ok((_, Record::DeviceAlloc(alloc))) => {
+                self.device_alloc(alloc);
+                Ok(())
+            }
+            Ok((_, Record::DeviceReport(report))) => {
+                self.device_report(report);
+                Ok(())
+            }
+            Ok((kind, Record::DeviceRange(range))) => {
+                self.device_range(kind, range);
                 Ok(())
             }
             Ok((_, Record::Timing(timing))) => {
@@ -636,6 +656,7 @@ impl Collector {
             time_ns: now_ns,
             changes: self.ledger.take_changes(),
             memory: samples,
+            device_usage: self.device_usage(),
             losses: losses.clone(),
             emitted,
             received: self.received,

@@ -12,7 +12,9 @@ use super::addresses::Location;
 use crate::{
     probes::{
         allocator::ExtraAllocator,
-        plan::{self, Probe},
+        functions::Row,
+        libraries,
+        plan::{self, Lacking, Probe},
     },
     process::{
         elf::{ElfBytes, Segment},
@@ -35,6 +37,10 @@ pub(super) struct Module {
     pub(super) build_id: Option<String>,
     /// Empty where it defines no allocator.
     pub(super) probes: Vec<Probe>,
+    /// Of a device's library: what this version of it has no function for.
+    pub(super) lacking: Option<Lacking>,
+    /// PyTorch's caching allocator of device memory.
+    pub(super) is_caching_allocator: bool,
     segments: Vec<Segment>,
     /// See [`ModuleFile::version`].
     pub(super) version: u32,
@@ -158,8 +164,7 @@ impl Modules {
         };
         let mut module = self.inspect(file);
         for probe in &mut module.probes {
-            self.functions = self.functions.wrapping_add(1);
-            probe.function.index = self.functions;
+            number(&mut self.functions, probe);
         }
         let index = ModuleIndex(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
         if is_vdso(mapping) {
@@ -171,6 +176,30 @@ impl Modules {
         }
         self.modules.push(module);
         Ok((index, true))
+    }
+
+    /// Adds the probe of a function at this offset, of which only the address is known; `None`
+    /// where it has one, or where no code is.
+    pub(super) fn add_probe(
+        &mut self,
+        index: ModuleIndex,
+        file_offset: u64,
+        row: Row,
+    ) -> Option<Probe> {
+        let module = self.modules.get_mut(index.0 as usize)?;
+        let mut probes = module.probes.iter();
+        if probes.any(|probe| probe.entry_offset == file_offset) {
+            return None;
+        }
+        let bytes = ElfBytes::map(&module.file.file).ok()?;
+        let elf = bytes.parse().ok()?;
+        if elf.code(file_offset, 1).is_empty() {
+            return None;
+        }
+        let mut probe = plan::probe_at(&elf, file_offset, row);
+        number(&mut self.functions, &mut probe);
+        module.probes.push(probe.clone());
+        Some(probe)
     }
 
     /// Where a frame of the kernel side's file number `exec` is.
@@ -247,30 +276,40 @@ impl Modules {
             Ok(bytes) => bytes.parse().map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let (build_id, probes, segments, python) = match elf {
+        let (build_id, probes, lacking, segments, python) = match elf {
             Ok(elf) => {
                 let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
                 (
                     elf.build_id.clone(),
                     plan::plan(&elf, &extra),
+                    plan::lacking(&elf, &file.path),
                     elf.segments().to_vec(),
                     python::find(&elf, &file.path),
                 )
             }
             Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                (None, Vec::new(), Vec::new(), Ok(None))
+                (None, Vec::new(), None, Vec::new(), Ok(None))
             }
         };
+        let name = file.path.file_name().and_then(|name| name.to_str());
         Module {
             version: file.version().unwrap_or_default(),
+            is_caching_allocator: name.is_some_and(libraries::is_caching_allocator),
             file,
             build_id,
             probes,
+            lacking,
             segments,
             python,
         }
     }
+}
+
+/// Numbers a function, so that no two have the same cookie.
+fn number(functions: &mut u16, probe: &mut Probe) {
+    *functions = functions.wrapping_add(1);
+    probe.function.index = *functions;
 }
 
 fn is_vdso(mapping: &Mapping) -> bool {

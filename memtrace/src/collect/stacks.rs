@@ -14,6 +14,8 @@ pub(super) struct Stacks {
     by_key: HashMap<u64, StackId>,
     /// The first file on the way out that is not the leaf's, where there is one.
     callers: HashMap<StackId, ModuleIndex>,
+    /// The leaf's file, where it is in one.
+    leaves: HashMap<StackId, ModuleIndex>,
 }
 
 impl Stacks {
@@ -27,10 +29,17 @@ impl Stacks {
     ) -> Option<(StackId, Vec<Location>)> {
         let next = StackId(u32::try_from(self.by_frames.len() + 1).unwrap_or(u32::MAX));
         let caller = caller(&frames);
+        let leaf = frames.first().and_then(|location| match location {
+            Location::File(module, _) => Some(*module),
+            _ => None,
+        });
         let id = *self.by_frames.entry((frames.clone(), end)).or_insert(next);
         self.by_key.insert(key, id);
         if let Some(caller) = caller.filter(|_| id == next) {
             self.callers.insert(id, caller);
+        }
+        if let Some(leaf) = leaf.filter(|_| id == next) {
+            self.leaves.insert(id, leaf);
         }
         (id == next).then_some((id, frames))
     }
@@ -38,6 +47,11 @@ impl Stacks {
     /// The file whose code called that of the leaf's.
     pub(super) fn caller(&self, id: StackId) -> Option<ModuleIndex> {
         self.callers.get(&id).copied()
+    }
+
+    /// The file that the leaf is in.
+    pub(super) fn leaf(&self, id: StackId) -> Option<ModuleIndex> {
+        self.leaves.get(&id).copied()
     }
 
     /// The stack that a key stands for; `None` if its record was lost.

@@ -13,6 +13,7 @@ use std::{
 
 use super::{addresses::Location, modules::ModuleIndex, python::CodeId};
 use crate::{
+    probes::plan::Lacking,
     python::CodeObject,
     recording::{self, Interval, ProcessRow, StackRow, Writer},
     symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
@@ -34,6 +35,8 @@ pub(super) enum Message {
         frames: Vec<Location>,
     },
     Process(ProcessRow),
+    /// A device's library, and what its version lacks.
+    Library(String, Lacking),
     Interval(Box<Interval>),
     /// The recording is complete, CLOCK_MONOTONIC ns.
     Finish(u64),
@@ -136,6 +139,9 @@ fn run(
                 // It may be another program now.
                 names.perf_maps.remove(&row.tgid);
                 writer.process(&row)?;
+            }
+            Message::Library(file, lacking) => {
+                writer.library(&file, lacking.library, &lacking.symbols)?;
             }
             Message::Interval(interval) => {
                 names.rewrite(&mut writer, Instant::now())?;

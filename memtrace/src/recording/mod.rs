@@ -4,6 +4,7 @@
 
 mod create;
 mod decode;
+mod devices;
 mod error;
 mod read;
 mod schema;
@@ -15,10 +16,12 @@ mod write;
 mod tests;
 
 pub use create::create_private;
+pub use devices::{DeviceSnapshot, LibraryRow};
 pub use error::Error;
 pub use read::Recording;
 pub use snapshot::{
-    At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames,
+    At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
+    StackFrames,
 };
 pub use write::Writer;
 
@@ -106,6 +109,8 @@ pub struct Interval {
     pub time_ns: u64,
     pub changes: Changes,
     pub memory: Vec<(ProcessId, MemorySample)>,
+    /// Bytes that a process has of a device in all, where that could be had.
+    pub device_usage: Vec<(ProcessId, u8, u64)>,
     /// Absolute counts so far, one per reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     /// Records the kernel side tried to emit, and those received, so far.

@@ -5,7 +5,7 @@
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames and
 /// stacks are stored once. What is current lives in `site`; `site_history` only
@@ -77,7 +77,8 @@ CREATE TABLE site (
     peak_epoch INTEGER NOT NULL,
     first_ns INTEGER NOT NULL,
     last_ns INTEGER NOT NULL,
-    lifetimes BLOB NOT NULL
+    lifetimes BLOB NOT NULL,
+    device INTEGER
 );
 CREATE TABLE site_history (
     interval INTEGER NOT NULL,
@@ -140,6 +141,54 @@ CREATE TABLE loss (
     count INTEGER NOT NULL,
     PRIMARY KEY (reason, interval)
 ) WITHOUT ROWID;
+CREATE TABLE device_history (
+    process INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    allocated INTEGER,
+    peak_allocated INTEGER,
+    reserved INTEGER,
+    peak_reserved INTEGER,
+    runtime INTEGER NOT NULL,
+    runtime_by_torch INTEGER NOT NULL,
+    driver INTEGER NOT NULL,
+    driver_by_allocator INTEGER NOT NULL,
+    pinned INTEGER NOT NULL,
+    PRIMARY KEY (process, device, interval)
+) WITHOUT ROWID;
+CREATE TABLE device_usage (
+    process INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (process, device, interval)
+) WITHOUT ROWID;
+CREATE TABLE device_failure (
+    process INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    stack INTEGER NOT NULL,
+    error INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    first_ns INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    allocated INTEGER,
+    peak_allocated INTEGER,
+    reserved INTEGER,
+    peak_reserved INTEGER,
+    runtime INTEGER NOT NULL,
+    runtime_by_torch INTEGER NOT NULL,
+    driver INTEGER NOT NULL,
+    driver_by_allocator INTEGER NOT NULL,
+    pinned INTEGER NOT NULL,
+    PRIMARY KEY (process, layer, device, stack, error)
+) WITHOUT ROWID;
+CREATE TABLE library (
+    file TEXT PRIMARY KEY,
+    library TEXT NOT NULL,
+    lacking TEXT NOT NULL
+);
 CREATE TABLE births (
     site INTEGER PRIMARY KEY,
     time_ns INTEGER NOT NULL,

@@ -6,10 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use super::{Meta, ProcessRow};
+use super::{DeviceSnapshot, LibraryRow, Meta, ProcessRow};
 use crate::{
     event::{Layer, StackId},
-    ledger::{Births, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    ledger::{
+        Births, Failure, FailureKey, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals,
+        Totals,
+    },
     symbolize::Frame,
 };
 use memtrace_common::{loss::Reason, unwind::End};
@@ -54,6 +57,13 @@ pub struct Snapshot {
     pub layers: Vec<LayerSnapshot>,
     /// By process, layer and stack. Sites that had nothing outstanding are included.
     pub sites: Vec<SiteSnapshot>,
+    /// Devices that processes had memory of, by process and index: at the moment asked for, or at
+    /// the end where that is a peak.
+    pub devices: Vec<DeviceSnapshot>,
+    /// Allocations that failed on devices, in the order of time.
+    pub failures: Vec<FailureSnapshot>,
+    /// Libraries of devices, by file.
+    pub libraries: Vec<LibraryRow>,
     /// Every reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     pub emitted: u64,
@@ -77,6 +87,14 @@ pub struct LayerSnapshot {
     pub process: ProcessId,
     pub layer: Layer,
     pub totals: LayerTotals,
+}
+
+/// Allocations that failed on a device.
+#[derive(Clone, Debug)]
+pub struct FailureSnapshot {
+    pub key: FailureKey,
+    pub failure: Failure,
+    pub stack: Arc<StackFrames>,
 }
 
 /// A site at the moment of its process.
@@ -129,6 +147,9 @@ pub(super) struct Stored {
     pub(super) processes: Vec<ProcessRow>,
     pub(super) layers: Vec<LayerSnapshot>,
     pub(super) sites: Vec<StoredSite>,
+    pub(super) devices: Vec<DeviceSnapshot>,
+    pub(super) failures: Vec<(FailureKey, Failure)>,
+    pub(super) libraries: Vec<LibraryRow>,
     pub(super) stacks: HashMap<StackId, Arc<StackFrames>>,
     pub(super) losses: Vec<(Reason, u64)>,
     pub(super) emitted: u64,
@@ -199,12 +220,23 @@ impl Stored {
                 .map(|site| site.totals.live_count)
                 .sum();
         }
+        let failures = self
+            .failures
+            .into_iter()
+            .map(|(key, failure)| FailureSnapshot {
+                key,
+                failure,
+                stack: self.stacks.get(&key.stack).cloned().unwrap_or_default(),
+            });
         Snapshot {
             at,
             meta: self.meta,
             processes,
             layers,
             sites,
+            devices: self.devices,
+            failures: failures.collect(),
+            libraries: self.libraries,
             losses: self.losses,
             emitted: self.emitted,
             received: self.received,

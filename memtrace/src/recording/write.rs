@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
-    Error, Interval, MemorySample, Meta, Origin, ProcessRow, StackRow, create,
+    Error, Interval, MemorySample, Meta, Origin, ProcessRow, StackRow, create, devices,
     schema::{self, int},
     varint,
 };
@@ -114,6 +114,16 @@ impl Writer {
                 params![row.id.0, row.end.name(), frames, row.thread],
             )
         })
+    }
+
+    /// Adds a library of devices and the functions that its version lacks. Committed with the next
+    /// interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn library(&mut self, file: &str, library: &str, lacking: &[&str]) -> Result<(), Error> {
+        self.write(|writer| devices::write_library(&writer.connection, file, library, lacking))
     }
 
     /// Adds an interval and commits it with everything since the last commit. Where another
@@ -267,6 +277,7 @@ impl Writer {
         for ((process, layer), totals) in &interval.changes.layers {
             self.insert_layer(id, *process, *layer, totals)?;
         }
+        devices::write(&self.connection, id, interval)?;
         for (process, sample) in &interval.memory {
             self.insert_memory(id, *process, sample)?;
         }
@@ -309,7 +320,7 @@ impl Writer {
         );
         self.insert(
             "INSERT OR REPLACE INTO site VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
-             ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+             ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
             params![
                 id,
                 key.process.0,
@@ -332,6 +343,7 @@ impl Writer {
                 int(site.first_ns),
                 int(site.last_ns),
                 lifetimes,
+                key.device,
             ],
         )?;
         self.insert(

@@ -81,6 +81,7 @@ fn site(process: u32, layer: Layer, stack: u32, live_bytes: u64, live_count: u64
             layer,
             stack: StackId(stack),
             by_allocator: layer == Layer::Vm,
+            device: None,
         },
         totals: Totals {
             live_bytes,
@@ -211,6 +212,9 @@ pub(super) fn snapshot() -> Snapshot {
             site(1, Layer::Heap, 3, 0, 0),
             site(2, Layer::Heap, 0, 100, 10),
         ],
+        devices: vec![],
+        failures: vec![],
+        libraries: vec![],
         losses: losses.to_vec(),
         emitted: 100,
         received: 95,

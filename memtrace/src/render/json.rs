@@ -6,7 +6,7 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 
 use super::{
-    By, Error, Filter, Metric, group,
+    By, Error, Filter, Metric, devices, group,
     health::{self, Health},
     interpreter, moment_name,
     select::{Selection, Shown},
@@ -173,6 +173,9 @@ fn report(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value 
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
             "scanned": since.of(ages.time_ns),
         })),
+        "devices": devices::json(snapshot, filter),
+        "device_failures": devices::failures_json(snapshot, filter, |time| since.of(time)),
+        "libraries": devices::libraries_json(snapshot),
         "stack_health": Health::of(snapshot, filter).json(),
         "losses": losses,
         "emitted": snapshot.emitted,
@@ -207,6 +210,7 @@ fn site_value(shown: &Shown, since: Since) -> Value {
     value["tgid"] = json!(shown.tgid());
     value["layer"] = json!(site.key.layer.name());
     value["by_allocator"] = json!(site.key.by_allocator);
+    value["device"] = json!(site.key.device);
     value["first"] = json!(since.of(site.first_ns));
     value["last"] = json!(site.last_ns.map(|time| since.of(time)));
     value["lifetimes"] = json!(site.lifetimes.map(|counts| counts.to_vec()));

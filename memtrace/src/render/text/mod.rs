@@ -14,7 +14,7 @@ use std::{
 pub use health::stack_health;
 
 use super::{
-    By, Error, Filter, Metric, clean, group,
+    By, Error, Filter, Metric, clean, devices, group,
     health::Health,
     losses,
     units::{date, duration, seconds},
@@ -76,6 +76,7 @@ pub fn text(out: &mut impl Write, snapshot: &Snapshot, options: &TextOptions) ->
         })
         .and_then(|()| writeln!(out))
         .and_then(|()| health::line(out, &report.health))
+        .and_then(|()| devices::libraries(out, snapshot))
         .and_then(|()| losses::section(out, snapshot))
         .and_then(|()| report.next(out))
         .and_then(|()| out.flush());
