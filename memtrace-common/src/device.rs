@@ -53,6 +53,30 @@ pub struct Range {
     pub pad: u32,
 }
 
+/// Figures of a driver's pool: cudaMemPoolAttr… of driver_types.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Pool {
+    Reserved = 5,
+    PeakReserved = 6,
+    Used = 7,
+    PeakUsed = 8,
+}
+
+impl TryFrom<u64> for Pool {
+    type Error = u64;
+
+    fn try_from(value: u64) -> Result<Self, u64> {
+        match value {
+            5 => Ok(Pool::Reserved),
+            6 => Ok(Pool::PeakReserved),
+            7 => Ok(Pool::Used),
+            8 => Ok(Pool::PeakUsed),
+            other => Err(other),
+        }
+    }
+}
+
 /// Bytes of the longest name in the ENTRY_POINTS map, its end included.
 pub const NAME: usize = 48;
 

@@ -64,8 +64,8 @@ pub enum Kind {
     DeviceUnmap = 23,
     /// [`crate::device::Range`]: one more reference to the physical memory `handle`.
     DeviceRetain = 24,
-    /// [`crate::device::Range`]: `len` bytes are reserved by a pool (`handle` 0), or were at most
-    /// (`handle` 1).
+    /// [`crate::device::Range`]: a pool of the driver told its figure with the number `handle`,
+    /// `len` bytes; [`crate::device::Pool`].
     DevicePool = 25,
     /// [`crate::device::Range`]: the driver gave the address `addr` for the name with number
     /// `handle`. The process is stopped, if it may be.

@@ -15,8 +15,9 @@ pub enum Operation {
     Free = 2,
     /// Takes a block and gives another (or the same).
     Realloc = 3,
-    /// Tells of a block that an allocator gave or took: `c10::reportMemoryUsageToProfiler`.
-    /// Needs no return probe.
+    /// Tells of the block `block` that an allocator gave or took (`c10::reportMemoryUsageToProfiler`),
+    /// or, without one, that it could not give any: bytes in the argument `size`, then what it has
+    /// given in all, what it holds in all, and the device. Needs no return probe.
     Report = 4,
     /// Maps physical memory: address, size, offset, handle, as cuMemMap.
     Map = 5,

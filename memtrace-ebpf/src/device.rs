@@ -40,9 +40,12 @@ const TORCH_CUDA: u64 = 1;
 /// CU_MEM_LOCATION_TYPE_DEVICE of CUmemLocation (cuda.h).
 const LOCATION_DEVICE: u32 = 1;
 
-/// cudaMemPoolAttrReservedMemCurrent, …High (driver_types.h; the driver's have the same values).
-const RESERVED_CURRENT: u64 = 5;
-const RESERVED_HIGH: u64 = 6;
+/// cudaErrorMemoryAllocation and its relatives; what a report that names no error stands for.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// cudaMemPoolAttrReservedMemCurrent to …UsedMemHigh (driver_types.h; the driver's have the same
+/// values): what a pool holds, and what of it is given out.
+const POOL_FIGURES: core::ops::RangeInclusive<u64> = 5..=8;
 
 /// A function of a device's library was entered.
 #[uprobe]
@@ -66,7 +69,7 @@ fn enter(context: &ProbeContext) -> Option<()> {
     let sp = stack_pointer(registers);
     let arguments = arguments(registers);
     if operation == Operation::Report as u8 {
-        return report(context, registers, &caller, &arguments);
+        return report(context, registers, &caller, cookie, &arguments);
     }
     let thread = Thread::find_or_make(caller.tid)?;
     thread.drop_stale(sp, packed);
@@ -130,21 +133,28 @@ fn enter(context: &ProbeContext) -> Option<()> {
     None
 }
 
-/// `c10::reportMemoryUsageToProfiler(void *, ptrdiff_t, size_t, size_t, Device)`: the allocator
-/// has given or taken a block. Called at the end of either, by the allocator itself.
+/// PyTorch's allocator tells that it has given or taken a block, or that it cannot give one: bytes,
+/// then what it has given and what it holds in all, then the device. It does so itself, at the end.
 #[inline(always)]
 fn report(
     context: &ProbeContext,
     registers: &pt_regs,
     caller: &Caller,
+    cookie: Cookie,
     arguments: &Arguments,
 ) -> Option<()> {
-    let [addr, size, allocated, reserved, device, ..] = *arguments;
+    let first = cookie.size();
+    let size = argument(arguments, first);
+    let allocated = argument(arguments, first + 1);
+    let reserved = argument(arguments, first + 2);
+    let device = argument(arguments, first + 3);
     // Type in the low byte, index in the next.
     if device & 0xff != TORCH_CUDA || size == 0 {
         return None;
     }
-    let stack = if (size as i64) < 0 {
+    let device = (device >> 8) as u32 & 0xff;
+    let taken = (size as i64) < 0;
+    let stack = if taken {
         0
     } else {
         let sp = stack_pointer(registers);
@@ -157,9 +167,23 @@ fn report(
         };
         stack::take(context.as_ptr(), caller, at)
     };
+    if cookie.block() == NO_ARGUMENT {
+        let mut header = header(Kind::DeviceAlloc, caller);
+        header.layer = cookie.layer();
+        let failed = Alloc {
+            header,
+            addr: 0,
+            size,
+            stack,
+            device: device + 1,
+            error: OUT_OF_MEMORY,
+        };
+        emit(&failed, Reason::RingFullAlloc, Wake::Lazily);
+        return None;
+    }
     let mut header = header(Kind::DeviceReport, caller);
-    header.layer = Layer::TorchCuda as u8;
-    let reason = if (size as i64) < 0 {
+    header.layer = cookie.layer();
+    let reason = if taken {
         Reason::RingFullFree
     } else {
         Reason::RingFullAlloc
@@ -167,12 +191,12 @@ fn report(
     emit(
         &Report {
             header,
-            addr,
+            addr: argument(arguments, cookie.block()),
             size: size as i64,
             stack,
             allocated,
             reserved,
-            device: (device >> 8) as u32 & 0xff,
+            device,
             pad: 0,
         },
         reason,
@@ -323,11 +347,19 @@ fn done(
     } else if operation == Operation::PopContext as u8 {
         thread.devices >>= 8;
     } else if operation == Operation::PoolAttribute as u8 {
-        let highest = u64::from(call.size == RESERVED_HIGH);
-        if call.size == RESERVED_CURRENT || highest != 0 {
+        if POOL_FIGURES.contains(&call.size) {
             let bytes = word_at(call.pointer)?;
             let device = thread.devices as u32 & 0xff;
-            range(Kind::DevicePool, caller, cookie, 0, bytes, highest, device);
+            let attribute = call.size;
+            range(
+                Kind::DevicePool,
+                caller,
+                cookie,
+                0,
+                bytes,
+                attribute,
+                device,
+            );
         }
     } else if operation == Operation::Resolve as u8 {
         resolved(context, caller, cookie, call)?;

@@ -1,7 +1,7 @@
 //! Events as the user side handles them: decoded, with stacks as [`StackId`]s.
 //! Pure data: nothing here knows where an event came from.
 
-pub use memtrace_common::Layer;
+pub use memtrace_common::{Layer, device::Pool};
 
 /// A distinct stack of the recording. Equal stacks (same files, same file
 /// offsets) have equal ids, also across processes.
@@ -92,11 +92,11 @@ pub enum Action {
     DeviceRetain {
         handle: u64,
     },
-    /// What a pool of the driver holds, or held at most (`peak`).
+    /// What a pool of the driver holds, or has given out.
     DevicePool {
         device: Device,
         bytes: u64,
-        peak: bool,
+        figure: Pool,
     },
     Mmap {
         addr: u64,

@@ -198,12 +198,21 @@ fn failures_are_events_and_no_allocations() {
         ),
         ("pinned", "pinned_failing", (2, true, 1, 777)),
         ("pinned", "pinned_register", (1, false, 1, 1)),
+        ("torch-cuda", "torch_too_large", (2, true, 1, 100 * MIB)),
     ]
     .map(|(layer, name, figures)| ((layer.to_owned(), name.to_owned()), figures));
     assert_eq!(failures, BTreeMap::from(expected));
     let held = report.device_failures[0].held;
     assert!(held.runtime > 0 && held.known >= held.runtime, "{held:?}");
     assert_eq!(held.allocated, None);
+    // PyTorch's own: no function of the runtime failed.
+    let mut failures = report.device_failures.iter();
+    let own = failures
+        .find(|failure| failure.layer == "torch-cuda")
+        .expect("one");
+    assert_eq!(own.device, Some(1));
+    assert_eq!(own.held.allocated, Some(20 * 100_352));
+    assert_eq!(own.held.reserved, Some(2 * MIB));
 }
 
 /// NVIDIA's management library says what a process has in all; where it is not there, nothing is said.

@@ -7,6 +7,9 @@ extern int cudaMalloc(void **, size_t), cudaSetDevice(int), cudaFree(void *), cu
 extern void report(void *, ptrdiff_t, size_t, size_t, uint16_t)
     __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
 
+extern void out_of_memory(int64_t, size_t, size_t, uint16_t)
+    __asm__("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE");
+
 enum { SEGMENT = 2 << 20, SEGMENTS = 64, CUDA = 1 };
 
 static struct segment {
@@ -33,8 +36,11 @@ EXPORT void *torch_malloc(size_t bytes, int device) {
 	if (!s->at) {
 		void *p;
 		cudaSetDevice(device);
-		if (cudaMalloc(&p, SEGMENT))
+		if (bytes > SEGMENT || cudaMalloc(&p, SEGMENT)) {
+			out_of_memory((int64_t)bytes, allocated[device], reserved[device],
+				      (uint16_t)(device << 8 | CUDA));
 			return NULL;
+		}
 		*s = (struct segment){p, 0, 0, device};
 		reserved[device] += SEGMENT;
 	}

@@ -124,6 +124,7 @@ SITE(pinned_cu_alloc_host, GIVES(CU("cuMemAllocHost_v2"), a))
 SITE(pinned_cu_register, registered(driver_library, "cuMemHostRegister_v2", p, a))
 SITE(pinned_failing, GIVES(CUDA("cudaHostAlloc"), a, 0u))
 SITE(torch_block, torch(a, (int)b))
+SITE(torch_too_large, torch(a, (int)b))
 SITE(torch_async, torch_async(a))
 SITE(cpu_tensor, cpu(a))
 
@@ -273,6 +274,7 @@ static void pytorch(void) {
 		blocks[i] = ALLOCATE(torch_block, NULL, 100000, i % 2, 100352);
 	for (int i = 0; i < 40; i += 2)
 		release(give(&blocks[i]), 100000, 0);
+	must_fail(site_torch_too_large(NULL, 100 << 20, 1));
 	empty(0); /* and nothing is reported after it */
 	for (int i = 0; i < 6; i++) {
 		struct block b = ALLOCATE(torch_async, NULL, 5000, 0, 5000);

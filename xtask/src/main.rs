@@ -8,6 +8,7 @@ mod lint;
 mod oracle;
 mod setup;
 mod test;
+mod torch;
 mod verifier;
 
 use clap::{Parser, Subcommand};
@@ -53,6 +54,10 @@ enum Task {
     Verifier,
     /// Trace large programs under load and verify their stacks (slow; as root)
     Oracle(oracle::Options),
+    /// Trace real PyTorch and compare what it says with what memtrace says (slow; as root)
+    TestTorch(torch::Options),
+    /// The same where a GPU is, and everything that needs one (as root)
+    TestGpu(torch::GpuOptions),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
 }
@@ -67,6 +72,8 @@ fn main() -> ExitCode {
         Task::CheckEbpf => ebpf::check(),
         Task::Verifier => verifier::run(),
         Task::Oracle(options) => oracle::run(&options),
+        Task::TestTorch(options) => torch::run(&options),
+        Task::TestGpu(options) => torch::run_on_gpu(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

@@ -1,8 +1,10 @@
 """Random operations on PyTorch's CUDA allocator, one a line of stdin.
 
-Says "ready" once the device is in use. A line is the number of operations to do next; what
+Says "ready" before anything of CUDA is used, for which functions of the driver are in use is
+seen while PyTorch asks for them. A line is the number of operations to do next; what
 torch.cuda says then is answered as JSON: allocated, reserved and their peaks since "ready".
 """
+import functools
 import json
 import random
 import sys
@@ -11,7 +13,11 @@ import torch
 
 chosen = random.Random(int(sys.argv[1]))
 kept, pinned = [], []
-stream = torch.cuda.Stream()
+
+
+@functools.cache
+def stream():
+    return torch.cuda.Stream()
 
 
 def empty(size):
@@ -46,14 +52,14 @@ def drop_half():
 
 
 def on_stream():
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(stream()):
         middle()
 
 
 def used_by_stream():
     if kept:
         tensor = kept.pop(chosen.randrange(len(kept)))
-        tensor.record_stream(stream)
+        tensor.record_stream(stream())
 
 
 def pin():
@@ -69,7 +75,7 @@ def empty_cache():
 def too_much():
     try:
         torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
-    except torch.cuda.OutOfMemoryError:
+    except RuntimeError:  # OutOfMemoryError, or the error of the runtime where nothing is cached
         pass
     else:
         sys.exit("an allocation that must fail succeeded")
@@ -79,9 +85,6 @@ OPERATIONS = [
     (small, 10), (middle, 8), (large, 3), (grow, 4), (drop, 14), (drop_half, 1), (on_stream, 3),
     (used_by_stream, 2), (pin, 2), (empty_cache, 2), (too_much, 1),
 ]
-torch.empty(1, device="cuda")
-torch.cuda.empty_cache()
-torch.cuda.reset_peak_memory_stats()
 print("ready", flush=True)
 for line in sys.stdin:
     for operation in chosen.choices(*zip(*OPERATIONS), k=int(line)):

@@ -11,7 +11,7 @@ use memtrace_common::{
 
 use super::{Collector, addresses::Location, modules::ModuleIndex, store::Message};
 use crate::{
-    event::{Action, Device, Layer, Source, StackId},
+    event::{Action, Device, Layer, Pool, Source, StackId},
     probes::libraries,
     process::{gpus, memory},
     recording::Origin,
@@ -126,11 +126,17 @@ impl Collector {
             Kind::DeviceMap => Action::DeviceMap { addr, len, handle },
             Kind::DeviceUnmap => Action::DeviceUnmap { addr, len },
             Kind::DeviceRetain => Action::DeviceRetain { handle },
-            Kind::DevicePool => Action::DevicePool {
-                device: self.device(tgid, range.device),
-                bytes: len,
-                peak: handle != 0,
-            },
+            Kind::DevicePool => {
+                let Ok(figure) = Pool::try_from(handle) else {
+                    self.lost(Reason::Undecodable);
+                    return;
+                };
+                Action::DevicePool {
+                    device: self.device(tgid, range.device),
+                    bytes: len,
+                    figure,
+                }
+            }
             _ => {
                 self.on_devices(tgid).entry_points.push((addr, handle));
                 return;

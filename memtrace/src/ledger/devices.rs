@@ -13,7 +13,7 @@ use super::{
     table::Block,
     totals::Book,
 };
-use crate::event::{Device, Layer, Source, StackId};
+use crate::event::{Device, Layer, Pool, Source, StackId};
 
 /// What PyTorch's caching allocator has of a device, bytes, as torch.cuda.memory_allocated() and
 /// its relatives say it. Peaks are since tracing began.
@@ -165,15 +165,17 @@ impl Book {
         };
     }
 
-    /// What the driver's pool of a device holds. Only of interest where PyTorch takes from it.
-    pub(super) fn pool(&mut self, process: ProcessId, device: Device, bytes: u64, peak: bool) {
+    /// What the driver's pool of a device says. Only of interest where PyTorch takes from it, whose
+    /// figures are then the pool's.
+    pub(super) fn pool(&mut self, process: ProcessId, device: Device, bytes: u64, figure: Pool) {
         let Some(torch) = &mut self.devices.touch(process, device).torch else {
             return;
         };
-        if peak {
-            torch.peak_reserved = torch.peak_reserved.max(Some(bytes));
-        } else {
-            torch.set_reserved(bytes);
+        match figure {
+            Pool::Reserved => torch.set_reserved(bytes),
+            Pool::PeakReserved => torch.peak_reserved = torch.peak_reserved.max(Some(bytes)),
+            Pool::Used => torch.set_allocated(bytes),
+            Pool::PeakUsed => torch.peak_allocated = torch.peak_allocated.max(bytes),
         }
     }
 

@@ -435,8 +435,8 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
         Action::DevicePool {
             device,
             bytes,
-            peak,
-        } => book.pool(space.process(), device, bytes, peak),
+            figure,
+        } => book.pool(space.process(), device, bytes, figure),
         // About processes, not about their memory: applied by the caller.
         Action::Fork { .. } | Action::Exec | Action::Exit { .. } => {}
     }

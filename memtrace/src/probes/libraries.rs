@@ -68,6 +68,7 @@ pub const LIBRARIES: &[Library] = &[
         rows: TORCH,
         alternatives: &[
             &[REPORT, REPORT_OLD],
+            &[OUT_OF_MEMORY, OUT_OF_MEMORY_OLD],
             &[ALLOC_CPU, REPORTER_NEW],
             &[FREE_CPU, REPORTER_DELETE],
         ],
@@ -110,6 +111,9 @@ pub fn entry_points() -> Vec<(&'static str, Row)> {
 /// `c10::reportMemoryUsageToProfiler` (c10/core/Allocator.h) since PyTorch 2.0, and before.
 const REPORT: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 const REPORT_OLD: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE";
+/// `c10::reportOutOfMemoryToProfiler`, of the same.
+const OUT_OF_MEMORY: &str = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";
+const OUT_OF_MEMORY_OLD: &str = "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE";
 /// `c10::alloc_cpu`, `c10::free_cpu` (c10/core/impl/alloc_cpu.h).
 const ALLOC_CPU: &str = "_ZN3c109alloc_cpuEm";
 const FREE_CPU: &str = "_ZN3c108free_cpuEPv";
@@ -309,8 +313,10 @@ const HIP: &[Row] = &[
 
 /// libc10 of PyTorch 1.13 to 2.15.
 const TORCH: &[Row] = &[
-    row(REPORT, other(Layer::TorchCuda, Operation::Report)),
-    row(REPORT_OLD, other(Layer::TorchCuda, Operation::Report)),
+    row(REPORT, report(0, 1)),
+    row(REPORT_OLD, report(0, 1)),
+    row(OUT_OF_MEMORY, report(NO_ARGUMENT, 0)),
+    row(OUT_OF_MEMORY_OLD, report(NO_ARGUMENT, 0)),
     row(
         ALLOC_CPU,
         Function {
@@ -402,6 +408,14 @@ const fn other(layer: Layer, operation: Operation) -> Function {
     Function {
         operation,
         ..to(layer, NO_ARGUMENT)
+    }
+}
+
+const fn report(block: u8, size: u8) -> Function {
+    Function {
+        block,
+        size,
+        ..other(Layer::TorchCuda, Operation::Report)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory of devices: layers beside each other, what PyTorch holds, physical memory.
 
 use super::*;
-use crate::event::Source;
+use crate::event::{Pool, Source};
 
 const SEGMENT: u64 = 2 << 20;
 
@@ -133,15 +133,20 @@ fn blocks_of_the_drivers_pool_are_in_both_layers() {
     devices.alloc(Layer::CudaRuntime, 0x100, 5000, pooled);
     devices.alloc(Layer::CudaRuntime, 0x200, 700, pooled);
     assert_eq!(devices.torch(), (5700, None, 5700, None));
-    let pool = |bytes, peak| Action::DevicePool {
+    let pool = |bytes, figure| Action::DevicePool {
         device: Some(0),
         bytes,
-        peak,
+        figure,
     };
-    devices.bench.does(1, 1, pool(SEGMENT, false));
-    devices.bench.does(1, 1, pool(3 * SEGMENT, true));
+    devices.bench.does(1, 1, pool(SEGMENT, Pool::Reserved));
+    devices
+        .bench
+        .does(1, 1, pool(3 * SEGMENT, Pool::PeakReserved));
+    // The pool rounds up.
+    devices.bench.does(1, 1, pool(6000, Pool::Used));
+    devices.bench.does(1, 1, pool(6100, Pool::PeakUsed));
     devices.free(Layer::CudaRuntime, 0x100);
-    let expected = (700, Some(SEGMENT), 5700, Some(3 * SEGMENT));
+    let expected = (1000, Some(SEGMENT), 6100, Some(3 * SEGMENT));
     assert_eq!(devices.torch(), expected);
     assert_eq!(devices.bench.live(1, Layer::TorchCuda), (700, 1));
     assert_eq!(devices.bench.live(1, Layer::CudaRuntime), (700, 1));
