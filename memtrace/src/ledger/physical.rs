@@ -51,10 +51,10 @@ impl Physical {
     }
 
     pub(super) fn retain(&mut self, handle: u64) {
-        if let Some(memory) = self.handles.get(&handle) {
-            if let Some(memory) = self.memories.get_mut(memory) {
-                memory.references += 1;
-            }
+        if let Some(id) = self.handles.get(&handle)
+            && let Some(memory) = self.memories.get_mut(id)
+        {
+            memory.references += 1;
         }
     }
 
