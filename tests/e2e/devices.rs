@@ -14,7 +14,7 @@ use memtrace_tests::{
     targets,
     truth::{Counts, Site, Truth},
 };
-use std::{collections::BTreeMap, ffi::OsString, path::Path, process::Command};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 const MIB: u64 = 1 << 20;
 
@@ -26,12 +26,13 @@ struct Done {
     tgid: u32,
 }
 
-fn work(bench: &Bench, options: &[&str], before: &[OsString]) -> Done {
+fn work(bench: &Bench, options: &[&str]) -> Done {
     let truth = bench.path("truth");
-    let mut command = before.to_vec();
-    command.push(targets::program("devices.c").into());
-    command.push(truth.clone().into());
-    command.push(targets::fake_devices().into());
+    let command = [
+        targets::program("devices.c"),
+        truth.clone(),
+        targets::fake_devices(),
+    ];
     let mut record = Record::launch(bench, options, command);
     let said = record.running.await_stdout("done ");
     record.running.send("!");
@@ -88,7 +89,7 @@ fn expect_exact(done: &Done) {
 #[test]
 fn every_function_is_counted_in_its_layer() {
     let bench = Bench::new();
-    let done = work(&bench, &[], &[]);
+    let done = work(&bench, &[]);
     expect_exact(&done);
     done.report.expect_no_losses(0);
 }
@@ -97,9 +98,19 @@ fn every_function_is_counted_in_its_layer() {
 #[test]
 fn with_probes_attached_one_by_one() {
     let bench = Bench::new();
-    let done = work(&bench, &["--one-by-one"], &[]);
+    let done = work(&bench, &["--one-by-one"]);
     expect_exact(&done);
     done.report.expect_no_losses(0);
+}
+
+#[test]
+fn without_the_heap_everything_else_is_there() {
+    let bench = Bench::new();
+    let done = work(&bench, &["--no-heap"]);
+    expect_exact(&done);
+    done.report.expect_no_losses(0);
+    assert_eq!(done.report.total(done.tgid, "heap").alloc_count, 0);
+    assert!(done.report.total(done.tgid, "vm").alloc_count > 0);
 }
 
 #[test]
@@ -110,7 +121,7 @@ fn each_device_adds_up() {
         truth,
         sums: [allocated_0, reserved_0, allocated_1, reserved_1],
         tgid,
-    } = work(&bench, &[], &[]);
+    } = work(&bench, &[]);
     // Three blocks of 5000 bytes are left of those from the driver's pool.
     let first = &device(&report, 0).figures;
     assert_eq!((allocated_0, reserved_0), (0, 0));
@@ -155,7 +166,7 @@ fn each_device_adds_up() {
 #[test]
 fn failures_are_events_and_no_allocations() {
     let bench = Bench::new();
-    let report = work(&bench, &[], &[]).report;
+    let report = work(&bench, &[]).report;
     let failures: BTreeMap<_, _> = report
         .device_failures
         .iter()
@@ -219,7 +230,7 @@ fn failures_are_events_and_no_allocations() {
 #[test]
 fn the_process_total_leaves_a_rest() {
     let bench = Bench::new();
-    let without = work(&bench, &[], &[]).report;
+    let without = work(&bench, &[]).report;
     let named: Vec<_> = without
         .devices
         .iter()
@@ -261,7 +272,7 @@ fn the_process_total_leaves_a_rest() {
 #[test]
 fn what_is_missing_is_listed() {
     let bench = Bench::new();
-    let report = work(&bench, &[], &[]).report;
+    let report = work(&bench, &[]).report;
     let lacking = |file: &str| {
         let mut libraries = report.libraries.iter();
         let found = libraries.find(|library| library.file.ends_with(file));

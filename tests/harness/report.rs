@@ -14,8 +14,11 @@ pub struct Report {
     pub sites: Vec<ReportedSite>,
     pub losses: BTreeMap<String, u64>,
     pub processes: Vec<Process>,
+    #[serde(default)]
     pub devices: Vec<Device>,
+    #[serde(default)]
     pub device_failures: Vec<DeviceFailure>,
+    #[serde(default)]
     pub libraries: Vec<Library>,
     /// Records that the kernel side tried to emit.
     pub emitted: u64,

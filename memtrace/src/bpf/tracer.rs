@@ -122,6 +122,8 @@ pub struct Options {
     pub frame_pointers: bool,
     /// Find the Python frames of stacks.
     pub python_frames: bool,
+    /// Probe the malloc family.
+    pub heap: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
     /// Send each of so many walks to be verified; 0: none.
@@ -175,6 +177,8 @@ pub struct Tracer {
     pub unwinds: bool,
     /// Stacks are to have their Python frames.
     pub python_frames: bool,
+    /// The malloc family is to be probed.
+    pub heap: bool,
     /// Walks are sent to be verified.
     pub verifies: bool,
     sampling: Array<MapData, Raw<Sampling>>,
@@ -213,6 +217,7 @@ impl Default for Options {
             one_by_one: false,
             frame_pointers: false,
             python_frames: true,
+            heap: true,
             empty_probes: false,
             verify_every: 0,
             time_walks: false,
@@ -293,6 +298,7 @@ impl Tracer {
             tells_versions: offsets.inode_mtime_sec != 0,
             unwinds: !options.frame_pointers,
             python_frames: options.python_frames,
+            heap: options.heap,
             verifies: options.verify_every != 0,
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             watchdog_maps,

@@ -63,6 +63,7 @@ impl Collector {
     pub(super) fn warn_without_probes(&self, tgid: u32) {
         if let Some(Process { row, links, .. }) = self.processes.get(&tgid)
             && links.is_empty()
+            && self.tracer.heap
         {
             tracing::warn!(
                 "process {tgid} (`{}`) has no symbols of allocation functions: only its address \

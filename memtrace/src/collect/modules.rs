@@ -4,6 +4,7 @@
 use std::{collections::HashMap, fs::File, io, path::Path};
 
 use memtrace_common::{
+    Layer,
     code::{self, KnownFile, mapping_kind},
     unwind::EXECS,
 };
@@ -113,15 +114,18 @@ pub(super) struct Modules {
     vdso: Option<ModuleIndex>,
     trampoline: Option<ModuleIndex>,
     extra: Vec<ExtraAllocator>,
+    /// The malloc family is probed.
+    heap: bool,
     /// Functions numbered so far.
     functions: u16,
 }
 
 impl Modules {
     /// `extra`: files and the prefixes of their allocation functions (`--allocator`).
-    pub(super) fn new(extra: Vec<ExtraAllocator>) -> Self {
+    pub(super) fn new(extra: Vec<ExtraAllocator>, heap: bool) -> Self {
         Self {
             extra,
+            heap,
             ..Self::default()
         }
     }
@@ -163,6 +167,9 @@ impl Modules {
             ModuleFile::open(tgid, mapping)?
         };
         let mut module = self.inspect(file);
+        let heap = self.heap;
+        let wanted = |probe: &Probe| heap || probe.function.layer != Layer::Heap;
+        module.probes.retain(wanted);
         for probe in &mut module.probes {
             number(&mut self.functions, probe);
         }
