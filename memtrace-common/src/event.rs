@@ -261,7 +261,12 @@ pub struct Stack {
     pub end: u32,
     /// The program that the process runs: the same in forked children, another after exec.
     pub image: u64,
+    /// Name of the thread then, as the kernel keeps it (`task_struct.comm`): up to the first zero.
+    pub comm: [u8; COMM],
 }
+
+/// Bytes of a thread's name with its zero (TASK_COMM_LEN, include/linux/sched.h).
+pub const COMM: usize = 16;
 
 /// Pages of stack in a [`Verify`].
 pub const COPIED_PAGES: usize = 8;
@@ -327,9 +332,9 @@ const _: () = assert!(size_of::<Free>() == 32);
 const _: () = assert!(size_of::<Map>() == 80);
 const _: () = assert!(size_of::<Unmap>() == 40);
 const _: () = assert!(size_of::<Lifecycle>() == 40);
-const _: () = assert!(size_of::<Stack>() == 48);
+const _: () = assert!(size_of::<Stack>() == 64);
 const _: () = assert!(size_of::<Timing>() == 48);
 const _: () = assert!(
     size_of::<Verify>()
-        == 80 + COPIED_RETURNS * 16 + (MAX_FRAMES + 1) * 8 + COPIED_PAGES * COPIED_PAGE
+        == 96 + COPIED_RETURNS * 16 + (MAX_FRAMES + 1) * 8 + COPIED_PAGES * COPIED_PAGE
 );

@@ -12,7 +12,7 @@
 pub struct Rule {
     /// A [`cfa`] kind: where the canonical frame address (CFA) is.
     pub cfa: u8,
-    /// An [`fp`] kind: what becomes of the frame pointer.
+    /// An [`fp`] kind, what becomes of the frame pointer, and above it a [`bx`] kind.
     pub fp: u8,
     /// Bytes, see [`fp`].
     pub fp_offset: i16,
@@ -44,6 +44,8 @@ pub mod cfa {
     /// called is such code too: only then is a zero the mark of the outermost frame (psABI, section
     /// 3.4.1), and not just a register that was 0.
     pub const FRAME_POINTER: u8 = 9;
+    /// CFA = rbx + o, of glibc's trampoline to functions that are bound when first called.
+    pub const BX: u8 = 10;
 }
 
 /// Values of [`Rule::fp`]; `o` is [`Rule::fp_offset`].
@@ -54,6 +56,18 @@ pub mod fp {
     pub const AT_CFA: u8 = 1;
     /// Saved at fp + o.
     pub const AT_FP: u8 = 2;
+    /// The bits of [`super::Rule::fp`] that hold the above.
+    pub const MASK: u8 = 3;
+}
+
+/// Values of [`Rule::fp`] above [`fp::MASK`]: what becomes of rbx. Other values, times 8, are how
+/// far below the CFA it was saved.
+pub mod bx {
+    pub const SHIFT: u32 = 2;
+    /// Unchanged.
+    pub const SAME: u8 = 0;
+    /// Not known.
+    pub const LOST: u8 = 63;
 }
 
 impl Rule {
@@ -61,6 +75,15 @@ impl Rule {
     pub fn deref(offset: i64, addend: i64) -> Option<i32> {
         let (offset, addend) = (i16::try_from(offset).ok()?, i16::try_from(addend).ok()?);
         Some(i32::from(addend) << 16 | i32::from(offset.cast_unsigned()))
+    }
+
+    /// A [`bx`] kind for a register saved at CFA + `offset`.
+    pub fn bx_at(offset: i64) -> u8 {
+        let slots = offset.checked_neg().filter(|below| below % 8 == 0);
+        let slots = slots.and_then(|below| u8::try_from(below / 8).ok());
+        slots
+            .filter(|slots| (1..bx::LOST).contains(slots))
+            .unwrap_or(bx::LOST)
     }
 }
 
@@ -72,6 +95,18 @@ pub struct Registers {
     pub pc: u64,
     pub sp: u64,
     pub fp: u64,
+    /// rbx, or where it was saved: few walks need it, so it is not read before.
+    pub bx: u64,
+    /// What `bx` is: an [`rbx`] kind.
+    pub bx_is: u64,
+}
+
+/// Values of [`Registers::bx_is`].
+pub mod rbx {
+    pub const VALUE: u64 = 0;
+    /// Absolute address of the value.
+    pub const ADDRESS: u64 = 1;
+    pub const UNKNOWN: u64 = 2;
 }
 
 /// A caller.
@@ -158,6 +193,7 @@ impl TryFrom<u32> for End {
 /// Where a signal frame keeps the interrupted registers, from the stack pointer
 /// in its return code: `ucontext_t.uc_mcontext.gregs` (arch/x86/include/uapi/asm/sigcontext.h).
 const GREGS: u64 = 40;
+pub const GREG_RBX: u64 = GREGS + 11 * 8;
 pub const GREG_RBP: u64 = GREGS + 10 * 8;
 pub const GREG_RSP: u64 = GREGS + 15 * 8;
 pub const GREG_RIP: u64 = GREGS + 16 * 8;
@@ -175,6 +211,14 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
     let cfa = match rule.cfa {
         cfa::SP => at.sp.wrapping_add(offset),
         cfa::FP => at.fp.wrapping_add(offset),
+        cfa::BX => {
+            let value = match at.bx_is {
+                rbx::VALUE => at.bx,
+                rbx::ADDRESS => memory.read(at.bx).ok_or(End::Unreadable)?,
+                _ => return Err(End::UnsupportedRule),
+            };
+            value.wrapping_add(offset)
+        }
         cfa::PLT => {
             let pushed = u64::from(at.pc & 15 >= offset);
             at.sp.wrapping_add(8 + (pushed << 3))
@@ -210,6 +254,8 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
                 fp: read(GREG_RBP)?,
                 sp: read(GREG_RSP)?,
                 pc: read(GREG_RIP)?,
+                bx: at.sp.wrapping_add(GREG_RBX),
+                bx_is: rbx::ADDRESS,
             };
             return Ok(Caller { registers, slot: 0 });
         }
@@ -223,7 +269,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
     }
     let slot = cfa.wrapping_sub(8);
     let pc = memory.read(slot).ok_or(End::Unreadable)?;
-    let saved = match rule.fp {
+    let saved = match rule.fp & fp::MASK {
         fp::AT_CFA => cfa.wrapping_add(i64::from(rule.fp_offset) as u64),
         fp::AT_FP => at.fp.wrapping_add(i64::from(rule.fp_offset) as u64),
         _ => 0,
@@ -241,10 +287,21 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             End::Complete
         });
     }
-    Ok(Caller {
-        registers: Registers { pc, sp: cfa, fp },
-        slot,
-    })
+    let (bx, bx_is) = match rule.fp >> bx::SHIFT {
+        // Generated code saves what it likes.
+        _ if rule.cfa == cfa::FRAME_POINTER => (0, rbx::UNKNOWN),
+        bx::SAME => (at.bx, at.bx_is),
+        bx::LOST => (0, rbx::UNKNOWN),
+        slots => (cfa.wrapping_sub(u64::from(slots) << 3), rbx::ADDRESS),
+    };
+    let registers = Registers {
+        pc,
+        sp: cfa,
+        fp,
+        bx,
+        bx_is,
+    };
+    Ok(Caller { registers, slot })
 }
 
 /// A frame as it crosses the kernel boundary.
@@ -327,226 +384,4 @@ impl Word {
 const _: () = assert!(size_of::<Rule>() == 8);
 
 #[cfg(test)]
-mod tests {
-    extern crate std;
-
-    use super::*;
-    use std::collections::HashMap;
-
-    const SP: u64 = 0x7ffc_0000_1000;
-    const FP: u64 = SP + 0x100;
-    const PC: u64 = 0x5555_0000_1230;
-    const AT: Registers = Registers {
-        pc: PC,
-        sp: SP,
-        fp: FP,
-    };
-
-    /// Recorded words by address; nothing else can be read.
-    struct Recorded(HashMap<u64, u64>);
-
-    impl Memory for Recorded {
-        fn read(&self, abs_addr: u64) -> Option<u64> {
-            self.0.get(&abs_addr).copied()
-        }
-    }
-
-    fn memory<const N: usize>(words: [(u64, u64); N]) -> Recorded {
-        Recorded(HashMap::from(words))
-    }
-
-    fn rule(cfa: u8, cfa_offset: i32) -> Rule {
-        Rule {
-            cfa,
-            cfa_offset,
-            ..Rule::default()
-        }
-    }
-
-    fn saved(cfa_offset: i32, fp: u8, fp_offset: i16) -> Rule {
-        Rule {
-            fp,
-            fp_offset,
-            ..rule(cfa::SP, cfa_offset)
-        }
-    }
-
-    fn caller(pc: u64, sp: u64, fp: u64) -> Result<Caller, End> {
-        Ok(Caller {
-            registers: Registers { pc, sp, fp },
-            slot: sp - 8,
-        })
-    }
-
-    #[test]
-    fn the_frame_lies_off_a_register() {
-        let memory = memory([(SP + 24, 0xaa), (FP + 8, 0xbb)]);
-        let step = |rule| step(rule, &AT, &memory);
-        assert_eq!(step(rule(cfa::SP, 32)), caller(0xaa, SP + 32, FP));
-        assert_eq!(step(rule(cfa::FP, 16)), caller(0xbb, FP + 16, FP));
-        assert_eq!(step(rule(cfa::FP, -0x100 + 32)), caller(0xaa, SP + 32, FP));
-    }
-
-    #[test]
-    fn the_frame_of_a_plt_entry_grows_with_its_push() {
-        let memory = memory([(SP, 0xaa), (SP + 8, 0xbb)]);
-        for from in [10, 11] {
-            for byte in 0..16 {
-                let at = Registers {
-                    pc: PC + byte,
-                    ..AT
-                };
-                let expected = if byte < from {
-                    caller(0xaa, SP + 8, FP)
-                } else {
-                    caller(0xbb, SP + 16, FP)
-                };
-                let rule = rule(cfa::PLT, from as i32);
-                assert_eq!(step(rule, &at, &memory), expected, "byte {byte} of {from}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_frame_lies_off_a_word_in_memory() {
-        let frame = SP + 0x400;
-        let memory = memory([
-            (FP - 8, frame),
-            (SP + 40, frame),
-            (frame - 8, 0xaa),
-            (frame + 8, 0xbb),
-            (frame - 24, 0xcc),
-        ]);
-        let step = |kind, offset, addend| {
-            let offset = Rule::deref(offset, addend).unwrap();
-            step(rule(kind, offset), &AT, &memory)
-        };
-        assert_eq!(step(cfa::DEREF_FP, -8, 0), caller(0xaa, frame, FP));
-        assert_eq!(step(cfa::DEREF_SP, 40, 16), caller(0xbb, frame + 16, FP));
-        assert_eq!(step(cfa::DEREF_FP, -8, -16), caller(0xcc, frame - 16, FP));
-        assert_eq!(step(cfa::DEREF_SP, 48, 0), Err(End::Unreadable));
-    }
-
-    #[test]
-    fn offsets_of_such_a_word_fit_16_bits_or_not_at_all() {
-        for fits in [0, 1, -1, i64::from(i16::MAX), i64::from(i16::MIN)] {
-            assert!(Rule::deref(fits, fits).is_some(), "{fits}");
-        }
-        for too_far in [i64::from(i16::MAX) + 1, i64::from(i16::MIN) - 1, i64::MAX] {
-            assert_eq!(Rule::deref(too_far, 0), None);
-            assert_eq!(Rule::deref(0, too_far), None);
-        }
-    }
-
-    #[test]
-    fn the_frame_pointer_is_restored_from_where_it_was_saved() {
-        let memory = memory([(SP + 24, 0xaa), (SP + 16, 0x10), (FP - 16, 0x20)]);
-        let step = |rule| step(rule, &AT, &memory);
-        assert_eq!(step(saved(32, fp::SAME, 0)), caller(0xaa, SP + 32, FP));
-        assert_eq!(
-            step(saved(32, fp::AT_CFA, -16)),
-            caller(0xaa, SP + 32, 0x10)
-        );
-        assert_eq!(step(saved(32, fp::AT_FP, -16)), caller(0xaa, SP + 32, 0x20));
-        assert_eq!(step(saved(32, fp::AT_CFA, -24)), Err(End::Unreadable));
-        assert_eq!(step(saved(32, fp::AT_FP, 0)), Err(End::Unreadable));
-    }
-
-    #[test]
-    fn a_signal_frame_holds_all_registers() {
-        let words = [
-            (SP + GREG_RBP, 0x10),
-            (SP + GREG_RSP, SP - 0x1000),
-            (SP + GREG_RIP, 0xaa),
-        ];
-        // Of code on another stack, which may be below.
-        let interrupted = Caller {
-            registers: Registers {
-                pc: 0xaa,
-                sp: SP - 0x1000,
-                fp: 0x10,
-            },
-            slot: 0,
-        };
-        let rule = rule(cfa::SIGNAL, 0);
-        assert_eq!(step(rule, &AT, &memory(words)), Ok(interrupted));
-        for (missing, _) in words {
-            let mut memory = memory(words);
-            memory.0.remove(&missing);
-            assert_eq!(step(rule, &AT, &memory), Err(End::Unreadable));
-        }
-    }
-
-    #[test]
-    fn code_without_tables_must_keep_a_frame_pointer() {
-        let memory = memory([(FP, FP + 0x40), (FP + 8, 0xaa)]);
-        let mut rule = rule(cfa::FRAME_POINTER, 0);
-        (rule.fp, rule.fp_offset) = (fp::AT_CFA, -16);
-        let zero = Registers { fp: 0, ..AT };
-        assert_eq!(step(rule, &zero, &memory), Err(End::BadFramePointer));
-        rule.cfa_offset = 1;
-        let step = |fp| step(rule, &Registers { fp, ..AT }, &memory);
-        assert_eq!(step(FP), caller(0xaa, FP + 16, FP + 0x40));
-        assert_eq!(step(0), Err(End::Complete));
-        for wrong in [FP + 4, SP - 8, SP + MAX_FRAME, u64::MAX] {
-            assert_eq!(step(wrong), Err(End::BadFramePointer), "{wrong:#x}");
-        }
-        // At the stack pointer is where a prologue leaves it.
-        assert_eq!(step(SP), Err(End::Unreadable));
-    }
-
-    #[test]
-    fn rules_without_a_frame_say_how_the_walk_ends() {
-        let memory = memory([]);
-        let ends = [
-            (cfa::NO_ROW, End::NoRow),
-            (cfa::STOP, End::Complete),
-            (cfa::UNSUPPORTED, End::UnsupportedRule),
-            (200, End::UnsupportedRule),
-        ];
-        for (kind, end) in ends {
-            assert_eq!(step(rule(kind, 0), &AT, &memory), Err(end), "kind {kind}");
-        }
-    }
-
-    #[test]
-    fn frames_only_go_up() {
-        let memory = memory([(SP - 8, 0xaa), (SP - 16, 0xaa), (SP, 0xaa)]);
-        let step = |offset| step(rule(cfa::SP, offset), &AT, &memory);
-        assert_eq!(step(0), Err(End::Unreadable));
-        assert_eq!(step(-8), Err(End::Unreadable));
-        assert_eq!(step(8), caller(0xaa, SP + 8, FP));
-        assert_eq!(step(i32::MIN), Err(End::Unreadable));
-    }
-
-    #[test]
-    fn a_return_address_of_zero_ends_the_stack() {
-        let step = |word| step(rule(cfa::SP, 8), &AT, &memory([(SP, word)]));
-        assert_eq!(step(0), Err(End::Complete));
-        assert_eq!(step(1), caller(1, SP + 8, FP));
-        let unreadable = super::step(rule(cfa::SP, 8), &AT, &memory([]));
-        assert_eq!(unreadable, Err(End::Unreadable));
-    }
-
-    #[test]
-    fn words_are_decoded_as_they_were_made() {
-        let file = Word::File {
-            exec: EXECS - 1,
-            vaddr: 0x1234_5678,
-        };
-        assert_eq!(Word::decode(Word::file(EXECS - 1, 0x1234_5678)), Some(file));
-        let top = 0xffff_ffff_ff60_0000;
-        let absolute = Word::Absolute(top & ((1 << TAG_SHIFT) - 1));
-        assert_eq!(Word::decode(Word::absolute(top)), Some(absolute));
-        assert_eq!(Word::decode(0), None);
-        assert_eq!(Word::decode(u64::MAX), None);
-    }
-
-    #[test]
-    fn ends_are_decoded_as_they_were_made() {
-        for end in End::ALL {
-            assert_eq!(End::try_from(end as u32), Ok(end), "{}", end.name());
-        }
-        assert_eq!(End::try_from(10), Err(10));
-    }
-}
+mod tests;

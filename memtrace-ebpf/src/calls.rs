@@ -13,7 +13,7 @@ use memtrace_common::{
     event::{Alloc, Free, Kind, flags},
     function::{Cookie, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
-    unwind::Registers,
+    unwind::{Registers, rbx},
 };
 
 use crate::{
@@ -162,6 +162,8 @@ fn leave(context: &RetProbeContext) -> Option<()> {
             pc: registers.rip,
             sp: registers.rsp,
             fp: registers.rbp,
+            bx: registers.rbx,
+            bx_is: rbx::VALUE,
         };
         stack::take(context.as_ptr(), &caller, at)
     };

@@ -20,7 +20,7 @@ use memtrace_common::{
     event::{Kind, Stop, flags},
     function::{Cookie, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
-    unwind::Registers,
+    unwind::{Registers, rbx},
 };
 
 use crate::{
@@ -164,6 +164,8 @@ fn report(
             pc,
             sp: sp.wrapping_add(8),
             fp: registers.rbp,
+            bx: registers.rbx,
+            bx_is: rbx::VALUE,
         };
         stack::take(context.as_ptr(), caller, at)
     };
@@ -283,6 +285,8 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         pc: registers.rip,
         sp: registers.rsp,
         fp: registers.rbp,
+        bx: registers.rbx,
+        bx_is: rbx::VALUE,
     };
     let stack = stack::take(context.as_ptr(), &caller, at);
     let mut header = header(Kind::DeviceAlloc, &caller);

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::{
     bpf_get_current_task, bpf_probe_read_kernel,
     generated::{bpf_get_current_task_btf, bpf_task_pt_regs},
 };
-use memtrace_common::{event::PendingReturn, process::FileKey, unwind::Registers};
+use memtrace_common::{event::PendingReturn, process::FileKey, unwind::{Registers, rbx}};
 
 use crate::maps::{OFFSETS, loaded};
 
@@ -96,6 +96,7 @@ impl Task {
 #[cfg(bpf_target_arch = "x86_64")]
 mod pt_regs {
     pub(super) const BP: u64 = 4 * 8;
+    pub(super) const BX: u64 = 5 * 8;
     pub(super) const IP: u64 = 16 * 8;
     pub(super) const SP: u64 = 19 * 8;
 }
@@ -109,6 +110,8 @@ pub(crate) fn user_registers() -> Registers {
         pc: read(regs + pt_regs::IP),
         sp: read(regs + pt_regs::SP),
         fp: read(regs + pt_regs::BP),
+        bx: read(regs + pt_regs::BX),
+        bx_is: rbx::VALUE,
     }
 }
 

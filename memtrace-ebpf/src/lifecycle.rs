@@ -15,15 +15,21 @@ use memtrace_common::{
 };
 
 use crate::{
+    atomic::increment,
     code,
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
-    maps::{PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, loaded, recording},
+    maps::{
+        PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, loaded, recording,
+    },
     thread::{Caller, current_ids},
     vm,
 };
 
 const SIGSTOP: u32 = 19;
+
+/// `BPF_NOEXIST`, include/uapi/linux/bpf.h: an element that is there stays as it is.
+const BPF_NOEXIST: u64 = 1;
 
 /// `sched_process_fork(parent, child)`: a thread or process was made, in the
 /// parent's context, before the child runs.
@@ -37,7 +43,11 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
 fn forked(parent: Task, child: Task) -> Option<()> {
     let caller = Caller::current()?;
     let tgid = child.tgid();
-    if tgid == caller.tgid || loaded(&SETTINGS.follow) == 0 {
+    if tgid == caller.tgid {
+        count_thread(tgid);
+        return None;
+    }
+    if loaded(&SETTINGS.follow) == 0 {
         return None;
     }
     let shared = child.mm() == parent.mm();
@@ -74,6 +84,19 @@ fn forked(parent: Task, child: Task) -> Option<()> {
         known
     });
     None
+}
+
+/// One more thread of the process. Samples of /proc would miss those that end between two of them.
+#[inline(always)]
+fn count_thread(tgid: u32) {
+    if THREADS_CREATED.get_ptr_mut(&tgid).is_none() {
+        // Another thread may be doing the same; a full table leaves the process without a count.
+        let _ = THREADS_CREATED.insert(&tgid, &0, BPF_NOEXIST);
+    }
+    if let Some(count) = THREADS_CREATED.get_ptr_mut(&tgid) {
+        // SAFETY: a live map value.
+        unsafe { increment(count) };
+    }
 }
 
 /// Exit of fork, vfork, clone and clone3, which happens in the child too, there with result 0.
@@ -200,6 +223,7 @@ fn exited() -> Option<()> {
         return None;
     }
     let _ = STOPPED.remove(&tgid);
+    let _ = THREADS_CREATED.remove(&tgid);
     code::exited(tgid);
     if PROCESSES.remove(&tgid).is_err() || !recording() {
         return None;

@@ -28,14 +28,24 @@ pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 16, 0);
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
 
+/// Threads that each traced process has made while recording, by tgid, as PROCESSES. Only of
+/// processes that make any.
+#[map]
+pub(crate) static THREADS_CREATED: HashMap<u32, u64> = HashMap::with_max_entries(16_384, 0);
+
 /// What each thread of a traced process has in flight, by tid. Filled when a
 /// thread first allocates, emptied when it ends.
 #[map]
 pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(32_768, 0);
 
-/// Stacks that were reported. An evicted stack is reported again.
+/// Keys of stacks that were reported: a table of small sets, chosen by the key. A set that is full
+/// forgets its oldest stack, which is then reported again. Room for a million (8 MiB), for a
+/// program that loads large libraries has hundreds of thousands; an LRU map would take more of each
+/// event's time, and ten times the memory.
 #[map]
-pub(crate) static SEEN: LruHashMap<u64, u8> = LruHashMap::with_max_entries(65_536, 0);
+pub(crate) static SEEN: Array<[u64; SEEN_WAYS]> = Array::with_max_entries(SEEN_SETS, 0);
+pub(crate) const SEEN_SETS: u32 = 1 << 18;
+pub(crate) const SEEN_WAYS: usize = 4;
 
 /// Executable files that the collector has inspected: mapping them again needs no stop.
 #[map]

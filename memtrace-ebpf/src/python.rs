@@ -201,7 +201,7 @@ struct Search {
     /// Where it is.
     interpreter: u64,
     thread: u64,
-    /// The first that is the thread's, and another one that is too; 0: none.
+    /// The first that is the thread's and has frames, and another one; 0: none.
     found: u64,
     another: u64,
 }
@@ -210,7 +210,8 @@ struct Search {
 ///
 /// By the thread pointer and not by the interpreter's own "current" one, which is unset while the
 /// global lock is released: exactly where extension modules allocate. A thread that has entered a
-/// subinterpreter has a state in each; which one runs cannot be told then, so none is taken (counted).
+/// subinterpreter from another one has frames in each; how they are nested cannot be told then, so
+/// none are taken (counted).
 #[inline(always)]
 fn innermost(state: &mut State, python: &Interpreter) -> u64 {
     let (_, tid) = current_ids();
@@ -257,6 +258,17 @@ fn innermost(state: &mut State, python: &Interpreter) -> u64 {
         return 0;
     }
     state.thread = thread;
+    top_frame(thread, python)
+}
+
+/// The innermost frame of a thread state, 0 if it runs nothing.
+#[inline(always)]
+fn top_frame(thread: u64, python: &Interpreter) -> u64 {
+    let follow = |address: u64, offset: u32| {
+        UserMemory
+            .read(address.wrapping_add(u64::from(offset)))
+            .unwrap_or(0)
+    };
     let frame = follow(thread, python.thread_frame);
     if python.cframe_frame == NONE || frame == 0 {
         frame
@@ -287,7 +299,8 @@ unsafe extern "C" fn next_thread(_index: u64, search: *mut Search) -> i64 {
         search.interpreter = follow(search.interpreter, python.interpreter_next);
         return 0;
     }
-    if follow(thread, python.thread_id) == search.id {
+    // One that runs nothing is that of an interpreter which the thread has made, or left.
+    if follow(thread, python.thread_id) == search.id && top_frame(thread, python) != 0 {
         // VERIFIER: no count, whose values it would tell apart.
         if search.found == 0 {
             search.found = thread;

@@ -6,10 +6,13 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack};
+use aya_ebpf::{
+    bindings::BPF_F_USER_STACK,
+    helpers::generated::{bpf_get_current_comm, bpf_get_stack},
+};
 use memtrace_common::{
-    event::{Kind, Stack},
-    limits::MAX_FRAMES,
+    event::{COMM, Kind, Stack},
+    limits::{MAX_FRAME_POINTERS, MAX_FRAMES},
     loss::Reason,
     unwind::{End, Registers, Word},
 };
@@ -17,7 +20,7 @@ use memtrace_common::{
 use crate::{
     atomic::{claim, release},
     emit::{emit_bytes, header, lost},
-    maps::{SCRATCH, SCRATCH_SLOTS, SEEN, SETTINGS, loaded},
+    maps::{SCRATCH, SCRATCH_SLOTS, SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, loaded},
     python,
     thread::Caller,
     timing,
@@ -36,7 +39,6 @@ pub(crate) struct Scratch {
 }
 
 const FRAMES: usize = MAX_FRAMES + 1;
-const FRAME_BYTES: u32 = (MAX_FRAMES * 8) as u32;
 
 impl Scratch {
     /// Number of frames so far.
@@ -123,20 +125,20 @@ fn take_into(context: *mut c_void, caller: &Caller, at: Registers, scratch: &mut
 /// The kernel's own walk, which ends at the first function without a frame pointer.
 #[inline(never)]
 fn follow_frame_pointers(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> End {
-    // SAFETY: the buffer holds FRAME_BYTES bytes.
+    // SAFETY: the buffer holds more.
     let bytes = unsafe {
         bpf_get_stack(
             context,
             scratch.frames.as_mut_ptr().cast(),
-            FRAME_BYTES,
+            (MAX_FRAME_POINTERS * 8) as u32,
             u64::from(BPF_F_USER_STACK),
         )
     };
     if bytes <= 0 {
         return End::Unreadable;
     }
-    let read = (bytes as u64 >> 3).min(MAX_FRAMES as u64);
-    for i in 0..MAX_FRAMES {
+    let read = (bytes as u64 >> 3).min(MAX_FRAME_POINTERS as u64);
+    for i in 0..MAX_FRAME_POINTERS {
         let pc = scratch.frames[i];
         // A frame pointer that was none can lead to a zero: nothing is beyond it.
         if i as u64 >= read || pc == 0 {
@@ -168,9 +170,15 @@ fn reason(end: End) -> Option<Reason> {
 /// Sends the record unless it was sent before; its key.
 #[inline(always)]
 fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
-    let key = mix(scratch.record.stack, end as u64).max(1);
-    // SAFETY: the value is not kept.
-    if unsafe { SEEN.get(&key) }.is_some() {
+    let thread = name_thread(&mut scratch.record.comm);
+    let key = mix(scratch.record.stack ^ thread, end as u64).max(1);
+    // Array indices are always in range.
+    let Some(seen) = SEEN.get_ptr_mut(key as u32 & (SEEN_SETS - 1)) else {
+        return key;
+    };
+    // SAFETY: a live map value.
+    let seen = unsafe { &mut *seen };
+    if was_sent(seen, key) {
         return key;
     }
     python::report(caller, scratch);
@@ -190,10 +198,37 @@ fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
         )
     };
     if sent {
-        // Full or not, a stack that is not remembered is merely reported again.
-        let _ = SEEN.insert(&key, &1, 0);
+        remember(seen, key);
     }
     key
 }
 
+/// Writes the current thread's name; gives what tells it from others.
+#[inline(always)]
+fn name_thread(name: &mut [u8; COMM]) -> u64 {
+    // Zeroes fill what the name leaves. It cannot fail with room for a whole one.
+    // SAFETY: the array holds COMM bytes.
+    unsafe { bpf_get_current_comm(name.as_mut_ptr().cast(), COMM as u32) };
+    // SAFETY: as many bytes, of which all values are valid.
+    let [first, second] = unsafe { core::mem::transmute::<[u8; COMM], [u64; 2]>(*name) };
+    mix(mix(0, first), second)
+}
+
+/// Whether a key is in its set. Another CPU may be writing there: then the stack is merely sent
+/// again.
+#[inline(always)]
+fn was_sent(seen: &[u64; SEEN_WAYS], key: u64) -> bool {
+    // SAFETY: references are valid to read.
+    seen.iter()
+        .any(|known| unsafe { core::ptr::read_volatile(known) } == key)
+}
+
+/// Puts a key into its set, from which the oldest one goes.
+#[inline(always)]
+fn remember(seen: &mut [u64; SEEN_WAYS], key: u64) {
+    let [first, second, third, _] = *seen;
+    *seen = [key, first, second, third];
+}
+
 const _: () = assert!(FRAMES.is_power_of_two());
+const _: () = assert!(SEEN_SETS.is_power_of_two());

@@ -6,7 +6,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_loop};
 use memtrace_common::{
-    code::{BLOCK, exec_state, mapping_kind},
+    code::{BLOCK, RowSearch, exec_state, mapping_kind},
     limits::MAX_FRAMES,
     python::Interpreter,
     unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
@@ -219,9 +219,6 @@ fn advance(scratch: &mut Scratch, code: &Code, python: &Interpreter) -> Result<(
     Ok(())
 }
 
-/// Steps of a search among the rows of a page, of which there can be 65,536.
-const ROW_STEPS: usize = 17;
-
 /// See `memtrace_common::code::Exec` for the format.
 #[inline(always)]
 fn find_rule(number: u32, vaddr: u64) -> Result<Rule, End> {
@@ -242,21 +239,12 @@ fn find_rule(number: u32, vaddr: u64) -> Result<Rule, End> {
     };
     let first = word(page).ok_or(End::NoTable)?;
     let end = word(page + 1).ok_or(End::NoTable)?;
-    let wanted = (vaddr & 0xffff) as i64;
-    let (mut base, mut len) = (first, end.wrapping_sub(first));
-    let mut found = 0;
-    for _ in 0..ROW_STEPS {
-        let half = len >> 1;
-        let probe = base + half;
-        let row = word(probe).ok_or(End::NoTable)?;
-        // VERIFIER: masks instead of branches, which would double the states at each step.
-        let before = (wanted.wrapping_sub(i64::from(row >> 16)) >> 63) as u32;
-        base = base & before | probe & !before;
-        found = found & before | row & !before;
-        len -= half;
-        if half == 0 {
+    let mut search = RowSearch::new(first, end, vaddr);
+    for _ in 0..RowSearch::STEPS {
+        let row = word(search.probe()).ok_or(End::NoTable)?;
+        if search.narrow(row) {
             break;
         }
     }
-    RULES.get(found & 0xffff).copied().ok_or(End::NoTable)
+    RULES.get(search.rule()).copied().ok_or(End::NoTable)
 }

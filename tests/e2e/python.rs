@@ -176,7 +176,7 @@ fn subinterpreters() {
         eprintln!("{}", python.display());
         let (report, truth) = recorded(&[python.as_os_str()], &["subinterpreters"], 1);
         assert!(report.loss(Reason::PythonAmbiguous) > 0);
-        python::expect_none_wrong(&report, &truth);
+        python::expect_none_wrong(&report, &truth, "beside");
     }
 }
 

@@ -23,13 +23,7 @@ use std::{
 };
 
 /// Where walks are known to end early.
-const GAPS: [Gap; 2] = [
-    // The dynamic linker's trampoline keeps its caller's frame in a register that walks do
-    // not carry.
-    Gap {
-        path: "*<plugin_run_lazily<",
-        end: End::UnsupportedRule,
-    },
+const GAPS: [Gap; 1] = [
     // What a coroutine returns to was never called: before it is another function, or none.
     Gap {
         path: "in_coroutine<",

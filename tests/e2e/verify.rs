@@ -3,9 +3,9 @@
 
 use memtrace_tests::{Bench, record, running::Running, targets};
 use serde_json::Value;
+use std::process::Command;
 
-/// Records a target of many functions, threads and children; the line of standard error that
-/// begins with `key`.
+/// Records a target of many functions, threads and children; what [`told`] of it.
 fn checked(options: &[&str], key: &str) -> Value {
     let bench = Bench::new();
     let mut command = record::command(["record", "-f", "-o"]);
@@ -17,7 +17,12 @@ fn checked(options: &[&str], key: &str) -> Value {
         .arg("run")
         .arg(bench.path("truth"))
         .arg(targets::library("constructor.c"));
-    let finished = Running::start(&mut command).wait().expect_code(7);
+    told(&mut command, key, 7)
+}
+
+/// The line of standard error that begins with `key`.
+fn told(command: &mut Command, key: &str, code: i32) -> Value {
+    let finished = Running::start(command).wait().expect_code(code);
     let line = finished
         .stderr
         .lines()
@@ -28,7 +33,25 @@ fn checked(options: &[&str], key: &str) -> Value {
 
 #[test]
 fn another_unwinder_finds_the_same_stacks() {
-    let verified = checked(&["--verify-stacks", "1"], "verified: ");
+    expect_agreement(&checked(&["--verify-stacks", "1"], "verified: "));
+}
+
+/// What it does not know of, Python's frames, is no difference.
+#[test]
+fn another_unwinder_finds_the_same_stacks_below_python() {
+    let bench = Bench::new();
+    let mut command = record::command(["record", "-f", "--verify-stacks", "10", "-o"]);
+    command.arg(bench.path("verify.mtr")).args([
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        "import json; json.dumps(json.loads('[[1, 2], {\"a\": [3]}]'))",
+    ]);
+    expect_agreement(&told(&mut command, "verified: ", 0));
+}
+
+#[track_caller]
+fn expect_agreement(verified: &Value) {
     let count = |key: &str| verified[key].as_u64().expect("a number");
     assert!(count("whole") > 0, "{verified}");
     assert_eq!(count("mismatches"), 0, "{verified}");

@@ -400,15 +400,25 @@ pub fn differences(report: &Report, truth: &[TrueChain]) -> Vec<String> {
 }
 
 /// Fails if a stack has Python frames that no true chain with its blocks has. That it has none is
-/// no failure: a thread that is in several interpreters gets none.
+/// no failure, except below the function `alone`: a thread that is in several interpreters gets none.
 #[track_caller]
-pub fn expect_none_wrong(report: &Report, truth: &[TrueChain]) {
+pub fn expect_none_wrong(report: &Report, truth: &[TrueChain], alone: &str) {
     let sites = report.sites.iter().filter(|site| site.layer == "heap");
     let stacks = sites.map(Stack::of);
-    let with_python = stacks
-        .filter(|stack| stack.is_probed() && !stack.is_of(WARM_UP) && !stack.python.is_empty());
+    let with_python: Vec<_> = stacks
+        .filter(|stack| stack.is_probed() && !stack.is_of(WARM_UP) && !stack.python.is_empty())
+        .collect();
     let mut wrong = Vec::new();
-    for stack in with_python {
+    let mut of_alone = 0;
+    for chain in truth
+        .iter()
+        .filter(|chain| chain.frames[0].function == alone)
+    {
+        chain.differences(&with_python, &mut wrong);
+        of_alone += 1;
+    }
+    assert!(of_alone > 0, "the target did not call {alone}");
+    for stack in &with_python {
         let is_true = |chain: &TrueChain| {
             let bytes = match chain.allocated {
                 Allocated::Probe { bytes, .. } | Allocated::Bare { bytes, .. } => bytes,

@@ -97,6 +97,8 @@ pub struct ReportedSite {
     pub counts: Counts,
     /// Leaf first.
     pub frames: Vec<Frame>,
+    /// Name of the thread.
+    pub thread: Option<String>,
     end: String,
 }
 

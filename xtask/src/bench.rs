@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Only measure PyTorch: the virtual environment that has it
     #[arg(long)]
     torch: Option<PathBuf>,
+    /// Only measure what reading figures costs
+    #[arg(long, conflicts_with = "only_walks")]
+    only_samples: bool,
 }
 
 /// Interval of the runs whose file size is measured, and how many each has.
@@ -89,12 +92,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         );
     }
     let bench = Bench {
-        memtrace: build_memtrace(true)?,
+        memtrace: build_memtrace(!options.only_samples)?,
         pairs: folder.join("pairs"),
         folder,
     };
     compile_c(&root().join("xtask/bench/pairs.c"), &bench.pairs)?;
     println!("{}", machine());
+    if options.only_samples {
+        println!("{}", bench.samples()?);
+        return Ok(());
+    }
 
     let (mut none, mut empty, mut full, mut cpu) = (vec![], vec![], vec![], vec![]);
     let mut losses = 0;
@@ -136,6 +143,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     println!("{}", bench.ledger(options.blocks)?);
     println!("{}", bench.file_growth()?);
+    println!("{}", bench.samples()?);
     walks::run(&bench.memtrace, &bench.folder, options.walks)?;
     walks::run_python(&bench.memtrace, &bench.folder, options.walks)?;
     Ok(())
@@ -213,6 +221,29 @@ impl Bench {
         ))
     }
 
+    /// What reading the figures of processes, machine and control groups costs, as memtrace says itself.
+    fn samples(&self) -> Result<String> {
+        let mut target = Target::start(&self.pairs, &["steady", &SECONDS[1].to_string()])?;
+        let file = self.folder.join("samples.mtr");
+        let interval = format!("{SHORT_INTERVAL_MS}ms");
+        let options = ["-v", "--interval", &interval];
+        let collector = Collector::attach(&self.memtrace, target.id(), &file, &options)?;
+        target.go()?;
+        target.finish()?;
+        let ended = collector.finish()?;
+        let costs = ended.stderr.iter().find_map(|line| parse_samples(line));
+        let costs = costs.context("memtrace -v printed no line `samples: NAME N of T ns, …`")?;
+        let mut text = format!(
+            "samples every {SHORT_INTERVAL_MS} ms, of one process with few mappings; share of a CPU at one a second"
+        );
+        for (name, count, ns) in costs {
+            ensure!(count > 0, "nothing was read of: {name}");
+            let share = ns as f64 / 1e9 * 100.0;
+            text += &format!("\n  {name:<28}{ns:>10} ns {share:>9.4} %");
+        }
+        Ok(text)
+    }
+
     /// How a recording grows with time, by the difference of a long and a short one.
     fn file_growth(&self) -> Result<String> {
         let mut sizes = [0u64; 2];
@@ -276,6 +307,17 @@ fn parse_ledger(line: &str) -> Option<(u64, u64)> {
     Some((outstanding.parse().ok()?, bytes.parse().ok()?))
 }
 
+/// `samples: NAME N of T ns, …`, wherever in the line: names, counts and times.
+fn parse_samples(line: &str) -> Option<Vec<(&str, u64, u64)>> {
+    let (_, costs) = line.split_once("samples: ")?;
+    let costs = costs.split(", ").map(|cost| {
+        let (start, ns) = cost.strip_suffix(" ns")?.split_once(" of ")?;
+        let (name, count) = start.rsplit_once(' ')?;
+        Some((name, count.parse().ok()?, ns.parse().ok()?))
+    });
+    costs.collect()
+}
+
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -297,6 +339,16 @@ mod tests {
             Some((2_000_000, 96_000_000))
         );
         assert_eq!(parse_ledger("memtrace: recording"), None);
+    }
+
+    #[test]
+    fn the_line_of_samples_has_names_counts_and_times() {
+        assert_eq!(
+            parse_samples("samples: process 3 of 80 ns, control groups 1 of 9 ns"),
+            Some(vec![("process", 3, 80), ("control groups", 1, 9)])
+        );
+        assert_eq!(parse_samples("samples: process 3"), None);
+        assert_eq!(parse_samples("memtrace: recording"), None);
     }
 
     #[test]

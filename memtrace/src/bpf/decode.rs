@@ -4,12 +4,12 @@ use bytes::Buf;
 use memtrace_common::{
     device,
     event::{
-        Alloc, COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map,
+        Alloc, COMM, COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map,
         PendingReturn, Stack, Timing, Unmap, Verify,
     },
     limits::MAX_FRAMES,
     python::{Code, Text},
-    unwind::{End, Registers},
+    unwind::{End, Registers, Word},
 };
 
 /// A record as the kernel side wrote it.
@@ -40,6 +40,7 @@ pub struct Sample {
     pub trampoline: u64,
     pub end: End,
     pub returns: Vec<PendingReturn>,
+    /// Words of native frames: those of Python lie beside the stack that is copied.
     pub frames: Vec<u64>,
     /// The stack, from the beginning of the page that holds `at.sp` on.
     pub copy: Vec<u8>,
@@ -121,13 +122,15 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         }
         Kind::Stack => {
             expect(length, size_of::<Stack>())?;
-            let stack = Stack {
+            let mut stack = Stack {
                 header,
                 stack: bytes.get_u64_ne(),
                 n: bytes.get_u32_ne(),
                 end: bytes.get_u32_ne(),
                 image: bytes.get_u64_ne(),
+                comm: [0; COMM],
             };
+            bytes.copy_to_slice(&mut stack.comm);
             let words = stack.n as usize;
             expect(bytes.len() / 8, words)?;
             Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
@@ -217,6 +220,8 @@ fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
         pc: bytes.get_u64_ne(),
         sp: bytes.get_u64_ne(),
         fp: bytes.get_u64_ne(),
+        bx: bytes.get_u64_ne(),
+        bx_is: bytes.get_u64_ne(),
     };
     let (sequence, trampoline) = (bytes.get_u64_ne(), bytes.get_u64_ne());
     let pending = bytes.get_u32_ne() as usize;
@@ -232,6 +237,7 @@ fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
     returns.truncate(pending);
     let mut frames: Vec<u64> = (0..=MAX_FRAMES).map(|_| bytes.get_u64_ne()).collect();
     frames.truncate(n.min(MAX_FRAMES));
+    frames.retain(|&word| !is_python(word));
     let mut copy = bytes[..COPIED_PAGES * COPIED_PAGE].to_vec();
     copy.truncate(pages.saturating_mul(COPIED_PAGE));
     Ok(Sample {
@@ -244,6 +250,13 @@ fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
         frames,
         copy,
     })
+}
+
+fn is_python(word: u64) -> bool {
+    matches!(
+        Word::decode(word),
+        Some(Word::Python(_) | Word::PythonAt { .. })
+    )
 }
 
 fn expect(got: usize, expected: usize) -> Result<(), DecodeError> {
@@ -322,6 +335,7 @@ mod tests {
             n: 2,
             end: 3,
             image: 4,
+            comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
         };
         let mut bytes = bytes_of(&stack);
         bytes.extend(10u64.to_ne_bytes());
@@ -346,11 +360,13 @@ mod tests {
                 pc: 1,
                 sp: 2,
                 fp: 3,
+                bx: 6,
+                bx_is: 7,
             },
             sequence: 4,
             trampoline: 5,
             pending: 2,
-            n: 3,
+            n: 5,
             end: End::NoRow as u32,
             pages: 1,
             returns: [PendingReturn::default(); COPIED_RETURNS],
@@ -358,6 +374,8 @@ mod tests {
             copy: [[7; COPIED_PAGE]; COPIED_PAGES],
         };
         walk.returns[1].slot = 8;
+        walk.frames[1] = Word::python(5);
+        walk.frames[2] = Word::python_at(4, 3);
         walk
     }
 
@@ -385,7 +403,7 @@ mod tests {
             panic!("{record:?}");
         };
         assert_eq!(sample.returns.len(), COPIED_RETURNS);
-        assert_eq!(sample.frames.len(), MAX_FRAMES);
+        assert_eq!(sample.frames.len(), MAX_FRAMES - 2);
         assert_eq!(sample.copy.len(), COPIED_PAGES * COPIED_PAGE);
         walk.end = 99;
         assert_eq!(decode(&bytes_of(&walk)), Err(DecodeError::End(99)));

@@ -13,6 +13,7 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{
         ProgramError, RawTracePoint, TracePoint, UProbe,
+        trace_point::TracePointLink,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
@@ -132,13 +133,14 @@ pub struct Options {
     pub time_walks: bool,
 }
 
-/// Attached uprobes; dropping it detaches them.
+/// Attached programs; dropping it detaches them.
 #[derive(Debug)]
 pub enum Link {
     /// Any number of places of one file.
     Multi(OwnedFd),
     /// One place.
     Perf(UProbeLink),
+    Tracepoint(TracePointLink),
 }
 
 /// How uprobes are attached.
@@ -162,12 +164,15 @@ fn program_of(probe: &Probe, at_return: bool) -> usize {
 pub struct Tracer {
     ebpf: Ebpf,
     processes: HashMap<MapData, u32, Raw<Process>>,
+    threads_created: HashMap<MapData, u32, u64>,
     files: HashMap<MapData, Raw<FileKey>, Raw<KnownFile>>,
     stopped: HashMap<MapData, u32, u32>,
     recording: Array<MapData, u32>,
     counters: PerCpuArray<MapData, u64>,
     watchdog_maps: [OwnedFd; 2],
     log: Option<EbpfLogger<&'static dyn log::Log>>,
+    /// Those of system calls.
+    tracepoints: Vec<Link>,
     attacher: Attacher,
     /// What addresses mean to the kernel side.
     pub code: CodeMaps,
@@ -222,6 +227,12 @@ impl Default for Options {
             verify_every: 0,
             time_walks: false,
         }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        detach(std::mem::take(&mut self.tracepoints));
     }
 }
 
@@ -303,12 +314,14 @@ impl Tracer {
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             watchdog_maps,
             processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
+            threads_created: HashMap::try_from(take(&mut ebpf, "THREADS_CREATED")?)?,
             files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
             stopped: HashMap::try_from(take(&mut ebpf, "STOPPED")?)?,
             recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
             ebpf,
             log: None,
+            tracepoints: Vec::new(),
             attacher,
             mounted_tracefs,
         };
@@ -361,7 +374,12 @@ impl Tracer {
                 Err(source) => return Err(TracerError::Program { program, source }),
             }
             match syscall.attach("syscalls", tracepoint) {
-                Ok(_) => {}
+                Ok(id) => {
+                    let link = syscall.take_link(id);
+                    let link =
+                        link.map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
+                    self.tracepoints.push(Link::Tracepoint(link));
+                }
                 Err(source) if required => {
                     return Err(TracerError::Tracepoint { tracepoint, source });
                 }
@@ -404,6 +422,12 @@ impl Tracer {
             flags: process_flags::ACTIVE,
         };
         Ok(self.processes.insert(tgid, Raw(process), 0)?)
+    }
+
+    /// Threads that a running process has made while recording; the count begins anew where a
+    /// process ends, and is 0 for one that was too many to be counted (16,384 have one).
+    pub fn threads_created(&self, tgid: u32) -> u64 {
+        self.threads_created.get(&tgid, 0).unwrap_or(0)
     }
 
     /// Begins to keep up what the code of a process is.

@@ -85,12 +85,17 @@ fn write(
             render::collapsed(out, snapshot, &filter, args.metric)?;
         }
         Format::Json => {
-            let memory = snapshot
-                .processes
-                .iter()
-                .map(|process| Ok((process.row.id, recording.memory(process.row.id)?)))
-                .collect::<anyhow::Result<Vec<_>>>()?;
-            render::export(out, snapshot, &memory)?;
+            let mut series = render::Series {
+                system: recording.system()?,
+                facts: recording.facts()?,
+                ..render::Series::default()
+            };
+            for process in &snapshot.processes {
+                let id = process.row.id;
+                series.memory.push((id, recording.memory(id)?));
+                series.cgroups.push((id, recording.cgroup(id)?));
+            }
+            render::export(out, snapshot, &series)?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 pub mod check;
 pub mod export;
 pub mod flamegraph;
+pub mod host;
 pub mod probes;
 pub mod record;
 pub mod report;
@@ -34,6 +35,8 @@ enum Command {
     Probes(probes::ProbesArgs),
     /// Tell whether this host can trace, and what would help
     Check(check::CheckArgs),
+    /// Tell what of this host, or of a process, may explain what programs do here
+    Host(host::HostArgs),
     /// Continues stopped processes when the collector is gone
     #[command(hide = true, name = crate::bpf::watchdog::SUBCOMMAND)]
     Watchdog,
@@ -52,6 +55,9 @@ impl Cli {
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),
             Command::Check(args) => check::run(&args, &mut io::stdout().lock()),
+            Command::Host(args) => {
+                host::run(&args, &mut io::stdout().lock()).map(|()| ExitCode::SUCCESS)
+            }
             Command::Watchdog => {
                 crate::bpf::watchdog::run()?;
                 Ok(ExitCode::SUCCESS)

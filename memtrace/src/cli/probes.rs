@@ -1,24 +1,16 @@
 //! `memtrace probes`: which probes would be set in a process, where and why.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{io::Write, path::Path, process::ExitCode};
 
 use anyhow::Context;
 
 use crate::{
+    host::malloc,
     probes::{
         allocator::ExtraAllocator,
         plan::{self, Lacking, ProbeLine},
     },
-    process::{
-        elf::ElfBytes,
-        files::ModuleFile,
-        link_order,
-        maps::{self, Mapping},
-    },
+    process::{elf::ElfBytes, files::ModuleFile, maps},
 };
 
 /// List the probes that would be set in a process
@@ -88,7 +80,7 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
             writeln!(out, "{library} `{path}` has no {symbols}")?;
         }
     }
-    if let Some(winner) = winner(pid, &mappings) {
+    if let Some(winner) = malloc::provider(pid, &mappings) {
         writeln!(out, "malloc resolves to `{}`", winner.display())?;
     }
     if !found {
@@ -99,18 +91,4 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
         )?;
     }
     Ok(())
-}
-
-/// The file whose `malloc` the loader finds first; `None` where there is no
-/// loader's list (static programs).
-fn winner(pid: u32, mappings: &[Mapping]) -> Option<PathBuf> {
-    link_order::read(pid).ok()??.iter().find_map(|linked| {
-        let file = ModuleFile::open(pid, maps::find(mappings, linked.dynamic)?).ok()?;
-        let bytes = ElfBytes::map(&file.file).ok()?;
-        let elf = bytes.parse().ok()?;
-        let defines = elf
-            .exported_functions()
-            .any(|function| function.name == "malloc");
-        defines.then_some(file.path)
-    })
 }

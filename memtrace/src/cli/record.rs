@@ -68,6 +68,10 @@ pub struct RecordArgs {
     /// and which free-threaded builds refuse; without, the layer `python` has whole arenas only
     #[arg(long)]
     python_objects: bool,
+    /// Hide host names, user names and folders behind hashes, so that the recording can be given
+    /// away; values that look like secrets are hidden always
+    #[arg(long)]
+    redact: bool,
     /// Print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -78,7 +82,7 @@ pub struct RecordArgs {
     #[arg(long, hide = true)]
     empty_probes: bool,
     /// Verify each Nth stack with another unwinder, and tell at the end how many differ. It costs
-    /// 35 KB of the buffer for each: 100 is a good N
+    /// 48 KB of the buffer for each: 100 is a good N
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     verify_stacks: u64,
     /// Measure what the walk of a stack takes, beside what the kernel's own takes
@@ -144,6 +148,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         duration: args.duration,
         interval: args.interval,
         allocators: args.allocator,
+        redact: args.redact,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
         invocation: std::env::args().collect(),
     };
@@ -183,6 +188,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         ledger_bytes,
         ref verified,
         ref timings,
+        ref samples,
     } = *summary;
     writeln!(err, "memtrace: {received} events recorded, {lost} lost")?;
     if verbose {
@@ -190,6 +196,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
             err,
             "ledger: {outstanding} outstanding, {ledger_bytes} bytes"
         )?;
+        writeln!(err, "samples: {samples}")?;
     }
     if let Some(counts) = verified {
         writeln!(err, "verified: {}", counts.to_json())?;

@@ -9,8 +9,13 @@ use super::{modules::ModuleIndex, python::CodeId};
 pub(super) enum Location {
     /// Offset in a file, bytes.
     File(ModuleIndex, u64),
-    /// Process, and absolute address in code that no file holds (generated code).
-    Anonymous(u32, u64),
+    /// In code that no file holds (generated code).
+    Anonymous {
+        tgid: u32,
+        /// The program that the process ran.
+        image: u64,
+        abs_addr: u64,
+    },
     /// Code object, and line where it is known.
     Python(CodeId, Option<u32>),
     /// Absolute address of a code object whose record was lost.
@@ -51,12 +56,16 @@ impl Addresses {
         self.0.clear();
     }
 
-    /// Where an absolute address of this process, `tgid`, is.
-    pub(super) fn locate(&self, tgid: u32, abs_addr: u64) -> Location {
+    /// Where an absolute address of this process is, `tgid`, which runs the program `image`.
+    pub(super) fn locate(&self, tgid: u32, image: u64, abs_addr: u64) -> Location {
         match self.0.range(..=abs_addr).next_back() {
             Some((&start, code)) if abs_addr < code.end => match code.file {
                 Some((module, offset)) => Location::File(module, offset + (abs_addr - start)),
-                None => Location::Anonymous(tgid, abs_addr),
+                None => Location::Anonymous {
+                    tgid,
+                    image,
+                    abs_addr,
+                },
             },
             _ => Location::Unmapped(abs_addr),
         }
@@ -75,10 +84,15 @@ mod tests {
         let mut addresses = Addresses::default();
         addresses.insert(0x1000, 0x3000, Some((A, 0x5000)));
         addresses.insert(0x3000, 0x4000, None);
-        assert_eq!(addresses.locate(7, 0x0fff), Location::Unmapped(0x0fff));
-        assert_eq!(addresses.locate(7, 0x1234), Location::File(A, 0x5234));
-        assert_eq!(addresses.locate(7, 0x3000), Location::Anonymous(7, 0x3000));
-        assert_eq!(addresses.locate(7, 0x4000), Location::Unmapped(0x4000));
+        assert_eq!(addresses.locate(7, 8, 0x0fff), Location::Unmapped(0x0fff));
+        assert_eq!(addresses.locate(7, 8, 0x1234), Location::File(A, 0x5234));
+        let generated = Location::Anonymous {
+            tgid: 7,
+            image: 8,
+            abs_addr: 0x3000,
+        };
+        assert_eq!(addresses.locate(7, 8, 0x3000), generated);
+        assert_eq!(addresses.locate(7, 8, 0x4000), Location::Unmapped(0x4000));
     }
 
     #[test]
@@ -87,8 +101,8 @@ mod tests {
         addresses.insert(0x1000, 0x2000, Some((A, 0)));
         addresses.insert(0x2000, 0x5000, Some((A, 0x1000)));
         addresses.insert(0x1800, 0x3000, Some((B, 0)));
-        assert_eq!(addresses.locate(7, 0x1900), Location::File(B, 0x100));
-        assert_eq!(addresses.locate(7, 0x1100), Location::Unmapped(0x1100));
-        assert_eq!(addresses.locate(7, 0x4000), Location::Unmapped(0x4000));
+        assert_eq!(addresses.locate(7, 8, 0x1900), Location::File(B, 0x100));
+        assert_eq!(addresses.locate(7, 8, 0x1100), Location::Unmapped(0x1100));
+        assert_eq!(addresses.locate(7, 8, 0x4000), Location::Unmapped(0x4000));
     }
 }

@@ -91,7 +91,7 @@ impl Collector {
 
     /// Whether PyTorch's caching allocator itself made the call.
     fn is_by_cache(&self, stack: StackId) -> bool {
-        let leaf = self.stacks.leaf(stack);
+        let leaf = self.stacks.leaf_file(stack);
         leaf.is_some_and(|leaf| self.modules.get(leaf).is_caching_allocator)
     }
 
@@ -171,7 +171,8 @@ impl Collector {
     /// File and offset of an address, looked at again if it is nowhere.
     fn code_at(&mut self, tgid: u32, addr: u64) -> Option<(ModuleIndex, u64)> {
         for look_again in [true, false] {
-            let found = self.addresses.get(&tgid)?.locate(tgid, addr);
+            // The image matters to generated code only, which has no file.
+            let found = self.addresses.get(&tgid)?.locate(tgid, 0, addr);
             if let Location::File(index, offset) = found {
                 return Some((index, offset));
             }

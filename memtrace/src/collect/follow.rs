@@ -19,7 +19,7 @@ use crate::{
     probes::plan::Probe,
     process::{
         maps::{self, MapsError},
-        memory::{self, Identity, Sampler},
+        memory::{self, Identity},
     },
     recording::{Origin, ProcessRow},
 };
@@ -48,7 +48,8 @@ impl Collector {
                     process.probed = false;
                     bpf::detach(std::mem::take(&mut process.links));
                 }
-                self.adopt(tgid, 0, life.header.time_ns)
+                self.adopt(tgid, 0, life.header.time_ns)?;
+                self.forget_facts(tgid)
             }
             Kind::Exit => {
                 let status = u32::try_from(life.value).unwrap_or(u32::MAX);
@@ -97,7 +98,8 @@ impl Collector {
         {
             tracing::debug!("{error}");
         }
-        self.adopt(child, parent, life.header.time_ns)
+        self.adopt(child, parent, life.header.time_ns)?;
+        self.inherit_facts(parent, child)
     }
 
     /// Brings a child, or a process after exec, up to date with what it is now.
@@ -140,7 +142,7 @@ impl Collector {
             row.cmdline = cmdline;
             row.ppid = ppid;
         }
-        self.store.send(Message::Process(row.clone()))?;
+        self.send(Message::Process(row.clone()))?;
         match self
             .processes
             .get_mut(&tgid)
@@ -148,13 +150,7 @@ impl Collector {
         {
             Some(process) => process.row = row,
             None => {
-                let process = Process {
-                    row,
-                    sampler: Sampler::new(tgid),
-                    links: Vec::new(),
-                    probed: false,
-                };
-                if let Some(old) = self.processes.insert(tgid, process) {
+                if let Some(old) = self.processes.insert(tgid, Process::new(row)) {
                     self.retired.extend(old.links);
                 }
             }
@@ -183,11 +179,12 @@ impl Collector {
         {
             self.warn_without_probes(tgid);
         }
+        self.tell_libraries(tgid)?;
         if let Some(mut process) = self.processes.remove(&tgid) {
             process.row.ended_ns = Some(now_ns);
             process.row.exit_status = status;
             self.retired.append(&mut process.links);
-            self.store.send(Message::Process(process.row))?;
+            self.send(Message::Process(process.row))?;
         }
         Ok(())
     }
@@ -217,6 +214,7 @@ impl Collector {
         self.probe(tgid);
         if Stop::try_from(life.value) == Ok(Stop::Exec) {
             self.adopt(tgid, 0, life.header.time_ns)?;
+            self.describe(tgid)?;
         }
         if life.header.flags & flags::FAILED == 0 {
             self.tracer.continue_process(tgid);
@@ -245,6 +243,7 @@ impl Collector {
                             found.push(index);
                         }
                     }
+                    self.uses(tgid, index);
                     // Executable data, such as a runtime's cache of generated code.
                     self.modules
                         .get(index)

@@ -7,9 +7,12 @@
 
 mod addresses;
 mod devices;
+mod events;
+mod fingerprint;
 mod follow;
 mod modules;
 mod python;
+pub mod sampling;
 pub mod session;
 mod stacks;
 pub mod store;
@@ -20,12 +23,13 @@ pub mod verify;
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use memtrace_common::{
     code::KnownFile,
-    event::{Alloc, Kind, Map, Stack, Unmap, flags},
+    event::{Kind, Stack},
     loss::{Effect, Reason},
     process::FileKey,
     unwind::{End, Word},
@@ -34,9 +38,11 @@ use memtrace_common::{
 use self::{
     addresses::{Addresses, Location},
     devices::OnDevices,
-    modules::{ModuleIndex, Modules},
+    fingerprint::Fingerprint,
+    modules::Modules,
     python::Pythons,
-    stacks::Stacks,
+    sampling::Sampling,
+    stacks::{Stacks, Walk},
     store::{Message, Stopped, Store},
     tables::Tables,
     timings::Timings,
@@ -47,16 +53,17 @@ use crate::{
         self, Link, Tracer, TracerError,
         decode::{self, Record},
     },
-    event::{Action, Event, Layer, MapKind, StackId},
+    event::{Action, Event, StackId},
+    host::Redactor,
     ledger::Ledger,
     probes::allocator::ExtraAllocator,
     process::{
-        self, files,
+        self,
         gpus::Gpus,
         maps::{self, MapsError},
         memory::{self, Sampler},
     },
-    recording::{Interval, Origin, ProcessRow, StackRow},
+    recording::{Interval, Origin, ProcessRow},
 };
 
 /// Attaching waits so long for unwind tables; the largest programs take a few seconds.
@@ -80,10 +87,26 @@ pub enum CollectError {
 struct Process {
     row: ProcessRow,
     sampler: Sampler,
+    fingerprint: Fingerprint,
+    /// Number of its memory control group, once looked at and if it can be seen.
+    cgroup: Option<u32>,
     /// Probes on allocation functions.
     links: Vec<Link>,
     /// It has the probes of every allocator known so far, and gets those of new ones.
     probed: bool,
+}
+
+impl Process {
+    fn new(row: ProcessRow) -> Self {
+        Self {
+            sampler: Sampler::new(row.tgid),
+            fingerprint: Fingerprint::default(),
+            cgroup: None,
+            links: Vec::new(),
+            probed: false,
+            row,
+        }
+    }
 }
 
 /// See the module.
@@ -91,6 +114,8 @@ pub struct Collector {
     tracer: Tracer,
     store: Store,
     ledger: Ledger,
+    sampling: Sampling,
+    redactor: Arc<Redactor>,
     modules: Modules,
     tables: Tables,
     pythons: Pythons,
@@ -124,6 +149,7 @@ impl Collector {
         tracer: Tracer,
         store: Store,
         allocators: Vec<ExtraAllocator>,
+        redactor: Arc<Redactor>,
         page_size: u64,
     ) -> std::io::Result<Self> {
         Ok(Self {
@@ -138,6 +164,8 @@ impl Collector {
             tracer,
             store,
             ledger: Ledger::new(page_size),
+            sampling: Sampling::default(),
+            redactor,
             pythons: Pythons::default(),
             stacks: Stacks::default(),
             processes: HashMap::new(),
@@ -181,17 +209,9 @@ impl Collector {
                 .then(|| identity.map(|identity| identity.rss_bytes))
                 .flatten(),
         };
-        self.store.send(Message::Process(row.clone()))?;
+        self.send(Message::Process(row.clone()))?;
         self.addresses.insert(tgid, Addresses::default());
-        self.processes.insert(
-            tgid,
-            Process {
-                row,
-                sampler: Sampler::new(tgid),
-                links: Vec::new(),
-                probed: false,
-            },
-        );
+        self.processes.insert(tgid, Process::new(row));
         self.tracer.watch_code(tgid)?;
         if origin == Origin::Attached {
             let files = self
@@ -204,6 +224,7 @@ impl Collector {
             self.tracer.code.distrust(tgid).map_err(TracerError::from)?;
             self.probe(tgid);
             self.warn_without_probes(tgid);
+            self.describe(tgid)?;
         }
         self.tracer.trace(tgid)?;
         Ok(())
@@ -267,6 +288,7 @@ impl Collector {
                 if let Some((id, code)) = self.pythons.learn(&code, &areas) {
                     self.store.send(Message::Code(id, code))?;
                 }
+                self.stacks.forget_last();
                 Ok(())
             }
             Ok((kind, Record::Alloc(alloc))) => {
@@ -274,21 +296,7 @@ impl Collector {
                 Ok(())
             }
             Ok((kind, Record::Free(free))) => {
-                let Ok(layer) = Layer::try_from(free.header.layer) else {
-                    self.lost(Reason::Undecodable);
-                    return Ok(());
-                };
-                let addr = free.addr;
-                let action = if kind == Kind::Free {
-                    Action::Free {
-                        layer,
-                        addr,
-                        repeated: free.header.flags & flags::REPEATED != 0,
-                    }
-                } else {
-                    Action::ReallocBegin { layer, addr }
-                };
-                self.apply(&free.header, action);
+                self.freed(kind, &free);
                 Ok(())
             }
             Ok((kind, Record::Unmap(unmap))) => {
@@ -334,15 +342,6 @@ impl Collector {
         *self.losses.entry(reason).or_default() += 1;
     }
 
-    fn apply(&mut self, header: &memtrace_common::event::Header, action: Action) {
-        self.ledger.apply(&Event {
-            time_ns: header.time_ns,
-            tgid: header.tgid,
-            tid: header.tid,
-            action,
-        });
-    }
-
     fn stack_id(&mut self, key: u64) -> StackId {
         match self.stacks.find(key) {
             Some(id) => id,
@@ -361,204 +360,47 @@ impl Collector {
             self.lost(Reason::Undecodable);
             return Ok(());
         };
-        let tgid = stack.header.tgid;
-        self.addresses.entry(tgid).or_default();
-        let addresses = &self.addresses[&tgid];
-        let located = frames
-            .iter()
-            .enumerate()
-            .filter_map(|(index, &word)| {
-                Some(match Word::decode(word) {
-                    Some(Word::File { exec, vaddr }) => self.modules.locate(exec, vaddr),
-                    Some(Word::Absolute(addr)) => addresses.locate(tgid, addr),
-                    Some(Word::Python(code)) => {
-                        let at = frames.get(index + 1).copied().and_then(Word::decode);
-                        let frame = self.python_frame(stack.image, code, at);
-                        if matches!(frame, Location::Python(id, _) if self.pythons.is_shim(id)) {
-                            return None;
-                        }
-                        frame
-                    }
-                    // Said by the one before.
-                    Some(Word::PythonAt { .. }) => return None,
-                    None => Location::Unmapped(word),
-                })
+        let (tgid, image) = (stack.header.tgid, stack.image);
+        let addresses = self.addresses.entry(tgid).or_default();
+        let (modules, pythons) = (&self.modules, &self.pythons);
+        let locate = |index: usize| {
+            Some(match Word::decode(frames[index]) {
+                Some(Word::File { exec, vaddr }) => modules.locate(exec, vaddr),
+                Some(Word::Absolute(addr)) => addresses.locate(tgid, image, addr),
+                Some(Word::Python(code)) => {
+                    let at = frames.get(index + 1).copied().and_then(Word::decode);
+                    return pythons.locate(image, code, at);
+                }
+                // Said by the one before.
+                Some(Word::PythonAt { .. }) => return None,
+                None => Location::Unmapped(frames[index]),
             })
-            .collect();
-        if let Some((id, frames)) = self.stacks.learn(stack.stack, located, end) {
-            self.store.send(Message::Stack {
-                row: StackRow {
-                    id,
-                    end,
-                    thread: None,
-                },
-                frames,
-            })?;
+        };
+        let walk = Walk {
+            key: stack.stack,
+            image,
+            words: frames,
+            end,
+            comm: stack.comm,
+        };
+        self.stacks.learn(&walk, locate);
+        if self.stacks.has_much_news() {
+            self.hand_over_stacks()?;
         }
         Ok(())
     }
 
-    fn python_frame(&self, image: u64, code: u64, at: Option<Word>) -> Location {
-        let Some(Word::PythonAt {
-            instruction,
-            fingerprint,
-        }) = at
-        else {
-            return Location::UnknownPython(code);
-        };
-        match self.pythons.locate(image, code, fingerprint, instruction) {
-            Some((id, line)) => Location::Python(id, line),
-            None => Location::UnknownPython(code),
+    fn hand_over_stacks(&mut self) -> Result<(), Stopped> {
+        match self.stacks.take_news() {
+            Some(news) => self.store.send(Message::Stacks(news)),
+            None => Ok(()),
         }
     }
 
-    fn allocated(&mut self, kind: Kind, alloc: Alloc) {
-        let Ok(layer) = Layer::try_from(alloc.header.layer) else {
-            self.lost(Reason::Undecodable);
-            return;
-        };
-        let Alloc { addr, size, .. } = alloc;
-        // A realloc that gave nothing has no stack, and needs none.
-        let stack = if addr == 0 {
-            StackId::UNKNOWN
-        } else {
-            self.stack_id(alloc.stack)
-        };
-        let action = if kind == Kind::Alloc {
-            Action::Alloc {
-                layer,
-                addr,
-                size,
-                stack,
-            }
-        } else {
-            Action::ReallocEnd {
-                layer,
-                addr,
-                size,
-                stack,
-            }
-        };
-        self.apply(&alloc.header, action);
-    }
-
-    fn unmapped(&mut self, kind: Kind, unmap: Unmap) {
-        let Unmap { addr, len, .. } = unmap;
-        let action = match kind {
-            Kind::UnmapBegin => Action::UnmapBegin { addr, len },
-            Kind::RemapBegin => Action::RemapBegin { addr, len },
-            _ => Action::UnmapEnd {
-                failed: unmap.header.flags & flags::FAILED != 0,
-            },
-        };
-        self.apply(&unmap.header, action);
-    }
-
-    fn mapped(&mut self, kind: Kind, map: Map) {
-        let failed = map.header.flags & flags::FAILED != 0;
-        let by_allocator = map.header.flags & flags::BY_ALLOCATOR != 0;
-        let stack = if failed {
-            StackId::UNKNOWN
-        } else {
-            self.stack_id(map.stack)
-        };
-        let Map { addr, mut len, .. } = map;
-        let action = match kind {
-            Kind::Mmap => {
-                self.code_mapped(&map);
-                let map_flags = map.map_flags.cast_signed();
-                let kind = MapKind {
-                    by_allocator,
-                    // MAP_SHARED or MAP_SHARED_VALIDATE, which shares its bit.
-                    shared: map_flags & libc::MAP_SHARED != 0,
-                    file: map_flags & libc::MAP_ANONYMOUS == 0,
-                    arena: false,
-                };
-                let arena = self.is_arena(map.header.tgid, len, stack, kind);
-                Action::Mmap {
-                    addr,
-                    len,
-                    stack,
-                    kind: MapKind { arena, ..kind },
-                }
-            }
-            Kind::Shmat => {
-                let mappings = maps::read(map.header.tgid).unwrap_or_default();
-                match maps::find(&mappings, addr) {
-                    Some(mapping) if mapping.start == addr => len = mapping.len(),
-                    _ => {
-                        self.lost(Reason::SegmentLengthUnknown);
-                        return;
-                    }
-                }
-                let kind = MapKind {
-                    by_allocator,
-                    shared: true,
-                    file: true,
-                    arena: false,
-                };
-                Action::Mmap {
-                    addr,
-                    len,
-                    stack,
-                    kind,
-                }
-            }
-            Kind::Brk => Action::Brk {
-                requested: len,
-                now: addr,
-                stack,
-                by_allocator,
-            },
-            _ => Action::RemapEnd {
-                failed,
-                addr,
-                len,
-                flags: map.map_flags,
-                stack,
-            },
-        };
-        self.apply(&map.header, action);
-    }
-
-    /// Whether a new mapping is an arena of Python's object allocator: private and anonymous, of
-    /// exactly an arena's size, and asked for by the interpreter's own code.
-    fn is_arena(&self, tgid: u32, len: u64, stack: StackId, kind: MapKind) -> bool {
-        self.pythons.interpreter(tgid).is_some_and(|interpreter| {
-            !kind.shared
-                && !kind.file
-                && len == python::arena_size(interpreter)
-                && self.stacks.caller(stack) == Some(ModuleIndex(interpreter.exec))
-        })
-    }
-
-    /// Keeps up what addresses mean when code is mapped. A file that was not
-    /// seen before stops the process, and is looked at then.
-    fn code_mapped(&mut self, map: &Map) {
-        if map.prot.cast_signed() & libc::PROT_EXEC == 0 {
-            return;
-        }
-        let end = map.addr + map.len.next_multiple_of(self.page_size);
-        let key = files::FileKey {
-            ino: map.ino,
-            dev: map.dev,
-        };
-        let file = if map.ino == 0 {
-            None
-        } else {
-            match self.modules.find(key) {
-                Some(index) => self
-                    .modules
-                    .get(index)
-                    .is_elf()
-                    .then_some((index, map.file_offset)),
-                None => return,
-            }
-        };
-        self.addresses
-            .entry(map.header.tgid)
-            .or_default()
-            .insert(map.addr, end, file);
+    /// Hands a message over behind all stacks so far.
+    fn send(&mut self, message: Message) -> Result<(), Stopped> {
+        self.hand_over_stacks()?;
+        self.store.send(message)
     }
 
     /// Processes whose end was not told though they are gone. To be asked before
@@ -646,16 +488,15 @@ impl Collector {
         for (reason, count) in self.ledger.counts().by_reason() {
             losses[reason as usize].1 += count;
         }
-        let mut samples = Vec::new();
-        for process in self.processes.values_mut() {
-            if let Ok(sample) = process.sampler.sample() {
-                samples.push((process.row.id, sample));
-            }
-        }
+        self.describe_libraries()?;
+        let samples = self.sample();
         let interval = Interval {
             time_ns: now_ns,
             changes: self.ledger.take_changes(),
-            memory: samples,
+            memory: samples.memory,
+            system: Some(samples.system),
+            cgroups: samples.cgroups,
+            members: samples.members,
             device_usage: self.device_usage(),
             losses: losses.clone(),
             emitted,
@@ -671,12 +512,14 @@ impl Collector {
             .filter(|(reason, _)| reason.effect() != Effect::Filtered)
             .map(|(_, count)| count)
             .sum();
-        self.store.send(Message::Interval(Box::new(interval)))?;
+        self.send(Message::Interval(Box::new(interval)))?;
         Ok(())
     }
 
     /// Ends tracing and waits for the recording to be written.
-    pub fn finish(self, now_ns: u64) -> Result<(), crate::recording::Error> {
+    pub fn finish(mut self, now_ns: u64) -> Result<(), crate::recording::Error> {
+        // If the store has stopped, its result says why.
+        let _ = self.hand_over_stacks();
         let Self {
             tracer,
             store,

@@ -11,6 +11,7 @@ use memtrace_common::{
 
 use super::addresses::Location;
 use crate::{
+    host::libraries::Library,
     probes::{
         allocator::ExtraAllocator,
         functions::Row,
@@ -18,7 +19,7 @@ use crate::{
         plan::{self, Lacking, Probe},
     },
     process::{
-        elf::{ElfBytes, Segment},
+        elf::{Elf, ElfBytes, Segment},
         files::{FileKey, ModuleFile},
         maps::Mapping,
     },
@@ -36,6 +37,8 @@ pub(super) struct Module {
     pub(super) file: ModuleFile,
     /// Lower-case hex.
     pub(super) build_id: Option<String>,
+    /// What is told of it as a library of a process; `None` of what is no ELF file of its own.
+    pub(super) library: Option<Library>,
     /// Empty where it defines no allocator.
     pub(super) probes: Vec<Probe>,
     /// Of a device's library: what this version of it has no function for.
@@ -283,11 +286,12 @@ impl Modules {
             Ok(bytes) => bytes.parse().map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let (build_id, probes, lacking, segments, python) = match elf {
+        let (build_id, library, probes, lacking, segments, python) = match elf {
             Ok(elf) => {
                 let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
                 (
                     elf.build_id.clone(),
+                    library(&file, &elf),
                     plan::plan(&elf, &extra),
                     plan::lacking(&elf, &file.path),
                     elf.segments().to_vec(),
@@ -296,7 +300,7 @@ impl Modules {
             }
             Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                (None, Vec::new(), None, Vec::new(), Ok(None))
+                (None, None, Vec::new(), None, Vec::new(), Ok(None))
             }
         };
         let name = file.path.file_name().and_then(|name| name.to_str());
@@ -305,6 +309,7 @@ impl Modules {
             is_caching_allocator: name.is_some_and(libraries::is_caching_allocator),
             file,
             build_id,
+            library,
             probes,
             lacking,
             segments,
@@ -317,6 +322,12 @@ impl Modules {
 fn number(functions: &mut u16, probe: &mut Probe) {
     *functions = functions.wrapping_add(1);
     probe.function.index = *functions;
+}
+
+/// Nothing of the kernel's own code, which has no file.
+fn library(file: &ModuleFile, elf: &Elf) -> Option<Library> {
+    let size = file.file.metadata().ok()?.len();
+    (file.key.ino != 0).then(|| Library::of(file.path.display().to_string(), size, elf))
 }
 
 fn is_vdso(mapping: &Mapping) -> bool {

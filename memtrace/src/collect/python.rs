@@ -9,10 +9,19 @@ use std::{
     sync::Arc,
 };
 
-use memtrace_common::python::{CODE_WINDOW, Code, Interpreter, NONE};
+use memtrace_common::{
+    python::{CODE_WINDOW, Code, Interpreter, NONE},
+    unwind::Word,
+};
 
-use super::modules::{Module, ModuleIndex};
-use crate::python::{self, CodeObject};
+use super::{
+    addresses::Location,
+    modules::{Module, ModuleIndex},
+};
+use crate::{
+    hash::FastMap,
+    python::{self, CodeObject},
+};
 
 /// A distinct code object of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +33,7 @@ pub(super) struct Pythons {
     /// By tgid.
     interpreters: HashMap<u32, Interpreter>,
     /// By what the kernel side calls them: program, address, fingerprint.
-    known: HashMap<(u64, u64, u32), CodeId>,
+    known: FastMap<(u64, u64, u32), CodeId>,
     objects: Vec<Arc<CodeObject>>,
     by_content: HashMap<Arc<CodeObject>, CodeId>,
     warned: HashSet<ModuleIndex>,
@@ -128,24 +137,28 @@ impl Pythons {
         new.then_some((id, object))
     }
 
-    /// Whether it is the interpreter's own: 3.12 and 3.13 put `_Py_InitCleanup` (Python/specialize.c)
-    /// below an `__init__` that they have inlined. Nothing else is a file of that name.
-    pub(super) fn is_shim(&self, id: CodeId) -> bool {
+    /// Where a frame of the code object at an absolute address is, `at` the word that follows its
+    /// own; `None` for one that is no frame of the program.
+    pub(super) fn locate(&self, image: u64, code: u64, at: Option<Word>) -> Option<Location> {
+        let Some(Word::PythonAt {
+            instruction,
+            fingerprint,
+        }) = at
+        else {
+            return Some(Location::UnknownPython(code));
+        };
+        let Some(&id) = self.known.get(&(image, code, fingerprint)) else {
+            return Some(Location::UnknownPython(code));
+        };
         let object = &self.objects[id.0 as usize];
-        object.name == "__init__" && object.filename == "__init__"
+        (!is_shim(object)).then(|| Location::Python(id, object.line(instruction)))
     }
+}
 
-    /// The code object of a frame and the line of an instruction in it; `None` if its record was lost.
-    pub(super) fn locate(
-        &self,
-        image: u64,
-        code: u64,
-        fingerprint: u32,
-        instruction: u32,
-    ) -> Option<(CodeId, Option<u32>)> {
-        let id = *self.known.get(&(image, code, fingerprint))?;
-        Some((id, self.objects[id.0 as usize].line(instruction)))
-    }
+/// Whether it is the interpreter's own: 3.12 and 3.13 put `_Py_InitCleanup` (Python/specialize.c)
+/// below an `__init__` that they have inlined. Nothing else is a file of that name.
+fn is_shim(object: &CodeObject) -> bool {
+    object.name == "__init__" && object.filename == "__init__"
 }
 
 /// Whether everything that the kernel side reads is where it looks.

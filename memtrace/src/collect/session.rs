@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -15,9 +16,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use super::{CollectError, Collector, store::Store, timings::Timings, verify};
+use super::{CollectError, Collector, sampling::Costs, store::Store, timings::Timings, verify};
 use crate::{
     bpf::{Options, Tracer, TracerError, watchdog::Watchdog},
+    host::{self, Redactor, Source},
     probes::allocator::ExtraAllocator,
     process::{
         self,
@@ -59,6 +61,8 @@ pub struct Plan {
     /// Fetch debug files that are not on this machine.
     pub debuginfod: Option<debuginfod::Config>,
     pub options: Options,
+    /// Hide host names, user names and paths; secrets always are.
+    pub redact: bool,
     /// memtrace's own command line, for the recording.
     pub invocation: Vec<String>,
 }
@@ -76,6 +80,7 @@ pub struct Summary {
     /// What came of verifying walks.
     pub verified: Option<verify::Counts>,
     pub timings: Timings,
+    pub samples: Costs,
 }
 
 /// Why nothing, or not everything, was recorded.
@@ -143,15 +148,22 @@ pub async fn record(
     if tracer.mounted_tracefs {
         tracing::info!("mounted tracefs at `/sys/kernel/tracing`");
     }
+    let redactor = match plan.redact {
+        true => Redactor::everything(),
+        false => Redactor::default(),
+    };
     let output = plan
         .output
         .clone()
-        .unwrap_or_else(|| default_output(&plan, launched.as_ref()));
-    let writer = Writer::create(&output, plan.force, &meta(&plan))?;
-    let store = Store::start(writer, plan.debuginfod.clone()).map_err(system("start a thread"))?;
-    let mut collector =
-        Collector::new(tracer, store, plan.allocators.clone(), process::page_size())
-            .map_err(system("start a thread"))?;
+        .unwrap_or_else(|| default_output(&plan, launched.as_ref(), &redactor));
+    let mut writer = Writer::create(&output, plan.force, &meta(&plan, &redactor))?;
+    writer.facts(&host::machine(&Source::host(), &redactor))?;
+    let redactor = Arc::new(redactor);
+    let store = Store::start(writer, plan.debuginfod.clone(), Arc::clone(&redactor))
+        .map_err(system("start a thread"))?;
+    let allocators = plan.allocators.clone();
+    let mut collector = Collector::new(tracer, store, allocators, redactor, process::page_size())
+        .map_err(system("start a thread"))?;
     let mut session = Session::new(ring)?;
 
     let result = session
@@ -178,6 +190,7 @@ pub async fn record(
         ledger_bytes: collector.ledger().table_bytes(),
         verified: collector.verified(),
         timings: collector.timings(),
+        samples: collector.sample_costs(),
     };
     let written = collector.finish(now_ns());
     // Probes are gone: nothing more can be stopped.
@@ -335,6 +348,7 @@ impl Session {
     /// Reads what is left and records the last interval.
     fn conclude(&mut self, collector: &mut Collector) -> Result<(), SessionError> {
         while !self.drain(collector)? {}
+        collector.describe_all()?;
         Ok(collector.interval(now_ns(), true)?)
     }
 }
@@ -377,7 +391,7 @@ fn pass_on(launched: &Launched, signal: i32) {
 }
 
 /// `memtrace-PROGRAM-HOST-PID.mtr`, of the first process.
-fn default_output(plan: &Plan, launched: Option<&Launched>) -> PathBuf {
+fn default_output(plan: &Plan, launched: Option<&Launched>, redactor: &Redactor) -> PathBuf {
     let (program, pid) = match launched {
         Some(launched) => (
             launched.program().file_name().map(OsStr::to_owned),
@@ -398,7 +412,7 @@ fn default_output(plan: &Plan, launched: Option<&Launched>) -> PathBuf {
     format!(
         "memtrace-{}-{}-{pid}.mtr",
         program.to_string_lossy(),
-        host.trim()
+        redactor.name(host.trim())
     )
     .chars()
     .map(|c| {
@@ -412,15 +426,15 @@ fn default_output(plan: &Plan, launched: Option<&Launched>) -> PathBuf {
     .into()
 }
 
-fn meta(plan: &Plan) -> Meta {
+fn meta(plan: &Plan, redactor: &Redactor) -> Meta {
     let read = |path: &str| {
         std::fs::read_to_string(path).map_or_else(|_| String::new(), |text| text.trim().to_owned())
     };
     Meta {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: read("/proc/sys/kernel/hostname"),
+        host: redactor.name(&read("/proc/sys/kernel/hostname")),
         kernel: read("/proc/sys/kernel/osrelease"),
-        command: plan.invocation.clone(),
+        command: redactor.arguments(&plan.invocation),
         started_unix_ns: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| {

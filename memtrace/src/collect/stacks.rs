@@ -1,88 +1,378 @@
 //! Stacks as the kernel side names them → stacks of the recording.
+//!
+//! Stacks have most of their callers in common, so they are kept as one tree (a calling context
+//! tree): a node is a location and the node of its caller. What a stack brings that was not there
+//! yet goes to the store in batches.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
-use memtrace_common::unwind::End;
+use memtrace_common::{
+    event::COMM,
+    unwind::{End, Word},
+};
 
 use super::{addresses::Location, modules::ModuleIndex};
-use crate::event::StackId;
+use crate::{
+    event::StackId,
+    hash::FastMap,
+    recording::{LocationId, Node, NodeId, StackRow},
+};
+
+/// A stack as the kernel side sent it.
+pub(super) struct Walk<'a> {
+    pub(super) key: u64,
+    /// The program, which says what words of Python mean.
+    pub(super) image: u64,
+    /// Leaf first.
+    pub(super) words: &'a [u64],
+    pub(super) end: End,
+    /// The thread's name, up to the first zero.
+    pub(super) comm: [u8; COMM],
+}
+
+/// What the store does not know yet. Each list goes on where the one before ended.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    pub(super) locations: Vec<(LocationId, Location)>,
+    /// Of the first of `nodes`; the others follow.
+    pub(super) first_node: NodeId,
+    pub(super) nodes: Vec<Node>,
+    pub(super) stacks: Vec<StackRow>,
+}
+
+/// News are handed over when there are so many.
+const BATCH: usize = 1024;
 
 /// Every distinct stack so far.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
-    by_frames: HashMap<(Vec<Location>, End), StackId>,
-    by_key: HashMap<u64, StackId>,
-    /// The first file on the way out that is not the leaf's, where there is one.
-    callers: HashMap<StackId, ModuleIndex>,
-    /// The leaf's file, where it is in one.
-    leaves: HashMap<StackId, ModuleIndex>,
+    locations: FastMap<Location, LocationId>,
+    /// By id, from 1.
+    located: Vec<Location>,
+    nodes: FastMap<Node, NodeId>,
+    /// By id, from 1.
+    tree: Vec<Node>,
+    threads: FastMap<[u8; COMM], Thread>,
+    by_content: FastMap<(NodeId, End, ThreadId), StackId>,
+    /// Innermost nodes by id, from 1.
+    leaves: Vec<NodeId>,
+    by_key: FastMap<u64, StackId>,
+    last: Last,
+    news: News,
+}
+
+/// Number of a thread's name.
+type ThreadId = u32;
+
+#[derive(Debug)]
+struct Thread {
+    id: ThreadId,
+    /// `None`: it is empty.
+    name: Option<Arc<str>>,
+}
+
+/// The outer part of the last stack, which is most often that of the next one as well.
+#[derive(Debug, Default)]
+struct Last {
+    image: u64,
+    /// Words and the nodes that they led to, the outermost first. Ends before the first absolute
+    /// word, for it may mean something else the next time.
+    path: Vec<(u64, NodeId)>,
 }
 
 impl Stacks {
-    /// Binds a kernel-side key to the stack with these frames and this end; the
-    /// frames come back if the stack is new to the recording.
-    pub(super) fn learn(
-        &mut self,
-        key: u64,
-        frames: Vec<Location>,
-        end: End,
-    ) -> Option<(StackId, Vec<Location>)> {
-        let next = StackId(u32::try_from(self.by_frames.len() + 1).unwrap_or(u32::MAX));
-        let caller = caller(&frames);
-        let leaf = frames.first().and_then(|location| match location {
-            Location::File(module, _) => Some(*module),
-            _ => None,
-        });
-        let id = *self.by_frames.entry((frames.clone(), end)).or_insert(next);
-        self.by_key.insert(key, id);
-        if let Some(caller) = caller.filter(|_| id == next) {
-            self.callers.insert(id, caller);
+    /// Binds a kernel-side key to its stack. `locate` says where the frame at an index of the words
+    /// is; `None` for a word that is no frame of its own.
+    pub(super) fn learn(&mut self, walk: &Walk, locate: impl Fn(usize) -> Option<Location>) {
+        let leaf = self.leaf(walk, locate);
+        let thread = self.thread(walk.comm);
+        let next = StackId(next_id(self.leaves.len()));
+        let content = (leaf, walk.end, thread);
+        let id = *self.by_content.entry(content).or_insert(next);
+        self.by_key.insert(walk.key, id);
+        if id == next {
+            self.leaves.push(leaf);
+            self.news.stacks.push(StackRow {
+                id,
+                node: leaf,
+                end: walk.end,
+                thread: self.threads[&walk.comm].name.clone(),
+            });
         }
-        if let Some(leaf) = leaf.filter(|_| id == next) {
-            self.leaves.insert(id, leaf);
-        }
-        (id == next).then_some((id, frames))
     }
 
-    /// The file whose code called that of the leaf's.
+    /// What a word of Python means may have changed: a code object was told of.
+    pub(super) fn forget_last(&mut self) {
+        self.last.path.clear();
+    }
+
+    /// Whether it is time for [`Stacks::take_news`].
+    pub(super) fn has_much_news(&self) -> bool {
+        self.news.stacks.len() + self.news.nodes.len() >= BATCH
+    }
+
+    /// What came since the last call; `None` if nothing did.
+    pub(super) fn take_news(&mut self) -> Option<News> {
+        // A new node comes with a new stack, and a new location with a new node.
+        if self.news.stacks.is_empty() {
+            return None;
+        }
+        let told = self.tree.len() - self.news.nodes.len();
+        self.news.first_node = NodeId(next_id(told));
+        Some(std::mem::take(&mut self.news))
+    }
+
+    /// The file whose code called that of the leaf's: the first one on the way out that is another.
     pub(super) fn caller(&self, id: StackId) -> Option<ModuleIndex> {
-        self.callers.get(&id).copied()
+        let mut node = *self.leaves.get((id.0 as usize).checked_sub(1)?)?;
+        let mut leaf = None;
+        while node != NodeId::ROOT {
+            let Node { parent, location } = self.tree[node.0 as usize - 1];
+            let Location::File(module, _) = self.located[location.0 as usize - 1] else {
+                return None;
+            };
+            if *leaf.get_or_insert(module) != module {
+                return Some(module);
+            }
+            node = parent;
+        }
+        None
     }
 
     /// The file that the leaf is in.
-    pub(super) fn leaf(&self, id: StackId) -> Option<ModuleIndex> {
-        self.leaves.get(&id).copied()
+    pub(super) fn leaf_file(&self, id: StackId) -> Option<ModuleIndex> {
+        let node = self.leaves.get((id.0 as usize).checked_sub(1)?)?;
+        let node = self.tree.get((node.0 as usize).checked_sub(1)?)?;
+        match self.located[node.location.0 as usize - 1] {
+            Location::File(module, _) => Some(module),
+            _ => None,
+        }
     }
 
     /// The stack that a key stands for; `None` if its record was lost.
     pub(super) fn find(&self, key: u64) -> Option<StackId> {
         self.by_key.get(&key).copied()
     }
+
+    fn leaf(&mut self, walk: &Walk, locate: impl Fn(usize) -> Option<Location>) -> NodeId {
+        if self.last.image != walk.image {
+            self.last.image = walk.image;
+            self.last.path.clear();
+        }
+        let outermost_first = walk.words.iter().rev();
+        let known = self.last.path.iter().zip(outermost_first);
+        let shared = known
+            .take_while(|((known, _), word)| known == *word)
+            .count();
+        self.last.path.truncate(shared);
+        let mut node = self
+            .last
+            .path
+            .last()
+            .map_or(NodeId::ROOT, |(_, node)| *node);
+        let mut lasting = true;
+        for index in (0..walk.words.len() - shared).rev() {
+            let word = walk.words[index];
+            if let Some(location) = locate(index) {
+                node = self.node(node, location);
+            }
+            lasting &= !matches!(Word::decode(word), Some(Word::Absolute(_)));
+            if lasting {
+                self.last.path.push((word, node));
+            }
+        }
+        node
+    }
+
+    fn node(&mut self, parent: NodeId, location: Location) -> NodeId {
+        let next = LocationId(next_id(self.located.len()));
+        let id = *self.locations.entry(location).or_insert(next);
+        if id == next {
+            self.located.push(location);
+            self.news.locations.push((id, location));
+        }
+        let node = Node {
+            parent,
+            location: id,
+        };
+        let next = NodeId(next_id(self.tree.len()));
+        let id = *self.nodes.entry(node).or_insert(next);
+        if id == next {
+            self.tree.push(node);
+            self.news.nodes.push(node);
+        }
+        id
+    }
+
+    fn thread(&mut self, comm: [u8; COMM]) -> ThreadId {
+        let next = next_id(self.threads.len());
+        let thread = self.threads.entry(comm).or_insert_with(|| {
+            let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+            let name = String::from_utf8_lossy(name);
+            Thread {
+                id: next,
+                name: (!name.is_empty()).then(|| name.into()),
+            }
+        });
+        thread.id
+    }
 }
 
-fn caller(frames: &[Location]) -> Option<ModuleIndex> {
-    let mut files = frames.iter().map_while(|location| match location {
-        Location::File(module, _) => Some(*module),
-        _ => None,
-    });
-    let leaf = files.next()?;
-    files.find(|module| *module != leaf)
+fn next_id(known: usize) -> u32 {
+    u32::try_from(known + 1).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn comm(name: &str) -> [u8; COMM] {
+        let mut comm = [0; COMM];
+        comm[..name.len()].copy_from_slice(name.as_bytes());
+        comm
+    }
+
+    /// Words that stand for themselves; odd ones are no frames.
+    fn learn(stacks: &mut Stacks, key: u64, words: &[u64], end: End, thread: &str) -> StackId {
+        let walk = Walk {
+            key,
+            image: 1,
+            words,
+            end,
+            comm: comm(thread),
+        };
+        stacks.learn(&walk, |index| {
+            words[index]
+                .is_multiple_of(2)
+                .then_some(Location::Unmapped(words[index]))
+        });
+        stacks.find(key).unwrap()
+    }
+
+    /// Locations of a stack, the innermost first, as the store was told of them.
+    fn told(news: &[News], id: StackId) -> Vec<Location> {
+        let nodes: Vec<_> = news.iter().flat_map(|news| &news.nodes).collect();
+        let locations: Vec<_> = news.iter().flat_map(|news| &news.locations).collect();
+        let mut rows = news.iter().flat_map(|news| &news.stacks);
+        let mut node = rows.find(|row| row.id == id).unwrap().node;
+        let mut path = Vec::new();
+        while node != NodeId::ROOT {
+            let Node { parent, location } = *nodes[node.0 as usize - 1];
+            let (id, place) = locations[location.0 as usize - 1];
+            assert_eq!(*id, location);
+            path.push(*place);
+            node = parent;
+        }
+        path
+    }
+
     #[test]
     fn equal_walks_are_one_stack_whatever_their_keys() {
         let mut stacks = Stacks::default();
-        let frames = vec![Location::Anonymous(7, 1), Location::Unmapped(2)];
-        let (id, _) = stacks.learn(10, frames.clone(), End::Complete).unwrap();
+        let words = [2, 4];
+        let id = learn(&mut stacks, 10, &words, End::Complete, "main");
         assert_ne!(id, StackId::UNKNOWN);
-        assert_eq!(stacks.learn(11, frames.clone(), End::Complete), None);
-        let (other, _) = stacks.learn(12, frames, End::NoRow).unwrap();
-        assert_ne!(other, id);
+        assert_eq!(learn(&mut stacks, 11, &words, End::Complete, "main"), id);
+        assert_ne!(learn(&mut stacks, 12, &words, End::NoRow, "main"), id);
+        assert_ne!(learn(&mut stacks, 13, &words, End::Complete, "other"), id);
         assert_eq!((stacks.find(10), stacks.find(11)), (Some(id), Some(id)));
         assert_eq!(stacks.find(99), None);
+    }
+
+    #[test]
+    fn the_store_is_told_of_each_node_once_and_can_put_stacks_together() {
+        let mut stacks = Stacks::default();
+        let mut news = Vec::new();
+        // Callers in common, one below another, none in common, the same function twice.
+        let walks: [&[u64]; 6] = [
+            &[2, 4, 6],
+            &[8, 4, 6],
+            &[4, 6],
+            &[10, 1, 4, 6],
+            &[6, 4],
+            &[4, 4, 4],
+        ];
+        let mut ids = Vec::new();
+        for (key, words) in (1..).zip(walks) {
+            ids.push(learn(&mut stacks, key, words, End::Complete, "main"));
+            news.extend(stacks.take_news());
+        }
+        assert!(stacks.take_news().is_none());
+        for (id, words) in ids.into_iter().zip(walks) {
+            let frames = words.iter().filter(|word| word.is_multiple_of(2));
+            let frames: Vec<_> = frames.map(|word| Location::Unmapped(*word)).collect();
+            assert_eq!(told(&news, id), frames);
+        }
+        let nodes: usize = news.iter().map(|news| news.nodes.len()).sum();
+        assert_eq!(nodes, 3 + 1 + 1 + 2 + 2, "frames that no stack before has");
+        let mut next = 1;
+        for news in news {
+            assert_eq!(news.first_node.0, next);
+            next += news.nodes.len() as u32;
+        }
+    }
+
+    #[test]
+    fn what_a_word_means_is_asked_again_where_it_may_have_changed() {
+        let mut stacks = Stacks::default();
+        let learn = |stacks: &mut Stacks, key, image, word: u64, place| {
+            let walk = Walk {
+                key,
+                image,
+                words: &[word],
+                end: End::Complete,
+                comm: comm("main"),
+            };
+            stacks.learn(&walk, |_| Some(Location::Unmapped(place)));
+            stacks.find(key).unwrap()
+        };
+        let absolute = Word::absolute(16);
+        let first = learn(&mut stacks, 1, 1, absolute, 7);
+        assert_ne!(learn(&mut stacks, 2, 1, absolute, 8), first);
+        let first = learn(&mut stacks, 3, 1, 0, 20);
+        assert_eq!(learn(&mut stacks, 4, 1, 0, 21), first, "nothing can have");
+        assert_ne!(learn(&mut stacks, 5, 2, 0, 22), first, "another program");
+        stacks.forget_last();
+        assert_ne!(learn(&mut stacks, 6, 2, 0, 23), first);
+    }
+
+    #[test]
+    fn the_caller_is_the_first_other_file_on_the_way_out() {
+        let (a, b) = (ModuleIndex(0), ModuleIndex(1));
+        let caller = |places: &[Location]| {
+            let mut stacks = Stacks::default();
+            let walk = Walk {
+                key: 1,
+                image: 1,
+                words: &vec![0; places.len()],
+                end: End::Complete,
+                comm: comm("main"),
+            };
+            stacks.learn(&walk, |index| Some(places[index]));
+            stacks.caller(StackId(1))
+        };
+        let file = Location::File;
+        assert_eq!(caller(&[file(a, 1), file(a, 2), file(b, 3)]), Some(b));
+        assert_eq!(caller(&[file(a, 1), file(a, 2)]), None);
+        assert_eq!(
+            caller(&[file(a, 1), Location::Unmapped(2), file(b, 3)]),
+            None
+        );
+        assert_eq!(Stacks::default().caller(StackId::UNKNOWN), None);
+    }
+
+    #[test]
+    fn threads_have_their_names() {
+        let mut stacks = Stacks::default();
+        for (key, name) in (1..).zip(["main", "", "0123456789abcde"]) {
+            learn(&mut stacks, key, &[2], End::Complete, name);
+        }
+        let news = stacks.take_news().unwrap();
+        let names: Vec<_> = news
+            .stacks
+            .iter()
+            .map(|row| row.thread.as_deref())
+            .collect();
+        assert_eq!(names, [Some("main"), None, Some("0123456789abcde")]);
     }
 }

@@ -11,15 +11,23 @@ use std::{
     time::Instant,
 };
 
-use super::{addresses::Location, modules::ModuleIndex, python::CodeId};
+use super::{
+    addresses::Location,
+    fingerprint::{Look, Looking},
+    modules::ModuleIndex,
+    python::CodeId,
+    stacks::News,
+};
 use crate::{
+    host::{Fact, Redactor},
+    ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
-    recording::{self, Interval, ProcessRow, StackRow, Writer},
+    recording::{self, Interval, LocationId, ProcessRow, Writer},
     symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
 };
 
-/// What the collector hands over, in order.
+/// What the collector hands over, in order: what names a location comes before it.
 pub(super) enum Message {
     Module {
         index: ModuleIndex,
@@ -30,20 +38,26 @@ pub(super) enum Message {
         root: PathBuf,
     },
     Code(CodeId, Arc<CodeObject>),
-    Stack {
-        row: StackRow,
-        frames: Vec<Location>,
-    },
+    Stacks(News),
     Process(ProcessRow),
     /// A device's library, and what its version lacks.
     Library(String, Lacking),
+    Facts(Vec<Fact>),
+    /// The child is what the parent is, until its exec.
+    InheritFacts {
+        parent: ProcessId,
+        child: ProcessId,
+    },
+    ForgetFacts(ProcessId),
+    /// Look for what takes longer: packages of Python, and whose malloc a process uses.
+    Look(Box<Look>),
     Interval(Box<Interval>),
     /// The recording is complete, CLOCK_MONOTONIC ns.
     Finish(u64),
 }
 
-/// Messages that may wait before the collector does. There is one for each new
-/// stack, file and process and one an interval: the number of events plays no part.
+/// Messages that may wait before the collector does. There is one for each new file, code object,
+/// process and batch of stacks and one an interval: the number of events plays no part.
 const BACKLOG: usize = 65_536;
 
 /// Handle of the thread.
@@ -65,12 +79,13 @@ impl Store {
     pub(super) fn start(
         writer: Writer,
         debuginfod: Option<debuginfod::Config>,
+        redactor: Arc<Redactor>,
     ) -> std::io::Result<Self> {
         let client = debuginfod.map(debuginfod::Client::start).transpose()?;
         let (sender, receiver) = sync_channel(BACKLOG);
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
-            .spawn(move || run(writer, client, &receiver))?;
+            .spawn(move || run(writer, client, redactor, &receiver))?;
         Ok(Self {
             sender,
             thread: Some(thread),
@@ -103,14 +118,17 @@ impl Store {
 fn run(
     mut writer: Writer,
     client: Option<debuginfod::Client>,
+    redactor: Arc<Redactor>,
     receiver: &Receiver<Message>,
 ) -> Result<(), recording::Error> {
+    let mut looking = Looking::default();
     let mut names = Names {
         symbolizer: Symbolizer::new(client),
         modules: HashMap::new(),
         codes: HashMap::new(),
-        perf_maps: HashMap::new(),
+        generated: HashMap::new(),
         unfinished: Vec::new(),
+        redactor: Arc::clone(&redactor),
     };
     // The channel closes without a Finish if the collector failed; what was
     // committed stays.
@@ -129,22 +147,35 @@ fn run(
             Message::Code(id, code) => {
                 names.codes.insert(id, code);
             }
-            Message::Stack { row, frames } => {
-                writer.stack(&row, &names.resolve(&frames))?;
-                if names.is_fetching(&frames) {
-                    names.unfinished.push((row, frames));
+            Message::Stacks(news) => {
+                for (id, location) in news.locations {
+                    names.write(&mut writer, id, location)?;
+                }
+                writer.nodes(news.first_node, &news.nodes)?;
+                for row in &news.stacks {
+                    writer.stack(row)?;
                 }
             }
-            Message::Process(row) => {
+            Message::Process(mut row) => {
+                names.rename(&mut writer, row.tgid)?;
                 // It may be another program now.
-                names.perf_maps.remove(&row.tgid);
+                names.generated.remove(&row.tgid);
+                row.cmdline = redactor.arguments(&row.cmdline);
                 writer.process(&row)?;
             }
             Message::Library(file, lacking) => {
                 writer.library(&file, lacking.library, &lacking.symbols)?;
             }
+            Message::Facts(facts) => writer.facts(&facts)?,
+            Message::InheritFacts { parent, child } => writer.inherit_facts(parent, child)?,
+            Message::ForgetFacts(process) => writer.forget_facts(process)?,
+            Message::Look(look) => writer.facts(&looking.look(&look, &redactor))?,
             Message::Interval(interval) => {
                 names.rewrite(&mut writer, Instant::now())?;
+                let tgids: Vec<u32> = names.generated.keys().copied().collect();
+                for tgid in tgids {
+                    names.rename(&mut writer, tgid)?;
+                }
                 writer.interval(&interval)?;
             }
             Message::Finish(time_ns) => {
@@ -163,41 +194,85 @@ struct Names {
     symbolizer: Symbolizer,
     modules: HashMap<ModuleIndex, ModuleId>,
     codes: HashMap<CodeId, Arc<CodeObject>>,
-    /// By tgid, once asked for.
-    perf_maps: HashMap<u32, PerfMap>,
-    /// Stacks written with the names that are known here, while better ones are being fetched:
+    /// By tgid.
+    generated: HashMap<u32, Generated>,
+    /// Locations written with the names that are known here, while better ones are being fetched:
     /// neither the ring buffer nor an interval waits for a server.
-    unfinished: Vec<(StackRow, Vec<Location>)>,
+    unfinished: Vec<(LocationId, Location)>,
+    redactor: Arc<Redactor>,
+}
+
+/// The generated code of a process.
+#[derive(Default)]
+struct Generated {
+    map: Option<PerfMap>,
+    /// Locations that the map does not name yet: runtimes write it behind their code.
+    nameless: Vec<(LocationId, Location)>,
 }
 
 impl Names {
-    fn resolve(&mut self, frames: &[Location]) -> Vec<Frame> {
-        let frames = frames.iter();
-        frames.flat_map(|&location| self.frames(location)).collect()
+    /// Writes a location with the names that are known now.
+    fn write(
+        &mut self,
+        writer: &mut Writer,
+        id: LocationId,
+        location: Location,
+    ) -> Result<(), recording::Error> {
+        let mut frames = self.frames(location);
+        if let Location::Anonymous { tgid, .. } = location
+            && frames.iter().all(|frame| frame.function.is_none())
+        {
+            let generated = self.generated.entry(tgid).or_default();
+            generated.nameless.push((id, location));
+        }
+        if self.is_fetching(location) {
+            self.unfinished.push((id, location));
+        }
+        if self.redactor.is_everything() {
+            for path in frames.iter_mut().flat_map(|f| [&mut f.module, &mut f.file]) {
+                *path = path.take().map(|path| self.redactor.path(&path));
+            }
+        }
+        writer.location(id, &frames)
     }
 
-    fn is_fetching(&self, frames: &[Location]) -> bool {
-        frames.iter().any(|location| match location {
-            Location::File(index, _) => self
-                .modules
-                .get(index)
-                .is_some_and(|&module| self.symbolizer.is_fetching(module)),
-            Location::Anonymous(..)
-            | Location::Python(..)
-            | Location::UnknownPython(_)
-            | Location::Unmapped(_) => false,
-        })
+    fn is_fetching(&self, location: Location) -> bool {
+        let Location::File(index, _) = location else {
+            return false;
+        };
+        let module = self.modules.get(&index);
+        module.is_some_and(|&module| self.symbolizer.is_fetching(module))
     }
 
-    /// Writes the stacks again whose debug files come until `deadline`.
+    /// Writes the locations again whose debug files come until `deadline`.
     fn rewrite(&mut self, writer: &mut Writer, deadline: Instant) -> Result<(), recording::Error> {
         if !self.symbolizer.take_fetched(deadline) {
             return Ok(());
         }
-        for (row, frames) in std::mem::take(&mut self.unfinished) {
-            writer.stack(&row, &self.resolve(&frames))?;
-            if self.is_fetching(&frames) {
-                self.unfinished.push((row, frames));
+        for (id, location) in std::mem::take(&mut self.unfinished) {
+            self.write(writer, id, location)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the generated code of a process again that had no name, if its map has changed.
+    fn rename(&mut self, writer: &mut Writer, tgid: u32) -> Result<(), recording::Error> {
+        let Some(generated) = self.generated.get_mut(&tgid) else {
+            return Ok(());
+        };
+        if generated.nameless.is_empty() {
+            return Ok(());
+        }
+        let changed = match &mut generated.map {
+            Some(map) => map.refresh(),
+            map => {
+                *map = PerfMap::load(tgid).ok();
+                map.is_some()
+            }
+        };
+        if changed {
+            for (id, location) in std::mem::take(&mut generated.nameless) {
+                self.write(writer, id, location)?;
             }
         }
         Ok(())
@@ -209,16 +284,15 @@ impl Names {
                 Some(&module) => self.symbolizer.frames(module, offset),
                 None => vec![Symbolizer::unknown(offset, "its file could not be opened")],
             },
-            Location::Anonymous(tgid, addr) => {
-                if !self.perf_maps.contains_key(&tgid)
-                    && let Ok(map) = PerfMap::load(tgid)
-                {
-                    self.perf_maps.insert(tgid, map);
+            Location::Anonymous { tgid, abs_addr, .. } => {
+                let map = &mut self.generated.entry(tgid).or_default().map;
+                if map.is_none() {
+                    *map = PerfMap::load(tgid).ok();
                 }
-                match self.perf_maps.get_mut(&tgid) {
-                    Some(map) => vec![map.frame(addr)],
+                match map {
+                    Some(map) => vec![map.frame(abs_addr)],
                     None => vec![Symbolizer::unknown(
-                        addr,
+                        abs_addr,
                         "generated code, and its process keeps no perf map",
                     )],
                 }

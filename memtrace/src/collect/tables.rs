@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     bpf::rows::Rows,
-    process::elf::ElfBytes,
+    file::FileBytes,
     unwind::{Cache, Table, trampoline},
 };
 
@@ -163,14 +163,14 @@ fn cache_key(job: &Job) -> Option<String> {
 }
 
 fn compiled(shared: &Shared, job: &Job) -> Option<Table> {
-    let table = ElfBytes::map(&job.file)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| Table::compile(bytes.as_ref()).map_err(|error| error.to_string()))
-        .unwrap_or_else(|error| {
-            tracing::debug!("`{}` has no unwind tables: {error}", job.path);
-            None
-        })?;
-    if let (Some(cache), Some(key)) = (&shared.cache, cache_key(job)) {
+    let key = cache_key(job);
+    let table = Table::compile(&FileBytes::new(&job.file)).unwrap_or_else(|error| {
+        tracing::debug!("`{}` has no unwind tables: {error}", job.path);
+        None
+    })?;
+    // A file that was written to meanwhile may have been read half before and half after.
+    let key = key.filter(|key| cache_key(job).as_ref() == Some(key));
+    if let (Some(cache), Some(key)) = (&shared.cache, key) {
         cache.put(&key, &table);
     }
     Some(table)

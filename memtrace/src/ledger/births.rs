@@ -1,6 +1,7 @@
 //! Births of outstanding blocks, second by second.
 
-use super::{Births, ProcessId, SiteKey, hash::FastMap, space::Space, totals::Book};
+use super::{Births, ProcessId, SiteKey, space::Space, totals::Book};
+use crate::hash::FastMap;
 use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;

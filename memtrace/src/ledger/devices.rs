@@ -7,13 +7,15 @@
 
 use super::{
     ProcessId, SiteKey,
-    hash::FastMap,
     physical::{Memory, Physical},
     space::{Birth, Space},
     table::Block,
     totals::Book,
 };
-use crate::event::{Device, Layer, Pool, Source, StackId};
+use crate::{
+    event::{Device, Layer, Pool, Source, StackId},
+    hash::FastMap,
+};
 
 /// What PyTorch's caching allocator has of a device, bytes, as torch.cuda.memory_allocated() and
 /// its relatives say it. Peaks are since tracing began.

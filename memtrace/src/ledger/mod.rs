@@ -9,7 +9,6 @@
 
 mod births;
 mod devices;
-mod hash;
 mod physical;
 mod regions;
 mod space;
@@ -20,9 +19,9 @@ mod totals;
 mod tests;
 
 use crate::event::{Action, Device, Event, Layer, StackId};
+use crate::hash::FastMap;
 use births::BirthScan;
 pub use devices::{DeviceTotals, Failure, FailureKey, TorchTotals};
-use hash::FastMap;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
 use totals::Book;
@@ -84,8 +83,8 @@ pub struct SiteTotals {
     pub first_ns: u64,
     pub last_ns: u64,
     /// Lifetimes of the blocks whose end was seen (not those replaced after a
-    /// lost release), see [`LIFETIME_BUCKETS`].
-    pub lifetimes: [u64; LIFETIME_BUCKETS],
+    /// lost release), see [`LIFETIME_BUCKETS`]; zeros at the end are left out.
+    pub lifetimes: Box<[u64]>,
 }
 
 /// Totals of one layer of one process.

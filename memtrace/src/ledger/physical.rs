@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{hash::FastMap, table::Block};
+use super::table::Block;
 use crate::event::Device;
+use crate::hash::FastMap;
 
 /// Physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,12 +11,14 @@
 use super::{
     ProcessId, SiteKey,
     devices::Devices,
-    hash::FastMap,
     regions::{Cut, Piece, Region, Regions},
     table::{Block, Table},
     totals::{Book, Ended, block_site},
 };
-use crate::event::{Layer, MapKind, StackId};
+use crate::{
+    event::{Layer, MapKind, StackId},
+    hash::FastMap,
+};
 
 /// mremap keeps the old range mapped (linux/mman.h).
 const MREMAP_DONTUNMAP: u32 = 4;

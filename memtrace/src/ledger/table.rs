@@ -9,7 +9,7 @@
 //! ever touches more than one segment's worth of blocks, apart from the rare
 //! doubling of the directory (four bytes per segment or so).
 
-use super::hash::mix;
+use crate::hash::mix;
 use std::sync::Arc;
 
 /// An outstanding block.

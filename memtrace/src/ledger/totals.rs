@@ -12,9 +12,12 @@
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
-    devices::DeviceBook, hash::FastMap,
+    devices::DeviceBook,
 };
-use crate::event::{Layer, StackId};
+use crate::{
+    event::{Layer, StackId},
+    hash::FastMap,
+};
 
 /// What a release does to the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,8 +341,10 @@ impl Tally {
             lifetimes: self
                 .lifetimes
                 .as_deref()
-                .copied()
-                .unwrap_or([0; LIFETIME_BUCKETS]),
+                .map_or_else(Box::default, |counts| {
+                    let used = counts.iter().rposition(|count| *count > 0);
+                    counts[..used.map_or(0, |last| last + 1)].into()
+                }),
         }
     }
 }

@@ -11,6 +11,8 @@ use object::elf;
 use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _, SymbolTable};
 use object::read::{Object as _, RelocationTarget, StringTable};
 
+use crate::file::hex;
+
 /// Why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
@@ -314,10 +316,6 @@ fn machine(file: &ElfFile64<'_, Endianness>) -> Machine {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

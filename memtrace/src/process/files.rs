@@ -4,11 +4,12 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::maps::Mapping;
+use crate::file;
 
 /// A file, as `/proc/PID/maps` and the kernel side name it. Not comparable to
 /// stat's `st_dev` on file systems with anonymous devices (btrfs subvolumes).
@@ -77,18 +78,10 @@ impl ModuleFile {
     /// # Errors
     /// There is no memory for them.
     pub fn of_bytes(mapping: &Mapping, bytes: &[u8]) -> io::Result<ModuleFile> {
-        // SAFETY: the name is a string literal with a terminating zero.
-        let fd = unsafe { libc::memfd_create(c"memtrace-module".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is open and nobody else's.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.write_all_at(bytes, 0)?;
         Ok(ModuleFile {
             key: FileKey { dev: 0, ino: 0 },
             path: mapping.path.clone().unwrap_or_default(),
-            file,
+            file: file::of_bytes(bytes)?,
         })
     }
 

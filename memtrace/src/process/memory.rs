@@ -2,6 +2,7 @@
 //! children, and who it is. Owns how often the costly ones are read; does not
 //! know allocations.
 
+use super::smaps::Mapped;
 use crate::recording::MemorySample;
 use procfs::{
     ProcError,
@@ -44,33 +45,49 @@ pub fn identity(tgid: u32) -> io::Result<Identity> {
 /// Reads the figures of `tgid` now. What cannot be read is `None`; an error
 /// means that the process is gone (`NotFound`) or hidden.
 ///
-/// `with_rollup` adds what is costly: the kernel takes the process's mmap lock
-/// and walks its page tables for smaps_rollup, and a kernel without
-/// `/proc/PID/task/TID/children` has every process asked for its parent.
-pub fn sample(tgid: u32, with_rollup: bool) -> io::Result<MemorySample> {
+/// `costly` adds what costs: the kernel takes the process's mmap lock and walks its page tables
+/// for smaps, one without `/proc/PID/task/TID/children` (CONFIG_PROC_CHILDREN) has every process
+/// asked for its parent, and one before 6.2 has descriptors listed to be counted.
+pub fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
     let stat = stat(tgid)?;
     let status = read(tgid, "status").unwrap_or_default();
-    let rollup = with_rollup
-        .then(|| read(tgid, "smaps_rollup"))
-        .flatten()
-        .unwrap_or_default();
-    let children = children(tgid).or_else(|| with_rollup.then(|| children_by_scan(tgid)).flatten());
+    let mapped = match costly {
+        true => Mapped::read(tgid),
+        false => Mapped::default(),
+    };
+    let children = children(tgid).or_else(|| costly.then(|| children_by_scan(tgid)).flatten());
+    let fds = fds(tgid).or_else(|| costly.then(|| fds_by_listing(tgid)).flatten());
+    let areas = mapped.areas.as_ref();
     Ok(MemorySample {
         rss_anon: bytes_of(&status, "RssAnon"),
         rss_file: bytes_of(&status, "RssFile"),
         rss_shmem: bytes_of(&status, "RssShmem"),
-        pss: bytes_of(&rollup, "Pss"),
-        private_dirty: bytes_of(&rollup, "Private_Dirty"),
-        shared_dirty: bytes_of(&rollup, "Shared_Dirty"),
-        swap: bytes_of(&rollup, "Swap").or_else(|| bytes_of(&status, "VmSwap")),
-        anon_huge_pages: bytes_of(&rollup, "AnonHugePages"),
-        lazy_free: bytes_of(&rollup, "LazyFree"),
+        pss: mapped.pss,
+        private_dirty: mapped.private_dirty,
+        shared_dirty: mapped.shared_dirty,
+        swap: bytes_of(&status, "VmSwap"),
+        anon_huge_pages: mapped.anon_huge_pages,
+        lazy_free: mapped.lazy_free,
         vm_size: bytes_of(&status, "VmSize"),
         vm_pte: bytes_of(&status, "VmPTE"),
         threads: stat.num_threads.try_into().ok(),
         minor_faults: Some(stat.minflt),
         major_faults: Some(stat.majflt),
         children,
+        vm_hwm: bytes_of(&status, "VmHWM"),
+        vm_stk: bytes_of(&status, "VmStk"),
+        vm_lck: bytes_of(&status, "VmLck"),
+        vm_pin: bytes_of(&status, "VmPin"),
+        hugetlb_pages: bytes_of(&status, "HugetlbPages"),
+        threads_created: None,
+        fds,
+        maps: mapped.maps,
+        anon_heap: areas.map(|areas| areas.heap),
+        anon_arena: areas.map(|areas| areas.arena),
+        anon_stack: areas.map(|areas| areas.stack),
+        anon_file: areas.map(|areas| areas.file),
+        anon_other: areas.map(|areas| areas.other),
+        arenas: areas.map(|areas| areas.arenas),
     })
 }
 
@@ -92,8 +109,8 @@ impl Sampler {
         }
     }
 
-    /// As [`sample`].
-    pub fn sample(&mut self) -> io::Result<MemorySample> {
+    /// As [`sample`]; and whether it had the costly figures.
+    pub fn sample(&mut self) -> io::Result<(MemorySample, bool)> {
         let begin = self.started.elapsed();
         let costly = self.budget.allows(begin);
         let sample = sample(self.tgid, costly);
@@ -101,14 +118,14 @@ impl Sampler {
             let end = self.started.elapsed();
             self.budget.spent(end, end.saturating_sub(begin));
         }
-        sample
+        Ok((sample?, costly))
     }
 }
 
 /// Keeps something costly to a share of the time: after it took `cost`, it
 /// rests for `cost * REST`. Times count from any fixed moment.
 #[derive(Debug, Default)]
-struct Budget {
+pub(crate) struct Budget {
     not_before: Duration,
 }
 
@@ -116,11 +133,11 @@ impl Budget {
     /// 1 of 100 parts is spent, 99 are rest.
     const REST: u32 = 99;
 
-    fn allows(&self, now: Duration) -> bool {
+    pub(crate) fn allows(&self, now: Duration) -> bool {
         now >= self.not_before
     }
 
-    fn spent(&mut self, now: Duration, cost: Duration) {
+    pub(crate) fn spent(&mut self, now: Duration, cost: Duration) {
         self.not_before = now.saturating_add(cost.saturating_mul(Self::REST));
     }
 }
@@ -144,7 +161,7 @@ fn read(tgid: u32, file: &str) -> Option<String> {
 }
 
 /// Value of a line `KEY:  N kB`, in bytes.
-fn bytes_of(text: &str, key: &str) -> Option<u64> {
+pub(crate) fn bytes_of(text: &str, key: &str) -> Option<u64> {
     let value = text
         .lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -153,7 +170,7 @@ fn bytes_of(text: &str, key: &str) -> Option<u64> {
 }
 
 /// Arguments end with a zero byte each, unless the process wrote over them.
-fn arguments(cmdline: &[u8]) -> Vec<String> {
+pub(crate) fn arguments(cmdline: &[u8]) -> Vec<String> {
     let cmdline = cmdline.strip_suffix(b"\0").unwrap_or(cmdline);
     if cmdline.is_empty() {
         return Vec::new();
@@ -175,6 +192,16 @@ fn children(tgid: u32) -> Option<u64> {
         *count.get_or_insert(0) += children.split_whitespace().count() as u64;
     }
     count
+}
+
+/// Open descriptors: since Linux 6.2 the size of the folder (fs/proc/fd.c, proc_fd_getattr).
+fn fds(tgid: u32) -> Option<u64> {
+    let count = fs::metadata(format!("/proc/{tgid}/fd")).ok()?.len();
+    (count > 0).then_some(count)
+}
+
+fn fds_by_listing(tgid: u32) -> Option<u64> {
+    Some(fs::read_dir(format!("/proc/{tgid}/fd")).ok()?.count() as u64)
 }
 
 fn children_by_scan(tgid: u32) -> Option<u64> {
@@ -263,12 +290,20 @@ mod tests {
             figures.lazy_free,
             figures.vm_pte,
             figures.major_faults,
+            figures.vm_hwm,
+            figures.vm_stk,
+            figures.fds,
+            figures.maps,
+            figures.arenas,
         ] {
             assert!(present.is_some(), "{figures:?}");
         }
         let cheap = sample(std::process::id(), false).unwrap();
-        assert_eq!(cheap.pss, None);
-        assert!(cheap.rss_anon.is_some());
+        assert_eq!(
+            (cheap.pss, cheap.maps, cheap.anon_other),
+            (None, None, None)
+        );
+        assert!(cheap.rss_anon.is_some() && cheap.swap.is_some());
     }
 
     #[test]
@@ -299,10 +334,12 @@ mod tests {
     #[test]
     fn a_sampler_reads_the_costly_figures_first_and_then_rests() {
         let mut sampler = Sampler::new(std::process::id());
-        assert!(sampler.sample().unwrap().pss.is_some());
+        let (first, costly) = sampler.sample().unwrap();
+        assert!(first.pss.is_some() && costly);
         let rest_until = sampler.budget.not_before;
-        let second = sampler.sample().unwrap();
+        let (second, costly) = sampler.sample().unwrap();
+        assert_eq!(second.pss.is_some(), costly);
         // Only on a machine that stood still meanwhile is the rest over.
-        assert!(second.pss.is_none() || sampler.started.elapsed() >= rest_until);
+        assert!(!costly || sampler.started.elapsed() >= rest_until);
     }
 }

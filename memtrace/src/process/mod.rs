@@ -9,6 +9,7 @@ pub mod launch;
 pub mod link_order;
 pub mod maps;
 pub mod memory;
+mod smaps;
 
 /// Whether process `tgid` is gone, or a zombie of which no thread runs any more.
 pub fn has_ended(tgid: u32) -> bool {

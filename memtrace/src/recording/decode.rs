@@ -3,7 +3,7 @@
 
 use rusqlite::{Row, types::Type};
 
-use super::{MemorySample, varint, write::kind_name};
+use super::{LocationId, Node, NodeId, varint, write::kind_name};
 use crate::{
     event::Layer,
     ledger::{Births, LIFETIME_BUCKETS, Totals},
@@ -29,33 +29,25 @@ pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
     })
 }
 
+/// The node of this id, from what is stored of it: how far its parent is before it, and its location.
+pub(super) fn node(id: u64, stored: &[u64]) -> Option<Node> {
+    let [distance, location] = stored else {
+        return None;
+    };
+    // A parent comes first, so that no path goes round in circles.
+    let parent = id.checked_sub(*distance).filter(|_| *distance > 0)?;
+    Some(Node {
+        parent: NodeId(u32::try_from(parent).ok()?),
+        location: LocationId(u32::try_from(*location).ok()?),
+    })
+}
+
 pub(super) fn end(row: &Row, column: usize) -> rusqlite::Result<End> {
-    let name: String = row.get(column)?;
+    let name = row.get_ref(column)?.as_str()?;
     End::ALL
         .into_iter()
         .find(|known| known.name() == name)
         .ok_or_else(|| unexpected(column, "end"))
-}
-
-/// A row of `memory` behind one other column.
-pub(super) fn memory_sample(row: &Row) -> rusqlite::Result<MemorySample> {
-    Ok(MemorySample {
-        rss_anon: optional(row, 3)?,
-        rss_file: optional(row, 4)?,
-        rss_shmem: optional(row, 5)?,
-        pss: optional(row, 6)?,
-        private_dirty: optional(row, 7)?,
-        shared_dirty: optional(row, 8)?,
-        swap: optional(row, 9)?,
-        anon_huge_pages: optional(row, 10)?,
-        lazy_free: optional(row, 11)?,
-        vm_size: optional(row, 12)?,
-        vm_pte: optional(row, 13)?,
-        threads: optional(row, 14)?,
-        minor_faults: optional(row, 15)?,
-        major_faults: optional(row, 16)?,
-        children: optional(row, 17)?,
-    })
 }
 
 /// The ten columns of [`Totals`] from column `first` on.
@@ -74,15 +66,12 @@ pub(super) fn totals(row: &Row, first: usize) -> rusqlite::Result<Totals> {
     })
 }
 
-pub(super) fn lifetimes(row: &Row, column: usize) -> rusqlite::Result<[u64; LIFETIME_BUCKETS]> {
-    let packed: Vec<u8> = row.get(column)?;
-    let counts = varint::unpack(&packed).ok_or_else(|| unexpected(column, "lifetimes"))?;
-    let mut lifetimes = [0; LIFETIME_BUCKETS];
-    lifetimes
-        .get_mut(..counts.len())
-        .ok_or_else(|| unexpected(column, "lifetimes"))?
-        .copy_from_slice(&counts);
-    Ok(lifetimes)
+/// At most [`LIFETIME_BUCKETS`].
+pub(super) fn lifetimes(row: &Row, column: usize) -> rusqlite::Result<Box<[u64]>> {
+    varint::unpack(row.get_ref(column)?.as_blob()?)
+        .filter(|counts| counts.len() <= LIFETIME_BUCKETS)
+        .map(Vec::into_boxed_slice)
+        .ok_or_else(|| unexpected(column, "lifetimes"))
 }
 
 pub(super) fn unpack_births(packed: &[u8]) -> Option<Births> {

@@ -6,9 +6,13 @@ mod create;
 mod decode;
 mod devices;
 mod error;
+mod facts;
 mod read;
+mod samples;
 mod schema;
+mod series;
 mod snapshot;
+mod stacks;
 mod varint;
 mod write;
 
@@ -18,11 +22,13 @@ mod tests;
 pub use create::create_private;
 pub use devices::{DeviceSnapshot, LibraryRow};
 pub use error::Error;
+pub use facts::Fact;
 pub use read::Recording;
+pub use samples::{CgroupSample, MemorySample, SystemSample};
 pub use snapshot::{
     At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
-    StackFrames,
 };
+pub use stacks::{Stack, Stacks};
 pub use write::Writer;
 
 use crate::{
@@ -31,6 +37,7 @@ use crate::{
 };
 use memtrace_common::{loss::Reason, unwind::End};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Facts about the recording as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,27 +88,6 @@ pub struct ProcessRow {
     pub rss_at_start: Option<u64>,
 }
 
-/// A process's memory at one interval. Bytes, except counts. `None`: could not be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MemorySample {
-    pub rss_anon: Option<u64>,
-    pub rss_file: Option<u64>,
-    pub rss_shmem: Option<u64>,
-    pub pss: Option<u64>,
-    pub private_dirty: Option<u64>,
-    pub shared_dirty: Option<u64>,
-    pub swap: Option<u64>,
-    pub anon_huge_pages: Option<u64>,
-    pub lazy_free: Option<u64>,
-    pub vm_size: Option<u64>,
-    pub vm_pte: Option<u64>,
-    /// Counts.
-    pub threads: Option<u64>,
-    pub minor_faults: Option<u64>,
-    pub major_faults: Option<u64>,
-    pub children: Option<u64>,
-}
-
 /// Everything that one interval adds; one transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
@@ -109,6 +95,11 @@ pub struct Interval {
     pub time_ns: u64,
     pub changes: Changes,
     pub memory: Vec<(ProcessId, MemorySample)>,
+    pub system: Option<SystemSample>,
+    /// By number of the control group.
+    pub cgroups: Vec<(u32, CgroupSample)>,
+    /// Processes whose control group was not known before, and its number.
+    pub members: Vec<(ProcessId, u32)>,
     /// Bytes that a process has of a device in all, where that could be had.
     pub device_usage: Vec<(ProcessId, u8, u64)>,
     /// Absolute counts so far, one per reason, zero included.
@@ -120,12 +111,36 @@ pub struct Interval {
     pub births: Vec<(SiteKey, Births)>,
 }
 
-/// A distinct stack, besides its frames.
+/// A distinct place in code: one frame, and those inlined there. From 1, without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocationId(pub u32);
+
+/// A distinct way to be called, see [`Node`]. From 1, without gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// Above the outermost frame of every stack: no frame.
+    pub const ROOT: NodeId = NodeId(0);
+}
+
+/// A frame of a stack and, by way of its parent, all its callers. Stacks are one tree of them, for
+/// most of their callers they have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// The caller; a node of a smaller id.
+    pub parent: NodeId,
+    pub location: LocationId,
+}
+
+/// A distinct stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackRow {
     pub id: StackId,
+    /// Its innermost frame.
+    pub node: NodeId,
     /// Why its walk ended.
     pub end: End,
-    /// Name of the threads whose stack it is, where threads are told apart.
-    pub thread: Option<String>,
+    /// Name of the threads whose stack it is; `None`: it is empty.
+    pub thread: Option<Arc<str>>,
 }

@@ -12,14 +12,13 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction};
 
 use super::{
-    At, BirthsAt, Error, LayerSnapshot, MemorySample, Meta, Origin, ProcessRow, Snapshot,
-    StackFrames,
+    At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
     decode::{
-        end, frame, json, layer, lifetimes, memory_sample, optional, totals, uint, unexpected,
-        unpack_births,
+        end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
     },
     devices, schema,
     snapshot::{Stored, StoredSite},
+    stacks::Known,
     varint,
     write::origin_name,
 };
@@ -122,22 +121,13 @@ impl Recording {
             .map_err(|error| Error::reading(&self.path, &error))
     }
 
-    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
-    pub fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
-        let sql = "SELECT time_ns, memory.* FROM memory JOIN interval ON interval.id = interval \
-                   WHERE process = ?1 ORDER BY interval";
-        self.connection
-            .prepare(sql)
-            .and_then(|mut statement| {
-                statement
-                    .query_map([process.0], |row| Ok((uint(row, 0)?, memory_sample(row)?)))?
-                    .collect()
-            })
-            .map_err(|error| Error::reading(&self.path, &error))
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What went wrong while reading.
+    pub(super) fn reading(&self, error: &rusqlite::Error) -> Error {
+        Error::reading(&self.path, error)
     }
 
     fn check_time(&self, asked_ns: u64) -> Result<(), Error> {
@@ -360,7 +350,7 @@ fn sites(transaction: &Transaction, past: Option<i64>) -> rusqlite::Result<Vec<S
                     last_ns: uint(row, 19)?,
                     lifetimes: lifetimes(row, 20)?,
                 },
-                past: history.remove(&row.get::<_, i64>(0)?),
+                past: history.remove(&row.get::<_, i64>(0)?).map(Box::new),
                 births: births
                     .map(|packed| {
                         Ok::<_, rusqlite::Error>(BirthsAt {
@@ -386,29 +376,74 @@ fn site_history(
         .collect()
 }
 
-fn stacks(transaction: &Transaction) -> rusqlite::Result<HashMap<StackId, Arc<StackFrames>>> {
-    let frames: HashMap<u64, Frame> = transaction
+fn stacks(transaction: &Transaction) -> rusqlite::Result<Stacks> {
+    Ok(Stacks {
+        locations: locations(transaction)?,
+        nodes: nodes(transaction)?,
+        stacks: known_stacks(transaction)?,
+    })
+}
+
+fn locations(transaction: &Transaction) -> rusqlite::Result<Vec<Box<[Arc<Frame>]>>> {
+    let frames: HashMap<u64, Arc<Frame>> = transaction
         .prepare(
             "SELECT frame.id, kind, f.text, m.text, b.text, file_offset, s.text, line, inlined, \
              u.text FROM frame LEFT JOIN string f ON f.id = function \
              LEFT JOIN string m ON m.id = module LEFT JOIN string b ON b.id = build_id \
              LEFT JOIN string s ON s.id = file LEFT JOIN string u ON u.id = unresolved",
         )?
-        .query_map([], |row| Ok((uint(row, 0)?, frame(row)?)))?
+        .query_map([], |row| Ok((uint(row, 0)?, Arc::new(frame(row)?))))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut locations = Vec::new();
+    let mut statement = transaction.prepare("SELECT id, frames FROM location ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if uint(row, 0)? != locations.len() as u64 + 1 {
+            return Err(unexpected(0, "location"));
+        }
+        let known = varint::unpack(row.get_ref(1)?.as_blob()?)
+            .and_then(|ids| ids.iter().map(|id| frames.get(id).cloned()).collect());
+        locations.push(known.ok_or_else(|| unexpected(1, "frames"))?);
+    }
+    Ok(locations)
+}
+
+fn nodes(transaction: &Transaction) -> rusqlite::Result<Vec<Node>> {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut statement = transaction.prepare("SELECT first, nodes FROM node ORDER BY first")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if uint(row, 0)? != nodes.len() as u64 + 1 {
+            return Err(unexpected(0, "first"));
+        }
+        let numbers = varint::unpack(row.get_ref(1)?.as_blob()?);
+        for pair in numbers.ok_or_else(|| unexpected(1, "nodes"))?.chunks(2) {
+            let node = node(nodes.len() as u64 + 1, pair);
+            nodes.push(node.ok_or_else(|| unexpected(1, "nodes"))?);
+        }
+    }
+    Ok(nodes)
+}
+
+fn known_stacks(transaction: &Transaction) -> rusqlite::Result<HashMap<StackId, Known>> {
+    let threads: HashMap<i64, Arc<str>> = transaction
+        .prepare("SELECT id, text FROM string WHERE id IN (SELECT DISTINCT thread FROM stack)")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     transaction
-        .prepare("SELECT id, end, frames, thread FROM stack")?
+        .prepare("SELECT id, node, end, thread FROM stack")?
         .query_map([], |row| {
-            let packed: Vec<u8> = row.get(2)?;
-            let frames = varint::unpack(&packed)
-                .and_then(|ids| ids.iter().map(|id| frames.get(id).cloned()).collect())
-                .ok_or_else(|| unexpected(2, "frames"))?;
-            let stack = StackFrames {
-                end: Some(end(row, 1)?),
-                frames,
-                thread: row.get(3)?,
+            let thread: Option<i64> = row.get(3)?;
+            let thread = thread.map(|id| {
+                let thread = threads.get(&id).cloned();
+                thread.ok_or_else(|| unexpected(3, "thread"))
+            });
+            let known = Known {
+                node: NodeId(row.get(1)?),
+                end: end(row, 2)?,
+                thread: thread.transpose()?,
             };
-            Ok((StackId(row.get(0)?), Arc::new(stack)))
+            Ok((StackId(row.get(0)?), known))
         })?
         .collect()
 }

@@ -7,9 +7,11 @@ pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 /// `user_version` of the SQLite header.
 pub(super) const VERSION: i64 = 3;
 
-/// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames and
-/// stacks are stored once. What is current lives in `site`; `site_history` only
-/// grows, in the order of time, so that an interval touches few pages.
+/// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and
+/// stacks are stored once; the tree of stacks has millions of nodes, so a row holds a run of them.
+/// What is current lives in `site`; `site_history` only grows, in the order of time, so that an
+/// interval touches few pages. Tables of samples are in [`super::series`], that of facts in
+/// [`super::facts`].
 pub(super) const TABLES: &str = "
 CREATE TABLE recording (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -44,11 +46,19 @@ CREATE TABLE frame (
     inlined INTEGER NOT NULL,
     unresolved INTEGER
 );
+CREATE TABLE location (
+    id INTEGER PRIMARY KEY,
+    frames BLOB NOT NULL
+);
+CREATE TABLE node (
+    first INTEGER PRIMARY KEY,
+    nodes BLOB NOT NULL
+);
 CREATE TABLE stack (
     id INTEGER PRIMARY KEY,
+    node INTEGER NOT NULL,
     end TEXT NOT NULL,
-    frames BLOB NOT NULL,
-    thread TEXT
+    thread INTEGER
 );
 CREATE TABLE interval (
     id INTEGER PRIMARY KEY,
@@ -114,26 +124,6 @@ CREATE TABLE layer_history (
     cleared_by_exec_bytes INTEGER NOT NULL,
     cleared_by_exec_count INTEGER NOT NULL,
     PRIMARY KEY (process, layer, interval)
-) WITHOUT ROWID;
-CREATE TABLE memory (
-    process INTEGER NOT NULL,
-    interval INTEGER NOT NULL,
-    rss_anon INTEGER,
-    rss_file INTEGER,
-    rss_shmem INTEGER,
-    pss INTEGER,
-    private_dirty INTEGER,
-    shared_dirty INTEGER,
-    swap INTEGER,
-    anon_huge_pages INTEGER,
-    lazy_free INTEGER,
-    vm_size INTEGER,
-    vm_pte INTEGER,
-    threads INTEGER,
-    minor_faults INTEGER,
-    major_faults INTEGER,
-    children INTEGER,
-    PRIMARY KEY (process, interval)
 ) WITHOUT ROWID;
 CREATE TABLE loss (
     interval INTEGER NOT NULL,

@@ -1,21 +1,14 @@
 //! What was outstanding at one moment, and how that moment is chosen. Pure:
 //! the rows come from [`super::read`], nothing is read here.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
 
-use super::{DeviceSnapshot, LibraryRow, Meta, ProcessRow};
+use super::{DeviceSnapshot, LibraryRow, Meta, ProcessRow, Stacks};
 use crate::{
-    event::{Layer, StackId},
-    ledger::{
-        Births, Failure, FailureKey, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals,
-        Totals,
-    },
-    symbolize::Frame,
+    event::Layer,
+    ledger::{Births, Failure, FailureKey, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
 };
-use memtrace_common::{loss::Reason, unwind::End};
+use memtrace_common::loss::Reason;
 
 /// Which moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +57,8 @@ pub struct Snapshot {
     pub failures: Vec<FailureSnapshot>,
     /// Libraries of devices, by file.
     pub libraries: Vec<LibraryRow>,
+    /// Those of all sites, and others.
+    pub stacks: Stacks,
     /// Every reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     pub emitted: u64,
@@ -94,7 +89,6 @@ pub struct LayerSnapshot {
 pub struct FailureSnapshot {
     pub key: FailureKey,
     pub failure: Failure,
-    pub stack: Arc<StackFrames>,
 }
 
 /// A site at the moment of its process.
@@ -106,11 +100,10 @@ pub struct SiteSnapshot {
     pub first_ns: u64,
     /// Last allocation; `None` at a past time, of which only the figures are kept.
     pub last_ns: Option<u64>,
-    /// See [`crate::ledger::SiteTotals::lifetimes`]; `None` at a past time.
-    pub lifetimes: Option<[u64; LIFETIME_BUCKETS]>,
+    /// See [`crate::ledger::SiteTotals::lifetimes`], without zeros at the end; `None` at a past time.
+    pub lifetimes: Option<Box<[u64]>>,
     /// `None`: nothing was outstanding here at the last scan, or the moment is not the end.
     pub births: Option<BirthsAt>,
-    pub stack: Arc<StackFrames>,
 }
 
 /// When the outstanding blocks of a site were allocated.
@@ -121,22 +114,12 @@ pub struct BirthsAt {
     pub births: Births,
 }
 
-/// A stack with its frames, leaf first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StackFrames {
-    /// Why its walk ended; `None`: no stack could be taken, or its record was lost.
-    pub end: Option<End>,
-    pub frames: Vec<Frame>,
-    /// See [`super::StackRow::thread`].
-    pub thread: Option<String>,
-}
-
 /// A site as it is stored.
 pub(super) struct StoredSite {
     pub(super) key: SiteKey,
     pub(super) current: SiteTotals,
     /// Figures at a past interval, where one was asked for and the site existed.
-    pub(super) past: Option<Totals>,
+    pub(super) past: Option<Box<Totals>>,
     pub(super) births: Option<BirthsAt>,
 }
 
@@ -150,7 +133,7 @@ pub(super) struct Stored {
     pub(super) devices: Vec<DeviceSnapshot>,
     pub(super) failures: Vec<(FailureKey, Failure)>,
     pub(super) libraries: Vec<LibraryRow>,
-    pub(super) stacks: HashMap<StackId, Arc<StackFrames>>,
+    pub(super) stacks: Stacks,
     pub(super) losses: Vec<(Reason, u64)>,
     pub(super) emitted: u64,
     pub(super) received: u64,
@@ -184,16 +167,16 @@ impl Stored {
 
         let mut sites = Vec::with_capacity(self.sites.len());
         for stored in self.sites {
-            let site = &stored.current;
+            let site = stored.current;
             let mut totals = match (self.past, stored.past) {
                 (false, _) => site.totals,
-                (true, Some(past)) => past,
+                (true, Some(past)) => *past,
                 (true, None) => continue,
             };
             let peak = at_peak.contains(&stored.key.process);
             if peak {
                 let epoch = epochs.get(&(stored.key.process, stored.key.layer));
-                (totals.live_bytes, totals.live_count) = live_at_peak(site, epoch.copied());
+                (totals.live_bytes, totals.live_count) = live_at_peak(&site, epoch.copied());
             }
             sites.push(SiteSnapshot {
                 key: stored.key,
@@ -202,11 +185,6 @@ impl Stored {
                 last_ns: (!self.past).then_some(site.last_ns),
                 lifetimes: (!self.past).then_some(site.lifetimes),
                 births: stored.births.filter(|_| !self.past && !peak),
-                stack: self
-                    .stacks
-                    .get(&stored.key.stack)
-                    .cloned()
-                    .unwrap_or_default(),
             });
         }
         sites.sort_by_key(|site| site.key);
@@ -220,14 +198,8 @@ impl Stored {
                 .map(|site| site.totals.live_count)
                 .sum();
         }
-        let failures = self
-            .failures
-            .into_iter()
-            .map(|(key, failure)| FailureSnapshot {
-                key,
-                failure,
-                stack: self.stacks.get(&key.stack).cloned().unwrap_or_default(),
-            });
+        let failures = self.failures.into_iter();
+        let failures = failures.map(|(key, failure)| FailureSnapshot { key, failure });
         Snapshot {
             at,
             meta: self.meta,
@@ -237,6 +209,7 @@ impl Stored {
             devices: self.devices,
             failures: failures.collect(),
             libraries: self.libraries,
+            stacks: self.stacks,
             losses: self.losses,
             emitted: self.emitted,
             received: self.received,

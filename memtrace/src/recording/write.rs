@@ -5,9 +5,10 @@ use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
-    Error, Interval, MemorySample, Meta, Origin, ProcessRow, StackRow, create, devices,
+    Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create, devices,
+    facts,
     schema::{self, int},
-    varint,
+    series, varint,
 };
 use crate::{
     ledger::{Births, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
@@ -73,6 +74,8 @@ impl Writer {
         connection.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
         connection.pragma_update(None, "user_version", schema::VERSION)?;
         connection.execute_batch(schema::TABLES)?;
+        connection.execute_batch(&series::tables())?;
+        connection.execute_batch(facts::TABLE)?;
         connection.execute("INSERT INTO recording (id, meta) VALUES (1, ?1)", [meta])?;
         connection.execute_batch("COMMIT")?;
         Ok(Writer {
@@ -97,12 +100,13 @@ impl Writer {
         self.write(|writer| writer.insert_process(row))
     }
 
-    /// Adds a stack, or replaces its frames (leaf first). Committed with the next interval.
+    /// Adds a location, or replaces its frames (those inlined first, the innermost of them first).
+    /// Committed with the next interval.
     ///
     /// # Errors
     ///
     /// When the file cannot be written.
-    pub fn stack(&mut self, row: &StackRow, frames: &[Frame]) -> Result<(), Error> {
+    pub fn location(&mut self, id: LocationId, frames: &[Frame]) -> Result<(), Error> {
         self.write(|writer| {
             let ids = frames
                 .iter()
@@ -110,8 +114,45 @@ impl Writer {
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             let frames = varint::pack(ids.into_iter().map(i64::cast_unsigned));
             writer.insert(
-                "INSERT OR REPLACE INTO stack VALUES (?1, ?2, ?3, ?4)",
-                params![row.id.0, row.end.name(), frames, row.thread],
+                "INSERT OR REPLACE INTO location VALUES (?1, ?2)",
+                params![id.0, frames],
+            )
+        })
+    }
+
+    /// Adds nodes, of which the first has the id `first` and follows the last one added before.
+    /// Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn nodes(&mut self, first: NodeId, nodes: &[Node]) -> Result<(), Error> {
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        self.write(|writer| {
+            let numbers = (first.0..).zip(nodes).flat_map(|(id, node)| {
+                let distance = id.saturating_sub(node.parent.0);
+                [distance.into(), node.location.0.into()]
+            });
+            writer.insert(
+                "INSERT INTO node VALUES (?1, ?2)",
+                params![first.0, varint::pack(numbers)],
+            )
+        })
+    }
+
+    /// Adds a stack. Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn stack(&mut self, row: &StackRow) -> Result<(), Error> {
+        self.write(|writer| {
+            let thread = writer.string(row.thread.as_deref())?;
+            writer.insert(
+                "INSERT INTO stack VALUES (?1, ?2, ?3, ?4)",
+                params![row.id.0, row.node.0, row.end.name(), thread],
             )
         })
     }
@@ -159,7 +200,7 @@ impl Writer {
     }
 
     /// Runs `action` within the transaction.
-    fn write(
+    pub(super) fn write(
         &mut self,
         action: impl FnOnce(&mut Self) -> rusqlite::Result<()>,
     ) -> Result<(), Error> {
@@ -189,7 +230,7 @@ impl Writer {
         Ok(())
     }
 
-    fn insert(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+    pub(super) fn insert(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
         self.connection.prepare_cached(sql)?.execute(values)?;
         Ok(())
     }
@@ -214,7 +255,7 @@ impl Writer {
         )
     }
 
-    fn string(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
+    pub(super) fn string(&mut self, text: Option<&str>) -> rusqlite::Result<Option<i64>> {
         let Some(text) = text else { return Ok(None) };
         if let Some(id) = self.strings.get(text) {
             return Ok(Some(*id));
@@ -281,6 +322,15 @@ impl Writer {
         for (process, sample) in &interval.memory {
             self.insert_memory(id, *process, sample)?;
         }
+        if let Some(sample) = &interval.system {
+            self.insert_system(id, sample)?;
+        }
+        for (cgroup, sample) in &interval.cgroups {
+            self.insert_cgroup(id, *cgroup, sample)?;
+        }
+        for (process, cgroup) in &interval.members {
+            self.insert_member(*process, *cgroup)?;
+        }
         for (reason, count) in &interval.losses {
             if self.losses.insert(*reason, *count) != Some(*count) {
                 self.insert(
@@ -311,13 +361,7 @@ impl Writer {
     ) -> rusqlite::Result<()> {
         let id = self.site(key);
         let t = totals(&site.totals);
-        let used = site.lifetimes.iter().rposition(|count| *count > 0);
-        let lifetimes = varint::pack(
-            site.lifetimes
-                .iter()
-                .take(used.map_or(0, |i| i + 1))
-                .copied(),
-        );
+        let lifetimes = varint::pack(site.lifetimes.iter().copied());
         self.insert(
             "INSERT OR REPLACE INTO site VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
              ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
@@ -384,37 +428,6 @@ impl Writer {
                 int(l.before_attach_bytes),
                 int(l.cleared_by_exec_bytes),
                 int(l.cleared_by_exec_count),
-            ],
-        )
-    }
-
-    fn insert_memory(
-        &self,
-        interval: i64,
-        process: ProcessId,
-        m: &MemorySample,
-    ) -> rusqlite::Result<()> {
-        self.insert(
-            "INSERT OR REPLACE INTO memory VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
-             ?12, ?13, ?14, ?15, ?16, ?17)",
-            params![
-                process.0,
-                interval,
-                m.rss_anon.map(int),
-                m.rss_file.map(int),
-                m.rss_shmem.map(int),
-                m.pss.map(int),
-                m.private_dirty.map(int),
-                m.shared_dirty.map(int),
-                m.swap.map(int),
-                m.anon_huge_pages.map(int),
-                m.lazy_free.map(int),
-                m.vm_size.map(int),
-                m.vm_pte.map(int),
-                m.threads.map(int),
-                m.minor_faults.map(int),
-                m.major_faults.map(int),
-                m.children.map(int),
             ],
         )
     }

@@ -77,7 +77,7 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
     let comm = shown.process.map_or("unknown", |process| &process.row.comm);
     let mut parts = vec![part(&format!("{} ({})", clean(comm), shown.tgid()))];
     if filter.by_thread {
-        let thread = shown.site.stack.thread.as_deref();
+        let thread = shown.stack.thread();
         parts.push(match thread {
             Some(name) => part(&format!("thread {}", clean(name))),
             None => UNKNOWN_THREAD.into(),
@@ -89,12 +89,12 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
         true => format!("{layer} (by allocator)"),
         false => layer.into(),
     });
-    let stack = &shown.site.stack;
-    if stack.frames.is_empty() {
+    let stack = shown.stack;
+    if stack.is_empty() {
         parts.push("[no stack]".into());
     }
     // Outermost, where the missing callers belong; `[no stack]` says it all by itself.
-    if let Some(end) = stack.end.filter(|end| *end != End::Complete) {
+    if let Some(end) = stack.end().filter(|end| *end != End::Complete) {
         parts.push(format!("[incomplete: {}]", end.name()));
     }
     for frame in filter.frames(stack).iter().rev() {
@@ -225,7 +225,7 @@ mod tests {
         let snapshot = fixture::snapshot();
         collapsed(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
         flamegraph(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
-        super::super::export(&mut writer, &snapshot, &[]).unwrap();
+        super::super::export(&mut writer, &snapshot, &Default::default()).unwrap();
         let options = super::super::TextOptions::default();
         super::super::text(&mut writer, &snapshot, &options).unwrap();
     }

@@ -80,30 +80,25 @@ pub(super) fn failures_json(
     let failures = snapshot.failures.iter();
     failures
         .filter(|failure| is_shown(snapshot, filter, failure.key.process))
-        .map(
-            |FailureSnapshot {
-                 key,
-                 failure,
-                 stack,
-             }| {
-                let process = process_of(snapshot, key.process);
-                json!({
-                    "process": key.process.0,
-                    "tgid": process.map(|process| process.row.tgid),
-                    "layer": key.layer.name(),
-                    "device": key.device,
-                    "error": key.error,
-                    "out_of_memory": key.error == OUT_OF_MEMORY,
-                    "count": failure.count,
-                    "first": since(failure.first_ns),
-                    "last": since(failure.last_ns),
-                    "size": failure.size,
-                    "held": figures(&failure.held),
-                    "thread": stack.thread,
-                    "frames": stack.frames,
-                })
-            },
-        )
+        .map(|FailureSnapshot { key, failure }| {
+            let process = process_of(snapshot, key.process);
+            let stack = snapshot.stacks.get(key.stack);
+            json!({
+                "process": key.process.0,
+                "tgid": process.map(|process| process.row.tgid),
+                "layer": key.layer.name(),
+                "device": key.device,
+                "error": key.error,
+                "out_of_memory": key.error == OUT_OF_MEMORY,
+                "count": failure.count,
+                "first": since(failure.first_ns),
+                "last": since(failure.last_ns),
+                "size": failure.size,
+                "held": figures(&failure.held),
+                "thread": stack.thread(),
+                "frames": stack.frames().collect::<Vec<_>>(),
+            })
+        })
         .collect()
 }
 
@@ -197,11 +192,7 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
 }
 
 fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) -> io::Result<()> {
-    let FailureSnapshot {
-        key,
-        failure,
-        stack,
-    } = failure;
+    let FailureSnapshot { key, failure } = failure;
     let what = match key.error {
         OUT_OF_MEMORY => "OUT OF MEMORY".into(),
         error => format!("failed with error {error}"),
@@ -222,7 +213,11 @@ fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) 
         size(held.known()),
     )?;
     let frames = Filter::default();
-    for frame in frames.frames(stack).into_iter().take(8) {
+    for frame in frames
+        .frames(snapshot.stacks.get(key.stack))
+        .into_iter()
+        .take(8)
+    {
         let line = super::source_line(frame).map_or_else(String::new, |at| format!("  {at}"));
         writeln!(out, "      {}{line}", super::frame_name(frame))?;
     }

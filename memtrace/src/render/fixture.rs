@@ -1,13 +1,11 @@
 //! One snapshot for the tests of every format.
 
-use std::sync::Arc;
-
 use crate::{
     event::{Layer, StackId},
-    ledger::{Births, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, Totals},
+    ledger::{Births, LayerTotals, ProcessId, SiteKey, Totals},
     recording::{
         At, BirthsAt, LayerSnapshot, Meta, Moment, Origin, ProcessRow, ProcessSnapshot,
-        SiteSnapshot, Snapshot, StackFrames,
+        SiteSnapshot, Snapshot, Stacks,
     },
     symbolize::{Frame, FrameKind},
 };
@@ -69,12 +67,6 @@ pub(super) fn python_frame(function: &str, file: &str, line: u32) -> Frame {
 }
 
 fn site(process: u32, layer: Layer, stack: u32, live_bytes: u64, live_count: u64) -> SiteSnapshot {
-    let frames = vec![
-        frame(Some("grow;it"), true),
-        frame(Some("fill"), false),
-        frame(None, false),
-        frame(Some("main"), false),
-    ];
     SiteSnapshot {
         key: SiteKey {
             process: ProcessId(process),
@@ -97,22 +89,33 @@ fn site(process: u32, layer: Layer, stack: u32, live_bytes: u64, live_count: u64
         first_ns: START + SECOND,
         last_ns: Some(START + 9 * SECOND),
         lifetimes: Some({
-            let mut lifetimes = [0; LIFETIME_BUCKETS];
+            let mut lifetimes = [0; 21];
             lifetimes[20] = 1;
-            lifetimes
+            lifetimes.into()
         }),
         births: None,
-        stack: Arc::new(StackFrames {
-            end: match stack {
-                0 => None,
-                2 => Some(End::Truncated),
-                3 => Some(End::NoRow),
-                _ => Some(End::Complete),
-            },
-            frames: if stack == 0 { vec![] } else { frames },
-            thread: None,
-        }),
     }
+}
+
+/// All but stack 0, which there is not.
+fn stacks() -> Stacks {
+    let mut stacks = Stacks::default();
+    for (id, end) in [(1, End::Complete), (2, End::Truncated), (3, End::NoRow)] {
+        let frames = [
+            frame(Some("grow;it"), true),
+            frame(Some("fill"), false),
+            frame(None, false),
+            frame(Some("main"), false),
+        ];
+        stacks.put(StackId(id), end, None, frames);
+    }
+    stacks
+}
+
+/// The frames of a site's stack.
+pub(super) fn frames(snapshot: &Snapshot, site: &SiteSnapshot) -> Vec<Frame> {
+    let stack = snapshot.stacks.get(site.key.stack);
+    stack.frames().cloned().collect()
 }
 
 fn layer(process: u32, layer: Layer, live_bytes: u64, live_count: u64) -> LayerSnapshot {
@@ -137,11 +140,12 @@ fn layer(process: u32, layer: Layer, live_bytes: u64, live_count: u64) -> LayerS
 /// The snapshot, with an allocator's frame at the end of every stack.
 pub(super) fn snapshot_with_wrappers() -> Snapshot {
     let mut snapshot = snapshot();
-    for site in &mut snapshot.sites {
-        let mut stack = StackFrames::clone(&site.stack);
+    for site in &snapshot.sites {
         let wrapper = frame(Some("operator new(unsigned long)"), false);
-        stack.frames.insert(0, wrapper);
-        site.stack = Arc::new(stack);
+        let frames = [vec![wrapper], frames(&snapshot, site)].concat();
+        let id = site.key.stack;
+        let end = snapshot.stacks.get(id).end().unwrap_or(End::Complete);
+        snapshot.stacks.put(id, end, None, frames);
     }
     snapshot
 }
@@ -150,21 +154,20 @@ pub(super) fn snapshot_with_wrappers() -> Snapshot {
 /// `leaker` is the interpreter, and the list is grown in one of its functions.
 pub(super) fn snapshot_of_python() -> Snapshot {
     let mut snapshot = snapshot();
-    let site = &mut snapshot.sites[1];
-    site.stack = Arc::new(StackFrames {
-        end: Some(End::Complete),
-        frames: vec![
-            frame(Some("PyMem_Realloc"), false),
-            frame(Some("list_resize"), false),
-            frame(Some("cfunction_vectorcall_O"), false),
-            python_frame("Cache.fill", "/src/cache;1.py", 41),
-            frame(None, false),
-            python_frame("<module>", "/src/main.py", 7),
-            frame(None, false),
-            frame(Some("main"), false),
-        ],
-        thread: Some("worker".into()),
-    });
+    let id = snapshot.sites[1].key.stack;
+    let frames = [
+        frame(Some("PyMem_Realloc"), false),
+        frame(Some("list_resize"), false),
+        frame(Some("cfunction_vectorcall_O"), false),
+        python_frame("Cache.fill", "/src/cache;1.py", 41),
+        frame(None, false),
+        python_frame("<module>", "/src/main.py", 7),
+        frame(None, false),
+        frame(Some("main"), false),
+    ];
+    snapshot
+        .stacks
+        .put(id, End::Complete, Some("worker"), frames);
     snapshot
 }
 
@@ -215,6 +218,7 @@ pub(super) fn snapshot() -> Snapshot {
         devices: vec![],
         failures: vec![],
         libraries: vec![],
+        stacks: stacks(),
         losses: losses.to_vec(),
         emitted: 100,
         received: 95,

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     event::Layer,
     ledger::{ProcessId, Totals},
-    recording::StackFrames,
+    recording::Stack,
     symbolize::{Frame, FrameKind},
 };
 
@@ -80,21 +80,20 @@ impl By {
     }
 
     /// The group that a stack belongs to. The text of a traced program is in it as it is.
-    fn key(self, stack: &StackFrames) -> String {
+    fn key(self, stack: Stack) -> String {
         if self == By::Thread {
-            let thread = stack.thread.as_deref();
-            return thread.unwrap_or(UNKNOWN_THREAD).into();
+            return stack.thread().unwrap_or(UNKNOWN_THREAD).into();
         }
-        if stack.frames.is_empty() {
+        if stack.is_empty() {
             return NO_STACK.into();
         }
         if self == By::PythonLine {
-            let mut frames = stack.frames.iter();
-            return frames
+            return stack
+                .frames()
                 .find(|frame| frame.kind == FrameKind::Python)
                 .map_or(NO_PYTHON_FRAME.into(), python_line);
         }
-        let frames = stack.frames.iter().skip(wrappers::leading(&stack.frames));
+        let frames = stack.frames().skip(wrappers::leading(stack.frames()));
         let mut native = frames.filter(|frame| frame.kind == FrameKind::Native);
         let Some(frame) = native.next() else {
             return NO_NATIVE_FRAME.into();
@@ -215,8 +214,14 @@ pub(super) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
         return Err(Error::NoPeakOfGroups);
     }
     let mut sums: BTreeMap<(Layer, String), Sums> = BTreeMap::new();
-    for Shown { site, totals, .. } in &selection.sites {
-        let group = sums.entry((site.key.layer, by.key(&site.stack)));
+    for Shown {
+        site,
+        stack,
+        totals,
+        ..
+    } in &selection.sites
+    {
+        let group = sums.entry((site.key.layer, by.key(*stack)));
         let group = group.or_default();
         group.add(totals, 1);
         group.processes.insert(site.key.process);

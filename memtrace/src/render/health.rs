@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::Filter;
-use crate::recording::{Snapshot, StackFrames};
+use crate::recording::{Snapshot, Stack};
 use memtrace_common::unwind::End;
 
 /// Allocations by how the walk of their stack ended; `None`: there is no stack.
@@ -56,10 +56,11 @@ impl Health {
             if allocations == 0 || !filter.covers(process, site.key.layer) {
                 continue;
             }
-            all.add(site.stack.end, allocations);
-            if site.stack.end != Some(End::Complete) {
-                let module = modules.entry(module(&site.stack)).or_default();
-                module.add(site.stack.end, allocations);
+            let stack = snapshot.stacks.get(site.key.stack);
+            all.add(stack.end(), allocations);
+            if stack.end() != Some(End::Complete) {
+                let module = modules.entry(module(stack)).or_default();
+                module.add(stack.end(), allocations);
             }
         }
         let mut modules: Vec<_> = modules
@@ -127,9 +128,9 @@ pub(super) fn name(end: Option<End>) -> &'static str {
 }
 
 /// The path of the file in which the walk ended: that of the outermost frame.
-pub(super) fn module(stack: &StackFrames) -> &str {
-    let outermost = stack.frames.last();
-    outermost
+pub(super) fn module(stack: Stack<'_>) -> &str {
+    stack
+        .outermost()
         .and_then(|frame| frame.module.as_deref())
         .unwrap_or(UNKNOWN_MODULE)
 }
@@ -203,10 +204,10 @@ mod tests {
         for (n, end) in (1..).zip(ends()) {
             let mut site = template.clone();
             site.totals.alloc_count = n;
-            site.stack = std::sync::Arc::new(StackFrames {
-                end,
-                ..StackFrames::default()
-            });
+            site.key.stack.0 = 100 + n as u32;
+            if let Some(end) = end {
+                snapshot.stacks.put(site.key.stack, end, None, []);
+            }
             snapshot.sites.push(site);
         }
         let health = Health::of(&snapshot, &Filter::default());

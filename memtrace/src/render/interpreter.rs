@@ -43,9 +43,9 @@ const CALLING_CONVENTION: &str = "vectorcall";
 
 /// For each frame of a stack (leaf first), whether it is the interpreter's own. All false where
 /// there is no Python frame, so never all true.
-pub(super) fn marks(frames: &[Frame]) -> Vec<bool> {
+pub(super) fn marks(frames: &[&Frame]) -> Vec<bool> {
     let mut marks = vec![false; frames.len()];
-    let Some(innermost) = frames.iter().position(is_python) else {
+    let Some(innermost) = frames.iter().position(|frame| is_python(frame)) else {
         return marks;
     };
     let modules = evaluating(frames);
@@ -69,10 +69,10 @@ fn is_python(frame: &Frame) -> bool {
 
 /// The files of the frames directly below Python frames: one, but for a process with two
 /// interpreters.
-fn evaluating(frames: &[Frame]) -> Vec<&str> {
+fn evaluating<'a>(frames: &[&'a Frame]) -> Vec<&'a str> {
     let mut modules: Vec<&str> = frames
         .windows(2)
-        .filter(|pair| is_python(&pair[0]) && !is_python(&pair[1]))
+        .filter(|pair| is_python(pair[0]) && !is_python(pair[1]))
         .filter_map(|pair| pair[1].module.as_deref())
         .collect();
     modules.sort_unstable();
@@ -110,6 +110,10 @@ mod tests {
             module: Some(module.into()),
             ..Symbolizer::unknown(0x10, "no symbols")
         }
+    }
+
+    fn marks(frames: &[Frame]) -> Vec<bool> {
+        super::marks(&frames.iter().collect::<Vec<_>>())
     }
 
     /// What is left, by name.

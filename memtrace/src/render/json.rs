@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -13,8 +14,10 @@ use super::{
     until_closed, wrappers,
 };
 use crate::{
-    ledger::{ProcessId, Totals},
-    recording::{At, MemorySample, Moment, ProcessSnapshot, Snapshot},
+    ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
+    recording::{
+        At, CgroupSample, Fact, MemorySample, Moment, ProcessSnapshot, Snapshot, SystemSample,
+    },
 };
 
 /// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`.
@@ -35,7 +38,7 @@ pub fn json(
         selection.hidden_sites += 1;
         selection.hidden_bytes += site.totals.live_bytes;
     }
-    print(out, &report(snapshot, filter, &selection))
+    print(out, &Report::with_sites(snapshot, filter, &selection))
 }
 
 /// Writes a report with groups in place of sites: the first `top` of them in the order of `sort`,
@@ -53,17 +56,13 @@ pub fn json_groups(
     sort: Metric,
     top: Option<usize>,
 ) -> Result<(), Error> {
-    let mut selection = filter.select(snapshot, sort)?;
+    let selection = filter.select(snapshot, sort)?;
     let groups = group::groups(&selection, by, sort)?;
     let (listed, unlisted) = groups.split_at(top.unwrap_or(usize::MAX).min(groups.len()));
-    selection.sites.clear();
-    let mut value = report(snapshot, filter, &selection);
-    if let Value::Object(report) = &mut value {
-        report.remove("sites");
-    }
-    value["groups"] = listed.iter().map(group::Group::json).collect();
-    value["rest"] = group::rest_json(unlisted);
-    print(out, &value)
+    let mut report = Report::new(snapshot, filter, &selection);
+    report.add("groups", listed.iter().map(group::Group::json).collect());
+    report.add("rest", group::rest_json(unlisted));
+    print(out, &report)
 }
 
 /// Writes the object `stack_health` of the report alone.
@@ -79,38 +78,66 @@ pub fn stack_health_json(
     print(out, &Health::of(snapshot, filter).json())
 }
 
-/// Writes the whole snapshot with all its sites, their births, and each process's memory over time.
+/// Writes the whole snapshot with all its sites and their births, and `series`.
 ///
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn export(
-    out: &mut impl Write,
-    snapshot: &Snapshot,
-    memory: &[(ProcessId, Vec<(u64, MemorySample)>)],
-) -> Result<(), Error> {
+pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Result<(), Error> {
     let everything = Filter::default();
     let selection = everything.select(snapshot, Metric::LiveBytes)?;
-    let mut value = report(snapshot, &everything, &selection);
+    let mut report = Report::with_sites(snapshot, &everything, &selection);
     let since_start = Since(snapshot.meta.started_ns);
-    let series = memory.iter().map(|(id, samples)| {
-        let tgid = snapshot
-            .processes
-            .iter()
-            .find(|process| process.row.id == *id)
-            .map(|process| process.row.tgid);
-        let samples = samples.iter().map(|(time_ns, sample)| {
-            let mut value = json!(sample);
-            value["time"] = json!(since_start.of(*time_ns));
-            value
-        });
-        json!({ "process": id.0, "tgid": tgid, "samples": samples.collect::<Vec<_>>() })
+    let tgid = |id: ProcessId| {
+        let mut processes = snapshot.processes.iter();
+        let process = processes.find(|process| process.row.id == id);
+        process.map(|process| process.row.tgid)
+    };
+    let of_process = |id: ProcessId, samples: Value| json!({ "process": id.0, "tgid": tgid(id), "samples": samples });
+    let memory = series.memory.iter();
+    let memory = memory.map(|(id, samples)| of_process(*id, timed(since_start, samples)));
+    report.add("memory", memory.collect());
+    let cgroups = series.cgroups.iter();
+    let cgroups = cgroups.map(|(id, samples)| of_process(*id, timed(since_start, samples)));
+    report.add("cgroups", cgroups.collect());
+    report.add("system", timed(since_start, &series.system));
+    let facts = |of: Option<ProcessId>| -> Value {
+        let facts = series.facts.iter().filter(|fact| fact.process == of);
+        let pairs = facts.map(|fact| (fact.field.clone(), json!(fact.value)));
+        Value::Object(pairs.collect())
+    };
+    let processes = snapshot.processes.iter().map(|process| {
+        let id = process.row.id;
+        json!({ "process": id.0, "tgid": process.row.tgid, "facts": facts(Some(id)) })
     });
-    value["memory"] = series.collect();
-    print(out, &value)
+    let processes: Value = processes.collect();
+    report.add(
+        "facts",
+        json!({ "machine": facts(None), "processes": processes }),
+    );
+    print(out, &report)
 }
 
-fn print(out: &mut impl Write, value: &Value) -> Result<(), Error> {
+/// What a recording holds besides a moment's allocations.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    pub memory: Vec<(ProcessId, Vec<(u64, MemorySample)>)>,
+    pub cgroups: Vec<(ProcessId, Vec<(u64, CgroupSample)>)>,
+    pub system: Vec<(u64, SystemSample)>,
+    pub facts: Vec<Fact>,
+}
+
+/// Samples, each with its time since the start.
+fn timed(since_start: Since, samples: &[(u64, impl Serialize)]) -> Value {
+    let samples = samples.iter().map(|(time_ns, sample)| {
+        let mut value = json!(sample);
+        value["time"] = json!(since_start.of(*time_ns));
+        value
+    });
+    samples.collect()
+}
+
+fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
     let written = serde_json::to_writer_pretty(&mut *out, value)
         .map_err(std::io::Error::from)
         .and_then(|()| writeln!(out))
@@ -128,7 +155,70 @@ impl Since {
     }
 }
 
-fn report(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
+/// A report. Its sites are made one at a time while it is written: all of them would take gigabytes.
+struct Report<'a> {
+    parts: Map<String, Value>,
+    sites: Option<Sites<'a>>,
+}
+
+struct Sites<'a> {
+    shown: &'a [Shown<'a>],
+    since: Since,
+}
+
+impl<'a> Report<'a> {
+    fn new(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Report<'a> {
+        let mut report = Report {
+            parts: Map::new(),
+            sites: None,
+        };
+        if let Value::Object(parts) = parts(snapshot, filter, selection) {
+            report.parts = parts;
+        }
+        report
+    }
+
+    fn with_sites(
+        snapshot: &Snapshot,
+        filter: &Filter,
+        selection: &'a Selection<'a>,
+    ) -> Report<'a> {
+        let sites = Sites {
+            shown: &selection.sites,
+            since: Since(snapshot.meta.started_ns),
+        };
+        Report {
+            sites: Some(sites),
+            ..Report::new(snapshot, filter, selection)
+        }
+    }
+
+    fn add(&mut self, name: &str, part: Value) {
+        self.parts.insert(name.to_owned(), part);
+    }
+}
+
+impl Serialize for Report<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut report = serializer.serialize_map(None)?;
+        for (name, part) in &self.parts {
+            report.serialize_entry(name, part)?;
+        }
+        if let Some(sites) = &self.sites {
+            report.serialize_entry("sites", sites)?;
+        }
+        report.end()
+    }
+}
+
+impl Serialize for Sites<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.shown.iter().map(|site| site_value(site, self.since)))
+    }
+}
+
+/// Everything but sites.
+fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
     let since = Since(snapshot.meta.started_ns);
     let process = |id: ProcessId| snapshot.processes.iter().find(|p| p.row.id == id);
     let processes = snapshot
@@ -167,7 +257,6 @@ fn report(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value 
         "finished": snapshot.finished_ns.map(|time| since.of(time)),
         "processes": processes.collect::<Vec<_>>(),
         "totals": totals.collect::<Vec<_>>(),
-        "sites": selection.sites.iter().map(|site| site_value(site, since)).collect::<Vec<_>>(),
         "hidden": { "sites": selection.hidden_sites, "live_bytes": selection.hidden_bytes },
         "older": selection.ages.map(|ages| json!({
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
@@ -213,20 +302,24 @@ fn site_value(shown: &Shown, since: Since) -> Value {
     value["device"] = json!(site.key.device);
     value["first"] = json!(since.of(site.first_ns));
     value["last"] = json!(site.last_ns.map(|time| since.of(time)));
-    value["lifetimes"] = json!(site.lifetimes.map(|counts| counts.to_vec()));
+    value["lifetimes"] = json!(site.lifetimes.as_ref().map(|counts| {
+        let mut all = counts.to_vec();
+        all.resize(LIFETIME_BUCKETS, 0);
+        all
+    }));
     value["births"] = json!(site.births.as_ref().map(|at| {
         let rows = at.births.rows.iter();
         let rows = rows.map(|(edge, bytes, count)| (since.of(*edge), *bytes, *count));
         json!({ "time": since.of(at.time_ns), "rows": rows.collect::<Vec<_>>() })
     }));
-    value["end"] = json!(health::name(site.stack.end));
-    value["thread"] = json!(site.stack.thread);
-    let frames = &site.stack.frames;
+    value["end"] = json!(health::name(shown.stack.end()));
+    value["thread"] = json!(shown.stack.thread());
+    let frames: Vec<_> = shown.stack.frames().collect();
     value["frames"] = json!(frames);
-    for index in 0..wrappers::leading(frames) {
+    for index in 0..wrappers::leading(shown.stack.frames()) {
         value["frames"][index]["wrapper"] = json!(true);
     }
-    for (index, mark) in interpreter::marks(frames).into_iter().enumerate() {
+    for (index, mark) in interpreter::marks(&frames).into_iter().enumerate() {
         if mark {
             value["frames"][index]["interpreter"] = json!(true);
         }

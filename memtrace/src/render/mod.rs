@@ -23,7 +23,7 @@ use crate::{ledger::Totals, recording::Moment, symbolize::Frame};
 
 pub use collapsed::{collapsed, flamegraph};
 pub use group::By;
-pub use json::{export, json, json_groups, stack_health_json};
+pub use json::{Series, export, json, json_groups, stack_health_json};
 pub use select::{Filter, Selection};
 pub use text::{TextOptions, stack_health, text};
 

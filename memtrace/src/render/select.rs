@@ -6,7 +6,7 @@ use super::{Error, Metric, interpreter, wrappers};
 use crate::{
     event::Layer,
     ledger::ProcessId,
-    recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, StackFrames},
+    recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, Stack},
     symbolize::Frame,
 };
 
@@ -57,9 +57,15 @@ impl Filter {
         for site in &snapshot.sites {
             let process = processes.get(&site.key.process).copied();
             let live_bytes = site.totals.live_bytes;
+            let whole = Shown {
+                site,
+                process,
+                stack: snapshot.stacks.get(site.key.stack),
+                totals: site.totals,
+            };
             let site = match self.older {
-                Some(older) => older_part(site, process, older),
-                None => Shown::whole(site, process),
+                Some(older) => older_part(whole, older),
+                None => whole,
             };
             if self.accepts(&site) {
                 selection.sites.push(site);
@@ -78,26 +84,25 @@ impl Filter {
     }
 
     /// The frames of a stack to show, leaf first.
-    pub(super) fn frames<'a>(&self, stack: &'a StackFrames) -> Vec<&'a Frame> {
-        let frames = &stack.frames;
-        let shown = frames.iter().enumerate();
-        let wrappers = self.folded_wrappers(stack);
-        if self.show_interpreter {
-            return shown.skip(wrappers).map(|(_, frame)| frame).collect();
+    pub(super) fn frames<'a>(&self, stack: Stack<'a>) -> Vec<&'a Frame> {
+        let mut frames: Vec<&Frame> = stack.frames().collect();
+        if !self.show_interpreter {
+            let mut folded = interpreter::marks(&frames).into_iter();
+            let wrappers = self.folded_wrappers(stack);
+            frames.drain(..wrappers);
+            folded.by_ref().take(wrappers).for_each(drop);
+            frames.retain(|_| folded.next() != Some(true));
+            return frames;
         }
-        let folded = interpreter::marks(frames);
-        shown
-            .skip(wrappers)
-            .filter(|(index, _)| !folded[*index])
-            .map(|(_, frame)| frame)
-            .collect()
+        frames.drain(..self.folded_wrappers(stack));
+        frames
     }
 
     /// How many frames at the end of a stack are left out as wrappers.
-    pub(super) fn folded_wrappers(&self, stack: &StackFrames) -> usize {
+    pub(super) fn folded_wrappers(&self, stack: Stack) -> usize {
         match self.show_wrappers {
             true => 0,
-            false => wrappers::leading(&stack.frames),
+            false => wrappers::leading(stack.frames()),
         }
     }
 
@@ -137,15 +142,11 @@ impl Filter {
 }
 
 /// The part of a site that is old enough. A row of births counts only where all of it is.
-fn older_part<'a>(
-    site: &'a SiteSnapshot,
-    process: Option<&'a ProcessSnapshot>,
-    older: Duration,
-) -> Shown<'a> {
-    let mut shown = Shown::whole(site, process);
+fn older_part(mut shown: Shown, older: Duration) -> Shown {
+    let site = shown.site;
     let (mut bytes, mut count) = (0, 0);
     if let Some(at) = &site.births {
-        let ended = process.and_then(|process| process.row.ended_ns);
+        let ended = shown.process.and_then(|process| process.row.ended_ns);
         let now = ended.map_or(at.time_ns, |ended| ended.min(at.time_ns));
         let older = u64::try_from(older.as_nanos()).unwrap_or(u64::MAX);
         let born_by = now.checked_sub(older);
@@ -176,19 +177,12 @@ pub struct Shown<'a> {
     pub site: &'a SiteSnapshot,
     /// `None` only in a damaged recording.
     pub process: Option<&'a ProcessSnapshot>,
+    pub stack: Stack<'a>,
     /// Those of the site, with live figures as [`Filter::older`] says.
     pub totals: crate::ledger::Totals,
 }
 
-impl<'a> Shown<'a> {
-    fn whole(site: &'a SiteSnapshot, process: Option<&'a ProcessSnapshot>) -> Shown<'a> {
-        Shown {
-            site,
-            process,
-            totals: site.totals,
-        }
-    }
-
+impl Shown<'_> {
     /// The process's tgid, 0 where it is not known.
     pub fn tgid(&self) -> u32 {
         self.process.map_or(0, |process| process.row.tgid)

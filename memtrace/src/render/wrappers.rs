@@ -101,9 +101,15 @@ const RUST: &[&str] = &[
 ];
 
 /// How many frames at the end (the front) of a stack are wrappers. Never all of them.
-pub(super) fn leading(frames: &[Frame]) -> usize {
-    let wrappers = frames.iter().take_while(|frame| is_wrapper(frame)).count();
-    wrappers.min(frames.len().saturating_sub(1))
+pub(super) fn leading<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> usize {
+    let mut wrappers = 0;
+    for frame in frames {
+        if !is_wrapper(frame) {
+            return wrappers;
+        }
+        wrappers += 1;
+    }
+    wrappers.saturating_sub(1)
 }
 
 fn is_wrapper(frame: &Frame) -> bool {
@@ -211,6 +217,6 @@ mod tests {
         assert_eq!(leading(&stack), 2);
         assert_eq!(leading(&stack[2..]), 0);
         assert_eq!(leading(&[new, stub]), 1);
-        assert_eq!(leading(&[]), 0);
+        assert_eq!(leading([]), 0);
     }
 }

@@ -9,16 +9,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    layout::Layout,
-    rooted::{LastLink, Root},
-};
+use super::layout::{Layout, MOST_UNCOMPRESSED};
+use crate::rooted::{LastLink, Root};
 
 /// Where distributions put debug files, in any root.
 const GLOBAL: &str = "/usr/lib/debug";
 
-/// Largest file whose checksum is computed, bytes: a sparse one of a traced process could be any size.
-const MOST_LINKED: u64 = 8 << 30;
+/// Largest file whose checksum is computed, bytes: a sparse one of a traced process could be any size, and reading
+/// holds up the names of everything else. As much as compressed ones may unpack to.
+const MOST_LINKED: u64 = MOST_UNCOMPRESSED;
 
 /// A debug file that belongs to the module.
 pub(super) struct DebugFile {
@@ -118,16 +117,33 @@ pub(super) fn of_build_id(file: File, build_id: &str, trusted: bool) -> Option<D
     })
 }
 
-fn crc32(mut file: &File) -> io::Result<u32> {
+fn crc32(file: &File) -> io::Result<u32> {
     if file.metadata()?.len() > MOST_LINKED {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 1 << 16];
+    // It may grow while it is read.
+    let mut file = file.take(MOST_LINKED);
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(hasher.finalize()),
             len => hasher.update(buffer.get(..len).unwrap_or_default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file;
+
+    #[test]
+    fn the_checksum_of_a_file_of_any_size_is_not_computed() {
+        let file = file::of_bytes(b"").unwrap();
+        assert_eq!(crc32(&file).unwrap(), 0);
+        file.set_len(MOST_LINKED + 1).unwrap();
+        let error = crc32(&file).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -1,14 +1,23 @@
 //! What the headers of an ELF file say: where its code lies, what it is called,
 //! and where names for it may be. Any bytes are accepted.
 
+use crate::file::{FileBytes, Positioned, hex};
 use object::{
-    Object, ObjectSection, ObjectSegment, ReadCache, SectionFlags, SegmentFlags,
+    CompressedFileRange, CompressionFormat, Object, ObjectSection, ObjectSegment, SectionFlags,
+    SegmentFlags,
     elf::{PF_X, SHF_EXECINSTR},
 };
-use std::{ffi::OsString, fs::File, io, ops::Range, os::unix::ffi::OsStringExt};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read},
+    ops::Range,
+    os::unix::ffi::OsStringExt,
+};
 
-/// Most that all compressed sections of a file may claim to hold, bytes; it is allocated at once.
-const MOST_UNCOMPRESSED: u64 = 16 << 30;
+/// Most that all compressed sections of a file may hold, bytes: they are unpacked into memory. Debug information of
+/// the largest programs takes a few GiB.
+pub(super) const MOST_UNCOMPRESSED: u64 = 4 << 30;
 /// Most that symbols packed with xz may take, and a decoder for them, bytes.
 const MOST_PACKED_SYMBOLS: u64 = 256 << 20;
 
@@ -33,13 +42,14 @@ pub(super) struct Layout {
     /// It names a further file that a reader of its debug information would open.
     pub(super) leads_elsewhere: bool,
     pub(super) has_debug_info: bool,
-    /// Reading its sections takes no more memory than files of honest linkers need.
-    pub(super) is_bounded: bool,
+    compressed: Vec<CompressedFileRange>,
+    /// Symbols that are packed with xz, if any, unpack within [`MOST_PACKED_SYMBOLS`].
+    packed_symbols_fit: bool,
 }
 
 impl Layout {
     pub(super) fn read(file: &File) -> Self {
-        let data = ReadCache::new(file);
+        let data = FileBytes::new(file);
         let Ok(elf) = object::File::parse(&data) else {
             return Self::default();
         };
@@ -47,12 +57,6 @@ impl Layout {
         let named = |name: &str| elf.section_by_name_bytes(name.as_bytes()).is_some();
         let debug_link = elf.gnu_debuglink().ok().flatten();
         let altlink = [".gnu_debugaltlink", ".debug_sup"];
-        let uncompressed = sections()
-            .filter_map(|section| section.compressed_file_range().ok())
-            .filter(|range| range.format != object::CompressionFormat::None)
-            .fold(0u64, |sum, range| {
-                sum.saturating_add(range.uncompressed_size)
-            });
         Self {
             segments: segments(&elf),
             plt: sections()
@@ -68,12 +72,26 @@ impl Layout {
             leads_elsewhere: debug_link.is_some() || altlink.into_iter().any(named),
             debug_link: debug_link.map(|(name, crc)| (OsString::from_vec(name.to_vec()), crc)),
             has_debug_info: named(".debug_info"),
-            is_bounded: uncompressed <= MOST_UNCOMPRESSED
-                && elf
-                    .section_by_name_bytes(b".gnu_debugdata")
-                    .and_then(|section| section.data().ok())
-                    .is_none_or(unpacks),
+            compressed: sections()
+                .filter_map(|section| section.compressed_file_range().ok())
+                .filter(|range| range.format != CompressionFormat::None)
+                .collect(),
+            packed_symbols_fit: elf
+                .section_by_name_bytes(b".gnu_debugdata")
+                .is_none_or(|section| section.data().is_ok_and(unpacks)),
         }
+    }
+
+    /// Whether reading the sections of `file`, whose layout this is, takes a bounded amount of memory: none unpacks
+    /// to more than it claims, and all together to [`MOST_UNCOMPRESSED`] at most. Unpacks them to tell.
+    pub(super) fn is_bounded(&self, file: &File) -> bool {
+        let claims = self.compressed.iter().map(|range| range.uncompressed_size);
+        self.packed_symbols_fit
+            && claims.fold(0, u64::saturating_add) <= MOST_UNCOMPRESSED
+            && self
+                .compressed
+                .iter()
+                .all(|range| holds_its_claim(file, range))
     }
 
     pub(super) fn is_elf(&self) -> bool {
@@ -107,10 +125,6 @@ impl Layout {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn segments<'data>(elf: &impl Object<'data>) -> Vec<Segment> {
     elf.segments()
         .map(|segment| {
@@ -129,12 +143,29 @@ fn is_executable(flags: SectionFlags) -> bool {
     matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags & SHF_EXECINSTR == SHF_EXECINSTR)
 }
 
+/// Whether a compressed section unpacks to what it claims, and no more.
+fn holds_its_claim(file: &File, range: &CompressedFileRange) -> bool {
+    let packed = Positioned::new(file, range.offset).take(range.compressed_size);
+    let unpacked: Box<dyn Read> = match range.format {
+        CompressionFormat::Zlib => Box::new(flate2::read::ZlibDecoder::new(packed)),
+        CompressionFormat::Zstandard => match zstd::Decoder::new(packed) {
+            Ok(decoder) => Box::new(decoder),
+            Err(_) => return false,
+        },
+        // Nor does blazesym unpack it.
+        _ => return true,
+    };
+    let claim = range.uncompressed_size;
+    io::copy(&mut unpacked.take(claim.saturating_add(1)), &mut io::sink())
+        .is_ok_and(|size| size == claim)
+}
+
 /// Whether symbols packed with xz can be unpacked, in a bounded amount of memory.
 fn unpacks(packed: &[u8]) -> bool {
     let Ok(stream) = xz2::stream::Stream::new_stream_decoder(MOST_PACKED_SYMBOLS, 0) else {
         return false;
     };
     let decoder = xz2::read::XzDecoder::new_stream(packed, stream);
-    let mut bounded = io::Read::take(decoder, MOST_PACKED_SYMBOLS + 1);
+    let mut bounded = decoder.take(MOST_PACKED_SYMBOLS + 1);
     io::copy(&mut bounded, &mut io::sink()).is_ok_and(|size| size <= MOST_PACKED_SYMBOLS)
 }

@@ -17,17 +17,19 @@ mod demangle;
 mod layout;
 mod module;
 pub mod perf_map;
-mod rooted;
 #[cfg(test)]
 mod tests;
 
-use crate::symbolize::{
-    debug_files::{DebugFile, Places, Wanted},
-    debuginfod::Client,
-    demangle::demangle,
-    layout::Layout,
-    module::Module,
+use crate::{
+    file,
     rooted::Root,
+    symbolize::{
+        debug_files::{DebugFile, Places, Wanted},
+        debuginfod::Client,
+        demangle::demangle,
+        layout::Layout,
+        module::Module,
+    },
 };
 use blazesym::symbolize::{
     self, CodeInfo, Input, Reason, Sym, Symbolized,
@@ -152,7 +154,7 @@ impl Symbolizer {
 
     /// Adds a module that is no file, such as `[vdso]`, by its bytes as read from a process.
     pub fn module_from_bytes(&mut self, display_path: &str, bytes: &[u8]) -> io::Result<ModuleId> {
-        let file = module::file_of_bytes(bytes)?;
+        let file = file::of_bytes(bytes)?;
         Ok(self.module(display_path, file, None, None))
     }
 
@@ -174,6 +176,17 @@ impl Symbolizer {
     /// Frames at an address as the module's ELF file means it (`p_vaddr`; of a return address, the
     /// address minus one), as [`Self::frames`].
     pub fn frames_at(&mut self, module: ModuleId, virt_offset: u64) -> Vec<Frame> {
+        // Before the names that are known, too: the process may run the new content.
+        if let Some(changed) = self
+            .modules
+            .get(module.0 as usize)
+            .filter(|of| of.is_changed())
+        {
+            let file_offset = changed.layout.file_offset(virt_offset);
+            return vec![
+                changed.unresolved(file_offset, "the file was changed after it was mapped"),
+            ];
+        }
         if let Some(frames) = self.cache.get(&(module, virt_offset)) {
             return frames.clone();
         }
@@ -251,11 +264,6 @@ impl Symbolizer {
             return vec![module.unresolved(None, &why)];
         };
         let file_offset = Some(file_offset);
-        if module.is_changed() {
-            return vec![
-                module.unresolved(file_offset, "the file was changed after it was mapped"),
-            ];
-        }
 
         // Of the first that could be read: it knows most.
         let mut why = None;

@@ -1,15 +1,10 @@
 //! One ELF file: which files can name its code.
 
 use blazesym::symbolize::source::Elf;
-use std::{
-    fs::File,
-    io::{self, Write},
-    os::{fd::FromRawFd, unix::fs::MetadataExt},
-    rc::Rc,
-    sync::mpsc::Receiver,
-};
+use std::{fs::File, io, os::unix::fs::MetadataExt, rc::Rc, sync::mpsc::Receiver};
 
-use super::{debug_files::DebugFile, layout::Layout, rooted::fd_path};
+use super::{debug_files::DebugFile, layout::Layout};
+use crate::rooted::fd_path;
 
 /// An open file. blazesym opens it by its descriptor and keeps what it parsed under
 /// that name, so it stays open as long as the symbolizer lives.
@@ -55,6 +50,7 @@ impl Module {
         // The inode itself: works for deleted files, for other mount namespaces and after the
         // process ended.
         let path = fd_path(&file);
+        let is_bounded = layout.is_bounded(&file);
         let mut module = Self {
             display_path: display_path.to_owned(),
             build_id,
@@ -65,7 +61,7 @@ impl Module {
         };
         // Links are followed here, not by blazesym: it would open whatever they name.
         let with_debug_info = !module.layout.leads_elsewhere;
-        if module.layout.is_bounded {
+        if is_bounded {
             if with_debug_info {
                 module
                     .sources
@@ -89,7 +85,7 @@ impl Module {
             layout,
             trusted,
         } = debug_file;
-        if !layout.is_bounded {
+        if !trusted && !layout.is_bounded(&file) {
             return;
         }
         let elf = Elf::new(fd_path(&file));
@@ -147,17 +143,4 @@ impl Pinned {
 fn version(file: &File) -> io::Result<Version> {
     let metadata = file.metadata()?;
     Ok((metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
-}
-
-/// An anonymous file with these bytes.
-pub(super) fn file_of_bytes(bytes: &[u8]) -> io::Result<File> {
-    // SAFETY: the name is a string literal with a terminating zero.
-    let fd = unsafe { libc::memfd_create(c"memtrace-module".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is open and nobody else's.
-    let mut file = unsafe { File::from_raw_fd(fd) };
-    file.write_all(bytes)?;
-    Ok(file)
 }

@@ -14,10 +14,8 @@ use std::{
 
 use procfs::process::Process;
 
-use super::{
-    Frame, Symbolizer,
-    rooted::{LastLink, Root},
-};
+use super::{Frame, Symbolizer};
+use crate::rooted::{LastLink, Root};
 
 /// Most that is read of a map, bytes.
 const MOST: u64 = 256 << 20;
@@ -122,12 +120,13 @@ impl PerfMap {
         }
     }
 
-    fn refresh(&mut self) {
+    /// Reads what has come since; true if the map has changed.
+    pub fn refresh(&mut self) -> bool {
         // The open file serves on when the process has ended or removed the name.
         if let Ok((file, version)) = open(&self.root, &self.path, self.uid, self.process_began) {
             self.file = file;
             if version == self.version {
-                return;
+                return false;
             }
             let (inode, size, ..) = self.version;
             let (new_inode, new_size, ..) = version;
@@ -138,7 +137,9 @@ impl PerfMap {
             }
             self.version = version;
         }
+        let before = self.read;
         self.read_on();
+        self.read != before
     }
 
     /// Takes in the whole lines that were not yet read.

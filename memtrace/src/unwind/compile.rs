@@ -11,6 +11,7 @@ use gimli::{
     UnwindOffset, UnwindSection,
 };
 use memtrace_common::unwind::Rule;
+use object::ReadRef;
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, hash_map::Entry},
@@ -22,8 +23,8 @@ const MAX_ENTRY: u64 = 64;
 /// Longest common information entry that is read, bytes: it is run again for each function.
 const MAX_CIE: usize = 1 << 12;
 
-pub(super) fn compile(bytes: &[u8]) -> Result<Option<Table>, CompileError> {
-    let Some(image) = Image::parse(bytes)? else {
+pub(super) fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
+    let Some(image) = Image::parse(data)? else {
         return Ok(None);
     };
     match &image.cfi {

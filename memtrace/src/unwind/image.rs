@@ -3,7 +3,7 @@
 use super::CompileError;
 use gimli::{BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, EndianSlice};
 use object::{
-    LittleEndian, elf,
+    LittleEndian, ReadRef, elf,
     read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _},
 };
 use std::ops::Range;
@@ -17,6 +17,9 @@ const ADDRESS_SIZE: u8 = 8;
 
 /// Executable segments that are looked at; linkers make one or two.
 const MAX_CODE: usize = 256;
+
+/// Longest rest of a segment that is taken for call frame information, bytes.
+const MAX_REST: u64 = 256 << 20;
 
 /// What a table is made of: an ELF file, or an image of one in memory whose
 /// file offsets hold (the vDSO).
@@ -36,7 +39,7 @@ pub(super) enum Cfi<'data> {
 
 impl<'data> Image<'data> {
     /// `None`: the file has no call frame information.
-    pub(super) fn parse(data: &'data [u8]) -> Result<Option<Image<'data>>, CompileError> {
+    pub(super) fn parse<R: ReadRef<'data>>(data: R) -> Result<Option<Image<'data>>, CompileError> {
         let header = Header::parse(data)?;
         let endian = header.endian()?;
         let machine = header.e_machine(endian);
@@ -71,7 +74,7 @@ impl<'data> Image<'data> {
 
 /// An interpreter is asked for, or no library: a program, or the dynamic loader. The entry points
 /// of other libraries mean nothing; linkers put the beginning of `.text` there.
-fn starts_programs(segments: &[Segment], data: &[u8]) -> bool {
+fn starts_programs<'data>(segments: &[Segment], data: impl ReadRef<'data>) -> bool {
     let has = |kind| segments.iter().any(|s| s.p_type(LittleEndian) == kind);
     let needs_libraries = segments
         .iter()
@@ -84,7 +87,7 @@ fn starts_programs(segments: &[Segment], data: &[u8]) -> bool {
 fn find<'data>(
     header: &Header,
     segments: &[Segment],
-    data: &'data [u8],
+    data: impl ReadRef<'data>,
 ) -> Option<(Cfi<'data>, BaseAddresses)> {
     let sections = header.sections(LittleEndian, data).unwrap_or_default();
     let section = |name: &[u8]| {
@@ -110,7 +113,10 @@ fn find<'data>(
 
 /// `.eh_frame` as a file without section headers tells it: PT_GNU_EH_FRAME is `.eh_frame_hdr`,
 /// which points there (Linux Standard Base Core, section 10.6). It ends somewhere in its segment.
-fn by_segment<'data>(segments: &[Segment], data: &'data [u8]) -> Option<(u64, &'data [u8])> {
+fn by_segment<'data>(
+    segments: &[Segment],
+    data: impl ReadRef<'data>,
+) -> Option<(u64, &'data [u8])> {
     let header = segments
         .iter()
         .find(|s| s.p_type(LittleEndian) == elf::PT_GNU_EH_FRAME)?;
@@ -127,8 +133,9 @@ fn by_segment<'data>(segments: &[Segment], data: &'data [u8]) -> Option<(u64, &'
         .filter(|s| s.p_type(LittleEndian) == elf::PT_LOAD)
         .find_map(|segment| {
             let start = addr.checked_sub(segment.p_vaddr(LittleEndian))?;
-            let bytes = segment.data(LittleEndian, data).ok()?;
-            let bytes = bytes.get(usize::try_from(start).ok()?..)?;
+            let len = segment.p_filesz(LittleEndian).checked_sub(start)?;
+            let offset = segment.p_offset(LittleEndian).checked_add(start)?;
+            let bytes = data.read_bytes_at(offset, len.min(MAX_REST)).ok()?;
             (!bytes.is_empty()).then_some((addr, bytes))
         })
 }

@@ -9,7 +9,7 @@ use gimli::{
     CfaRule, CommonInformationEntry, Encoding, Expression, Operation, Register, RegisterRule,
     UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
 };
-use memtrace_common::unwind::{GREG_RBP, GREG_RIP, GREG_RSP, Rule, cfa, fp};
+use memtrace_common::unwind::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, Rule, bx, cfa, fp};
 
 pub(super) const NO_ROW: Rule = bare(cfa::NO_ROW);
 pub(super) const STOP: Rule = bare(cfa::STOP);
@@ -52,6 +52,7 @@ pub(super) fn rule<'data>(
             (X86_64::RA, GREG_RIP),
             (X86_64::RSP, GREG_RSP),
             (X86_64::RBP, GREG_RBP),
+            (X86_64::RBX, GREG_RBX),
         ];
         // Other return codes than the C library's may have another layout.
         let known = saved.iter().all(|&(register, offset)| {
@@ -89,7 +90,7 @@ pub(super) fn rule<'data>(
     match (cfa, fp) {
         (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => Rule {
             cfa,
-            fp,
+            fp: fp | bx_of(row.register(X86_64::RBX)) << bx::SHIFT,
             fp_offset,
             cfa_offset,
         },
@@ -102,11 +103,21 @@ fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
     Some(match shape {
         Shape::Offset(X86_64::RSP, offset) => (cfa::SP, i32::try_from(offset).ok()?),
         Shape::Offset(X86_64::RBP, offset) => (cfa::FP, i32::try_from(offset).ok()?),
+        Shape::Offset(X86_64::RBX, offset) => (cfa::BX, i32::try_from(offset).ok()?),
         Shape::Deref(X86_64::RSP, offset, addend) => (cfa::DEREF_SP, Rule::deref(offset, addend)?),
         Shape::Deref(X86_64::RBP, offset, addend) => (cfa::DEREF_FP, Rule::deref(offset, addend)?),
         Shape::Plt(from) => (cfa::PLT, from),
         _ => return None,
     })
+}
+
+/// A kind of [`bx`].
+fn bx_of(rule: Option<RegisterRule<usize>>) -> u8 {
+    match rule {
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => bx::SAME,
+        Some(RegisterRule::Offset(offset)) => Rule::bx_at(offset),
+        Some(_) => bx::LOST,
+    }
 }
 
 /// A kind and an offset of [`fp`].

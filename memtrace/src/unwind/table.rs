@@ -2,15 +2,13 @@
 
 use super::{CompileError, compile, rules::NO_ROW};
 use memtrace_common::{
-    code::{BLOCK, Exec, RULES},
+    code::{BLOCK, Exec, RULES, RowSearch},
     unwind::{Rule, cfa, fp},
 };
+use object::ReadRef;
 
 /// Pages that a table may span: 4 GiB of code.
 pub(super) const MAX_PAGES: u64 = 1 << 16;
-
-/// Addresses of a page have 16 bits, so as many halvings leave one of its rows.
-const STEPS: u32 = 17;
 
 /// Rules for the addresses of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,17 +28,17 @@ impl Table {
     /// # Errors
     /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
     /// is no error: it describes less code.
-    pub fn compile(bytes: &[u8]) -> Result<Option<Table>, CompileError> {
-        compile::compile(bytes)
+    pub fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
+        compile::compile(data)
     }
 
     /// A table of parts that come from elsewhere; `None` unless every lookup in it will end
     /// within its words and rules.
     pub(super) fn checked(exec: Exec, rules: Vec<Rule>, words: Vec<u32>) -> Option<Table> {
         let pages = usize::try_from(exec.pages).ok()?;
-        let known = rules
-            .iter()
-            .all(|rule| rule.cfa <= cfa::UNSUPPORTED && rule.fp <= fp::AT_FP);
+        let known = rules.iter().all(|rule| {
+            (rule.cfa <= cfa::UNSUPPORTED || rule.cfa == cfa::BX) && rule.fp & fp::MASK <= fp::AT_FP
+        });
         if exec.pages == 0
             || u64::from(exec.pages) > MAX_PAGES
             || exec.first_page.checked_add(exec.pages).is_none()
@@ -81,15 +79,12 @@ impl Table {
         }
         let word = |index: u32| self.words.get(index as usize).copied();
         let (first, end) = (word(page as u32)?, word(page as u32 + 1)?);
-        let wanted = vaddr as u32 & 0xffff;
-        // The last row at or below: the page's first is at 0, so there is one.
-        let (mut row, mut count) = (first, end.checked_sub(first)?);
-        for _ in 0..STEPS {
-            let half = count / 2;
-            let below = u32::from(word(row + half)? >> 16 <= wanted);
-            row += half * below;
-            count -= half;
+        let mut search = RowSearch::new(first, end, vaddr);
+        for _ in 0..RowSearch::STEPS {
+            if search.narrow(word(search.probe())?) {
+                break;
+            }
         }
-        self.rules.get((word(row)? & 0xffff) as usize).copied()
+        self.rules.get(search.rule() as usize).copied()
     }
 }

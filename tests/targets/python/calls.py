@@ -301,7 +301,7 @@ def deep():
 
 
 def too_deep():
-    deeper(200)
+    deeper(900)
 
 
 REPEATED = [

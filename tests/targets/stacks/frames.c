@@ -47,7 +47,7 @@ OUT_OF_LINE static void descend(int depth) {
 }
 void case_very_deep(void) {
 	descend(five * 20);
-	descend(five * 60); /* more than are recorded */
+	descend(five * 500); /* more than are recorded */
 	BARRIER();
 }
 

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, STACKS = 2048, FRAMES = 400, MODULES = 64 };
+enum { PAGE = 4096, STACKS = 2048, FRAMES = 4096, MODULES = 64 };
 
 /* One byte of code, as a file has it: of a call, not of what follows it. */
 struct frame {

@@ -263,9 +263,8 @@ pub(super) fn describe(
     };
     let ours = |index: usize| match sample.frames.get(index).copied().map(Word::decode) {
         Some(Some(Word::File { exec, vaddr })) => file(ModuleIndex(exec), vaddr),
-        Some(Some(Word::Absolute(addr) | Word::Python(addr))) => format!("{addr:#x}"),
-        Some(Some(Word::PythonAt { .. })) => String::new(),
-        Some(None) => "no frame".to_owned(),
+        Some(Some(Word::Absolute(addr))) => format!("{addr:#x}"),
+        Some(_) => "no frame".to_owned(),
         None if index == sample.frames.len() => format!("({})", sample.end.name()),
         None => String::new(),
     };

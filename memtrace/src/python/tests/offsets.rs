@@ -1,7 +1,7 @@
 //! The interpreter's own description of its layout.
 
 use super::{super::offsets::*, *};
-use memtrace_common::python::Interpreter;
+use memtrace_common::python::{Interpreter, NONE};
 
 /// The first bytes of `_PyRuntime` in a running 3.13.0 (pyenv, gcc, x86-64).
 const RECORDED: &[u8] = include_bytes!("debug_offsets_3.13.0.bin");
@@ -73,84 +73,49 @@ fn made_for_3_14() -> Vec<u8> {
 }
 
 #[test]
-fn a_recorded_description_gives_what_the_headers_say() {
-    let layout = described(13, RECORDED).unwrap();
+fn each_versions_description_gives_what_its_headers_say() {
     // By offsetof, compiled with the headers of that installation.
-    assert_eq!(layout.runtime, 0x5000_1000);
-    assert_eq!((layout.exec, layout.minor), (7, 13));
-    assert_eq!(
-        (
-            layout.runtime_interpreters,
-            layout.interpreter_next,
-            layout.interpreter_threads
-        ),
-        (632, 7264, 7344)
-    );
-    assert_eq!(
-        (layout.thread_next, layout.thread_id, layout.thread_frame),
-        (8, 152, 72)
-    );
-    assert_eq!(
-        (
-            layout.frame_code,
-            layout.frame_previous,
-            layout.frame_instruction,
-            layout.frame_boundary
-        ),
-        (0, 8, 56, 70)
-    );
-    assert_eq!(
-        (
-            layout.code_instructions,
-            layout.code_filename,
-            layout.code_name
-        ),
-        (200, 112, 128)
-    );
-    assert_eq!((layout.code_linetable, layout.code_first_line), (136, 68));
-    assert_eq!((layout.str_ascii_data, layout.str_compact_data), (40, 56));
-    assert_eq!((layout.str_kind_shift, layout.str_ascii_shift), (2, 6));
-    assert_eq!((layout.bytes_size, layout.bytes_data), (16, 32));
-}
-
-#[test]
-fn the_description_of_3_14_has_other_members() {
-    let bytes = made_for_3_14();
-    let layout = described(14, &bytes).unwrap();
-    assert_eq!(
-        (
-            layout.runtime_interpreters,
-            layout.interpreter_next,
-            layout.interpreter_threads
-        ),
-        (808, 7264, 7344)
-    );
-    assert_eq!(
-        (layout.thread_next, layout.thread_id, layout.thread_frame),
-        (8, 152, 72)
-    );
-    assert_eq!(
-        (
-            layout.frame_code,
-            layout.frame_previous,
-            layout.frame_instruction,
-            layout.frame_boundary
-        ),
-        (0, 8, 56, 74)
-    );
-    assert_eq!(
-        (
-            layout.code_instructions,
-            layout.code_filename,
-            layout.code_name
-        ),
-        (208, 112, 128)
-    );
-    assert_eq!((layout.code_linetable, layout.code_first_line), (136, 68));
-    assert_eq!((layout.str_length, layout.str_state), (16, 32));
-    assert_eq!((layout.str_ascii_data, layout.str_compact_data), (40, 56));
-    assert_eq!((layout.str_kind_shift, layout.str_ascii_shift), (16, 20));
-    assert_eq!((layout.bytes_size, layout.bytes_data), (16, 32));
+    let of_3_13 = Interpreter {
+        runtime: 0x5000_1000,
+        eval: [[0x10, 0x20], [0, 0]],
+        exec: 7,
+        minor: 13,
+        runtime_interpreters: 632,
+        interpreter_next: 7264,
+        interpreter_threads: 7344,
+        thread_next: 8,
+        thread_id: 152,
+        thread_frame: 72,
+        cframe_frame: NONE,
+        frame_code: 0,
+        frame_previous: 8,
+        frame_instruction: 56,
+        frame_boundary: 70,
+        code_instructions: 200,
+        code_filename: 112,
+        code_name: 128,
+        code_linetable: 136,
+        code_first_line: 68,
+        str_ascii_data: 40,
+        str_compact_data: 56,
+        str_kind_shift: 2,
+        str_ascii_shift: 6,
+        str_length: 16,
+        str_state: 32,
+        bytes_size: 16,
+        bytes_data: 32,
+    };
+    assert_eq!(described(13, RECORDED).unwrap(), of_3_13);
+    let of_3_14 = Interpreter {
+        minor: 14,
+        runtime_interpreters: 808,
+        frame_boundary: 74,
+        code_instructions: 208,
+        str_kind_shift: 16,
+        str_ascii_shift: 20,
+        ..of_3_13
+    };
+    assert_eq!(described(14, &made_for_3_14()).unwrap(), of_3_14);
 }
 
 #[test]

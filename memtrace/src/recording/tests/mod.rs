@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::{
     event::Layer,
-    ledger::{LIFETIME_BUCKETS, LayerTotals, SiteTotals, Totals},
+    ledger::{LayerTotals, SiteTotals, Totals},
     symbolize::{Frame, FrameKind},
 };
 use memtrace_common::loss::Reason;
@@ -57,7 +57,7 @@ fn key(process: u32, stack: u32) -> SiteKey {
 }
 
 fn site(live_bytes: u64, live_count: u64) -> SiteTotals {
-    let mut lifetimes = [0; LIFETIME_BUCKETS];
+    let mut lifetimes = [0; 21];
     lifetimes[20] = 3;
     SiteTotals {
         totals: Totals {
@@ -72,7 +72,7 @@ fn site(live_bytes: u64, live_count: u64) -> SiteTotals {
         peak_epoch: 0,
         first_ns: START + 1,
         last_ns: START + 2,
-        lifetimes,
+        lifetimes: lifetimes.into(),
     }
 }
 
@@ -101,6 +101,13 @@ fn frame(function: &str) -> Frame {
         line: Some(7),
         inlined: function == "inner",
         unresolved: None,
+    }
+}
+
+fn node(parent: u32, location: u32) -> Node {
+    Node {
+        parent: NodeId(parent),
+        location: LocationId(location),
     }
 }
 

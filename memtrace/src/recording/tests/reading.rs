@@ -88,15 +88,28 @@ fn what_was_written_reads_back() {
     let frames = [frame("inner"), frame("outer"), frame("main")];
     let row = StackRow {
         id: StackId(7),
+        node: NodeId(2),
         end: End::NoRow,
         thread: Some("worker".into()),
     };
-    writer.stack(&row, &frames).unwrap();
+    writer.location(LocationId(1), &frames[2..]).unwrap();
+    writer.location(LocationId(2), &frames[..2]).unwrap();
+    let (main, outer) = (node(0, 1), node(1, 2));
+    writer.nodes(NodeId(1), &[main, outer]).unwrap();
+    writer.stack(&row).unwrap();
     let sample = MemorySample {
         rss_anon: Some(5),
         vm_pte: Some(0),
         children: Some(2),
         ..MemorySample::default()
+    };
+    let system = SystemSample {
+        used: Some(7),
+        ..SystemSample::default()
+    };
+    let group = CgroupSample {
+        current: Some(9),
+        ..CgroupSample::default()
     };
     let births = Births {
         rows: vec![(START + 5, 60, 2), (START + 900, 4, 1)],
@@ -104,6 +117,9 @@ fn what_was_written_reads_back() {
     let mut first = interval(1, vec![(key(1, 7), site(64, 3))]);
     first.changes.layers = vec![((ProcessId(1), Layer::Heap), layer(64, 64, 1))];
     first.memory = vec![(ProcessId(1), sample)];
+    first.system = Some(system);
+    first.cgroups = vec![(0, group), (4, CgroupSample::default())];
+    first.members = vec![(ProcessId(1), 0)];
     first.births = vec![(key(1, 7), births.clone())];
     writer.interval(&first).unwrap();
     let ended = process(1, Some(START + 2 * SECOND));
@@ -117,6 +133,10 @@ fn what_was_written_reads_back() {
     assert_eq!(recording.meta(), &meta());
     let memory = recording.memory(ProcessId(1)).unwrap();
     assert_eq!(memory, [(START + SECOND, sample)]);
+    assert_eq!(recording.system().unwrap(), [(START + SECOND, system)]);
+    let cgroup = recording.cgroup(ProcessId(1)).unwrap();
+    assert_eq!(cgroup, [(START + SECOND, group)]);
+    assert_eq!(recording.cgroup(ProcessId(2)).unwrap(), []);
     let snapshot = recording.snapshot(At::End).unwrap();
     assert_eq!(snapshot.processes[0].row, ended);
     assert_eq!(snapshot.layers[0].totals, layer(64, 64, 1));
@@ -127,9 +147,11 @@ fn what_was_written_reads_back() {
     assert_eq!(got.lifetimes, Some(site(64, 3).lifetimes));
     assert_eq!((got.first_ns, got.last_ns), (START + 1, Some(START + 2)));
     assert_eq!(got.births.as_ref().unwrap().births, births);
-    assert_eq!(got.stack.end, Some(End::NoRow));
-    assert_eq!(got.stack.thread.as_deref(), Some("worker"));
-    assert_eq!(got.stack.frames, frames);
+    let stack = snapshot.stacks.get(got.key.stack);
+    assert_eq!(stack.end(), Some(End::NoRow));
+    assert_eq!(stack.thread(), Some("worker"));
+    assert_eq!(stack.frames().cloned().collect::<Vec<_>>(), frames);
+    assert_eq!(stack.outermost(), Some(&frames[2]));
     assert_eq!(snapshot.losses.len(), Reason::ALL.len());
     let lost: Vec<_> = snapshot.losses.iter().filter(|(_, n)| *n > 0).collect();
     assert_eq!(lost, [&(Reason::RingFullFree, 9)]);
@@ -275,14 +297,17 @@ fn a_new_births_scan_replaces_the_old_one() {
 fn every_end_of_a_stack_reads_back_and_an_unknown_one_is_an_error() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.location(LocationId(1), &[frame("main")]).unwrap();
+    writer.nodes(NodeId(1), &[node(0, 1)]).unwrap();
     // Stack 0 is the one that is never written: it was lost.
     for (id, end) in (1..).zip(End::ALL) {
         let row = StackRow {
             id: StackId(id),
+            node: NodeId(1),
             end,
             thread: None,
         };
-        writer.stack(&row, &[frame("main")]).unwrap();
+        writer.stack(&row).unwrap();
     }
     let sites = (0..=End::ALL.len() as u32).map(|stack| (key(1, stack), site(1, 1)));
     writer.interval(&interval(1, sites.collect())).unwrap();
@@ -290,7 +315,10 @@ fn every_end_of_a_stack_reads_back_and_an_unknown_one_is_an_error() {
 
     let recording = Recording::open(&path).unwrap();
     let snapshot = recording.snapshot(At::End).unwrap();
-    let ends: Vec<_> = snapshot.sites.iter().map(|site| site.stack.end).collect();
+    let stacks = snapshot.sites.iter();
+    let ends: Vec<_> = stacks
+        .map(|site| snapshot.stacks.get(site.key.stack).end())
+        .collect();
     let written = End::ALL.into_iter().map(Some);
     assert_eq!(ends, [None].into_iter().chain(written).collect::<Vec<_>>());
 
@@ -303,4 +331,137 @@ fn every_end_of_a_stack_reads_back_and_an_unknown_one_is_an_error() {
         error.contains("test.mtr") && error.contains("unexpected value of `end`"),
         "{error}"
     );
+}
+
+#[test]
+fn facts_are_replaced_inherited_and_forgotten() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let fact = |process: Option<u32>, field: &str, value: &str| Fact {
+        process: process.map(ProcessId),
+        field: field.into(),
+        value: value.into(),
+    };
+    let machine = fact(None, "thp.enabled", "always");
+    let parent = fact(Some(0), "affinity.count", "2");
+    writer
+        .facts(&[machine.clone(), fact(Some(0), "affinity.count", "8")])
+        .unwrap();
+    writer
+        .facts(&[parent.clone(), fact(Some(0), "lib.a.size", "1")])
+        .unwrap();
+    for child in [1, 2] {
+        writer
+            .inherit_facts(ProcessId(0), ProcessId(child))
+            .unwrap();
+    }
+    writer.forget_facts(ProcessId(2)).unwrap();
+    writer
+        .facts(&[fact(Some(2), "affinity.count", "1")])
+        .unwrap();
+    writer.finish(START).unwrap();
+    let expected = [
+        machine,
+        parent,
+        fact(Some(0), "lib.a.size", "1"),
+        fact(Some(1), "affinity.count", "2"),
+        fact(Some(1), "lib.a.size", "1"),
+        fact(Some(2), "affinity.count", "1"),
+    ];
+    assert_eq!(Recording::open(&path).unwrap().facts().unwrap(), expected);
+}
+
+#[test]
+fn stacks_share_callers_and_a_location_named_later_is_named_in_all() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    for (id, name) in (1..).zip(["main", "f", "g"]) {
+        writer.location(LocationId(id), &[frame(name)]).unwrap();
+    }
+    // main → f → g, and main → g → f, told in two runs.
+    let first = [node(0, 1), node(1, 2), node(2, 3)];
+    writer.nodes(NodeId(1), &first).unwrap();
+    writer.nodes(NodeId(4), &[node(1, 3), node(4, 2)]).unwrap();
+    for (id, leaf) in [(1, 3), (2, 5)] {
+        let row = StackRow {
+            id: StackId(id),
+            node: NodeId(leaf),
+            end: End::Complete,
+            thread: None,
+        };
+        writer.stack(&row).unwrap();
+    }
+    writer.interval(&interval(1, vec![])).unwrap();
+    let named = [frame("inner"), frame("renamed")];
+    writer.location(LocationId(2), &named).unwrap();
+    writer.finish(START + SECOND).unwrap();
+
+    let snapshot = Recording::open(&path).unwrap().snapshot(At::End).unwrap();
+    let functions = |id| {
+        let frames = snapshot.stacks.get(StackId(id)).frames();
+        let functions = frames.map(|frame| frame.function.as_deref().unwrap());
+        functions.collect::<Vec<_>>()
+    };
+    assert_eq!(functions(1), ["g", "inner", "renamed", "main"]);
+    assert_eq!(functions(2), ["inner", "renamed", "g", "main"]);
+    assert!(snapshot.stacks.get(StackId(3)).is_empty());
+}
+
+/// Damage must neither crash a reader nor send it round in circles.
+#[test]
+fn a_tree_that_is_none_is_an_error() {
+    for (damage, what) in [
+        // Its own parent; one before the first.
+        ("UPDATE node SET nodes = x'0001'", "nodes"),
+        ("UPDATE node SET nodes = x'0201'", "nodes"),
+        // Half a node; half a number.
+        ("UPDATE node SET nodes = x'010101'", "nodes"),
+        ("UPDATE node SET nodes = x'01ff'", "nodes"),
+        ("UPDATE node SET first = 2", "first"),
+        ("UPDATE location SET id = 7", "location"),
+        ("UPDATE location SET frames = x'63'", "frames"),
+        ("UPDATE stack SET thread = 99", "thread"),
+    ] {
+        let (_directory, path) = temporary();
+        let mut writer = Writer::create(&path, false, &meta()).unwrap();
+        writer.location(LocationId(1), &[frame("main")]).unwrap();
+        writer.nodes(NodeId(1), &[node(0, 1)]).unwrap();
+        let row = StackRow {
+            id: StackId(1),
+            node: NodeId(1),
+            end: End::Complete,
+            thread: Some("worker".into()),
+        };
+        writer.stack(&row).unwrap();
+        writer.finish(START).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        assert!(recording.snapshot(At::End).is_ok());
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection.execute(damage, []).unwrap();
+        let error = recording.snapshot(At::End).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{what}`")), "{damage}: {error}");
+    }
+}
+
+/// What does not exist has no frames: the rest of the recording can still be read.
+#[test]
+fn a_stack_of_a_node_or_location_that_was_lost_is_cut_short() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.location(LocationId(1), &[frame("main")]).unwrap();
+    let nodes = [node(0, 1), node(1, 9)];
+    writer.nodes(NodeId(1), &nodes).unwrap();
+    for (id, leaf) in [(1, 2), (2, 77)] {
+        let row = StackRow {
+            id: StackId(id),
+            node: NodeId(leaf),
+            end: End::Complete,
+            thread: None,
+        };
+        writer.stack(&row).unwrap();
+    }
+    writer.finish(START).unwrap();
+    let snapshot = Recording::open(&path).unwrap().snapshot(At::End).unwrap();
+    let frames = |id| snapshot.stacks.get(StackId(id)).frames().count();
+    assert_eq!((frames(1), frames(2)), (1, 0));
 }

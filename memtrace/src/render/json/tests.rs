@@ -6,19 +6,20 @@ fn parse(out: &[u8]) -> Value {
     serde_json::from_slice(out).unwrap()
 }
 
+/// A report in the order of live bytes.
+fn report_of(snapshot: &Snapshot, filter: &Filter, top: Option<usize>) -> Value {
+    let mut out = Vec::new();
+    json(&mut out, snapshot, filter, Metric::LiveBytes, top).unwrap();
+    parse(&out)
+}
+
+fn whole_report(snapshot: &Snapshot) -> Value {
+    report_of(snapshot, &Filter::default(), None)
+}
+
 #[test]
 fn a_report_has_what_scripts_rely_on() {
-    let mut out = Vec::new();
-    let snapshot = fixture::snapshot();
-    json(
-        &mut out,
-        &snapshot,
-        &Filter::default(),
-        Metric::LiveBytes,
-        None,
-    )
-    .unwrap();
-    let value = parse(&out);
+    let value = whole_report(&fixture::snapshot());
     assert_eq!(value["at"], "default");
     assert_eq!(value["totals"][1]["tgid"], fixture::PARENT);
     assert_eq!(value["totals"][1]["layer"], "heap");
@@ -57,9 +58,7 @@ fn a_report_has_what_scripts_rely_on() {
 fn stack_health_is_part_of_a_report_and_stands_alone() {
     let snapshot = fixture::snapshot();
     let filter = Filter::default();
-    let mut out = Vec::new();
-    json(&mut out, &snapshot, &filter, Metric::LiveBytes, Some(0)).unwrap();
-    let report = parse(&out);
+    let report = report_of(&snapshot, &filter, Some(0));
     let mut out = Vec::new();
     stack_health_json(&mut out, &snapshot, &filter).unwrap();
     let alone = parse(&out);
@@ -82,17 +81,7 @@ fn stack_health_is_part_of_a_report_and_stands_alone() {
 
 #[test]
 fn frames_are_whole_and_an_allocators_are_marked() {
-    let mut out = Vec::new();
-    let snapshot = fixture::snapshot_with_wrappers();
-    json(
-        &mut out,
-        &snapshot,
-        &Filter::default(),
-        Metric::LiveBytes,
-        None,
-    )
-    .unwrap();
-    let value = parse(&out);
+    let value = whole_report(&fixture::snapshot_with_wrappers());
     let frames = &value["sites"][0]["frames"];
     assert_eq!(frames[0]["function"], "operator new(unsigned long)");
     assert_eq!(frames[0]["wrapper"], true);
@@ -102,11 +91,7 @@ fn frames_are_whole_and_an_allocators_are_marked() {
 
 #[test]
 fn the_interpreters_frames_are_marked_and_threads_named() {
-    let mut out = Vec::new();
-    let snapshot = fixture::snapshot_of_python();
-    let filter = Filter::default();
-    json(&mut out, &snapshot, &filter, Metric::LiveBytes, None).unwrap();
-    let value = parse(&out);
+    let value = whole_report(&fixture::snapshot_of_python());
     let site = &value["sites"][0];
     assert_eq!(site["thread"], "worker");
     assert_eq!(value["sites"][1]["thread"], Value::Null);
@@ -162,20 +147,11 @@ fn groups_take_the_place_of_sites() {
 
 #[test]
 fn top_and_filters_say_what_they_hide() {
-    let mut out = Vec::new();
     let filter = Filter {
         pid: Some(fixture::PARENT),
         ..Filter::default()
     };
-    json(
-        &mut out,
-        &fixture::snapshot(),
-        &filter,
-        Metric::LiveBytes,
-        Some(1),
-    )
-    .unwrap();
-    let value = parse(&out);
+    let value = report_of(&fixture::snapshot(), &filter, Some(1));
     assert_eq!(value["sites"].as_array().unwrap().len(), 1);
     assert_eq!(value["totals"].as_array().unwrap().len(), 2);
     assert_eq!(
@@ -192,8 +168,19 @@ fn an_export_has_memory_over_time() {
         rss_anon: Some(77),
         ..MemorySample::default()
     };
-    let series = vec![(snapshot.meta.started_ns + 5, sample)];
-    export(&mut out, &snapshot, &[(ProcessId(2), series)]).unwrap();
+    let time = snapshot.meta.started_ns + 5;
+    let fact = |process: Option<ProcessId>, value: &str| Fact {
+        process,
+        field: "kernel.release".into(),
+        value: value.into(),
+    };
+    let series = Series {
+        memory: vec![(ProcessId(2), vec![(time, sample)])],
+        system: vec![(time, SystemSample::default())],
+        facts: vec![fact(None, "6.1"), fact(Some(ProcessId(2)), "x")],
+        ..Series::default()
+    };
+    export(&mut out, &snapshot, &series).unwrap();
     let value = parse(&out);
     assert_eq!(value["memory"][0]["tgid"], fixture::CHILD);
     let sample = &value["memory"][0]["samples"][0];
@@ -202,6 +189,11 @@ fn an_export_has_memory_over_time() {
         (&json!(5), &json!(77))
     );
     assert_eq!(sample["swap"], Value::Null);
+    assert_eq!(value["system"][0]["time"], 5);
+    assert_eq!(value["facts"]["machine"]["kernel.release"], "6.1");
+    let processes = value["facts"]["processes"].as_array().unwrap();
+    let child = processes.iter().find(|p| p["process"] == 2).unwrap();
+    assert_eq!(child["facts"]["kernel.release"], "x");
     assert_eq!(
         value["sites"][0]["births"]["rows"][0],
         json!([1_000_000_000, 512 << 10, 2])

@@ -93,6 +93,7 @@ mod tests {
         tests::{assert_parts, render},
         text,
     };
+    use memtrace_common::unwind::End;
 
     fn by(by: By) -> TextOptions {
         TextOptions {
@@ -156,10 +157,9 @@ mod tests {
     #[test]
     fn a_name_that_moves_the_cursor_is_harmless() {
         let mut snapshot = fixture::snapshot_of_python();
-        let site = &mut snapshot.sites[1];
-        let mut stack = (*site.stack).clone();
-        stack.thread = Some("\x1b[2J".into());
-        site.stack = std::sync::Arc::new(stack);
+        let frames = fixture::frames(&snapshot, &snapshot.sites[1]);
+        let (id, thread) = (snapshot.sites[1].key.stack, Some("\x1b[2J"));
+        snapshot.stacks.put(id, End::Complete, thread, frames);
         for by in [by(By::Site), by(By::Thread)] {
             let report = render(&snapshot, &by);
             assert_parts(&report, &["\\u{1b}[2J"]);

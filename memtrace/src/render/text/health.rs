@@ -12,7 +12,7 @@ use super::super::{
     units::grouped,
     until_closed,
 };
-use crate::recording::{Snapshot, StackFrames};
+use crate::recording::{Snapshot, Stack};
 use memtrace_common::{limits::MAX_FRAMES, unwind::End};
 
 /// Failures named in the line of a report.
@@ -185,12 +185,12 @@ fn explain(end: Option<End>) -> (String, &'static str) {
 }
 
 /// The last line of a stack; `None` for a complete one, and where there is no stack.
-pub(super) fn ends_here(stack: &StackFrames) -> Option<String> {
+pub(super) fn ends_here(stack: Stack<'_>) -> Option<String> {
     let (file, of_file) = match module(stack) {
         UNKNOWN_MODULE => ("its file".into(), String::new()),
         path => (file_name(path), format!(" of {}", file_name(path))),
     };
-    let why = match stack.end? {
+    let why = match stack.end()? {
         End::Complete => return None,
         End::Truncated => "more frames than are kept".into(),
         End::NoMapping => "the caller is in no code that was known then".into(),
@@ -245,16 +245,15 @@ mod tests {
     /// All sites end so, in a file or in none.
     fn ending(end: Option<End>, path: Option<&str>) -> Snapshot {
         let mut snapshot = fixture::snapshot();
-        for site in &mut snapshot.sites {
-            let mut frames = site.stack.frames.clone();
-            frames
-                .iter_mut()
-                .for_each(|frame| frame.module = path.map(Into::into));
-            site.stack = std::sync::Arc::new(StackFrames {
-                end,
-                frames,
-                thread: None,
-            });
+        for site in &snapshot.sites {
+            let mut frames = fixture::frames(&snapshot, site);
+            for frame in &mut frames {
+                frame.module = path.map(Into::into);
+            }
+            match end {
+                Some(end) => snapshot.stacks.put(site.key.stack, end, None, frames),
+                None => snapshot.stacks.remove(site.key.stack),
+            }
         }
         snapshot
     }
@@ -299,7 +298,7 @@ mod tests {
              \x20     no stack was taken, or its record was lost\n\
              \x20     → see scratch_busy, stack_unreadable, ring_full_stack and unknown_stack under Losses in the report; a larger --ring-buffer helps against the last two\n\
              \x20               5   26.31 %  truncated\n\
-             \x20     the stack is deeper than the 511 frames that are kept\n\
+             \x20     the stack is deeper than the 2047 frames that are kept\n\
              \x20     → the frames next to the allocation are there; look for endless recursion\n\
              \x20               1    5.26 %  no_row\n\
              \x20     the file has unwind tables, but they leave this code out, as for assembler without CFI directives\n\
@@ -325,21 +324,24 @@ mod tests {
                 &[end.name(), &meaning, remedy, "/lib/libevil\\u{1b}.so"],
             );
             let report = render(&snapshot, &TextOptions::default());
-            let last = ends_here(&snapshot.sites[0].stack).unwrap();
+            let last = ends_here(snapshot.stacks.get(snapshot.sites[0].key.stack)).unwrap();
             assert_parts(&report, &[&last]);
             assert!(!report.contains('\x1b'), "{report}");
         }
-        let stack = |end, path| ending(end, path).sites[0].stack.clone();
+        let last = |end, path| {
+            let snapshot = ending(end, path);
+            ends_here(snapshot.stacks.get(snapshot.sites[0].key.stack))
+        };
         assert_eq!(
-            ends_here(&stack(Some(End::NoRow), Some("/lib/libfoo.so"))).unwrap(),
+            last(Some(End::NoRow), Some("/lib/libfoo.so")).unwrap(),
             "[ends here: libfoo.so has no unwind information for this code]"
         );
         assert_eq!(
-            ends_here(&stack(Some(End::BadFramePointer), None)).unwrap(),
+            last(Some(End::BadFramePointer), None).unwrap(),
             "[ends here: this code has neither unwind information nor a frame pointer]"
         );
-        assert_eq!(ends_here(&stack(Some(End::Complete), None)), None);
-        assert_eq!(ends_here(&stack(None, None)), None);
+        assert_eq!(last(Some(End::Complete), None), None);
+        assert_eq!(last(None, None), None);
     }
 
     #[test]
@@ -348,11 +350,9 @@ mod tests {
         for (n, end) in End::ALL.into_iter().enumerate().skip(2) {
             let mut site = snapshot.sites[0].clone();
             site.totals.alloc_count = 1000 * n as u64;
-            site.stack = std::sync::Arc::new(StackFrames {
-                end: Some(end),
-                frames: site.stack.frames.clone(),
-                thread: None,
-            });
+            let frames = fixture::frames(&snapshot, &site);
+            site.key.stack.0 = 100 + n as u32;
+            snapshot.stacks.put(site.key.stack, end, None, frames);
             snapshot.sites.push(site);
         }
         let mut out = Vec::new();

@@ -163,11 +163,7 @@ impl Report<'_> {
         if self.snapshot.at == At::Default && self.snapshot.processes.iter().any(peak) {
             writeln!(out, "  memtrace report {path} --at end")?;
         }
-        let mut frames = self
-            .snapshot
-            .sites
-            .iter()
-            .flat_map(|site| &site.stack.frames);
+        let mut frames = self.snapshot.stacks.frames();
         if self.options.by == By::Site && frames.any(|frame| frame.kind == FrameKind::Python) {
             writeln!(out, "  memtrace report {path} --by python-line")?;
         }

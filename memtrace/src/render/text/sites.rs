@@ -12,10 +12,7 @@ use super::{
     Report,
     health::ends_here,
 };
-use crate::{
-    ledger::LIFETIME_BUCKETS,
-    symbolize::{Frame, FrameKind},
-};
+use crate::symbolize::{Frame, FrameKind};
 
 impl Report<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
@@ -34,7 +31,7 @@ impl Report<'_> {
         )?;
         self.ages(out, selection)?;
         let filter = &self.options.filter;
-        let wrappers = |site: &&Shown| filter.folded_wrappers(&site.site.stack);
+        let wrappers = |site: &&Shown| filter.folded_wrappers(site.stack);
         if listed.iter().any(|site| wrappers(site) > 0) {
             writeln!(
                 out,
@@ -42,8 +39,7 @@ impl Report<'_> {
             )?;
         }
         let interpreters = |site: &&Shown| {
-            let stack = &site.site.stack;
-            filter.frames(stack).len() + wrappers(site) < stack.frames.len()
+            filter.frames(site.stack).len() + wrappers(site) < site.stack.frames().count()
         };
         if listed.iter().any(interpreters) {
             writeln!(
@@ -98,12 +94,12 @@ impl Report<'_> {
     }
 
     fn site(&self, out: &mut impl Write, rank: usize, shown: &Shown) -> io::Result<()> {
-        let (site, totals) = (shown.site, &shown.totals);
+        let (site, stack, totals) = (shown.site, shown.stack, &shown.totals);
         let process = match self.snapshot.processes.len() {
             0 | 1 => String::new(),
             _ => format!(" of pid {}", shown.tgid()),
         };
-        let thread = match &site.stack.thread {
+        let thread = match stack.thread() {
             Some(name) => format!(", thread {}", clean(name)),
             None => String::new(),
         };
@@ -142,18 +138,18 @@ impl Report<'_> {
         };
         let lived = site
             .lifetimes
-            .as_ref()
+            .as_deref()
             .and_then(lifetimes)
             .unwrap_or_default();
         writeln!(out, "     first {}{last}{lived}", self.since(site.first_ns))?;
-        let frames = self.options.filter.frames(&site.stack);
+        let frames = self.options.filter.frames(stack);
         for frame in frames {
             writeln!(out, "       {}", frame_line(frame))?;
         }
-        if site.stack.frames.is_empty() {
+        if stack.is_empty() {
             writeln!(out, "       [no stack]")?;
         }
-        if let Some(why) = ends_here(&site.stack) {
+        if let Some(why) = ends_here(stack) {
             writeln!(out, "       {why}")?;
         }
         Ok(())
@@ -182,7 +178,7 @@ fn frame_line(frame: &Frame) -> String {
 }
 
 /// The range and the median of the lifetimes of freed blocks, to a power of two.
-fn lifetimes(counts: &[u64; LIFETIME_BUCKETS]) -> Option<String> {
+fn lifetimes(counts: &[u64]) -> Option<String> {
     let first = counts.iter().position(|count| *count > 0)?;
     let last = counts.iter().rposition(|count| *count > 0)?;
     let half = counts.iter().sum::<u64>().div_ceil(2);
@@ -208,6 +204,15 @@ mod tests {
         TextOptions,
         tests::{assert_parts, render},
     };
+    use crate::recording::Snapshot;
+
+    fn filtered(snapshot: &Snapshot, filter: Filter) -> String {
+        let options = TextOptions {
+            filter,
+            ..TextOptions::default()
+        };
+        render(snapshot, &options)
+    }
 
     #[test]
     fn sites_have_figures_and_whole_stacks() {
@@ -232,18 +237,14 @@ mod tests {
     #[test]
     fn an_allocators_frames_are_folded_and_the_report_says_so() {
         let snapshot = fixture::snapshot_with_wrappers();
-        let render = |show_wrappers| {
-            let filter = Filter {
-                show_wrappers,
+        let folded = render(&snapshot, &TextOptions::default());
+        let whole = filtered(
+            &snapshot,
+            Filter {
+                show_wrappers: true,
                 ..Filter::default()
-            };
-            let options = TextOptions {
-                filter,
-                ..TextOptions::default()
-            };
-            render(&snapshot, &options)
-        };
-        let (folded, whole) = (render(false), render(true));
+            },
+        );
         assert_eq!(folded.matches("operator new").count(), 1, "{folded}");
         assert_eq!(whole.matches("operator new").count(), 3, "{whole}");
         assert!(folded.contains("--show-wrappers"));
@@ -253,18 +254,14 @@ mod tests {
     #[test]
     fn python_frames_stand_where_the_interpreters_were() {
         let snapshot = fixture::snapshot_of_python();
-        let render = |show_interpreter| {
-            let filter = Filter {
-                show_interpreter,
+        let folded = render(&snapshot, &TextOptions::default());
+        let whole = filtered(
+            &snapshot,
+            Filter {
+                show_interpreter: true,
                 ..Filter::default()
-            };
-            let options = TextOptions {
-                filter,
-                ..TextOptions::default()
-            };
-            render(&snapshot, &options)
-        };
-        let (folded, whole) = (render(false), render(true));
+            },
+        );
         assert_parts(
             &folded,
             &[
@@ -305,14 +302,13 @@ mod tests {
             ],
         );
         assert!(!report.contains("Process 4243"), "{report}");
-        let options = TextOptions {
-            filter: Filter {
+        let report = filtered(
+            &fixture::snapshot(),
+            Filter {
                 older: Some(Duration::from_secs(9)),
                 ..Filter::default()
             },
-            ..TextOptions::default()
-        };
-        let report = render(&fixture::snapshot(), &options);
+        );
         assert_parts(
             &report,
             &["outstanding for 9.0 s or longer", "512.0 KiB in 2 blocks"],

@@ -143,9 +143,13 @@ fn an_overwritten_file_is_not_trusted() {
     let module = symbolizer.module("m", File::open(&library).unwrap(), None, None);
     assert_eq!(names(&symbolizer.frames(module, first)), [Some("first")]);
     fs::write(&library, "shorter").unwrap();
-    let found = symbolizer.frames(module, first + 1);
-    assert_eq!(names(&found), [None]);
-    assert!(found[0].unresolved.as_deref().unwrap().contains("changed"));
+    // Neither what was not looked up yet nor what was.
+    for offset in [first + 1, first] {
+        let found = symbolizer.frames(module, offset);
+        assert_eq!(names(&found), [None]);
+        assert!(found[0].unresolved.as_deref().unwrap().contains("changed"));
+        assert_eq!(found[0].file_offset, Some(offset));
+    }
 }
 
 #[test]

@@ -156,6 +156,44 @@ fn compressed_debug_information_is_read() {
     }
 }
 
+/// A section's claim is patched: `ch_size` of Elf64_Chdr (System V gABI, chapter 4).
+#[test]
+fn sections_that_unpack_to_more_than_they_may_are_not_tried() {
+    let dir = TempDir::new().unwrap();
+    let zeros = dir.path().join("zeros");
+    File::create(&zeros).unwrap().set_len(64 << 20).unwrap();
+    let library = compile(&dir, "gcc", "gap.c", GAP_C, &[]);
+    let first = file_offset(&library, "first");
+    let add = PathBuf::from(format!("--add-section=.debug_info={}", zeros.display()));
+    run("objcopy", &[&add, &library]);
+    let formats = ["zlib", "zstd"];
+    let claims = [None, Some(1 << 10), Some(5 << 30)];
+    for (format, claim) in formats
+        .into_iter()
+        .flat_map(|format| claims.map(|claim| (format, claim)))
+    {
+        let compressed = dir.path().join("compressed.so");
+        let option = format!("--compress-debug-sections={format}");
+        run("objcopy", &[Path::new(&option), &library, &compressed]);
+        let mut data = fs::read(&compressed).unwrap();
+        let elf = object::File::parse(&*data).unwrap();
+        let section = elf.section_by_name(".debug_info").unwrap();
+        let range = section.compressed_file_range().unwrap();
+        assert_eq!(range.uncompressed_size, 64 << 20);
+        assert!(range.compressed_size < 1 << 20, "{range:?}");
+        if let Some(claim) = claim {
+            // ch_type, ch_reserved, ch_size.
+            let at = section.file_range().unwrap().0 as usize + 8;
+            data[at..at + 8].copy_from_slice(&u64::to_le_bytes(claim));
+            fs::write(&compressed, data).unwrap();
+        }
+        let found = frames(&compressed, first);
+        let why = found[0].unresolved.as_deref();
+        let expected = claim.map(|_| "its symbols cannot be read");
+        assert_eq!(why, expected, "{format} {claim:?}");
+    }
+}
+
 /// [`GAP_C`] stripped, with `packed` as its `.gnu_debugdata`; addresses of `first` and `hidden`.
 fn with_packed_symbols(dir: &TempDir, pack: impl Fn(&Path, &Path)) -> (PathBuf, [u64; 2]) {
     let library = compile(dir, "gcc", "gap.c", GAP_C, &[]);

@@ -11,7 +11,7 @@ const ID: &str = "0123456789abcdef";
 fn table() -> Table {
     let path = Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6");
     let bytes = fs::read(path).expect("libc.so.6; `cargo xtask setup` installs it");
-    Table::compile(&bytes).unwrap().unwrap()
+    Table::compile(&*bytes).unwrap().unwrap()
 }
 
 fn cache() -> (tempfile::TempDir, Cache) {

@@ -2,11 +2,15 @@
 //! becomes of those that are damaged.
 
 use super::{Random, build, library, oracle::Oracle};
-use crate::unwind::{
-    CompileError, Table,
-    image::{Cfi, Image},
-    rules::{NO_ROW, STOP},
+use crate::{
+    file::{self, FileBytes},
+    unwind::{
+        CompileError, Table,
+        image::{Cfi, Image},
+        rules::{NO_ROW, STOP},
+    },
 };
+use object::ReadRef;
 use std::{fs, path::Path};
 
 /// The table answers as gimli does for all code around; returns it.
@@ -44,7 +48,7 @@ fn debug_frame_serves_where_there_is_no_eh_frame() {
         FUNCTION,
         &[&bare[..], &["-Wl,--no-ld-generated-unwind-info"]].concat(),
     );
-    assert_eq!(Table::compile(&without).unwrap(), None);
+    assert_eq!(Table::compile(&*without).unwrap(), None);
 
     let with = build(
         "gcc",
@@ -52,7 +56,7 @@ fn debug_frame_serves_where_there_is_no_eh_frame() {
         FUNCTION,
         &[&bare[..], &["-g", "-Wl,--no-ld-generated-unwind-info"]].concat(),
     );
-    let image = Image::parse(&with).unwrap().unwrap();
+    let image = Image::parse(&*with).unwrap().unwrap();
     assert!(matches!(image.cfi, Cfi::Debug(_)));
     let table = agrees_everywhere(&with);
     assert!(table.rules.len() > 3, "{:?}", table.rules);
@@ -62,11 +66,34 @@ fn debug_frame_serves_where_there_is_no_eh_frame() {
 fn eh_frame_is_found_without_section_headers() {
     let path = library("libgcc_s.so.1");
     let mut bytes = fs::read(path).unwrap();
-    let whole = Table::compile(&bytes).unwrap().unwrap();
+    let whole = Table::compile(&*bytes).unwrap().unwrap();
     // e_shoff, e_shnum and e_shstrndx (System V gABI, chapter 4).
     bytes[0x28..0x30].fill(0);
     bytes[0x3c..0x40].fill(0);
-    assert_eq!(Table::compile(&bytes).unwrap(), Some(whole));
+    assert_eq!(Table::compile(&*bytes).unwrap(), Some(whole));
+}
+
+#[test]
+fn a_file_is_read_as_its_bytes_are_and_may_be_truncated_meanwhile() {
+    let whole = fs::read(library("libgcc_s.so.1")).unwrap();
+    let expected = Table::compile(&*whole).unwrap();
+    assert!(expected.is_some());
+    for len in (0..whole.len()).step_by(4096).chain([whole.len()]) {
+        let file = file::of_bytes(&whole).unwrap();
+        let bytes = FileBytes::new(&file);
+        // The length is asked for once: from here on the file claims to be whole.
+        assert_eq!((&bytes).len(), Ok(whole.len() as u64));
+        file.set_len(len as u64).unwrap();
+        let of_file = Table::compile(&bytes);
+        if len == 0 {
+            assert!(matches!(of_file, Err(CompileError::NotElf(_))));
+        } else {
+            // Without the section headers at the end, or without what they name.
+            let of_file = of_file.unwrap();
+            assert!(of_file.is_none() || of_file == expected, "{len}");
+            assert!(of_file.is_some() || len < whole.len());
+        }
+    }
 }
 
 #[test]
@@ -90,7 +117,7 @@ fn an_entry_point_that_nothing_describes_ends_the_stack() {
     let main = "int main(void) { return 0; }";
     let bytes = build("musl-gcc", "c", main, &["-static"]);
     let table = agrees_everywhere(&bytes);
-    let entry = Image::parse(&bytes).unwrap().unwrap().entry.unwrap();
+    let entry = Image::parse(&*bytes).unwrap().unwrap().entry.unwrap();
     assert_eq!(table.lookup(entry - 1), NO_ROW);
     assert_eq!(table.lookup(entry), STOP);
     assert_eq!(table.lookup(entry + 63), STOP);
@@ -98,9 +125,9 @@ fn an_entry_point_that_nothing_describes_ends_the_stack() {
 
     // The dynamic loader's is assembler, too.
     let loader = fs::read(Path::new("/lib64/ld-linux-x86-64.so.2")).unwrap();
-    let entry = Image::parse(&loader).unwrap().unwrap().entry.unwrap();
+    let entry = Image::parse(&*loader).unwrap().unwrap().entry.unwrap();
     assert_eq!(
-        Table::compile(&loader).unwrap().unwrap().lookup(entry),
+        Table::compile(&*loader).unwrap().unwrap().lookup(entry),
         STOP
     );
 
@@ -111,9 +138,9 @@ fn an_entry_point_that_nothing_describes_ends_the_stack() {
         FUNCTION,
         &["-shared", "-fPIC", "-Wl,--no-as-needed"],
     );
-    let first = Oracle::new(&Image::parse(&bytes).unwrap().unwrap()).fdes()[0].0;
+    let first = Oracle::new(&Image::parse(&*bytes).unwrap().unwrap()).fdes()[0].0;
     bytes[0x18..0x20].copy_from_slice(&(first - 1).to_le_bytes());
-    assert_eq!(Image::parse(&bytes).unwrap().unwrap().entry, None);
+    assert_eq!(Image::parse(&*bytes).unwrap().unwrap().entry, None);
 }
 
 /// A description of `length` bytes of code from `start` on, in a hand-written `.eh_frame`;
@@ -147,9 +174,9 @@ fn described(fdes: &[String], repeats: usize) -> Vec<u8> {
 #[test]
 fn common_entries_are_read_up_to_a_length() {
     let fdes = [fde(0, 64, 4, 8)];
-    let whole = Table::compile(&described(&fdes, 2000)).unwrap();
+    let whole = Table::compile(&*described(&fdes, 2000)).unwrap();
     assert!(whole.is_some());
-    assert_eq!(Table::compile(&described(&fdes, 2100)).unwrap(), None);
+    assert_eq!(Table::compile(&*described(&fdes, 2100)).unwrap(), None);
 }
 
 #[test]
@@ -174,7 +201,7 @@ fn where_descriptions_overlap_the_first_one_counts() {
         fde(409, 3, 1, 80),
     ];
     let bytes = described(&fdes, 0);
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     assert_eq!(Oracle::new(&image).fdes().len(), fdes.len() - 1);
     agrees_everywhere(&bytes);
 }
@@ -188,7 +215,7 @@ fn what_is_no_elf_file_for_this_processor_is_refused() {
     let mut bytes = fs::read(library("libgcc_s.so.1")).unwrap();
     // e_machine: EM_AARCH64.
     bytes[0x12] = 183;
-    let error = Table::compile(&bytes).err();
+    let error = Table::compile(&*bytes).err();
     assert!(
         matches!(error, Some(CompileError::Machine(183))),
         "{error:?}"
@@ -198,7 +225,7 @@ fn what_is_no_elf_file_for_this_processor_is_refused() {
 #[test]
 fn damage_never_panics_and_leaves_a_well_formed_table() {
     let whole = fs::read(library("libgcc_s.so.1")).unwrap();
-    let image = Image::parse(&whole).unwrap().unwrap();
+    let image = Image::parse(&*whole).unwrap().unwrap();
     let Cfi::Eh(section) = &image.cfi else {
         panic!("no .eh_frame")
     };
@@ -218,7 +245,7 @@ fn damage_never_panics_and_leaves_a_well_formed_table() {
         if round % 16 == 0 {
             damaged.truncate(random.below(whole.len() as u64) as usize);
         }
-        if let Ok(Some(Table { exec, rules, words })) = Table::compile(&damaged) {
+        if let Ok(Some(Table { exec, rules, words })) = Table::compile(&*damaged) {
             assert!(
                 Table::checked(exec, rules, words).is_some(),
                 "round {round}"

@@ -37,7 +37,13 @@ fn registers(pc: u64, random: &mut Random) -> Registers {
         0 => random.next(),
         _ => sp.wrapping_add(random.below(1 << 16)),
     };
-    Registers { pc, sp, fp }
+    Registers {
+        pc,
+        sp,
+        fp,
+        bx: sp.wrapping_add(random.below(1 << 16)),
+        bx_is: random.below(3),
+    }
 }
 
 #[test]
@@ -87,14 +93,14 @@ fn rust_compiler() {
 
 fn agrees(path: &Path) {
     let bytes = fs::read(path).unwrap();
-    let table = Table::compile(&bytes).unwrap().unwrap();
+    let table = Table::compile(&*bytes).unwrap().unwrap();
     let Table { exec, rules, words } = table.clone();
     assert!(
         Table::checked(exec, rules, words).is_some(),
         "the table is not well-formed"
     );
 
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     let mut oracle = Oracle::new(&image);
     let fdes = oracle.fdes().to_vec();
     for pair in fdes.windows(2) {

@@ -9,7 +9,7 @@ use gimli::{
     CfaRule, CieOrFde, Encoding, EvaluationResult, FrameDescriptionEntry, Register, RegisterRule,
     UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value, X86_64,
 };
-use memtrace_common::unwind::{Caller, End, Memory, Registers, Rule};
+use memtrace_common::unwind::{Caller, End, Memory, Registers, Rule, rbx};
 
 /// The description of an image.
 pub(super) struct Oracle<'i, 'data> {
@@ -145,7 +145,7 @@ fn caller<'data>(
     }
     let cfa = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } => {
-            value(at, *register).wrapping_add_signed(*offset)
+            value(at, *register, memory)?.wrapping_add_signed(*offset)
         }
         CfaRule::Expression(expression) => evaluate(expression, None)?,
     };
@@ -162,10 +162,23 @@ fn caller<'data>(
         Some(RegisterRule::ValExpression(expression)) => evaluate(&expression, Some(cfa)),
         Some(other) => panic!("a rule for {other:?}"),
     };
+    let (bx, bx_is) = match row.register(X86_64::RBX) {
+        None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => (at.bx, at.bx_is),
+        // Farther away there is none, in practice.
+        Some(RegisterRule::Offset(offset @ -496..)) => {
+            (cfa.wrapping_add_signed(offset), rbx::ADDRESS)
+        }
+        Some(RegisterRule::Expression(expression)) if signal => {
+            (evaluate(&expression, Some(cfa))?, rbx::ADDRESS)
+        }
+        Some(_) => (0, rbx::UNKNOWN),
+    };
     let registers = Registers {
         pc: restored(X86_64::RA, 0)?,
         sp: restored(X86_64::RSP, cfa)?,
         fp: restored(X86_64::RBP, at.fp)?,
+        bx,
+        bx_is,
     };
     if registers.pc == 0 && !signal {
         return Err(End::Complete);
@@ -193,7 +206,7 @@ fn evaluate(
         state = match state {
             EvaluationResult::Complete => break,
             EvaluationResult::RequiresRegister { register, .. } => {
-                evaluation.resume_with_register(Value::Generic(value(at, register)))
+                evaluation.resume_with_register(Value::Generic(value(at, register, memory)?))
             }
             EvaluationResult::RequiresMemory {
                 address, size: 8, ..
@@ -217,11 +230,16 @@ fn evaluate(
     }
 }
 
-fn value(at: &Registers, register: Register) -> u64 {
+fn value(at: &Registers, register: Register, memory: &impl Memory) -> Result<u64, End> {
     match register {
-        X86_64::RSP => at.sp,
-        X86_64::RBP => at.fp,
-        X86_64::RA => at.pc,
+        X86_64::RSP => Ok(at.sp),
+        X86_64::RBP => Ok(at.fp),
+        X86_64::RA => Ok(at.pc),
+        X86_64::RBX => match at.bx_is {
+            rbx::VALUE => Ok(at.bx),
+            rbx::ADDRESS => memory.read(at.bx).ok_or(End::Unreadable),
+            _ => Err(End::UnsupportedRule),
+        },
         other => panic!("a supported rule wants register {other:?}"),
     }
 }

@@ -7,7 +7,7 @@ use crate::unwind::{
     rules::{STOP, UNSUPPORTED},
 };
 use memtrace_common::unwind::{
-    GREG_RBP, GREG_RIP, GREG_RSP, Memory, Registers, Rule, cfa, fp, step,
+    GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, Memory, Registers, Rule, bx, cfa, fp, rbx, step,
 };
 use std::mem::offset_of;
 
@@ -15,12 +15,13 @@ use std::mem::offset_of;
 /// DW_CFA_def_cfa_expression, 0x10 DW_CFA_expression, 0x14 DW_CFA_val_offset, 0x16
 /// DW_CFA_val_expression (DWARF 5, table 7.29); 0x70 + n is DW_OP_breg n, 6 DW_OP_deref,
 /// 0x23 DW_OP_plus_uconst, 0x30 + n DW_OP_lit n, 0x22 DW_OP_plus (table 7.9).
-const SHAPES: [(&str, Rule); 41] = [
+const SHAPES: [(&str, Rule); 49] = [
     ("", of(cfa::SP, 8)),
     (".cfi_def_cfa_offset 0x7fffffff", of(cfa::SP, i32::MAX)),
     (".cfi_def_cfa_offset 0x80000000", UNSUPPORTED),
     (".cfi_def_cfa rbp, 16", of(cfa::FP, 16)),
     (".cfi_def_cfa rbp, -16", of(cfa::FP, -16)),
+    (".cfi_def_cfa rbx, 16", of(cfa::BX, 16)),
     (".cfi_def_cfa rax, 16", UNSUPPORTED),
     (".cfi_escape 0x0f, 2, 0x77, 24", of(cfa::SP, 24)),
     (".cfi_escape 0x0f, 2, 0x76, 24", of(cfa::FP, 24)),
@@ -95,6 +96,14 @@ const SHAPES: [(&str, Rule); 41] = [
     (".cfi_escape 0x10, 6, 2, 0x77, 0x70", UNSUPPORTED),
     (".cfi_escape 0x14, 6, 2", UNSUPPORTED),
     (".cfi_escape 0x16, 6, 2, 0x76, 0", UNSUPPORTED),
+    // Where rbx is.
+    (".cfi_offset rbx, -16", with_bx(2)),
+    (".cfi_offset rbx, -496", with_bx(62)),
+    (".cfi_offset rbx, -504", with_bx(bx::LOST)),
+    (".cfi_same_value rbx", of(cfa::SP, 8)),
+    (".cfi_register rbx, rax", with_bx(bx::LOST)),
+    (".cfi_escape 0x10, 3, 2, 0x76, 0x70", with_bx(bx::LOST)),
+    (".cfi_undefined rbx", of(cfa::SP, 8)),
     // Where the caller is.
     (".cfi_undefined rip", STOP),
     (".cfi_same_value rip", UNSUPPORTED),
@@ -127,6 +136,13 @@ const fn with_fp(fp: u8, fp_offset: i16) -> Rule {
     }
 }
 
+const fn with_bx(kind: u8) -> Rule {
+    Rule {
+        fp: kind << bx::SHIFT,
+        ..of(cfa::SP, 8)
+    }
+}
+
 /// Bytes from one function to the next.
 const FUNCTION: u64 = 16;
 
@@ -137,7 +153,7 @@ fn library(directives: &[&str]) -> (Vec<u8>, u64) {
         source += &format!(".cfi_startproc\n{directives}\nret\n.balign 16\n.cfi_endproc\n");
     }
     let bytes = build("gcc", "s", &source, &["-shared", "-nostdlib"]);
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     let first = Oracle::new(&image).fdes()[0].0;
     (bytes, first)
 }
@@ -145,7 +161,7 @@ fn library(directives: &[&str]) -> (Vec<u8>, u64) {
 #[test]
 fn shapes_become_rules() {
     let (bytes, first) = library(&SHAPES.map(|(directives, _)| directives));
-    let table = Table::compile(&bytes).unwrap().unwrap();
+    let table = Table::compile(&*bytes).unwrap().unwrap();
     for (addr, (directives, rule)) in (first..).step_by(FUNCTION as usize).zip(SHAPES) {
         assert_eq!(table.lookup(addr), rule, "{directives}");
         assert_eq!(table.lookup(addr + FUNCTION - 1), rule, "{directives}");
@@ -164,7 +180,7 @@ impl Memory for Words {
 #[test]
 fn rules_lead_where_dwarf_says() {
     let (bytes, first) = library(&SHAPES.map(|(directives, _)| directives));
-    let image = Image::parse(&bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
     let mut oracle = Oracle::new(&image);
     for (addr, (directives, rule)) in (first..).step_by(FUNCTION as usize).zip(SHAPES) {
         for pc in addr..addr + FUNCTION {
@@ -172,6 +188,8 @@ fn rules_lead_where_dwarf_says() {
                 pc,
                 sp: 0x7ffc_0000_0000,
                 fp: 0x7ffc_0000_1000,
+                bx: 0x7ffc_0000_2000,
+                bx_is: rbx::VALUE,
             };
             let expected = oracle.ask(pc, &at, &Words).1;
             assert_eq!(step(rule, &at, &Words), expected, "{directives} at {pc:#x}");
@@ -180,8 +198,8 @@ fn rules_lead_where_dwarf_says() {
 }
 
 /// Directives for a signal frame with registers at these offsets from the stack pointer.
-fn signal_frame(rbp: u64, rsp: u64, rip: u64) -> String {
-    let saved = [(6, rbp), (7, rsp), (16, rip)].map(|(register, offset)| {
+fn signal_frame([rbx, rbp, rsp, rip]: [u64; 4]) -> String {
+    let saved = [(3, rbx), (6, rbp), (7, rsp), (16, rip)].map(|(register, offset)| {
         // An offset of 64 to 8191 takes two bytes of signed LEB128.
         let (low, high) = (offset & 0x7f | 0x80, offset >> 7);
         format!(".cfi_escape 0x10, {register}, 3, 0x77, {low}, {high}\n")
@@ -193,19 +211,19 @@ fn signal_frame(rbp: u64, rsp: u64, rip: u64) -> String {
 fn only_the_known_signal_frame_is_followed() {
     let gregs = offset_of!(libc::ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs);
     let place = |register: i32| gregs as u64 + 8 * register as u64;
-    let [rbp, rsp, rip] = [libc::REG_RBP, libc::REG_RSP, libc::REG_RIP].map(place);
-    assert_eq!((rbp, rsp, rip), (GREG_RBP, GREG_RSP, GREG_RIP));
+    let registers = [libc::REG_RBX, libc::REG_RBP, libc::REG_RSP, libc::REG_RIP];
+    let places = registers.map(place);
+    assert_eq!(places, [GREG_RBX, GREG_RBP, GREG_RSP, GREG_RIP]);
 
-    let known = signal_frame(rbp, rsp, rip);
-    let variants = [
-        known.clone(),
-        signal_frame(rbp + 8, rsp, rip),
-        signal_frame(rbp, rsp + 8, rip),
-        signal_frame(rbp, rsp, rip + 8),
-        known.replace(".cfi_signal_frame", ""),
-    ];
-    let (bytes, first) = library(&variants.each_ref().map(String::as_str));
-    let table = Table::compile(&bytes).unwrap().unwrap();
+    let known = signal_frame(places);
+    let mut variants = vec![known.clone(), known.replace(".cfi_signal_frame", "")];
+    for moved in 0..places.len() {
+        let mut places = places;
+        places[moved] += 8;
+        variants.push(signal_frame(places));
+    }
+    let (bytes, first) = library(&variants.iter().map(String::as_str).collect::<Vec<_>>());
+    let table = Table::compile(&*bytes).unwrap().unwrap();
     assert_eq!(table.lookup(first), of(cfa::SIGNAL, 0));
     for addr in (first..)
         .step_by(FUNCTION as usize)

@@ -1,5 +1,5 @@
-//! Cheap hashing for the ledger's keys: small integers and structs of them.
-//! Not proof against chosen keys; nothing outside the ledger should use it.
+//! Cheap hashing for what is looked up with every event: small integers and structs of them.
+//! Not proof against chosen keys: a program that chooses its addresses badly slows its tracing down.
 
 use std::{
     collections::HashMap,
@@ -7,13 +7,13 @@ use std::{
 };
 
 /// A map keyed by small integers or structs of them.
-pub(super) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes every bit of `value` into every bit of the result. A bijection: two
 /// values never share a hash.
-pub(super) fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let x = value.wrapping_mul(MULTIPLIER);
     let x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     x ^ (x >> 32)
@@ -21,7 +21,7 @@ pub(super) fn mix(value: u64) -> u64 {
 
 /// Multiplies word by word.
 #[derive(Default)]
-pub(super) struct FastHasher(u64);
+pub(crate) struct FastHasher(u64);
 
 impl Hasher for FastHasher {
     fn write_u64(&mut self, word: u64) {
@@ -41,8 +41,10 @@ impl Hasher for FastHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u8(*byte);
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_ne_bytes(word));
         }
     }
 

@@ -1,0 +1,166 @@
+//! `memtrace host`: the fingerprint that a recording would have now.
+
+use std::io::Write;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
+
+use crate::{
+    host::{
+        self, Fact, Redactor, Source, libraries, malloc,
+        python::{Launch, Scanner},
+    },
+    ledger::ProcessId,
+    process::maps,
+};
+
+/// Tell what of this host, or of a process, may explain what programs do here
+#[derive(Clone, Debug, Args)]
+pub struct HostArgs {
+    /// Also a process: its environment (by allow-list), limits, libraries and Python packages
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<u32>,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Hide host names, user names and folders behind hashes; values that look like secrets are
+    /// hidden always
+    #[arg(long)]
+    redact: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Prints the facts.
+///
+/// # Errors
+/// The process is gone or hidden; the output cannot be written.
+pub fn run(args: &HostArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let redactor = match args.redact {
+        true => Redactor::everything(),
+        false => Redactor::default(),
+    };
+    let source = Source::host();
+    let machine = host::machine(&source, &redactor);
+    let process = args
+        .pid
+        .map(|pid| process(&source, pid, &redactor))
+        .transpose()?;
+    match args.format {
+        Format::Text => {
+            write_text(out, "machine", &machine)?;
+            if let (Some(facts), Some(pid)) = (&process, args.pid) {
+                writeln!(out)?;
+                write_text(out, &format!("process {pid}"), facts)?;
+            }
+        }
+        Format::Json => {
+            let value = serde_json::json!({
+                "machine": object(&machine),
+                "process": process.as_deref().map(object),
+            });
+            serde_json::to_writer_pretty(&mut *out, &value).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+fn process(source: &Source, pid: u32, redactor: &Redactor) -> anyhow::Result<Vec<Fact>> {
+    // No recording, so that its number there does not matter.
+    let process = ProcessId(0);
+    let launch = Launch::read(pid)
+        .with_context(|| format!("cannot look at process {pid}: it is gone, or root only may"))?;
+    let mut facts = host::process(source, process, pid, redactor);
+    let mappings = maps::read(pid)?;
+    let provider = malloc::provider(pid, &mappings);
+    facts.extend(provider.map(|path| Fact {
+        process: Some(process),
+        field: "malloc.provider".to_owned(),
+        value: redactor.path(&path.display().to_string()),
+    }));
+    let libraries = libraries::of_process(pid);
+    let program = Some(launch.program());
+    facts.extend(libraries::facts(process, &libraries, program, redactor));
+    let files = libraries.iter().map(|library| library.path.as_str());
+    facts.extend(Scanner::default().facts(process, &launch, files, redactor));
+    Ok(facts)
+}
+
+fn write_text(out: &mut impl Write, title: &str, facts: &[Fact]) -> std::io::Result<()> {
+    writeln!(out, "{title}")?;
+    let width = facts.iter().map(|fact| fact.field.len()).max().unwrap_or(0);
+    for Fact { field, value, .. } in facts {
+        writeln!(out, "  {field:width$}  {}", printable(value))?;
+    }
+    Ok(())
+}
+
+/// A variable may hold what would move the cursor.
+fn printable(value: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    value.chars().map(shown).collect()
+}
+
+fn object(facts: &[Fact]) -> Value {
+    let pairs = facts
+        .iter()
+        .map(|fact| (fact.field.clone(), Value::from(fact.value.as_str())));
+    Value::Object(Map::from_iter(pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(format: Format, pid: Option<u32>) -> String {
+        let args = HostArgs {
+            pid,
+            format,
+            redact: false,
+        };
+        let mut out = Vec::new();
+        run(&args, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_and_json_have_the_same_facts() {
+        let text = printed(Format::Text, Some(std::process::id()));
+        let json = printed(Format::Json, Some(std::process::id()));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        for (part, field) in [
+            ("machine", "kernel.release"),
+            ("process", "lib.libc.so.6.build_id"),
+            ("process", "malloc.provider"),
+            ("process", "limits.nofile"),
+        ] {
+            let value = json[part][field].as_str().unwrap();
+            let line = text
+                .lines()
+                .find(|line| line.trim_start().starts_with(field));
+            assert!(line.unwrap().ends_with(value), "{field}: {line:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_an_error() {
+        let args = HostArgs {
+            pid: Some(u32::MAX),
+            format: Format::Text,
+            redact: false,
+        };
+        let error = run(&args, &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("4294967295"), "{error}");
+    }
+
+    #[test]
+    fn control_characters_are_not_printed() {
+        assert_eq!(printable("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+    }
+}

@@ -1,0 +1,203 @@
+//! The traced processes' facts: what they are at their exec, what they load
+//! later, and what has changed at the end.
+//!
+//! A library counts from the moment when it is mapped, so that processes that
+//! are soon gone have theirs too. What takes longer is looked for by the store's thread.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{CollectError, Collector, modules::ModuleIndex, store::Message};
+use crate::{
+    host::{
+        self, Fact, Redactor,
+        libraries::{self, Library},
+        malloc,
+        python::{Launch, Scanner},
+    },
+    ledger::ProcessId,
+    process::{maps, memory},
+};
+
+/// What is known of one process.
+#[derive(Debug, Default)]
+pub(super) struct Fingerprint {
+    libraries: BTreeSet<ModuleIndex>,
+    /// Some were added since they were last told.
+    changed: bool,
+    /// How it was executed; `None` until then.
+    launch: Option<Arc<Launch>>,
+    /// Clock ticks after boot, by which a later process of the same number is told apart.
+    start_time: u64,
+}
+
+/// What the store's thread is to look for.
+pub(super) struct Look {
+    process: ProcessId,
+    tgid: u32,
+    start_time: u64,
+    launch: Arc<Launch>,
+    /// Paths of the files that it executes.
+    files: Vec<String>,
+}
+
+/// The store's side.
+#[derive(Default)]
+pub(super) struct Looking {
+    scanner: Scanner,
+}
+
+impl Looking {
+    pub(super) fn look(&mut self, look: &Look, redactor: &Redactor) -> Vec<Fact> {
+        let files = look.files.iter().map(String::as_str);
+        let mut facts = self
+            .scanner
+            .facts(look.process, &look.launch, files, redactor);
+        let mappings = maps::read(look.tgid).unwrap_or_default();
+        let provider = malloc::provider(look.tgid, &mappings);
+        // Whether it was still this process.
+        let is_same = memory::identity(look.tgid)
+            .is_ok_and(|identity| identity.start_time == look.start_time);
+        if is_same && let Some(path) = provider {
+            facts.push(Fact {
+                process: Some(look.process),
+                field: "malloc.provider".to_owned(),
+                value: redactor.path(&path.display().to_string()),
+            });
+        }
+        facts
+    }
+}
+
+impl Collector {
+    /// Notes that a process executes a file.
+    pub(super) fn uses(&mut self, tgid: u32, index: ModuleIndex) {
+        if let Some(process) = self.processes.get_mut(&tgid)
+            && self.modules.get(index).library.is_some()
+        {
+            process.fingerprint.changed |= process.fingerprint.libraries.insert(index);
+        }
+    }
+
+    /// Tells what a process is now. To be called where it runs a program that was not told of, or where
+    /// something may have changed.
+    pub(super) fn describe(&mut self, tgid: u32) -> Result<(), CollectError> {
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return Ok(());
+        };
+        let source = &self.sampling.source;
+        let facts = host::process(source, process.row.id, tgid, &self.redactor);
+        process.fingerprint.launch = Launch::read(tgid).map(Arc::new);
+        process.fingerprint.start_time =
+            memory::identity(tgid).map_or(0, |identity| identity.start_time);
+        self.store.send(Message::Facts(facts))?;
+        self.look(tgid)
+    }
+
+    /// Tells of the libraries that were added since, of every process.
+    pub(super) fn describe_libraries(&mut self) -> Result<(), CollectError> {
+        let changed = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.fingerprint.changed);
+        let changed: Vec<u32> = changed.map(|(&tgid, _)| tgid).collect();
+        for tgid in changed {
+            self.tell_libraries(tgid)?;
+            self.look(tgid)?;
+        }
+        Ok(())
+    }
+
+    /// Tells what has changed in the processes that still run.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub fn describe_all(&mut self) -> Result<(), CollectError> {
+        let executed = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.fingerprint.launch.is_some());
+        let executed: Vec<u32> = executed.map(|(&tgid, _)| tgid).collect();
+        for tgid in executed {
+            if memory::identity(tgid).is_ok() {
+                self.describe(tgid)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of the libraries of one process, if some were added.
+    pub(super) fn tell_libraries(&mut self, tgid: u32) -> Result<(), CollectError> {
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return Ok(());
+        };
+        let fingerprint = &mut process.fingerprint;
+        if !std::mem::take(&mut fingerprint.changed) {
+            return Ok(());
+        }
+        let program = fingerprint.launch.as_ref().map(|launch| launch.program());
+        let libraries = fingerprint.libraries.iter();
+        let libraries = libraries.filter_map(|&index| self.modules.get(index).library.as_ref());
+        let facts = libraries::facts(process.row.id, libraries, program, &self.redactor);
+        Ok(self.store.send(Message::Facts(facts))?)
+    }
+
+    fn look(&mut self, tgid: u32) -> Result<(), CollectError> {
+        let Some(process) = self.processes.get(&tgid) else {
+            return Ok(());
+        };
+        let Fingerprint {
+            libraries,
+            launch: Some(launch),
+            start_time,
+            ..
+        } = &process.fingerprint
+        else {
+            return Ok(());
+        };
+        let libraries = libraries.iter();
+        let path = |library: &Library| library.path.clone();
+        let files =
+            libraries.filter_map(|&index| self.modules.get(index).library.as_ref().map(path));
+        let look = Look {
+            process: process.row.id,
+            tgid,
+            start_time: *start_time,
+            launch: Arc::clone(launch),
+            files: files.collect(),
+        };
+        Ok(self.store.send(Message::Look(Box::new(look)))?)
+    }
+
+    /// A forked child is what its parent is.
+    pub(super) fn inherit_facts(&mut self, parent: u32, child: u32) -> Result<(), CollectError> {
+        self.tell_libraries(parent)?;
+        let Some(process) = self.processes.get(&parent) else {
+            return Ok(());
+        };
+        let (parent, libraries) = (process.row.id, process.fingerprint.libraries.clone());
+        let launch = process.fingerprint.launch.clone();
+        let Some(process) = self.processes.get_mut(&child) else {
+            return Ok(());
+        };
+        let start_time = memory::identity(child).map_or(0, |identity| identity.start_time);
+        process.fingerprint = Fingerprint {
+            libraries,
+            changed: false,
+            launch,
+            start_time,
+        };
+        let child = process.row.id;
+        Ok(self.store.send(Message::InheritFacts { parent, child })?)
+    }
+
+    /// Another program begins: nothing that was told holds for it.
+    pub(super) fn forget_facts(&mut self, tgid: u32) -> Result<(), CollectError> {
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return Ok(());
+        };
+        process.fingerprint = Fingerprint::default();
+        process.cgroup = None;
+        let process = process.row.id;
+        Ok(self.store.send(Message::ForgetFacts(process))?)
+    }
+}

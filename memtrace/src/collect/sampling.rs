@@ -1,0 +1,140 @@
+//! What the traced processes, the machine and control groups use, asked once an interval; and what
+//! asking costs.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use super::Collector;
+use crate::{
+    host::{Source, cgroup::Cgroups, system},
+    ledger::ProcessId,
+    recording::{CgroupSample, MemorySample, SystemSample},
+};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Sampling {
+    pub(super) source: Source,
+    cgroups: Cgroups,
+    costs: Costs,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            source: Source::host(),
+            cgroups: Cgroups::default(),
+            costs: Costs::default(),
+        }
+    }
+}
+
+/// One interval's.
+pub(super) struct Samples {
+    pub(super) memory: Vec<(ProcessId, MemorySample)>,
+    pub(super) system: SystemSample,
+    pub(super) cgroups: Vec<(u32, CgroupSample)>,
+    pub(super) members: Vec<(ProcessId, u32)>,
+}
+
+/// How often something was read, and how long all of that took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    count: u64,
+    spent: Duration,
+}
+
+impl Cost {
+    fn add(&mut self, count: u64, spent: Duration) {
+        self.count += count;
+        self.spent += spent;
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.spent.as_nanos().checked_div(self.count.into());
+        write!(f, "{} of {} ns", self.count, each.unwrap_or(0))
+    }
+}
+
+/// What samples cost so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Costs {
+    process: Cost,
+    /// With the figures that are read only as often as their cost allows.
+    detailed: Cost,
+    machine: Cost,
+    cgroups: Cost,
+}
+
+/// One line: `NAME COUNT of TIME ns`, the time of one each.
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            process,
+            detailed,
+            machine,
+            cgroups,
+        } = self;
+        write!(
+            f,
+            "process {process}, with mappings {detailed}, machine {machine}, control groups {cgroups}"
+        )
+    }
+}
+
+impl Collector {
+    /// Reads everything once, the costly parts where it is their turn.
+    pub(super) fn sample(&mut self) -> Samples {
+        let Sampling {
+            source,
+            cgroups,
+            costs,
+        } = &mut self.sampling;
+        let mut memory = Vec::new();
+        let mut members = Vec::new();
+        let mut wanted = HashSet::new();
+        for (&tgid, process) in &mut self.processes {
+            let id = process.row.id;
+            let begin = Instant::now();
+            let Ok((mut sample, detailed)) = process.sampler.sample() else {
+                continue;
+            };
+            sample.threads_created = Some(self.tracer.threads_created(tgid));
+            match detailed {
+                true => costs.detailed.add(1, begin.elapsed()),
+                false => costs.process.add(1, begin.elapsed()),
+            }
+            memory.push((id, sample));
+            // It may be moved to another one.
+            if detailed || process.cgroup.is_none() {
+                let found = cgroups.number(source, tgid);
+                if let Some(number) = found.filter(|_| found != process.cgroup) {
+                    members.push((id, number));
+                }
+                process.cgroup = found;
+            }
+            wanted.extend(process.cgroup);
+        }
+        let (cgroups, spent) = cgroups.sample(source, &wanted);
+        costs.cgroups.add(cgroups.len() as u64, spent);
+        let begin = Instant::now();
+        let system = system::sample(source);
+        costs.machine.add(1, begin.elapsed());
+        Samples {
+            memory,
+            system,
+            cgroups,
+            members,
+        }
+    }
+
+    /// What samples cost so far.
+    pub fn sample_costs(&self) -> Costs {
+        self.sampling.costs
+    }
+}

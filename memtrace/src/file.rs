@@ -1,0 +1,156 @@
+//! Files that others wrote and may still write to, read within bounds: neither
+//! what a file claims nor what becomes of it meanwhile takes memory without end
+//! or a signal.
+
+use object::{ReadCache, ReadRef};
+use std::{
+    cell::Cell,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    ops::Range,
+    os::{fd::FromRawFd, unix::fs::FileExt},
+};
+
+/// Most that is read of one file, bytes. The largest tables of the largest programs (symbols, call frame
+/// information) take tens of MiB; a sparse file may claim any size.
+const MOST_READ: u64 = 512 << 20;
+
+/// What keeping a string takes beside its bytes, about.
+const STRING: u64 = 64;
+
+/// The bytes of an open file as `object` asks for them: read, not mapped, and kept as long as this lives. A file that
+/// is truncated meanwhile cannot be read where it ended; a mapping of it would raise SIGBUS.
+pub struct FileBytes<'file> {
+    read: ReadCache<Positioned<'file>>,
+    /// Of [`MOST_READ`].
+    left: Cell<u64>,
+}
+
+impl<'file> FileBytes<'file> {
+    pub fn new(file: &'file File) -> Self {
+        Self {
+            read: ReadCache::new(Positioned::new(file, 0)),
+            left: Cell::new(MOST_READ),
+        }
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), ()> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or(())?);
+        Ok(())
+    }
+}
+
+impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
+    fn len(self) -> Result<u64, ()> {
+        (&self.read).len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'data [u8], ()> {
+        self.take(size)?;
+        (&self.read).read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'data [u8], ()> {
+        // Cut at 4 KiB there.
+        let bytes = (&self.read).read_bytes_at_until(range, delimiter)?;
+        self.take(bytes.len() as u64 + STRING)?;
+        Ok(bytes)
+    }
+}
+
+/// An open file, read from a position of its own: descriptors that were duplicated share the kernel's.
+pub struct Positioned<'file> {
+    file: &'file File,
+    at: u64,
+}
+
+impl<'file> Positioned<'file> {
+    /// Begins at `at`, bytes.
+    pub fn new(file: &'file File, at: u64) -> Self {
+        Self { file, at }
+    }
+}
+
+impl Read for Positioned<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.file.read_at(buffer, self.at)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for Positioned<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let (from, distance) = match to {
+            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::Current(distance) => (self.at, distance),
+            SeekFrom::End(distance) => (self.file.metadata()?.len(), distance),
+        };
+        self.at = from
+            .checked_add_signed(distance)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
+/// An anonymous file with these bytes.
+///
+/// # Errors
+/// There is no memory for them.
+pub fn of_bytes(bytes: &[u8]) -> io::Result<File> {
+    // SAFETY: the name is a string literal with a terminating zero.
+    let fd = unsafe { libc::memfd_create(c"memtrace-module".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open and nobody else's.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.write_all_at(bytes, 0)?;
+    Ok(file)
+}
+
+/// Lower-case hex, as build ids are written.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_cannot_be_read() {
+        let file = of_bytes(&[7; 8192]).unwrap();
+        let bytes = &FileBytes::new(&file);
+        assert_eq!(bytes.read_bytes_at(0, 4096), Ok(&[7; 4096][..]));
+        assert_eq!(bytes.len(), Ok(8192));
+        file.set_len(4096).unwrap();
+        assert_eq!(bytes.read_bytes_at(0, 4096), Ok(&[7; 4096][..]));
+        assert_eq!(bytes.read_bytes_at(4096, 1), Err(()));
+        assert_eq!(bytes.read_bytes_at(4000, 200), Err(()));
+        assert_eq!(bytes.read_bytes_at_until(4096..8192, 0), Err(()));
+    }
+
+    #[test]
+    fn a_sparse_file_is_read_up_to_a_bound() {
+        let file = of_bytes(b"").unwrap();
+        file.set_len(1 << 40).unwrap();
+        let bytes = &FileBytes::new(&file);
+        assert_eq!(bytes.read_bytes_at(0, MOST_READ + 1), Err(()));
+        let part = 1 << 20;
+        let parts = (0..).take_while(|n| bytes.read_bytes_at(n * part, part).is_ok());
+        // Stops on its own.
+        assert_eq!(parts.count() as u64, MOST_READ / part);
+        assert_eq!(bytes.read_bytes_at_until(0..1, 0), Err(()));
+    }
+
+    #[test]
+    fn readers_of_one_descriptor_do_not_disturb_each_other() {
+        let file = of_bytes(b"first\0second\0").unwrap();
+        let again = file.try_clone().unwrap();
+        let (one, other) = (&FileBytes::new(&file), &FileBytes::new(&again));
+        assert_eq!(one.read_bytes_at_until(0..13, 0), Ok(&b"first"[..]));
+        assert_eq!(other.read_bytes_at(6, 6), Ok(&b"second"[..]));
+        assert_eq!(one.read_bytes_at(0, 5), Ok(&b"first"[..]));
+    }
+}

@@ -1,0 +1,169 @@
+//! A process's environment, as it was at its exec: variables by allow-list.
+
+use super::{Facts, Redactor};
+
+/// Variables that are recorded; `*` at the end stands for any ending. No prefix that another program
+/// uses for secrets: `TF_*` would be Terraform's too.
+const ALLOWED: &[&str] = &[
+    "OMP_*",
+    "KMP_*",
+    "GOMP_*",
+    "MKL_*",
+    "OPENBLAS_*",
+    "GOTO_*",
+    "BLIS_*",
+    "VECLIB_*",
+    "NUMEXPR_*",
+    "DNNL_*",
+    "ONEDNN_*",
+    "LRU_CACHE_CAPACITY",
+    "ATEN_*",
+    "TORCH*",
+    "PYTORCH_*",
+    "TRITON_*",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_GPU_*",
+    "TF_NUM_*",
+    "TF_XLA_FLAGS",
+    "XLA_*",
+    "JAX_*",
+    "ORT_*",
+    "CUDA_*",
+    "CUDNN_*",
+    "CUBLAS_*",
+    "NVIDIA_*",
+    "NCCL_*",
+    "UCX_*",
+    "HIP_*",
+    "HSA_*",
+    "ROCR_*",
+    "MIOPEN_*",
+    "MALLOC_*",
+    "MALLOC_CONF",
+    "_RJEM_MALLOC_CONF",
+    "TCMALLOC_*",
+    "MIMALLOC_*",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "LD_BIND_NOW",
+    "PYTHONMALLOC",
+    "PYTHONMALLOCSTATS",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONTRACEMALLOC",
+    "PYTHONOPTIMIZE",
+    "PYTHONNOUSERSITE",
+    "PYTHON_GIL",
+    "PYTHONHASHSEED",
+    "NUMPY_MADVISE_HUGEPAGE",
+    "NPY_DISABLE_CPU_FEATURES",
+    "THP_MEM_ALLOC_ENABLE",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "ARROW_DEFAULT_MEMORY_POOL",
+    "GOGC",
+    "GOMEMLIMIT",
+    "GODEBUG",
+    "GOMAXPROCS",
+    "RAYON_NUM_THREADS",
+    "TOKIO_WORKER_THREADS",
+    "UV_THREADPOOL_SIZE",
+    "NODE_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+];
+
+/// Adds `env.NAME` for each allowed variable of the text of `/proc/PID/environ`.
+pub(super) fn facts(environ: &[u8], facts: &mut Facts) {
+    for (name, value) in variables(environ) {
+        if is_allowed(name) {
+            let value = value_of(facts.redactor, name, &value);
+            facts.add(&format!("env.{name}"), Some(value));
+        }
+    }
+}
+
+fn value_of(redactor: &Redactor, name: &str, value: &str) -> String {
+    // An empty variable may differ from one that is not set.
+    match value {
+        "" => "(empty)".to_owned(),
+        value => redactor.value(name, value),
+    }
+}
+
+/// Variables as `NAME=VALUE`, each ended by a zero byte; names that are not text are left out.
+pub(super) fn variables(environ: &[u8]) -> impl Iterator<Item = (&str, String)> {
+    environ.split(|byte| *byte == 0).filter_map(|variable| {
+        let at = variable.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = variable.split_at(at);
+        let value = String::from_utf8_lossy(value.get(1..)?).into_owned();
+        Some((std::str::from_utf8(name).ok()?, value))
+    })
+}
+
+/// Value of one variable.
+pub(super) fn variable(environ: &[u8], name: &str) -> Option<String> {
+    variables(environ).find_map(|(found, value)| (found == name).then_some(value))
+}
+
+fn is_allowed(name: &str) -> bool {
+    ALLOWED
+        .iter()
+        .any(|allowed| match allowed.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == *allowed,
+        })
+}
+
+/// CPU features that glibc is told not to use: `glibc.cpu.hwcaps=-AVX2,-AVX512F` of
+/// GLIBC_TUNABLES. Lower-case, without a suffix of old versions.
+pub(super) fn disabled_features(environ: &[u8]) -> Vec<String> {
+    let tunables = variable(environ, "GLIBC_TUNABLES").unwrap_or_default();
+    tunables
+        .split(':')
+        .filter_map(|tunable| {
+            let (name, value) = tunable.split_once('=')?;
+            matches!(name, "glibc.cpu.hwcaps" | "glibc.tune.hwcaps").then_some(value)
+        })
+        .flat_map(|value| value.split(','))
+        .filter_map(|feature| Some(feature.strip_prefix('-')?.to_ascii_lowercase()))
+        .map(|feature| match feature.strip_suffix("_usable") {
+            Some(name) => name.to_owned(),
+            None => feature,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_allowed_variables_are_recorded_and_no_secrets() {
+        let environ = b"OMP_NUM_THREADS=4\0HOME=/home/alice\0AWS_SECRET_ACCESS_KEY=abc\0\
+            MALLOC_ARENA_MAX=\0LD_PRELOAD=/x/libjemalloc.so.2\0TORCH_HUB_TOKEN=swordfish\0\
+            NCCL_X=https://u:pass@h/\0TF_VAR_db=quokka\0\xff=1\0garbage\0=x\0OMP_A=a=b\0";
+        let redactor = Redactor::default();
+        let mut list = Facts::new(None, &redactor);
+        facts(environ, &mut list);
+        assert_eq!(list.value("env.OMP_NUM_THREADS"), Some("4"));
+        assert_eq!(list.value("env.MALLOC_ARENA_MAX"), Some("(empty)"));
+        assert_eq!(list.value("env.LD_PRELOAD"), Some("/x/libjemalloc.so.2"));
+        assert_eq!(list.value("env.OMP_A"), Some("a=b"));
+        let text = format!("{:?}", list.into_vec());
+        for secret in ["alice", "abc", "swordfish", "pass", "quokka"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
+
+    #[test]
+    fn features_that_glibc_must_not_use_are_listed() {
+        let environ = b"A=1\0GLIBC_TUNABLES=glibc.malloc.check=3:glibc.cpu.hwcaps=-AVX2_Usable,-AVX512F,ERMS\0";
+        assert_eq!(disabled_features(environ), ["avx2", "avx512f"]);
+        assert_eq!(disabled_features(b""), [""; 0]);
+    }
+}

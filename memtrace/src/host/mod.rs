@@ -1,0 +1,183 @@
+//! What may explain why a program behaves differently elsewhere: facts of the
+//! machine and of processes, and what both use over time.
+//!
+//! Everything comes from `/proc`, `/sys` and files; nothing is executed and
+//! nothing is asked over a network. By allow-list: what is not named here is
+//! not read. `docs/fingerprint.md` lists the fields.
+
+pub mod cgroup;
+mod environment;
+mod gpu;
+pub mod libraries;
+mod machine;
+pub mod malloc;
+mod process;
+pub mod python;
+mod redact;
+pub mod system;
+
+use std::{
+    fmt::Display,
+    fs::{self, File},
+    io::Read,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+pub use machine::facts as machine;
+pub use process::facts as process;
+pub use redact::Redactor;
+
+use crate::ledger::ProcessId;
+pub use crate::recording::Fact;
+
+/// Most bytes of a file that are looked at; those of the kernel are far shorter.
+const FILE_AT_MOST: u64 = 1 << 20;
+
+/// Where `proc` and `sys` are.
+#[derive(Debug)]
+pub struct Source {
+    root: PathBuf,
+    /// What is asked for every process and long on large machines.
+    flags: OnceLock<Option<Vec<String>>>,
+    mounts: OnceLock<Option<String>>,
+}
+
+impl Source {
+    /// This machine.
+    pub fn host() -> Self {
+        Self::at("/".into())
+    }
+
+    fn at(root: PathBuf) -> Self {
+        Self {
+            root,
+            flags: OnceLock::new(),
+            mounts: OnceLock::new(),
+        }
+    }
+
+    /// Feature flags of the first CPU, sorted.
+    fn flags(&self) -> Option<&[String]> {
+        self.flags.get_or_init(|| machine::flags(self)).as_deref()
+    }
+
+    /// `/proc/self/mountinfo`, as it was when it was first asked for.
+    fn mounts(&self) -> Option<&str> {
+        let mounts = || self.text("proc/self/mountinfo");
+        self.mounts.get_or_init(mounts).as_deref()
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// Text of a file below the root; `None` where it is not, or may not be read.
+    pub(crate) fn text(&self, path: &str) -> Option<String> {
+        Some(String::from_utf8_lossy(&self.bytes(path)?).into_owned())
+    }
+
+    fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = File::open(self.path(path)).ok()?;
+        file.take(FILE_AT_MOST).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// As much of a file as one short read gives: of those that the kernel makes line by line, the
+    /// first lines only.
+    fn beginning(&self, path: &str) -> Option<String> {
+        let mut bytes = [0; 128];
+        let length = File::open(self.path(path)).ok()?.read(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(bytes.get(..length)?).into_owned())
+    }
+
+    /// Names in a folder, sorted.
+    fn names(&self, folder: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(folder)).into_iter().flatten();
+        let mut names: Vec<_> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.root.join(path).exists()
+    }
+}
+
+/// Facts as they are found.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    process: Option<ProcessId>,
+    redactor: &'a Redactor,
+    list: Vec<Fact>,
+}
+
+impl<'a> Facts<'a> {
+    /// Of a process, or of the machine.
+    pub fn new(process: Option<ProcessId>, redactor: &'a Redactor) -> Self {
+        Self {
+            process,
+            redactor,
+            list: Vec::new(),
+        }
+    }
+
+    /// Adds what was found; nothing where it was not, or where it is empty.
+    fn add(&mut self, field: &str, value: Option<impl Display>) {
+        let Some(value) = value else { return };
+        let value = value.to_string();
+        let value = value.trim();
+        if !value.is_empty() {
+            self.list.push(Fact {
+                process: self.process,
+                field: field.to_owned(),
+                value: value.to_owned(),
+            });
+        }
+    }
+
+    /// What was found, in the order in which it was.
+    pub fn into_vec(self) -> Vec<Fact> {
+        self.list
+    }
+
+    #[cfg(test)]
+    pub(crate) fn value(&self, field: &str) -> Option<&str> {
+        let fact = self.list.iter().find(|fact| fact.field == field)?;
+        Some(&fact.value)
+    }
+}
+
+/// The word in brackets of a file such as `always [madvise] never`, or the whole text.
+fn chosen(text: &str) -> &str {
+    text.split_once('[')
+        .and_then(|(_, rest)| Some(rest.split_once(']')?.0))
+        .unwrap_or_else(|| text.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with these files, in the place of `/`.
+    pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Source) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let source = Source::at(dir.path().to_owned());
+        (dir, source)
+    }
+
+    #[test]
+    fn the_choice_is_in_brackets() {
+        assert_eq!(chosen("always [madvise] never\n"), "madvise");
+        assert_eq!(chosen("0\n"), "0");
+        assert_eq!(chosen("[broken"), "[broken");
+    }
+}

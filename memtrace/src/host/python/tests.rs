@@ -1,0 +1,176 @@
+//! Packages in folders as installers leave them.
+
+use super::*;
+use crate::host::tests::tree;
+
+fn launch(root: &Path, program: &str, called: &str, environ: &str) -> Launch {
+    Launch {
+        root: Root::open(root).unwrap(),
+        program: program.into(),
+        arguments: vec![called.into(), "-c".into(), "pass".into()],
+        environ: environ.into(),
+        cwd: "/work".into(),
+    }
+}
+
+fn scan(launch: &Launch, files: &[&str]) -> Vec<Fact> {
+    let files = files.iter().copied();
+    Scanner::default().facts(ProcessId(1), launch, files, &Redactor::default())
+}
+
+fn value<'a>(facts: &'a [Fact], field: &str) -> Option<&'a str> {
+    let fact = facts.iter().find(|fact| fact.field == field)?;
+    Some(&fact.value)
+}
+
+const SITE: &str = "work/venv/lib/python3.11/site-packages";
+
+fn venv(system: &str) -> tempfile::TempDir {
+    let file = |path: &str| format!("{SITE}/{path}");
+    let files = [
+        (file("NumPy-1.26.4.dist-info/INSTALLER"), "pip\n"),
+        (
+            file("NumPy-1.26.4.dist-info/WHEEL"),
+            "Wheel-Version: 1.0\nTag: cp311-cp311-manylinux_2_17_x86_64\nBuild: 2\n",
+        ),
+        (
+            file("my_tool-0.1.dist-info/direct_url.json"),
+            r#"{"url": "https://u:hunter2@h/x.git", "vcs_info": {"commit_id": "9e107d9d372bb6826bd81d3542a419d6"}}"#,
+        ),
+        (
+            file("local-2.dist-info/direct_url.json"),
+            r#"{"url": "file:///src", "dir_info": {"editable": true}}"#,
+        ),
+        (file("old-3.0-py3.11.egg-info"), ""),
+        (file("broken.dist-info/INSTALLER"), "pip"),
+        ("work/venv/bin/python".into(), ""),
+        (
+            "usr/lib/python3/dist-packages/numpy-1.0.dist-info/INSTALLER".into(),
+            "debian",
+        ),
+        (
+            "usr/lib/python3/dist-packages/six-1.16.dist-info/INSTALLER".into(),
+            "debian",
+        ),
+    ];
+    let mut files: Vec<_> = files
+        .iter()
+        .map(|(path, text)| (path.as_str(), *text))
+        .collect();
+    let config = format!("home = /usr/bin\ninclude-system-site-packages = {system}\n");
+    files.push(("work/venv/pyvenv.cfg", &config));
+    tree(&files).0
+}
+
+#[test]
+fn packages_of_a_virtual_environment_are_found_by_how_it_was_called() {
+    let dir = venv("false");
+    for (called, environ) in [
+        ("/work/venv/bin/python", ""),
+        ("venv/bin/python", ""),
+        ("python", "PATH=/nothing:/work/venv/bin\0"),
+    ] {
+        let launch = launch(dir.path(), "/usr/bin/python3.11", called, environ);
+        let facts = scan(&launch, &[]);
+        assert_eq!(
+            value(&facts, "python.package.numpy"),
+            Some("1.26.4; installer pip; wheel cp311-cp311-manylinux_2_17_x86_64 build 2"),
+            "{called}"
+        );
+        assert_eq!(value(&facts, "python.version"), Some("3.11"));
+        assert_eq!(value(&facts, "python.prefix"), Some("/work/venv"));
+        assert_eq!(value(&facts, "python.package.old"), Some("3.0"));
+        assert_eq!(value(&facts, "python.package.six"), None);
+        let local = value(&facts, "python.package.local");
+        assert_eq!(local, Some("2; from file:///src (editable)"));
+        let tool = value(&facts, "python.package.my-tool").unwrap();
+        assert!(
+            tool.ends_with("at 9e107d9d372bb6826bd81d3542a419d6"),
+            "{tool}"
+        );
+        assert!(!tool.contains("hunter2"), "{tool}");
+    }
+}
+
+#[test]
+fn the_system_s_packages_come_after_those_of_the_environment() {
+    let dir = venv("true");
+    let launch = launch(
+        dir.path(),
+        "/usr/bin/python3.11",
+        "/work/venv/bin/python",
+        "",
+    );
+    let facts = scan(&launch, &[]);
+    assert!(
+        value(&facts, "python.package.numpy")
+            .unwrap()
+            .starts_with("1.26.4")
+    );
+    assert_eq!(
+        value(&facts, "python.package.six"),
+        Some("1.16; installer debian")
+    );
+}
+
+#[test]
+fn an_embedded_interpreter_is_found_by_what_is_mapped() {
+    let dir = venv("false");
+    let launch = launch(dir.path(), "/usr/bin/blender", "blender", "");
+    assert_eq!(scan(&launch, &["/usr/lib/libc.so.6"]), []);
+    let module = format!("/{SITE}/numpy/core/_multiarray.so");
+    let facts = scan(&launch, &["/usr/lib/libpython3.11.so.1.0", &module]);
+    assert!(
+        value(&facts, "python.package.numpy")
+            .unwrap()
+            .starts_with("1.26.4")
+    );
+    assert!(value(&facts, "python.package.six").is_some());
+}
+
+#[test]
+fn conda_tells_channel_and_build() {
+    let (dir, _) = tree(&[
+        (
+            "opt/c/conda-meta/libopenblas-0.3.21-pthreads_h7.json",
+            r#"{"build": "pthreads_h7", "channel": "https://conda.anaconda.org/t/tk-1234/conda-forge/linux-64", "#,
+        ),
+        ("opt/c/conda-meta/history", ""),
+    ]);
+    let launch = launch(dir.path(), "/opt/c/bin/python3.11", "python", "");
+    let facts = scan(&launch, &[]);
+    assert_eq!(
+        value(&facts, "conda.package.libopenblas"),
+        Some("0.3.21; build pthreads_h7; channel conda-forge")
+    );
+    assert!(!format!("{facts:?}").contains("tk-1234"));
+}
+
+#[test]
+fn a_folder_is_looked_at_again_when_it_has_changed() {
+    let dir = venv("false");
+    let launch = launch(
+        dir.path(),
+        "/usr/bin/python3.11",
+        "/work/venv/bin/python",
+        "",
+    );
+    let mut scanner = Scanner::default();
+    let mut facts = || scanner.facts(ProcessId(1), &launch, [], &Redactor::default());
+    let first = facts();
+    assert_eq!(facts(), first);
+    std::fs::create_dir(dir.path().join(SITE).join("new-1.dist-info")).unwrap();
+    assert_eq!(value(&facts(), "python.package.new"), Some("1"));
+}
+
+#[test]
+fn names_tell_versions_and_prefixes() {
+    assert_eq!(version_of("/usr/bin/python3.11").as_deref(), Some("3.11"));
+    assert_eq!(version_of("libpython3.12.so.1.0").as_deref(), Some("3.12"));
+    assert_eq!(version_of("/usr/bin/python3"), None);
+    let prefix = |path: &str| prefix_of(Path::new(path));
+    assert_eq!(prefix("/usr/bin/python3"), Some("/usr".into()));
+    let library = "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0";
+    assert_eq!(prefix(library), Some("/usr".into()));
+    assert_eq!(prefix("/python3"), None);
+}

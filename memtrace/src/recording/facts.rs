@@ -1,0 +1,113 @@
+//! What the machine and the traced processes are, as pairs of a field and its value: the table
+//! `fact`.
+
+use rusqlite::params;
+
+use super::{Error, Recording, Writer, series};
+use crate::ledger::ProcessId;
+
+/// One thing that may explain why a program behaves differently elsewhere. `docs/fingerprint.md`
+/// lists the fields.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fact {
+    /// `None`: a fact of the machine.
+    pub process: Option<ProcessId>,
+    /// Dotted name, such as `kernel.release`.
+    pub field: String,
+    pub value: String,
+}
+
+/// `process` of a fact of the machine.
+const MACHINE: i64 = -1;
+
+/// A process has one value for a field.
+pub(super) const TABLE: &str = "
+CREATE TABLE fact (
+    process INTEGER NOT NULL,
+    field INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    PRIMARY KEY (process, field)
+) WITHOUT ROWID;
+";
+
+impl Writer {
+    /// Adds facts; a later value takes the place of an earlier one. Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn facts(&mut self, facts: &[Fact]) -> Result<(), Error> {
+        self.write(|writer| {
+            for fact in facts {
+                let field = writer.string(Some(&fact.field))?;
+                let value = writer.string(Some(&fact.value))?;
+                writer.insert(
+                    "INSERT OR REPLACE INTO fact VALUES (?1, ?2, ?3)",
+                    params![number(fact.process), field, value],
+                )?;
+            }
+            Ok(())
+        })
+    }
+
+    /// A forked child is, until its exec, what its parent is.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn inherit_facts(&mut self, parent: ProcessId, child: ProcessId) -> Result<(), Error> {
+        self.write(|writer| {
+            writer.insert(
+                "INSERT OR REPLACE INTO fact SELECT ?2, field, value FROM fact WHERE process = ?1",
+                params![parent.0, child.0],
+            )
+        })
+    }
+
+    /// The process executes another program: what was known of it no longer holds.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn forget_facts(&mut self, process: ProcessId) -> Result<(), Error> {
+        self.write(|writer| {
+            writer.insert("DELETE FROM fact WHERE process = ?1", params![process.0])
+        })
+    }
+}
+
+impl Recording {
+    /// Every fact: the machine's first, then each process's, by field.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn facts(&self) -> Result<Vec<Fact>, Error> {
+        series::rows(
+            self.connection(),
+            "SELECT process, f.text, v.text FROM fact JOIN string f ON f.id = field \
+             JOIN string v ON v.id = value ORDER BY process, f.text",
+            &[],
+            |row| {
+                let process: i64 = row.get(0)?;
+                Ok(Fact {
+                    process: match process {
+                        MACHINE => None,
+                        id => {
+                            Some(ProcessId(u32::try_from(id).map_err(|_| {
+                                rusqlite::Error::IntegralValueOutOfRange(0, id)
+                            })?))
+                        }
+                    },
+                    field: row.get(1)?,
+                    value: row.get(2)?,
+                })
+            },
+        )
+        .map_err(|error| self.reading(&error))
+    }
+}
+
+fn number(process: Option<ProcessId>) -> i64 {
+    process.map_or(MACHINE, |process| i64::from(process.0))
+}

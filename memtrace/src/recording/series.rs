@@ -1,0 +1,172 @@
+//! The tables of figures over time: writing and reading rows of [`super::samples`].
+
+use rusqlite::{Connection, Row, ToSql};
+
+use super::{
+    CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint, schema::int,
+};
+use crate::ledger::ProcessId;
+
+/// The tables that hold samples; their columns are the fields'.
+pub(super) fn tables() -> String {
+    let table = |name: &str, keys: &[&str], columns: &[&str]| {
+        let required: Vec<_> = keys
+            .iter()
+            .map(|key| format!("{key} INTEGER NOT NULL"))
+            .collect();
+        format!(
+            "CREATE TABLE {name} ({}, {} INTEGER, PRIMARY KEY ({})) WITHOUT ROWID;\n",
+            required.join(", "),
+            columns.join(" INTEGER, "),
+            keys.join(", ")
+        )
+    };
+    [
+        table("memory", &["process", "interval"], MemorySample::COLUMNS),
+        table("system", &["interval"], SystemSample::COLUMNS),
+        table("cgroup", &["cgroup", "interval"], CgroupSample::COLUMNS),
+        "CREATE TABLE in_cgroup (process INTEGER PRIMARY KEY, cgroup INTEGER NOT NULL);\n".into(),
+    ]
+    .concat()
+}
+
+/// The samples of one interval, see [`super::Interval`].
+impl Writer {
+    pub(super) fn insert_memory(
+        &self,
+        interval: i64,
+        process: ProcessId,
+        sample: &MemorySample,
+    ) -> rusqlite::Result<()> {
+        self.insert_sample(
+            "memory",
+            &[i64::from(process.0), interval],
+            &sample.values(),
+        )
+    }
+
+    pub(super) fn insert_system(
+        &self,
+        interval: i64,
+        sample: &SystemSample,
+    ) -> rusqlite::Result<()> {
+        self.insert_sample("system", &[interval], &sample.values())
+    }
+
+    pub(super) fn insert_cgroup(
+        &self,
+        interval: i64,
+        cgroup: u32,
+        sample: &CgroupSample,
+    ) -> rusqlite::Result<()> {
+        self.insert_sample("cgroup", &[i64::from(cgroup), interval], &sample.values())
+    }
+
+    /// `process` is in control group `cgroup` from now on.
+    pub(super) fn insert_member(&self, process: ProcessId, cgroup: u32) -> rusqlite::Result<()> {
+        self.insert(
+            "INSERT OR REPLACE INTO in_cgroup VALUES (?1, ?2)",
+            &[&process.0, &cgroup],
+        )
+    }
+
+    fn insert_sample(
+        &self,
+        table: &str,
+        keys: &[i64],
+        values: &[Option<i64>],
+    ) -> rusqlite::Result<()> {
+        let marks = vec!["?"; keys.len() + values.len()].join(", ");
+        let row: Vec<&dyn ToSql> = keys
+            .iter()
+            .map(|key| key as &dyn ToSql)
+            .chain(values.iter().map(|value| value as &dyn ToSql))
+            .collect();
+        self.insert(
+            &format!("INSERT OR REPLACE INTO {table} VALUES ({marks})"),
+            &row,
+        )
+    }
+}
+
+impl Recording {
+    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
+        self.series(
+            "SELECT time_ns, memory.* FROM memory JOIN interval ON interval.id = interval \
+             WHERE process = ?1 ORDER BY interval",
+            &[&process.0],
+            MemorySample::read,
+        )
+    }
+
+    /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn system(&self) -> Result<Vec<(u64, SystemSample)>, Error> {
+        self.series(
+            "SELECT time_ns, system.* FROM system JOIN interval ON interval.id = interval \
+             ORDER BY interval",
+            &[],
+            SystemSample::read,
+        )
+    }
+
+    /// The memory control group that `process` was in last, at each interval at which it was read
+    /// (CLOCK_MONOTONIC ns), in the order of time. Empty where it could not be read. Processes of
+    /// one group have the same series.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn cgroup(&self, process: ProcessId) -> Result<Vec<(u64, CgroupSample)>, Error> {
+        let started = "SELECT started_ns FROM process WHERE id = ?1";
+        let started = self
+            .connection()
+            .query_row(started, [process.0], |row| uint(row, 0))
+            .or_else(|error| match error {
+                rusqlite::Error::QueryReturnedNoRows => Ok(0),
+                error => Err(error),
+            })
+            .map_err(|error| self.reading(&error))?;
+        self.series(
+            "SELECT time_ns, cgroup.* FROM in_cgroup \
+             JOIN cgroup ON cgroup.cgroup = in_cgroup.cgroup \
+             JOIN interval ON interval.id = interval \
+             WHERE process = ?1 AND time_ns >= ?2 ORDER BY interval",
+            &[&process.0, &int(started)],
+            CgroupSample::read,
+        )
+    }
+
+    fn series<T>(
+        &self,
+        sql: &str,
+        values: &[&dyn ToSql],
+        read: impl Fn(&Row) -> rusqlite::Result<T>,
+    ) -> Result<Vec<(u64, T)>, Error> {
+        rows(self.connection(), sql, values, |row| {
+            Ok((uint(row, 0)?, read(row)?))
+        })
+        .map_err(|error| self.reading(&error))
+    }
+}
+
+/// All rows of a query.
+pub(super) fn rows<T>(
+    connection: &Connection,
+    sql: &str,
+    values: &[&dyn ToSql],
+    read: impl Fn(&Row) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    connection
+        .prepare(sql)?
+        .query_map(values, |row| read(row))?
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! The stacks of a recording, which share their callers and the frames of each
+//! location: a program that loads large libraries has hundreds of thousands of
+//! stacks of some hundred frames. Whoever shows one asks for its frames.
+
+use std::{collections::HashMap, iter, sync::Arc};
+
+use super::{LocationId, Node, NodeId};
+use crate::{event::StackId, symbolize::Frame};
+use memtrace_common::unwind::End;
+
+/// All stacks of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Stacks {
+    /// By id, from 1.
+    pub(super) locations: Vec<Box<[Arc<Frame>]>>,
+    /// By id, from 1. A parent's id is smaller than its own.
+    pub(super) nodes: Vec<Node>,
+    pub(super) stacks: HashMap<StackId, Known>,
+}
+
+/// What is known of a stack besides its frames.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) node: NodeId,
+    pub(super) end: End,
+    pub(super) thread: Option<Arc<str>>,
+}
+
+/// One stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack<'a> {
+    all: &'a Stacks,
+    known: Option<&'a Known>,
+}
+
+impl Stacks {
+    /// A stack; one without frames and without an end where none could be taken, or its record was
+    /// lost.
+    pub fn get(&self, id: StackId) -> Stack<'_> {
+        Stack {
+            all: self,
+            known: self.stacks.get(&id),
+        }
+    }
+
+    /// All distinct frames, in no order; some more than once.
+    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+        self.locations.iter().flatten().map(Arc::as_ref)
+    }
+
+    fn location(&self, id: LocationId) -> &[Arc<Frame>] {
+        let index = (id.0 as usize).checked_sub(1);
+        let location = index.and_then(|index| self.locations.get(index));
+        location.map_or(&[], |frames| frames)
+    }
+
+    fn node(&self, id: NodeId) -> Option<Node> {
+        self.nodes.get((id.0 as usize).checked_sub(1)?).copied()
+    }
+}
+
+impl<'a> Stack<'a> {
+    /// Why its walk ended; `None`: no stack could be taken, or its record was lost.
+    pub fn end(self) -> Option<End> {
+        self.known.map(|known| known.end)
+    }
+
+    /// See [`super::StackRow::thread`].
+    pub fn thread(self) -> Option<&'a str> {
+        self.known.and_then(|known| known.thread.as_deref())
+    }
+
+    /// Whether there are no frames.
+    pub fn is_empty(self) -> bool {
+        self.frames().next().is_none()
+    }
+
+    /// Its frames, leaf first.
+    pub fn frames(self) -> impl Iterator<Item = &'a Frame> {
+        let locations = self.nodes().map(|node| self.all.location(node.location));
+        locations.flatten().map(Arc::as_ref)
+    }
+
+    /// The frame at which its walk ended.
+    pub fn outermost(self) -> Option<&'a Frame> {
+        let node = self.nodes().last()?;
+        self.all.location(node.location).last().map(Arc::as_ref)
+    }
+
+    fn nodes(self) -> impl Iterator<Item = Node> {
+        let innermost = self.known.and_then(|known| self.all.node(known.node));
+        iter::successors(innermost, move |node| self.all.node(node.parent))
+    }
+}
+
+#[cfg(test)]
+impl Stacks {
+    /// Adds a stack, or replaces it.
+    pub(crate) fn put(
+        &mut self,
+        id: StackId,
+        end: End,
+        thread: Option<&str>,
+        frames: impl IntoIterator<Item = Frame, IntoIter: DoubleEndedIterator>,
+    ) {
+        let mut node = NodeId::ROOT;
+        for frame in frames.into_iter().rev() {
+            self.locations.push(Box::new([Arc::new(frame)]));
+            self.nodes.push(Node {
+                parent: node,
+                location: LocationId(self.locations.len() as u32),
+            });
+            node = NodeId(self.nodes.len() as u32);
+        }
+        let thread = thread.map(Into::into);
+        self.stacks.insert(id, Known { node, end, thread });
+    }
+
+    /// Takes a stack away.
+    pub(crate) fn remove(&mut self, id: StackId) {
+        self.stacks.remove(&id);
+    }
+}
