@@ -1,10 +1,12 @@
-//! memtrace's user side. `ledger`, `recording` and `render` know neither aya
-//! nor tokio.
+//! memtrace's user side. `analysis`, `diff`, `ledger`, `recording` and
+//! `render` know neither aya nor tokio.
 
+pub mod analysis;
 pub mod bpf;
 pub mod check;
 pub mod cli;
 pub mod collect;
+pub mod diff;
 pub mod event;
 pub mod file;
 mod hash;

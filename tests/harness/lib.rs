@@ -14,6 +14,7 @@
 )]
 
 mod bench;
+pub mod comparison;
 pub mod export;
 pub mod kernel;
 pub mod progress;

@@ -186,6 +186,12 @@ pub fn library(source: &str) -> PathBuf {
     compile(source, &["-shared", "-fPIC"])
 }
 
+/// Another build of a shared library of `targets/`.
+#[track_caller]
+pub fn library_with(source: &str, flags: &[&str]) -> PathBuf {
+    compile(source, &[&["-shared", "-fPIC"], flags].concat())
+}
+
 /// A program of `targets/`, linked statically, with its symbols.
 #[track_caller]
 pub fn static_program(source: &str) -> PathBuf {

@@ -2,6 +2,7 @@
 //! `main`, nowhere else.
 
 pub mod check;
+pub mod diff;
 pub mod export;
 pub mod flamegraph;
 pub mod host;
@@ -29,6 +30,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Draw a recording as a flame graph
     Flamegraph(flamegraph::FlamegraphArgs),
+    /// Compare recordings: what grows more, and what else differs
+    Diff(diff::DiffArgs),
     /// Write a recording in another format
     Export(export::ExportArgs),
     /// List the probes that would be set in a process
@@ -52,6 +55,7 @@ impl Cli {
             Command::Record(args) => record::run(args),
             Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Diff(args) => diff::run(&args),
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),
             Command::Check(args) => check::run(&args, &mut io::stdout().lock()),

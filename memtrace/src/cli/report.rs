@@ -21,7 +21,7 @@ pub struct ReportArgs {
     /// How to write the report.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Sum up sites by python-line, native-site, module or thread; site lists each with its stack.
+    /// Sum up sites by python-line, program-line, native-site, module or thread; site lists each with its stack.
     #[arg(long, value_name = "WHAT", default_value_t)]
     by: By,
     /// List so many sites or groups [default: 10 in text, all in JSON].
@@ -224,6 +224,7 @@ mod tests {
         assert!(!plain.select.filter().show_interpreter);
         for (name, by) in [
             ("python-line", By::PythonLine),
+            ("program-line", By::ProgramLine),
             ("native-site", By::NativeSite),
             ("module", By::Module),
             ("thread", By::Thread),
@@ -256,7 +257,7 @@ mod tests {
         for (option, value, expected) in [
             ("--at", "noon", "`end`, `peak`"),
             ("--layer", "gpu", "vm, heap, python"),
-            ("--by", "line", "python-line, native-site"),
+            ("--by", "line", "python-line, program-line"),
             ("--sort", "size", "live-bytes, live-count"),
         ] {
             let error = parse(&["a.mtr", option, value]).unwrap_err();

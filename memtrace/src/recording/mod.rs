@@ -11,6 +11,7 @@ mod read;
 mod samples;
 mod schema;
 mod series;
+mod site_series;
 mod snapshot;
 mod stacks;
 mod varint;
@@ -25,6 +26,7 @@ pub use error::Error;
 pub use facts::Fact;
 pub use read::Recording;
 pub use samples::{CgroupSample, MemorySample, SystemSample};
+pub use site_series::{SitePoint, SiteSeries};
 pub use snapshot::{
     At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
 };

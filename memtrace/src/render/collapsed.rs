@@ -104,7 +104,7 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
 }
 
 /// Python's names repeat (`<module>`, `__init__`): they come with their lines.
-fn frame_label(frame: &Frame) -> String {
+pub(crate) fn frame_label(frame: &Frame) -> String {
     let name = frame_name(frame);
     match source_line(frame) {
         Some(source) if frame.kind == FrameKind::Python => format!("{name} ({source})"),
@@ -114,7 +114,7 @@ fn frame_label(frame: &Frame) -> String {
 }
 
 /// A name must not look like two frames.
-fn part(name: &str) -> String {
+pub(crate) fn part(name: &str) -> String {
     name.replace(';', ":")
 }
 

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     event::Layer,
     ledger::{ProcessId, Totals},
+    python::installed,
     recording::Stack,
     symbolize::{Frame, FrameKind},
 };
@@ -39,6 +40,9 @@ pub enum By {
     Site,
     /// The innermost line of Python.
     PythonLine,
+    /// The innermost line of Python that is of no installed package and not of the standard library;
+    /// of a program that is installed itself, the innermost line.
+    ProgramLine,
     /// The innermost native function that is not an allocator's.
     NativeSite,
     /// The file of that function.
@@ -49,9 +53,10 @@ pub enum By {
 
 impl By {
     /// Every choice, in the order of the documentation.
-    pub const ALL: [By; 5] = [
+    pub const ALL: [By; 6] = [
         By::Site,
         By::PythonLine,
+        By::ProgramLine,
         By::NativeSite,
         By::Module,
         By::Thread,
@@ -62,6 +67,7 @@ impl By {
         match self {
             By::Site => "site",
             By::PythonLine => "python-line",
+            By::ProgramLine => "program-line",
             By::NativeSite => "native-site",
             By::Module => "module",
             By::Thread => "thread",
@@ -73,6 +79,7 @@ impl By {
         match self {
             By::Site => "site",
             By::PythonLine => "Python line",
+            By::ProgramLine => "program line",
             By::NativeSite => "native site",
             By::Module => "module",
             By::Thread => "thread",
@@ -87,11 +94,15 @@ impl By {
         if stack.is_empty() {
             return NO_STACK.into();
         }
-        if self == By::PythonLine {
-            return stack
+        if matches!(self, By::PythonLine | By::ProgramLine) {
+            let mut python = stack
                 .frames()
-                .find(|frame| frame.kind == FrameKind::Python)
-                .map_or(NO_PYTHON_FRAME.into(), python_line);
+                .filter(|frame| frame.kind == FrameKind::Python);
+            let line = match self {
+                By::ProgramLine => innermost_of_program(python),
+                _ => python.next(),
+            };
+            return line.map_or(NO_PYTHON_FRAME.into(), python_line);
         }
         let frames = stack.frames().skip(wrappers::leading(stack.frames()));
         let mut native = frames.filter(|frame| frame.kind == FrameKind::Native);
@@ -122,6 +133,19 @@ impl FromStr for By {
             format!("`{text}` is nothing to sum up by, expected one of {names}")
         })
     }
+}
+
+/// See [`By::ProgramLine`].
+fn innermost_of_program<'a>(mut python: impl Iterator<Item = &'a Frame>) -> Option<&'a Frame> {
+    let is_of_program = |frame: &&Frame| {
+        let file = frame.file.as_deref();
+        file.is_some_and(|file| installed(file).is_none())
+    };
+    let innermost = python.next()?;
+    if is_of_program(&innermost) {
+        return Some(innermost);
+    }
+    python.find(is_of_program).or(Some(innermost))
 }
 
 /// `file:line function`.
@@ -314,6 +338,31 @@ mod tests {
             keys(By::Thread),
             ["worker", "[unknown thread]", "[unknown thread]"]
         );
+    }
+
+    #[test]
+    fn a_programs_line_lies_outside_of_what_is_installed() {
+        let [linear, json, own, main] = [
+            (
+                "/venv/lib/python3.11/site-packages/torch/nn/functional.py",
+                5,
+            ),
+            ("/usr/lib/python3.11/json/decoder.py", 6),
+            ("/srv/train.py", 7),
+            ("/srv/main.py", 8),
+        ]
+        .map(|(file, line)| fixture::python_frame("f", file, line));
+        let line = |frames: &[&Frame]| {
+            innermost_of_program(frames.iter().copied()).and_then(|frame| frame.line)
+        };
+        assert_eq!(line(&[&linear, &json, &own, &main]), Some(7));
+        assert_eq!(line(&[&main, &own]), Some(8));
+        assert_eq!(
+            line(&[&json, &linear]),
+            Some(6),
+            "a program that is installed"
+        );
+        assert_eq!(line(&[]), None);
     }
 
     #[test]

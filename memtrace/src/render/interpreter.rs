@@ -43,7 +43,7 @@ const CALLING_CONVENTION: &str = "vectorcall";
 
 /// For each frame of a stack (leaf first), whether it is the interpreter's own. All false where
 /// there is no Python frame, so never all true.
-pub(super) fn marks(frames: &[&Frame]) -> Vec<bool> {
+pub(crate) fn marks(frames: &[&Frame]) -> Vec<bool> {
     let mut marks = vec![false; frames.len()];
     let Some(innermost) = frames.iter().position(|frame| is_python(frame)) else {
         return marks;

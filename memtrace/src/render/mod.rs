@@ -21,6 +21,10 @@ use std::{fmt, io, str::FromStr};
 
 use crate::{ledger::Totals, recording::Moment, symbolize::Frame};
 
+pub(crate) use collapsed::{frame_label, part};
+pub(crate) use interpreter::marks as interpreter_marks;
+pub(crate) use wrappers::leading as leading_wrappers;
+
 pub use collapsed::{collapsed, flamegraph};
 pub use group::By;
 pub use json::{Series, export, json, json_groups, stack_health_json};
@@ -119,7 +123,7 @@ impl FromStr for Metric {
 }
 
 /// A reader that goes away (`| head`) has seen what it wanted.
-fn until_closed(written: io::Result<()>) -> io::Result<()> {
+pub(crate) fn until_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
@@ -127,7 +131,7 @@ fn until_closed(written: io::Result<()>) -> io::Result<()> {
 }
 
 /// Text of a traced program, harmless to a terminal: control characters are escaped.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {
@@ -140,7 +144,7 @@ fn clean(text: &str) -> String {
 }
 
 /// A frame's function or, where there is none, where its code is: `module+0xoffset`.
-fn frame_name(frame: &Frame) -> String {
+pub(crate) fn frame_name(frame: &Frame) -> String {
     if let Some(function) = &frame.function {
         return clean(function);
     }
@@ -153,7 +157,7 @@ fn frame_name(frame: &Frame) -> String {
 }
 
 /// Where a frame is in its source, `file:line`, as recorded.
-fn source_line(frame: &Frame) -> Option<String> {
+pub(crate) fn source_line(frame: &Frame) -> Option<String> {
     let file = clean(frame.file.as_deref()?);
     Some(match frame.line {
         Some(line) => format!("{file}:{line}"),

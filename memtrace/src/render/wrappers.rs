@@ -101,7 +101,7 @@ const RUST: &[&str] = &[
 ];
 
 /// How many frames at the end (the front) of a stack are wrappers. Never all of them.
-pub(super) fn leading<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> usize {
+pub(crate) fn leading<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> usize {
     let mut wrappers = 0;
     for frame in frames {
         if !is_wrapper(frame) {

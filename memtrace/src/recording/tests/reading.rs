@@ -372,6 +372,38 @@ fn facts_are_replaced_inherited_and_forgotten() {
 }
 
 #[test]
+fn a_sites_series_holds_what_changed_at_the_chosen_intervals() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    for n in 1..=6 {
+        // The second site comes late, and the first does not change in the fifth interval.
+        let mut sites = vec![(key(1, 1), site(10 * n, n))];
+        if n >= 4 {
+            sites.push((key(1, 2), site(7, 1)));
+        }
+        if n == 5 {
+            sites.clear();
+        }
+        writer.interval(&interval(n, sites)).unwrap();
+    }
+    writer.finish(START + 6 * SECOND).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let series = recording.site_series(3).unwrap();
+    assert_eq!(series.times_ns, [2, 4, 6].map(|n| START + n * SECOND));
+    let live = |stack| -> Vec<(usize, u64)> {
+        let points = series.sites[&key(1, stack)].iter();
+        points
+            .map(|(index, point)| (*index, point.live_bytes))
+            .collect()
+    };
+    assert_eq!(live(1), [(0, 20), (1, 40), (2, 60)]);
+    assert_eq!(live(2), [(1, 7), (2, 7)]);
+    let points = &series.sites[&key(1, 1)];
+    assert_eq!(points[2].1.alloc_count, 12);
+    assert!(recording.site_series(100).unwrap().times_ns.len() == 6);
+}
+
+#[test]
 fn stacks_share_callers_and_a_location_named_later_is_named_in_all() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();

@@ -1,0 +1,52 @@
+//! Statistics of series that grow, or do not. Everything is a pure function of
+//! its arguments: resampling takes a seed.
+//!
+//! Points of one process are not independent of one another, so tests made for
+//! independent points see growth where there is none. Here the effect is a
+//! robust slope with a bootstrap interval that keeps neighbours together
+//! ([`trend`]), over means of blocks long enough to be nearly independent; the
+//! significance test ([`mann_kendall`]) only opens the gate.
+
+mod bootstrap;
+mod fdr;
+mod mann_kendall;
+mod slope;
+mod trend;
+mod warm_up;
+
+pub use fdr::benjamini_hochberg;
+pub use mann_kendall::{MannKendall, mann_kendall};
+pub use slope::theil_sen;
+pub use trend::{BLOCKS, MIN_POINTS, SIGNIFICANCE, TooShort, Trend, trend, trend_after};
+pub use warm_up::{WARM_UP, warm_up};
+
+/// The middle value, of an even number the mean of the middle two; `None` of no values. NaN counts
+/// as larger than all numbers.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// The median distance from the median; `None` of no values. Not scaled to a standard deviation.
+pub fn median_deviation(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
+    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    median(&distances)
+}
+
+/// The arithmetic mean; `None` of no values.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    match values.len() {
+        0 => None,
+        n => Some(values.iter().sum::<f64>() / n as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests;

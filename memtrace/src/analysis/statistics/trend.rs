@@ -1,0 +1,161 @@
+//! The trend of a series: how much it grows, how sure that is.
+
+use fastrand::Rng;
+
+use super::{bootstrap, mann_kendall, mean, median, median_deviation, theil_sen, warm_up};
+
+/// Blocks that a series is averaged into. Ten are the fewest with which the significance test keeps
+/// its level; more show more of the shape but are less independent (`docs/verdicts.md` has what was
+/// measured).
+pub const BLOCKS: usize = 12;
+
+/// Points (after the start of the program) that a trend takes: two a block of ten.
+pub const MIN_POINTS: usize = 20;
+
+/// Largest p-value with which a trend counts. At 5 %, a tenth of the series of 128 strongly
+/// autocorrelated points (0.9 from one to the next) was called growing; at 1 %, a twenty-fifth.
+pub const SIGNIFICANCE: f64 = 0.01;
+
+/// Resamples for an interval: the 2.5 % points then rest on ten values each.
+const RESAMPLES: usize = 400;
+
+/// The series has fewer points than a trend takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{found} points after the start of the program, expected at least {MIN_POINTS}")]
+pub struct TooShort {
+    pub found: usize,
+}
+
+/// The trend of a series after the start of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trend {
+    /// Theil–Sen slope of the block means, units of `y` per unit of `x`.
+    pub slope: f64,
+    /// 95 % interval of `slope`: moving-block bootstrap around the trend.
+    pub interval: (f64, f64),
+    /// Two-sided Mann–Kendall with Hamed and Rao's correction, over the block means.
+    pub p_value: f64,
+    /// Median of the block means.
+    pub level: f64,
+    /// Median deviation of the block means from the trend line.
+    pub noise: f64,
+    /// Where the start ends: `x` of the first point that counts.
+    pub from: f64,
+    /// `x` of the last point.
+    pub to: f64,
+    /// Mean `x` and mean `y` of each block.
+    pub blocks: Vec<(f64, f64)>,
+}
+
+impl Trend {
+    /// Growth from `from` to `to` along the slope, units of `y`.
+    pub fn growth(&self) -> f64 {
+        self.slope * (self.to - self.from)
+    }
+
+    /// Whether the whole interval is above 0 and the test's gate, [`SIGNIFICANCE`], is open. For one
+    /// series of many, give its own p-value to [`super::benjamini_hochberg`] too.
+    pub fn is_rising(&self) -> bool {
+        self.interval.0 > 0.0 && self.p_value <= SIGNIFICANCE
+    }
+
+    /// Slope of the last third of the blocks over that of the first third; `None` where the first
+    /// third does not rise.
+    pub fn late_to_early(&self) -> Option<f64> {
+        let third = self.blocks.len() / 3;
+        let slope = |blocks: &[(f64, f64)]| {
+            let (x, y): (Vec<f64>, Vec<f64>) = blocks.iter().copied().unzip();
+            theil_sen(&x, &y).map(|(slope, _)| slope)
+        };
+        let early = slope(self.blocks.get(..third)?)?;
+        let late = slope(&self.blocks[self.blocks.len() - third..])?;
+        (early > 0.0).then_some(late / early)
+    }
+
+    /// In how many of the last `n` blocks (or as many as there are) the mean is above that of the
+    /// block before.
+    pub fn rising_of_last(&self, n: usize) -> usize {
+        let steps = self.blocks.windows(2).rev().take(n);
+        steps.filter(|pair| pair[1].1 > pair[0].1).count()
+    }
+}
+
+/// The trend of `y` over `x`, without the start of the program ([`warm_up`]). `x` rises in about
+/// equal steps. The same arguments give the same trend.
+///
+/// # Errors
+///
+/// When too few points are left.
+pub fn trend(x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
+    trend_after(warm_up(&y[..x.len().min(y.len())]), x, y, seed)
+}
+
+/// As [`trend`], leaving out the first `skip` points: to compare series of one process, they must
+/// share its start.
+///
+/// # Errors
+///
+/// When too few points are left.
+pub fn trend_after(skip: usize, x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
+    let n = x.len().min(y.len());
+    let found = n.saturating_sub(skip);
+    if found < MIN_POINTS {
+        return Err(TooShort { found });
+    }
+    let (x, y) = (&x[skip..n], &y[skip..n]);
+    let bounds = bounds(found);
+    let (block_x, block_y) = (means(x, &bounds), means(y, &bounds));
+    let (slope, base) = theil_sen(&block_x, &block_y).ok_or(TooShort { found: 1 })?;
+    let line = |x: f64| base + slope * x;
+    let off: Vec<f64> = block_x
+        .iter()
+        .zip(&block_y)
+        .map(|(x, y)| y - line(*x))
+        .collect();
+    let rests: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - line(*x)).collect();
+    Ok(Trend {
+        slope,
+        interval: interval(slope, &rests, &block_x, &bounds, seed),
+        p_value: mann_kendall(&block_y).p_value,
+        level: median(&block_y).unwrap_or(0.0),
+        noise: median_deviation(&off).unwrap_or(0.0),
+        from: x[0],
+        to: x[found - 1],
+        blocks: block_x.into_iter().zip(block_y).collect(),
+    })
+}
+
+/// Where blocks begin, and the end: blocks of two points or more, of nearly equal length.
+fn bounds(n: usize) -> Vec<usize> {
+    let blocks = BLOCKS.min(n / 2);
+    (0..=blocks).map(|i| i * n / blocks).collect()
+}
+
+fn means(values: &[f64], bounds: &[usize]) -> Vec<f64> {
+    bounds
+        .windows(2)
+        .filter_map(|pair| mean(&values[pair[0]..pair[1]]))
+        .collect()
+}
+
+/// How far the slope moves when what is around the line is drawn anew.
+fn interval(slope: f64, rests: &[f64], block_x: &[f64], bounds: &[usize], seed: u64) -> (f64, f64) {
+    let mut rng = Rng::with_seed(seed);
+    let length = bootstrap::run_length(rests);
+    let mut drawn = Vec::with_capacity(rests.len());
+    let mut slopes: Vec<f64> = (0..RESAMPLES)
+        .filter_map(|_| {
+            bootstrap::resample(rests, length, &mut rng, &mut drawn);
+            theil_sen(block_x, &means(&drawn, bounds)).map(|(moved, _)| slope + moved)
+        })
+        .collect();
+    slopes.sort_unstable_by(f64::total_cmp);
+    let at = |share: f64| {
+        let index = (share * slopes.len() as f64) as usize;
+        slopes.get(index.min(slopes.len().saturating_sub(1)))
+    };
+    match (at(0.025), at(0.975)) {
+        (Some(low), Some(high)) => (*low, *high),
+        _ => (f64::NEG_INFINITY, f64::INFINITY),
+    }
+}

@@ -1,0 +1,226 @@
+//! `memtrace diff`.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    str::FromStr,
+};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+
+use super::report::write_file;
+use crate::{
+    diff::{self, Comparison, Options, POINTS, Per, Run, View},
+    recording::{At, Recording},
+    render::units,
+};
+
+/// Compare recordings: what grows more than in the baseline, and what else differs.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The baseline and the new recording; only the new one with `--baseline`.
+    #[arg(required = true, num_args = 1..=3, value_name = "BASELINE> <NEW")]
+    files: Vec<PathBuf>,
+    /// Several baselines: only what is unlike all of them counts. End the list with `--`.
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    baseline: Vec<PathBuf>,
+    /// How to write the comparison.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Count growth by `seconds`, by allocations (`count`), or by allocations of one place
+    /// (`alloc-of FUNCTION` or `alloc-of FILE:LINE`), such as one that every iteration makes.
+    #[arg(long, value_name = "UNIT", default_value = "seconds")]
+    per: String,
+    /// List so many sites [default: 10 in text, all in JSON].
+    #[arg(short = 'T', long, value_name = "N")]
+    top: Option<usize>,
+    /// Take functions that differ in template arguments only for one.
+    #[arg(long)]
+    ignore_template_arguments: bool,
+    /// Draw growth as differential flame graphs: FILE has the widths of the new recording, and
+    /// beside it a file ending in `.baseline.svg` those of the baseline.
+    #[arg(long, value_name = "FILE")]
+    flamegraph: Option<PathBuf>,
+    /// Overwrite the flame graphs.
+    #[arg(short, long)]
+    force: bool,
+    /// Exit with status 1 if a site surely grows faster than in the baseline: by at least
+    /// `growth=SIZE/s` (SIZE for each unit of `--per`), or beyond what the load may vary by (`leak`).
+    #[arg(long, value_name = "WHAT")]
+    fail_on: Option<FailOn>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum FailOn {
+    /// Bytes per unit.
+    Growth(u64),
+    Leak,
+}
+
+impl FromStr for FailOn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "leak" {
+            return Ok(FailOn::Leak);
+        }
+        let size = text.strip_prefix("growth=").ok_or_else(|| {
+            format!("`{text}` is no condition, expected `leak` or one such as `growth=1k/s`")
+        })?;
+        units::parse_size(size.strip_suffix("/s").unwrap_or(size)).map(FailOn::Growth)
+    }
+}
+
+/// Prints the comparison. The status is 1 where `--fail-on` says so.
+///
+/// # Errors
+///
+/// When a recording cannot be read or compared, or the output cannot be written.
+pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let (per, files) = per(args)?;
+    let (baselines, new) = match (&*args.baseline, &*files) {
+        ([], [baseline, new]) => (std::slice::from_ref(baseline), new),
+        ([], _) => anyhow::bail!(
+            "one recording only, expected a baseline and a new one: `memtrace diff BASELINE NEW`"
+        ),
+        (baselines, [new]) => (baselines, new),
+        _ => anyhow::bail!(
+            "several new recordings, expected one: `memtrace diff --baseline A --baseline B -- NEW`"
+        ),
+    };
+    let options = Options {
+        per,
+        templates: !args.ignore_template_arguments,
+    };
+    let baselines: Vec<Run> = baselines
+        .iter()
+        .map(|path| read(path))
+        .collect::<Result<_, _>>()?;
+    let comparison = diff::compare(&baselines, &read(new)?, &options)?;
+    if let Some(path) = &args.flamegraph {
+        draw(path, args.force, &comparison)?;
+    }
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = match args.format {
+        Format::Text => diff::text(&mut out, &comparison, args.top.unwrap_or(10)),
+        Format::Json => diff::json(&mut out, &comparison, args.top),
+    };
+    written.context("cannot write the output")?;
+    let failed = match args.fail_on {
+        None => None,
+        Some(FailOn::Growth(least)) => comparison.grows_by(least as f64),
+        Some(FailOn::Leak) => comparison.leak(),
+    };
+    Ok(match failed {
+        Some(_) => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    })
+}
+
+/// What `--per` says, and the recordings. In `--per alloc-of f`, `f` comes as one of the files: it is
+/// the one that is none.
+fn per(args: &DiffArgs) -> anyhow::Result<(Per, Vec<PathBuf>)> {
+    let mut files = args.files.clone();
+    let mut per = args.per.clone();
+    if per == "alloc-of"
+        && let Some(index) = files.iter().position(|path| !path.exists())
+    {
+        per = format!("alloc-of={}", files.remove(index).display());
+    }
+    Ok((per.parse().map_err(anyhow::Error::msg)?, files))
+}
+
+fn read(path: &Path) -> anyhow::Result<Run> {
+    let recording = Recording::open(path)?;
+    let snapshot = recording.snapshot(At::Default)?;
+    let series = recording.site_series(POINTS)?;
+    let facts = recording.facts()?.into_iter();
+    let facts = facts.map(|fact| (fact.field, fact.value)).collect();
+    let name = path.display().to_string();
+    Ok(Run::new(name, &snapshot, &series, facts))
+}
+
+fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()> {
+    for (path, view) in [
+        (path.to_owned(), View::New),
+        (path.with_extension("baseline.svg"), View::Baseline),
+    ] {
+        let mut svg = Vec::new();
+        if diff::flamegraph(&mut svg, comparison, view)? {
+            write_file(&path, force, &svg)?;
+        } else {
+            tracing::warn!("nothing grows there, so `{}` was not drawn", path.display());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        diff: DiffArgs,
+    }
+
+    fn parse(line: &str) -> Result<DiffArgs, String> {
+        let words = ["diff"].into_iter().chain(line.split(' '));
+        let cli = Cli::try_parse_from(words);
+        cli.map(|cli| cli.diff).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn baselines_end_with_two_dashes_or_come_one_by_one() {
+        for line in [
+            "--baseline a.mtr b.mtr -- new.mtr",
+            "--baseline a.mtr --baseline b.mtr -- new.mtr",
+        ] {
+            let args = parse(line).unwrap();
+            assert_eq!(args.baseline, [Path::new("a.mtr"), Path::new("b.mtr")]);
+            assert_eq!(args.files, [Path::new("new.mtr")]);
+        }
+        let args = parse("a.mtr b.mtr").unwrap();
+        assert_eq!((args.baseline.len(), args.files.len()), (0, 2));
+        assert!(parse("--format json").is_err());
+    }
+
+    #[test]
+    fn a_unit_may_be_two_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.mtr");
+        std::fs::write(&file, []).unwrap();
+        let file = file.display().to_string();
+        for line in [
+            format!("--per alloc-of f {file} {file}"),
+            format!("{file} {file} --per alloc-of f"),
+            format!("--per alloc-of=f {file} {file}"),
+        ] {
+            let (unit, files) = per(&parse(&line).unwrap()).unwrap();
+            assert_eq!((unit, files.len()), (Per::AllocOf("f".into()), 2));
+        }
+        let args = parse(&format!("--per hours {file} {file}")).unwrap();
+        assert!(per(&args).is_err());
+    }
+
+    #[test]
+    fn conditions_are_read() {
+        assert_eq!("leak".parse(), Ok(FailOn::Leak));
+        assert_eq!("growth=4k/s".parse(), Ok(FailOn::Growth(4096)));
+        assert_eq!("growth=10".parse(), Ok(FailOn::Growth(10)));
+        for wrong in ["growth", "growth=", "growth=x/s", "leaks"] {
+            assert!(wrong.parse::<FailOn>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Which differences between the machines may have to do with what grows.
+//!
+//! Ranked, not proven: a difference comes first that is about a module on the stacks that grow, near
+//! their leaves; then those that most often explained such growth elsewhere. What merely describes
+//! the moment of recording comes last.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{SiteDifference, keys::shown, module_name, symbol};
+use crate::symbolize::{Frame, FrameKind};
+
+/// Sites that are looked at: the growth of later ones is small beside theirs.
+const SITES: usize = 20;
+
+/// What being about a kind of thing counts beside being about a site (at most 1).
+const KIND_WEIGHT: f64 = 0.1;
+
+/// What the relation of a fact that only describes counts.
+const DESCRIPTION: f64 = 0.5;
+
+/// A fact that is not the same on both sides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    pub field: String,
+    /// Values of several processes or baselines, separated by ` | `; `None`: not known there.
+    pub baseline: Option<String>,
+    pub new: Option<String>,
+    /// Indices into [`super::Comparison::sites`].
+    pub related_sites: Vec<usize>,
+}
+
+/// A field's values in one recording.
+type Values<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+/// What `new` has unlike every baseline, the most related to `sites` first.
+pub(super) fn differences(
+    baselines: &[&[(String, String)]],
+    new: &[(String, String)],
+    sites: &[SiteDifference],
+) -> Vec<Difference> {
+    let olds: Vec<Values> = baselines.iter().map(|facts| values(facts)).collect();
+    let new = values(new);
+    let fields = olds.iter().chain([&new]).flat_map(BTreeMap::keys);
+    let fields: BTreeSet<&str> = fields.copied().collect();
+    let unlike = |field: &&str| olds.iter().all(|old| of(old, field) != of(&new, field));
+    let sites = sites.iter().enumerate();
+    let mut weighed: Vec<_> = sites
+        .map(|(index, site)| Traits::new(index, site))
+        .collect();
+    weighed.sort_by(|a, b| {
+        let order = b.weight.total_cmp(&a.weight);
+        order.then_with(|| a.modules.cmp(&b.modules))
+    });
+    weighed.retain(|site| site.weight > 0.0);
+    weighed.truncate(SITES);
+    let whole: f64 = weighed.iter().map(|site| site.weight).sum();
+
+    let programs = olds
+        .iter()
+        .chain([&new])
+        .flat_map(|values| of(values, "exe.path"));
+    let programs: BTreeSet<String> = programs
+        .map(|path| module_name::normalise(path).0.to_ascii_lowercase())
+        .collect();
+    let programs = Vec::from_iter(programs);
+    let mut ranked: Vec<(f64, Difference)> = fields
+        .into_iter()
+        .filter(unlike)
+        .map(|field| {
+            let values = olds
+                .iter()
+                .chain([&new])
+                .flat_map(|values| of(values, field));
+            let about = About::of(field, &programs, &Vec::from_iter(values).join(" "));
+            let related = weighed.iter().map(|site| (site, about.relation(site)));
+            let related: Vec<_> = related.filter(|(_, relation)| *relation > 0.0).collect();
+            let shares = related
+                .iter()
+                .map(|(site, relation)| site.weight * relation);
+            let relation = if whole > 0.0 {
+                shares.sum::<f64>() / whole
+            } else {
+                0.0
+            };
+            let old: BTreeSet<&str> = olds.iter().flat_map(|old| of(old, field)).collect();
+            let mut related_sites: Vec<_> = related.iter().map(|(site, _)| site.index).collect();
+            related_sites.sort_unstable();
+            let difference = Difference {
+                field: field.to_owned(),
+                baseline: joined(&old),
+                new: joined(&of(&new, field)),
+                related_sites,
+            };
+            let relation = match describes(field) {
+                true => DESCRIPTION * relation,
+                false => relation,
+            };
+            (relation + KIND_WEIGHT * kind(field), difference)
+        })
+        .collect();
+    ranked.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.field.cmp(&y.field)));
+    ranked
+        .into_iter()
+        .map(|(_, difference)| difference)
+        .collect()
+}
+
+fn of<'a>(values: &Values<'a>, field: &str) -> BTreeSet<&'a str> {
+    values.get(field).cloned().unwrap_or_default()
+}
+
+fn values(facts: &[(String, String)]) -> Values<'_> {
+    let mut values = Values::new();
+    for (field, value) in facts {
+        values.entry(field).or_default().insert(value);
+    }
+    values
+}
+
+fn joined(values: &BTreeSet<&str>) -> Option<String> {
+    let values: Vec<&str> = values.iter().copied().collect();
+    (!values.is_empty()).then(|| values.join(" | "))
+}
+
+/// What of a site facts can be about.
+struct Traits {
+    index: usize,
+    /// Bytes per unit, without sign: with the sides exchanged, the same facts come first.
+    weight: f64,
+    /// Of both sides' stacks, in an order that does not depend on which is which. Normalised, the
+    /// leaf's first, each once; Python packages too.
+    modules: [Vec<String>; 2],
+    has_isa: bool,
+}
+
+impl Traits {
+    fn new(index: usize, site: &SiteDifference) -> Traits {
+        let mut traits = Traits {
+            index,
+            weight: site.delta.rate.abs(),
+            modules: Default::default(),
+            has_isa: false,
+        };
+        let sides = [&site.baseline_frames, &site.new_frames];
+        for (frames, known) in sides.into_iter().zip(&mut traits.modules) {
+            for frame in shown(frames.as_deref().unwrap_or_default()) {
+                traits.has_isa |= !isa(frame).is_empty();
+                for module in modules(frame) {
+                    if !known.contains(&module) {
+                        known.push(module);
+                    }
+                }
+            }
+        }
+        traits.modules.sort();
+        traits
+    }
+}
+
+/// Instruction set extensions in the names of a frame's function and module.
+pub(super) fn isa(frame: &Frame) -> Vec<String> {
+    if frame.kind == FrameKind::Python {
+        return Vec::new();
+    }
+    let function = frame.function.as_deref().unwrap_or_default();
+    let mut found = symbol::normalise(function, true).1;
+    found.extend(module_name::normalise(frame.module.as_deref().unwrap_or_default()).1);
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The file that a frame is in and the package that the file belongs to, lower case.
+fn modules(frame: &Frame) -> Vec<String> {
+    let path = match frame.kind {
+        FrameKind::Native => frame.module.as_deref(),
+        FrameKind::Python => frame.file.as_deref(),
+    };
+    let path = path.unwrap_or_default();
+    let file = match frame.kind {
+        FrameKind::Native => module_name::normalise(path).0,
+        FrameKind::Python => module_name::PYTHON.into(),
+    };
+    let packages = ["/site-packages/", "/dist-packages/"];
+    let inside = packages.iter().find_map(|folder| path.split_once(folder));
+    let package = inside.and_then(|(_, rest)| rest.split(['/', '.']).next());
+    [Some(file), package.map(str::to_owned)]
+        .into_iter()
+        .flatten()
+        .filter(|name| !name.is_empty())
+        .map(|name| name.to_ascii_lowercase())
+        .collect()
+}
+
+/// Settings and the modules that read them, by beginnings of both, lower case.
+const READ_BY: &[(&str, &[&str])] = &[
+    ("omp_", THREAD_POOLS),
+    ("gomp_", &["libgomp"]),
+    ("kmp_", &["libiomp", "libomp"]),
+    ("mkl_", &["libmkl"]),
+    ("openblas_", &["libopenblas", "libscipy_openblas"]),
+    ("goto_", &["libopenblas", "libscipy_openblas"]),
+    ("dnnl_", &["libdnnl", "libtorch_cpu"]),
+    ("onednn_", &["libdnnl", "libtorch_cpu"]),
+    ("lru_cache_capacity", &["libtorch", "libdnnl"]),
+    ("aten_", &["libtorch", "libc10"]),
+    ("torch", &["libtorch", "libc10", "torch"]),
+    ("pytorch", &["libtorch", "libc10", "torch"]),
+    ("cuda", &["libcuda", "libtorch_cuda", "libc10_cuda"]),
+    ("cudnn", &["libcudnn"]),
+    ("nccl", &["libnccl"]),
+    ("ucx_", &["libucp", "libucs", "libuct"]),
+    ("numpy_", &["numpy", "_multiarray_umath"]),
+    ("python", &["python"]),
+];
+
+/// Libraries that make as many threads as there are processors.
+const THREAD_POOLS: &[&str] = &[
+    "libgomp",
+    "libiomp",
+    "libomp",
+    "libmkl",
+    "libopenblas",
+    "libscipy_openblas",
+    "libtbb",
+    "libtorch",
+    "libdnnl",
+    "libblis",
+];
+
+/// What a fact is about.
+enum About {
+    /// Modules and packages whose names begin so, or with `true` are so.
+    Modules(Vec<String>, bool),
+    Processors,
+    InstructionSet,
+    Other,
+}
+
+impl About {
+    /// What `field` is about, where the traced programs are `programs` and `values` all that the
+    /// field says.
+    fn of(field: &str, programs: &[String], values: &str) -> About {
+        let lower = field.to_ascii_lowercase();
+        let (family, rest) = lower.split_once('.').unwrap_or((&lower, ""));
+        let exactly = |name: &str| About::Modules(vec![name.to_owned()], true);
+        match (family, rest) {
+            ("exe", _) => About::Modules(programs.to_vec(), true),
+            ("lib", "openmp_runtimes") => About::Modules(
+                ["libgomp", "libiomp5", "libomp"].map(str::to_owned).into(),
+                true,
+            ),
+            ("lib", _) => {
+                let name = match rest.strip_prefix("duplicates.") {
+                    Some(name) => name,
+                    // `lib.libx.so.1.build_id`: the last word says what of it.
+                    None => rest.rsplit_once('.').map_or(rest, |(name, _)| name),
+                };
+                exactly(&module_name::normalise(name).0.to_ascii_lowercase())
+            }
+            ("python" | "conda", _) if rest.starts_with("package.") => {
+                // Names of packages have dashes (PEP 503), those of modules underscores.
+                exactly(&rest["package.".len()..].replace('-', "_"))
+            }
+            ("python", _) => exactly(module_name::PYTHON),
+            ("glibc", _) => exactly("libc"),
+            ("env", "glibc_tunables") if values.contains("hwcaps") => About::InstructionSet,
+            ("env", _) => match READ_BY.iter().find(|(name, _)| rest.starts_with(name)) {
+                Some((_, modules)) => About::Modules(
+                    modules.iter().map(|name| (*name).to_owned()).collect(),
+                    false,
+                ),
+                None => About::Other,
+            },
+            ("affinity", "count" | "cpus")
+            | ("cgroup", "cpu.max" | "cpuset")
+            | ("cpu", "count" | "online" | "isolated" | "smt") => About::Processors,
+            ("isa", _) | ("cpu", "flags" | "isa_level" | "model" | "signature") => {
+                About::InstructionSet
+            }
+            _ => About::Other,
+        }
+    }
+
+    /// How much this is about a site: 1 at the leaf, less further out, 0 not at all.
+    fn relation(&self, site: &Traits) -> f64 {
+        let nearest = |wanted: &dyn Fn(&str) -> bool| {
+            let place = |side: &Vec<String>| side.iter().position(|module| wanted(module));
+            let place = site.modules.iter().filter_map(place).min();
+            place.map_or(0.0, |place| 1.0 / (1.0 + place as f64))
+        };
+        match self {
+            About::Modules(names, true) => nearest(&|module| names.iter().any(|n| n == module)),
+            About::Modules(names, false) => {
+                nearest(&|module| names.iter().any(|name| module.starts_with(&**name)))
+            }
+            About::Processors => {
+                nearest(&|module| THREAD_POOLS.iter().any(|name| module.starts_with(name)))
+            }
+            About::InstructionSet if site.has_isa => 1.0,
+            About::InstructionSet | About::Other => 0.0,
+        }
+    }
+}
+
+/// Whether a field only describes what another one, the build id, identifies.
+fn describes(field: &str) -> bool {
+    let (family, rest) = field.split_once('.').unwrap_or((field, ""));
+    ["exe", "lib"].contains(&family) && (rest.ends_with("path") || rest.ends_with("size"))
+}
+
+/// Kinds of facts, those first that most often explain growth on one machine only. 0 to 1.
+fn kind(field: &str) -> f64 {
+    const KINDS: [&[&str]; 10] = [
+        &["lib", "library", "package", "python"],
+        &["env"],
+        &["affinity", "cpuset"],
+        &["glibc", "libc", "malloc", "allocator", "hwcaps", "isa"],
+        &["thp", "kernel"],
+        &["gpu", "cuda", "nvidia"],
+        &["cpu"],
+        &["container", "cgroup", "os", "namespace"],
+        &[
+            "limit",
+            "dev_shm",
+            "filesystem",
+            "numa",
+            "vm",
+            "swap",
+            "memory",
+        ],
+        &["machine", "process"],
+    ];
+    let lower = field.to_ascii_lowercase();
+    let family = lower.split('.').next().unwrap_or_default();
+    let place = KINDS.iter().position(|names| names.contains(&family));
+    let place = place.unwrap_or(KINDS.len()) as f64;
+    (KINDS.len() as f64 - place) / KINDS.len() as f64
+}

@@ -1,0 +1,336 @@
+//! What differs between recordings: growth, site by site, and the machines.
+//!
+//! Sites are matched across builds, addresses and install prefixes ([`matching`]), growth is
+//! compared as slopes with intervals ([`growth`]), and what is known of both machines is ranked by
+//! how it relates to what grows ([`fingerprint`]). Pure: recordings come as [`Run`]s, results go to
+//! an `impl Write`. `docs/diff.md` tells what a comparison claims.
+
+mod fingerprint;
+mod flame;
+mod growth;
+mod isa;
+mod json;
+mod keys;
+mod matching;
+mod module_name;
+mod pooled;
+mod python_path;
+mod run;
+mod symbol;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::{str::FromStr, sync::Arc};
+
+use crate::{event::Layer, symbolize::Frame};
+
+pub use fingerprint::Difference;
+pub use flame::{View, flamegraph};
+pub use growth::Growth;
+pub use json::json;
+pub use run::{POINTS, Run, Site};
+pub use text::text;
+
+/// Allocations per unit that differ by more than this share of the larger say that the programs did
+/// different work. So growth that differs by less may only be more of the same.
+const SAME_WORKLOAD: f64 = 0.2;
+
+/// What growth is counted by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Per {
+    #[default]
+    Seconds,
+    /// An allocation, whichever.
+    Count,
+    /// An allocation at this place: a function's name, or `file:line`.
+    AllocOf(String),
+}
+
+impl Per {
+    /// The unit, for people.
+    pub fn unit(&self) -> String {
+        match self {
+            Per::Seconds => "s".into(),
+            Per::Count => "allocation".into(),
+            Per::AllocOf(place) => format!("allocation of {place}"),
+        }
+    }
+}
+
+impl FromStr for Per {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "seconds" => Ok(Per::Seconds),
+            "count" => Ok(Per::Count),
+            _ => match text.strip_prefix("alloc-of").map(str::trim_start) {
+                // A shell takes `alloc-of f` for two arguments unless it is quoted.
+                Some(place) if !place.trim_start_matches(['=', ':']).is_empty() => {
+                    Ok(Per::AllocOf(place.trim_start_matches(['=', ':']).into()))
+                }
+                _ => Err(format!(
+                    "`{text}` is no unit, expected `seconds`, `count` or `alloc-of=FUNCTION`"
+                )),
+            },
+        }
+    }
+}
+
+/// How a comparison is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub per: Per,
+    /// Functions that differ in template arguments only are different functions.
+    pub templates: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            per: Per::Seconds,
+            templates: true,
+        }
+    }
+}
+
+/// How two sites were found to be one, the surest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The same files (build id) and places in them, frame by frame.
+    BuildId,
+    /// The same functions of the same modules, frame by frame.
+    Symbol,
+    /// The same functions at the leaf, up to the nearest Python frame; callers differ.
+    Leaf,
+    /// The same modules and Python functions: a name is missing, or differs between builds.
+    Module,
+}
+
+impl Level {
+    pub const ALL: [Level; 4] = [Level::BuildId, Level::Symbol, Level::Leaf, Level::Module];
+
+    /// In JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::BuildId => "L0",
+            Level::Symbol => "L1",
+            Level::Leaf => "L1-leaf",
+            Level::Module => "L2",
+        }
+    }
+
+    /// For people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Level::BuildId => "the same code (build id and offset)",
+            Level::Symbol => "the same functions of the same modules",
+            Level::Leaf => "the same functions at the leaf",
+            Level::Module => "the same modules only",
+        }
+    }
+}
+
+/// Why recordings cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("`{0}` has no intervals: nothing was recorded; record again, longer")]
+    Empty(String),
+    #[error(
+        "`{run}` has no allocation at `{place}`; give `--per alloc-of=` a function as `memtrace report {run}` shows it first in a stack, or `file:line`"
+    )]
+    NoSuchPlace { run: String, place: String },
+}
+
+/// A site of one or both sides.
+#[derive(Clone, Debug)]
+pub struct SiteDifference {
+    pub layer: Layer,
+    pub by_allocator: bool,
+    /// `None`: on one side only.
+    pub level: Option<Level>,
+    /// Bytes per unit.
+    pub baseline: Growth,
+    pub new: Growth,
+    pub delta: Growth,
+    /// Outstanding where reports look; of several baselines the sum.
+    pub baseline_bytes: u64,
+    pub new_bytes: u64,
+    /// Leaf first. `None`: the site is not on that side.
+    pub baseline_frames: Option<Arc<[Arc<Frame>]>>,
+    pub new_frames: Option<Arc<[Arc<Frame>]>>,
+}
+
+impl SiteDifference {
+    /// The new side's frames, or the baseline's where it has none.
+    pub fn frames(&self) -> &[Arc<Frame>] {
+        let frames = self.new_frames.as_ref().or(self.baseline_frames.as_ref());
+        frames.map_or(&[], |frames| frames)
+    }
+
+    /// Growth differs by more than the load of comparable recordings may.
+    pub fn is_beyond_load(&self) -> bool {
+        let larger = self.baseline.rate.abs().max(self.new.rate.abs());
+        self.delta.rate.abs() > SAME_WORKLOAD * larger
+    }
+
+    /// Something to tell: growth differs, or one side does not have it.
+    fn differs(&self) -> bool {
+        self.delta.rate != 0.0 || (self.level.is_none() && self.baseline_bytes + self.new_bytes > 0)
+    }
+}
+
+/// Outstanding bytes by how they were matched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Matched {
+    pub baseline_bytes: u64,
+    pub new_bytes: u64,
+    pub sites: u64,
+}
+
+/// How often both sides allocate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workload {
+    /// Allocations per unit.
+    pub baseline: f64,
+    pub new: f64,
+}
+
+impl Workload {
+    /// By more than a fifth of the larger.
+    pub fn differs(&self) -> bool {
+        (self.new - self.baseline).abs() > SAME_WORKLOAD * self.baseline.max(self.new)
+    }
+}
+
+/// The result.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    pub per: Per,
+    /// Names of the recordings.
+    pub baselines: Vec<String>,
+    pub new: String,
+    /// The most related to what grows first.
+    pub fingerprint: Vec<Difference>,
+    /// What differs, the largest growth first, the largest decrease last; then sites that only one
+    /// side has and that do not grow.
+    pub sites: Vec<SiteDifference>,
+    /// The same for mappings made by allocators. What lies in them is counted in `sites`: where only
+    /// these grow, allocators keep what was freed.
+    pub mappings: Vec<SiteDifference>,
+    /// By level, then what is unmatched. Mappings by allocators are left out, for what lies in
+    /// them is counted already.
+    pub matched: [Matched; Level::ALL.len()],
+    pub unmatched: Matched,
+    /// `None` where allocations are the unit.
+    pub workload: Option<Workload>,
+    /// Recordings in which events were lost, and why: their growth is only a bound.
+    pub losses: Vec<(String, Vec<&'static str>)>,
+    /// Recordings too short for intervals.
+    pub short: Vec<String>,
+}
+
+impl Comparison {
+    /// Outstanding bytes of both sides that have a counterpart.
+    pub fn matched_bytes(&self) -> u64 {
+        let bytes = |matched: &Matched| matched.baseline_bytes + matched.new_bytes;
+        self.matched.iter().map(bytes).sum()
+    }
+
+    /// Outstanding bytes of both sides that have none.
+    pub fn unmatched_bytes(&self) -> u64 {
+        self.unmatched.baseline_bytes + self.unmatched.new_bytes
+    }
+
+    /// The site that grows most, if one surely grows at least so many bytes per unit faster than in
+    /// the baseline.
+    pub fn grows_by(&self, least: f64) -> Option<&SiteDifference> {
+        let grown = |site: &&SiteDifference| site.delta.rate >= least && site.delta.is_sure();
+        self.sites.iter().find(grown)
+    }
+
+    /// The site that surely rises in the new recording, and more than in the baseline beyond what
+    /// the load may vary by: a suspected leak. The one that grows most, if there are several.
+    pub fn leak(&self) -> Option<&SiteDifference> {
+        let rises = |growth: &Growth| growth.interval.is_some_and(|(low, _)| low > 0.0);
+        let grown = |site: &&SiteDifference| {
+            rises(&site.new) && rises(&site.delta) && site.is_beyond_load()
+        };
+        self.sites.iter().find(grown)
+    }
+}
+
+/// Compares `new` with one baseline, or with what several have in common.
+///
+/// # Errors
+///
+/// When a recording has nothing to compare.
+pub fn compare(baselines: &[Run], new: &Run, options: &Options) -> Result<Comparison, Error> {
+    for run in baselines.iter().chain([new]) {
+        if run.seconds.is_empty() {
+            return Err(Error::Empty(run.name.clone()));
+        }
+    }
+    let measured = |run| pooled::Measured::new(run, &options.per);
+    let baselines: Vec<_> = baselines.iter().map(measured).collect::<Result<_, _>>()?;
+    let new = pooled::Measured::new(new, &options.per)?;
+    let all = pooled::differences(&baselines, &new, options);
+
+    let mut matched = [Matched::default(); Level::ALL.len()];
+    let mut unmatched = Matched::default();
+    for site in all.iter().filter(|site| !site.by_allocator) {
+        let row = match site.level {
+            Some(level) => &mut matched[level as usize],
+            None => &mut unmatched,
+        };
+        row.sites += 1;
+        row.baseline_bytes += site.baseline_bytes;
+        row.new_bytes += site.new_bytes;
+    }
+    let mut sites: Vec<_> = all.into_iter().filter(SiteDifference::differs).collect();
+    sites.sort_by(|a, b| {
+        // What does not grow at all, after all that does.
+        let still = |site: &SiteDifference| site.delta.rate == 0.0;
+        let order = still(a).cmp(&still(b));
+        let order = order.then(b.delta.rate.total_cmp(&a.delta.rate));
+        let bytes = (a.new_bytes, b.new_bytes);
+        order
+            .then(bytes.1.cmp(&bytes.0))
+            .then_with(|| a.place().cmp(&b.place()))
+    });
+    let (mappings, sites) = sites.into_iter().partition(|site| site.by_allocator);
+    let sites: Vec<SiteDifference> = sites;
+    let facts: Vec<_> = baselines.iter().map(|side| &*side.run.facts).collect();
+    let runs = || baselines.iter().chain([&new]);
+    Ok(Comparison {
+        per: options.per.clone(),
+        baselines: baselines.iter().map(|side| side.run.name.clone()).collect(),
+        new: new.run.name.clone(),
+        fingerprint: fingerprint::differences(&facts, &new.run.facts, &sites),
+        workload: pooled::workload(&baselines, &new, &options.per),
+        losses: runs()
+            .filter(|side| !side.run.losses.is_empty())
+            .map(|side| (side.run.name.clone(), side.run.losses.clone()))
+            .collect(),
+        short: runs()
+            .filter(|side| side.is_short())
+            .map(|side| side.run.name.clone())
+            .collect(),
+        sites,
+        mappings,
+        matched,
+        unmatched,
+    })
+}
+
+impl SiteDifference {
+    /// For an order that does not depend on chance.
+    fn place(&self) -> Vec<(Option<&str>, Option<u64>)> {
+        let frames = self.frames().iter();
+        frames
+            .map(|frame| (frame.function.as_deref(), frame.file_offset))
+            .collect()
+    }
+}

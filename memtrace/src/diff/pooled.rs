@@ -1,0 +1,215 @@
+//! The sites of several baselines against those of one new recording.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Error, Growth, Options, Per, Run, SiteDifference, Workload,
+    keys::names,
+    matching::{self, Group},
+};
+use crate::{
+    analysis::statistics::{MIN_POINTS, median},
+    symbolize::Frame,
+};
+
+/// A recording and what its growth is counted by.
+pub(super) struct Measured<'a> {
+    pub(super) run: &'a Run,
+    units: Vec<f64>,
+    /// Points of the program's start.
+    start: usize,
+}
+
+impl<'a> Measured<'a> {
+    pub(super) fn new(run: &'a Run, per: &Per) -> Result<Measured<'a>, Error> {
+        let units = run.units(per);
+        match per {
+            Per::AllocOf(place) if units.last() == Some(&0.0) => Err(Error::NoSuchPlace {
+                run: run.name.clone(),
+                place: place.clone(),
+            }),
+            _ => Ok(Measured {
+                start: run.start(),
+                units,
+                run,
+            }),
+        }
+    }
+
+    /// Too few points after the start for an interval.
+    pub(super) fn is_short(&self) -> bool {
+        self.units.len().saturating_sub(self.start) < MIN_POINTS
+    }
+
+    fn growth(&self, sites: &[usize]) -> Growth {
+        if sites.is_empty() {
+            return Growth::NONE;
+        }
+        let live = self.run.live(sites.iter().copied());
+        Growth::of(&self.units, &live, self.start)
+    }
+
+    fn bytes(&self, sites: &[usize]) -> u64 {
+        sites
+            .iter()
+            .map(|site| self.run.sites[*site].live_bytes)
+            .sum()
+    }
+
+    /// Allocations per unit, after the start.
+    fn rate(&self) -> Option<f64> {
+        let allocations = self.run.allocations(|_| true);
+        let from = self.start.min(self.units.len().saturating_sub(2));
+        let units = self.units.last()? - self.units.get(from)?;
+        let count = allocations.last()? - allocations.get(from)?;
+        (units > 0.0).then(|| count / units)
+    }
+}
+
+/// Sites of every baseline and of the new recording that are one.
+#[derive(Default)]
+struct Pool {
+    /// By baseline.
+    baselines: BTreeMap<usize, Vec<usize>>,
+    new: Vec<usize>,
+    level: Option<super::Level>,
+}
+
+/// Every site of every recording, in exactly one difference.
+pub(super) fn differences(
+    baselines: &[Measured],
+    new: &Measured,
+    options: &Options,
+) -> Vec<SiteDifference> {
+    let pools = pools(baselines, new, options);
+    pools
+        .iter()
+        .map(|pool| difference(pool, baselines, new))
+        .collect()
+}
+
+fn pools(baselines: &[Measured], new: &Measured, options: &Options) -> Vec<Pool> {
+    let mut pools: Vec<Pool> = Vec::new();
+    // Where each of the new recording's sites is.
+    let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+    for (index, baseline) in baselines.iter().enumerate() {
+        let sides = [&*baseline.run.sites, &*new.run.sites];
+        for group in matching::groups(sides, options.templates) {
+            join(&mut pools, &mut places, index, group);
+        }
+    }
+    pools.retain(|pool| !pool.new.is_empty() || !pool.baselines.is_empty());
+    let (mut pools, gone): (Vec<_>, Vec<_>) = pools.into_iter().partition(|p| !p.new.is_empty());
+    pools.extend(joined_by_name(gone, baselines, options.templates));
+    pools
+}
+
+/// What only baselines have: sites of several that look the same are one.
+fn joined_by_name(gone: Vec<Pool>, baselines: &[Measured], templates: bool) -> Vec<Pool> {
+    if baselines.len() < 2 {
+        return gone;
+    }
+    let mut joined: BTreeMap<_, Pool> = BTreeMap::new();
+    for pool in gone {
+        let key = pool.baselines.iter().find_map(|(index, sites)| {
+            let site = &baselines[*index].run.sites[*sites.first()?];
+            Some((
+                site.layer,
+                site.by_allocator,
+                names(&site.frames, templates),
+            ))
+        });
+        let whole = joined.entry(key).or_default();
+        for (index, sites) in pool.baselines {
+            whole.baselines.entry(index).or_default().extend(sites);
+        }
+    }
+    joined.into_values().collect()
+}
+
+/// Baselines are matched one by one; what shares a site of the new recording is one site.
+fn join(pools: &mut Vec<Pool>, places: &mut BTreeMap<usize, usize>, baseline: usize, group: Group) {
+    let [old, new] = group.sites;
+    let mut pool = Pool::default();
+    let mut known: Vec<usize> = new
+        .iter()
+        .filter_map(|site| places.get(site).copied())
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    for place in &known {
+        let part = std::mem::take(&mut pools[*place]);
+        for (baseline, sites) in part.baselines {
+            pool.baselines.entry(baseline).or_default().extend(sites);
+        }
+        pool.new.extend(part.new);
+        // The least sure of several.
+        pool.level = pool.level.max(part.level);
+    }
+    if !old.is_empty() {
+        pool.baselines.entry(baseline).or_default().extend(old);
+    }
+    pool.new.extend(new);
+    pool.new.sort_unstable();
+    pool.new.dedup();
+    pool.level = pool.level.max(group.level);
+    let place = pools.len();
+    places.extend(pool.new.iter().map(|site| (*site, place)));
+    pools.push(pool);
+}
+
+fn difference(pool: &Pool, baselines: &[Measured], new: &Measured) -> SiteDifference {
+    let in_baseline = |index: usize| pool.baselines.get(&index).map_or(&[][..], Vec::as_slice);
+    let olds = baselines.iter().enumerate();
+    let growths: Vec<Growth> = olds
+        .clone()
+        .map(|(index, side)| side.growth(in_baseline(index)))
+        .collect();
+    let (old_growth, new_growth) = (Growth::pooled(&growths), new.growth(&pool.new));
+    let old_frames = pool.baselines.iter().next().map(|(index, sites)| {
+        let side = &baselines[*index];
+        frames(side, sites)
+    });
+    let new_frames = (!pool.new.is_empty()).then(|| frames(new, &pool.new));
+    let first_new = pool.new.first().map(|site| &new.run.sites[*site]);
+    let first = first_new.or_else(|| {
+        let (index, sites) = pool.baselines.iter().next()?;
+        Some(&baselines[*index].run.sites[*sites.first()?])
+    });
+    SiteDifference {
+        layer: first.map_or(crate::event::Layer::Heap, |site| site.layer),
+        by_allocator: first.is_some_and(|site| site.by_allocator),
+        level: pool.level,
+        baseline: old_growth,
+        new: new_growth,
+        delta: new_growth.minus(old_growth),
+        baseline_bytes: olds
+            .map(|(index, side)| side.bytes(in_baseline(index)))
+            .sum(),
+        new_bytes: new.bytes(&pool.new),
+        baseline_frames: old_frames,
+        new_frames,
+    }
+}
+
+/// The stack of the site that holds most, for all.
+fn frames(side: &Measured, sites: &[usize]) -> Arc<[Arc<Frame>]> {
+    let sites = sites.iter().map(|site| &side.run.sites[*site]);
+    let most = sites.max_by_key(|site| {
+        let last = site.points.last().map_or(0, |(_, point)| point.live_bytes);
+        (last, site.live_bytes)
+    });
+    most.map_or_else(Arc::default, |site| Arc::clone(&site.frames))
+}
+
+/// How often both allocate per unit; `None` where that is the unit, or cannot be told.
+pub(super) fn workload(baselines: &[Measured], new: &Measured, per: &Per) -> Option<Workload> {
+    if *per == Per::Count {
+        return None;
+    }
+    let rates: Option<Vec<f64>> = baselines.iter().map(Measured::rate).collect();
+    Some(Workload {
+        baseline: median(&rates?)?,
+        new: new.rate()?,
+    })
+}

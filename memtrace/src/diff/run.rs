@@ -1,0 +1,211 @@
+//! One recording as a comparison needs it: its sites over time.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{Per, keys::shown};
+use crate::{
+    analysis::statistics::warm_up,
+    event::{Layer, StackId},
+    ledger::ProcessId,
+    recording::{Meta, Origin, ProcessRow, SitePoint, SiteSeries, Snapshot},
+    render::source_line,
+    symbolize::{Frame, FrameKind},
+};
+use memtrace_common::loss::Effect;
+
+/// Points of a series that are looked at: more cost memory and say no more of a slope.
+pub const POINTS: usize = 240;
+
+/// One recording.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What it is called: the file.
+    pub name: String,
+    pub meta: Meta,
+    /// Ends of the intervals that count, seconds since the start.
+    pub seconds: Vec<f64>,
+    pub sites: Vec<Site>,
+    /// What is known of the machine and the processes: field and value.
+    pub facts: Vec<(String, String)>,
+    /// Names of the reasons by which totals are only bounds.
+    pub losses: Vec<&'static str>,
+}
+
+/// An allocation site of one process.
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub layer: Layer,
+    /// A mapping made by an allocator: what lies in it is counted in another layer.
+    pub by_allocator: bool,
+    /// Leaf first. Sites share stacks, and stacks frames.
+    pub frames: Arc<[Arc<Frame>]>,
+    /// Outstanding when reports look: at the end, or at the peak of what ended by itself.
+    pub live_bytes: u64,
+    /// What changed: the index in [`Run::seconds`] from which on a point holds, rising. Zeros hold
+    /// before the first.
+    pub points: Vec<(usize, SitePoint)>,
+}
+
+impl Run {
+    /// From a recording's snapshot at [`crate::recording::At::Default`] and its series.
+    pub fn new(
+        name: String,
+        snapshot: &Snapshot,
+        series: &SiteSeries,
+        facts: Vec<(String, String)>,
+    ) -> Run {
+        let rows = snapshot.processes.iter().map(|process| &process.row);
+        let end = end(rows.clone());
+        let times = series.times_ns.iter().copied();
+        let times: Vec<u64> = times.take_while(|time| *time <= end).collect();
+        let ends: HashMap<ProcessId, u64> = rows
+            .filter_map(|row| Some((row.id, row.ended_ns?)))
+            .collect();
+        let mut stacks = Stacks::default();
+        let sites = snapshot.sites.iter().map(|site| {
+            let mut points = series.sites.get(&site.key).cloned().unwrap_or_default();
+            points.retain(|(index, _)| *index < times.len());
+            // What a process held, it holds no more.
+            if let Some(ended) = ends.get(&site.key.process) {
+                let gone = times.partition_point(|time| time <= ended);
+                points.retain(|(index, _)| *index < gone);
+                if let Some((_, last)) = points.last().filter(|_| gone < times.len()) {
+                    let alloc_count = last.alloc_count;
+                    points.push((
+                        gone,
+                        SitePoint {
+                            live_bytes: 0,
+                            alloc_count,
+                        },
+                    ));
+                }
+            }
+            Site {
+                layer: site.key.layer,
+                by_allocator: site.key.by_allocator,
+                frames: stacks.of(site.key.stack, snapshot.stacks.get(site.key.stack).frames()),
+                live_bytes: site.totals.live_bytes,
+                points,
+            }
+        });
+        let lost = snapshot.losses.iter().filter(|(reason, count)| {
+            let bounds = [
+                Effect::AllocationsLost,
+                Effect::ReleasesLost,
+                Effect::Untraced,
+            ];
+            *count > 0 && bounds.contains(&reason.effect())
+        });
+        let started = snapshot.meta.started_ns;
+        let seconds = |time: &u64| time.saturating_sub(started) as f64 / 1e9;
+        Run {
+            name,
+            meta: snapshot.meta.clone(),
+            seconds: times.iter().map(seconds).collect(),
+            sites: sites.collect(),
+            facts,
+            losses: lost.map(|(reason, _)| reason.name()).collect(),
+        }
+    }
+
+    /// What growth is counted by, at each point.
+    pub(super) fn units(&self, per: &Per) -> Vec<f64> {
+        match per {
+            Per::Seconds => self.seconds.clone(),
+            Per::Count => self.allocations(|_| true),
+            Per::AllocOf(place) => self.allocations(|site| is_at(site, place)),
+        }
+    }
+
+    /// Allocations so far at the sites that are `wanted`, mappings by allocators left out.
+    pub(super) fn allocations(&self, wanted: impl Fn(&Site) -> bool) -> Vec<f64> {
+        let sites = self.sites.iter().filter(|site| !site.by_allocator);
+        self.sums(sites.filter(|site| wanted(site)), |point| point.alloc_count)
+    }
+
+    /// The number of points at the beginning that belong to the start of the program.
+    pub(super) fn start(&self) -> usize {
+        let own = (0..self.sites.len()).filter(|index| !self.sites[*index].by_allocator);
+        warm_up(&self.live(own))
+    }
+
+    /// What these sites held, at each point.
+    pub(super) fn live(&self, sites: impl IntoIterator<Item = usize>) -> Vec<f64> {
+        let sites = sites.into_iter().map(|index| &self.sites[index]);
+        self.sums(sites, |point| point.live_bytes)
+    }
+
+    /// The sum over sites of one figure, at each point.
+    fn sums<'a>(
+        &self,
+        sites: impl Iterator<Item = &'a Site>,
+        figure: fn(&SitePoint) -> u64,
+    ) -> Vec<f64> {
+        // By how much the sum changes at each point: a site seldom changes at all of them.
+        let mut steps = vec![0i128; self.seconds.len()];
+        for site in sites {
+            let mut held = 0;
+            for (index, point) in &site.points {
+                let value = i128::from(figure(point));
+                if let Some(step) = steps.get_mut(*index) {
+                    *step += value - held;
+                    held = value;
+                }
+            }
+        }
+        let running = steps.into_iter().scan(0, |sum, step| {
+            *sum += step;
+            Some(*sum as f64)
+        });
+        running.collect()
+    }
+}
+
+/// Stacks and frames, each once.
+#[derive(Default)]
+struct Stacks<'a> {
+    stacks: HashMap<StackId, Arc<[Arc<Frame>]>>,
+    frames: HashMap<&'a Frame, Arc<Frame>>,
+}
+
+impl<'a> Stacks<'a> {
+    fn of(
+        &mut self,
+        id: StackId,
+        frames: impl IntoIterator<Item = &'a Frame>,
+    ) -> Arc<[Arc<Frame>]> {
+        let known = &mut self.frames;
+        let shared = |frame: &'a Frame| {
+            let shared = known
+                .entry(frame)
+                .or_insert_with(|| Arc::new(frame.clone()));
+            Arc::clone(shared)
+        };
+        let stack = self.stacks.entry(id);
+        Arc::clone(stack.or_insert_with(|| frames.into_iter().map(shared).collect()))
+    }
+}
+
+/// When the last of the processes that were asked for ended; children may live on, or be short.
+fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
+    rows.filter(|row| row.origin != Origin::Child)
+        .map(|row| row.ended_ns.unwrap_or(u64::MAX))
+        .max()
+        .unwrap_or(u64::MAX)
+}
+
+/// Whether the innermost frame that reports show is at `place`: the name of its function, with or
+/// without parameters, or `file:line`; the innermost Python frame counts as well.
+fn is_at(site: &Site, place: &str) -> bool {
+    let shown = shown(&site.frames);
+    let python = shown.iter().find(|frame| frame.kind == FrameKind::Python);
+    shown.first().into_iter().chain(python).any(|frame| {
+        let function = frame.function.as_deref().unwrap_or_default();
+        let base = function.split('(').next().unwrap_or(function);
+        let line = source_line(frame).unwrap_or_default();
+        let at_line = line
+            .strip_suffix(place)
+            .is_some_and(|folder| folder.is_empty() || folder.ends_with('/'));
+        place == function || place == base || at_line
+    })
+}

@@ -1,0 +1,117 @@
+//! What each site held over time, at so many intervals that it fits into memory.
+
+use std::collections::HashMap;
+
+use rusqlite::Transaction;
+
+use super::{
+    Error, Recording,
+    decode::{layer, uint},
+};
+use crate::{
+    event::StackId,
+    ledger::{ProcessId, SiteKey},
+};
+
+/// A site at the end of an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SitePoint {
+    /// Outstanding, allocated by the process itself.
+    pub live_bytes: u64,
+    /// Allocations so far.
+    pub alloc_count: u64,
+}
+
+/// All sites at the same intervals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteSeries {
+    /// Ends of the intervals, CLOCK_MONOTONIC ns, rising.
+    pub times_ns: Vec<u64>,
+    /// What changed: the index in `times_ns` from which on a point holds, rising. Zeros hold before
+    /// the first. A process's sites keep their last figures when it ends.
+    pub sites: HashMap<SiteKey, Vec<(usize, SitePoint)>>,
+}
+
+impl Recording {
+    /// What each site held at the end of at most `most` intervals, evenly chosen; the last one is
+    /// among them.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn site_series(&self, most: usize) -> Result<SiteSeries, Error> {
+        self.connection()
+            .unchecked_transaction()
+            .and_then(|transaction| series(&transaction, most))
+            .map_err(|error| self.reading(&error))
+    }
+}
+
+fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries> {
+    let intervals: Vec<(i64, u64)> = transaction
+        .prepare("SELECT id, time_ns FROM interval ORDER BY id")?
+        .query_map([], |row| Ok((row.get(0)?, uint(row, 1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let chosen = chosen(intervals.len(), most);
+    let ends: Vec<i64> = chosen.iter().map(|index| intervals[*index].0).collect();
+    let keys: HashMap<i64, SiteKey> = transaction
+        .prepare("SELECT id, process, layer, stack, by_allocator, device FROM site")?
+        .query_map([], |row| {
+            let key = SiteKey {
+                process: ProcessId(row.get(1)?),
+                layer: layer(row, 2)?,
+                stack: StackId(row.get(3)?),
+                by_allocator: row.get(4)?,
+                device: row.get(5)?,
+            };
+            Ok((row.get(0)?, key))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+
+    // Only what changed is stored. A later interval before the same end overwrites an earlier one.
+    let mut changes: HashMap<SiteKey, Vec<(usize, SitePoint)>> = HashMap::new();
+    let mut statement = transaction.prepare(
+        "SELECT interval, site, live_bytes, alloc_count FROM site_history ORDER BY interval, site",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let interval: i64 = row.get(0)?;
+        let slot = ends.partition_point(|end| *end < interval);
+        let Some(key) = keys.get(&row.get(1)?) else {
+            continue;
+        };
+        let point = SitePoint {
+            live_bytes: uint(row, 2)?,
+            alloc_count: uint(row, 3)?,
+        };
+        let changes = changes.entry(*key).or_default();
+        match changes.last_mut() {
+            Some((last, known)) if *last == slot => *known = point,
+            _ => changes.push((slot, point)),
+        }
+    }
+    Ok(SiteSeries {
+        times_ns: chosen.iter().map(|index| intervals[*index].1).collect(),
+        sites: changes,
+    })
+}
+
+/// At most `most` of `count` indices, evenly, the last one among them.
+fn chosen(count: usize, most: usize) -> Vec<usize> {
+    let kept = count.min(most);
+    (1..=kept).map(|n| n * count / kept - 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_intervals_are_even_and_end_with_the_last() {
+        assert_eq!(chosen(0, 5), Vec::<usize>::new());
+        assert_eq!(chosen(3, 5), [0, 1, 2]);
+        assert_eq!(chosen(10, 5), [1, 3, 5, 7, 9]);
+        assert_eq!(chosen(7, 3), [1, 3, 6]);
+        assert_eq!(chosen(7, 0), Vec::<usize>::new());
+    }
+}
