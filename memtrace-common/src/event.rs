@@ -54,6 +54,22 @@ pub enum Kind {
     Timing = 18,
     /// [`crate::python::Code`]: a code object that stacks refer to.
     PythonCode = 19,
+    /// [`crate::device::Alloc`]: memory of a device, or page-locked; also a call that failed.
+    DeviceAlloc = 20,
+    /// [`crate::device::Report`]: what PyTorch's caching allocator says of a block of its own.
+    DeviceReport = 21,
+    /// [`crate::device::Range`]: physical memory was mapped (cuMemMap).
+    DeviceMap = 22,
+    /// [`crate::device::Range`]: a range is about to be unmapped (cuMemUnmap).
+    DeviceUnmap = 23,
+    /// [`crate::device::Range`]: one more reference to the physical memory `handle`.
+    DeviceRetain = 24,
+    /// [`crate::device::Range`]: a pool of the driver told its figure with the number `handle`,
+    /// `len` bytes; [`crate::device::Pool`].
+    DevicePool = 25,
+    /// [`crate::device::Range`]: the driver gave the address `addr` for the name with number
+    /// `handle`. The process is stopped, if it may be.
+    EntryPoint = 26,
 }
 
 impl TryFrom<u8> for Kind {
@@ -80,6 +96,13 @@ impl TryFrom<u8> for Kind {
             17 => Kind::Verify,
             18 => Kind::Timing,
             19 => Kind::PythonCode,
+            20 => Kind::DeviceAlloc,
+            21 => Kind::DeviceReport,
+            22 => Kind::DeviceMap,
+            23 => Kind::DeviceUnmap,
+            24 => Kind::DeviceRetain,
+            25 => Kind::DevicePool,
+            26 => Kind::EntryPoint,
             other => return Err(other),
         })
     }
@@ -96,6 +119,9 @@ pub enum Stop {
     /// After it mapped an executable file that the collector has not seen, or attached shared
     /// memory whose length only its maps tell; the record of it precedes.
     Map = 3,
+    /// When it was given the address of a driver's function that may have no probe yet; the record
+    /// of it precedes.
+    EntryPoint = 4,
 }
 
 impl TryFrom<u64> for Stop {
@@ -106,6 +132,7 @@ impl TryFrom<u64> for Stop {
             1 => Ok(Stop::Fork),
             2 => Ok(Stop::Exec),
             3 => Ok(Stop::Map),
+            4 => Ok(Stop::EntryPoint),
             other => Err(other),
         }
     }
@@ -124,6 +151,13 @@ pub mod flags {
     /// [`super::Kind::Free`]: the thread's last act was to release the same block by another
     /// function, which may have called this one. Then the block is gone already.
     pub const REPEATED: u16 = 1 << 4;
+    /// [`super::Kind::DeviceAlloc`]: asked for by a call of a layer above that is in flight in the
+    /// same thread: the runtime's, of the driver.
+    pub const BELOW: u16 = 1 << 5;
+    /// [`super::Kind::DeviceAlloc`]: by a function that takes the memory from a stream's pool.
+    pub const STREAM_ORDERED: u16 = 1 << 6;
+    /// [`super::Kind::DeviceAlloc`]: physical memory, known by a handle (cuMemCreate).
+    pub const PHYSICAL: u16 = 1 << 7;
 }
 
 /// First bytes of every record.

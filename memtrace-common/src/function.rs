@@ -1,10 +1,11 @@
 //! How to read the arguments and the result of a probed function. Two generic
-//! programs (entry, return) serve every function; what differs travels as the
-//! probe's cookie, so a new allocator is a row of data, not new kernel code.
+//! programs (entry, return) serve every function of an allocator of memory, two more those of
+//! devices; what differs travels as the probe's cookie, so a new allocator is a row of data, not
+//! new kernel code.
 
 use crate::Layer;
 
-/// What a call does to the ledger.
+/// What a call does to the ledger, or to what the kernel side knows of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operation {
@@ -14,6 +15,45 @@ pub enum Operation {
     Free = 2,
     /// Takes a block and gives another (or the same).
     Realloc = 3,
+    /// Tells of the block `block` that an allocator gave or took (`c10::reportMemoryUsageToProfiler`),
+    /// or, without one, that it could not give any: bytes in the argument `size`, then what it has
+    /// given in all, what it holds in all, and the device. Needs no return probe.
+    Report = 4,
+    /// Maps physical memory: address, size, offset, handle, as cuMemMap.
+    Map = 5,
+    /// Unmaps a range: address, size. Needs no return probe.
+    Unmap = 6,
+    /// Gives one more reference to physical memory, written where the first argument points.
+    Retain = 7,
+    /// Makes the device whose index is the first argument the thread's current one.
+    SetDevice = 8,
+    /// Gives a context of the device whose index is the argument `size`, written where the first
+    /// argument points.
+    RetainContext = 9,
+    /// As `RetainContext`, and puts it on top of the thread's.
+    CreateContext = 10,
+    /// Replaces the thread's topmost context by the first argument.
+    SetContext = 11,
+    /// Puts the first argument on top of the thread's contexts.
+    PushContext = 12,
+    /// Takes the thread's topmost context away.
+    PopContext = 13,
+    /// Asks for a function's address by name: name, where to write the address.
+    Resolve = 14,
+    /// Asks a pool for an attribute: pool, attribute, where to write it.
+    PoolAttribute = 15,
+}
+
+impl Operation {
+    /// Whether the outcome matters, so that the function's return is probed as well.
+    pub const fn needs_return(self) -> bool {
+        !matches!(self, Self::Free | Self::Report | Self::Unmap)
+    }
+
+    /// Whether it gives memory.
+    pub const fn gives(self) -> bool {
+        matches!(self, Self::Alloc | Self::Realloc)
+    }
 }
 
 /// Where the result is.
@@ -25,6 +65,40 @@ pub enum Outcome {
     /// The returned value is an error code, 0 for success; the address was
     /// written where the first argument points.
     ErrorAndOutPointer = 1,
+    /// The returned value is an error code, 0 for success; the address is the argument `block`.
+    ErrorAndBlock = 2,
+    /// The address is the argument `block`; nothing is returned, and nothing can fail.
+    Block = 3,
+}
+
+/// How a block's size follows from the arguments, for functions of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Measure {
+    /// The argument `size`, times the argument `count` where there is one.
+    Arguments = 0,
+    /// Rows of the argument `size` in bytes, as many as the argument `count`; how far apart they
+    /// are is written where the second argument points.
+    Pitched = 1,
+    /// A `cudaExtent` on the stack, whose rows are as far apart as the second word says where the
+    /// first argument points (`cudaPitchedPtr`).
+    PitchedExtent = 2,
+    /// Elements of a `cudaChannelFormatDesc` (second argument), `size` times `count` of them.
+    Channels = 3,
+    /// Elements of a `cudaChannelFormatDesc` (second argument), in a `cudaExtent` on the stack; as
+    /// many levels, each half of the one before, as the argument `count` says.
+    ChannelsExtent = 4,
+    /// A `CUDA_ARRAY_DESCRIPTOR` (second argument).
+    Array = 5,
+    /// A `CUDA_ARRAY3D_DESCRIPTOR` (second argument), with levels as in `ChannelsExtent`.
+    Array3D = 6,
+    /// A `CUDA_MEM_ALLOC_NODE_PARAMS` (fifth argument), which gets the address as well.
+    GraphNode = 7,
+    /// Physical memory of the argument `size`; the device is in the `CUmemAllocationProp` that the
+    /// third argument points to.
+    Physical = 8,
+    /// Another process's memory: nothing of this one's.
+    Foreign = 9,
 }
 
 /// Marks an argument that a function does not have.
@@ -43,6 +117,9 @@ pub struct Function {
     pub count: u8,
     /// Argument that holds the block to take.
     pub block: u8,
+    pub measure: Measure,
+    /// The memory comes from a stream's pool.
+    pub stream_ordered: bool,
     /// Number of the probed function, so that no two have the same cookie: the kernel
     /// side tells by it a tail call from a call that never returned.
     pub index: u16,
@@ -57,7 +134,14 @@ impl Function {
             | ((self.size & 15) as u64) << 12
             | ((self.count & 15) as u64) << 16
             | ((self.block & 15) as u64) << 20
+            | (self.measure as u64) << 24
+            | (self.stream_ordered as u64) << 28
             | (self.index as u64) << 32
+    }
+
+    /// Whether it is one for the programs that know devices.
+    pub const fn of_device(self) -> bool {
+        self.layer.of_device()
     }
 }
 
@@ -88,6 +172,13 @@ impl Cookie {
     pub const fn block(self) -> u8 {
         (self.0 >> 20) as u8 & 15
     }
+    /// A [`Measure`] as integer.
+    pub const fn measure(self) -> u8 {
+        (self.0 >> 24) as u8 & 15
+    }
+    pub const fn stream_ordered(self) -> bool {
+        self.0 >> 28 & 1 != 0
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +194,8 @@ mod tests {
             size: 1,
             count: 5,
             block: NO_ARGUMENT,
+            measure: Measure::Foreign,
+            stream_ordered: true,
             index: 0xbeef,
         };
         let cookie = Cookie(calloc.cookie());
@@ -112,6 +205,8 @@ mod tests {
         assert_eq!(cookie.size(), 1);
         assert_eq!(cookie.count(), 5);
         assert_eq!(cookie.block(), NO_ARGUMENT);
+        assert_eq!(cookie.measure(), Measure::Foreign as u8);
+        assert!(cookie.stream_ordered());
         assert_eq!(cookie.0 >> 32, 0xbeef);
     }
 }

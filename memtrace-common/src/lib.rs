@@ -7,6 +7,7 @@
 #![no_std]
 
 pub mod code;
+pub mod device;
 pub mod event;
 pub mod function;
 pub mod kernel;
@@ -28,11 +29,33 @@ pub enum Layer {
     /// Arenas of CPython's object allocator (pymalloc): address space asked of the kernel, and
     /// left out of [`Layer::Vm`].
     Python = 2,
+    /// Device memory asked of CUDA's driver (libcuda).
+    CudaDriver = 3,
+    /// Device memory asked of CUDA's runtime (libcudart), which asks the driver.
+    CudaRuntime = 4,
+    /// Device memory asked of ROCm's runtime (libamdhip64).
+    Hip = 5,
+    /// Page-locked host memory, whichever library was asked.
+    Pinned = 6,
+    /// Blocks of PyTorch's caching allocator on a device, in its own rounded sizes.
+    TorchCuda = 7,
+    /// PyTorch's tensors on the CPU, which malloc holds.
+    TorchCpu = 8,
 }
 
 impl Layer {
     /// Every layer, in the order in which reports list them.
-    pub const ALL: [Layer; 3] = [Layer::Vm, Layer::Heap, Layer::Python];
+    pub const ALL: [Layer; 9] = [
+        Layer::Vm,
+        Layer::Heap,
+        Layer::Python,
+        Layer::CudaDriver,
+        Layer::CudaRuntime,
+        Layer::Hip,
+        Layer::Pinned,
+        Layer::TorchCuda,
+        Layer::TorchCpu,
+    ];
 
     /// The layer's name in reports, JSON and on the command line.
     pub const fn name(self) -> &'static str {
@@ -40,7 +63,22 @@ impl Layer {
             Layer::Vm => "vm",
             Layer::Heap => "heap",
             Layer::Python => "python",
+            Layer::CudaDriver => "cuda-driver",
+            Layer::CudaRuntime => "cuda-runtime",
+            Layer::Hip => "hip",
+            Layer::Pinned => "pinned",
+            Layer::TorchCuda => "torch-cuda",
+            Layer::TorchCpu => "torch-cpu",
         }
+    }
+
+    /// Whether its blocks belong to a device's context. A forked child has no such context, so it
+    /// inherits none of them.
+    pub const fn of_device(self) -> bool {
+        matches!(
+            self,
+            Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip | Layer::Pinned | Layer::TorchCuda
+        )
     }
 }
 
@@ -48,12 +86,8 @@ impl TryFrom<u8> for Layer {
     type Error = u8;
 
     fn try_from(value: u8) -> Result<Self, u8> {
-        match value {
-            0 => Ok(Layer::Vm),
-            1 => Ok(Layer::Heap),
-            2 => Ok(Layer::Python),
-            other => Err(other),
-        }
+        let known = Layer::ALL.get(usize::from(value)).copied();
+        known.filter(|layer| *layer as u8 == value).ok_or(value)
     }
 }
 
@@ -89,3 +123,7 @@ unsafe impl Plain for code::Exec {}
 unsafe impl Plain for unwind::Rule {}
 // SAFETY: as above.
 unsafe impl Plain for python::Interpreter {}
+// SAFETY: as above.
+unsafe impl Plain for device::EntryPoint {}
+// SAFETY: as above.
+unsafe impl Plain for device::ContextKey {}

@@ -51,9 +51,9 @@ reasons! {
     RingFullStack = 3, "ring_full_stack", StackLost;
     /// The table of threads was full: an allocation could not be followed to its return.
     ThreadTableFull = 4, "thread_table_full", AllocationsLost;
-    /// More nested allocation functions than the kernel side keeps. The outermost one is
-    /// what counts, so nothing is missing.
-    NestingTooDeep = 5, "nesting_too_deep", Filtered;
+    /// More nested allocation functions than the kernel side keeps, and this one the first of its
+    /// layer, so it would count.
+    NestingTooDeep = 5, "nesting_too_deep", AllocationsLost;
     /// An allocation function never returned (longjmp, a C++ exception): its outcome is unknown.
     NoReturn = 6, "no_return", AllocationsLost;
     /// The out-pointer of posix_memalign and its like could not be read.

@@ -1,5 +1,6 @@
-//! Probes on allocation functions: one program for entries, one for returns,
-//! told by the cookie how to read the function at hand.
+//! Probes on allocation functions of memory: one program for entries, one for
+//! returns, told by the cookie how to read the function at hand. Those of
+//! devices are in [`crate::device`].
 
 use aya_ebpf::{
     EbpfContext,
@@ -43,26 +44,27 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     let arguments = arguments(registers);
     let thread = Thread::find_or_make(caller.tid)?;
     thread.drop_stale(sp, packed);
-    let nested = thread.depth != 0;
+    let (inside, own) = (thread.inside(), 1u32 << cookie.layer());
+    let nested = inside & own != 0;
     let block = argument(&arguments, cookie.block());
 
     if cookie.operation() == Operation::Free as u8 {
         if block != 0 && !nested {
-            let repeated = released_already(thread, block, sp, packed);
+            let repeated = thread.released_already(block, sp, packed);
             release(Kind::Free, &caller, cookie, block, repeated);
         }
         return None;
     }
 
-    thread.freed_addr = 0;
+    thread.forget_released(packed);
     let mut size = argument(&arguments, cookie.size());
     if cookie.count() != NO_ARGUMENT {
         size = product(size, argument(&arguments, cookie.count()));
     }
-    let pointer = if cookie.outcome() == Outcome::Pointer as u8 {
-        block
-    } else {
+    let pointer = if cookie.outcome() == Outcome::ErrorAndOutPointer as u8 {
         argument(&arguments, 0)
+    } else {
+        block
     };
     let flag = if nested { NESTED } else { 0 };
     if thread.push(Call {
@@ -70,6 +72,8 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
         cookie: packed | flag,
         size,
         pointer,
+        inside: inside | own,
+        ..Call::EMPTY
     }) && !nested
         && cookie.operation() == Operation::Realloc as u8
         && block != 0
@@ -83,7 +87,7 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
 /// In halves, because the compiler makes a 128-bit multiplication of any shorter
 /// way, which BPF has not.
 #[inline(always)]
-fn product(size: u64, count: u64) -> u64 {
+pub(crate) fn product(size: u64, count: u64) -> u64 {
     let (large, small) = if size < count {
         (count, size)
     } else {
@@ -101,21 +105,8 @@ fn product(size: u64, count: u64) -> u64 {
     }
 }
 
-/// Whether this thread's last act was to release the same block by another
-/// function that called (or jumped to) this one.
 #[inline(always)]
-fn released_already(thread: &mut Thread, block: u64, sp: u64, cookie: u64) -> bool {
-    if thread.freed_addr == block && thread.freed_cookie != cookie && sp <= thread.freed_sp {
-        return true;
-    }
-    thread.freed_addr = block;
-    thread.freed_sp = sp;
-    thread.freed_cookie = cookie;
-    false
-}
-
-#[inline(always)]
-fn release(kind: Kind, caller: &Caller, cookie: Cookie, addr: u64, repeated: bool) {
+pub(crate) fn release(kind: Kind, caller: &Caller, cookie: Cookie, addr: u64, repeated: bool) {
     let mut header = header(kind, caller);
     header.flags = if repeated { flags::REPEATED } else { 0 };
     header.layer = cookie.layer();
@@ -147,6 +138,8 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     let realloc = cookie.operation() == Operation::Realloc as u8 && call.pointer != 0;
     let addr = if cookie.outcome() == Outcome::Pointer as u8 {
         result
+    } else if cookie.outcome() == Outcome::Block as u8 {
+        call.pointer
     } else if result as u32 != 0 {
         0
     } else {
@@ -209,14 +202,14 @@ pub fn empty_return(_context: RetProbeContext) -> u32 {
 }
 
 /// The integer argument registers; a power of two, so that a masked index is in range.
-type Arguments = [u64; 8];
+pub(crate) type Arguments = [u64; 8];
 
 // VERIFIER: read one by one at fixed offsets. Choosing among them later by index
 // would make the compiler compute an offset into the context, which is refused
 // on every kernel ("dereference of modified ctx ptr").
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-fn arguments(registers: &pt_regs) -> Arguments {
+pub(crate) fn arguments(registers: &pt_regs) -> Arguments {
     let read = |register: &u64| {
         // SAFETY: a reference is valid to read.
         unsafe { core::ptr::read_volatile(register) }
@@ -235,25 +228,25 @@ fn arguments(registers: &pt_regs) -> Arguments {
 
 /// One argument; 0 for `NO_ARGUMENT`.
 #[inline(always)]
-fn argument(arguments: &Arguments, index: u8) -> u64 {
+pub(crate) fn argument(arguments: &Arguments, index: u8) -> u64 {
     arguments[(index & 7) as usize]
 }
 
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-fn stack_pointer(registers: &pt_regs) -> u64 {
+pub(crate) fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.rsp
 }
 
 /// The stack pointer that the entry saw: the return has popped the return address.
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-fn entry_stack_pointer(registers: &pt_regs) -> u64 {
+pub(crate) fn entry_stack_pointer(registers: &pt_regs) -> u64 {
     registers.rsp.wrapping_sub(8)
 }
 
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-fn return_value(registers: &pt_regs) -> u64 {
+pub(crate) fn return_value(registers: &pt_regs) -> u64 {
     registers.rax
 }

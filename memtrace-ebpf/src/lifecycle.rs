@@ -2,6 +2,7 @@
 //! running before its probes are in place.
 
 use aya_ebpf::{
+    EbpfContext,
     helpers::generated::bpf_send_signal_thread,
     macros::{raw_tracepoint, tracepoint},
     programs::{RawTracePointContext, TracePointContext},
@@ -166,7 +167,7 @@ pub fn exec_exit(context: TracePointContext) -> u32 {
 /// code, and tells the collector, which continues it. Without room for the word
 /// it is not stopped, and counted. With `--no-stop` the collector is told all the same.
 #[inline(always)]
-pub(crate) fn stop(context: &TracePointContext, caller: &Caller, why: Stop) {
+pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
     let mut header = header(Kind::Stopped, caller);
     header.tgid = caller.tgid;
     let stopping = loaded(&SETTINGS.stop) != 0;

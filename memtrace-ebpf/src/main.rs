@@ -9,10 +9,12 @@
 mod atomic;
 mod calls;
 mod code;
+mod device;
 mod emit;
 mod kernel;
 mod lifecycle;
 mod maps;
+mod measure;
 mod python;
 mod stack;
 mod thread;

@@ -8,6 +8,7 @@ use aya_ebpf::{
 };
 use memtrace_common::{
     code::{BLOCK, Exec, KnownFile, Log, Mapping, RULES as RULE_COUNT, Snapshot},
+    device::{ContextKey, Current, EntryPoint},
     kernel::{Offsets, Sampling, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
@@ -119,6 +120,16 @@ pub(crate) static SEEN_CODE: LruHashMap<u64, u8> = LruHashMap::with_max_entries(
 /// Processes of whose code the collector should take a new snapshot, by tgid.
 #[map]
 pub(crate) static REQUESTS: HashMap<u32, u8> = HashMap::with_max_entries(4_096, 0);
+
+/// Devices of driver contexts. A process has few; of an evicted one the device is not known.
+#[map]
+pub(crate) static CONTEXTS: LruHashMap<ContextKey, Current> =
+    LruHashMap::with_max_entries(4_096, 0);
+
+/// Names of the driver's functions that have probes, and their numbers. As many as the table has
+/// and then some.
+#[map]
+pub(crate) static ENTRY_POINTS: HashMap<EntryPoint, u32> = HashMap::with_max_entries(256, 0);
 
 /// Slot 0: which walks were sent to be verified.
 #[map]

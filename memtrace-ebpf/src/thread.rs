@@ -4,9 +4,14 @@
 //! stack per thread, each call known by its stack pointer: a return belongs to
 //! the call whose stack pointer it restores. Calls that were left by other
 //! means (longjmp) are below any later caller's stack pointer and go when seen.
+//! A call counts unless another one of its layer is in flight: within a layer
+//! the outermost call is what counts, and no layer hides another.
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use memtrace_common::{
+    Layer,
+    device::Current,
+    function::Cookie,
     limits::MAX_IN_FLIGHT,
     loss::Reason,
     process::{Process, process_flags},
@@ -61,15 +66,46 @@ pub(crate) fn current_ids() -> (u32, u32) {
 pub(crate) struct Call {
     /// Stack pointer at entry, where the return address is.
     pub(crate) sp: u64,
-    /// The probe's cookie; [`NESTED`] is set if another call was in flight.
+    /// The probe's cookie; [`NESTED`] is set if another call of its layer was in flight.
     pub(crate) cookie: u64,
     pub(crate) size: u64,
     /// Block to take, or address of the out-pointer.
     pub(crate) pointer: u64,
+    /// The rest is of devices' functions. Address of a word that multiplies the size, or 0; other
+    /// operations keep an argument here.
+    pub(crate) factor: u64,
+    /// What multiplies the size if that word is never written, because the call failed.
+    pub(crate) row: u64,
+    /// Layers in flight, a bit each: those of the calls before and, where it gives memory, its own.
+    pub(crate) inside: u32,
+    /// The device, where the arguments tell it; else 0.
+    pub(crate) device: Current,
+}
+
+impl Call {
+    pub(crate) const EMPTY: Call = Call {
+        sp: 0,
+        cookie: 0,
+        size: 0,
+        pointer: 0,
+        factor: 0,
+        row: 0,
+        inside: 0,
+        device: 0,
+    };
 }
 
 /// Set in [`Call::cookie`], above what `Function::cookie` uses.
 pub(crate) const NESTED: u64 = 1 << 63;
+
+/// A release.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Freed {
+    addr: u64,
+    sp: u64,
+    cookie: u64,
+}
 
 /// A system call that has been entered. A thread is in one at a time.
 #[derive(Clone, Copy)]
@@ -85,25 +121,23 @@ pub(crate) struct Thread {
     pub(crate) calls: [Call; MAX_IN_FLIGHT],
     pub(crate) depth: u64,
     pub(crate) syscall: Syscall,
-    /// The last release, by which one releasing function implemented by another
-    /// (free_sized → free) is recognised.
-    pub(crate) freed_addr: u64,
-    pub(crate) freed_sp: u64,
-    pub(crate) freed_cookie: u64,
+    /// The last release of the heap, and of anything else, by which one releasing function
+    /// implemented by another (free_sized → free) is recognised.
+    freed: [Freed; 2],
+    /// [`Current`] device of each context of the thread, 8 bits each, the topmost in the lowest.
+    pub(crate) devices: u64,
 }
 
 static EMPTY: Thread = Thread {
-    calls: [Call {
-        sp: 0,
-        cookie: 0,
-        size: 0,
-        pointer: 0,
-    }; MAX_IN_FLIGHT],
+    calls: [Call::EMPTY; MAX_IN_FLIGHT],
     depth: 0,
     syscall: Syscall { args: [0; 6] },
-    freed_addr: 0,
-    freed_sp: 0,
-    freed_cookie: 0,
+    freed: [Freed {
+        addr: 0,
+        sp: 0,
+        cookie: 0,
+    }; 2],
+    devices: 0,
 };
 
 impl Thread {
@@ -146,12 +180,21 @@ impl Thread {
         }
     }
 
-    /// Records an entered call. False (counted) if too many are in flight.
+    /// Layers in flight, a bit each.
+    #[inline(always)]
+    pub(crate) fn inside(&self) -> u32 {
+        self.top().map_or(0, |call| call.inside)
+    }
+
+    /// Records an entered call. False if too many are in flight, which is counted where it is the
+    /// outermost of its layer.
     #[inline(always)]
     pub(crate) fn push(&mut self, call: Call) -> bool {
         let depth = self.depth as usize;
         if depth >= MAX_IN_FLIGHT {
-            lost(Reason::NestingTooDeep);
+            if call.cookie & NESTED == 0 {
+                lost(Reason::NestingTooDeep);
+            }
             return false;
         }
         self.calls[depth & (MAX_IN_FLIGHT - 1)] = call;
@@ -176,6 +219,35 @@ impl Thread {
             }
         }
         None
+    }
+
+    /// Whether this thread's last act of the kind was to release the same block by another
+    /// function that called (or jumped to) this one.
+    #[inline(always)]
+    pub(crate) fn released_already(&mut self, block: u64, sp: u64, packed: u64) -> bool {
+        let freed = self.freed(packed);
+        if freed.addr == block && freed.cookie != packed && sp <= freed.sp {
+            return true;
+        }
+        *freed = Freed {
+            addr: block,
+            sp,
+            cookie: packed,
+        };
+        false
+    }
+
+    /// A block may be given whose address was just released.
+    #[inline(always)]
+    pub(crate) fn forget_released(&mut self, packed: u64) {
+        self.freed(packed).addr = 0;
+    }
+
+    #[inline(always)]
+    fn freed(&mut self, packed: u64) -> &mut Freed {
+        let heap = Cookie(packed).layer() == Layer::Heap as u8;
+        let [of_heap, other] = &mut self.freed;
+        if heap { of_heap } else { other }
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Events as the user side handles them: decoded, with stacks as [`StackId`]s.
 //! Pure data: nothing here knows where an event came from.
 
-pub use memtrace_common::Layer;
+pub use memtrace_common::{Layer, device::Pool};
 
 /// A distinct stack of the recording. Equal stacks (same files, same file
 /// offsets) have equal ids, also across processes.
@@ -51,6 +51,53 @@ pub enum Action {
         size: u64,
         stack: StackId,
     },
+    /// Memory of a device, or page-locked memory. `addr` is a handle for physical memory.
+    DeviceAlloc {
+        layer: Layer,
+        addr: u64,
+        size: u64,
+        stack: StackId,
+        device: Device,
+        source: Source,
+    },
+    /// An allocation on a device failed; `error` is the library's code.
+    DeviceFailed {
+        layer: Layer,
+        size: u64,
+        stack: StackId,
+        device: Device,
+        error: u32,
+    },
+    /// PyTorch's caching allocator gave a block, or takes it back (`size` 0), and holds this since.
+    CachedBlock {
+        addr: u64,
+        size: u64,
+        stack: StackId,
+        device: Device,
+        allocated: u64,
+        reserved: u64,
+    },
+    /// Physical memory was mapped.
+    DeviceMap {
+        addr: u64,
+        len: u64,
+        handle: u64,
+    },
+    /// A range of mapped physical memory is about to be unmapped.
+    DeviceUnmap {
+        addr: u64,
+        len: u64,
+    },
+    /// One more reference to physical memory.
+    DeviceRetain {
+        handle: u64,
+    },
+    /// What a pool of the driver holds, or has given out.
+    DevicePool {
+        device: Device,
+        bytes: u64,
+        figure: Pool,
+    },
     Mmap {
         addr: u64,
         len: u64,
@@ -91,6 +138,29 @@ pub enum Action {
     Exit {
         status: u32,
     },
+}
+
+/// Index of a device (GPU) as the process counts them; `None`: not known which.
+pub type Device = Option<u8>;
+
+/// Who asked for memory of a device, and how it will be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// A call of the runtime, which is in flight in the same thread, asked the driver.
+    pub below: bool,
+    /// PyTorch's caching allocator asked.
+    pub by_cache: bool,
+    /// It comes from a stream's pool.
+    pub stream_ordered: bool,
+    /// It is known by a handle, and outlives that while it is mapped.
+    pub physical: bool,
+}
+
+impl Source {
+    /// Whether an allocator asked, which gives it out in parts or passes it on.
+    pub fn by_allocator(self) -> bool {
+        self.below || self.by_cache
+    }
 }
 
 /// Attributes of a mapping.

@@ -14,6 +14,12 @@ pub struct Report {
     pub sites: Vec<ReportedSite>,
     pub losses: BTreeMap<String, u64>,
     pub processes: Vec<Process>,
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    #[serde(default)]
+    pub device_failures: Vec<DeviceFailure>,
+    #[serde(default)]
+    pub libraries: Vec<Library>,
     /// Records that the kernel side tried to emit.
     pub emitted: u64,
     pub received: u64,
@@ -31,10 +37,62 @@ pub struct Total {
     pub free_count: u64,
 }
 
+/// What a process has of a device.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Device {
+    pub tgid: u32,
+    pub index: Option<u8>,
+    #[serde(flatten)]
+    pub figures: DeviceFigures,
+    pub process_total: Option<u64>,
+    pub unattributed: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct DeviceFigures {
+    pub allocated: Option<u64>,
+    pub reserved: Option<u64>,
+    pub peak_allocated: Option<u64>,
+    pub peak_reserved: Option<u64>,
+    pub runtime: u64,
+    pub driver: u64,
+    pub pinned: u64,
+    pub known: u64,
+}
+
+/// Allocations that failed on a device.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DeviceFailure {
+    pub layer: String,
+    pub device: Option<u8>,
+    pub error: u32,
+    pub out_of_memory: bool,
+    pub count: u64,
+    pub size: u64,
+    pub held: DeviceFigures,
+    pub frames: Vec<Frame>,
+}
+
+impl DeviceFailure {
+    /// The target's name for where it was.
+    pub fn name(&self) -> Option<&str> {
+        name_in(&self.frames)
+    }
+}
+
+/// A library of devices, and what it lacks.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Library {
+    pub file: String,
+    pub library: String,
+    pub lacking: Vec<String>,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct ReportedSite {
     pub tgid: u32,
     pub layer: String,
+    pub device: Option<u8>,
     #[serde(flatten)]
     pub counts: Counts,
     /// Leaf first.
@@ -100,11 +158,16 @@ impl ReportedSite {
 
     /// The target's name for it; `None`: none of the target's own sites.
     pub fn name(&self) -> Option<&str> {
-        let functions = self.frames.iter();
-        functions
-            .filter_map(|frame| frame.function.as_deref())
-            .find_map(site_name)
+        name_in(&self.frames)
     }
+}
+
+/// The target's name for the site of a stack.
+fn name_in(frames: &[Frame]) -> Option<&str> {
+    let functions = frames.iter();
+    functions
+        .filter_map(|frame| frame.function.as_deref())
+        .find_map(site_name)
 }
 
 impl Report {

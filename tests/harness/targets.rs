@@ -134,6 +134,31 @@ pub fn build(compiler: &str, flags: &[&str], sources: &[&str], libraries: &[&str
     result
 }
 
+/// The libraries of `fakecuda/`, in a folder of their own under the names that they are loaded by.
+#[track_caller]
+pub fn fake_devices() -> PathBuf {
+    const LIBRARIES: [(&str, &str); 5] = [
+        ("libcuda.c", "libcuda.so.1"),
+        ("libcudart.c", "libcudart.so.13"),
+        ("libc10.c", "libc10.so"),
+        ("libc10_cuda.c", "libc10_cuda.so"),
+        ("libnvidia-ml.c", "libnvidia-ml.so.1"),
+    ];
+    let folder = build_folder().join("fakecuda");
+    fs::create_dir_all(&folder).unwrap();
+    for (source, name) in LIBRARIES {
+        let soname = format!("-Wl,-soname,{name}");
+        let more = ["-shared", "-fPIC", "-fvisibility=hidden", &soname];
+        let built = compile(&format!("../fakecuda/{source}"), &more);
+        let link = folder.join(name);
+        // A file of its own under this name: by its name memtrace knows it.
+        let unfinished = link.with_extension(std::process::id().to_string());
+        fs::copy(&built, &unfinished).unwrap();
+        fs::rename(unfinished, &link).unwrap();
+    }
+    folder
+}
+
 fn headers_beside(source: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(source.parent().unwrap()).unwrap();
     let mut headers: Vec<_> = entries

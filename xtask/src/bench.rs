@@ -3,6 +3,7 @@
 //! run, never absolute figures of two machines.
 
 pub(crate) mod child;
+mod torch;
 mod walks;
 
 use crate::command::{self, build_memtrace, compile_c, root, target_dir};
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Only time walks
     #[arg(long)]
     only_walks: bool,
+    /// Only measure PyTorch: the virtual environment that has it
+    #[arg(long)]
+    torch: Option<PathBuf>,
     /// Only measure what reading figures costs
     #[arg(long, conflicts_with = "only_walks")]
     only_samples: bool,
@@ -76,6 +80,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let memtrace = build_memtrace(false)?;
         walks::run(&memtrace, &folder, options.walks)?;
         return walks::run_python(&memtrace, &folder, options.walks);
+    }
+    if let Some(environment) = &options.torch {
+        // What is timed is the kernel side, whatever the build of the rest.
+        println!("{}", machine());
+        return torch::run(
+            &build_memtrace(false)?,
+            &folder,
+            environment,
+            options.rounds,
+        );
     }
     let bench = Bench {
         memtrace: build_memtrace(!options.only_samples)?,
@@ -304,7 +318,7 @@ fn parse_samples(line: &str) -> Option<Vec<(&str, u64, u64)>> {
     costs.collect()
 }
 
-fn median(values: &mut [f64]) -> f64 {
+pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 {

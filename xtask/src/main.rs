@@ -8,6 +8,7 @@ mod lint;
 mod oracle;
 mod setup;
 mod test;
+mod torch;
 mod verdicts;
 mod verifier;
 
@@ -56,6 +57,10 @@ enum Task {
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
     Verdicts(verdicts::Options),
+    /// Trace real PyTorch and compare what it says with what memtrace says (slow; as root)
+    TestTorch(torch::Options),
+    /// The same where a GPU is, and everything that needs one (as root)
+    TestGpu(torch::GpuOptions),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
 }
@@ -71,6 +76,8 @@ fn main() -> ExitCode {
         Task::Verifier => verifier::run(),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
+        Task::TestTorch(options) => torch::run(&options),
+        Task::TestGpu(options) => torch::run_on_gpu(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

@@ -117,6 +117,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 layer,
                 stack: StackId(number as u32 + 1),
                 by_allocator,
+                device: None,
             };
             let at = before
                 .iter()

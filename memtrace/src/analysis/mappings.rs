@@ -78,6 +78,7 @@ mod tests {
             layer: Layer::Vm,
             stack: StackId(1),
             by_allocator,
+            device: None,
         };
         let libc = "/usr/lib/libc.so.6";
         let mmap = frame("__mmap64", libc);

@@ -377,9 +377,12 @@ impl Building {
         }
     }
 
+    /// Layers of devices are left out, as in [`Self::change`].
     fn choose_sites(&mut self, figures: &[SiteFigures]) {
         let id = self.series.row.id;
-        let own = figures.iter().filter(|site| site.key.process == id);
+        let own = figures
+            .iter()
+            .filter(|site| site.key.process == id && is_of_host(site.key.layer));
         let (mut large, small): (Vec<&SiteFigures>, Vec<_>) =
             own.partition(|site| site.totals.peak_bytes >= SITE_FLOOR);
         large.sort_by_key(|site| (std::cmp::Reverse(site.totals.peak_bytes), site.key));
@@ -412,6 +415,8 @@ impl Building {
                 .mapped
                 .entry(mapping.unwrap_or(Use::Program))
                 .or_default(),
+            // Devices' memory is none of the process's, and what else these layers hold lies in the above.
+            _ => return,
         };
         sum.add(&self.grid, at, bytes - held);
         if self.chosen.contains(&site.key) {
@@ -454,4 +459,9 @@ impl Building {
             ..self.series
         }
     }
+}
+
+/// Whether a layer is one of the process's own memory.
+fn is_of_host(layer: Layer) -> bool {
+    matches!(layer, Layer::Vm | Layer::Heap | Layer::Python)
 }

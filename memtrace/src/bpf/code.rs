@@ -17,8 +17,9 @@ use memtrace_common::{
 };
 
 use super::{
+    error::TracerError,
     raw::{Raw, Shared},
-    tracer::{TracerError, descriptor, take},
+    tracer::{descriptor, take},
 };
 
 /// A list that nothing refers to any more is overwritten only after this time: a

@@ -2,6 +2,7 @@
 
 use bytes::Buf;
 use memtrace_common::{
+    device,
     event::{
         Alloc, COMM, COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map,
         PendingReturn, Stack, Timing, Unmap, Verify,
@@ -25,6 +26,9 @@ pub enum Record {
     PythonCode(Box<Code>, Vec<u8>),
     Verify(Box<Sample>),
     Timing(Timing),
+    DeviceAlloc(device::Alloc),
+    DeviceReport(device::Report),
+    DeviceRange(device::Range),
 }
 
 /// A [`Verify`] without what it has no use for.
@@ -165,6 +169,45 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
                 stackid_ns: bytes.get_u64_ne(),
                 frames: bytes.get_u32_ne(),
                 end: bytes.get_u32_ne(),
+            })
+        }
+        Kind::DeviceAlloc => {
+            expect(length, size_of::<device::Alloc>())?;
+            Record::DeviceAlloc(device::Alloc {
+                header,
+                addr: bytes.get_u64_ne(),
+                size: bytes.get_u64_ne(),
+                stack: bytes.get_u64_ne(),
+                device: bytes.get_u32_ne(),
+                error: bytes.get_u32_ne(),
+            })
+        }
+        Kind::DeviceReport => {
+            expect(length, size_of::<device::Report>())?;
+            Record::DeviceReport(device::Report {
+                header,
+                addr: bytes.get_u64_ne(),
+                size: bytes.get_i64_ne(),
+                stack: bytes.get_u64_ne(),
+                allocated: bytes.get_u64_ne(),
+                reserved: bytes.get_u64_ne(),
+                device: bytes.get_u32_ne(),
+                pad: bytes.get_u32_ne(),
+            })
+        }
+        Kind::DeviceMap
+        | Kind::DeviceUnmap
+        | Kind::DeviceRetain
+        | Kind::DevicePool
+        | Kind::EntryPoint => {
+            expect(length, size_of::<device::Range>())?;
+            Record::DeviceRange(device::Range {
+                header,
+                addr: bytes.get_u64_ne(),
+                len: bytes.get_u64_ne(),
+                handle: bytes.get_u64_ne(),
+                device: bytes.get_u32_ne(),
+                pad: bytes.get_u32_ne(),
             })
         }
     };
@@ -364,6 +407,43 @@ mod tests {
         assert_eq!(sample.copy.len(), COPIED_PAGES * COPIED_PAGE);
         walk.end = 99;
         assert_eq!(decode(&bytes_of(&walk)), Err(DecodeError::End(99)));
+    }
+
+    #[test]
+    fn records_of_devices_come_back_as_they_were_laid_out() {
+        let alloc = device::Alloc {
+            header: header(Kind::DeviceAlloc),
+            addr: 1,
+            size: 2,
+            stack: 3,
+            device: 4,
+            error: 5,
+        };
+        let expected = Ok((Kind::DeviceAlloc, Record::DeviceAlloc(alloc)));
+        assert_eq!(decode(&bytes_of(&alloc)), expected);
+        let report = device::Report {
+            header: header(Kind::DeviceReport),
+            addr: 1,
+            size: -2,
+            stack: 3,
+            allocated: 4,
+            reserved: 5,
+            device: 6,
+            pad: 0,
+        };
+        let expected = Ok((Kind::DeviceReport, Record::DeviceReport(report)));
+        assert_eq!(decode(&bytes_of(&report)), expected);
+        let range = device::Range {
+            header: header(Kind::DeviceMap),
+            addr: 1,
+            len: 2,
+            handle: 3,
+            device: 4,
+            pad: 0,
+        };
+        let expected = Ok((Kind::DeviceMap, Record::DeviceRange(range)));
+        assert_eq!(decode(&bytes_of(&range)), expected);
+        assert!(decode(&bytes_of(&range)[..55]).is_err());
     }
 
     #[test]

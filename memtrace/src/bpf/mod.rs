@@ -4,6 +4,7 @@
 pub mod btf;
 pub mod code;
 pub mod decode;
+mod error;
 pub mod inventory;
 mod multi;
 mod raw;
@@ -12,4 +13,5 @@ mod tracefs;
 mod tracer;
 pub mod watchdog;
 
-pub use tracer::{Link, Options, Tracer, TracerError, detach};
+pub use error::TracerError;
+pub use tracer::{Link, Options, Tracer, detach};

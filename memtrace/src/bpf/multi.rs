@@ -53,8 +53,8 @@ pub(super) enum MultiError {
 pub(super) fn load(
     ebpf: &Ebpf,
     object: &[u8],
-    names: [&'static str; 2],
-) -> Result<[OwnedFd; 2], MultiError> {
+    names: [&'static str; 4],
+) -> Result<[OwnedFd; 4], MultiError> {
     let mut object = Object::parse(object)?;
     let maps = std::mem::take(&mut object.maps);
     let sections = object
@@ -71,10 +71,12 @@ pub(super) fn load(
     object.relocate_calls(&sections)?;
     object.sanitize_functions(aya::features());
     let types = load_types(&mut object)?;
-    let [first, second] = names;
+    let [first, second, third, fourth] = names;
     let programs = [
         load_one(&object, types.as_ref(), first)?,
         load_one(&object, types.as_ref(), second)?,
+        load_one(&object, types.as_ref(), third)?,
+        load_one(&object, types.as_ref(), fourth)?,
     ];
     if filters_processes(&programs[0]) {
         Ok(programs)

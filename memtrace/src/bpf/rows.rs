@@ -21,8 +21,9 @@ use memtrace_common::{
 };
 
 use super::{
+    error::TracerError,
     raw::{Shared, update},
-    tracer::{TracerError, descriptor},
+    tracer::descriptor,
 };
 use crate::unwind::Table;
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use aya::{
-    Ebpf, EbpfError, EbpfLoader,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf},
     programs::{
         ProgramError, RawTracePoint, TracePoint, UProbe,
         trace_point::TracePointLink,
@@ -20,13 +20,14 @@ use aya::{
 use aya_log::EbpfLogger;
 use memtrace_common::{
     code::KnownFile,
+    device::EntryPoint,
     kernel::{Sampling, Settings},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
 };
 
-use super::{btf, code::CodeMaps, multi, raw::Raw, rows::Rows, tracefs};
-use crate::probes::plan::Probe;
+use super::{btf, code::CodeMaps, error::TracerError, multi, raw::Raw, rows::Rows, tracefs};
+use crate::probes::{libraries, plan::Probe};
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
@@ -61,52 +62,6 @@ const RAW_TRACEPOINTS: &[(&str, &str)] = &[
     ("process_exit", "sched_process_exit"),
 ];
 
-/// Why the kernel side could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TracerError {
-    #[error(transparent)]
-    Btf(#[from] btf::BtfError),
-    #[error("cannot mount tracefs at `/sys/kernel/tracing`: {0}; run as root, or mount it")]
-    Tracefs(io::Error),
-    #[error("the kernel refused the tracing programs: {}", headline(.0))]
-    Load(#[from] EbpfError),
-    #[error("the tracing programs lack {0}; the build is broken")]
-    Missing(&'static str),
-    #[error("the kernel refused program `{program}`: {}", headline(source))]
-    Program {
-        program: &'static str,
-        source: ProgramError,
-    },
-    #[error("cannot attach to tracepoint `{tracepoint}`: {source}")]
-    Tracepoint {
-        tracepoint: &'static str,
-        source: ProgramError,
-    },
-    #[error("cannot probe `{symbol}` in process {tgid}: {source}")]
-    Uprobe {
-        symbol: String,
-        tgid: u32,
-        source: ProgramError,
-    },
-    #[error("cannot probe process {tgid}: {source}")]
-    Uprobes { tgid: u32, source: io::Error },
-    #[error("cannot update a map of the kernel side: {0}")]
-    Map(#[from] MapError),
-    #[error("cannot read the state of a program: {0}")]
-    State(io::Error),
-}
-
-/// An error without the verifier's log, which goes to the debug log.
-fn headline(error: &impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    tracing::debug!("{text}");
-    text.split("Verifier output")
-        .next()
-        .unwrap_or(&text)
-        .trim_end()
-        .to_owned()
-}
-
 /// How to load.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -122,6 +77,8 @@ pub struct Options {
     pub frame_pointers: bool,
     /// Find the Python frames of stacks.
     pub python_frames: bool,
+    /// Probe the malloc family.
+    pub heap: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
     /// Send each of so many walks to be verified; 0: none.
@@ -143,12 +100,18 @@ pub enum Link {
 /// How uprobes are attached.
 enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
-    Multi { entry: OwnedFd, returning: OwnedFd },
+    Multi([OwnedFd; 4]),
     /// Older ones: a perf event for each, by the programs of these names.
-    Perf {
-        entry: &'static str,
-        returning: &'static str,
-    },
+    Perf([&'static str; 4]),
+}
+
+/// Entry and return of functions of memory, entry and return of those of devices.
+const PROGRAMS: [&str; 4] = ["call_entry", "call_return", "device_entry", "device_return"];
+const EMPTY_PROGRAMS: [&str; 4] = ["empty_entry", "empty_return", "empty_entry", "empty_return"];
+
+/// Place in the above.
+fn program_of(probe: &Probe, at_return: bool) -> usize {
+    usize::from(probe.function.of_device()) * 2 + usize::from(at_return)
 }
 
 /// The loaded kernel side. Dropping it takes every probe away.
@@ -173,6 +136,8 @@ pub struct Tracer {
     pub unwinds: bool,
     /// Stacks are to have their Python frames.
     pub python_frames: bool,
+    /// The malloc family is to be probed.
+    pub heap: bool,
     /// Walks are sent to be verified.
     pub verifies: bool,
     sampling: Array<MapData, Raw<Sampling>>,
@@ -211,6 +176,7 @@ impl Default for Options {
             one_by_one: false,
             frame_pointers: false,
             python_frames: true,
+            heap: true,
             empty_probes: false,
             verify_every: 0,
             time_walks: false,
@@ -268,21 +234,21 @@ impl Tracer {
             .override_global("SETTINGS", &Raw(settings), true)
             .map_max_entries("EVENTS", ring_bytes)
             .load(OBJECT)?;
-        let (entry, returning) = if options.empty_probes {
-            ("empty_entry", "empty_return")
+        let programs = if options.empty_probes {
+            EMPTY_PROGRAMS
         } else {
-            ("call_entry", "call_return")
+            PROGRAMS
         };
         let multi = if options.one_by_one {
             None
         } else {
-            multi::load(&ebpf, OBJECT, [entry, returning])
+            multi::load(&ebpf, OBJECT, programs)
                 .inspect_err(|error| tracing::debug!("uprobes one by one: {error}"))
                 .ok()
         };
         let attacher = match multi {
-            Some([entry, returning]) => Attacher::Multi { entry, returning },
-            None => Attacher::Perf { entry, returning },
+            Some(programs) => Attacher::Multi(programs),
+            None => Attacher::Perf(programs),
         };
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
@@ -297,6 +263,7 @@ impl Tracer {
             tells_versions: offsets.inode_mtime_sec != 0,
             unwinds: !options.frame_pointers,
             python_frames: options.python_frames,
+            heap: options.heap,
             verifies: options.verify_every != 0,
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             watchdog_maps,
@@ -316,19 +283,34 @@ impl Tracer {
             Ok(log) => tracer.log = Some(log),
             Err(error) => tracing::debug!("the kernel side's log is not available: {error}"),
         }
-        if let Attacher::Perf { entry, returning } = tracer.attacher {
-            for name in [entry, returning] {
-                tracer
-                    .uprobe(name)?
-                    .load()
-                    .map_err(|source| TracerError::Program {
-                        program: name,
-                        source,
-                    })?;
+        if let Attacher::Perf(programs) = tracer.attacher {
+            for name in programs {
+                match tracer.uprobe(name)?.load() {
+                    Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+                    Err(source) => {
+                        return Err(TracerError::Program {
+                            program: name,
+                            source,
+                        });
+                    }
+                }
             }
         }
+        tracer.tell_entry_points()?;
         tracer.attach_tracepoints()?;
         Ok((tracer, ring))
+    }
+
+    /// Tells which of the driver's functions are probed wherever they turn out to be.
+    fn tell_entry_points(&mut self) -> Result<(), TracerError> {
+        let mut map: HashMap<MapData, Raw<EntryPoint>, u32> =
+            HashMap::try_from(take(&mut self.ebpf, "ENTRY_POINTS")?)?;
+        for (number, (name, _)) in (0..).zip(libraries::entry_points()) {
+            if let Some(key) = EntryPoint::new(name) {
+                map.insert(Raw(key), number, 0)?;
+            }
+        }
+        Ok(())
     }
 
     fn attach_tracepoints(&mut self) -> Result<(), TracerError> {
@@ -445,30 +427,40 @@ impl Tracer {
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
         match &self.attacher {
-            Attacher::Multi { entry, returning } => {
+            Attacher::Multi(programs) => {
+                let mut links = Vec::new();
                 // Returns before entries: an entry without its return would look in flight for ever.
-                [
-                    (entry, &releasing, false),
-                    (returning, &allocating, true),
-                    (entry, &allocating, false),
-                ]
-                .into_iter()
-                .filter(|(_, probes, _)| !probes.is_empty())
-                .map(|(program, probes, at_return)| {
-                    multi::attach(program, tgid, &path, probes, at_return)
-                        .map(Link::Multi)
-                        .map_err(|source| TracerError::Uprobes { tgid, source })
-                })
-                .collect()
+                for (probes, at_return) in [
+                    (&releasing, false),
+                    (&allocating, true),
+                    (&allocating, false),
+                ] {
+                    for (place, program) in programs.iter().enumerate() {
+                        let own: Vec<&Probe> = probes
+                            .iter()
+                            .copied()
+                            .filter(|probe| program_of(probe, at_return) == place)
+                            .collect();
+                        if !own.is_empty() {
+                            let link = multi::attach(program, tgid, &path, &own, at_return)
+                                .map_err(|source| TracerError::Uprobes { tgid, source })?;
+                            links.push(Link::Multi(link));
+                        }
+                    }
+                }
+                Ok(links)
             }
-            &Attacher::Perf { entry, returning } => {
+            &Attacher::Perf(programs) => {
                 let mut links = Vec::with_capacity(probes.len() * 2);
                 for probe in releasing {
+                    let entry = programs[program_of(probe, false)];
                     links.push(self.attach_one(entry, tgid, &path, probe)?);
                 }
                 for probe in allocating {
-                    links.push(self.attach_one(returning, tgid, &path, probe)?);
-                    links.push(self.attach_one(entry, tgid, &path, probe)?);
+                    for at_return in [true, false] {
+                        let program = programs[program_of(probe, at_return)];
+                        links.push(self.attach_one(program, tgid, &path, probe)?);
+                    }
                 }
                 Ok(links)
             }
@@ -527,8 +519,8 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        if let Attacher::Multi { entry, returning } = &self.attacher {
-            fds.extend([entry.as_raw_fd(), returning.as_raw_fd()]);
+        if let Attacher::Multi(programs) = &self.attacher {
+            fds.extend(programs.iter().map(AsRawFd::as_raw_fd));
         }
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");

@@ -8,7 +8,7 @@ use crate::{
     host::malloc,
     probes::{
         allocator::ExtraAllocator,
-        plan::{self, ProbeLine},
+        plan::{self, Lacking, ProbeLine},
     },
     process::{elf::ElfBytes, files::ModuleFile, maps},
 };
@@ -37,6 +37,7 @@ pub fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> 
 pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> anyhow::Result<()> {
     let mappings = maps::read(pid)?;
     let mut found = false;
+    let mut lacks = Vec::new();
     for mapping in maps::executable_files(&mappings) {
         let shown = mapping.path.as_deref().unwrap_or(Path::new("?"));
         let file = ModuleFile::open(pid, mapping)
@@ -47,6 +48,7 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
         let Ok(elf) = bytes.parse() else { continue };
         let prefixes = ExtraAllocator::prefixes(extra, &file.path);
         let probes = plan::plan(&elf, &prefixes);
+        lacks.extend(plan::lacking(&elf, &file.path).map(|lacking| (file.path.clone(), lacking)));
         if probes.is_empty() {
             continue;
         }
@@ -70,6 +72,12 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
                 out,
                 "  {symbol:<32} {file_offset:>#10x}  {ends:<12}  {cost:<14}  {instruction:<32}  {why}"
             )?;
+        }
+    }
+    for (path, Lacking { library, symbols }) in &lacks {
+        if !symbols.is_empty() {
+            let (path, symbols) = (path.display(), symbols.join(", "));
+            writeln!(out, "{library} `{path}` has no {symbols}")?;
         }
     }
     if let Some(winner) = malloc::provider(pid, &mappings) {

@@ -61,6 +61,9 @@ pub struct RecordArgs {
     /// Leave the Python frames of stacks out
     #[arg(long)]
     no_python: bool,
+    /// Leave the malloc family out: memory of devices, PyTorch's tensors and address space only
+    #[arg(long)]
+    no_heap: bool,
     /// Launch Python so that it asks malloc for each object (PYTHONMALLOC=malloc), which is slower
     /// and which free-threaded builds refuse; without, the layer `python` has whole arenas only
     #[arg(long)]
@@ -133,6 +136,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             one_by_one: args.one_by_one,
             frame_pointers: args.frame_pointers,
             python_frames: !args.no_python,
+            heap: !args.no_heap,
             empty_probes: args.empty_probes,
             verify_every: args.verify_stacks,
             time_walks: args.time_walks,

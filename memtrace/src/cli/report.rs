@@ -58,7 +58,8 @@ pub(super) struct SelectArgs {
     /// still ran when recording stopped, the peak of what ended by itself].
     #[arg(long, value_name = "MOMENT", value_parser = parse_at)]
     at: Option<At>,
-    /// Only this layer: vm, heap or python.
+    /// Only this layer: vm, heap, python, cuda-driver, cuda-runtime, hip, pinned, torch-cuda or
+    /// torch-cpu.
     #[arg(long, value_parser = parse_layer)]
     layer: Option<Layer>,
     /// Only this process.

@@ -36,6 +36,7 @@ impl Collector {
                 self.apply(&life.header, Action::Exec);
                 self.addresses.entry(tgid).or_default().clear();
                 self.pythons.forget(tgid);
+                self.on_devices.remove(&tgid);
                 if let Some(verifier) = &self.verifier {
                     verifier.forgotten(tgid);
                 }
@@ -63,6 +64,7 @@ impl Collector {
     pub(super) fn warn_without_probes(&self, tgid: u32) {
         if let Some(Process { row, links, .. }) = self.processes.get(&tgid)
             && links.is_empty()
+            && self.tracer.heap
         {
             tracing::warn!(
                 "process {tgid} (`{}`) has no symbols of allocation functions: only its address \
@@ -165,6 +167,7 @@ impl Collector {
         self.addresses.remove(&tgid);
         self.tracer.code.ended(tgid);
         self.looked_at.remove(&tgid);
+        self.on_devices.remove(&tgid);
         self.pythons.forget(tgid);
         if let Some(verifier) = &self.verifier {
             verifier.forgotten(tgid);
@@ -189,6 +192,13 @@ impl Collector {
     /// A process waits for its probes (or, with `--no-stop`, runs on without).
     fn stopped(&mut self, life: Lifecycle) -> Result<(), CollectError> {
         let tgid = life.header.tgid;
+        if Stop::try_from(life.value) == Ok(Stop::EntryPoint) {
+            self.probe_entry_points(tgid);
+            if life.header.flags & flags::FAILED == 0 {
+                self.tracer.continue_process(tgid);
+            }
+            return Ok(());
+        }
         // A child of a process with threads may have been copied while another one mapped code.
         if Stop::try_from(life.value) != Ok(Stop::Fork) || self.tracer.code.is_behind(tgid) {
             // One that ended meanwhile has nothing left to look at.
@@ -271,13 +281,7 @@ impl Collector {
         }
         self.publish(tgid, sequence, &code);
         for index in found {
-            let probed: Vec<u32> = self
-                .processes
-                .iter()
-                .filter(|(_, process)| process.probed)
-                .map(|(&tgid, _)| tgid)
-                .collect();
-            for tgid in probed {
+            for tgid in self.probed() {
                 self.probe_module(tgid, index);
             }
         }
@@ -324,6 +328,7 @@ impl Collector {
                 module.file.path.display()
             );
         }
+        self.tell_lacking(index);
         match self.modules.reopen(index) {
             Ok(file) => {
                 let module = self.modules.get(index);
@@ -374,19 +379,7 @@ impl Collector {
     }
 
     fn probe_module(&mut self, tgid: u32, index: ModuleIndex) {
-        let module = self.modules.get(index);
-        match self.tracer.attach(tgid, &module.file.file, &module.probes) {
-            Ok(links) => {
-                if let Some(process) = self.processes.get_mut(&tgid) {
-                    process.links.extend(links);
-                }
-            }
-            // One that has ended meanwhile needs no probes.
-            Err(error) if memory::identity(tgid).is_ok() => {
-                tracing::warn!("`{}`: {error}", module.file.path.display());
-                self.lost(Reason::AttachFailed);
-            }
-            Err(error) => tracing::debug!("process {tgid} ended while it was probed: {error}"),
-        }
+        let probes = self.modules.get(index).probes.clone();
+        self.attach_to(tgid, index, &probes);
     }
 }

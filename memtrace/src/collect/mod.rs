@@ -6,6 +6,7 @@
 //! waiting, signals, end.
 
 mod addresses;
+mod devices;
 mod events;
 mod fingerprint;
 mod follow;
@@ -36,6 +37,7 @@ use memtrace_common::{
 
 use self::{
     addresses::{Addresses, Location},
+    devices::OnDevices,
     fingerprint::Fingerprint,
     modules::Modules,
     python::Pythons,
@@ -57,6 +59,7 @@ use crate::{
     probes::allocator::ExtraAllocator,
     process::{
         self,
+        gpus::Gpus,
         maps::{self, MapsError},
         memory::{self, Sampler},
     },
@@ -120,6 +123,9 @@ pub struct Collector {
     /// By tgid; a process that ended is gone from here.
     processes: HashMap<u32, Process>,
     addresses: HashMap<u32, Addresses>,
+    /// By tgid, once a process has used a device.
+    on_devices: HashMap<u32, OnDevices>,
+    gpus: Gpus,
     received: u64,
     /// When the code of a process was looked at by its request, by tgid.
     looked_at: HashMap<u32, Instant>,
@@ -154,16 +160,18 @@ impl Collector {
             },
             timings: Timings::default(),
             tables: Tables::start(tracer.rows())?,
+            modules: Modules::new(allocators, tracer.heap),
             tracer,
             store,
             ledger: Ledger::new(page_size),
             sampling: Sampling::default(),
             redactor,
-            modules: Modules::new(allocators),
             pythons: Pythons::default(),
             stacks: Stacks::default(),
             processes: HashMap::new(),
             addresses: HashMap::new(),
+            on_devices: HashMap::new(),
+            gpus: Gpus::default(),
             received: 0,
             looked_at: HashMap::new(),
             lost_events: 0,
@@ -304,6 +312,18 @@ impl Collector {
                 if let Some(verifier) = &mut self.verifier {
                     verifier.sample(sample);
                 }
+                Ok(())
+            }
+            Ok((_, Record::DeviceAlloc(alloc))) => {
+                self.device_alloc(alloc);
+                Ok(())
+            }
+            Ok((_, Record::DeviceReport(report))) => {
+                self.device_report(report);
+                Ok(())
+            }
+            Ok((kind, Record::DeviceRange(range))) => {
+                self.device_range(kind, range);
                 Ok(())
             }
             Ok((_, Record::Timing(timing))) => {
@@ -477,6 +497,7 @@ impl Collector {
             system: Some(samples.system),
             cgroups: samples.cgroups,
             members: samples.members,
+            device_usage: self.device_usage(),
             losses: losses.clone(),
             emitted,
             received: self.received,

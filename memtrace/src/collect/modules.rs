@@ -4,6 +4,7 @@
 use std::{collections::HashMap, fs::File, io, path::Path};
 
 use memtrace_common::{
+    Layer,
     code::{self, KnownFile, mapping_kind},
     unwind::EXECS,
 };
@@ -13,7 +14,9 @@ use crate::{
     host::libraries::Library,
     probes::{
         allocator::ExtraAllocator,
-        plan::{self, Probe},
+        functions::Row,
+        libraries,
+        plan::{self, Lacking, Probe},
     },
     process::{
         elf::{Elf, ElfBytes, Segment},
@@ -38,6 +41,10 @@ pub(super) struct Module {
     pub(super) library: Option<Library>,
     /// Empty where it defines no allocator.
     pub(super) probes: Vec<Probe>,
+    /// Of a device's library: what this version of it has no function for.
+    pub(super) lacking: Option<Lacking>,
+    /// PyTorch's caching allocator of device memory.
+    pub(super) is_caching_allocator: bool,
     segments: Vec<Segment>,
     /// See [`ModuleFile::version`].
     pub(super) version: u32,
@@ -110,15 +117,18 @@ pub(super) struct Modules {
     vdso: Option<ModuleIndex>,
     trampoline: Option<ModuleIndex>,
     extra: Vec<ExtraAllocator>,
+    /// The malloc family is probed.
+    heap: bool,
     /// Functions numbered so far.
     functions: u16,
 }
 
 impl Modules {
     /// `extra`: files and the prefixes of their allocation functions (`--allocator`).
-    pub(super) fn new(extra: Vec<ExtraAllocator>) -> Self {
+    pub(super) fn new(extra: Vec<ExtraAllocator>, heap: bool) -> Self {
         Self {
             extra,
+            heap,
             ..Self::default()
         }
     }
@@ -160,9 +170,11 @@ impl Modules {
             ModuleFile::open(tgid, mapping)?
         };
         let mut module = self.inspect(file);
+        let heap = self.heap;
+        let wanted = |probe: &Probe| heap || probe.function.layer != Layer::Heap;
+        module.probes.retain(wanted);
         for probe in &mut module.probes {
-            self.functions = self.functions.wrapping_add(1);
-            probe.function.index = self.functions;
+            number(&mut self.functions, probe);
         }
         let index = ModuleIndex(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
         if is_vdso(mapping) {
@@ -174,6 +186,30 @@ impl Modules {
         }
         self.modules.push(module);
         Ok((index, true))
+    }
+
+    /// Adds the probe of a function at this offset, of which only the address is known; `None`
+    /// where it has one, or where no code is.
+    pub(super) fn add_probe(
+        &mut self,
+        index: ModuleIndex,
+        file_offset: u64,
+        row: Row,
+    ) -> Option<Probe> {
+        let module = self.modules.get_mut(index.0 as usize)?;
+        let mut probes = module.probes.iter();
+        if probes.any(|probe| probe.entry_offset == file_offset) {
+            return None;
+        }
+        let bytes = ElfBytes::map(&module.file.file).ok()?;
+        let elf = bytes.parse().ok()?;
+        if elf.code(file_offset, 1).is_empty() {
+            return None;
+        }
+        let mut probe = plan::probe_at(&elf, file_offset, row);
+        number(&mut self.functions, &mut probe);
+        module.probes.push(probe.clone());
+        Some(probe)
     }
 
     /// Where a frame of the kernel side's file number `exec` is.
@@ -250,32 +286,42 @@ impl Modules {
             Ok(bytes) => bytes.parse().map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let (build_id, library, probes, segments, python) = match elf {
+        let (build_id, library, probes, lacking, segments, python) = match elf {
             Ok(elf) => {
                 let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
                 (
                     elf.build_id.clone(),
                     library(&file, &elf),
                     plan::plan(&elf, &extra),
+                    plan::lacking(&elf, &file.path),
                     elf.segments().to_vec(),
                     python::find(&elf, &file.path),
                 )
             }
             Err(error) => {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                (None, None, Vec::new(), Vec::new(), Ok(None))
+                (None, None, Vec::new(), None, Vec::new(), Ok(None))
             }
         };
+        let name = file.path.file_name().and_then(|name| name.to_str());
         Module {
             version: file.version().unwrap_or_default(),
+            is_caching_allocator: name.is_some_and(libraries::is_caching_allocator),
             file,
             build_id,
             library,
             probes,
+            lacking,
             segments,
             python,
         }
     }
+}
+
+/// Numbers a function, so that no two have the same cookie.
+fn number(functions: &mut u16, probe: &mut Probe) {
+    *functions = functions.wrapping_add(1);
+    probe.function.index = *functions;
 }
 
 /// Nothing of the kernel's own code, which has no file.

@@ -139,6 +139,16 @@ impl Stacks {
         None
     }
 
+    /// The file that the leaf is in.
+    pub(super) fn leaf_file(&self, id: StackId) -> Option<ModuleIndex> {
+        let node = self.leaves.get((id.0 as usize).checked_sub(1)?)?;
+        let node = self.tree.get((node.0 as usize).checked_sub(1)?)?;
+        match self.located[node.location.0 as usize - 1] {
+            Location::File(module, _) => Some(module),
+            _ => None,
+        }
+    }
+
     /// The stack that a key stands for; `None` if its record was lost.
     pub(super) fn find(&self, key: u64) -> Option<StackId> {
         self.by_key.get(&key).copied()

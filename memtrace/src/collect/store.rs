@@ -21,6 +21,7 @@ use super::{
 use crate::{
     host::{Fact, Redactor},
     ledger::ProcessId,
+    probes::plan::Lacking,
     python::CodeObject,
     recording::{self, Interval, LocationId, ProcessRow, Writer},
     symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
@@ -39,6 +40,8 @@ pub(super) enum Message {
     Code(CodeId, Arc<CodeObject>),
     Stacks(News),
     Process(ProcessRow),
+    /// A device's library, and what its version lacks.
+    Library(String, Lacking),
     Facts(Vec<Fact>),
     /// The child is what the parent is, until its exec.
     InheritFacts {
@@ -159,6 +162,9 @@ fn run(
                 names.generated.remove(&row.tgid);
                 row.cmdline = redactor.arguments(&row.cmdline);
                 writer.process(&row)?;
+            }
+            Message::Library(file, lacking) => {
+                writer.library(&file, lacking.library, &lacking.symbols)?;
             }
             Message::Facts(facts) => writer.facts(&facts)?,
             Message::InheritFacts { parent, child } => writer.inherit_facts(parent, child)?,

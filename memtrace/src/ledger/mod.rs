@@ -8,6 +8,8 @@
 //! which process has which.
 
 mod births;
+mod devices;
+mod physical;
 mod regions;
 mod space;
 mod table;
@@ -16,9 +18,10 @@ mod totals;
 #[cfg(test)]
 mod tests;
 
-use crate::event::{Action, Event, Layer, StackId};
+use crate::event::{Action, Device, Event, Layer, StackId};
 use crate::hash::FastMap;
 use births::BirthScan;
+pub use devices::{DeviceTotals, Failure, FailureKey, TorchTotals};
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
 use totals::Book;
@@ -37,8 +40,10 @@ pub struct SiteKey {
     pub process: ProcessId,
     pub layer: Layer,
     pub stack: StackId,
-    /// The layer's caller was itself an allocator (mappings only).
+    /// The layer's caller was itself an allocator (mappings, and memory of devices).
     pub by_allocator: bool,
+    /// Where a device gave it; `None` for memory of no device too.
+    pub device: Device,
 }
 
 /// What both a site and a whole layer of a process count. Sizes in bytes.
@@ -100,6 +105,8 @@ pub struct LayerTotals {
 pub struct Changes {
     pub sites: Vec<(SiteKey, SiteTotals)>,
     pub layers: Vec<((ProcessId, Layer), LayerTotals)>,
+    pub devices: Vec<((ProcessId, Device), DeviceTotals)>,
+    pub failures: Vec<(FailureKey, Failure)>,
 }
 
 /// Outstanding blocks of one site by birth, for `--older`.
@@ -389,6 +396,46 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             by_allocator,
             ..
         } => space.brk(now, by_allocator, born(stack), book),
+        Action::DeviceAlloc {
+            layer,
+            addr,
+            size,
+            stack,
+            device,
+            source,
+        } => space.device_alloc(layer, addr, size, device, source, born(stack), book),
+        Action::DeviceFailed {
+            layer,
+            size,
+            stack,
+            device,
+            error,
+        } => {
+            let key = FailureKey {
+                process: space.process(),
+                layer,
+                device,
+                stack,
+                error,
+            };
+            book.device_failed(key, size, time_ns);
+        }
+        Action::CachedBlock {
+            addr,
+            size,
+            stack,
+            device,
+            allocated,
+            reserved,
+        } => space.cached_block(addr, size, device, (allocated, reserved), born(stack), book),
+        Action::DeviceMap { addr, len, handle } => space.device_map(addr, len, handle, book),
+        Action::DeviceUnmap { addr, len } => space.device_unmap(addr, len, time_ns, book),
+        Action::DeviceRetain { handle } => space.device_retain(handle),
+        Action::DevicePool {
+            device,
+            bytes,
+            figure,
+        } => book.pool(space.process(), device, bytes, figure),
         // About processes, not about their memory: applied by the caller.
         Action::Fork { .. } | Action::Exec | Action::Exit { .. } => {}
     }

@@ -10,6 +10,7 @@
 
 use super::{
     ProcessId, SiteKey,
+    devices::Devices,
     regions::{Cut, Piece, Region, Regions},
     table::{Block, Table},
     totals::{Book, Ended, block_site},
@@ -56,7 +57,8 @@ pub(super) struct Space {
     process: ProcessId,
     page_size: u64,
     /// By layer; those of vm and python stay empty, their blocks are regions.
-    tables: [Table; Layer::ALL.len()],
+    pub(super) tables: [Table; Layer::ALL.len()],
+    pub(super) devices: Devices,
     regions: Regions,
     /// Program break, rounded up to a page, once known.
     brk: Option<u64>,
@@ -71,6 +73,7 @@ impl Space {
             process,
             page_size,
             tables: Default::default(),
+            devices: Devices::default(),
             regions: Regions::default(),
             brk: None,
             pending: FastMap::default(),
@@ -82,17 +85,22 @@ impl Space {
     }
 
     /// The memory of a forked child, which shares the tables until it writes.
-    /// What the parent's other threads had in flight did not happen in the child.
+    /// What the parent's other threads had in flight did not happen in the child, and devices
+    /// know nothing of it.
     pub(super) fn fork(&self, child: ProcessId, book: &mut Book) -> Space {
         book.inherit(self.process, child);
         let mut space = Space {
             process: child,
             page_size: self.page_size,
             tables: self.tables.clone(),
+            devices: Devices::default(),
             regions: self.regions.clone(),
             brk: self.brk,
             pending: FastMap::default(),
         };
+        for layer in Layer::ALL.into_iter().filter(|layer| layer.of_device()) {
+            space.tables[layer as usize] = Table::default();
+        }
         for ((_, layer), pending) in &self.pending {
             match pending {
                 Pending::Realloc(Taken::Block(block)) => {
@@ -153,14 +161,32 @@ impl Space {
             return;
         }
         self.settle_block(layer, addr, born.time_ns, book);
-        let site = book.site(block_site(self.process, layer, born.stack));
+        self.put_block(
+            block_site(self.process, layer, born.stack),
+            addr,
+            size,
+            born,
+            book,
+        );
+    }
+
+    /// Enters a block of the site `key`.
+    pub(super) fn put_block(
+        &mut self,
+        key: SiteKey,
+        addr: u64,
+        size: u64,
+        born: Birth,
+        book: &mut Book,
+    ) {
+        let site = book.site(key);
         let block = Block {
             addr,
             size,
             birth_ns: born.time_ns,
             site,
         };
-        if let Some(old) = self.tables[layer as usize].insert(block) {
+        if let Some(old) = self.tables[key.layer as usize].insert(block) {
             book.counts.address_reused += 1;
             book.release(self.process, old.site, old.size, Ended::Sometime);
         }
@@ -170,6 +196,9 @@ impl Space {
     /// False if the address is not outstanding (0 never is, and need not be).
     pub(super) fn free(&mut self, layer: Layer, addr: u64, time_ns: u64, book: &mut Book) -> bool {
         if addr == 0 {
+            return true;
+        }
+        if layer.of_device() && self.device_freed(layer, addr, time_ns, book) {
             return true;
         }
         let block = self.tables[layer as usize].remove(addr);
@@ -231,6 +260,7 @@ impl Space {
             layer: kind.layer(),
             stack: born.stack,
             by_allocator: kind.by_allocator,
+            device: None,
         });
         let region = Region {
             end,
@@ -327,6 +357,9 @@ impl Space {
         for block in self.tables.iter().flat_map(Table::iter) {
             f(block.site, block.birth_ns, block.size, 1);
         }
+        for block in self.devices.physical.blocks() {
+            f(block.site, block.birth_ns, block.size, 1);
+        }
         for (start, region) in self.regions.iter() {
             if let Some(site) = region.site {
                 f(site, region.birth_ns, region.end - start, 1);
@@ -383,7 +416,7 @@ impl Space {
         }
     }
 
-    fn release_block(&self, block: &Block, time_ns: u64, book: &mut Book) {
+    pub(super) fn release_block(&self, block: &Block, time_ns: u64, book: &mut Book) {
         let lifetime = Ended::After(time_ns.saturating_sub(block.birth_ns));
         book.release(self.process, block.site, block.size, lifetime);
     }

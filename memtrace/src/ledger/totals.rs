@@ -12,6 +12,7 @@
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
+    devices::DeviceBook,
 };
 use crate::{
     event::{Layer, StackId},
@@ -67,6 +68,7 @@ pub(super) struct Book {
     changed_sites: Vec<u32>,
     changed_layers: Vec<(ProcessId, Layer)>,
     ended: Vec<ProcessId>,
+    pub(super) devices: DeviceBook,
     pub(super) counts: Counts,
 }
 
@@ -131,6 +133,10 @@ impl Book {
             layer.totals.peak_ns = time_ns;
             layer.peak_epoch += 1;
         }
+        let key = self.key(site);
+        if key.layer.of_device() {
+            self.devices.allocated(&key, size);
+        }
     }
 
     /// `process` released `bytes` of a block of `site`, which is its own or inherited.
@@ -157,6 +163,10 @@ impl Book {
                 .lifetimes
                 .get_or_insert_with(|| Box::new([0; LIFETIME_BUCKETS]));
             lifetimes[bucket] += 1;
+        }
+        let key = self.key(site);
+        if key.layer.of_device() {
+            self.devices.released(&key, bytes);
         }
     }
 
@@ -190,7 +200,7 @@ impl Book {
     pub(super) fn inherit(&mut self, parent: ProcessId, child: ProcessId) {
         for index in 0..self.account(parent).sites.len() {
             let site = &self.sites[self.account(parent).sites[index] as usize];
-            let Some(tally) = &site.tally else {
+            let Some(tally) = site.tally.as_ref().filter(|_| !site.key.layer.of_device()) else {
                 continue;
             };
             let bytes = tally.totals.live_bytes + tally.totals.inherited_bytes;
@@ -217,6 +227,7 @@ impl Book {
 
     /// The process's memory was replaced by exec.
     pub(super) fn clear_by_exec(&mut self, process: ProcessId) {
+        self.devices.cleared(process);
         for index in 0..self.account(process).sites.len() {
             let site = self.account(process).sites[index];
             let held = self.sites[site as usize]
@@ -245,6 +256,7 @@ impl Book {
 
     pub(super) fn take_changes(&mut self) -> Changes {
         let mut changes = Changes::default();
+        self.devices.take_changes(&mut changes);
         for index in std::mem::take(&mut self.changed_sites) {
             let site = &mut self.sites[index as usize];
             if let Some(tally) = &mut site.tally {
@@ -359,5 +371,6 @@ pub(super) fn block_site(process: ProcessId, layer: Layer, stack: StackId) -> Si
         layer,
         stack,
         by_allocator: false,
+        device: None,
     }
 }

@@ -1,6 +1,7 @@
 //! Which functions allocate and free, and where their arguments are: a table.
 //! A new allocator is a row here. Where the functions lie in a file and where
 //! their probes go is found elsewhere ([`super::plan`], [`super::site`]).
+//! Functions of devices' libraries are in [`super::libraries`].
 //!
 //! Left out on purpose:
 //! - jemalloc's `xallocx` and mimalloc's `mi_expand`: they change a block's size in
@@ -13,7 +14,7 @@
 //! - `malloc_usable_size` and the like: they neither give nor take.
 
 use memtrace_common::Layer;
-use memtrace_common::function::{Function, NO_ARGUMENT, Operation, Outcome};
+use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
 
 /// A function name and its shape.
 #[derive(Clone, Copy, Debug)]
@@ -219,6 +220,8 @@ const fn shape(operation: Operation, size: u8, count: u8, block: u8) -> Function
         size,
         count,
         block,
+        measure: Measure::Arguments,
+        stream_ordered: false,
         index: 0,
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod allocator;
 pub mod functions;
+pub mod libraries;
 pub mod plan;
 pub mod site;
 mod x86;

@@ -11,6 +11,7 @@ use std::path::Path;
 use memtrace_common::function::{Function, Operation};
 
 use super::functions::{FAMILY, OPERATORS, OWN, PREFIXES, Row};
+use super::libraries::LIBRARIES;
 use super::site::{self, Forward, Site};
 use crate::process::elf::{Elf, FunctionSymbol};
 
@@ -77,6 +78,7 @@ impl Probe {
 /// allocates and one that frees under it: a lone `free` is something else.
 /// `extra` are prefixes vouched for by the user, for which that is not asked.
 /// C++ operators count in files that are allocators under some prefix, but not libc's.
+/// The names of devices' libraries mean the same wherever they are defined.
 ///
 /// Functions that give memory come before those that take it. (In what order
 /// they are attached is another question, which the attaching side decides.)
@@ -100,6 +102,7 @@ struct Candidate<'data> {
 
 fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>> {
     let operators = PREFIXES.len() + extra.len();
+    let libraries = operators + 1;
     let names = Names::new(extra, operators);
     let mut found: Vec<Candidate<'data>> = Vec::new();
     for symbol in elf.functions() {
@@ -130,8 +133,74 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     if !accepted.is_empty() && !of_libc {
         accepted.insert(operators);
     }
+    accepted.extend(libraries..libraries + LIBRARIES.len());
     found.retain(|candidate| accepted.contains(&candidate.group));
+    drop_alternatives(&mut found);
     found
+}
+
+/// Of names of which one is to be probed, leaves the first.
+fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
+    let present: HashSet<&str> = found
+        .iter()
+        .map(|candidate| candidate.symbol.name)
+        .collect();
+    let others: HashSet<&str> = LIBRARIES
+        .iter()
+        .flat_map(|library| library.alternatives)
+        .flat_map(|names| names.iter().filter(|name| present.contains(**name)).skip(1))
+        .copied()
+        .collect();
+    found.retain(|candidate| !others.contains(candidate.symbol.name));
+}
+
+/// What a library's version has no function for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    /// As people call it.
+    pub library: &'static str,
+    /// In the order of the table; of alternatives the first.
+    pub symbols: Vec<&'static str>,
+}
+
+/// What a file that is named as a device's library lacks; `None` where it is no such file.
+pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
+    let file = path.file_name()?.to_str()?;
+    let library = LIBRARIES.iter().find(|library| library.is_named(file))?;
+    let rows: HashSet<&str> = library.rows.iter().map(|row| row.name).collect();
+    let present: HashSet<&str> = elf
+        .functions()
+        .map(|function| function.name)
+        .filter(|name| rows.contains(name))
+        .collect();
+    let has = |name: &str| {
+        let alternatives = library.alternatives.iter();
+        let mut same = alternatives.filter(|names| names.contains(&name));
+        present.contains(name)
+            || same.any(|names| {
+                // Said once, of the first.
+                names.first() != Some(&name) || names.iter().any(|name| present.contains(name))
+            })
+    };
+    let symbols = library.rows.iter().map(|row| row.name);
+    Some(Lacking {
+        library: library.name,
+        symbols: symbols.filter(|name| !has(name)).collect(),
+    })
+}
+
+/// The probe of a function that is known by its address only, offset into the file.
+pub fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
+    let site = site::choose(elf.machine, body(elf, file_offset, 0), false);
+    Probe {
+        symbol: row.name.to_owned(),
+        aliases: Vec::new(),
+        function: row.function,
+        entry_offset: file_offset,
+        file_offset: file_offset + site.offset,
+        needs_return: row.function.operation.needs_return(),
+        site,
+    }
 }
 
 /// The rows by name. Extra prefixes rank after the known ones.
@@ -141,6 +210,8 @@ struct Names<'a> {
     own: HashMap<(&'static str, &'static str), Function>,
     operators: HashMap<&'static str, Function>,
     operators_group: usize,
+    /// The rows of a library are the group so many after the operators.
+    libraries: HashMap<&'static str, (usize, Function)>,
 }
 
 impl<'a> Names<'a> {
@@ -161,12 +232,24 @@ impl<'a> Names<'a> {
                 .collect(),
             operators: by_name(OPERATORS).collect(),
             operators_group,
+            libraries: LIBRARIES
+                .iter()
+                .enumerate()
+                .flat_map(|(place, library)| {
+                    by_name(library.rows).map(move |(name, function)| {
+                        (name, (operators_group + 1 + place, function))
+                    })
+                })
+                .collect(),
         }
     }
 
     fn find(&self, symbol: &str) -> Option<(usize, Function)> {
         if let Some(&function) = self.operators.get(symbol) {
             return Some((self.operators_group, function));
+        }
+        if let Some(&found) = self.libraries.get(symbol) {
+            return Some(found);
         }
         // The last prefix that fits: an extra one that equals a known one lifts the latter's condition.
         self.prefixes
@@ -213,7 +296,7 @@ impl Place<'_> {
             function,
             entry_offset: symbol.file_offset,
             file_offset: symbol.file_offset + site.offset,
-            needs_return: function.operation != Operation::Free,
+            needs_return: function.operation.needs_return(),
             site,
         }
     }

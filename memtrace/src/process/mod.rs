@@ -4,6 +4,7 @@
 
 pub mod elf;
 pub mod files;
+pub mod gpus;
 pub mod launch;
 pub mod link_order;
 pub mod maps;

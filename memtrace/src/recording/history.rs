@@ -94,7 +94,7 @@ impl Recording {
     fn numbered_sites(&self) -> Result<Vec<(i64, SiteFigures)>, Error> {
         let sql = "SELECT id, process, layer, stack, by_allocator, live_bytes, live_count, \
                    inherited_bytes, inherited_count, alloc_bytes, alloc_count, free_bytes, \
-                   free_count, peak_bytes, peak_ns FROM site ORDER BY id";
+                   free_count, peak_bytes, peak_ns, device FROM site ORDER BY id";
         self.connection()
             .prepare(sql)
             .and_then(|mut statement| {
@@ -105,6 +105,7 @@ impl Recording {
                             layer: layer(row, 2)?,
                             stack: StackId(row.get(3)?),
                             by_allocator: row.get(4)?,
+                            device: row.get(15)?,
                         };
                         let totals = totals(row, 5)?;
                         Ok((row.get(0)?, SiteFigures { key, totals }))

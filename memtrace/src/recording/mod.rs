@@ -4,6 +4,7 @@
 
 mod create;
 mod decode;
+mod devices;
 mod error;
 mod facts;
 mod history;
@@ -21,13 +22,16 @@ mod write;
 mod tests;
 
 pub use create::create_private;
+pub use devices::{DeviceSnapshot, LibraryRow};
 pub use error::Error;
 pub use facts::Fact;
 pub use history::{IntervalId, SiteFigures};
 pub use read::Recording;
 pub use samples::{CgroupSample, MemorySample, SystemSample};
 pub use site_series::{SitePoint, SiteSeries};
-pub use snapshot::{At, BirthsAt, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot};
+pub use snapshot::{
+    At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
+};
 pub use stacks::{Stack, Stacks};
 pub use write::Writer;
 
@@ -100,6 +104,8 @@ pub struct Interval {
     pub cgroups: Vec<(u32, CgroupSample)>,
     /// Processes whose control group was not known before, and its number.
     pub members: Vec<(ProcessId, u32)>,
+    /// Bytes that a process has of a device in all, where that could be had.
+    pub device_usage: Vec<(ProcessId, u8, u64)>,
     /// Absolute counts so far, one per reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     /// Records the kernel side tried to emit, and those received, so far.

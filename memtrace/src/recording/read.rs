@@ -16,7 +16,7 @@ use super::{
     decode::{
         end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
     },
-    schema,
+    devices, schema,
     snapshot::{Stored, StoredSite},
     stacks::Known,
     varint,
@@ -185,6 +185,9 @@ impl Recording {
             processes: processes(&transaction)?,
             layers: layers(&transaction, id)?,
             sites: sites(&transaction, past.then_some(id))?,
+            devices: devices::snapshots(&transaction, id)?,
+            failures: devices::failures(&transaction, time_ns.unwrap_or(0))?,
+            libraries: devices::libraries(&transaction)?,
             stacks: stacks(&transaction)?,
             losses: losses(&transaction, id)?,
             emitted,
@@ -329,13 +332,14 @@ fn sites(transaction: &Transaction, past: Option<i64>) -> rusqlite::Result<Vec<S
              LEFT JOIN births ON births.site = site.id",
         )?
         .query_map([], |row| {
-            let births: Option<Vec<u8>> = row.get(22)?;
+            let births: Option<Vec<u8>> = row.get(23)?;
             Ok(StoredSite {
                 key: SiteKey {
                     process: ProcessId(row.get(1)?),
                     layer: layer(row, 2)?,
                     stack: StackId(row.get(3)?),
                     by_allocator: row.get(4)?,
+                    device: row.get(21)?,
                 },
                 current: SiteTotals {
                     totals: totals(row, 5)?,
@@ -350,9 +354,9 @@ fn sites(transaction: &Transaction, past: Option<i64>) -> rusqlite::Result<Vec<S
                 births: births
                     .map(|packed| {
                         Ok::<_, rusqlite::Error>(BirthsAt {
-                            time_ns: uint(row, 21)?,
+                            time_ns: uint(row, 22)?,
                             births: unpack_births(&packed)
-                                .ok_or_else(|| unexpected(22, "births"))?,
+                                .ok_or_else(|| unexpected(23, "births"))?,
                         })
                     })
                     .transpose()?,

@@ -87,7 +87,8 @@ CREATE TABLE site (
     peak_epoch INTEGER NOT NULL,
     first_ns INTEGER NOT NULL,
     last_ns INTEGER NOT NULL,
-    lifetimes BLOB NOT NULL
+    lifetimes BLOB NOT NULL,
+    device INTEGER
 );
 CREATE TABLE site_history (
     interval INTEGER NOT NULL,
@@ -130,6 +131,54 @@ CREATE TABLE loss (
     count INTEGER NOT NULL,
     PRIMARY KEY (reason, interval)
 ) WITHOUT ROWID;
+CREATE TABLE device_history (
+    process INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    allocated INTEGER,
+    peak_allocated INTEGER,
+    reserved INTEGER,
+    peak_reserved INTEGER,
+    runtime INTEGER NOT NULL,
+    runtime_by_torch INTEGER NOT NULL,
+    driver INTEGER NOT NULL,
+    driver_by_allocator INTEGER NOT NULL,
+    pinned INTEGER NOT NULL,
+    PRIMARY KEY (process, device, interval)
+) WITHOUT ROWID;
+CREATE TABLE device_usage (
+    process INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (process, device, interval)
+) WITHOUT ROWID;
+CREATE TABLE device_failure (
+    process INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    stack INTEGER NOT NULL,
+    error INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    first_ns INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    allocated INTEGER,
+    peak_allocated INTEGER,
+    reserved INTEGER,
+    peak_reserved INTEGER,
+    runtime INTEGER NOT NULL,
+    runtime_by_torch INTEGER NOT NULL,
+    driver INTEGER NOT NULL,
+    driver_by_allocator INTEGER NOT NULL,
+    pinned INTEGER NOT NULL,
+    PRIMARY KEY (process, layer, device, stack, error)
+) WITHOUT ROWID;
+CREATE TABLE library (
+    file TEXT PRIMARY KEY,
+    library TEXT NOT NULL,
+    lacking TEXT NOT NULL
+);
 CREATE TABLE births (
     site INTEGER PRIMARY KEY,
     time_ns INTEGER NOT NULL,

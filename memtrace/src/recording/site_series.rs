@@ -55,13 +55,14 @@ fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries
     let chosen = chosen(intervals.len(), most);
     let ends: Vec<i64> = chosen.iter().map(|index| intervals[*index].0).collect();
     let keys: HashMap<i64, SiteKey> = transaction
-        .prepare("SELECT id, process, layer, stack, by_allocator FROM site")?
+        .prepare("SELECT id, process, layer, stack, by_allocator, device FROM site")?
         .query_map([], |row| {
             let key = SiteKey {
                 process: ProcessId(row.get(1)?),
                 layer: layer(row, 2)?,
                 stack: StackId(row.get(3)?),
                 by_allocator: row.get(4)?,
+                device: row.get(5)?,
             };
             Ok((row.get(0)?, key))
         })?

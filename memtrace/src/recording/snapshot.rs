@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Meta, ProcessRow, Stacks};
+use super::{DeviceSnapshot, LibraryRow, Meta, ProcessRow, Stacks};
 use crate::{
     event::Layer,
-    ledger::{Births, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    ledger::{Births, Failure, FailureKey, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
 };
 use memtrace_common::loss::Reason;
 
@@ -50,6 +50,13 @@ pub struct Snapshot {
     pub layers: Vec<LayerSnapshot>,
     /// By process, layer and stack. Sites that had nothing outstanding are included.
     pub sites: Vec<SiteSnapshot>,
+    /// Devices that processes had memory of, by process and index: at the moment asked for, or at
+    /// the end where that is a peak.
+    pub devices: Vec<DeviceSnapshot>,
+    /// Allocations that failed on devices, in the order of time.
+    pub failures: Vec<FailureSnapshot>,
+    /// Libraries of devices, by file.
+    pub libraries: Vec<LibraryRow>,
     /// Those of all sites, and others.
     pub stacks: Stacks,
     /// Every reason, zero included.
@@ -75,6 +82,13 @@ pub struct LayerSnapshot {
     pub process: ProcessId,
     pub layer: Layer,
     pub totals: LayerTotals,
+}
+
+/// Allocations that failed on a device.
+#[derive(Clone, Debug)]
+pub struct FailureSnapshot {
+    pub key: FailureKey,
+    pub failure: Failure,
 }
 
 /// A site at the moment of its process.
@@ -116,6 +130,9 @@ pub(super) struct Stored {
     pub(super) processes: Vec<ProcessRow>,
     pub(super) layers: Vec<LayerSnapshot>,
     pub(super) sites: Vec<StoredSite>,
+    pub(super) devices: Vec<DeviceSnapshot>,
+    pub(super) failures: Vec<(FailureKey, Failure)>,
+    pub(super) libraries: Vec<LibraryRow>,
     pub(super) stacks: Stacks,
     pub(super) losses: Vec<(Reason, u64)>,
     pub(super) emitted: u64,
@@ -181,12 +198,17 @@ impl Stored {
                 .map(|site| site.totals.live_count)
                 .sum();
         }
+        let failures = self.failures.into_iter();
+        let failures = failures.map(|(key, failure)| FailureSnapshot { key, failure });
         Snapshot {
             at,
             meta: self.meta,
             processes,
             layers,
             sites,
+            devices: self.devices,
+            failures: failures.collect(),
+            libraries: self.libraries,
             stacks: self.stacks,
             losses: self.losses,
             emitted: self.emitted,

@@ -5,7 +5,8 @@ use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
-    Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create, facts,
+    Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create, devices,
+    facts,
     schema::{self, int},
     series, varint,
 };
@@ -154,6 +155,16 @@ impl Writer {
                 params![row.id.0, row.node.0, row.end.name(), thread],
             )
         })
+    }
+
+    /// Adds a library of devices and the functions that its version lacks. Committed with the next
+    /// interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn library(&mut self, file: &str, library: &str, lacking: &[&str]) -> Result<(), Error> {
+        self.write(|writer| devices::write_library(&writer.connection, file, library, lacking))
     }
 
     /// Adds an interval and commits it with everything since the last commit. Where another
@@ -307,6 +318,7 @@ impl Writer {
         for ((process, layer), totals) in &interval.changes.layers {
             self.insert_layer(id, *process, *layer, totals)?;
         }
+        devices::write(&self.connection, id, interval)?;
         for (process, sample) in &interval.memory {
             self.insert_memory(id, *process, sample)?;
         }
@@ -352,7 +364,7 @@ impl Writer {
         let lifetimes = varint::pack(site.lifetimes.iter().copied());
         self.insert(
             "INSERT OR REPLACE INTO site VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
-             ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+             ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
             params![
                 id,
                 key.process.0,
@@ -375,6 +387,7 @@ impl Writer {
                 int(site.first_ns),
                 int(site.last_ns),
                 lifetimes,
+                key.device,
             ],
         )?;
         self.insert(

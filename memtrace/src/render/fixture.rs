@@ -73,6 +73,7 @@ fn site(process: u32, layer: Layer, stack: u32, live_bytes: u64, live_count: u64
             layer,
             stack: StackId(stack),
             by_allocator: layer == Layer::Vm,
+            device: None,
         },
         totals: Totals {
             live_bytes,
@@ -214,6 +215,9 @@ pub(super) fn snapshot() -> Snapshot {
             site(1, Layer::Heap, 3, 0, 0),
             site(2, Layer::Heap, 0, 100, 10),
         ],
+        devices: vec![],
+        failures: vec![],
+        libraries: vec![],
         stacks: stacks(),
         losses: losses.to_vec(),
         emitted: 100,

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
 use super::{
-    By, Error, Filter, Metric, diagnosis, group,
+    By, Error, Filter, Metric, devices, diagnosis, group,
     health::{self, Health},
     interpreter, moment_name,
     select::{Selection, Shown},
@@ -267,6 +267,9 @@ fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
             "scanned": since.of(ages.time_ns),
         })),
+        "devices": devices::json(snapshot, filter),
+        "device_failures": devices::failures_json(snapshot, filter, |time| since.of(time)),
+        "libraries": devices::libraries_json(snapshot),
         "stack_health": Health::of(snapshot, filter).json(),
         "losses": losses,
         "emitted": snapshot.emitted,
@@ -301,6 +304,7 @@ fn site_value(shown: &Shown, since: Since) -> Value {
     value["tgid"] = json!(shown.tgid());
     value["layer"] = json!(site.key.layer.name());
     value["by_allocator"] = json!(site.key.by_allocator);
+    value["device"] = json!(site.key.device);
     value["first"] = json!(since.of(site.first_ns));
     value["last"] = json!(site.last_ns.map(|time| since.of(time)));
     value["lifetimes"] = json!(site.lifetimes.as_ref().map(|counts| {

@@ -3,6 +3,7 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
+mod devices;
 mod diagnosis;
 mod group;
 mod health;

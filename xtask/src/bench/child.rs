@@ -54,6 +54,17 @@ impl Target {
         Ok(())
     }
 
+    /// Writes a line to it and waits for the one with which it answers.
+    pub(crate) fn ask(&mut self, line: &str) -> Result<String> {
+        let stdin = self
+            .stdin
+            .as_mut()
+            .context("the target's stdin is closed")?;
+        writeln!(stdin, "{line}")?;
+        stdin.flush()?;
+        Ok(self.stdout.next().context("the target ended early")??)
+    }
+
     /// Waits for one line.
     pub(crate) fn expect(&mut self, expected: &str) -> Result<()> {
         let line = self.stdout.next().context("the target ended early")??;

@@ -189,6 +189,8 @@ impl Offset {
                 .map(|what| window.change(&series.mapped(what)))
                 .iter()
                 .sum(),
+            // None of their sites are judged.
+            _ => 0.0,
         };
         let gained = |layer| -> f64 {
             let grown = tested

@@ -2,6 +2,7 @@
 //! the slow and obvious way.
 
 mod blocks;
+mod devices;
 mod processes;
 mod properties;
 mod vm;
@@ -176,6 +177,7 @@ impl Bench {
             layer,
             stack: StackId(stack),
             by_allocator: false,
+            device: None,
         };
         self.sites.get(&key).cloned()
     }

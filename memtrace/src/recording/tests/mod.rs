@@ -52,6 +52,7 @@ fn key(process: u32, stack: u32) -> SiteKey {
         layer: Layer::Heap,
         stack: StackId(stack),
         by_allocator: false,
+        device: None,
     }
 }
 
@@ -116,7 +117,7 @@ fn interval(n: u64, sites: Vec<(SiteKey, SiteTotals)>) -> Interval {
         time_ns: START + n * SECOND,
         changes: crate::ledger::Changes {
             sites,
-            layers: vec![],
+            ..crate::ledger::Changes::default()
         },
         losses: Reason::ALL.map(|reason| (reason, 0)).to_vec(),
         emitted: 10 * n,

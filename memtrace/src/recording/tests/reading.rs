@@ -1,6 +1,84 @@
 //! What was written reads back: at the end, at the peak, and at a time.
 
 use super::*;
+use crate::ledger::{DeviceTotals, Failure, FailureKey, TorchTotals};
+
+#[test]
+fn devices_read_back_as_of_each_moment() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    let totals = |allocated| DeviceTotals {
+        torch: Some(TorchTotals {
+            allocated,
+            peak_allocated: 99,
+            reserved: None,
+            peak_reserved: Some(4),
+        }),
+        runtime: 5,
+        runtime_by_torch: 4,
+        driver: 3,
+        driver_by_allocator: 2,
+        pinned: 1,
+    };
+    let failed = (
+        FailureKey {
+            process: ProcessId(1),
+            layer: Layer::CudaRuntime,
+            device: None,
+            stack: StackId(7),
+            error: 2,
+        },
+        Failure {
+            count: 3,
+            first_ns: START + SECOND,
+            last_ns: START + SECOND + 5,
+            size: 10,
+            held: totals(8),
+        },
+    );
+    let on_device = SiteKey {
+        layer: Layer::TorchCuda,
+        device: Some(3),
+        ..key(1, 7)
+    };
+    let mut first = interval(1, vec![(on_device, site(64, 3))]);
+    first.changes.devices = vec![
+        ((ProcessId(1), Some(3)), totals(10)),
+        ((ProcessId(1), None), DeviceTotals::default()),
+    ];
+    first.device_usage = vec![(ProcessId(1), 3, 1000)];
+    writer.interval(&first).unwrap();
+    let mut second = interval(2, vec![]);
+    second.changes.devices = vec![((ProcessId(1), Some(3)), totals(20))];
+    second.changes.failures = vec![failed];
+    writer.interval(&second).unwrap();
+    writer
+        .library("/lib/libcudart.so", "CUDA runtime", &["a", "b"])
+        .unwrap();
+    writer.finish(START + 3 * SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    let at = |at| {
+        let snapshot = recording.snapshot(at).unwrap();
+        let devices = snapshot.devices.iter();
+        let figures = devices.map(|device| (device.device, device.totals, device.process_total));
+        figures.collect::<Vec<_>>()
+    };
+    let unknown = (None, DeviceTotals::default(), None);
+    assert_eq!(at(At::End), [unknown, (Some(3), totals(20), Some(1000))]);
+    assert_eq!(
+        at(At::Time(SECOND)),
+        [unknown, (Some(3), totals(10), Some(1000))]
+    );
+    let snapshot = recording.snapshot(At::End).unwrap();
+    assert_eq!(snapshot.sites[0].key, on_device);
+    assert_eq!(
+        (snapshot.failures[0].key, snapshot.failures[0].failure),
+        failed
+    );
+    assert_eq!(snapshot.libraries[0].lacking, ["a", "b"]);
+}
 
 #[test]
 fn what_was_written_reads_back() {

@@ -15,7 +15,7 @@ pub use health::stack_health;
 pub(super) use sites::frame_line;
 
 use super::{
-    By, Error, Filter, Metric, clean, diagnosis, group,
+    By, Error, Filter, Metric, clean, devices, diagnosis, group,
     health::Health,
     losses,
     units::{date, duration, seconds},
@@ -83,6 +83,7 @@ pub fn text(
         })
         .and_then(|()| writeln!(out))
         .and_then(|()| health::line(out, &report.health))
+        .and_then(|()| devices::libraries(out, snapshot))
         .and_then(|()| losses::section(out, snapshot))
         .and_then(|()| diagnosis::section(out, verdicts, &options.filter))
         .and_then(|()| report.next(out))

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     super::{
-        clean, losses,
+        clean, devices, losses,
         units::{plural, size},
     },
     Report,
@@ -111,20 +111,23 @@ impl Report<'_> {
         }
         writeln!(
             out,
-            "  {:<6} {:>11} {:>9} {:>11} {:>11} {:>10} {:>11} {:>10}  {:>11} at",
+            "  {:<12} {:>11} {:>9} {:>11} {:>11} {:>10} {:>11} {:>10}  {:>11} at",
             "layer", "live", "blocks", "inherited", "allocated", "allocs", "freed", "frees", "peak"
         )?;
         for layer in layers {
             self.layer(out, layer)?;
         }
-        Ok(())
+        match self.options.filter.layer {
+            Some(layer) if !layer.of_device() => Ok(()),
+            _ => devices::text(out, self.snapshot, process),
+        }
     }
 
     fn layer(&self, out: &mut impl Write, layer: &LayerSnapshot) -> io::Result<()> {
         let totals = &layer.totals.totals;
         writeln!(
             out,
-            "  {:<6} {:>11} {:>9} {:>11} {:>11} {:>10} {:>11} {:>10}  {:>11} {}",
+            "  {:<12} {:>11} {:>9} {:>11} {:>11} {:>10} {:>11} {:>10}  {:>11} {}",
             layer.layer.name(),
             size(totals.live_bytes),
             totals.live_count,
@@ -213,7 +216,7 @@ mod tests {
         snapshot.layers.insert(2, arenas);
         let report = render(&snapshot, &TextOptions::default());
         let (before, after) = report.split_once(meaning).unwrap();
-        assert!(before.contains("\n  python     8.0 KiB"), "{report}");
+        assert!(before.contains("\n  python           8.0 KiB"), "{report}");
         assert!(after.contains("--python-objects"), "{report}");
     }
 

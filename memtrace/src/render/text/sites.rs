@@ -103,6 +103,10 @@ impl Report<'_> {
             Some(name) => format!(", thread {}", clean(name)),
             None => String::new(),
         };
+        let device = match site.key.device {
+            Some(index) => format!(", device {index}"),
+            None => String::new(),
+        };
         let by = if site.key.by_allocator {
             ", by an allocator"
         } else {
@@ -110,7 +114,7 @@ impl Report<'_> {
         };
         writeln!(
             out,
-            "\n{rank:>3}. {} in {} ({}{process}{thread}{by})",
+            "\n{rank:>3}. {} in {} ({}{device}{process}{thread}{by})",
             size(totals.live_bytes),
             plural(totals.live_count, "block"),
             site.key.layer.name(),

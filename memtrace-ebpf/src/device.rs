@@ -1,0 +1,458 @@
+//! Probes on functions of devices' libraries: CUDA's driver and runtime, HIP,
+//! PyTorch's caching allocator. As in [`crate::calls`], the cookie tells how to
+//! read the function at hand.
+//!
+//! Which device a call is about follows from what the thread chose before
+//! (cudaSetDevice, contexts of the driver), unless the arguments tell it.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::{
+        bpf_probe_read_user, bpf_probe_read_user_str_bytes, generated::bpf_get_attach_cookie,
+    },
+    macros::{uprobe, uretprobe},
+    programs::{ProbeContext, RetProbeContext},
+};
+use memtrace_common::{
+    Layer,
+    device::{Alloc, ContextKey, Current, EntryPoint, NAME, Range, Report},
+    event::{Kind, Stop, flags},
+    function::{Cookie, NO_ARGUMENT, Operation, Outcome},
+    loss::Reason,
+    unwind::{Registers, rbx},
+};
+
+use crate::{
+    calls::{
+        Arguments, argument, arguments, entry_stack_pointer, release, return_value, stack_pointer,
+    },
+    emit::{Wake, emit, header, lost},
+    lifecycle,
+    maps::{CONTEXTS, ENTRY_POINTS},
+    measure, stack,
+    thread::{Call, Caller, NESTED, Thread},
+};
+
+/// Device types of PyTorch (c10/core/DeviceType.h): CUDA, which ROCm builds use as well.
+const TORCH_CUDA: u64 = 1;
+
+/// CU_MEM_LOCATION_TYPE_DEVICE of CUmemLocation (cuda.h).
+const LOCATION_DEVICE: u32 = 1;
+
+/// cudaErrorMemoryAllocation and its relatives; what a report that names no error stands for.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// cudaMemPoolAttrReservedMemCurrent to …UsedMemHigh (driver_types.h; the driver's have the same
+/// values): what a pool holds, and what of it is given out.
+const POOL_FIGURES: core::ops::RangeInclusive<u64> = 5..=8;
+
+/// A function of a device's library was entered.
+#[uprobe]
+pub fn device_entry(context: ProbeContext) -> u32 {
+    enter(&context);
+    0
+}
+
+#[inline(always)]
+fn enter(context: &ProbeContext) -> Option<()> {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    // SAFETY: the context is the program's own.
+    let packed = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
+    let Some(caller) = Caller::current() else {
+        lost(Reason::NotTraced);
+        return None;
+    };
+    let cookie = Cookie(packed);
+    let operation = cookie.operation();
+    let sp = stack_pointer(registers);
+    let arguments = arguments(registers);
+    if operation == Operation::Report as u8 {
+        return report(context, registers, &caller, cookie, &arguments);
+    }
+    let thread = Thread::find_or_make(caller.tid)?;
+    thread.drop_stale(sp, packed);
+    let gives = operation == Operation::Alloc as u8;
+    let own = 1u32 << cookie.layer();
+    let before = thread.inside();
+    let nested = before & own != 0;
+    let block = argument(&arguments, cookie.block());
+
+    if operation == Operation::Free as u8 {
+        if block != 0 && !nested {
+            let repeated = thread.released_already(block, sp, packed);
+            release(Kind::Free, &caller, cookie, block, repeated);
+        }
+        return None;
+    }
+    if operation == Operation::Unmap as u8 {
+        if !nested {
+            range(
+                Kind::DeviceUnmap,
+                &caller,
+                cookie,
+                arguments[0],
+                arguments[1],
+                0,
+                0,
+            );
+        }
+        return None;
+    }
+    let mut call = Call {
+        sp,
+        cookie: packed,
+        size: arguments[0],
+        pointer: arguments[0],
+        inside: before,
+        ..Call::EMPTY
+    };
+    if gives {
+        thread.forget_released(packed);
+        call.inside |= own;
+        if nested {
+            call.cookie |= NESTED;
+        }
+        if cookie.outcome() == Outcome::ErrorAndBlock as u8 {
+            call.pointer = block;
+        }
+        measure::block(cookie, &arguments, sp, &mut call);
+    } else if operation == Operation::RetainContext as u8
+        || operation == Operation::CreateContext as u8
+    {
+        call.size = argument(&arguments, cookie.size());
+    } else if operation == Operation::Map as u8 {
+        (call.size, call.factor) = (arguments[1], arguments[3]);
+    } else if operation == Operation::Resolve as u8 {
+        call.pointer = arguments[1];
+    } else if operation == Operation::PoolAttribute as u8 {
+        (call.size, call.pointer) = (arguments[1], arguments[2]);
+    }
+    thread.push(call);
+    None
+}
+
+/// PyTorch's allocator tells that it has given or taken a block, or that it cannot give one: bytes,
+/// then what it has given and what it holds in all, then the device. It does so itself, at the end.
+#[inline(always)]
+fn report(
+    context: &ProbeContext,
+    registers: &pt_regs,
+    caller: &Caller,
+    cookie: Cookie,
+    arguments: &Arguments,
+) -> Option<()> {
+    let first = cookie.size();
+    let size = argument(arguments, first);
+    let allocated = argument(arguments, first + 1);
+    let reserved = argument(arguments, first + 2);
+    let device = argument(arguments, first + 3);
+    // Type in the low byte, index in the next.
+    if device & 0xff != TORCH_CUDA || size == 0 {
+        return None;
+    }
+    let device = (device >> 8) as u32 & 0xff;
+    let taken = (size as i64) < 0;
+    let stack = if taken {
+        0
+    } else {
+        let sp = stack_pointer(registers);
+        // SAFETY: the helper checks the address and fails on a bad one.
+        let pc = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
+        let at = Registers {
+            pc,
+            sp: sp.wrapping_add(8),
+            fp: registers.rbp,
+            bx: registers.rbx,
+            bx_is: rbx::VALUE,
+        };
+        stack::take(context.as_ptr(), caller, at)
+    };
+    if cookie.block() == NO_ARGUMENT {
+        let mut header = header(Kind::DeviceAlloc, caller);
+        header.layer = cookie.layer();
+        let failed = Alloc {
+            header,
+            addr: 0,
+            size,
+            stack,
+            device: device + 1,
+            error: OUT_OF_MEMORY,
+        };
+        emit(&failed, Reason::RingFullAlloc, Wake::Lazily);
+        return None;
+    }
+    let mut header = header(Kind::DeviceReport, caller);
+    header.layer = cookie.layer();
+    let reason = if taken {
+        Reason::RingFullFree
+    } else {
+        Reason::RingFullAlloc
+    };
+    emit(
+        &Report {
+            header,
+            addr: argument(arguments, cookie.block()),
+            size: size as i64,
+            stack,
+            allocated,
+            reserved,
+            device,
+            pad: 0,
+        },
+        reason,
+        Wake::Lazily,
+    );
+    None
+}
+
+#[inline(always)]
+fn range(
+    kind: Kind,
+    caller: &Caller,
+    cookie: Cookie,
+    addr: u64,
+    len: u64,
+    handle: u64,
+    device: Current,
+) {
+    let mut header = header(kind, caller);
+    header.layer = cookie.layer();
+    let record = Range {
+        header,
+        addr,
+        len,
+        handle,
+        device,
+        pad: 0,
+    };
+    emit(&record, Reason::RingFullFree, Wake::Lazily);
+}
+
+/// A function of a device's library returned.
+#[uretprobe]
+pub fn device_return(context: RetProbeContext) -> u32 {
+    leave(&context);
+    0
+}
+
+#[inline(always)]
+fn leave(context: &RetProbeContext) -> Option<()> {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    let caller = Caller::current()?;
+    let sp = entry_stack_pointer(registers);
+    let thread = Thread::find(caller.tid);
+    let Some((thread, call)) = thread.and_then(|thread| thread.pop(sp).map(|call| (thread, call)))
+    else {
+        lost(Reason::BeganBeforeAttach);
+        return None;
+    };
+    // Every function here returns an error code, an int; 0 is success.
+    let error = return_value(registers) as u32;
+    if call.cookie & NESTED != 0 {
+        return None;
+    }
+    let cookie = Cookie(call.cookie);
+    if cookie.operation() != Operation::Alloc as u8 {
+        return if error == 0 {
+            done(context, &caller, thread, &call)
+        } else {
+            None
+        };
+    }
+    let mut addr = call.pointer;
+    let mut size = call.size;
+    if error == 0 && cookie.outcome() != Outcome::ErrorAndBlock as u8 {
+        addr = word_at(call.pointer)?;
+    }
+    if call.factor != 0 {
+        let factor = if error == 0 {
+            word_at(call.factor)?
+        } else {
+            call.row
+        };
+        size = measure::product(size, factor);
+    }
+    if error != 0 {
+        addr = 0;
+    } else if addr == 0 {
+        // Nothing was asked for, and nothing given.
+        return None;
+    }
+    let at = Registers {
+        pc: registers.rip,
+        sp: registers.rsp,
+        fp: registers.rbp,
+        bx: registers.rbx,
+        bx_is: rbx::VALUE,
+    };
+    let stack = stack::take(context.as_ptr(), &caller, at);
+    let mut header = header(Kind::DeviceAlloc, &caller);
+    header.layer = cookie.layer();
+    let above = call.inside & (1 << Layer::CudaRuntime as u32);
+    if cookie.layer() == Layer::CudaDriver as u8 && above != 0 {
+        header.flags |= flags::BELOW;
+    }
+    if cookie.stream_ordered() {
+        header.flags |= flags::STREAM_ORDERED;
+    }
+    if measure::is_physical(cookie) {
+        header.flags |= flags::PHYSICAL;
+    }
+    let device = if call.device != 0 {
+        call.device
+    } else {
+        thread.devices as u32 & 0xff
+    };
+    emit(
+        &Alloc {
+            header,
+            addr,
+            size,
+            stack,
+            device,
+            error,
+        },
+        Reason::RingFullAlloc,
+        Wake::Lazily,
+    );
+    None
+}
+
+/// What a successful call did that gave no memory.
+#[inline(always)]
+fn done(
+    context: &RetProbeContext,
+    caller: &Caller,
+    thread: &mut Thread,
+    call: &Call,
+) -> Option<()> {
+    let cookie = Cookie(call.cookie);
+    let operation = cookie.operation();
+    if operation == Operation::Map as u8 {
+        let (addr, len, handle) = (call.pointer, call.size, call.factor);
+        range(Kind::DeviceMap, caller, cookie, addr, len, handle, 0);
+    } else if operation == Operation::Retain as u8 {
+        let handle = word_at(call.pointer)?;
+        range(Kind::DeviceRetain, caller, cookie, 0, 0, handle, 0);
+    } else if operation == Operation::SetDevice as u8 {
+        thread.replace_device(current(call.size));
+    } else if operation == Operation::RetainContext as u8 {
+        learn(caller, word_at(call.pointer)?, call.size);
+    } else if operation == Operation::CreateContext as u8 {
+        learn(caller, word_at(call.pointer)?, call.size);
+        thread.push_device(current(call.size));
+    } else if operation == Operation::SetContext as u8 {
+        thread.replace_device(device_of(caller, call.size));
+    } else if operation == Operation::PushContext as u8 {
+        thread.push_device(device_of(caller, call.size));
+    } else if operation == Operation::PopContext as u8 {
+        thread.devices >>= 8;
+    } else if operation == Operation::PoolAttribute as u8 {
+        if POOL_FIGURES.contains(&call.size) {
+            let bytes = word_at(call.pointer)?;
+            let device = thread.devices as u32 & 0xff;
+            let attribute = call.size;
+            range(
+                Kind::DevicePool,
+                caller,
+                cookie,
+                0,
+                bytes,
+                attribute,
+                device,
+            );
+        }
+    } else if operation == Operation::Resolve as u8 {
+        resolved(context, caller, cookie, call)?;
+    }
+    None
+}
+
+/// The driver gave the address of a function. If that is one that has probes, the collector must
+/// see to it before the process can call it.
+#[inline(always)]
+fn resolved(context: &RetProbeContext, caller: &Caller, cookie: Cookie, call: &Call) -> Option<()> {
+    let addr = word_at(call.pointer)?;
+    let mut key = EntryPoint { name: [0; NAME] };
+    // SAFETY: the helper checks the address and fails on a bad one.
+    unsafe { bpf_probe_read_user_str_bytes(call.size as *const u8, &mut key.name) }.ok()?;
+    // SAFETY: copied before anything could remove it.
+    let number = *unsafe { ENTRY_POINTS.get(&key) }?;
+    if addr != 0 {
+        let number = u64::from(number);
+        range(Kind::EntryPoint, caller, cookie, addr, 0, number, 0);
+        lifecycle::stop(context, caller, Stop::EntryPoint);
+    }
+    None
+}
+
+/// A word of the process, where a function has written it.
+#[inline(always)]
+fn word_at(addr: u64) -> Option<u64> {
+    // SAFETY: the helper checks the address and fails on a bad one.
+    match unsafe { bpf_probe_read_user(addr as *const u64) } {
+        Ok(word) => Some(word),
+        Err(_) => {
+            lost(Reason::OutPointerUnreadable);
+            None
+        }
+    }
+}
+
+/// An index that is no index is not known.
+#[inline(always)]
+fn current(index: u64) -> Current {
+    let index = index as u32;
+    if index < 255 { index + 1 } else { 0 }
+}
+
+#[inline(always)]
+fn context_key(caller: &Caller, context: u64) -> ContextKey {
+    ContextKey {
+        context,
+        tgid: caller.tgid,
+        pad: 0,
+    }
+}
+
+#[inline(always)]
+fn learn(caller: &Caller, context: u64, index: u64) {
+    let _ = CONTEXTS.insert(&context_key(caller, context), &current(index), 0);
+}
+
+#[inline(always)]
+fn device_of(caller: &Caller, context: u64) -> Current {
+    // SAFETY: copied before anything could remove it.
+    unsafe { CONTEXTS.get(&context_key(caller, context)) }.map_or(0, |device| *device)
+}
+
+impl Thread {
+    #[inline(always)]
+    fn push_device(&mut self, device: Current) {
+        self.devices = self.devices << 8 | u64::from(device);
+    }
+
+    #[inline(always)]
+    fn replace_device(&mut self, device: Current) {
+        self.devices = self.devices & !0xff | u64::from(device);
+    }
+}
+
+/// The device that a `CUmemAllocationProp` names, where it names one (cuda.h).
+#[inline(always)]
+pub(crate) fn location(prop: u64) -> Current {
+    let field = |offset: u64| {
+        // SAFETY: the helper checks the address and fails on a bad one.
+        unsafe { bpf_probe_read_user((prop + offset) as *const u32) }.unwrap_or(0)
+    };
+    if field(8) == LOCATION_DEVICE {
+        current(u64::from(field(12)))
+    } else {
+        0
+    }
+}
+
+const _: () = assert!(NO_ARGUMENT as usize >= 8);

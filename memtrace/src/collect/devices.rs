@@ -1,0 +1,238 @@
+//! Memory of devices: records of the kernel side as events, and the driver's
+//! functions that a process found by asking for them.
+
+use std::collections::HashSet;
+
+use memtrace_common::{
+    device::{self, Current},
+    event::{Kind, flags},
+    loss::Reason,
+};
+
+use super::{Collector, addresses::Location, modules::ModuleIndex, store::Message};
+use crate::{
+    event::{Action, Device, Layer, Pool, Source, StackId},
+    probes::libraries,
+    process::{gpus, memory},
+    recording::Origin,
+};
+
+/// What is known of a process beside its blocks.
+#[derive(Debug, Default)]
+pub(super) struct OnDevices {
+    /// Devices that PyTorch's allocator spoke of.
+    torch: HashSet<u8>,
+    /// The process can have one device only.
+    one: bool,
+    /// Functions of the driver that it was given: address, number among
+    /// [`libraries::entry_points`].
+    entry_points: Vec<(u64, u64)>,
+}
+
+impl Collector {
+    /// The device of a call. A thread that never chose one has the first, but of a thread that ran
+    /// before tracing began it is not known what it chose.
+    fn device(&mut self, tgid: u32, current: Current) -> Device {
+        let process = self.processes.get(&tgid);
+        let attached = process.is_none_or(|process| process.row.origin == Origin::Attached);
+        let known = self.on_devices(tgid);
+        if let Some(index) = current.checked_sub(1) {
+            return u8::try_from(index).ok();
+        }
+        match known.torch.iter().next() {
+            _ if !attached || known.one => Some(0),
+            Some(&only) if known.torch.len() == 1 => Some(only),
+            _ => None,
+        }
+    }
+
+    fn on_devices(&mut self, tgid: u32) -> &mut OnDevices {
+        self.on_devices.entry(tgid).or_insert_with(|| OnDevices {
+            one: gpus::has_one(tgid),
+            ..OnDevices::default()
+        })
+    }
+
+    pub(super) fn device_alloc(&mut self, alloc: device::Alloc) {
+        let header = alloc.header;
+        let Ok(layer) = Layer::try_from(header.layer) else {
+            self.lost(Reason::Undecodable);
+            return;
+        };
+        let device = self.device(header.tgid, alloc.device);
+        let stack = self.stack_id(alloc.stack);
+        let device::Alloc { addr, size, .. } = alloc;
+        let action = if alloc.error == 0 {
+            let is = |flag| header.flags & flag != 0;
+            Action::DeviceAlloc {
+                layer,
+                addr,
+                size,
+                stack,
+                device,
+                source: Source {
+                    below: is(flags::BELOW),
+                    by_cache: layer != Layer::Pinned && self.is_by_cache(stack),
+                    stream_ordered: is(flags::STREAM_ORDERED),
+                    physical: is(flags::PHYSICAL),
+                },
+            }
+        } else {
+            Action::DeviceFailed {
+                layer,
+                size,
+                stack,
+                device,
+                error: alloc.error,
+            }
+        };
+        self.apply(&header, action);
+    }
+
+    /// Whether PyTorch's caching allocator itself made the call.
+    fn is_by_cache(&self, stack: StackId) -> bool {
+        let leaf = self.stacks.leaf_file(stack);
+        leaf.is_some_and(|leaf| self.modules.get(leaf).is_caching_allocator)
+    }
+
+    pub(super) fn device_report(&mut self, report: device::Report) {
+        let Ok(device) = u8::try_from(report.device) else {
+            self.lost(Reason::Undecodable);
+            return;
+        };
+        self.on_devices(report.header.tgid).torch.insert(device);
+        let stack = if report.size < 0 {
+            StackId::UNKNOWN
+        } else {
+            self.stack_id(report.stack)
+        };
+        let action = Action::CachedBlock {
+            addr: report.addr,
+            size: u64::try_from(report.size).unwrap_or(0),
+            stack,
+            device: Some(device),
+            allocated: report.allocated,
+            reserved: report.reserved,
+        };
+        self.apply(&report.header, action);
+    }
+
+    pub(super) fn device_range(&mut self, kind: Kind, range: device::Range) {
+        let tgid = range.header.tgid;
+        let device::Range {
+            addr, len, handle, ..
+        } = range;
+        let action = match kind {
+            Kind::DeviceMap => Action::DeviceMap { addr, len, handle },
+            Kind::DeviceUnmap => Action::DeviceUnmap { addr, len },
+            Kind::DeviceRetain => Action::DeviceRetain { handle },
+            Kind::DevicePool => {
+                let Ok(figure) = Pool::try_from(handle) else {
+                    self.lost(Reason::Undecodable);
+                    return;
+                };
+                Action::DevicePool {
+                    device: self.device(tgid, range.device),
+                    bytes: len,
+                    figure,
+                }
+            }
+            _ => {
+                self.on_devices(tgid).entry_points.push((addr, handle));
+                return;
+            }
+        };
+        self.apply(&range.header, action);
+    }
+
+    /// Probes the functions that a process was given since the last time, and that have no probe:
+    /// what the driver gives need not be what it exports.
+    pub(super) fn probe_entry_points(&mut self, tgid: u32) {
+        let given = std::mem::take(&mut self.on_devices(tgid).entry_points);
+        if given.is_empty() {
+            return;
+        }
+        let rows = libraries::entry_points();
+        for (addr, number) in given {
+            let row = usize::try_from(number).ok().and_then(|n| rows.get(n));
+            let (Some(&(name, row)), Some((index, offset))) = (row, self.code_at(tgid, addr))
+            else {
+                continue;
+            };
+            if let Some(probe) = self.modules.add_probe(index, offset, row) {
+                tracing::debug!("`{name}` was asked for by name: at {offset:#x} of its file");
+                for tgid in self.probed() {
+                    self.attach_to(tgid, index, std::slice::from_ref(&probe));
+                }
+            }
+        }
+    }
+
+    /// File and offset of an address, looked at again if it is nowhere.
+    fn code_at(&mut self, tgid: u32, addr: u64) -> Option<(ModuleIndex, u64)> {
+        for look_again in [true, false] {
+            // The image matters to generated code only, which has no file.
+            let found = self.addresses.get(&tgid)?.locate(tgid, 0, addr);
+            if let Location::File(index, offset) = found {
+                return Some((index, offset));
+            }
+            if look_again && let Err(error) = self.inspect(tgid) {
+                tracing::debug!("{error}");
+            }
+        }
+        None
+    }
+
+    /// Processes that have the probes of every allocator known so far.
+    pub(super) fn probed(&self) -> Vec<u32> {
+        self.processes
+            .iter()
+            .filter(|(_, process)| process.probed)
+            .map(|(&tgid, _)| tgid)
+            .collect()
+    }
+
+    pub(super) fn attach_to(
+        &mut self,
+        tgid: u32,
+        index: ModuleIndex,
+        probes: &[crate::probes::plan::Probe],
+    ) {
+        let module = self.modules.get(index);
+        match self.tracer.attach(tgid, &module.file.file, probes) {
+            Ok(links) => {
+                if let Some(process) = self.processes.get_mut(&tgid) {
+                    process.links.extend(links);
+                }
+            }
+            // One that has ended meanwhile needs no probes.
+            Err(error) if memory::identity(tgid).is_ok() => {
+                tracing::warn!("`{}`: {error}", module.file.path.display());
+                self.lost(Reason::AttachFailed);
+            }
+            Err(error) => tracing::debug!("process {tgid} ended while it was probed: {error}"),
+        }
+    }
+
+    /// Tells the recording what a version of a device's library lacks.
+    pub(super) fn tell_lacking(&self, index: ModuleIndex) {
+        let module = self.modules.get(index);
+        if let Some(lacking) = &module.lacking {
+            // A store that has failed shows at the next interval.
+            let _ = self.store.send(Message::Library(
+                module.file.path.display().to_string(),
+                lacking.clone(),
+            ));
+        }
+    }
+
+    /// Bytes of device memory that each process has in all, as NVIDIA's management library says.
+    pub(super) fn device_usage(&mut self) -> Vec<(crate::ledger::ProcessId, u8, u64)> {
+        let processes: Vec<_> = self
+            .on_devices
+            .keys()
+            .filter_map(|&tgid| Some((tgid, self.processes.get(&tgid)?.row.id)))
+            .collect();
+        self.gpus.usage(&processes)
+    }
+}

@@ -1,0 +1,370 @@
+//! What each process holds on each device, in all and by who holds it, and the
+//! allocations that failed there.
+//!
+//! PyTorch's caching allocator tells its own totals with each block, so they are
+//! right also where tracing began late. Between two blocks it can still give
+//! memory back (empty_cache); that is seen as releases of what it had asked for.
+
+use super::{
+    ProcessId, SiteKey,
+    physical::{Memory, Physical},
+    space::{Birth, Space},
+    table::Block,
+    totals::Book,
+};
+use crate::{
+    event::{Device, Layer, Pool, Source, StackId},
+    hash::FastMap,
+};
+
+/// What PyTorch's caching allocator has of a device, bytes, as torch.cuda.memory_allocated() and
+/// its relatives say it. Peaks are since tracing began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TorchTotals {
+    pub allocated: u64,
+    pub peak_allocated: u64,
+    /// `None`: the driver's pool has it, and the program has not asked how much.
+    pub reserved: Option<u64>,
+    pub peak_reserved: Option<u64>,
+}
+
+/// What a process has of a device, bytes; outstanding, of what was allocated since tracing began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTotals {
+    /// `None`: its caching allocator has not been heard of.
+    pub torch: Option<TorchTotals>,
+    /// The runtime's layer (CUDA or HIP), and how much of it PyTorch's allocator asked for.
+    pub runtime: u64,
+    pub runtime_by_torch: u64,
+    /// The driver's layer, and how much of it the runtime or PyTorch's allocator asked for.
+    pub driver: u64,
+    pub driver_by_allocator: u64,
+    /// Page-locked host memory, by the device that was current.
+    pub pinned: u64,
+}
+
+impl DeviceTotals {
+    /// Device memory that is accounted for, each byte once: what PyTorch holds, and what others
+    /// asked the runtime or the driver for.
+    pub fn known(&self) -> u64 {
+        self.held_by_torch() + self.other_runtime() + self.other_driver()
+    }
+
+    /// What PyTorch holds, by its own word where it gave it.
+    pub fn held_by_torch(&self) -> u64 {
+        let reserved = self.torch.and_then(|torch| torch.reserved);
+        reserved.unwrap_or(0).max(self.runtime_by_torch)
+    }
+
+    pub fn other_runtime(&self) -> u64 {
+        self.runtime.saturating_sub(self.runtime_by_torch)
+    }
+
+    pub fn other_driver(&self) -> u64 {
+        self.driver.saturating_sub(self.driver_by_allocator)
+    }
+}
+
+/// What tells failed allocations apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FailureKey {
+    pub process: ProcessId,
+    pub layer: Layer,
+    pub device: Device,
+    pub stack: StackId,
+    /// The library's code; 2 is out of memory in CUDA and HIP.
+    pub error: u32,
+}
+
+/// Failed allocations of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    pub count: u64,
+    /// CLOCK_MONOTONIC ns.
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Bytes asked for the last time, and what was held then.
+    pub size: u64,
+    pub held: DeviceTotals,
+}
+
+/// Part of [`Book`].
+#[derive(Default)]
+pub(super) struct DeviceBook {
+    totals: FastMap<(ProcessId, Device), (DeviceTotals, bool)>,
+    failures: FastMap<FailureKey, (Failure, bool)>,
+}
+
+impl DeviceBook {
+    fn touch(&mut self, process: ProcessId, device: Device) -> &mut DeviceTotals {
+        let (totals, changed) = self.totals.entry((process, device)).or_default();
+        *changed = true;
+        totals
+    }
+
+    pub(super) fn allocated(&mut self, key: &SiteKey, bytes: u64) {
+        self.change(key, |figure| *figure += bytes);
+    }
+
+    pub(super) fn released(&mut self, key: &SiteKey, bytes: u64) {
+        self.change(key, |figure| *figure -= bytes);
+    }
+
+    fn change(&mut self, key: &SiteKey, change: impl Fn(&mut u64)) {
+        let totals = self.touch(key.process, key.device);
+        let (all, part) = match key.layer {
+            Layer::CudaRuntime | Layer::Hip => (&mut totals.runtime, &mut totals.runtime_by_torch),
+            Layer::CudaDriver => (&mut totals.driver, &mut totals.driver_by_allocator),
+            Layer::Pinned => return change(&mut totals.pinned),
+            _ => return,
+        };
+        change(all);
+        if key.by_allocator {
+            change(part);
+        }
+    }
+
+    /// The process runs another program now.
+    pub(super) fn cleared(&mut self, process: ProcessId) {
+        for ((of, _), (totals, changed)) in &mut self.totals {
+            if *of == process {
+                *totals = DeviceTotals::default();
+                *changed = true;
+            }
+        }
+    }
+
+    pub(super) fn take_changes(&mut self, changes: &mut super::Changes) {
+        for (key, (totals, changed)) in &mut self.totals {
+            if std::mem::take(changed) {
+                changes.devices.push((*key, *totals));
+            }
+        }
+        for (key, (failure, changed)) in &mut self.failures {
+            if std::mem::take(changed) {
+                changes.failures.push((*key, *failure));
+            }
+        }
+        changes.devices.sort_unstable_by_key(|(key, _)| *key);
+        changes.failures.sort_unstable_by_key(|(key, _)| *key);
+    }
+}
+
+impl Book {
+    pub(super) fn device_failed(&mut self, key: FailureKey, size: u64, time_ns: u64) {
+        let held = *self.devices.touch(key.process, key.device);
+        let (failure, changed) = self.devices.failures.entry(key).or_default();
+        *changed = true;
+        if failure.count == 0 {
+            failure.first_ns = time_ns;
+        }
+        *failure = Failure {
+            count: failure.count + 1,
+            last_ns: time_ns,
+            size,
+            held,
+            ..*failure
+        };
+    }
+
+    /// What the driver's pool of a device says. Only of interest where PyTorch takes from it, whose
+    /// figures are then the pool's.
+    pub(super) fn pool(&mut self, process: ProcessId, device: Device, bytes: u64, figure: Pool) {
+        let Some(torch) = &mut self.devices.touch(process, device).torch else {
+            return;
+        };
+        match figure {
+            Pool::Reserved => torch.set_reserved(bytes),
+            Pool::PeakReserved => torch.peak_reserved = torch.peak_reserved.max(Some(bytes)),
+            Pool::Used => torch.set_allocated(bytes),
+            Pool::PeakUsed => torch.peak_allocated = torch.peak_allocated.max(bytes),
+        }
+    }
+
+    /// The caching allocator asked for more, or gave back.
+    fn reserve(&mut self, process: ProcessId, device: Device, change: impl Fn(u64) -> u64) {
+        if let Some(torch) = &mut self.devices.touch(process, device).torch
+            && let Some(reserved) = torch.reserved
+        {
+            torch.set_reserved(change(reserved));
+        }
+    }
+
+    fn torch_allocated(&mut self, process: ProcessId, device: Device, change: impl Fn(u64) -> u64) {
+        let totals = self.devices.touch(process, device);
+        let torch = totals.torch.get_or_insert_default();
+        torch.set_allocated(change(torch.allocated));
+    }
+}
+
+impl TorchTotals {
+    fn set_allocated(&mut self, bytes: u64) {
+        self.allocated = bytes;
+        self.peak_allocated = self.peak_allocated.max(bytes);
+    }
+
+    fn set_reserved(&mut self, bytes: u64) {
+        self.reserved = Some(bytes);
+        self.peak_reserved = self.peak_reserved.max(Some(bytes));
+    }
+}
+
+/// What a process holds on devices beside the blocks in its tables.
+#[derive(Default)]
+pub(super) struct Devices {
+    /// What the caching allocator asked the runtime for, by address: device, bytes.
+    segments: FastMap<u64, (Device, u64)>,
+    /// Blocks that PyTorch takes from a stream's pool, which are in two layers, by address: device, bytes.
+    pooled: FastMap<u64, (Device, u64)>,
+    pub(super) physical: Physical,
+}
+
+impl Space {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "an event's fields, taken apart by the caller"
+    )]
+    pub(super) fn device_alloc(
+        &mut self,
+        layer: Layer,
+        addr: u64,
+        size: u64,
+        device: Device,
+        source: Source,
+        born: Birth,
+        book: &mut Book,
+    ) {
+        let process = self.process();
+        let key = SiteKey {
+            process,
+            layer,
+            stack: born.stack,
+            by_allocator: source.by_allocator(),
+            device,
+        };
+        if source.physical {
+            // A handle that comes again, whose release was lost.
+            while self.devices.physical.knows(addr) {
+                book.counts.address_reused += 1;
+                let gone = self.devices.physical.release(addr);
+                self.physical_released(gone, born.time_ns, book);
+            }
+            let site = book.site(key);
+            book.allocate(site, size, born.time_ns);
+            let block = Block {
+                addr,
+                size,
+                birth_ns: born.time_ns,
+                site,
+            };
+            let by_cache = source.by_cache;
+            self.devices.physical.create(block, device, by_cache);
+            return;
+        }
+        self.put_block(key, addr, size, born, book);
+        if !source.by_cache {
+            return;
+        }
+        if source.stream_ordered {
+            self.devices.pooled.insert(addr, (device, size));
+            book.torch_allocated(process, device, |bytes| bytes + size);
+            let key = SiteKey {
+                layer: Layer::TorchCuda,
+                by_allocator: false,
+                ..key
+            };
+            self.put_block(key, addr, size, born, book);
+        } else {
+            self.devices.segments.insert(addr, (device, size));
+            book.reserve(process, device, |bytes| bytes + size);
+        }
+    }
+
+    /// Before a block of a device's layer is taken from its table; true if it was none.
+    pub(super) fn device_freed(
+        &mut self,
+        layer: Layer,
+        addr: u64,
+        time_ns: u64,
+        book: &mut Book,
+    ) -> bool {
+        match layer {
+            Layer::CudaRuntime | Layer::Hip => {
+                if let Some((device, size)) = self.devices.segments.remove(&addr) {
+                    let less = |bytes: u64| bytes.saturating_sub(size);
+                    book.reserve(self.process(), device, less);
+                }
+                if let Some((device, size)) = self.devices.pooled.remove(&addr) {
+                    let less = |bytes: u64| bytes.saturating_sub(size);
+                    book.torch_allocated(self.process(), device, less);
+                    self.free(Layer::TorchCuda, addr, time_ns, book);
+                }
+            }
+            _ => {}
+        }
+        if !self.devices.physical.knows(addr) {
+            return false;
+        }
+        let gone = self.devices.physical.release(addr);
+        self.physical_released(gone, time_ns, book);
+        true
+    }
+
+    pub(super) fn cached_block(
+        &mut self,
+        addr: u64,
+        size: u64,
+        device: Device,
+        (allocated, reserved): (u64, u64),
+        born: Birth,
+        book: &mut Book,
+    ) {
+        let process = self.process();
+        if size == 0 {
+            if !self.free(Layer::TorchCuda, addr, born.time_ns, book) {
+                book.counts.unknown_free += 1;
+            }
+        } else {
+            let key = SiteKey {
+                process,
+                layer: Layer::TorchCuda,
+                stack: born.stack,
+                by_allocator: false,
+                device,
+            };
+            self.put_block(key, addr, size, born, book);
+        }
+        let totals = book.devices.touch(process, device);
+        let torch = totals.torch.get_or_insert_default();
+        torch.set_allocated(allocated);
+        torch.set_reserved(reserved);
+    }
+
+    pub(super) fn device_map(&mut self, addr: u64, len: u64, handle: u64, book: &mut Book) {
+        if let Some(memory) = self.devices.physical.map(addr, len, handle)
+            && memory.by_cache
+        {
+            book.reserve(self.process(), memory.device, |bytes| bytes + len);
+        }
+    }
+
+    pub(super) fn device_unmap(&mut self, addr: u64, len: u64, time_ns: u64, book: &mut Book) {
+        for (memory, bytes, gone) in self.devices.physical.unmap(addr, len) {
+            if memory.by_cache {
+                let less = |reserved: u64| reserved.saturating_sub(bytes);
+                book.reserve(self.process(), memory.device, less);
+            }
+            self.physical_released(gone, time_ns, book);
+        }
+    }
+
+    pub(super) fn device_retain(&mut self, handle: u64) {
+        self.devices.physical.retain(handle);
+    }
+
+    fn physical_released(&self, gone: Option<Memory>, time_ns: u64, book: &mut Book) {
+        if let Some(memory) = gone {
+            self.release_block(&memory.block, time_ns, book);
+        }
+    }
+}

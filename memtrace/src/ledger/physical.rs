@@ -1,0 +1,195 @@
+//! Physical memory of devices: known by a handle, given back once no reference
+//! and no mapping is left (CUDA driver API, "Virtual Memory Management").
+
+use std::collections::BTreeMap;
+
+use super::table::Block;
+use crate::event::Device;
+use crate::hash::FastMap;
+
+/// Physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// Its address is the handle by which it was given.
+    pub(super) block: Block,
+    pub(super) device: Device,
+    /// PyTorch's caching allocator asked for it.
+    pub(super) by_cache: bool,
+    /// References by handle.
+    references: u64,
+    /// Bytes mapped, several mappings of a byte counting each.
+    mapped: u64,
+}
+
+/// All physical memory of a process.
+#[derive(Clone, Default)]
+pub(super) struct Physical {
+    memories: FastMap<u32, Memory>,
+    next: u32,
+    handles: FastMap<u64, u32>,
+    /// Start → end, memory. They do not overlap.
+    ranges: BTreeMap<u64, (u64, u32)>,
+}
+
+impl Physical {
+    /// Whether a handle is one of ours.
+    pub(super) fn knows(&self, handle: u64) -> bool {
+        self.handles.contains_key(&handle)
+    }
+
+    /// Enters what was given under the handle `block.addr`.
+    pub(super) fn create(&mut self, block: Block, device: Device, by_cache: bool) {
+        self.next += 1;
+        self.handles.insert(block.addr, self.next);
+        let memory = Memory {
+            block,
+            device,
+            by_cache,
+            references: 1,
+            mapped: 0,
+        };
+        self.memories.insert(self.next, memory);
+    }
+
+    pub(super) fn retain(&mut self, handle: u64) {
+        if let Some(id) = self.handles.get(&handle)
+            && let Some(memory) = self.memories.get_mut(id)
+        {
+            memory.references += 1;
+        }
+    }
+
+    /// One reference less; what that gave back.
+    pub(super) fn release(&mut self, handle: u64) -> Option<Memory> {
+        let id = *self.handles.get(&handle)?;
+        let memory = self.memories.get_mut(&id)?;
+        memory.references = memory.references.saturating_sub(1);
+        if memory.references == 0 {
+            // The handle may be given out again while its memory is still mapped.
+            self.handles.remove(&handle);
+        }
+        self.drop_unused(id)
+    }
+
+    /// Maps a handle's memory; what it is a mapping of. A handle that is not known maps nothing.
+    pub(super) fn map(&mut self, start: u64, len: u64, handle: u64) -> Option<Memory> {
+        let id = *self.handles.get(&handle)?;
+        let memory = self.memories.get_mut(&id)?;
+        memory.mapped += len;
+        self.ranges.insert(start, (start.saturating_add(len), id));
+        Some(*memory)
+    }
+
+    /// Unmaps a range: the bytes of each memory in it, and what that gave back.
+    pub(super) fn unmap(&mut self, start: u64, len: u64) -> Vec<(Memory, u64, Option<Memory>)> {
+        let end = start.saturating_add(len);
+        let overlapping: Vec<(u64, u64, u32)> = self
+            .ranges
+            .range(..end)
+            .rev()
+            .take_while(|(_, (range_end, _))| *range_end > start)
+            .map(|(&at, &(range_end, id))| (at, range_end, id))
+            .collect();
+        let mut unmapped = Vec::new();
+        for (at, range_end, id) in overlapping {
+            self.ranges.remove(&at);
+            if at < start {
+                self.ranges.insert(at, (start, id));
+            }
+            if range_end > end {
+                self.ranges.insert(end, (range_end, id));
+            }
+            let bytes = range_end.min(end) - at.max(start);
+            if let Some(memory) = self.memories.get_mut(&id) {
+                memory.mapped = memory.mapped.saturating_sub(bytes);
+                let memory = *memory;
+                unmapped.push((memory, bytes, self.drop_unused(id)));
+            }
+        }
+        unmapped
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.memories.values().map(|memory| &memory.block)
+    }
+
+    fn drop_unused(&mut self, id: u32) -> Option<Memory> {
+        let memory = self.memories.get(&id)?;
+        let unused = memory.references == 0 && memory.mapped == 0;
+        if unused {
+            self.memories.remove(&id)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDLE: u64 = 7;
+
+    fn one(size: u64) -> Physical {
+        let mut physical = Physical::default();
+        let block = Block {
+            addr: HANDLE,
+            size,
+            birth_ns: 1,
+            site: 2,
+        };
+        physical.create(block, Some(0), true);
+        physical
+    }
+
+    #[test]
+    fn the_last_of_references_and_mappings_gives_it_back() {
+        let mut physical = one(100);
+        assert!(physical.map(1000, 100, HANDLE).is_some());
+        assert_eq!(physical.release(HANDLE), None);
+        assert!(!physical.knows(HANDLE));
+        let unmapped = physical.unmap(1000, 50);
+        assert_eq!((unmapped[0].1, unmapped[0].2), (50, None));
+        let unmapped = physical.unmap(1050, 50);
+        assert_eq!(unmapped[0].2.map(|memory| memory.block.size), Some(100));
+        assert_eq!(physical.blocks().count(), 0);
+
+        let mut physical = one(100);
+        physical.retain(HANDLE);
+        assert_eq!(physical.release(HANDLE), None);
+        assert!(physical.release(HANDLE).is_some());
+        assert_eq!(physical.release(HANDLE), None);
+    }
+
+    #[test]
+    fn a_cut_in_the_middle_leaves_both_ends() {
+        let mut physical = one(300);
+        physical.map(1000, 300, HANDLE);
+        assert!(physical.release(HANDLE).is_none());
+        assert_eq!(physical.unmap(1100, 100)[0].1, 100);
+        assert!(physical.unmap(1100, 100).is_empty());
+        let ends = physical.unmap(0, 10_000);
+        assert_eq!(ends.iter().map(|(_, bytes, _)| bytes).sum::<u64>(), 200);
+        assert_eq!(ends.iter().filter(|(.., gone)| gone.is_some()).count(), 1);
+    }
+
+    #[test]
+    fn a_handle_that_comes_again_is_another_memory() {
+        let mut physical = one(100);
+        physical.map(1000, 100, HANDLE);
+        physical.release(HANDLE);
+        let block = Block {
+            addr: HANDLE,
+            size: 5,
+            birth_ns: 1,
+            site: 2,
+        };
+        physical.create(block, None, false);
+        assert_eq!(
+            physical.release(HANDLE).map(|gone| gone.block.size),
+            Some(5)
+        );
+        let unmapped = physical.unmap(1000, 100);
+        assert_eq!(unmapped[0].2.map(|gone| gone.block.size), Some(100));
+    }
+}

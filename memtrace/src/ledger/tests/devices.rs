@@ -1,0 +1,223 @@
+//! Memory of devices: layers beside each other, what PyTorch holds, physical memory.
+
+use super::*;
+use crate::event::{Pool, Source};
+
+const SEGMENT: u64 = 2 << 20;
+
+const BY_CACHE: Source = Source {
+    below: false,
+    by_cache: true,
+    stream_ordered: false,
+    physical: false,
+};
+
+struct Devices {
+    bench: Bench,
+    totals: HashMap<(ProcessId, Device), DeviceTotals>,
+    failures: Vec<(FailureKey, Failure)>,
+}
+
+impl Devices {
+    fn new() -> Devices {
+        Devices {
+            bench: Bench::new(),
+            totals: HashMap::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    fn alloc(&mut self, layer: Layer, addr: u64, size: u64, source: Source) {
+        let action = Action::DeviceAlloc {
+            layer,
+            addr,
+            size,
+            stack: StackId(1),
+            device: Some(0),
+            source,
+        };
+        self.bench.does(1, 1, action);
+    }
+
+    fn free(&mut self, layer: Layer, addr: u64) {
+        let action = Action::Free {
+            layer,
+            addr,
+            repeated: false,
+        };
+        self.bench.does(1, 1, action);
+    }
+
+    /// `size` 0: released.
+    fn report(&mut self, addr: u64, size: u64, allocated: u64, reserved: u64) {
+        let action = Action::CachedBlock {
+            addr,
+            size,
+            stack: StackId(2),
+            device: Some(0),
+            allocated,
+            reserved,
+        };
+        self.bench.does(1, 1, action);
+    }
+
+    fn device(&mut self, tgid: u32) -> DeviceTotals {
+        let changes = self.bench.ledger.take_changes();
+        self.totals.extend(changes.devices);
+        self.failures.extend(changes.failures);
+        self.bench.layers.extend(changes.layers);
+        let id = self.bench.id(tgid);
+        self.totals.get(&(id, Some(0))).copied().unwrap_or_default()
+    }
+
+    /// Allocated, reserved and their peaks.
+    fn torch(&mut self) -> (u64, Option<u64>, u64, Option<u64>) {
+        let torch = self.device(1).torch.expect("PyTorch has said something");
+        (
+            torch.allocated,
+            torch.reserved,
+            torch.peak_allocated,
+            torch.peak_reserved,
+        )
+    }
+}
+
+#[test]
+fn a_block_counts_once_in_each_layer_and_once_in_all() {
+    let mut devices = Devices::new();
+    let below = Source {
+        below: true,
+        ..Source::default()
+    };
+    devices.alloc(Layer::CudaDriver, 0x100, 1000, below);
+    devices.alloc(Layer::CudaRuntime, 0x100, 1000, Source::default());
+    devices.alloc(Layer::CudaDriver, 0x200, 50, Source::default());
+    devices.alloc(Layer::Pinned, 0x300, 7, Source::default());
+    let totals = devices.device(1);
+    assert_eq!(
+        (totals.runtime, totals.driver, totals.pinned),
+        (1000, 1050, 7)
+    );
+    assert_eq!(totals.known(), 1050);
+    devices.free(Layer::CudaRuntime, 0x100);
+    devices.free(Layer::CudaDriver, 0x100);
+    assert_eq!(devices.device(1).known(), 50);
+    assert_eq!(devices.bench.live(1, Layer::CudaDriver), (50, 1));
+    assert_eq!(devices.bench.counts(), (0, 0, 0));
+}
+
+#[test]
+fn emptying_the_cache_is_seen_though_nothing_is_reported() {
+    let mut devices = Devices::new();
+    devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
+    assert_eq!(devices.device(1).torch, None);
+    devices.report(1, 512, 512, SEGMENT);
+    devices.alloc(Layer::CudaRuntime, 0x2000, SEGMENT, BY_CACHE);
+    assert_eq!(devices.torch().1, Some(2 * SEGMENT));
+    devices.report(1, 0, 0, 2 * SEGMENT);
+    assert_eq!(devices.bench.live(1, Layer::TorchCuda), (0, 0));
+    devices.free(Layer::CudaRuntime, 0x1000);
+    devices.free(Layer::CudaRuntime, 0x2000);
+    let expected = (0, Some(0), 512, Some(2 * SEGMENT));
+    assert_eq!(devices.torch(), expected);
+    assert_eq!(devices.device(1).held_by_torch(), 0);
+}
+
+#[test]
+fn blocks_of_the_drivers_pool_are_in_both_layers() {
+    let mut devices = Devices::new();
+    let pooled = Source {
+        stream_ordered: true,
+        ..BY_CACHE
+    };
+    devices.alloc(Layer::CudaRuntime, 0x100, 5000, pooled);
+    devices.alloc(Layer::CudaRuntime, 0x200, 700, pooled);
+    assert_eq!(devices.torch(), (5700, None, 5700, None));
+    let pool = |bytes, figure| Action::DevicePool {
+        device: Some(0),
+        bytes,
+        figure,
+    };
+    devices.bench.does(1, 1, pool(SEGMENT, Pool::Reserved));
+    devices
+        .bench
+        .does(1, 1, pool(3 * SEGMENT, Pool::PeakReserved));
+    // The pool rounds up.
+    devices.bench.does(1, 1, pool(6000, Pool::Used));
+    devices.bench.does(1, 1, pool(6100, Pool::PeakUsed));
+    devices.free(Layer::CudaRuntime, 0x100);
+    let expected = (1000, Some(SEGMENT), 6100, Some(3 * SEGMENT));
+    assert_eq!(devices.torch(), expected);
+    assert_eq!(devices.bench.live(1, Layer::TorchCuda), (700, 1));
+    assert_eq!(devices.bench.live(1, Layer::CudaRuntime), (700, 1));
+    // Taken from the pool, which holds it already.
+    assert_eq!(devices.device(1).known(), SEGMENT);
+}
+
+#[test]
+fn physical_memory_lives_while_it_is_mapped() {
+    let mut devices = Devices::new();
+    let physical = Source {
+        physical: true,
+        ..BY_CACHE
+    };
+    devices.report(1, 512, 512, 0);
+    devices.alloc(Layer::CudaDriver, 1, SEGMENT, physical);
+    let map = Action::DeviceMap {
+        addr: 0x10_0000,
+        len: SEGMENT,
+        handle: 1,
+    };
+    devices.bench.does(1, 1, map);
+    assert_eq!(devices.torch().1, Some(SEGMENT));
+    devices.free(Layer::CudaDriver, 1);
+    assert_eq!(devices.bench.live(1, Layer::CudaDriver), (SEGMENT, 1));
+    assert_eq!(devices.bench.ledger.births().len(), 2);
+    let unmap = |len| Action::DeviceUnmap {
+        addr: 0x10_0000,
+        len,
+    };
+    devices.bench.does(1, 1, unmap(SEGMENT / 2));
+    assert_eq!(devices.torch().1, Some(SEGMENT / 2));
+    devices.bench.does(1, 1, unmap(SEGMENT));
+    assert_eq!(devices.torch().1, Some(0));
+    assert_eq!(devices.bench.live(1, Layer::CudaDriver), (0, 0));
+    assert_eq!(devices.bench.counts(), (0, 0, 0));
+}
+
+#[test]
+fn a_failure_keeps_what_was_held_then() {
+    let mut devices = Devices::new();
+    let failed = |size| Action::DeviceFailed {
+        layer: Layer::CudaRuntime,
+        size,
+        stack: StackId(9),
+        device: Some(0),
+        error: 2,
+    };
+    devices.bench.does(1, 1, failed(100));
+    devices.alloc(Layer::CudaRuntime, 0x100, 64, Source::default());
+    devices.bench.does(1, 1, failed(200));
+    devices.device(1);
+    let [(key, failure)] = devices.failures[..] else {
+        panic!("{:?}", devices.failures);
+    };
+    assert_eq!((key.error, failure.count, failure.size), (2, 2, 200));
+    assert_eq!(failure.held.runtime, 64);
+    assert!(failure.first_ns < failure.last_ns);
+    assert_eq!(devices.bench.live(1, Layer::CudaRuntime), (64, 1));
+}
+
+#[test]
+fn a_child_inherits_nothing_of_a_device_and_exec_clears_it() {
+    let mut devices = Devices::new();
+    devices.alloc(Layer::CudaRuntime, 0x100, 64, Source::default());
+    devices.bench.alloc(1, 0x100, 10, 3);
+    devices.bench.fork(1, 2);
+    assert_eq!(devices.device(2), DeviceTotals::default());
+    assert_eq!(devices.bench.inherited(2, Layer::CudaRuntime), (0, 0));
+    assert_eq!(devices.bench.inherited(2, Layer::Heap), (10, 1));
+    devices.bench.does(1, 1, Action::Exec);
+    assert_eq!(devices.device(1), DeviceTotals::default());
+    assert_eq!(devices.bench.live(1, Layer::CudaRuntime), (0, 0));
+}

@@ -1,0 +1,116 @@
+//! NVIDIA's GPUs from outside: which a process can have, and what it has of each
+//! in all, by the management library (NVML) where that is installed.
+
+use std::fs;
+
+use nvml_wrapper::{Nvml, enums::device::UsedGpuMemory};
+
+use crate::ledger::ProcessId;
+
+/// A folder for each GPU of the machine, made by the driver.
+const GPUS: &str = "/proc/driver/nvidia/gpus";
+
+/// As the driver installs it; without the number is what developers have.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// Whether a process can have one device only.
+pub fn has_one(tgid: u32) -> bool {
+    match visible(tgid) {
+        Some(visible) => visible.len() == 1,
+        None => fs::read_dir(GPUS).is_ok_and(|gpus| gpus.count() == 1),
+    }
+}
+
+/// What `CUDA_VISIBLE_DEVICES` of a process lists; `None` if it is not set.
+fn visible(tgid: u32) -> Option<Vec<String>> {
+    let environment = fs::read(format!("/proc/{tgid}/environ")).ok()?;
+    listed(&environment)
+}
+
+fn listed(environment: &[u8]) -> Option<Vec<String>> {
+    environment.split(|byte| *byte == 0).find_map(|variable| {
+        let list = variable.strip_prefix(b"CUDA_VISIBLE_DEVICES=")?;
+        let list = String::from_utf8_lossy(list);
+        Some(list.split(',').map(|name| name.trim().to_owned()).collect())
+    })
+}
+
+/// The management library, loaded when first needed.
+#[derive(Default)]
+pub struct Gpus {
+    library: Option<Option<Nvml>>,
+}
+
+impl Gpus {
+    /// Bytes that each of these processes (tgid, id) has of each device, by the index that the
+    /// process knows it by. Empty where the library is not installed or does not tell.
+    pub fn usage(&mut self, processes: &[(u32, ProcessId)]) -> Vec<(ProcessId, u8, u64)> {
+        if processes.is_empty() {
+            return Vec::new();
+        }
+        let library = self.library.get_or_insert_with(|| {
+            Nvml::builder()
+                .lib_path(LIBRARY.as_ref())
+                .init()
+                .inspect_err(|error| tracing::debug!("no figures of whole processes: {error}"))
+                .ok()
+        });
+        let Some(library) = library else {
+            return Vec::new();
+        };
+        let mut usage = Vec::new();
+        for gpu in 0..library.device_count().unwrap_or(0) {
+            let Ok(device) = library.device_by_index(gpu) else {
+                continue;
+            };
+            let uuid = device.uuid().unwrap_or_default();
+            for running in device.running_compute_processes().unwrap_or_default() {
+                let process = processes.iter().find(|(tgid, _)| *tgid == running.pid);
+                if let (Some(&(tgid, id)), UsedGpuMemory::Used(bytes)) =
+                    (process, running.used_gpu_memory)
+                    && let Some(index) = index_in(visible(tgid).as_deref(), gpu, &uuid)
+                {
+                    usage.push((id, index, bytes));
+                }
+            }
+        }
+        usage
+    }
+}
+
+/// By what index a process knows the GPU with the number `gpu` on the machine. Numbers on the
+/// machine go by the bus; a process counts so too, unless its GPUs differ in speed and
+/// `CUDA_DEVICE_ORDER` is not set to say so.
+fn index_in(visible: Option<&[String]>, gpu: u32, uuid: &str) -> Option<u8> {
+    let Some(visible) = visible else {
+        return u8::try_from(gpu).ok();
+    };
+    let is_it = |name: &String| match name.parse::<u32>() {
+        Ok(number) => number == gpu,
+        // A beginning that is enough to tell it.
+        Err(_) => name.starts_with("GPU-") && uuid.starts_with(name.as_str()),
+    };
+    let index = visible.iter().position(is_it)?;
+    u8::try_from(index).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_visible_devices_is_read_from_an_environment() {
+        assert_eq!(listed(b"A=1\0CUDA_DEVICE_ORDER=x\0"), None);
+        let some = listed(b"A=1\0CUDA_VISIBLE_DEVICES=2, 0\0B=3").unwrap();
+        assert_eq!(some, ["2", "0"]);
+    }
+
+    #[test]
+    fn a_process_counts_the_devices_that_it_can_see() {
+        let visible = ["3".to_owned(), "GPU-ab".to_owned()];
+        assert_eq!(index_in(None, 2, "GPU-x"), Some(2));
+        assert_eq!(index_in(Some(&visible), 3, "GPU-x"), Some(0));
+        assert_eq!(index_in(Some(&visible), 0, "GPU-abcd"), Some(1));
+        assert_eq!(index_in(Some(&visible), 1, "GPU-x"), None);
+    }
+}

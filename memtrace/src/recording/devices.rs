@@ -1,0 +1,239 @@
+//! What a recording holds about devices (GPUs): writing its rows, reading them.
+
+use rusqlite::{Connection, Row, params};
+
+use super::{
+    Interval,
+    decode::{json, layer, optional, uint, unexpected},
+    schema::int,
+};
+use crate::{
+    event::{Device, StackId},
+    ledger::{DeviceTotals, Failure, FailureKey, ProcessId, TorchTotals},
+};
+
+/// A device of a process at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSnapshot {
+    pub process: ProcessId,
+    /// `None`: it is not known which device.
+    pub device: Device,
+    pub totals: DeviceTotals,
+    /// What the process had of the device in all, bytes, as the last interval that was told has it.
+    pub process_total: Option<u64>,
+}
+
+/// A library of devices in which some functions are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryRow {
+    pub file: String,
+    /// For people.
+    pub library: String,
+    /// Functions that memtrace would have probed.
+    pub lacking: Vec<String>,
+}
+
+/// How a device that is not known is stored, for it is part of keys.
+const UNKNOWN: i64 = -1;
+
+fn stored(device: Device) -> i64 {
+    device.map_or(UNKNOWN, i64::from)
+}
+
+pub(super) fn device(row: &Row, column: usize) -> rusqlite::Result<Device> {
+    match row.get(column)? {
+        UNKNOWN => Ok(None),
+        index => u8::try_from(index)
+            .map(Some)
+            .map_err(|_| unexpected(column, "device")),
+    }
+}
+
+/// The nine columns of [`DeviceTotals`].
+fn columns(totals: &DeviceTotals) -> [Option<i64>; 9] {
+    let torch = totals.torch.as_ref();
+    let of_torch = |figure: fn(&TorchTotals) -> Option<u64>| torch.and_then(figure);
+    [
+        of_torch(|torch| Some(torch.allocated)),
+        of_torch(|torch| Some(torch.peak_allocated)),
+        of_torch(|torch| torch.reserved),
+        of_torch(|torch| torch.peak_reserved),
+        Some(totals.runtime),
+        Some(totals.runtime_by_torch),
+        Some(totals.driver),
+        Some(totals.driver_by_allocator),
+        Some(totals.pinned),
+    ]
+    .map(|figure| figure.map(int))
+}
+
+fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
+    let torch = optional(row, first)?
+        .map(|allocated| {
+            Ok::<_, rusqlite::Error>(TorchTotals {
+                allocated,
+                peak_allocated: uint(row, first + 1)?,
+                reserved: optional(row, first + 2)?,
+                peak_reserved: optional(row, first + 3)?,
+            })
+        })
+        .transpose()?;
+    Ok(DeviceTotals {
+        torch,
+        runtime: uint(row, first + 4)?,
+        runtime_by_torch: uint(row, first + 5)?,
+        driver: uint(row, first + 6)?,
+        driver_by_allocator: uint(row, first + 7)?,
+        pinned: uint(row, first + 8)?,
+    })
+}
+
+/// Adds what an interval says about devices.
+pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> rusqlite::Result<()> {
+    for ((process, device), totals) in &of.changes.devices {
+        let t = columns(totals);
+        connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO device_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
+                 ?9, ?10, ?11, ?12)",
+            )?
+            .execute(params![
+                process.0,
+                stored(*device),
+                interval,
+                t[0],
+                t[1],
+                t[2],
+                t[3],
+                t[4],
+                t[5],
+                t[6],
+                t[7],
+                t[8],
+            ])?;
+    }
+    for (key, failure) in &of.changes.failures {
+        let t = columns(&failure.held);
+        connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO device_failure VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
+                 ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+            )?
+            .execute(params![
+                key.process.0,
+                key.layer as u8,
+                stored(key.device),
+                key.stack.0,
+                key.error,
+                int(failure.count),
+                int(failure.first_ns),
+                int(failure.last_ns),
+                int(failure.size),
+                t[0],
+                t[1],
+                t[2],
+                t[3],
+                t[4],
+                t[5],
+                t[6],
+                t[7],
+                t[8],
+            ])?;
+    }
+    for (process, device, bytes) in &of.device_usage {
+        connection
+            .prepare_cached("INSERT OR REPLACE INTO device_usage VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![process.0, device, interval, int(*bytes)])?;
+    }
+    Ok(())
+}
+
+/// Adds a device's library, or replaces what was known of the file.
+pub(super) fn write_library(
+    connection: &Connection,
+    file: &str,
+    library: &str,
+    lacking: &[&str],
+) -> rusqlite::Result<()> {
+    let lacking = serde_json::to_string(lacking)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO library VALUES (?1, ?2, ?3)")?
+        .execute(params![file, library, lacking])?;
+    Ok(())
+}
+
+/// Every device as of an interval, by process and index.
+pub(super) fn snapshots(
+    connection: &Connection,
+    interval: i64,
+) -> rusqlite::Result<Vec<DeviceSnapshot>> {
+    let mut usage = connection.prepare(
+        "SELECT bytes FROM device_usage WHERE process = ?1 AND device = ?2 AND interval <= ?3 \
+         ORDER BY interval DESC LIMIT 1",
+    )?;
+    // SQLite gives the other columns of the row that has the maximum.
+    connection
+        .prepare(
+            "SELECT process, device, max(interval), allocated, peak_allocated, reserved, \
+             peak_reserved, runtime, runtime_by_torch, driver, driver_by_allocator, pinned \
+             FROM device_history WHERE interval <= ?1 GROUP BY process, device \
+             ORDER BY process, device",
+        )?
+        .query_map([interval], |row| {
+            let process: u32 = row.get(0)?;
+            let index = device(row, 1)?;
+            let mut used = usage.query(params![process, stored(index), interval])?;
+            let process_total = match used.next()? {
+                Some(row) => Some(uint(row, 0)?),
+                None => None,
+            };
+            Ok(DeviceSnapshot {
+                process: ProcessId(process),
+                device: index,
+                totals: totals(row, 3)?,
+                process_total,
+            })
+        })?
+        .collect()
+}
+
+/// Failed allocations whose first was not after `until_ns`, in the order of their first.
+pub(super) fn failures(
+    connection: &Connection,
+    until_ns: u64,
+) -> rusqlite::Result<Vec<(FailureKey, Failure)>> {
+    connection
+        .prepare("SELECT * FROM device_failure WHERE first_ns <= ?1 ORDER BY first_ns")?
+        .query_map([int(until_ns)], |row| {
+            let key = FailureKey {
+                process: ProcessId(row.get(0)?),
+                layer: layer(row, 1)?,
+                device: device(row, 2)?,
+                stack: StackId(row.get(3)?),
+                error: row.get(4)?,
+            };
+            let failure = Failure {
+                count: uint(row, 5)?,
+                first_ns: uint(row, 6)?,
+                last_ns: uint(row, 7)?,
+                size: uint(row, 8)?,
+                held: totals(row, 9)?,
+            };
+            Ok((key, failure))
+        })?
+        .collect()
+}
+
+pub(super) fn libraries(connection: &Connection) -> rusqlite::Result<Vec<LibraryRow>> {
+    connection
+        .prepare("SELECT file, library, lacking FROM library ORDER BY file")?
+        .query_map([], |row| {
+            Ok(LibraryRow {
+                file: row.get(0)?,
+                library: row.get(1)?,
+                lacking: json(row, 2)?,
+            })
+        })?
+        .collect()
+}

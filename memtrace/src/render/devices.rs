@@ -1,0 +1,333 @@
+//! Devices (GPUs): what each process holds there, whose it is, and what failed.
+//! The parts of a device's table add up to its last line.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::{
+    Filter, clean,
+    units::{plural, size},
+};
+use crate::{
+    event::Device,
+    ledger::{DeviceTotals, ProcessId},
+    recording::{DeviceSnapshot, FailureSnapshot, ProcessSnapshot, Snapshot},
+};
+
+/// Out of memory, in CUDA's runtime and driver and in HIP.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// Most failures that text lists.
+const FAILURES: usize = 5;
+
+fn process_of(snapshot: &Snapshot, id: ProcessId) -> Option<&ProcessSnapshot> {
+    let mut processes = snapshot.processes.iter();
+    processes.find(|process| process.row.id == id)
+}
+
+fn is_shown(snapshot: &Snapshot, filter: &Filter, id: ProcessId) -> bool {
+    process_of(snapshot, id)
+        .is_some_and(|process| filter.pid.is_none_or(|pid| pid == process.row.tgid))
+}
+
+/// What is left of the process's total, negative where that was taken at another moment.
+fn unattributed(device: &DeviceSnapshot) -> Option<i64> {
+    let total = i64::try_from(device.process_total?).ok()?;
+    Some(total - i64::try_from(device.totals.known()).ok()?)
+}
+
+/// The list `devices` of a report.
+pub(super) fn json(snapshot: &Snapshot, filter: &Filter) -> Value {
+    let devices = snapshot.devices.iter();
+    devices
+        .filter(|device| is_shown(snapshot, filter, device.process))
+        .map(|device| {
+            let mut value = figures(&device.totals);
+            value["process"] = json!(device.process.0);
+            let process = process_of(snapshot, device.process);
+            value["tgid"] = json!(process.map(|process| process.row.tgid));
+            value["index"] = json!(device.device);
+            value["process_total"] = json!(device.process_total);
+            value["unattributed"] = json!(unattributed(device));
+            value
+        })
+        .collect()
+}
+
+fn figures(totals: &DeviceTotals) -> Value {
+    let torch = totals.torch;
+    json!({
+        "allocated": torch.map(|torch| torch.allocated),
+        "reserved": torch.and_then(|torch| torch.reserved),
+        "peak_allocated": torch.map(|torch| torch.peak_allocated),
+        "peak_reserved": torch.and_then(|torch| torch.peak_reserved),
+        "runtime": totals.runtime,
+        "runtime_by_torch": totals.runtime_by_torch,
+        "driver": totals.driver,
+        "driver_by_allocator": totals.driver_by_allocator,
+        "pinned": totals.pinned,
+        "known": totals.known(),
+    })
+}
+
+/// The list `device_failures` of a report.
+pub(super) fn failures_json(
+    snapshot: &Snapshot,
+    filter: &Filter,
+    since: impl Fn(u64) -> u64,
+) -> Value {
+    let failures = snapshot.failures.iter();
+    failures
+        .filter(|failure| is_shown(snapshot, filter, failure.key.process))
+        .map(|FailureSnapshot { key, failure }| {
+            let process = process_of(snapshot, key.process);
+            let stack = snapshot.stacks.get(key.stack);
+            json!({
+                "process": key.process.0,
+                "tgid": process.map(|process| process.row.tgid),
+                "layer": key.layer.name(),
+                "device": key.device,
+                "error": key.error,
+                "out_of_memory": key.error == OUT_OF_MEMORY,
+                "count": failure.count,
+                "first": since(failure.first_ns),
+                "last": since(failure.last_ns),
+                "size": failure.size,
+                "held": figures(&failure.held),
+                "thread": stack.thread(),
+                "frames": stack.frames().collect::<Vec<_>>(),
+            })
+        })
+        .collect()
+}
+
+/// The list `libraries` of a report.
+pub(super) fn libraries_json(snapshot: &Snapshot) -> Value {
+    let libraries = snapshot.libraries.iter();
+    libraries
+        .map(|row| json!({ "file": row.file, "library": row.library, "lacking": row.lacking }))
+        .collect()
+}
+
+/// Writes the tables of a process's devices, if it used any.
+pub(super) fn text(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    process: &ProcessSnapshot,
+) -> io::Result<()> {
+    let devices = snapshot.devices.iter();
+    for device in devices.filter(|device| device.process == process.row.id) {
+        table(out, device)?;
+    }
+    let failures = snapshot.failures.iter();
+    let failures: Vec<_> = failures
+        .filter(|failure| failure.key.process == process.row.id)
+        .collect();
+    for failure in failures.iter().take(FAILURES) {
+        failed(out, snapshot, failure)?;
+    }
+    if failures.len() > FAILURES {
+        let more = plural((failures.len() - FAILURES) as u64, "more kind");
+        writeln!(out, "  {more} of failed allocations (JSON lists them)")?;
+    }
+    Ok(())
+}
+
+fn name(device: Device) -> String {
+    match device {
+        Some(index) => format!("device {index}"),
+        None => "device not known".into(),
+    }
+}
+
+fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
+    let totals = &device.totals;
+    writeln!(
+        out,
+        "  {}, as of the same moment or the end",
+        name(device.device)
+    )?;
+    let mut line =
+        |what: &str, bytes: String, note: &str| writeln!(out, "    {what:<44} {bytes:>12}{note}");
+    let held = totals.held_by_torch();
+    if let Some(torch) = totals.torch {
+        let peak = |bytes: Option<u64>| {
+            bytes.map_or_else(String::new, |bytes| format!("   peak {}", size(bytes)))
+        };
+        let allocated = torch.allocated.min(held);
+        line(
+            "PyTorch: in blocks (allocated)",
+            size(allocated),
+            &peak(Some(torch.peak_allocated)),
+        )?;
+        line("PyTorch: held without blocks", size(held - allocated), "")?;
+        line(
+            "  PyTorch in all (reserved)",
+            size(held),
+            &peak(torch.peak_reserved),
+        )?;
+    } else if held > 0 {
+        line("PyTorch, without its caching allocator", size(held), "")?;
+    }
+    line("others, by the runtime", size(totals.other_runtime()), "")?;
+    line("others, by the driver", size(totals.other_driver()), "")?;
+    match (device.process_total, unattributed(device)) {
+        (Some(total), Some(rest)) => {
+            let sign = if rest < 0 { "-" } else { "" };
+            let rest = format!("{sign}{}", size(rest.unsigned_abs()));
+            line("unattributed (context, modules, libraries)", rest, "")?;
+            line("  the process in all, by NVML", size(total), "")?;
+        }
+        _ => line(
+            "  known in all (no figure by NVML)",
+            size(totals.known()),
+            "",
+        )?,
+    }
+    if totals.pinned > 0 {
+        line("besides, page-locked host memory", size(totals.pinned), "")?;
+    }
+    Ok(())
+}
+
+fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) -> io::Result<()> {
+    let FailureSnapshot { key, failure } = failure;
+    let what = match key.error {
+        OUT_OF_MEMORY => "OUT OF MEMORY".into(),
+        error => format!("failed with error {error}"),
+    };
+    let held = failure.held;
+    let torch = held.torch.map_or_else(String::new, |torch| {
+        format!(", {} of them in PyTorch's blocks", size(torch.allocated))
+    });
+    writeln!(
+        out,
+        "  {what} on {}: {} of {} bytes asked of {}, last {:.1} s after the start, with {} known to \
+         be held{torch}",
+        name(key.device),
+        plural(failure.count, "allocation"),
+        failure.size,
+        key.layer.name(),
+        failure.last_ns.saturating_sub(snapshot.meta.started_ns) as f64 / 1e9,
+        size(held.known()),
+    )?;
+    let frames = Filter::default();
+    for frame in frames
+        .frames(snapshot.stacks.get(key.stack))
+        .into_iter()
+        .take(8)
+    {
+        let line = super::source_line(frame).map_or_else(String::new, |at| format!("  {at}"));
+        writeln!(out, "      {}{line}", super::frame_name(frame))?;
+    }
+    Ok(())
+}
+
+/// Writes which functions the versions of devices' libraries lack, if there are any.
+pub(super) fn libraries(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    for row in snapshot
+        .libraries
+        .iter()
+        .filter(|row| !row.lacking.is_empty())
+    {
+        writeln!(
+            out,
+            "\n{} `{}` has no {}: nothing of these is counted",
+            row.library,
+            clean(&row.file),
+            row.lacking.join(", ")
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::verdict::Diagnosis;
+    use crate::{
+        ledger::TorchTotals,
+        recording::LibraryRow,
+        render::{TextOptions, fixture, text as report},
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    fn snapshot(process_total: Option<u64>) -> Snapshot {
+        let mut snapshot = fixture::snapshot();
+        snapshot.devices.push(DeviceSnapshot {
+            process: ProcessId(1),
+            device: Some(1),
+            totals: DeviceTotals {
+                torch: Some(TorchTotals {
+                    allocated: 3 * MIB,
+                    peak_allocated: 9 * MIB,
+                    reserved: Some(20 * MIB),
+                    peak_reserved: Some(40 * MIB),
+                }),
+                runtime: 25 * MIB,
+                runtime_by_torch: 20 * MIB,
+                driver: 26 * MIB,
+                driver_by_allocator: 25 * MIB,
+                pinned: 7 * MIB,
+            },
+            process_total,
+        });
+        snapshot
+    }
+
+    fn rendered(snapshot: &Snapshot) -> String {
+        let mut out = Vec::new();
+        let options = TextOptions::default();
+        report(&mut out, snapshot, &options, &Diagnosis::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_device_adds_up_to_the_process_total() {
+        let value = json(&snapshot(Some(300 * MIB)), &Filter::default());
+        let device = &value[0];
+        assert_eq!(device["index"], 1);
+        let figure = |name: &str| device[name].as_i64().unwrap();
+        assert_eq!(figure("allocated"), 3 << 20);
+        assert_eq!(figure("peak_reserved"), 40 << 20);
+        // What torch holds, five of the runtime's others, one of the driver's.
+        assert_eq!(figure("known"), 26 << 20);
+        assert_eq!(figure("unattributed"), 274 << 20);
+        assert_eq!(
+            figure("known") + figure("unattributed"),
+            figure("process_total")
+        );
+        let text = rendered(&snapshot(Some(300 * MIB)));
+        for part in ["device 1", "17.0 MiB", "274.0 MiB", "300.0 MiB", "7.0 MiB"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_total_of_another_moment_may_be_too_small() {
+        let value = json(&snapshot(Some(20 * MIB)), &Filter::default());
+        assert_eq!(value[0]["unattributed"], -(6 << 20));
+        assert!(rendered(&snapshot(Some(20 * MIB))).contains("-6.0 MiB"));
+    }
+
+    #[test]
+    fn without_a_total_nothing_is_said_of_the_rest() {
+        let value = json(&snapshot(None), &Filter::default());
+        assert!(value[0]["process_total"].is_null() && value[0]["unattributed"].is_null());
+        assert!(rendered(&snapshot(None)).contains("no figure by NVML"));
+    }
+
+    #[test]
+    fn what_a_library_lacks_is_said() {
+        let mut snapshot = fixture::snapshot();
+        assert!(!rendered(&snapshot).contains("has no"));
+        snapshot.libraries.push(LibraryRow {
+            file: "/lib/libcudart.so.11.0".into(),
+            library: "CUDA runtime".into(),
+            lacking: vec!["cudaMallocAsync".into()],
+        });
+        assert!(rendered(&snapshot).contains("has no cudaMallocAsync"));
+    }
+}

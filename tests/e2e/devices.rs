@@ -1,0 +1,308 @@
+//! Memory of devices: every function of the driver and the runtime, page-locked
+//! memory and PyTorch's allocator, layer by layer to the byte, on libraries
+//! without hardware (`fakecuda/`).
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
+
+use memtrace_tests::{
+    Bench,
+    record::{self, Record},
+    report::{Device, Report},
+    running::Running,
+    targets,
+    truth::{Counts, Site, Truth},
+};
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+const MIB: u64 = 1 << 20;
+
+/// What a launched target says when its work is done: allocated and reserved, by device.
+struct Done {
+    report: Report,
+    truth: Truth,
+    sums: [u64; 4],
+    tgid: u32,
+}
+
+fn work(bench: &Bench, options: &[&str]) -> Done {
+    let truth = bench.path("truth");
+    let command = [
+        targets::program("devices.c"),
+        truth.clone(),
+        targets::fake_devices(),
+    ];
+    let mut record = Record::launch(bench, options, command);
+    let said = record.running.await_stdout("done ");
+    record.running.send("!");
+    let report = record.finish(0);
+    let sums = serde_json::from_str(&said["done ".len()..]).expect("the target writes JSON");
+    let tgid = report.processes.last().expect("a process").tgid;
+    let truth = Truth::read(&truth);
+    Done {
+        report,
+        truth,
+        sums,
+        tgid,
+    }
+}
+
+/// The sites whose names begin with one of these words.
+fn named(sites: BTreeMap<Site, Counts>, words: &[&str]) -> BTreeMap<Site, Counts> {
+    sites
+        .into_iter()
+        .filter(|((_, name), _)| words.iter().any(|word| name.starts_with(word)))
+        .collect()
+}
+
+fn device(report: &Report, index: u8) -> &Device {
+    let mut devices = report.devices.iter();
+    let found = devices.find(|device| device.index == Some(index));
+    found.unwrap_or_else(|| panic!("no device {index}: {:?}", report.devices))
+}
+
+fn expect_exact(done: &Done) {
+    let Done { report, truth, .. } = done;
+    for (layer, words) in [
+        ("cuda-runtime", &["runtime_"][..]),
+        // The stand-in's runtime asks the driver for just what it is asked for.
+        ("cuda-driver", &["driver_", "runtime_"]),
+        ("pinned", &["pinned_"]),
+        ("torch-cuda", &["torch_"]),
+        ("torch-cpu", &["cpu_"]),
+    ] {
+        assert_eq!(
+            named(report.sites(layer), words),
+            named(truth.sites.clone(), words),
+            "{layer}"
+        );
+    }
+    // In no other layer.
+    let stray = |layer: &str, words: &[&str]| named(report.sites(layer), words);
+    assert!(stray("cuda-runtime", &["driver_", "pinned_", "cpu_"]).is_empty());
+    assert!(stray("cuda-driver", &["pinned_", "cpu_"]).is_empty());
+    assert!(stray("pinned", &["runtime_", "driver_", "torch_"]).is_empty());
+    assert!(stray("torch-cuda", &["runtime_", "driver_", "pinned_"]).is_empty());
+}
+
+#[test]
+fn every_function_is_counted_in_its_layer() {
+    let bench = Bench::new();
+    let done = work(&bench, &[]);
+    expect_exact(&done);
+    done.report.expect_no_losses(0);
+}
+
+/// Kernels before 6.10 take a perf event for each probe.
+#[test]
+fn with_probes_attached_one_by_one() {
+    let bench = Bench::new();
+    let done = work(&bench, &["--one-by-one"]);
+    expect_exact(&done);
+    done.report.expect_no_losses(0);
+}
+
+#[test]
+fn without_the_heap_everything_else_is_there() {
+    let bench = Bench::new();
+    let done = work(&bench, &["--no-heap"]);
+    expect_exact(&done);
+    done.report.expect_no_losses(0);
+    assert_eq!(done.report.total(done.tgid, "heap").alloc_count, 0);
+    assert!(done.report.total(done.tgid, "vm").alloc_count > 0);
+}
+
+#[test]
+fn each_device_adds_up() {
+    let bench = Bench::new();
+    let Done {
+        report,
+        truth,
+        sums: [allocated_0, reserved_0, allocated_1, reserved_1],
+        tgid,
+    } = work(&bench, &[]);
+    // Three blocks of 5000 bytes are left of those from the driver's pool.
+    let first = &device(&report, 0).figures;
+    assert_eq!((allocated_0, reserved_0), (0, 0));
+    assert_eq!(first.allocated, Some(3 * 5000));
+    assert_eq!(first.reserved, Some(0));
+    assert_eq!(first.peak_allocated, Some(20 * 100_352));
+    assert_eq!(first.peak_reserved, Some(2 * MIB));
+    // 6 MiB of physical memory, of which 4 MiB are still mapped.
+    let second = &device(&report, 1).figures;
+    assert_eq!(second.allocated, Some(allocated_1));
+    assert_eq!(second.reserved, Some(reserved_1));
+    assert_eq!(second.peak_reserved, Some(reserved_1 + 2 * MIB));
+    assert_eq!((allocated_1, reserved_1), (20 * 100_352, 6 * MIB));
+
+    let sum = |figure: fn(&Device) -> u64| report.devices.iter().map(figure).sum::<u64>();
+    for (layer, sum) in [
+        ("cuda-runtime", sum(|device| device.figures.runtime)),
+        ("cuda-driver", sum(|device| device.figures.driver)),
+        ("pinned", sum(|device| device.figures.pinned)),
+    ] {
+        assert_eq!(sum, report.total(tgid, layer).live_bytes, "{layer}");
+    }
+    // Physical memory is of the device that its properties name; threads of the one they chose.
+    let of_sites = |layer: &str, name: &str| -> BTreeMap<Option<u8>, u64> {
+        let sites = report.sites.iter();
+        let own = sites.filter(|site| site.layer == layer && site.name() == Some(name));
+        let mut by_device = BTreeMap::new();
+        for site in own.filter(|site| site.counts.live_bytes > 0) {
+            *by_device.entry(site.device).or_default() += site.counts.live_bytes;
+        }
+        by_device
+    };
+    let physical = of_sites("cuda-driver", "driver_physical");
+    assert_eq!(physical, BTreeMap::from([(Some(1), 8192)]));
+    let threads = of_sites("cuda-runtime", "runtime_thread");
+    let whole = truth.sites[&(tgid, "runtime_thread".to_owned())].live_bytes;
+    // Threads 0 and 2 do on device 0 what 1 and 3 do on device 1.
+    let half = whole / 2;
+    assert_eq!(threads, BTreeMap::from([(Some(0), half), (Some(1), half)]));
+}
+
+#[test]
+fn failures_are_events_and_no_allocations() {
+    let bench = Bench::new();
+    let report = work(&bench, &[]).report;
+    let failures: BTreeMap<_, _> = report
+        .device_failures
+        .iter()
+        .map(|failure| {
+            let name = failure.name().expect("a site").to_owned();
+            let figures = (
+                failure.error,
+                failure.out_of_memory,
+                failure.count,
+                failure.size,
+            );
+            ((failure.layer.clone(), name), figures)
+        })
+        .collect();
+    let expected = [
+        (
+            "cuda-driver",
+            "driver_malloc_failing",
+            (2, true, 1, 654_321),
+        ),
+        (
+            "cuda-driver",
+            "runtime_malloc_failing",
+            (2, true, 3, 123_456),
+        ),
+        (
+            "cuda-driver",
+            "runtime_pitch_failing",
+            (700, false, 1, 3000),
+        ),
+        (
+            "cuda-runtime",
+            "runtime_malloc_failing",
+            (2, true, 3, 123_456),
+        ),
+        (
+            "cuda-runtime",
+            "runtime_pitch_failing",
+            (700, false, 1, 3000),
+        ),
+        ("pinned", "pinned_failing", (2, true, 1, 777)),
+        ("pinned", "pinned_register", (1, false, 1, 1)),
+        ("torch-cuda", "torch_too_large", (2, true, 1, 100 * MIB)),
+    ]
+    .map(|(layer, name, figures)| ((layer.to_owned(), name.to_owned()), figures));
+    assert_eq!(failures, BTreeMap::from(expected));
+    let held = report.device_failures[0].held;
+    assert!(held.runtime > 0 && held.known >= held.runtime, "{held:?}");
+    assert_eq!(held.allocated, None);
+    // PyTorch's own: no function of the runtime failed.
+    let mut failures = report.device_failures.iter();
+    let own = failures
+        .find(|failure| failure.layer == "torch-cuda")
+        .expect("one");
+    assert_eq!(own.device, Some(1));
+    assert_eq!(own.held.allocated, Some(20 * 100_352));
+    assert_eq!(own.held.reserved, Some(2 * MIB));
+}
+
+/// NVIDIA's management library says what a process has in all; where it is not there, nothing is said.
+#[test]
+fn the_process_total_leaves_a_rest() {
+    let bench = Bench::new();
+    let without = work(&bench, &[]).report;
+    let named: Vec<_> = without
+        .devices
+        .iter()
+        .map(|device| device.process_total)
+        .collect();
+    assert_eq!(named, [None, None]);
+
+    let file = bench.path("usage");
+    let folder = targets::fake_devices();
+    let mut target = Running::start(Command::new(targets::program("held_device.c")).arg(&folder));
+    target.await_stdout("ready");
+    std::fs::write(&file, format!("{} {}", target.pid(), 500 * MIB)).expect("a file");
+    let output = bench.path("usage.mtr");
+    let mut command = record::command(["record", "-f", "-p"]);
+    command
+        .arg(target.pid().to_string())
+        .arg("-o")
+        .arg(&output)
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("FAKE_NVML", &file);
+    let running = Running::start(&mut command);
+    running.await_stderr(record::BEGUN);
+    target.send("!");
+    target.await_stdout("done");
+    let recording = Record {
+        running,
+        file: output,
+    };
+    let report = recording.stop();
+    target.send("!");
+    target.wait().expect_code(0);
+    let device = device(&report, 0);
+    assert_eq!(device.process_total, Some(500 * MIB));
+    assert_eq!(device.figures.known, 30 * MIB);
+    assert_eq!(device.unattributed, Some(470 << 20));
+}
+
+/// What a version of a library lacks is named, in the report and in the list of probes.
+#[test]
+fn what_is_missing_is_listed() {
+    let bench = Bench::new();
+    let report = work(&bench, &[]).report;
+    let lacking = |file: &str| {
+        let mut libraries = report.libraries.iter();
+        let found = libraries.find(|library| library.file.ends_with(file));
+        found.expect("the library").lacking.clone()
+    };
+    let runtime = lacking("libcudart.so.13");
+    assert_eq!(
+        runtime,
+        [
+            "cudaMallocAsync_ptsz",
+            "cudaMallocFromPoolAsync_ptsz",
+            "cudaFreeAsync_ptsz",
+            "cudaGetDriverEntryPointByVersion"
+        ]
+    );
+    assert!(lacking("libc10.so").is_empty());
+
+    let target = Running::start(
+        Command::new(targets::program("held_device.c")).arg(targets::fake_devices()),
+    );
+    target.await_stdout("ready");
+    let probes = record::memtrace(["probes", "-p", &target.pid().to_string()]).expect_code(0);
+    let line = probes
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("CUDA runtime"));
+    assert!(
+        line.expect("a line")
+            .ends_with(&format!("has no {}", runtime.join(", "))),
+        "{line:?}"
+    );
+    assert!(Path::new(&report.libraries[0].file).is_absolute());
+}

@@ -1,0 +1,53 @@
+//! What tracing costs a loop of PyTorch on a device.
+
+use super::{
+    child::{Collector, Target},
+    median, parse_ns,
+};
+use crate::command::{find, root};
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// How the loop is traced: in words, and the options of `memtrace record`; `None`: not at all.
+const WAYS: [(&str, Option<&[&str]>); 4] = [
+    ("no tracing", None),
+    (
+        "record --no-heap --no-python",
+        Some(&["--no-heap", "--no-python"]),
+    ),
+    ("record --no-heap", Some(&["--no-heap"])),
+    ("record", Some(&[])),
+];
+
+pub(super) fn run(memtrace: &Path, folder: &Path, environment: &Path, rounds: usize) -> Result<()> {
+    let python = std::path::absolute(environment.join("bin/python"))?;
+    let (python, script) = (
+        python.display().to_string(),
+        root().join("xtask/torch/loop.py").display().to_string(),
+    );
+    let env = find("env").context("no program `env`")?;
+    let arguments = ["CUDA_VISIBLE_DEVICES=0", &python, &script];
+    let mut times = vec![Vec::new(); WAYS.len()];
+    for round in 1..=rounds {
+        for ((_, options), times) in WAYS.iter().zip(&mut times) {
+            let mut target = Target::start(&env, &arguments)?;
+            let file = folder.join("torch.mtr");
+            let collector = options
+                .map(|options| Collector::attach(memtrace, target.id(), &file, options))
+                .transpose()?;
+            target.go()?;
+            times.push(parse_ns(&target.finish()?)?);
+            if let Some(collector) = collector {
+                collector.finish()?;
+            }
+        }
+        eprintln!("round {round} of {rounds} done");
+    }
+    println!("a step of training (forward, backward, update), median of {rounds} rounds");
+    println!("  {:<32}{:>12} {:>9}", "", "µs a step", "× none");
+    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    for ((name, _), ns) in WAYS.iter().zip(&medians) {
+        println!("  {name:<32}{:>12.1} {:>9.3}", ns / 1e3, ns / medians[0]);
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! `cargo xtask test-torch`: real PyTorch does random operations on its CUDA
+//! allocator; after each, what it says it has must be what memtrace says.
+
+use crate::{
+    bench::child::{Collector, Target},
+    command::{self, build_memtrace, root, target_dir},
+};
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The Python to run PyTorch with, or the virtual environment that has it
+    python: PathBuf,
+    /// Operations with each backend
+    #[arg(long, default_value_t = 1000)]
+    operations: u64,
+    /// Which operations
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only the backend whose name contains this
+    #[arg(long)]
+    backend: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct GpuOptions {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// A way for PyTorch to get device memory.
+struct Backend {
+    name: &'static str,
+    /// Environment variable and its value.
+    variable: &'static str,
+    /// Whether PyTorch's peaks are its own. The driver's pool keeps them else, since it was last
+    /// told to forget them.
+    own_peaks: bool,
+}
+
+const BACKENDS: [Backend; 4] = [
+    Backend {
+        name: "native",
+        variable: "PYTORCH_CUDA_ALLOC_CONF=backend:native",
+        own_peaks: true,
+    },
+    Backend {
+        name: "expandable_segments",
+        variable: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        own_peaks: true,
+    },
+    Backend {
+        name: "cudaMallocAsync",
+        variable: "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync",
+        own_peaks: false,
+    },
+    Backend {
+        name: "without caching",
+        variable: "PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+        own_peaks: true,
+    },
+];
+
+/// How long an interval that ended after an answer may take to be written.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What both say of device 0, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+struct Figures {
+    allocated: u64,
+    reserved: u64,
+    peak_allocated: u64,
+    peak_reserved: u64,
+}
+
+/// `cargo xtask test-torch`.
+///
+/// # Errors
+/// When not root, something cannot be run, or the two disagree.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    command::need_root("the comparison with PyTorch")?;
+    let python = interpreter(&options.python)?;
+    let memtrace = build_memtrace(false)?;
+    let folder = target_dir().join("torch");
+    fs::create_dir_all(&folder)?;
+    println!("{}", versions(&python)?);
+    let mut compared = 0;
+    for backend in &BACKENDS {
+        if let Some(only) = &options.backend
+            && !backend.name.contains(only.as_str())
+        {
+            continue;
+        }
+        let steps = compare(backend, &memtrace, &python, &folder, options)
+            .with_context(|| format!("backend {}", backend.name))?;
+        println!("{:<20} {steps}", backend.name);
+        compared += 1;
+    }
+    ensure!(compared > 0, "no backend has such a name");
+    Ok(())
+}
+
+/// `cargo xtask test-gpu`.
+///
+/// # Errors
+/// As [`run`]; also where no GPU is.
+pub(crate) fn run_on_gpu(options: &GpuOptions) -> Result<()> {
+    ensure!(
+        Path::new("/dev/nvidiactl").exists(),
+        "no NVIDIA driver here (`/dev/nvidiactl` is missing): `cargo xtask test-torch` needs none"
+    );
+    let smi = command::output(Command::new("nvidia-smi").args([
+        "--query-gpu=name,driver_version,memory.total",
+        "--format=csv,noheader",
+    ]))?;
+    println!("{smi}");
+    run(&options.options)
+}
+
+fn interpreter(given: &Path) -> Result<PathBuf> {
+    let inside = given.join("bin/python");
+    let python = if inside.exists() {
+        inside
+    } else {
+        given.into()
+    };
+    ensure!(
+        python.is_file(),
+        "`{}` is no Python and no virtual environment",
+        given.display()
+    );
+    // Not resolved: where it lies tells it its packages.
+    std::path::absolute(python).context("no current folder")
+}
+
+fn versions(python: &Path) -> Result<String> {
+    let script = "import torch; print('torch', torch.__version__, 'CUDA', torch.version.cuda, 'on', \
+                  torch.cuda.get_device_name(0))";
+    command::output(Command::new(python).args(["-c", script]))
+}
+
+/// Does the operations with one backend; what was compared, in words.
+fn compare(
+    backend: &Backend,
+    memtrace: &Path,
+    python: &Path,
+    folder: &Path,
+    options: &Options,
+) -> Result<String> {
+    let script = root().join("xtask/torch/operations.py");
+    let (python, script) = (python.display().to_string(), script.display().to_string());
+    let seed = options.seed.to_string();
+    // One device, as a thread that ran before may have chosen any.
+    let arguments = [
+        "CUDA_VISIBLE_DEVICES=0",
+        backend.variable,
+        &python,
+        &script,
+        &seed,
+    ];
+    let env = command::find("env").context("no program `env`")?;
+    let mut target = Target::start(&env, &arguments)?;
+    let file = folder.join(format!("{}.mtr", backend.name.replace(' ', "-")));
+    let interval = ["--interval", "50ms"];
+    let collector = Collector::attach(memtrace, target.id(), &file, &interval)?;
+    let mut at_most = Figures::default();
+    for operation in 1..=options.operations {
+        let said: Figures = serde_json::from_str(&target.ask("1")?)?;
+        let answered = now_ns();
+        agree(backend, memtrace, &file, target.id(), said, answered)
+            .with_context(|| format!("after operation {operation}"))?;
+        at_most.allocated = at_most.allocated.max(said.allocated);
+        at_most.reserved = at_most.reserved.max(said.reserved);
+    }
+    let failures = report(memtrace, &file, target.id())?.failures;
+    target.finish()?;
+    collector.finish()?;
+    // The failing operation is one of some fifty.
+    ensure!(
+        failures > 0 || options.operations < 500,
+        "no allocation was recorded as failed"
+    );
+    Ok(format!(
+        "{} operations, each agreed; up to {} bytes allocated, {} reserved; {failures} failed \
+         allocations recorded",
+        options.operations, at_most.allocated, at_most.reserved
+    ))
+}
+
+/// Compares with the first interval that ended after the answer, or, if it was just being written
+/// then, the one after it.
+fn agree(
+    backend: &Backend,
+    memtrace: &Path,
+    file: &Path,
+    pid: u32,
+    said: Figures,
+    answered: u64,
+) -> Result<()> {
+    let mut disagreed = None;
+    let end = Instant::now() + DEADLINE;
+    while Instant::now() < end {
+        let seen = report(memtrace, file, pid)?;
+        if seen.time_ns < answered || disagreed.is_some_and(|before| seen.time_ns <= before) {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        }
+        let mut expected = said;
+        if !backend.own_peaks {
+            expected.peak_allocated = seen.figures.peak_allocated.max(said.peak_allocated);
+            expected.peak_reserved = seen.figures.peak_reserved.max(said.peak_reserved);
+        }
+        // What the blocks make; the driver's pool rounds up, and counts what is not PyTorch's.
+        let live_agrees = seen.live == said.allocated || !backend.own_peaks;
+        if seen.figures == expected && live_agrees {
+            return Ok(());
+        }
+        if disagreed.is_some() {
+            bail!(
+                "PyTorch says {said:?}, memtrace {:?}, live {}",
+                seen.figures,
+                seen.live
+            );
+        }
+        disagreed = Some(seen.time_ns);
+    }
+    bail!("no interval was recorded within {DEADLINE:?}");
+}
+
+/// What memtrace says.
+struct Seen {
+    /// End of the last interval, CLOCK_MONOTONIC ns.
+    time_ns: u64,
+    figures: Figures,
+    /// Live bytes of the layer.
+    live: u64,
+    failures: u64,
+}
+
+fn report(memtrace: &Path, file: &Path, pid: u32) -> Result<Seen> {
+    let end = Instant::now() + DEADLINE;
+    let json = loop {
+        let mut command = Command::new(memtrace);
+        let options = ["--at", "end", "--format", "json", "--top", "0"];
+        match command::output(command.arg("report").arg(file).args(options)) {
+            Ok(json) => break json,
+            // An interval is being written this very moment.
+            Err(error) if error.to_string().contains("busy") && Instant::now() < end => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let report: Value = serde_json::from_str(&json).context("the report is not JSON")?;
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let list = |key: &str| report[key].as_array().cloned().unwrap_or_default();
+    let devices = list("devices");
+    let device = devices
+        .iter()
+        .find(|device| device["index"] == 0 && device["tgid"] == pid);
+    let figure = |name: &str| device.map_or(0, |device| number(&device[name]));
+    let totals = list("totals");
+    let layer = totals.iter().find(|total| total["layer"] == "torch-cuda");
+    Ok(Seen {
+        time_ns: number(&report["meta"]["started_ns"]) + number(&report["time"]),
+        figures: Figures {
+            allocated: figure("allocated"),
+            reserved: figure("reserved"),
+            peak_allocated: figure("peak_allocated"),
+            peak_reserved: figure("peak_reserved"),
+        },
+        live: layer.map_or(0, |total| number(&total["live_bytes"])),
+        failures: list("device_failures")
+            .iter()
+            .map(|failure| number(&failure["count"]))
+            .sum(),
+    })
+}
+
+/// CLOCK_MONOTONIC, as the times of a recording.
+fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` lives; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
