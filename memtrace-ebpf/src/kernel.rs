@@ -4,7 +4,11 @@ use aya_ebpf::helpers::{
     bpf_get_current_task, bpf_probe_read_kernel,
     generated::{bpf_get_current_task_btf, bpf_task_pt_regs},
 };
-use memtrace_common::{event::PendingReturn, process::FileKey, unwind::{Registers, rbx}};
+use memtrace_common::{
+    event::PendingReturn,
+    process::FileKey,
+    unwind::{Registers, rbx},
+};
 
 use crate::maps::{OFFSETS, loaded};
 

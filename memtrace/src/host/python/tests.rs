@@ -66,9 +66,9 @@ fn venv(system: &str) -> tempfile::TempDir {
 fn packages_of_a_virtual_environment_are_found_by_how_it_was_called() {
     let dir = venv("false");
     for (called, environ) in [
-        ("/work/venv/bin/python", ""),
+        ("/srv/venv/bin/python", ""),
         ("venv/bin/python", ""),
-        ("python", "PATH=/nothing:/work/venv/bin\0"),
+        ("python", "PATH=/nothing:/srv/venv/bin\0"),
     ] {
         let launch = launch(dir.path(), "/usr/bin/python3.11", called, environ);
         let facts = scan(&launch, &[]);
@@ -78,7 +78,7 @@ fn packages_of_a_virtual_environment_are_found_by_how_it_was_called() {
             "{called}"
         );
         assert_eq!(value(&facts, "python.version"), Some("3.11"));
-        assert_eq!(value(&facts, "python.prefix"), Some("/work/venv"));
+        assert_eq!(value(&facts, "python.prefix"), Some("/srv/venv"));
         assert_eq!(value(&facts, "python.package.old"), Some("3.0"));
         assert_eq!(value(&facts, "python.package.six"), None);
         let local = value(&facts, "python.package.local");
@@ -98,7 +98,7 @@ fn the_system_s_packages_come_after_those_of_the_environment() {
     let launch = launch(
         dir.path(),
         "/usr/bin/python3.11",
-        "/work/venv/bin/python",
+        "/srv/venv/bin/python",
         "",
     );
     let facts = scan(&launch, &[]);
@@ -152,7 +152,7 @@ fn a_folder_is_looked_at_again_when_it_has_changed() {
     let launch = launch(
         dir.path(),
         "/usr/bin/python3.11",
-        "/work/venv/bin/python",
+        "/srv/venv/bin/python",
         "",
     );
     let mut scanner = Scanner::default();
