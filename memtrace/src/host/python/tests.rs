@@ -9,7 +9,7 @@ fn launch(root: &Path, program: &str, called: &str, environ: &str) -> Launch {
         program: program.into(),
         arguments: vec![called.into(), "-c".into(), "pass".into()],
         environ: environ.into(),
-        cwd: "/work".into(),
+        cwd: "/srv".into(),
     }
 }
 
@@ -23,7 +23,7 @@ fn value<'a>(facts: &'a [Fact], field: &str) -> Option<&'a str> {
     Some(&fact.value)
 }
 
-const SITE: &str = "work/venv/lib/python3.11/site-packages";
+const SITE: &str = "srv/venv/lib/python3.11/site-packages";
 
 fn venv(system: &str) -> tempfile::TempDir {
     let file = |path: &str| format!("{SITE}/{path}");
@@ -43,7 +43,7 @@ fn venv(system: &str) -> tempfile::TempDir {
         ),
         (file("old-3.0-py3.11.egg-info"), ""),
         (file("broken.dist-info/INSTALLER"), "pip"),
-        ("work/venv/bin/python".into(), ""),
+        ("srv/venv/bin/python".into(), ""),
         (
             "usr/lib/python3/dist-packages/numpy-1.0.dist-info/INSTALLER".into(),
             "debian",
@@ -58,7 +58,7 @@ fn venv(system: &str) -> tempfile::TempDir {
         .map(|(path, text)| (path.as_str(), *text))
         .collect();
     let config = format!("home = /usr/bin\ninclude-system-site-packages = {system}\n");
-    files.push(("work/venv/pyvenv.cfg", &config));
+    files.push(("srv/venv/pyvenv.cfg", &config));
     tree(&files).0
 }
 
