@@ -50,9 +50,6 @@ pub struct Interpreter {
     /// Data of a compact string: ASCII, and otherwise.
     pub str_ascii_data: u32,
     pub str_compact_data: u32,
-    /// Bits of `PyASCIIObject.state`: first of the three of `kind`, the one of `ascii`.
-    pub str_kind_shift: u32,
-    pub str_ascii_shift: u32,
     /// `PyASCIIObject.length` and `.state`; `PyVarObject.ob_size` and the data of a bytes object.
     pub str_length: u32,
     pub str_state: u32,
@@ -68,6 +65,21 @@ pub const CODE_WINDOW: u32 = 40;
 pub const FILENAME: usize = 256;
 pub const NAME: usize = 256;
 pub const LINETABLE: usize = 2048;
+
+/// Bytes of a character and whether all are ASCII, by `PyASCIIObject.state`: `interned` has its
+/// first 2 bits, or 16 in the first releases of 3.14, `kind` the next 3, `compact` and `ascii` one
+/// each (Include/cpython/unicodeobject.h). `kind` is never 0, and of the 16 bits all but 2 are.
+#[must_use]
+pub const fn characters(state: u32) -> (u32, bool) {
+    const KIND: u32 = 7;
+    let early = state >> 2;
+    let bits = if early & KIND != 0 {
+        early
+    } else {
+        state >> 16
+    };
+    (bits & KIND, bits & 1 << 4 != 0)
+}
 
 /// A string object as far as it was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,5 +151,26 @@ pub const fn fingerprint(of: &Identity) -> u32 {
     hash as u32
 }
 
-const _: () = assert!(size_of::<Interpreter>() == 40 + 26 * 4);
+const _: () = assert!(size_of::<Interpreter>() == 40 + 24 * 4);
 const _: () = assert!(size_of::<Code>() == 24 + 16 + 32 + 24);
+
+#[cfg(test)]
+mod tests {
+    use super::characters;
+
+    #[test]
+    fn characters_of_either_layout() {
+        let bits = |kind: u32, ascii: u32| kind | 1 << 3 | ascii << 4;
+        // 3.9 to 3.13, later 3.14.
+        assert_eq!(characters(bits(1, 1) << 2 | 1), (1, true));
+        assert_eq!(characters(bits(2, 0) << 2), (2, false));
+        assert_eq!(
+            characters(0xdead_0000 | bits(4, 0) << 2 | 3),
+            (4, false),
+            "padding"
+        );
+        // The first of 3.14: `interned` is a number of 16 bits.
+        assert_eq!(characters(bits(1, 1) << 16 | 3), (1, true));
+        assert_eq!(characters(bits(4, 0) << 16), (4, false));
+    }
+}

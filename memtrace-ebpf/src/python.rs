@@ -15,7 +15,7 @@ use memtrace_common::{
     loss::Reason,
     python::{
         CODE_WINDOW, Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text,
-        fingerprint,
+        characters, fingerprint,
     },
     unwind::{End, Memory, Word},
 };
@@ -423,9 +423,8 @@ fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -
     let state = memory
         .read(object.wrapping_add(u64::from(python.str_state)))
         .unwrap_or(0) as u32;
-    let width = state >> (python.str_kind_shift & 31) & 7;
-    let ascii = state >> (python.str_ascii_shift & 31) & 1;
-    let data = if ascii != 0 {
+    let (width, ascii) = characters(state);
+    let data = if ascii {
         python.str_ascii_data
     } else {
         python.str_compact_data
@@ -439,7 +438,7 @@ fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -
         object,
         length,
         width: if copied { width as u16 } else { 0 },
-        ascii: ascii as u16,
+        ascii: u16::from(ascii),
     }
 }
 

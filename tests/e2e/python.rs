@@ -240,7 +240,73 @@ fn of_a_running_program() {
 /// Those that need nothing but the interpreter and its library.
 const BARE: [&str; 2] = ["calls", "tasks"];
 
-/// Paths and process ids mean nothing here: the interpreter is at a path that only it knows.
+/// Whose `/usr` another root has.
+#[derive(Clone, Copy)]
+enum Usr {
+    Hosts,
+    Own,
+}
+
+/// Attaches to `python` where paths and process ids mean nothing: in the folder `inside` of
+/// another root.
+fn in_root(bench: &Bench, root: &Path, usr: Usr, inside: &Path, python: &Path, modules: &[&str]) {
+    let outside = root.join(inside.strip_prefix("/").expect("an absolute path"));
+    let copy = |from: &Path, name: &str| {
+        fs::copy(from, outside.join(name)).expect("a copy");
+    };
+    match usr {
+        Usr::Hosts => copy(&targets::library("python/probe.c"), "probe.so"),
+        // For the C library of that root.
+        Usr::Own => {
+            copy(&targets::source("python/probe.c"), "probe.c");
+            let mut compile = Command::new("chroot");
+            compile.arg(root).args(["gcc", "-shared", "-fPIC", "-g"]);
+            compile.args(["-pthread".into(), "-o".into(), inside.join("probe.so")]);
+            compile.arg(inside.join("probe.c"));
+            Running::start(&mut compile).wait().expect_code(0);
+        }
+    }
+    for script in modules.iter().chain(&["cases", "truth"]) {
+        let script = format!("{script}.py");
+        copy(&targets::source("python").join(&script), &script);
+    }
+
+    // The mounts end with the namespace.
+    let mount_usr = match usr {
+        Usr::Hosts => "mount --bind /usr \"$0/usr\"; ",
+        Usr::Own => "",
+    };
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-ec"])
+        .arg(format!(
+            "{mount_usr}mount -t proc proc \"$0/proc\"; exec chroot \"$0\" \"$@\""
+        ))
+        .arg(root)
+        .args([python, Path::new("-B"), &inside.join("cases.py")])
+        .args(["hold".into(), inside.join("probe.so"), inside.join("truth")])
+        .args(modules);
+    let target = Running::start(&mut command);
+    target.await_stdout("ready");
+    let unshare = target.pid();
+    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
+    let children = children.expect("a list of children");
+    let pid = children.trim().parse().expect("one child");
+
+    let truth = outside.join("truth");
+    // Of its namespace, it is the first process.
+    let go = go_beside(&truth);
+    let report = attached(bench, target, pid, |_| go(1));
+    expect_every_stack(&report);
+    let mut chains = python::read(&truth);
+    for chain in &mut chains {
+        assert_eq!(chain.tgid, 1);
+        chain.tgid = pid;
+    }
+    python::expect_same(&report, &chains);
+}
+
+/// The interpreter is at a path that only it knows.
 #[test]
 fn in_other_namespaces() {
     let bench = Bench::new();
@@ -251,44 +317,38 @@ fn in_other_namespaces() {
     for folder in ["lib", "lib64"] {
         symlink(Path::new("usr").join(folder), root.join(folder)).expect("a link");
     }
-    let inside = |name: &str| Path::new("/only-here").join(name);
-    let copy = |from: &Path, name: &str| {
-        fs::copy(from, root.join("only-here").join(name)).expect("a copy");
-    };
-    copy(distributions(), "python");
-    copy(&targets::library("python/probe.c"), "probe.so");
-    for script in BARE.into_iter().chain(["cases", "truth"]) {
-        let script = format!("{script}.py");
-        copy(&targets::source("python").join(&script), &script);
-    }
+    let inside = Path::new("/only-here");
+    let python = inside.join("python");
+    fs::copy(distributions(), root.join("only-here/python")).expect("a copy");
+    in_root(&bench, &root, Usr::Hosts, inside, &python, &BARE);
+}
 
-    // The mounts end with the namespace.
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-ec"])
-        .arg(
-            "mount --bind /usr \"$0/usr\"; mount -t proc proc \"$0/proc\"; exec chroot \"$0\" \"$@\"",
-        )
-        .arg(&root)
-        .args([inside("python"), "-B".into(), inside("cases.py")])
-        .args(["hold".into(), inside("probe.so"), inside("truth")])
-        .args(BARE);
-    let target = Running::start(&mut command);
-    target.await_stdout("ready");
-    let unshare = target.pid();
-    let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
-    let children = children.expect("a list of children");
-    let pid = children.trim().parse().expect("one child");
-
-    let truth = root.join("only-here/truth");
-    // Of its namespace, it is the first process.
-    let go = go_beside(&truth);
-    let report = attached(&bench, target, pid, |_| go(1));
-    expect_every_stack(&report);
-    let mut chains = python::read(&truth);
-    for chain in &mut chains {
-        assert_eq!(chain.tgid, 1);
-        chain.tgid = pid;
+/// Each interpreter of the Debian roots in `MEMTRACE_ROOTS` (`cargo xtask test-pythons` makes
+/// them), whose libraries are other versions than the host's, too.
+#[test]
+fn in_other_roots() {
+    let roots = env::var_os("MEMTRACE_ROOTS").unwrap_or_default();
+    let mut seen = 0;
+    for root in env::split_paths(&roots) {
+        for minor in 9..=14 {
+            let python = PathBuf::from(format!("/usr/bin/python3.{minor}"));
+            if !root
+                .join(python.strip_prefix("/").expect("absolute"))
+                .exists()
+            {
+                continue;
+            }
+            eprintln!("{} {}", root.display(), python.display());
+            let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
+            let name = folder.path().file_name().expect("a name");
+            let inside = Path::new("/tmp").join(name);
+            in_root(&Bench::new(), &root, Usr::Own, &inside, &python, &ALONE);
+            seen += 1;
+        }
     }
-    python::expect_same(&report, &chains);
+    if roots.is_empty() {
+        eprintln!("skipped: `cargo xtask test-pythons` makes such roots");
+    } else {
+        assert!(seen > 0, "no interpreter in {}", roots.display());
+    }
 }

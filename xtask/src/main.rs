@@ -6,6 +6,7 @@ mod demo;
 mod ebpf;
 mod lint;
 mod oracle;
+mod pythons;
 mod setup;
 mod test;
 mod torch;
@@ -57,6 +58,8 @@ enum Task {
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
     Verdicts(verdicts::Options),
+    /// Trace the interpreters of other Debian releases and verify Python frames (slow; as root)
+    TestPythons(pythons::Options),
     /// Trace real PyTorch and compare what it says with what memtrace says (slow; as root)
     TestTorch(torch::Options),
     /// The same where a GPU is, and everything that needs one (as root)
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Task::Verifier => verifier::run(),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
+        Task::TestPythons(options) => pythons::run(&options),
         Task::TestTorch(options) => torch::run(&options),
         Task::TestGpu(options) => torch::run_on_gpu(&options),
         Task::Bench(options) => bench::run(&options),

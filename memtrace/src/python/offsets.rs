@@ -92,8 +92,6 @@ const COMMON: Interpreter = Interpreter {
     code_first_line: 0,
     str_ascii_data: 48,
     str_compact_data: 72,
-    str_kind_shift: 2,
-    str_ascii_shift: 6,
     str_length: 16,
     str_state: 32,
     bytes_size: 16,
@@ -177,8 +175,6 @@ struct Described {
     unicode: usize,
     /// Words that are read.
     words: usize,
-    /// See [`Interpreter::str_kind_shift`]: 3.14 has 16 bits for `interned` before, 3.13 has 2.
-    str_kind_shift: u32,
 }
 
 impl Described {
@@ -191,7 +187,6 @@ impl Described {
                 bytes: 64,
                 unicode: 67,
                 words: 71,
-                str_kind_shift: 2,
             }),
             14 => Some(Described {
                 thread: 22,
@@ -200,7 +195,6 @@ impl Described {
                 bytes: 74,
                 unicode: 77,
                 words: MAX_WORDS,
-                str_kind_shift: 16,
             }),
             _ => None,
         }
@@ -244,8 +238,6 @@ impl Described {
             str_length: field(self.unicode, 2)?,
             str_ascii_data: ascii,
             str_compact_data: ascii + COMPACT,
-            str_kind_shift: self.str_kind_shift,
-            str_ascii_shift: self.str_kind_shift + 4,
             ..COMMON
         })
     }

@@ -85,7 +85,7 @@ def weak_references():
 
 
 @COMPARISON
-@called_from("libc.so")
+@called_from("libc")
 def compared_by_libc(left, right):
     probe(note())
     return left[0] - right[0]

@@ -6,7 +6,8 @@ use super::{
     *,
 };
 use memtrace_common::python::{
-    Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text, fingerprint,
+    Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text, characters,
+    fingerprint,
 };
 
 /// Reads one process.
@@ -148,10 +149,9 @@ impl Walker<'_> {
     fn text(&self, object: u64, area: usize) -> (Text, Vec<u8>) {
         let at = &self.at;
         let state = self.number(object, at.str_state);
-        let ascii = state >> at.str_ascii_shift & 1;
-        let width = state >> at.str_kind_shift & 7;
+        let (width, ascii) = characters(state);
         let length = self.number(object, at.str_length);
-        let data = if ascii == 1 {
+        let data = if ascii {
             at.str_ascii_data
         } else {
             at.str_compact_data
@@ -160,7 +160,7 @@ impl Walker<'_> {
             object,
             length,
             width: width as u16,
-            ascii: ascii as u16,
+            ascii: u16::from(ascii),
         };
         (
             text,
