@@ -4,7 +4,7 @@
 use super::{
     mappings::Use,
     series::{Figure, ProcessSeries},
-    statistics::mean,
+    statistics::median,
 };
 
 /// Kind of resident memory that a table is about.
@@ -95,7 +95,7 @@ pub struct Window {
 /// this.
 const STACK_TOUCHED: f64 = 128.0 * 1024.0;
 
-/// The share of a window whose mean stands for its beginning, and for its end.
+/// The share of a window whose median stands for its beginning, and for its end.
 pub(super) const EDGE: usize = 12;
 
 impl Window {
@@ -105,8 +105,8 @@ impl Window {
             .get(self.from..self.to.min(values.len()))
             .unwrap_or_default();
         let edge = (points.len() / EDGE).max(1).min(points.len());
-        let first = mean(&points[..edge]);
-        let last = mean(&points[points.len() - edge..]);
+        let first = median(&points[..edge]);
+        let last = median(&points[points.len() - edge..]);
         last.zip(first).map_or(0.0, |(last, first)| last - first)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     event::{Layer, StackId},
-    ledger::{Changes, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    ledger::{Changes, DeviceTotals, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
         StackRow, Writer,
@@ -25,12 +25,16 @@ pub(super) struct Moment {
     pub(super) memory: MemorySample,
     /// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
     pub(super) sites: Vec<(Layer, &'static str, bool, f64, u64)>,
+    /// What it holds of device 0.
+    pub(super) device: Option<DeviceTotals>,
 }
 
 /// A process over `n` intervals of a second, and records lost of a thousand.
 pub(super) struct Course<'a> {
     pub(super) origin: Origin,
     pub(super) n: u64,
+    /// Whether the process ends with the recording.
+    pub(super) ends: bool,
     pub(super) lost: u64,
     pub(super) at: &'a dyn Fn(f64) -> Moment,
 }
@@ -64,7 +68,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         page_size: 4096,
     };
     let mut writer = Writer::create(&path, false, &meta).unwrap();
-    let row = ProcessRow {
+    let mut row = ProcessRow {
         id: ProcessId(1),
         tgid: 100,
         ppid: 1,
@@ -153,12 +157,18 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             time_ns: START + second * SECOND,
             ..Interval::default()
         };
+        let device = moment.device.into_iter();
+        changes.devices = device.map(|totals| ((row.id, Some(0)), totals)).collect();
         interval.changes = changes;
         interval.memory = vec![(row.id, moment.memory)];
         interval.losses = losses;
         interval.emitted = 1000 * second;
         interval.received = (1000 - course.lost) * second;
         writer.interval(&interval).unwrap();
+    }
+    if course.ends {
+        row.ended_ns = Some(START + course.n * SECOND);
+        writer.process(&row).unwrap();
     }
     writer.finish(START + course.n * SECOND).unwrap();
     let recording = Recording::open(&path).unwrap();

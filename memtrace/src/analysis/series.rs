@@ -6,10 +6,11 @@ use std::collections::{HashMap, HashSet};
 use super::{
     account::Window,
     mappings::{self, Use},
+    statistics::{MIN_POINTS, median},
 };
 use crate::{
-    event::Layer,
-    ledger::SiteKey,
+    event::{Device, Layer},
+    ledger::{DeviceTotals, SiteKey},
     recording::{
         Error, IntervalId, MemorySample, ProcessRow, Recording, SiteFigures, SiteSnapshot, Snapshot,
     },
@@ -84,6 +85,8 @@ pub struct ProcessSeries {
     last_read: HashMap<Figure, usize>,
     /// Outstanding, allocated by the process itself.
     pub heap: Vec<f64>,
+    /// Blocks of `heap`.
+    pub live_blocks: Vec<f64>,
     /// Headers and rounding of the blocks of `heap`, estimated: see [`chunk`].
     pub overhead: Vec<f64>,
     /// Blocks of the heap allocated so far: the work done, as far as it allocates.
@@ -91,6 +94,9 @@ pub struct ProcessSeries {
     /// Arenas of Python's object allocator.
     pub python: Vec<f64>,
     mapped: HashMap<Use, Vec<f64>>,
+    /// Outstanding in the layers beside the process's own memory, without what their allocators took.
+    beside: HashMap<Layer, Vec<f64>>,
+    pub devices: Vec<DeviceSeries>,
     /// Those looked at one by one, by key.
     pub sites: Vec<SiteSeries>,
     /// Sites that held too little to be looked at by themselves.
@@ -101,6 +107,16 @@ pub struct ProcessSeries {
 /// `request2size`). Other allocators round differently, but take similar sums.
 fn chunk(bytes: f64) -> f64 {
     (((bytes + 8.0) / 16.0).ceil() * 16.0).max(32.0)
+}
+
+/// What a process holds of a device over time, bytes.
+#[derive(Clone, Debug)]
+pub struct DeviceSeries {
+    pub index: Device,
+    /// In PyTorch's blocks, and what others asked the runtime or the driver for.
+    pub outstanding: Vec<f64>,
+    /// The same with all that PyTorch's allocator holds in place of its blocks.
+    pub held: Vec<f64>,
 }
 
 /// A site over time.
@@ -142,6 +158,11 @@ impl ProcessSeries {
         known.unwrap_or_else(|| vec![0.0; self.times.len()])
     }
 
+    /// Outstanding in a layer beside the process's own memory.
+    pub fn beside(&self, layer: Layer) -> Option<&[f64]> {
+        self.beside.get(&layer).map(Vec::as_slice)
+    }
+
     /// Resident and swapped-out memory together; `None` where it could not be read.
     pub fn footprint(&self) -> Option<Vec<f64>> {
         self.figure(Figure::Anon)?;
@@ -152,6 +173,59 @@ impl ProcessSeries {
     /// Heap and Python's arenas together.
     pub fn live(&self) -> Vec<f64> {
         self.sum([self.heap.as_slice(), self.python.as_slice()].into_iter())
+    }
+
+    /// Leaves out the end of a process that has ended: giving back all it had may take it longer than
+    /// an interval, and is no part of its course.
+    fn without_end(mut self) -> ProcessSeries {
+        /// Its end is when it holds less than this share of what it held lately.
+        const ENDING: f64 = 0.5;
+        if self.row.ended_ns.is_none() {
+            return self;
+        }
+        let live = self.live();
+        let devices = self.devices.iter().map(|device| device.held.as_slice());
+        let held = self.sum(devices.chain([live.as_slice()]));
+        let lately = held.len() - held.len() / 4;
+        let level = median(&held[lately..]).unwrap_or(0.0);
+        let end = held[lately..]
+            .iter()
+            .rposition(|value| *value >= ENDING * level)
+            .map_or(held.len(), |last| lately + last + 1);
+        self.truncate(end.max(MIN_POINTS));
+        self
+    }
+
+    fn truncate(&mut self, points: usize) {
+        let sites = self.sites.iter_mut().flat_map(|site| {
+            [
+                &mut site.live_bytes,
+                &mut site.live_count,
+                &mut site.alloc_count,
+            ]
+        });
+        let devices = self
+            .devices
+            .iter_mut()
+            .flat_map(|device| [&mut device.outstanding, &mut device.held]);
+        let own = [
+            &mut self.times,
+            &mut self.heap,
+            &mut self.live_blocks,
+            &mut self.overhead,
+            &mut self.allocations,
+            &mut self.python,
+        ];
+        for series in own
+            .into_iter()
+            .chain(self.figures.values_mut())
+            .chain(self.mapped.values_mut())
+            .chain(self.beside.values_mut())
+            .chain(devices)
+            .chain(sites)
+        {
+            series.truncate(points);
+        }
     }
 
     fn sum<'a>(&self, parts: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
@@ -186,6 +260,7 @@ pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSer
 
     for building in &mut processes {
         building.memory(&recording.memory(building.series.row.id)?);
+        building.devices(&recording.device_history(building.series.row.id)?);
         building.choose_sites(&figures);
     }
     let by_key: HashMap<SiteKey, &SiteSnapshot> =
@@ -301,18 +376,29 @@ struct SiteCourse {
     allocs: Course,
 }
 
+/// What a site held at a change.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    bytes: f64,
+    count: f64,
+    overhead: f64,
+    allocs: f64,
+}
+
 struct Building {
     series: ProcessSeries,
     grid: Grid,
     heap: Course,
+    live_blocks: Course,
     overhead: Course,
     allocations: Course,
     python: Course,
     mapped: HashMap<Use, Course>,
+    beside: HashMap<Layer, Course>,
     chosen: HashSet<SiteKey>,
     sites: HashMap<SiteKey, SiteCourse>,
     /// What each site held at its last change, for the sums.
-    held: HashMap<SiteKey, (f64, f64, f64)>,
+    held: HashMap<SiteKey, Held>,
 }
 
 impl Building {
@@ -334,19 +420,24 @@ impl Building {
                 figures: HashMap::new(),
                 last_read: HashMap::new(),
                 heap: vec![],
+                live_blocks: vec![],
                 overhead: vec![],
                 allocations: vec![],
                 python: vec![],
                 mapped: HashMap::new(),
+                beside: HashMap::new(),
+                devices: vec![],
                 sites: vec![],
                 small_sites: 0,
             },
             grid,
             heap: Course::default(),
+            live_blocks: Course::default(),
             overhead: Course::default(),
             allocations: Course::default(),
             python: Course::default(),
             mapped: HashMap::new(),
+            beside: HashMap::new(),
             chosen: HashSet::new(),
             sites: HashMap::new(),
             held: HashMap::new(),
@@ -377,12 +468,35 @@ impl Building {
         }
     }
 
-    /// Layers of devices are left out, as in [`Self::change`].
+    fn devices(&mut self, history: &[(u64, Device, DeviceTotals)]) {
+        let indices: std::collections::BTreeSet<Device> =
+            history.iter().map(|(_, index, _)| *index).collect();
+        for index in indices {
+            let (mut outstanding, mut held) = (Course::default(), Course::default());
+            for (time, _, totals) in history.iter().filter(|(_, other, _)| *other == index) {
+                let Some(at) = self.grid.time_index.get(time) else {
+                    continue;
+                };
+                let of_torch = totals.held_by_torch();
+                let in_blocks = totals.torch.map_or(of_torch, |torch| torch.allocated);
+                let known = totals.known();
+                let without_blocks = of_torch.saturating_sub(in_blocks);
+                held.set(&self.grid, *at, known as f64);
+                outstanding.set(&self.grid, *at, known.saturating_sub(without_blocks) as f64);
+            }
+            self.series.devices.push(DeviceSeries {
+                index,
+                outstanding: outstanding.finish(&self.grid),
+                held: held.finish(&self.grid),
+            });
+        }
+    }
+
     fn choose_sites(&mut self, figures: &[SiteFigures]) {
         let id = self.series.row.id;
         let own = figures
             .iter()
-            .filter(|site| site.key.process == id && is_of_host(site.key.layer));
+            .filter(|site| site.key.process == id && place(&site.key) != Place::Within);
         let (mut large, small): (Vec<&SiteFigures>, Vec<_>) =
             own.partition(|site| site.totals.peak_bytes >= SITE_FLOOR);
         large.sort_by_key(|site| (std::cmp::Reverse(site.totals.peak_bytes), site.key));
@@ -395,35 +509,39 @@ impl Building {
         let Some(at) = self.grid.index.get(&interval).copied() else {
             return;
         };
-        let bytes = site.totals.live_bytes as f64;
-        let count = site.totals.live_count as f64;
-        let overhead = match site.key.layer {
-            Layer::Heap if count > 0.0 => chunk(bytes / count) * count - bytes,
-            _ => 0.0,
+        let (bytes, count) = (site.totals.live_bytes as f64, site.totals.live_count as f64);
+        let now = Held {
+            bytes,
+            count,
+            overhead: match site.key.layer {
+                Layer::Heap if count > 0.0 => chunk(bytes / count) * count - bytes,
+                _ => 0.0,
+            },
+            allocs: site.totals.alloc_count as f64,
         };
-        let allocs = site.totals.alloc_count as f64;
-        let before = self.held.insert(site.key, (bytes, overhead, allocs));
-        let (held, held_overhead, allocs_before) = before.unwrap_or_default();
+        let before = self.held.insert(site.key, now).unwrap_or_default();
+        let grid = &self.grid;
         if site.key.layer == Layer::Heap {
-            self.allocations.add(&self.grid, at, allocs - allocs_before);
+            self.allocations.add(grid, at, now.allocs - before.allocs);
+            self.live_blocks.add(grid, at, now.count - before.count);
+            self.overhead.add(grid, at, now.overhead - before.overhead);
         }
-        self.overhead.add(&self.grid, at, overhead - held_overhead);
-        let sum = match (site.key.layer, mapping) {
-            (Layer::Heap, _) => &mut self.heap,
-            (Layer::Python, _) => &mut self.python,
-            (Layer::Vm, mapping) => self
+        let sum = match (place(&site.key), site.key.layer) {
+            (Place::Within, _) => return,
+            (Place::Beside, layer) => self.beside.entry(layer).or_default(),
+            (Place::Host, Layer::Heap) => &mut self.heap,
+            (Place::Host, Layer::Python) => &mut self.python,
+            (Place::Host, _) => self
                 .mapped
                 .entry(mapping.unwrap_or(Use::Program))
                 .or_default(),
-            // Devices' memory is none of the process's, and what else these layers hold lies in the above.
-            _ => return,
         };
-        sum.add(&self.grid, at, bytes - held);
+        sum.add(grid, at, bytes - before.bytes);
         if self.chosen.contains(&site.key) {
             let course = self.sites.entry(site.key).or_default();
-            course.bytes.set(&self.grid, at, bytes);
-            course.count.set(&self.grid, at, count);
-            course.allocs.set(&self.grid, at, allocs);
+            course.bytes.set(grid, at, bytes);
+            course.count.set(grid, at, count);
+            course.allocs.set(grid, at, now.allocs);
         }
     }
 
@@ -447,6 +565,7 @@ impl Building {
         sites.sort_by_key(|site| site.key);
         ProcessSeries {
             heap: self.heap.finish(grid),
+            live_blocks: self.live_blocks.finish(grid),
             overhead: self.overhead.finish(grid),
             allocations: self.allocations.finish(grid),
             python: self.python.finish(grid),
@@ -455,13 +574,36 @@ impl Building {
                 .into_iter()
                 .map(|(what, course)| (what, course.finish(grid)))
                 .collect(),
+            beside: self
+                .beside
+                .into_iter()
+                .map(|(layer, course)| (layer, course.finish(grid)))
+                .collect(),
             sites,
             ..self.series
         }
+        .without_end()
     }
 }
 
-/// Whether a layer is one of the process's own memory.
-fn is_of_host(layer: Layer) -> bool {
-    matches!(layer, Layer::Vm | Layer::Heap | Layer::Python)
+/// Where the memory of a site is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The process's own.
+    Host,
+    /// On a device, or locked for one.
+    Beside,
+    /// In another site's: PyTorch's tensors lie in the heap, its blocks in what its allocator takes.
+    Within,
+}
+
+pub fn place(key: &SiteKey) -> Place {
+    match key.layer {
+        Layer::Vm | Layer::Heap | Layer::Python => Place::Host,
+        Layer::TorchCpu => Place::Within,
+        Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip if key.by_allocator => Place::Within,
+        Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip | Layer::Pinned | Layer::TorchCuda => {
+            Place::Beside
+        }
+    }
 }

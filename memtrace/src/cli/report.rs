@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use crate::{
-    analysis::{suppressions::Suppressions, surroundings::Surroundings, verdict},
+    analysis::{machine::Machine, suppressions::Suppressions, verdict},
     event::Layer,
     recording::{At, Recording},
     render::{self, By, Filter, Metric, TextOptions, units},
@@ -111,8 +111,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
     let verdicts = || {
-        let surroundings = Surroundings::read(&recording)?;
-        verdict::diagnose(&recording, &surroundings, &Suppressions::default())
+        let machine = Machine::read(&recording)?;
+        verdict::diagnose(&recording, &machine, &Suppressions::default())
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {

@@ -198,6 +198,25 @@ pub(super) fn snapshots(
         .collect()
 }
 
+/// What a process held of each device, at each moment at which that had changed, in the order of time
+/// (CLOCK_MONOTONIC ns).
+pub(super) fn history(
+    connection: &Connection,
+    process: ProcessId,
+) -> rusqlite::Result<Vec<(u64, Device, DeviceTotals)>> {
+    connection
+        .prepare(
+            "SELECT time_ns, device, allocated, peak_allocated, reserved, peak_reserved, runtime, \
+             runtime_by_torch, driver, driver_by_allocator, pinned \
+             FROM device_history JOIN interval ON interval.id = interval \
+             WHERE process = ?1 ORDER BY interval",
+        )?
+        .query_map([process.0], |row| {
+            Ok((uint(row, 0)?, device(row, 1)?, totals(row, 2)?))
+        })?
+        .collect()
+}
+
 /// Failed allocations whose first was not after `until_ns`, in the order of their first.
 pub(super) fn failures(
     connection: &Connection,

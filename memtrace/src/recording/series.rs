@@ -3,9 +3,13 @@
 use rusqlite::{Connection, Row, ToSql};
 
 use super::{
-    CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint, schema::int,
+    CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint, devices,
+    schema::int,
 };
-use crate::ledger::ProcessId;
+use crate::{
+    event::Device,
+    ledger::{DeviceTotals, ProcessId},
+};
 
 /// The tables that hold samples; their columns are the fields'.
 pub(super) fn tables() -> String {
@@ -102,6 +106,19 @@ impl Recording {
             &[&process.0],
             MemorySample::read,
         )
+    }
+
+    /// What a process held of each device, whenever that had changed (CLOCK_MONOTONIC ns), in the
+    /// order of time.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn device_history(
+        &self,
+        process: ProcessId,
+    ) -> Result<Vec<(u64, Device, DeviceTotals)>, Error> {
+        devices::history(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
     /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.

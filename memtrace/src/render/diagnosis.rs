@@ -1,25 +1,32 @@
 //! Verdicts and the tables of where growth went, as text and JSON.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    ptr,
+};
 
 use serde_json::{Value, json};
 
 use super::{
     Error, Filter, clean,
+    group::innermost_of_program,
     json::print,
     text::frame_line,
     units::{plural, size},
     until_closed,
 };
-use crate::analysis::{
-    account::Account,
-    verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
+use crate::{
+    analysis::{
+        account::Account,
+        verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
+    },
+    symbolize::{Frame, FrameKind},
 };
 
 /// Verdicts on sites that a report lists; `diagnose` lists them all.
 const IN_REPORT: usize = 3;
 
-/// Frames of a site that text shows.
+/// Innermost frames of a site that text shows.
 const FRAMES: usize = 6;
 
 /// Writes all verdicts and tables.
@@ -183,20 +190,40 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
         writeln!(out, "      {line}")?;
     }
     if let Scope::Site(key) = &verdict.scope {
-        let frames = Filter::default().frames(found.stacks.get(key.stack));
-        for frame in frames.iter().take(FRAMES) {
-            writeln!(out, "        {}", frame_line(frame))?;
-        }
-        if frames.len() > FRAMES {
-            writeln!(
-                out,
-                "        … {}",
-                plural((frames.len() - FRAMES) as u64, "more frame")
-            )?;
-        }
+        frames(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
     }
     for line in &verdict.next {
         writeln!(out, "      next: {}", clean(line))?;
+    }
+    Ok(())
+}
+
+/// Writes the first frames and, wherever they are, the innermost Python line and the program's own.
+fn frames(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
+    let python = || {
+        frames
+            .iter()
+            .copied()
+            .filter(|frame| frame.kind == FrameKind::Python)
+    };
+    let lines = [python().next(), innermost_of_program(python())];
+    let is_shown = |frame: &Frame| lines.iter().flatten().any(|line| ptr::eq(*line, frame));
+    let mut left_out = 0;
+    for (index, frame) in frames.iter().enumerate() {
+        if index >= FRAMES && !is_shown(frame) {
+            left_out += 1;
+            continue;
+        }
+        gap(out, left_out)?;
+        left_out = 0;
+        writeln!(out, "        {}", frame_line(frame))?;
+    }
+    gap(out, left_out)
+}
+
+fn gap(out: &mut impl Write, frames: u64) -> io::Result<()> {
+    if frames > 0 {
+        writeln!(out, "        … {}", plural(frames, "more frame"))?;
     }
     Ok(())
 }
@@ -260,4 +287,37 @@ fn table(out: &mut impl Write, table: &Account) -> io::Result<()> {
 fn signed(bytes: f64) -> String {
     let sign = if bytes <= -1.0 { '-' } else { '+' };
     format!("{sign}{}", size(bytes.abs() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture::python_frame;
+
+    #[test]
+    fn the_lines_of_python_are_shown_however_deep() {
+        let native = Frame {
+            kind: FrameKind::Native,
+            ..python_frame("inner", "inner.cc", 1)
+        };
+        let installed = python_frame("linear", "/usr/lib/python3/site-packages/torch/x.py", 2);
+        let mut stack = vec![&native; FRAMES + 2];
+        let inner = installed.clone();
+        let own = python_frame("step", "/home/u/train.py", 7);
+        stack.extend([&inner, &installed, &own, &native]);
+        let mut out = Vec::new();
+        frames(&mut out, &stack).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = out.lines().skip(FRAMES).map(str::trim).collect();
+        assert_eq!(
+            lines,
+            [
+                "… 2 more frames",
+                "linear  /usr/lib/python3/site-packages/torch/x.py:2  [Python]",
+                "… 1 more frame",
+                "step  /home/u/train.py:7  [Python]",
+                "… 1 more frame"
+            ]
+        );
+    }
 }

@@ -136,7 +136,9 @@ impl FromStr for By {
 }
 
 /// See [`By::ProgramLine`].
-fn innermost_of_program<'a>(mut python: impl Iterator<Item = &'a Frame>) -> Option<&'a Frame> {
+pub(super) fn innermost_of_program<'a>(
+    mut python: impl Iterator<Item = &'a Frame>,
+) -> Option<&'a Frame> {
     let is_of_program = |frame: &&Frame| {
         let file = frame.file.as_deref();
         file.is_some_and(|file| installed(file).is_none())

@@ -14,9 +14,9 @@ mod tests;
 
 use super::{
     account::{Account, Window},
+    machine::Machine,
     series::{self, ProcessSeries},
     suppressions::Suppressions,
-    surroundings::Surroundings,
 };
 use crate::{
     event::Layer,
@@ -181,7 +181,7 @@ struct Quality {
 /// When the file cannot be read or is damaged.
 pub fn diagnose(
     recording: &Recording,
-    surroundings: &Surroundings,
+    machine: &Machine,
     suppressions: &Suppressions,
 ) -> Result<Diagnosis, Error> {
     let snapshot = recording.snapshot(At::End)?;
@@ -192,7 +192,7 @@ pub fn diagnose(
             &series,
             &snapshot.stacks,
             &quality,
-            surroundings,
+            machine,
             suppressions,
             &mut diagnosis,
         );
@@ -205,11 +205,11 @@ fn judge(
     series: &ProcessSeries,
     stacks: &Stacks,
     quality: &Quality,
-    surroundings: &Surroundings,
+    machine: &Machine,
     suppressions: &Suppressions,
     diagnosis: &mut Diagnosis,
 ) {
-    let Some(judged) = process::judge(series, stacks, quality, surroundings) else {
+    let Some(judged) = process::judge(series, quality, machine) else {
         diagnosis.too_short += 1;
         return;
     };
@@ -222,7 +222,7 @@ fn judge(
         to: time(to.saturating_sub(1)),
         accounts: judged.accounts,
     });
-    diagnosis.verdicts.push(judged.verdict);
+    diagnosis.verdicts.extend(judged.verdicts);
     for verdict in judged.sites {
         let pattern = match &verdict.scope {
             Scope::Site(key) => {

@@ -16,18 +16,19 @@ use super::{
 use crate::{
     analysis::{
         account::{Account, Window, accounts, touched},
+        machine::Machine,
         mappings::Use,
         series::{Figure, ProcessSeries},
         statistics::{MIN_POINTS, warm_up},
-        surroundings::Surroundings,
     },
-    recording::{Origin, Stacks},
+    recording::Origin,
     units::plural,
 };
 
 /// A process's verdict with its sites' and its tables.
 pub(super) struct JudgedProcess {
-    pub(super) verdict: Verdict,
+    /// At least one: of its devices that grow, and of its own memory.
+    pub(super) verdicts: Vec<Verdict>,
     pub(super) sites: Vec<Verdict>,
     pub(super) window: Window,
     pub(super) accounts: Vec<Account>,
@@ -45,9 +46,8 @@ struct Finding {
 /// Judges a process; `None` for a child that ended before anything could be told.
 pub(super) fn judge(
     series: &ProcessSeries,
-    stacks: &Stacks,
     quality: &Quality,
-    surroundings: &Surroundings,
+    machine: &Machine,
 ) -> Option<JudgedProcess> {
     let n = series.times.len();
     if n < MIN_POINTS && series.row.origin == Origin::Child {
@@ -59,7 +59,6 @@ pub(super) fn judge(
     let window = Window { from: skip, to: n };
     let context = Context {
         series,
-        stacks,
         window,
         quality,
         touched: [Use::Program, Use::Stack].map(|what| (what, touched(series, window, what))),
@@ -84,28 +83,42 @@ pub(super) fn judge(
             )];
             (Finding::undetermined(evidence, None), window)
         }
-        Ok(judged) => find(&context, &judged, &sites, surroundings),
+        Ok(judged) => find(&context, &judged, &sites, machine),
     };
-    let mut next = advice::process(finding.class, &context);
-    if quality.lost > LOST {
-        next = vec![
-            "lose less: `memtrace record --ring-buffer 512m …`, or attach after the start".into(),
-        ];
-    } else if n < 2 * MIN_POINTS && finding.class == Class::Undetermined {
-        next = vec![advice::enough(quality.interval)];
+    let reliable = quality.lost <= LOST;
+    let devices = series.devices.iter().filter(|_| reliable);
+    let mut findings: Vec<Finding> = devices
+        .filter_map(|device| beside::device(series, device))
+        .collect();
+    // That nothing else grows need not be said beside what does.
+    if finding.class != Class::None || findings.is_empty() {
+        findings.push(finding);
     }
+    let next = |class| {
+        if !reliable {
+            vec![
+                "lose less: `memtrace record --ring-buffer 512m …`, or attach after the start"
+                    .into(),
+            ]
+        } else if n < 2 * MIN_POINTS && class == Class::Undetermined {
+            vec![advice::enough(quality.interval)]
+        } else {
+            advice::process(class, &context)
+        }
+    };
+    let verdicts = findings.into_iter().map(|finding| Verdict {
+        process: series.row.id,
+        tgid: series.row.tgid,
+        scope: Scope::Process,
+        class: finding.class,
+        grade: finding.grade,
+        evidence: finding.evidence,
+        runner_up: finding.runner_up,
+        next: next(finding.class),
+        rate: finding.rate,
+    });
     Some(JudgedProcess {
-        verdict: Verdict {
-            process: series.row.id,
-            tgid: series.row.tgid,
-            scope: Scope::Process,
-            class: finding.class,
-            grade: finding.grade,
-            evidence: finding.evidence,
-            runner_up: finding.runner_up,
-            next,
-            rate: finding.rate,
-        },
+        verdicts: verdicts.collect(),
         sites: sites.into_iter().map(|site| site.verdict).collect(),
         window,
         accounts: accounts(series, window),
@@ -116,7 +129,7 @@ fn find(
     context: &Context,
     judged: &Judged,
     sites: &[JudgedSite],
-    surroundings: &Surroundings,
+    machine: &Machine,
 ) -> (Finding, Window) {
     let Context { series, window, .. } = context;
     let whole = Window {
@@ -126,20 +139,16 @@ fn find(
     if let Some(finding) = state::copy_on_write(series, whole) {
         return (finding, whole);
     }
-    let devices = surroundings.devices.iter();
-    if let Some(finding) = devices
-        .filter(|device| device.tgid == series.row.tgid)
-        .find_map(beside::device)
-    {
-        return (finding, *window);
-    }
     if judged.is_material() {
         return (part::largest(context, judged, sites), *window);
     }
-    if let Some(finding) = counted(context).or_else(|| unseen(context, judged, sites)) {
+    let finding = counted(context)
+        .or_else(|| beside::pinned(context))
+        .or_else(|| unseen(context, judged, sites));
+    if let Some(finding) = finding {
         return (finding, *window);
     }
-    if let Some(finding) = beside::machine(&surroundings.machine) {
+    if let Some(finding) = beside::machine(machine) {
         return (finding, *window);
     }
     if let Some(finding) = state::held(series) {
@@ -276,7 +285,7 @@ fn context_length(context: &Context) -> f64 {
 fn filled(sites: &[JudgedSite]) -> Option<Finding> {
     let caches = sites
         .iter()
-        .filter(|site| site.verdict.class == Class::Cache);
+        .filter(|site| site.is_of_host() && site.verdict.class == Class::Cache);
     let count = caches.clone().count();
     let first = caches.clone().next()?;
     let mut evidence = vec![format!(

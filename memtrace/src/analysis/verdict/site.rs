@@ -13,11 +13,10 @@ use crate::{
     analysis::{
         account::{EDGE, Window},
         mappings::Use,
-        series::{ProcessSeries, SiteSeries},
+        series::{Place, ProcessSeries, SiteSeries, place},
         statistics::{WARM_UP, benjamini_hochberg},
     },
     event::Layer,
-    recording::Stacks,
 };
 
 /// A site's verdict, and its growth in the window, bytes.
@@ -26,13 +25,19 @@ pub(super) struct JudgedSite {
     pub(super) growth: f64,
     /// The part of `growth` that became resident, bytes.
     pub(super) resident: f64,
-    pub(super) is_mapping: bool,
+    place: Place,
+}
+
+impl JudgedSite {
+    /// Whether it is part of the process's own memory.
+    pub(super) fn is_of_host(&self) -> bool {
+        self.place == Place::Host
+    }
 }
 
 /// What the sites of a process are judged by.
 pub(super) struct Context<'a> {
     pub(super) series: &'a ProcessSeries,
-    pub(super) stacks: &'a Stacks,
     pub(super) window: Window,
     pub(super) quality: &'a Quality,
     /// How much of what was mapped became resident, of the program's mappings and of stacks.
@@ -189,8 +194,9 @@ impl Offset {
                 .map(|what| window.change(&series.mapped(what)))
                 .iter()
                 .sum(),
-            // None of their sites are judged.
-            _ => 0.0,
+            other => series
+                .beside(other)
+                .map_or(0.0, |values| window.change(values)),
         };
         let gained = |layer| -> f64 {
             let grown = tested
@@ -285,6 +291,11 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
 
 /// Memory that is mapped and not touched costs address space only.
 fn leak(context: &Context, site: &SiteSeries) -> Class {
+    match (place(&site.key), site.key.layer) {
+        (Place::Beside, Layer::Pinned) => return Class::Pinned,
+        (Place::Beside, _) => return Class::GpuLeak,
+        _ => {}
+    }
     match context.touched(site) {
         Some(share) if share < OF_RESIDUAL => Class::MappingLeak,
         _ => Class::Leak,
@@ -370,7 +381,7 @@ fn finish(
         verdict,
         growth,
         resident: growth * context.touched(site).unwrap_or(1.0),
-        is_mapping: site.key.layer == Layer::Vm,
+        place: place(&site.key),
     }
 }
 

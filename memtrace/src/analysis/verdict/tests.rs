@@ -5,8 +5,9 @@ use crate::{
     analysis::{
         account::Kind,
         fixture::{Course, MIB, Moment, record, resident},
-        surroundings::{Device, Machine},
+        machine::Machine,
     },
+    ledger::{DeviceTotals, TorchTotals},
     recording::{MemorySample, Origin},
 };
 
@@ -14,12 +15,7 @@ const HEAP: Layer = Layer::Heap;
 
 fn judged(course: &Course) -> Diagnosis {
     let (_folder, recording) = record(course);
-    diagnose(
-        &recording,
-        &Surroundings::default(),
-        &Suppressions::default(),
-    )
-    .unwrap()
+    diagnose(&recording, &Machine::default(), &Suppressions::default()).unwrap()
 }
 
 /// A hundred seconds of a launched process.
@@ -27,6 +23,7 @@ fn of(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
     judged(&Course {
         origin: Origin::Launched,
         n: 100,
+        ends: false,
         lost: 0,
         at,
     })
@@ -53,6 +50,7 @@ fn heap(mib: f64, anonymous: f64) -> Moment {
     Moment {
         memory: resident(anonymous, 2.0, 0.0),
         sites: vec![site(HEAP, "work", 1.0), site(HEAP, "grow", mib)],
+        ..Moment::default()
     }
 }
 
@@ -125,6 +123,7 @@ fn blocks_of_one_site_in_anothers_place_are_no_leak() {
             site(HEAP, "first", 50.0 - t / 4.0),
             site(HEAP, "then", t / 4.0),
         ],
+        ..Moment::default()
     });
     expect(&found, Class::None);
     assert!(
@@ -142,6 +141,7 @@ fn what_the_allocator_keeps_is_retention() {
             site(HEAP, "work", 5.0),
             (Layer::Vm, "arena", true, (20.0 + t) * MIB, 1),
         ],
+        ..Moment::default()
     });
     expect(&found, Class::Retention);
     // Freed long ago, and still there.
@@ -160,6 +160,7 @@ fn mapped(t: f64, more: MemorySample) -> Moment {
             ..resident(10.0 + t, 2.0, 0.0)
         },
         sites: vec![site(HEAP, "work", 5.0), site(Layer::Vm, "area", 500.0)],
+        ..Moment::default()
     }
 }
 
@@ -186,6 +187,7 @@ fn files_and_shared_memory_are_told_apart() {
     let part = |file: f64, shared: f64| Moment {
         memory: resident(10.0, file, shared),
         sites: vec![site(HEAP, "work", 5.0)],
+        ..Moment::default()
     };
     expect(&of(&|t| part(t, 0.0)), Class::PageCache);
     expect(&of(&|t| part(2.0, t)), Class::Shmem);
@@ -196,6 +198,7 @@ fn mappings_leak_memory_or_only_address_space() {
     let area = |t: f64, resident_mib: f64| Moment {
         memory: resident(10.0 + resident_mib, 2.0, 0.0),
         sites: vec![(Layer::Vm, "area", false, t * MIB, t as u64)],
+        ..Moment::default()
     };
     expect(&of(&|t| area(t, t)), Class::Leak);
     expect(&of(&|t| area(t, 0.0)), Class::MappingLeak);
@@ -214,11 +217,13 @@ fn a_childs_pages_become_its_own() {
                 ..resident(60.0, 2.0, 0.0)
             },
             sites: vec![site(HEAP, "work", 0.1)],
+            ..Moment::default()
         }
     };
     let course = |origin| Course {
         origin,
         n: 100,
+        ends: false,
         lost: 0,
         at: &at,
     };
@@ -230,6 +235,7 @@ fn a_childs_pages_become_its_own() {
 fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
     let at = |t: f64| heap(t, 5.0 + t);
     let course = |origin, n, lost| Course {
+        ends: false,
         origin,
         n,
         lost,
@@ -258,11 +264,12 @@ fn suppressed_sites_are_told_apart() {
     let (_folder, recording) = record(&Course {
         origin: Origin::Launched,
         n: 100,
+        ends: false,
         lost: 0,
         at: &|t| heap(t, 5.0 + t),
     });
     let suppressions = Suppressions::parse("leak:^gro*$\n").unwrap();
-    let found = diagnose(&recording, &Surroundings::default(), &suppressions).unwrap();
+    let found = diagnose(&recording, &Machine::default(), &suppressions).unwrap();
     assert_eq!(found.verdicts.len(), 1);
     assert_eq!(found.suppressed[0].0, "^gro*$");
 }
@@ -272,6 +279,7 @@ fn more_intervals_than_points_are_taken_together() {
     let found = judged(&Course {
         origin: Origin::Launched,
         n: 1000,
+        ends: false,
         lost: 0,
         at: &|t| heap(t / 10.0, 5.0 + t / 10.0),
     });
@@ -282,14 +290,15 @@ fn more_intervals_than_points_are_taken_together() {
     assert!((rate - MIB / 10.0).abs() < 0.005 * MIB, "{rate}");
 }
 
-fn beside(surroundings: &Surroundings) -> Diagnosis {
+fn beside(machine: &Machine) -> Diagnosis {
     let (_folder, recording) = record(&Course {
         origin: Origin::Launched,
         n: 100,
+        ends: false,
         lost: 0,
         at: &|_| heap(3.0, 20.0),
     });
-    diagnose(&recording, surroundings, &Suppressions::default()).unwrap()
+    diagnose(&recording, machine, &Suppressions::default()).unwrap()
 }
 
 fn series(at: impl Fn(f64) -> f64) -> Vec<f64> {
@@ -298,15 +307,12 @@ fn series(at: impl Fn(f64) -> f64) -> Vec<f64> {
 
 #[test]
 fn the_machine_is_looked_at_where_the_process_is_flat() {
-    let machine = |kernel: f64, shared: f64, stalled: f64| Surroundings {
-        machine: Machine {
-            times: series(|t| t),
-            kernel: series(|t| (500.0 + kernel * t) * MIB),
-            shared: series(|t| (50.0 + shared * t) * MIB),
-            stalled: series(|t| stalled * t),
-            swapped_out: series(|t| stalled * t * MIB),
-        },
-        devices: vec![],
+    let machine = |kernel: f64, shared: f64, stalled: f64| Machine {
+        times: series(|t| t),
+        kernel: series(|t| (500.0 + kernel * t) * MIB),
+        shared: series(|t| (50.0 + shared * t) * MIB),
+        stalled: series(|t| stalled * t),
+        swapped_out: series(|t| stalled * t * MIB),
     };
     expect(&beside(&machine(0.0, 0.0, 0.0)), Class::None);
     expect(&beside(&machine(2.0, 0.0, 0.0)), Class::Kernel);
@@ -314,19 +320,126 @@ fn the_machine_is_looked_at_where_the_process_is_flat() {
     expect(&beside(&machine(0.0, 0.0, 0.3)), Class::Pressure);
 }
 
+/// A device whose allocator grows by so many MiB a second.
+fn device(allocated: f64, reserved: f64) -> Diagnosis {
+    of(&|t| {
+        let bytes = |mib: f64| (mib * MIB) as u64;
+        let (allocated, reserved) = (bytes(100.0 + allocated * t), bytes(200.0 + reserved * t));
+        let torch = TorchTotals {
+            allocated,
+            peak_allocated: allocated,
+            reserved: Some(reserved),
+            peak_reserved: Some(reserved),
+        };
+        let totals = DeviceTotals {
+            torch: Some(torch),
+            runtime: reserved,
+            runtime_by_torch: reserved,
+            ..DeviceTotals::default()
+        };
+        let blocks = site(Layer::TorchCuda, "tensor", allocated as f64 / MIB);
+        let segments = (Layer::CudaRuntime, "segment", true, reserved as f64, 10);
+        Moment {
+            sites: vec![blocks, segments],
+            device: Some(totals),
+            ..heap(5.0, 50.0)
+        }
+    })
+}
+
 #[test]
 fn a_gpus_memory_leaks_or_is_only_kept() {
-    let device = |allocated: f64, reserved: f64| Surroundings {
-        machine: Machine::default(),
-        devices: vec![Device {
-            tgid: 100,
-            index: 0,
-            times: series(|t| t),
-            allocated: series(|t| (100.0 + allocated * t) * MIB),
-            reserved: series(|t| (200.0 + reserved * t) * MIB),
-        }],
+    let leak = device(1.0, 1.0);
+    expect(&leak, Class::GpuLeak);
+    let classes: Vec<_> = leak.verdicts.iter().map(|verdict| verdict.class).collect();
+    assert_eq!(
+        classes,
+        [Class::GpuLeak, Class::GpuLeak],
+        "the blocks' site"
+    );
+    let kept = device(0.0, 2.0);
+    expect(&kept, Class::GpuCache);
+    assert_eq!(
+        kept.verdicts.len(),
+        1,
+        "what the allocator took is no site's"
+    );
+    expect(&device(0.0, 0.0), Class::None);
+}
+
+#[test]
+fn a_leak_on_a_device_and_one_of_the_process_are_both_told() {
+    let found = of(&|t| Moment {
+        device: Some(DeviceTotals {
+            driver: (t * MIB) as u64,
+            ..DeviceTotals::default()
+        }),
+        ..heap(t, 50.0 + t)
+    });
+    let processes = found.verdicts.iter().filter(|v| v.scope == Scope::Process);
+    let classes: Vec<_> = processes.map(|verdict| verdict.class).collect();
+    assert_eq!(classes, [Class::GpuLeak, Class::Leak]);
+}
+
+#[test]
+fn page_locked_memory_has_a_class_of_its_own() {
+    let seen = of(&|t| Moment {
+        memory: resident(50.0, 2.0, t),
+        sites: vec![site(Layer::Pinned, "buffer", t)],
+        device: None,
+    });
+    expect(&seen, Class::Pinned);
+    let unseen = of(&|t| Moment {
+        sites: vec![site(Layer::Pinned, "buffer", t)],
+        ..heap(5.0, 50.0)
+    });
+    expect(&unseen, Class::Pinned);
+}
+
+#[test]
+fn small_blocks_that_leak_can_keep_much_more_from_being_given_back() {
+    let grown = |blocks: f64| {
+        of(&|t| {
+            let small = (HEAP, "node", false, t * 0.2 * MIB, (t * blocks) as u64);
+            Moment {
+                memory: resident(50.0 + t, 2.0, 0.0),
+                sites: vec![small, (Layer::Vm, "brk", true, (50.0 + t) * MIB, 1)],
+                device: None,
+            }
+        })
     };
-    expect(&beside(&device(1.0, 1.0)), Class::GpuLeak);
-    expect(&beside(&device(0.0, 2.0)), Class::GpuCache);
-    expect(&beside(&device(0.0, 0.0)), Class::None);
+    expect(&grown(1000.0), Class::Leak);
+    // These lie on too few pages.
+    expect(&grown(10.0), Class::Retention);
+}
+
+#[test]
+fn holes_between_blocks_that_leak_are_no_retention() {
+    let found = of(&|t| Moment {
+        memory: resident(50.0 + 2.2 * t, 2.0, 0.0),
+        sites: vec![
+            (HEAP, "grow", false, t * MIB, 4 * t as u64),
+            (Layer::Vm, "brk", true, (50.0 + 2.2 * t) * MIB, 1),
+        ],
+        ..Moment::default()
+    });
+    expect(&found, Class::Leak);
+    assert_eq!(found.verdicts[0].runner_up, Some(Class::Retention));
+    assert_eq!(found.verdicts[0].grade, Grade::C);
+}
+
+#[test]
+fn the_end_of_a_process_is_no_part_of_its_course() {
+    let found = judged(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        ends: true,
+        lost: 0,
+        at: &|t| match t {
+            ..97.0 => heap(t, 50.0 + t),
+            _ => heap(0.0, 50.0 + t),
+        },
+    });
+    expect(&found, Class::Leak);
+    assert_eq!(found.verdicts.len(), 2, "{found:#?}");
 }

@@ -2,16 +2,21 @@
 //! that of its GPUs.
 
 use super::Finding;
-use crate::analysis::{
-    account::Window,
-    statistics::warm_up,
-    surroundings::{Device, Machine},
-    verdict::{
-        Class, Grade,
-        evidence::{bytes, percent, rate, signed},
-        shape::{Judged, Shape},
-        thresholds::{DEVICE_FLOOR, MACHINE_FLOOR, STALLED},
+use crate::{
+    analysis::{
+        account::Window,
+        machine::Machine,
+        series::{DeviceSeries, ProcessSeries},
+        statistics::warm_up,
+        verdict::{
+            Class, Grade,
+            evidence::{bytes, percent, rate, signed},
+            shape::{Judged, Shape},
+            site::Context,
+            thresholds::{DEVICE_FLOOR, MACHINE_FLOOR, PROCESS_FLOOR, STALLED},
+        },
     },
+    event::Layer,
 };
 
 /// The kernel, shared memory that nobody has mapped, or want of memory.
@@ -79,38 +84,63 @@ fn pressure(machine: &Machine) -> Option<Finding> {
     })
 }
 
-/// A GPU's memory: handed out, or only kept.
-pub(super) fn device(device: &Device) -> Option<Finding> {
-    let skip = warm_up(&device.reserved);
-    let judge = |values: &[f64]| Judged::of(&device.times, values, skip, DEVICE_FLOOR).ok();
-    let (allocated, reserved) = (judge(&device.allocated)?, judge(&device.reserved)?);
+/// A GPU's memory: outstanding, or only kept by PyTorch's allocator.
+pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Finding> {
+    let skip = warm_up(&device.held);
+    let judge = |values: &[f64]| Judged::of(&series.times, values, skip, DEVICE_FLOOR).ok();
+    let (outstanding, held) = (judge(&device.outstanding)?, judge(&device.held)?);
     let figures = |judged: &Judged, what: &str| {
         let trend = &judged.trend;
         let length = trend.to - trend.from;
         let growth = signed(trend.growth());
+        let index = device.index.map_or("?".into(), |index| index.to_string());
         format!(
-            "GPU {}: {what} {growth} in {length:.1} s, {}",
-            device.index,
+            "GPU {index}: {what} {growth} in {length:.1} s, {}",
             rate(trend)
         )
     };
-    let (class, rate) = match (allocated.shape(), reserved.shape()) {
-        (Shape::Steady, _) => (Class::GpuLeak, allocated.trend.slope),
-        (Shape::Flat, Shape::Steady | Shape::Between) => (Class::GpuCache, reserved.trend.slope),
-        _ => return None,
+    let (class, grade, rate) = match (outstanding.shape(), held.shape()) {
+        (Shape::Steady, _) => (Class::GpuLeak, Grade::B, Some(outstanding.trend.slope)),
+        (Shape::Between, _) => (Class::Undetermined, Grade::D, None),
+        (Shape::Flat | Shape::Slowing, Shape::Steady | Shape::Between) => {
+            (Class::GpuCache, Grade::B, Some(held.trend.slope))
+        }
+        (Shape::Slowing, _) | (_, Shape::Slowing) => (Class::Cache, Grade::C, None),
+        (Shape::Flat, Shape::Flat) => return None,
     };
     Some(Finding {
         class,
-        grade: Grade::B,
+        grade,
         evidence: vec![
-            figures(&allocated, "allocated"),
-            figures(&reserved, "reserved"),
+            figures(&outstanding, "allocated"),
+            figures(&held, "with what PyTorch's allocator keeps"),
         ],
-        runner_up: Some(if class == Class::GpuLeak {
-            Class::GpuCache
-        } else {
-            Class::GpuLeak
+        runner_up: Some(match class {
+            Class::GpuLeak => Class::GpuCache,
+            _ => Class::GpuLeak,
         }),
-        rate: Some(rate),
+        rate,
+    })
+}
+
+/// Page-locked memory that the process's resident memory does not show.
+pub(super) fn pinned(context: &Context) -> Option<Finding> {
+    let Context { series, window, .. } = context;
+    let values = series.beside(Layer::Pinned)?;
+    let judged = Judged::of(&series.times, values, window.from, PROCESS_FLOOR).ok()?;
+    (judged.shape() == Shape::Steady).then(|| Finding {
+        class: Class::Pinned,
+        grade: Grade::C,
+        evidence: vec![
+            format!(
+                "page-locked host memory {} in {:.1} s, {}",
+                signed(judged.trend.growth()),
+                judged.trend.to - judged.trend.from,
+                rate(&judged.trend)
+            ),
+            "resident memory does not show it".into(),
+        ],
+        runner_up: Some(Class::Shmem),
+        rate: Some(judged.trend.slope),
     })
 }

@@ -1,18 +1,24 @@
 //! Which part of a growing process grows.
 
 use super::{Finding, grade_of, part_of};
-use crate::analysis::{
-    account::{Kind, Term, accounts},
-    mappings::Use,
-    series::Figure,
-    verdict::{
-        Class, Grade, Scope,
-        evidence::{rate, signed},
-        shape::{Judged, Shape},
-        site::{Context, JudgedSite},
-        thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
+use crate::{
+    analysis::{
+        account::{Kind, Term, accounts},
+        mappings::Use,
+        series::Figure,
+        verdict::{
+            Class, Grade,
+            evidence::{rate, signed},
+            shape::{Judged, Shape},
+            site::{Context, JudgedSite},
+            thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
+        },
     },
+    event::Layer,
 };
+
+/// What one live block can keep from being given back, bytes.
+const PAGE: f64 = 4096.0;
 
 /// A class and how much of the growth it has.
 struct Candidate {
@@ -35,12 +41,21 @@ pub(super) fn largest(context: &Context, judged: &Judged, sites: &[JudgedSite]) 
         rate(trend),
         trend.p_value
     )];
-    let mut candidates = file_and_shared(context, growth, sites);
+    let mut candidates = file_and_shared(context, growth);
     let (live, residual) = split(context, growth);
     candidates.extend(outstanding(context, growth, live, sites));
     candidates.extend(not_outstanding(context, growth, residual));
     candidates.retain(|candidate| candidate.share >= REPORTED);
     candidates.sort_by(|a, b| b.share.total_cmp(&a.share));
+    // What lies free between blocks that leak cannot be told from what would be free without them.
+    let leak = candidates
+        .iter()
+        .position(|found| found.class == Class::Leak);
+    if let Some(leak) = leak
+        && candidates[0].class == Class::Retention
+    {
+        candidates.swap(0, leak);
+    }
     let mut candidates = candidates.into_iter();
     let Some(first) = candidates.next() else {
         evidence.push(format!(
@@ -93,16 +108,21 @@ fn split(context: &Context, growth: f64) -> (f64, f64) {
     }
 }
 
-fn file_and_shared(context: &Context, growth: f64, sites: &[JudgedSite]) -> Vec<Candidate> {
-    let change = |figure| {
-        let values = context.series.figure(figure);
-        values.map_or(0.0, |values| context.window.change(values))
-    };
-    let (file, shared) = (change(Figure::File), change(Figure::Shmem));
-    let pinned = sites
-        .iter()
-        .any(|site| site.is_mapping && is_gpu(context, site));
+fn file_and_shared(context: &Context, growth: f64) -> Vec<Candidate> {
+    let change =
+        |values: Option<&[f64]>| values.map_or(0.0, |values| context.window.change(values));
+    let [file, shared] =
+        [Figure::File, Figure::Shmem].map(|figure| change(context.series.figure(figure)));
+    let pinned = change(context.series.beside(Layer::Pinned)).min(growth);
+    // Page-locked memory may be shared memory, as NVIDIA's driver makes it.
+    let shared = shared - pinned.clamp(0.0, shared.max(0.0));
     vec![
+        Candidate {
+            class: Class::Pinned,
+            share: pinned / growth,
+            grade: grade_of(pinned / growth),
+            evidence: vec![format!("page-locked memory {}", part_of(pinned, growth))],
+        },
         Candidate {
             class: Class::PageCache,
             share: file / growth,
@@ -110,7 +130,7 @@ fn file_and_shared(context: &Context, growth: f64, sites: &[JudgedSite]) -> Vec<
             evidence: vec![format!("pages of files {}", part_of(file, growth))],
         },
         Candidate {
-            class: if pinned { Class::Pinned } else { Class::Shmem },
+            class: Class::Shmem,
             share: shared / growth,
             grade: grade_of(shared / growth),
             evidence: vec![format!("shared memory {}", part_of(shared, growth))],
@@ -118,34 +138,21 @@ fn file_and_shared(context: &Context, growth: f64, sites: &[JudgedSite]) -> Vec<
     ]
 }
 
-/// Whether a GPU's runtime asked for it.
-fn is_gpu(context: &Context, site: &JudgedSite) -> bool {
-    let Scope::Site(key) = &site.verdict.scope else {
-        return false;
-    };
-    context.stacks.get(key.stack).frames().any(|frame| {
-        let module = frame.module.as_deref().unwrap_or_default();
-        let file = module.rsplit('/').next().unwrap_or_default();
-        ["libcuda.so", "libcudart", "libamdhip64"]
-            .iter()
-            .any(|name| file.starts_with(name))
-    })
-}
-
 /// Leak or cache: by the sites, or by the whole where it is spread over many.
 fn outstanding(context: &Context, growth: f64, live: f64, sites: &[JudgedSite]) -> Vec<Candidate> {
     if live / growth < REPORTED {
         return vec![];
     }
+    let host = || sites.iter().filter(|site| site.is_of_host());
     let of = |class: Class| {
-        let sites = sites.iter().filter(move |site| site.verdict.class == class);
+        let sites = host().filter(move |site| site.verdict.class == class);
         sites
             .map(|site| site.resident.min(live))
             .sum::<f64>()
             .min(live)
     };
     let worst = |class: Class| {
-        let sites = sites.iter().filter(|site| site.verdict.class == class);
+        let sites = host().filter(|site| site.verdict.class == class);
         sites
             .map(|site| site.verdict.grade)
             .min()
@@ -266,6 +273,18 @@ fn not_outstanding(context: &Context, growth: f64, residual: f64) -> Vec<Candida
         .first()
         .map_or(0.0, |account| account.of(Term::Retained));
     let live = Judged::of(&series.times, &series.live(), window.from, PROCESS_FLOOR);
+    let blocks = window.change(&series.live_blocks);
+    if let Ok(judged) = &live
+        && judged.shape() == Shape::Steady
+        && blocks * PAGE >= residual
+    {
+        let words = format!(
+            "the allocator has {} between {blocks:.0} new live blocks, each of which can keep a page: live memory {}",
+            part_of(residual, growth),
+            rate(&judged.trend)
+        );
+        return vec![candidate(Class::Leak, residual, Grade::C, words)];
+    }
     let live = live.map_or_else(|short| short.to_string(), |judged| rate(&judged.trend));
     if retained >= OF_RESIDUAL * residual {
         let words = format!(

@@ -1,5 +1,5 @@
-//! What goes on beside a process's own memory: the machine, and its GPUs. All
-//! of it is optional: a recording holds what could be read when it was made.
+//! What goes on beside the processes: the machine. All of it is optional: a
+//! recording holds what could be read when it was made.
 
 use super::series::MAX_POINTS;
 use crate::recording::{Error, Recording, SystemSample};
@@ -19,41 +19,17 @@ pub struct Machine {
     pub swapped_out: Vec<f64>,
 }
 
-/// A GPU's caching allocator in one process, over time.
-#[derive(Clone, Debug, Default)]
-pub struct Device {
-    pub tgid: u32,
-    pub index: u32,
-    /// Seconds since the start of the recording.
-    pub times: Vec<f64>,
-    /// Handed out to tensors, bytes.
-    pub allocated: Vec<f64>,
-    /// Taken from the driver, bytes.
-    pub reserved: Vec<f64>,
-}
-
-/// All that is known beside the processes.
-#[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    pub machine: Machine,
-    pub devices: Vec<Device>,
-}
-
-impl Surroundings {
+impl Machine {
     /// Reads what the recording has.
     ///
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn read(recording: &Recording) -> Result<Surroundings, Error> {
-        Ok(Surroundings {
-            machine: Machine::of(&recording.system()?, recording.meta().started_ns),
-            devices: vec![],
-        })
+    pub fn read(recording: &Recording) -> Result<Machine, Error> {
+        let samples = recording.system()?;
+        Ok(Machine::of(&samples, recording.meta().started_ns))
     }
-}
 
-impl Machine {
     fn of(samples: &[(u64, SystemSample)], started_ns: u64) -> Machine {
         let every = samples.len().div_ceil(MAX_POINTS).max(1);
         let chosen = || samples.iter().step_by(every);
