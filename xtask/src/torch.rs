@@ -1,5 +1,8 @@
 //! `cargo xtask test-torch`: real PyTorch does random operations on its CUDA
-//! allocator; after each, what it says it has must be what memtrace says.
+//! allocator; after each, what it says it has must be what memtrace says. Then
+//! it does known wrong, which memtrace must find.
+
+mod cases;
 
 use crate::{
     bench::child::{Collector, Target},
@@ -26,9 +29,12 @@ pub(crate) struct Options {
     /// Which operations
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only the backend whose name contains this
+    /// Only the backend whose name contains this, and no cases of known wrong
     #[arg(long)]
     backend: Option<String>,
+    /// Only the cases of known wrong
+    #[arg(long, conflicts_with = "backend")]
+    cases: bool,
 }
 
 #[derive(Args)]
@@ -93,6 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = target_dir().join("torch");
     fs::create_dir_all(&folder)?;
     println!("{}", versions(&python)?);
+    if options.cases {
+        return cases::run(&memtrace, &python, &folder);
+    }
     let mut compared = 0;
     for backend in &BACKENDS {
         if let Some(only) = &options.backend
@@ -106,7 +115,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         compared += 1;
     }
     ensure!(compared > 0, "no backend has such a name");
-    Ok(())
+    match options.backend {
+        Some(_) => Ok(()),
+        None => cases::run(&memtrace, &python, &folder),
+    }
 }
 
 /// `cargo xtask test-gpu`.
@@ -148,6 +160,13 @@ fn versions(python: &Path) -> Result<String> {
     command::output(Command::new(python).args(["-c", script]))
 }
 
+/// Starts a command, after variables of its environment, with one device: a thread that ran before
+/// may have chosen any.
+fn start(command: &[&str]) -> Result<Target> {
+    let env = command::find("env").context("no program `env`")?;
+    Target::start(&env, &[&["CUDA_VISIBLE_DEVICES=0"], command].concat())
+}
+
 /// Does the operations with one backend; what was compared, in words.
 fn compare(
     backend: &Backend,
@@ -159,16 +178,7 @@ fn compare(
     let script = root().join("xtask/torch/operations.py");
     let (python, script) = (python.display().to_string(), script.display().to_string());
     let seed = options.seed.to_string();
-    // One device, as a thread that ran before may have chosen any.
-    let arguments = [
-        "CUDA_VISIBLE_DEVICES=0",
-        backend.variable,
-        &python,
-        &script,
-        &seed,
-    ];
-    let env = command::find("env").context("no program `env`")?;
-    let mut target = Target::start(&env, &arguments)?;
+    let mut target = start(&[backend.variable, &python, &script, &seed])?;
     let file = folder.join(format!("{}.mtr", backend.name.replace(' ', "-")));
     let interval = ["--interval", "50ms"];
     let collector = Collector::attach(memtrace, target.id(), &file, &interval)?;

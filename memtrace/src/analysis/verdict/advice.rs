@@ -14,12 +14,15 @@ pub(super) fn site(class: Class, layer: Layer, context: &Context) -> Vec<String>
         Class::Leak if layer == Layer::Python => vec![
             "see each object: launch it with `memtrace record --python-objects -- COMMAND`".into(),
         ],
-        Class::Leak => {
+        Class::Leak | Class::GpuLeak => {
             vec!["look at what keeps these blocks: who would have to free them, and when?".into()]
         }
         Class::MappingLeak => vec![format!(
             "see the mappings themselves: `sort /proc/{tgid}/maps`, `/proc/sys/vm/max_map_count`"
         )],
+        Class::Pinned => {
+            vec!["fewer of these buffers at a time: what is dropped is kept for the next".into()]
+        }
         Class::Cache => vec![format!(
             "confirm the limit: {}",
             longer(context.quality.length)

@@ -142,8 +142,8 @@ fn find(
     if judged.is_material() {
         return (part::largest(context, judged, sites), *window);
     }
-    let finding = counted(context)
-        .or_else(|| beside::pinned(context))
+    let finding = beside::pinned(context)
+        .or_else(|| counted(context))
         .or_else(|| unseen(context, judged, sites));
     if let Some(finding) = finding {
         return (finding, *window);
