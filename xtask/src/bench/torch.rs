@@ -19,14 +19,35 @@ const WAYS: [(&str, Option<&[&str]>); 4] = [
     ("record", Some(&[])),
 ];
 
+/// Where it computes, and what a step takes then. On a stand-in for a GPU the first is the host's
+/// work alone, which a GPU would hide a part of.
+const DEVICES: [(&str, &str); 2] = [
+    ("cuda", "a step of training on device 0"),
+    ("cpu", "a step of training on the CPU"),
+];
+
 pub(super) fn run(memtrace: &Path, folder: &Path, environment: &Path, rounds: usize) -> Result<()> {
+    for (device, what) in DEVICES {
+        run_on(device, what, memtrace, folder, environment, rounds)?;
+    }
+    Ok(())
+}
+
+fn run_on(
+    device: &str,
+    what: &str,
+    memtrace: &Path,
+    folder: &Path,
+    environment: &Path,
+    rounds: usize,
+) -> Result<()> {
     let python = std::path::absolute(environment.join("bin/python"))?;
     let (python, script) = (
         python.display().to_string(),
         root().join("xtask/torch/loop.py").display().to_string(),
     );
     let env = find("env").context("no program `env`")?;
-    let arguments = ["CUDA_VISIBLE_DEVICES=0", &python, &script];
+    let arguments = ["CUDA_VISIBLE_DEVICES=0", &python, &script, device];
     let mut times = vec![Vec::new(); WAYS.len()];
     for round in 1..=rounds {
         for ((_, options), times) in WAYS.iter().zip(&mut times) {
@@ -43,7 +64,7 @@ pub(super) fn run(memtrace: &Path, folder: &Path, environment: &Path, rounds: us
         }
         eprintln!("round {round} of {rounds} done");
     }
-    println!("a step of training (forward, backward, update), median of {rounds} rounds");
+    println!("{what} (forward, backward, update), median of {rounds} rounds");
     println!("  {:<32}{:>12} {:>9}", "", "µs a step", "× none");
     let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
     for ((name, _), ns) in WAYS.iter().zip(&medians) {
