@@ -1,8 +1,11 @@
 //! The course of a process over a recording, on one grid of times: its memory,
 //! what it had outstanding, and the sites that held enough to matter.
 
-use std::collections::{HashMap, HashSet};
+mod course;
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use self::course::{Course, Grid};
 use super::{
     account::Window,
     mappings::{self, Use},
@@ -294,81 +297,6 @@ pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSer
         .collect())
 }
 
-/// The intervals of a process's life, some taken together so that they are not too many.
-struct Grid {
-    first: usize,
-    last: usize,
-    /// Intervals of one point.
-    per_point: usize,
-    index: HashMap<IntervalId, usize>,
-    time_index: HashMap<u64, usize>,
-}
-
-impl Grid {
-    fn new(row: &ProcessRow, intervals: &[(IntervalId, u64)]) -> Grid {
-        let first = intervals.partition_point(|(_, time)| *time <= row.started_ns);
-        // At the interval of its end a process has given back what it had.
-        let end = match row.ended_ns {
-            Some(ended) => intervals.partition_point(|(_, time)| *time < ended),
-            None => intervals.len(),
-        };
-        let count = end.saturating_sub(first);
-        Grid {
-            first,
-            last: first + count,
-            per_point: count.div_ceil(MAX_POINTS).max(1),
-            index: (0..).zip(intervals).map(|(i, (id, _))| (*id, i)).collect(),
-            time_index: (0..).zip(intervals).map(|(i, (_, t))| (*t, i)).collect(),
-        }
-    }
-
-    /// Whole points only: a last one of fewer intervals is left out.
-    fn points(&self) -> usize {
-        (self.last - self.first) / self.per_point
-    }
-}
-
-/// A series in the making: the value since the last change, and the means so far.
-#[derive(Clone, Debug, Default)]
-struct Course {
-    /// Value, and the interval from which on it holds.
-    current: f64,
-    since: usize,
-    sums: Vec<f64>,
-}
-
-impl Course {
-    /// The value is `value` from interval `at` on. Changes come in the order of time.
-    fn set(&mut self, grid: &Grid, at: usize, value: f64) {
-        self.fill(grid, at);
-        self.current = value;
-    }
-
-    fn add(&mut self, grid: &Grid, at: usize, difference: f64) {
-        self.fill(grid, at);
-        self.current += difference;
-    }
-
-    fn fill(&mut self, grid: &Grid, until: usize) {
-        self.sums.resize(grid.points(), 0.0);
-        let from = self.since.max(grid.first);
-        for interval in from..until.min(grid.last) {
-            if let Some(sum) = self.sums.get_mut((interval - grid.first) / grid.per_point) {
-                *sum += self.current;
-            }
-        }
-        self.since = self.since.max(until);
-    }
-
-    fn finish(mut self, grid: &Grid) -> Vec<f64> {
-        self.fill(grid, grid.last);
-        for sum in &mut self.sums {
-            *sum /= grid.per_point as f64;
-        }
-        self.sums
-    }
-}
-
 #[derive(Default)]
 struct SiteCourse {
     bytes: Course,
@@ -469,8 +397,7 @@ impl Building {
     }
 
     fn devices(&mut self, history: &[(u64, Device, DeviceTotals)]) {
-        let indices: std::collections::BTreeSet<Device> =
-            history.iter().map(|(_, index, _)| *index).collect();
+        let indices: BTreeSet<Device> = history.iter().map(|(_, index, _)| *index).collect();
         for index in indices {
             let (mut outstanding, mut held) = (Course::default(), Course::default());
             for (time, _, totals) in history.iter().filter(|(_, other, _)| *other == index) {

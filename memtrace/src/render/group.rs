@@ -13,12 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{
-    Error, Metric, frame_name,
-    health::UNKNOWN_MODULE,
-    select::{Selection, Shown},
-    wrappers,
-};
+use super::{Error, Metric, frame_name, health::UNKNOWN_MODULE, select::Selection, wrappers};
 use crate::{
     event::Layer,
     ledger::{ProcessId, Totals},
@@ -174,30 +169,36 @@ pub(super) struct Group {
     pub(super) sums: Sums,
 }
 
+/// Adds what can be added: all but peaks.
+fn add(sum: &mut Totals, totals: &Totals) {
+    for (sum, value) in [
+        (&mut sum.live_bytes, totals.live_bytes),
+        (&mut sum.live_count, totals.live_count),
+        (&mut sum.inherited_bytes, totals.inherited_bytes),
+        (&mut sum.inherited_count, totals.inherited_count),
+        (&mut sum.alloc_bytes, totals.alloc_bytes),
+        (&mut sum.alloc_count, totals.alloc_count),
+        (&mut sum.free_bytes, totals.free_bytes),
+        (&mut sum.free_count, totals.free_count),
+    ] {
+        *sum = sum.saturating_add(value);
+    }
+}
+
 /// What sites come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     /// Without peaks.
     pub(super) totals: Totals,
     pub(super) sites: u64,
+    /// The part of `totals` that is not [`indirect`](super::select::Shown::is_indirect).
+    own: Totals,
     processes: BTreeSet<ProcessId>,
 }
 
 impl Sums {
     fn add(&mut self, totals: &Totals, sites: u64) {
-        let sum = &mut self.totals;
-        for (sum, value) in [
-            (&mut sum.live_bytes, totals.live_bytes),
-            (&mut sum.live_count, totals.live_count),
-            (&mut sum.inherited_bytes, totals.inherited_bytes),
-            (&mut sum.inherited_count, totals.inherited_count),
-            (&mut sum.alloc_bytes, totals.alloc_bytes),
-            (&mut sum.alloc_count, totals.alloc_count),
-            (&mut sum.free_bytes, totals.free_bytes),
-            (&mut sum.free_count, totals.free_count),
-        ] {
-            *sum = sum.saturating_add(value);
-        }
+        add(&mut self.totals, totals);
         self.sites += sites;
     }
 
@@ -230,7 +231,8 @@ impl Group {
     }
 }
 
-/// The groups of the selected sites, the largest by `sort` first.
+/// The groups of the selected sites, the largest by `sort` first: by what the program asked for itself,
+/// where that is nothing by all.
 ///
 /// # Errors
 ///
@@ -240,17 +242,15 @@ pub(super) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
         return Err(Error::NoPeakOfGroups);
     }
     let mut sums: BTreeMap<(Layer, String), Sums> = BTreeMap::new();
-    for Shown {
-        site,
-        stack,
-        totals,
-        ..
-    } in &selection.sites
-    {
-        let group = sums.entry((site.key.layer, by.key(*stack)));
+    for shown in &selection.sites {
+        let key = shown.site.key;
+        let group = sums.entry((key.layer, by.key(shown.stack)));
         let group = group.or_default();
-        group.add(totals, 1);
-        group.processes.insert(site.key.process);
+        group.add(&shown.totals, 1);
+        if !shown.is_indirect() {
+            add(&mut group.own, &shown.totals);
+        }
+        group.processes.insert(key.process);
     }
     let groups = sums.into_iter();
     let mut groups: Vec<_> = groups
@@ -259,7 +259,7 @@ pub(super) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
     // Stable: equal ones stay in the order of layer and key.
     groups.sort_by_key(|group| {
         let totals = &group.sums.totals;
-        Reverse((sort.of(totals), totals.live_bytes))
+        Reverse((sort.of(&group.sums.own), sort.of(totals), totals.live_bytes))
     });
     Ok(groups)
 }
@@ -318,8 +318,8 @@ mod tests {
             keys(By::PythonLine),
             [
                 "/src/cache;1.py:41 Cache.fill",
-                "[no Python frame]",
                 "[no stack]",
+                "[no Python frame]",
                 "[no Python frame]",
             ]
         );
@@ -327,14 +327,14 @@ mod tests {
             keys(By::NativeSite),
             [
                 "list_resize [/usr/bin/leaker]",
-                "grow;it [/usr/bin/leaker]",
                 "[no stack]",
+                "grow;it [/usr/bin/leaker]",
                 "grow;it [/usr/bin/leaker]",
             ]
         );
         assert_eq!(
             keys(By::Module),
-            ["/usr/bin/leaker", "/usr/bin/leaker", "[no stack]"]
+            ["/usr/bin/leaker", "[no stack]", "/usr/bin/leaker"]
         );
         assert_eq!(
             keys(By::Thread),

@@ -1,9 +1,10 @@
 //! Which sites a report shows, and what that leaves out. Pure.
 
-use std::{collections::HashMap, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
 use super::{Error, Metric, interpreter, wrappers};
 use crate::{
+    analysis::mappings::{self, Use},
     event::Layer,
     ledger::ProcessId,
     recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, Stack},
@@ -39,7 +40,8 @@ impl Filter {
         }
     }
 
-    /// Picks the sites of `snapshot` and orders them by `sort`, largest first.
+    /// Picks the sites of `snapshot` and orders them by `sort`, largest first; those that are
+    /// [`indirect`](Shown::is_indirect) come after all others.
     ///
     /// # Errors
     ///
@@ -74,11 +76,9 @@ impl Filter {
                 selection.hidden_bytes += live_bytes;
             }
         }
-        selection.sites.sort_by(|a, b| {
-            let values = (sort.of(&b.totals), b.totals.live_bytes);
-            values
-                .cmp(&(sort.of(&a.totals), a.totals.live_bytes))
-                .then(a.site.key.cmp(&b.site.key))
+        selection.sites.sort_by_cached_key(|shown| {
+            let values = (sort.of(&shown.totals), shown.totals.live_bytes);
+            (shown.is_indirect(), Reverse(values), shown.site.key)
         });
         Ok(selection)
     }
@@ -183,6 +183,18 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
+    /// Whether the program did not ask for it itself: what an allocator took holds the blocks of other
+    /// sites, and the dynamic linker maps what the program loads.
+    pub fn is_indirect(&self) -> bool {
+        let key = &self.site.key;
+        key.by_allocator
+            || key.layer == Layer::Vm
+                && matches!(
+                    mappings::of(key, self.stack.frames()),
+                    Use::Allocator | Use::Library
+                )
+    }
+
     /// The process's tgid, 0 where it is not known.
     pub fn tgid(&self) -> u32 {
         self.process.map_or(0, |process| process.row.tgid)
@@ -227,6 +239,9 @@ mod tests {
             .collect();
         assert_eq!(shown, [1 << 20, 8192]);
         assert_eq!((selection.hidden_sites, selection.hidden_bytes), (2, 100));
+        // The mapping is an allocator's.
+        let all = live(&Filter::default());
+        assert_eq!(all, [(1 << 20, 4), (100, 10), (0, 0), (8192, 1)]);
         let by_count = Filter::default()
             .select(&snapshot, Metric::LiveCount)
             .unwrap();

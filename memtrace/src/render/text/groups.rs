@@ -114,7 +114,7 @@ mod tests {
                 "  1. /src/cache;1.py:41 Cache.fill\n\
                  \x20    1.0 MiB in 4 blocks (heap), 1 site in 1 process\n\
                  \x20    allocated 1.0 MiB in 5, freed 64 B in 1\n",
-                "  2. [no Python frame]\n     8.0 KiB in 1 block (vm), 1 site",
+                "  2. [no stack]\n     100 B in 10 blocks (heap), 1 site",
                 "1 more Python line (heap), 0 B live in 0 blocks, not listed",
             ],
         );

@@ -227,9 +227,9 @@ mod tests {
                 "grow;it (inlined)  /src/leaker.c:7  [leaker]",
                 "leaker+0x1234 (no symbols)",
                 "[ends here: more frames than are kept]",
-                "  2. 8.0 KiB in 1 block (vm of pid 4242, by an allocator)",
+                "  2. 100 B in 10 blocks (heap of pid 4243",
                 "[no stack]",
-                "1 more site, 0 B live, not listed",
+                "1 more site, 8.0 KiB live, not listed",
             ],
         );
     }
