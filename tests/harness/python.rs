@@ -111,7 +111,9 @@ impl Frame {
     }
 
     fn is_of(&self, caller: &str) -> bool {
-        self.function.as_deref() == Some(caller) || self.module_name().starts_with(caller)
+        let rest = self.module_name().strip_prefix(caller);
+        self.function.as_deref() == Some(caller)
+            || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     }
 }
 

@@ -40,7 +40,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .with_context(|| format!("{release} is not RELEASE:VERSION, such as sid:3.14"))?;
         let root = folder.join(suite);
         let python = root.join(format!("usr/bin/python{version}"));
-        if !python.exists() {
+        // A root that was not finished may have one of both.
+        if !python.exists() || !root.join("usr/bin/gcc").exists() {
             bootstrap(suite, version, &root)?;
         }
         ensure!(python.exists(), "{} is still missing", python.display());
@@ -51,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         cargo()
             .env("MEMTRACE_ROOTS", env::join_paths(&roots)?)
             .args(["test", "--workspace", "--test", "python", "--"])
-            .args(["in_other_roots", "--nocapture"]),
+            .args(["in_other_roots", "--exact", "--nocapture"]),
     )
 }
 

@@ -40,6 +40,9 @@ pub(crate) struct Options {
     /// Runs at a time: they sleep most of the time
     #[arg(long, default_value_t = 3)]
     jobs: usize,
+    /// Record nothing: judge what earlier runs recorded by the rules as they are now
+    #[arg(long)]
+    kept: bool,
 }
 
 #[derive(Deserialize)]
@@ -122,14 +125,16 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     let outcomes = Mutex::new(Vec::new());
     let work = || -> Result<()> {
         while let Some((scenario, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = one(
-                &memtrace,
-                &programs,
-                &folder,
-                scenario,
-                *seed,
-                options.seconds,
-            )?;
+            let recording = folder.join(format!("{}-{seed}.mtr", scenario.name));
+            if options.kept {
+                if !recording.exists() {
+                    continue;
+                }
+            } else {
+                let seconds = options.seconds;
+                record(&memtrace, &programs, &recording, scenario, *seed, seconds)?;
+            }
+            let outcome = judge(scenario, *seed, diagnosis(&memtrace, &recording)?);
             tell(&outcome);
             if let Ok(mut outcomes) = outcomes.lock() {
                 outcomes.push(outcome);
@@ -147,6 +152,9 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
         })
     })?;
     let outcomes = outcomes.into_inner().unwrap_or_default();
+    if outcomes.is_empty() {
+        bail!("no such recording in {}", folder.display());
+    }
     summary(&outcomes)
 }
 
@@ -183,22 +191,21 @@ fn programs(folder: &Path) -> Result<Programs> {
     })
 }
 
-/// Records a run and has it judged.
-fn one(
+/// Records a run.
+fn record(
     memtrace: &Path,
     programs: &Programs,
-    folder: &Path,
-    scenario: &'static Scenario,
+    recording: &Path,
+    scenario: &Scenario,
     seed: u64,
     seconds: f64,
-) -> Result<Outcome> {
-    let recording = folder.join(format!("{}-{seed}.mtr", scenario.name));
+) -> Result<()> {
     let mut record = Command::new(memtrace);
     record
         .args(["record", "--force", "--interval", "50ms", "-d"])
         .arg(format!("{seconds}s"))
         .arg("-o")
-        .arg(&recording)
+        .arg(recording)
         .arg("--");
     match scenario.name {
         name if name.starts_with("py-") => record.arg(&programs.python).arg(&programs.script),
@@ -210,18 +217,21 @@ fn one(
         .arg(scenario.name)
         .arg((seconds + 0.5).to_string())
         .arg(seed.to_string())
-        .arg(folder)
+        .arg(recording.parent().unwrap_or(recording))
         .stderr(Stdio::null());
     let status = record.status().context("cannot start memtrace")?;
     if !status.success() {
         bail!("`{}` failed: {status}", command::shown(&record));
     }
+    Ok(())
+}
+
+fn diagnosis(memtrace: &Path, recording: &Path) -> Result<Diagnosis> {
     let mut diagnose = Command::new(memtrace);
     diagnose
         .args(["diagnose", "--format", "json"])
-        .arg(&recording);
-    let diagnosis: Diagnosis = serde_json::from_str(&output(&mut diagnose)?)?;
-    Ok(judge(scenario, seed, diagnosis))
+        .arg(recording);
+    Ok(serde_json::from_str(&output(&mut diagnose)?)?)
 }
 
 fn judge(scenario: &'static Scenario, seed: u64, diagnosis: Diagnosis) -> Outcome {

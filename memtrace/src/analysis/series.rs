@@ -15,7 +15,8 @@ use crate::{
     event::{Device, Layer},
     ledger::{DeviceTotals, SiteKey},
     recording::{
-        Error, IntervalId, MemorySample, ProcessRow, Recording, SiteFigures, SiteSnapshot, Snapshot,
+        Error, IntervalId, MemorySample, Origin, ProcessRow, Recording, SiteFigures, SiteSnapshot,
+        Snapshot,
     },
 };
 
@@ -195,7 +196,9 @@ impl ProcessSeries {
             .iter()
             .rposition(|value| *value >= ENDING * level)
             .map_or(held.len(), |last| lately + last + 1);
-        self.truncate(end.max(MIN_POINTS));
+        // It may have begun to end within the last point that is left.
+        let began = end >= 2 && held[end - 1] < held[end - 2];
+        self.truncate((end - usize::from(began)).max(MIN_POINTS));
         self
     }
 
@@ -400,16 +403,17 @@ impl Building {
         let indices: BTreeSet<Device> = history.iter().map(|(_, index, _)| *index).collect();
         for index in indices {
             let (mut outstanding, mut held) = (Course::default(), Course::default());
+            let mut began = false;
             for (time, _, totals) in history.iter().filter(|(_, other, _)| *other == index) {
                 let Some(at) = self.grid.time_index.get(time) else {
                     continue;
                 };
-                let of_torch = totals.held_by_torch();
-                let in_blocks = totals.torch.map_or(of_torch, |torch| torch.allocated);
-                let known = totals.known();
-                let without_blocks = of_torch.saturating_sub(in_blocks);
-                held.set(&self.grid, *at, known as f64);
-                outstanding.set(&self.grid, *at, known.saturating_sub(without_blocks) as f64);
+                // PyTorch says with its first block what it had before tracing, too.
+                let had = self.series.row.origin == Origin::Attached && totals.torch.is_some();
+                let from = if had && !began { self.grid.first } else { *at };
+                began = true;
+                held.set(&self.grid, from, totals.known() as f64);
+                outstanding.set(&self.grid, from, totals.outstanding() as f64);
             }
             self.series.devices.push(DeviceSeries {
                 index,

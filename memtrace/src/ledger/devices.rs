@@ -50,6 +50,13 @@ impl DeviceTotals {
         self.held_by_torch() + self.other_runtime() + self.other_driver()
     }
 
+    /// The same without what PyTorch's allocator holds and has no block in.
+    pub fn outstanding(&self) -> u64 {
+        let of_torch = self.held_by_torch();
+        let in_blocks = self.torch.map_or(of_torch, |torch| torch.allocated);
+        self.known() - of_torch.saturating_sub(in_blocks)
+    }
+
     /// What PyTorch holds, by its own word where it gave it.
     pub fn held_by_torch(&self) -> u64 {
         let reserved = self.torch.and_then(|torch| torch.reserved);

@@ -207,10 +207,14 @@ fn frames(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
             .filter(|frame| frame.kind == FrameKind::Python)
     };
     let lines = [python().next(), innermost_of_program(python())];
-    let is_shown = |frame: &Frame| lines.iter().flatten().any(|line| ptr::eq(*line, frame));
+    // The first of each: recursion has the same frame many times.
+    let lines = lines.map(|line| {
+        let is_line = |frame: &&Frame| line.is_some_and(|line| ptr::eq(line, *frame));
+        frames.iter().position(is_line)
+    });
     let mut left_out = 0;
     for (index, frame) in frames.iter().enumerate() {
-        if index >= FRAMES && !is_shown(frame) {
+        if index >= FRAMES && !lines.contains(&Some(index)) {
             left_out += 1;
             continue;
         }
@@ -304,7 +308,7 @@ mod tests {
         let mut stack = vec![&native; FRAMES + 2];
         let inner = installed.clone();
         let own = python_frame("step", "/home/u/train.py", 7);
-        stack.extend([&inner, &installed, &own, &native]);
+        stack.extend([&inner, &installed, &own, &own, &native]);
         let mut out = Vec::new();
         frames(&mut out, &stack).unwrap();
         let out = String::from_utf8(out).unwrap();
@@ -316,7 +320,7 @@ mod tests {
                 "linear  /usr/lib/python3/site-packages/torch/x.py:2  [Python]",
                 "… 1 more frame",
                 "step  /home/u/train.py:7  [Python]",
-                "… 1 more frame"
+                "… 2 more frames"
             ]
         );
     }

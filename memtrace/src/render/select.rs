@@ -41,7 +41,7 @@ impl Filter {
     }
 
     /// Picks the sites of `snapshot` and orders them by `sort`, largest first; those that are
-    /// [`indirect`](Shown::is_indirect) come after all others.
+    /// [`indirect`](Shown::is_indirect) come after the others, but before those that have nothing.
     ///
     /// # Errors
     ///
@@ -77,8 +77,9 @@ impl Filter {
             }
         }
         selection.sites.sort_by_cached_key(|shown| {
-            let values = (sort.of(&shown.totals), shown.totals.live_bytes);
-            (shown.is_indirect(), Reverse(values), shown.site.key)
+            let value = sort.of(&shown.totals);
+            let values = Reverse((value, shown.totals.live_bytes));
+            (value == 0, shown.is_indirect(), values, shown.site.key)
         });
         Ok(selection)
     }
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!((selection.hidden_sites, selection.hidden_bytes), (2, 100));
         // The mapping is an allocator's.
         let all = live(&Filter::default());
-        assert_eq!(all, [(1 << 20, 4), (100, 10), (0, 0), (8192, 1)]);
+        assert_eq!(all, [(1 << 20, 4), (100, 10), (8192, 1), (0, 0)]);
         let by_count = Filter::default()
             .select(&snapshot, Metric::LiveCount)
             .unwrap();

@@ -1,6 +1,7 @@
-//! The verdict on a process as a whole, in this order: are the figures good
+//! The verdicts on a process as a whole: one for each device of which it holds more and more, and
+//! one on its own memory, in this order: are the figures good
 //! enough; does what it holds grow; which part of it; if nothing grows, does
-//! something else (descriptors, mappings), or is what it holds not its own doing.
+//! something else (descriptors, mappings), or is what it holds not live, or the machine's doing.
 
 mod beside;
 mod part;
@@ -148,14 +149,12 @@ fn find(
     if let Some(finding) = finding {
         return (finding, *window);
     }
+    // What can be said of the process itself before what others may do.
+    if let Some(finding) = state::held(series).or_else(|| filled(sites)) {
+        return (finding, whole);
+    }
     if let Some(finding) = beside::machine(machine) {
         return (finding, *window);
-    }
-    if let Some(finding) = state::held(series) {
-        return (finding, whole);
-    }
-    if let Some(finding) = filled(sites) {
-        return (finding, whole);
     }
     (Finding::none(judged), *window)
 }

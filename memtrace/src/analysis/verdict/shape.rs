@@ -50,17 +50,18 @@ impl Judged {
 
     /// By time.
     pub(super) fn shape(&self) -> Shape {
-        self.shape_of(self.trend.late_to_early())
+        self.shape_of(self.trend.late_to_early(), STEADY)
     }
 
-    /// With this slope of the late part over that of the early part.
-    pub(super) fn shape_of(&self, late_to_early: Option<f64>) -> Shape {
+    /// With this slope of the late part over that of the early part, which is at least `steady` where
+    /// growth goes on.
+    pub(super) fn shape_of(&self, late_to_early: Option<f64>, steady: f64) -> Shape {
         if !self.is_material() {
             return Shape::Flat;
         }
         match late_to_early {
             Some(ratio) if ratio <= SLOWING => Shape::Slowing,
-            Some(ratio) if ratio < STEADY => Shape::Between,
+            Some(ratio) if ratio < steady => Shape::Between,
             // No early growth at all: it began later and goes on.
             _ if self.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS => Shape::Steady,
             _ => Shape::Between,

@@ -6,7 +6,7 @@ use super::{
     shape::{Judged, Shape},
     thresholds::{
         FALSE_DISCOVERIES, LAST_BLOCKS, OF_LEVEL, OF_RESIDUAL, OFFSET, SITE_FLOOR, SLOWING, STEADY,
-        SURVIVAL, WITHOUT_STACK,
+        STEADY_BY_WORK, SURVIVAL, WITHOUT_STACK,
     },
 };
 use crate::{
@@ -73,15 +73,20 @@ pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
         .collect();
     let offset = Offset::of(context, &tested);
     let arenas = arenas(context);
+    // Of a site that never changes nothing can be discovered: it is none of the many tests.
     let p_values: Vec<f64> = tested
         .iter()
         .map(|(_, judged)| judged.trend.p_value)
+        .filter(|p| *p < 1.0)
         .collect();
-    let adjusted = benjamini_hochberg(&p_values);
+    let mut adjusted = benjamini_hochberg(&p_values).into_iter();
     let mut judged: Vec<JudgedSite> = tested
         .into_iter()
-        .zip(adjusted)
-        .filter_map(|((site, judged), p)| {
+        .filter_map(|(site, judged)| {
+            let p = match judged.trend.p_value {
+                tested if tested < 1.0 => adjusted.next().unwrap_or(1.0),
+                unchanged => unchanged,
+            };
             let grows = judged.is_material() && p <= FALSE_DISCOVERIES;
             match arenas.as_ref().filter(|_| site.key.layer == Layer::Python) {
                 Some(arenas) if arenas.is_material() => arena(context, site, arenas),
@@ -108,10 +113,10 @@ fn growing(context: &Context, site: &SiteSeries, judged: &Judged, p: f64) -> Jud
         ),
         format!("Mann–Kendall p = {p:.1e} among all tested sites"),
     ];
-    let (ratio, clock) = late_to_early(context, site, judged);
+    let (ratio, clock, steady) = late_to_early(context, site, judged);
     if let Some(ratio) = ratio {
         evidence.push(format!(
-            "late over early growth {ratio:.2} by {clock} (a cache that fills: at most {SLOWING}; a leak: at least {STEADY})"
+            "late over early growth {ratio:.2} by {clock} (a cache that fills: at most {SLOWING}; a leak: at least {steady})"
         ));
     }
     let steps = trend.blocks.len().saturating_sub(1).min(LAST_BLOCKS);
@@ -121,7 +126,7 @@ fn growing(context: &Context, site: &SiteSeries, judged: &Judged, p: f64) -> Jud
     ));
     let survival = survival(context, site);
     evidence.push(survival.words());
-    let (class, grade, runner_up) = match judged.shape_of(ratio) {
+    let (class, grade, runner_up) = match judged.shape_of(ratio, steady) {
         Shape::Slowing => (Class::Cache, Grade::C, Some(Class::Leak)),
         Shape::Steady => match survival {
             Survival::Share(share) if share < SURVIVAL => {
@@ -152,15 +157,15 @@ fn growing(context: &Context, site: &SiteSeries, judged: &Judged, p: f64) -> Jud
     )
 }
 
-/// Late over early growth by the work that others do meanwhile, where they do enough to tell: a
+/// Late over early growth, by what, and from where on it is steady: by the work that others do meanwhile, where they do enough to tell: a
 /// program, or its machine, may be busier at one time than at another. Otherwise by time.
 fn late_to_early(
     context: &Context,
     site: &SiteSeries,
     judged: &Judged,
-) -> (Option<f64>, &'static str) {
+) -> (Option<f64>, &'static str, f64) {
     let Context { series, window, .. } = context;
-    let by_time = (judged.trend.late_to_early(), "time");
+    let by_time = (judged.trend.late_to_early(), "time", STEADY);
     if site.key.layer != Layer::Heap {
         return by_time;
     }
@@ -177,6 +182,7 @@ fn late_to_early(
     (
         judged.trend.late_to_early_per(clock),
         "allocations of other sites",
+        STEADY_BY_WORK,
     )
 }
 

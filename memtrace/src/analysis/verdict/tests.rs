@@ -394,6 +394,39 @@ fn page_locked_memory_has_a_class_of_its_own() {
         ..heap(5.0, 50.0)
     });
     expect(&unseen, Class::Pinned);
+    let beside_a_leak = of(&|t| {
+        let leak = heap(t, 50.0 + t);
+        Moment {
+            sites: [leak.sites, vec![site(Layer::Pinned, "buffer", t)]].concat(),
+            ..leak
+        }
+    });
+    expect(&beside_a_leak, Class::Leak);
+}
+
+#[test]
+fn what_pytorch_had_before_tracing_is_no_growth() {
+    let torch = TorchTotals {
+        allocated: 10 << 30,
+        peak_allocated: 10 << 30,
+        reserved: Some(12 << 30),
+        peak_reserved: Some(12 << 30),
+    };
+    let totals = DeviceTotals {
+        torch: Some(torch),
+        ..DeviceTotals::default()
+    };
+    let found = judged(&Course {
+        origin: Origin::Attached,
+        n: 100,
+        ends: false,
+        lost: 0,
+        at: &|t| Moment {
+            device: (t > 60.0).then_some(totals),
+            ..heap(5.0, 50.0)
+        },
+    });
+    expect(&found, Class::None);
 }
 
 #[test]
@@ -411,6 +444,28 @@ fn small_blocks_that_leak_can_keep_much_more_from_being_given_back() {
     expect(&grown(1000.0), Class::Leak);
     // These lie on too few pages.
     expect(&grown(10.0), Class::Retention);
+    let first_use = of(&|t| Moment {
+        memory: resident(50.0 + t, 2.0, 0.0),
+        sites: vec![(HEAP, "node", false, t * 0.2 * MIB, (t * 1000.0) as u64)],
+        ..Moment::default()
+    });
+    expect(&first_use, Class::Undetermined);
+}
+
+#[test]
+fn sites_that_never_change_do_not_hide_one_that_grows() {
+    let names: Vec<&'static str> = (0..150).map(|n| &*format!("constant {n}").leak()).collect();
+    let found = of(&|t| {
+        let steps = 50.0 + (t / 20.0).floor();
+        let constant = names.iter().map(|name| site(HEAP, name, 0.1));
+        Moment {
+            memory: resident(steps, 2.0, 0.0),
+            sites: constant.chain([site(HEAP, "steps", steps)]).collect(),
+            ..Moment::default()
+        }
+    });
+    let sites = found.verdicts.iter().filter(|v| v.scope != Scope::Process);
+    assert_eq!(sites.count(), 1, "{found:#?}");
 }
 
 #[test]
@@ -437,9 +492,13 @@ fn the_end_of_a_process_is_no_part_of_its_course() {
         lost: 0,
         at: &|t| match t {
             ..97.0 => heap(t, 50.0 + t),
+            // It has begun to end.
+            97.0 => heap(60.0, 50.0 + t),
             _ => heap(0.0, 50.0 + t),
         },
     });
     expect(&found, Class::Leak);
     assert_eq!(found.verdicts.len(), 2, "{found:#?}");
+    let last = found.accounts[0].to;
+    assert!((96.0..97.0).contains(&last), "{last}");
 }

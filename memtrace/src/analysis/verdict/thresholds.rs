@@ -25,8 +25,10 @@ pub(super) const OF_RESIDUAL: f64 = 0.5;
 /// Late slope over early slope: below, growth is coming to its end.
 pub(super) const SLOWING: f64 = 0.25;
 
-/// Late slope over early slope: above, growth goes on as it was.
+/// Late slope over early slope: above, growth goes on as it was. By the clock, and by the work that is
+/// done meanwhile, which is the better measure: it leaves out what the machine does.
 pub(super) const STEADY: f64 = 0.7;
+pub(super) const STEADY_BY_WORK: f64 = 0.8;
 
 /// A leak grows in so many of the last [`LAST_BLOCKS`] blocks.
 pub(super) const RISING_BLOCKS: usize = 6;

@@ -229,7 +229,8 @@ mod tests {
                 "[ends here: more frames than are kept]",
                 "  2. 100 B in 10 blocks (heap of pid 4243",
                 "[no stack]",
-                "1 more site, 8.0 KiB live, not listed",
+                "  3. 8.0 KiB in 1 block (vm of pid 4242, by an allocator)",
+                "1 more site, 0 B live, not listed",
             ],
         );
     }

@@ -1,5 +1,5 @@
-//! What grows beside a process whose own memory does not: the machine's, or
-//! that of its GPUs.
+//! What grows beside a process's own memory: that of its GPUs; and where nothing of its own
+//! does, what is page-locked, and the machine's.
 
 use super::Finding;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
         account::Window,
         machine::Machine,
         series::{DeviceSeries, ProcessSeries},
-        statistics::warm_up,
+        statistics::{MIN_POINTS, warm_up},
         verdict::{
             Class, Grade,
             evidence::{bytes, percent, rate, signed},
@@ -86,7 +86,8 @@ fn pressure(machine: &Machine) -> Option<Finding> {
 
 /// A GPU's memory: outstanding, or only kept by PyTorch's allocator.
 pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Finding> {
-    let skip = warm_up(&device.held);
+    let most = series.times.len().saturating_sub(MIN_POINTS);
+    let skip = warm_up(&device.held).min(most);
     let judge = |values: &[f64]| Judged::of(&series.times, values, skip, DEVICE_FLOOR).ok();
     let (outstanding, held) = (judge(&device.outstanding)?, judge(&device.held)?);
     let figures = |judged: &Judged, what: &str| {

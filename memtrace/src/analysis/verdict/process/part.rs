@@ -41,8 +41,8 @@ pub(super) fn largest(context: &Context, judged: &Judged, sites: &[JudgedSite]) 
         rate(trend),
         trend.p_value
     )];
-    let mut candidates = file_and_shared(context, growth);
     let (live, residual) = split(context, growth);
+    let mut candidates = file_and_shared(context, growth, residual);
     candidates.extend(outstanding(context, growth, live, sites));
     candidates.extend(not_outstanding(context, growth, residual));
     candidates.retain(|candidate| candidate.share >= REPORTED);
@@ -54,7 +54,7 @@ pub(super) fn largest(context: &Context, judged: &Judged, sites: &[JudgedSite]) 
     if let Some(leak) = leak
         && candidates[0].class == Class::Retention
     {
-        candidates.swap(0, leak);
+        candidates[..=leak].rotate_right(1);
     }
     let mut candidates = candidates.into_iter();
     let Some(first) = candidates.next() else {
@@ -108,13 +108,14 @@ fn split(context: &Context, growth: f64) -> (f64, f64) {
     }
 }
 
-fn file_and_shared(context: &Context, growth: f64) -> Vec<Candidate> {
+fn file_and_shared(context: &Context, growth: f64, residual: f64) -> Vec<Candidate> {
     let change =
         |values: Option<&[f64]>| values.map_or(0.0, |values| context.window.change(values));
     let [file, shared] =
         [Figure::File, Figure::Shmem].map(|figure| change(context.series.figure(figure)));
-    let pinned = change(context.series.beside(Layer::Pinned)).min(growth);
-    // Page-locked memory may be shared memory, as NVIDIA's driver makes it.
+    // Page-locked memory may be shared memory, as NVIDIA's driver makes it, or of no other kind.
+    let room = shared.max(0.0) + residual.max(0.0);
+    let pinned = change(context.series.beside(Layer::Pinned)).min(room);
     let shared = shared - pinned.clamp(0.0, shared.max(0.0));
     vec![
         Candidate {
@@ -272,21 +273,20 @@ fn not_outstanding(context: &Context, growth: f64, residual: f64) -> Vec<Candida
     let retained = accounts(series, *window)
         .first()
         .map_or(0.0, |account| account.of(Term::Retained));
-    let live = Judged::of(&series.times, &series.live(), window.from, PROCESS_FLOOR);
-    let blocks = window.change(&series.live_blocks);
-    if let Ok(judged) = &live
-        && judged.shape() == Shape::Steady
-        && blocks * PAGE >= residual
-    {
-        let words = format!(
-            "the allocator has {} between {blocks:.0} new live blocks, each of which can keep a page: live memory {}",
-            part_of(residual, growth),
-            rate(&judged.trend)
-        );
-        return vec![candidate(Class::Leak, residual, Grade::C, words)];
-    }
+    let judge = |values: &[f64]| Judged::of(&series.times, values, window.from, PROCESS_FLOOR);
+    let live = judge(&series.live());
     let live = live.map_or_else(|short| short.to_string(), |judged| rate(&judged.trend));
     if retained >= OF_RESIDUAL * residual {
+        let blocks = window.change(&series.live_blocks);
+        if judge(&series.heap).is_ok_and(|heap| heap.shape() == Shape::Steady)
+            && blocks * PAGE >= retained
+        {
+            let words = format!(
+                "the allocator has {} between {blocks:.0} new live blocks, each of which can keep a page: live memory {live}",
+                part_of(retained, growth)
+            );
+            return vec![candidate(Class::Leak, residual, Grade::C, words)];
+        }
         let words = format!(
             "the allocator has up to {} that is not live; live memory {live}",
             part_of(retained, growth)
