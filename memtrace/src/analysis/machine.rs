@@ -9,6 +9,8 @@ use crate::recording::{Error, Recording, SystemSample};
 pub struct Machine {
     /// Seconds since the start of the recording.
     pub times: Vec<f64>,
+    /// Its memory in all, bytes; 0: not known.
+    pub total: f64,
     /// Memory that no process has and no cache: slab that cannot be reclaimed, drivers. Bytes.
     pub kernel: Vec<f64>,
     /// Shared memory and tmpfs, mapped or not. Bytes.
@@ -43,6 +45,10 @@ impl Machine {
             times: chosen()
                 .map(|(time, _)| time.saturating_sub(started_ns) as f64 / 1e9)
                 .collect(),
+            total: samples
+                .iter()
+                .find_map(|(_, sample)| sample.mem_total)
+                .map_or(0.0, |bytes| bytes as f64),
             kernel: series(&|sample| {
                 let processes = sample.anon_pages?.saturating_add(sample.shmem?);
                 float(Some(sample.used?.saturating_sub(processes)))

@@ -309,14 +309,17 @@ fn series(at: impl Fn(f64) -> f64) -> Vec<f64> {
 fn the_machine_is_looked_at_where_the_process_is_flat() {
     let machine = |kernel: f64, shared: f64, stalled: f64| Machine {
         times: series(|t| t),
+        total: 16.0 * 1024.0 * MIB,
         kernel: series(|t| (500.0 + kernel * t) * MIB),
         shared: series(|t| (50.0 + shared * t) * MIB),
         stalled: series(|t| stalled * t),
         swapped_out: series(|t| stalled * t * MIB),
     };
     expect(&beside(&machine(0.0, 0.0, 0.0)), Class::None);
-    expect(&beside(&machine(2.0, 0.0, 0.0)), Class::Kernel);
-    expect(&beside(&machine(0.0, 2.0, 0.0)), Class::Shmem);
+    expect(&beside(&machine(3.0, 0.0, 0.0)), Class::Kernel);
+    expect(&beside(&machine(0.0, 3.0, 0.0)), Class::Shmem);
+    // Less than a hundredth of its memory.
+    expect(&beside(&machine(1.0, 1.0, 0.0)), Class::None);
     expect(&beside(&machine(0.0, 0.0, 0.3)), Class::Pressure);
 }
 

@@ -61,6 +61,9 @@ pub(super) const LATELY: f64 = 0.25;
 /// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
 pub(super) const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
 
+/// The same as a share of the machine's memory: on a large one other programs alone make up for more.
+pub(super) const OF_MACHINE: f64 = 0.01;
+
 /// Least growth of a GPU's memory, bytes: what PyTorch takes from the driver at a time.
 pub(super) const DEVICE_FLOOR: f64 = 2.0 * 1024.0 * 1024.0;
 

@@ -13,7 +13,7 @@ use crate::{
             evidence::{bytes, percent, rate, signed},
             shape::{Judged, Shape},
             site::Context,
-            thresholds::{DEVICE_FLOOR, MACHINE_FLOOR, PROCESS_FLOOR, STALLED},
+            thresholds::{DEVICE_FLOOR, MACHINE_FLOOR, OF_MACHINE, PROCESS_FLOOR, STALLED},
         },
     },
     event::Layer,
@@ -39,23 +39,36 @@ pub(super) fn machine(machine: &Machine) -> Option<Finding> {
 }
 
 fn growing(machine: &Machine, values: &[f64], class: Class, what: &str) -> Option<Finding> {
-    let judged = Judged::of(&machine.times, values, warm_up(values), MACHINE_FLOOR).ok()?;
-    let shape = judged.shape();
-    (shape == Shape::Steady).then(|| Finding {
+    let floor = MACHINE_FLOOR.max(OF_MACHINE * machine.total);
+    let judged = Judged::of(&machine.times, values, warm_up(values), floor).ok()?;
+    let own = "the process's own resident memory does not grow";
+    // Others on the machine may do it.
+    steady(&judged, class, what, own, Class::None)
+}
+
+/// What rises steadily, though the process's resident memory says otherwise in the words `own`.
+fn steady(
+    judged: &Judged,
+    class: Class,
+    what: &str,
+    own: &str,
+    runner_up: Class,
+) -> Option<Finding> {
+    let trend = &judged.trend;
+    (judged.shape() == Shape::Steady).then(|| Finding {
         class,
-        // Others on the machine may do it.
         grade: Grade::C,
         evidence: vec![
             format!(
                 "{what} {} in {:.1} s, {}",
-                signed(judged.trend.growth()),
-                judged.trend.to - judged.trend.from,
-                rate(&judged.trend)
+                signed(trend.growth()),
+                trend.to - trend.from,
+                rate(trend)
             ),
-            "the process's own resident memory does not grow".into(),
+            own.into(),
         ],
-        runner_up: Some(Class::None),
-        rate: Some(judged.trend.slope),
+        runner_up: Some(runner_up),
+        rate: Some(trend.slope),
     })
 }
 
@@ -129,19 +142,12 @@ pub(super) fn pinned(context: &Context) -> Option<Finding> {
     let Context { series, window, .. } = context;
     let values = series.beside(Layer::Pinned)?;
     let judged = Judged::of(&series.times, values, window.from, PROCESS_FLOOR).ok()?;
-    (judged.shape() == Shape::Steady).then(|| Finding {
-        class: Class::Pinned,
-        grade: Grade::C,
-        evidence: vec![
-            format!(
-                "page-locked host memory {} in {:.1} s, {}",
-                signed(judged.trend.growth()),
-                judged.trend.to - judged.trend.from,
-                rate(&judged.trend)
-            ),
-            "resident memory does not show it".into(),
-        ],
-        runner_up: Some(Class::Shmem),
-        rate: Some(judged.trend.slope),
-    })
+    let own = "resident memory does not show it";
+    steady(
+        &judged,
+        Class::Pinned,
+        "page-locked host memory",
+        own,
+        Class::Shmem,
+    )
 }
