@@ -70,6 +70,9 @@ pub enum Kind {
     /// [`crate::device::Range`]: the driver gave the address `addr` for the name with number
     /// `handle`. The process is stopped, if it may be.
     EntryPoint = 26,
+    /// [`crate::device::Range`]: of the block at `addr` of PyTorch's caching allocator, which was
+    /// reported before, `len` bytes were asked for, on the stream with the number `handle`.
+    DeviceRequest = 27,
 }
 
 impl TryFrom<u8> for Kind {
@@ -103,6 +106,7 @@ impl TryFrom<u8> for Kind {
             24 => Kind::DeviceRetain,
             25 => Kind::DevicePool,
             26 => Kind::EntryPoint,
+            27 => Kind::DeviceRequest,
             other => return Err(other),
         })
     }

@@ -16,6 +16,7 @@ pub mod loss;
 pub mod process;
 pub mod python;
 pub mod unwind;
+pub mod usdt;
 
 /// Which allocator was asked. Travels in four bits of a [`function::Function`]
 /// and in one byte of an [`event::Header`].

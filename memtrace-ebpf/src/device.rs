@@ -9,7 +9,8 @@ use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
     helpers::{
-        bpf_probe_read_user, bpf_probe_read_user_str_bytes, generated::bpf_get_attach_cookie,
+        bpf_probe_read_user, bpf_probe_read_user_str_bytes,
+        generated::{bpf_get_attach_cookie, bpf_probe_read_kernel},
     },
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
@@ -21,6 +22,7 @@ use memtrace_common::{
     function::{Cookie, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
     unwind::{Registers, rbx},
+    usdt::{Operand, operand},
 };
 
 use crate::{
@@ -440,6 +442,60 @@ impl Thread {
         self.devices = self.devices & !0xff | u64::from(device);
     }
 }
+
+/// A statically defined probe (USDT) that PyTorch's allocator passes with a block that it has given, and
+/// reported: block, bytes asked for, stream. The cookie tells where they are.
+#[uprobe]
+pub fn device_request(context: ProbeContext) -> u32 {
+    requested(&context);
+    0
+}
+
+#[inline(always)]
+fn requested(context: &ProbeContext) -> Option<()> {
+    let Some(caller) = Caller::current() else {
+        lost(Reason::NotTraced);
+        return None;
+    };
+    // SAFETY: the context is the program's own.
+    let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
+    // Copied, for an index into the context itself is refused.
+    let mut registers = [0u64; 32];
+    // SAFETY: both are as large; the context of a uprobe is a `pt_regs`.
+    let copied = unsafe {
+        bpf_probe_read_kernel(
+            registers.as_mut_ptr().cast(),
+            size_of::<pt_regs>() as u32,
+            context.as_ptr(),
+        )
+    };
+    if copied != 0 {
+        return None;
+    }
+    let value = |index: u32| {
+        let Operand { register, offset } = operand(cookie, index);
+        let word = registers[(register & 31) as usize];
+        match offset {
+            None => Some(word),
+            Some(offset) => word_at(word.wrapping_add_signed(i64::from(offset))),
+        }
+    };
+    let mut header = header(Kind::DeviceRequest, &caller);
+    header.layer = Layer::TorchCuda as u8;
+    let record = Range {
+        header,
+        addr: value(0)?,
+        len: value(1)?,
+        handle: value(2)?,
+        device: 0,
+        pad: 0,
+    };
+    // No allocation is missing, but a full ring loses those as well.
+    emit(&record, Reason::RingFullAlloc, Wake::Lazily);
+    Some(())
+}
+
+const _: () = assert!(size_of::<pt_regs>() <= 32 * 8);
 
 /// The device that a `CUmemAllocationProp` names, where it names one (cuda.h).
 #[inline(always)]

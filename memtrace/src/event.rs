@@ -77,6 +77,13 @@ pub enum Action {
         allocated: u64,
         reserved: u64,
     },
+    /// So much was asked for of the block at `addr` that PyTorch's caching allocator gave, on the
+    /// stream with this number (PyTorch's own, `torch.cuda.Stream.stream_id`; 0: the default one).
+    DeviceRequest {
+        addr: u64,
+        size: u64,
+        stream: u64,
+    },
     /// Physical memory was mapped.
     DeviceMap {
         addr: u64,

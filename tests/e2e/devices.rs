@@ -9,7 +9,7 @@
 use memtrace_tests::{
     Bench,
     record::{self, Record},
-    report::{Device, Report},
+    report::{Device, Report, Stream},
     running::Running,
     targets,
     truth::{Counts, Site, Truth},
@@ -101,6 +101,8 @@ fn with_probes_attached_one_by_one() {
     let done = work(&bench, &["--one-by-one"]);
     expect_exact(&done);
     done.report.expect_no_losses(0);
+    // Passed while its semaphore is raised, which another way of attaching does.
+    assert_eq!(device(&done.report, 1).requested, Some(20 * 100_000));
 }
 
 #[test]
@@ -135,6 +137,19 @@ fn each_device_adds_up() {
     assert_eq!(second.reserved, Some(reserved_1));
     assert_eq!(second.peak_reserved, Some(reserved_1 + 2 * MIB));
     assert_eq!((allocated_1, reserved_1), (20 * 100_352, 6 * MIB));
+    // What is mapped is free and larger than what is left of the segment; the pool's blocks are in none.
+    assert_eq!(second.largest_free, Some(4 * MIB));
+    assert_eq!(first.largest_free, None);
+    // Told by the probe that is passed while its semaphore is raised; of the pool's blocks nothing is.
+    let stream = Stream {
+        stream: 7,
+        allocated: allocated_1,
+        requested: 20 * 100_000,
+    };
+    assert_eq!(device(&report, 1).streams, [stream]);
+    assert_eq!(device(&report, 1).requested, Some(stream.requested));
+    assert_eq!(device(&report, 0).streams, []);
+    assert_eq!(device(&report, 0).requested, None);
 
     let sum = |figure: fn(&Device) -> u64| report.devices.iter().map(figure).sum::<u64>();
     for (layer, sum) in [
@@ -224,6 +239,8 @@ fn failures_are_events_and_no_allocations() {
     assert_eq!(own.device, Some(1));
     assert_eq!(own.held.allocated, Some(20 * 100_352));
     assert_eq!(own.held.reserved, Some(2 * MIB));
+    // One segment, of which that is left.
+    assert_eq!(own.held.largest_free, Some(2 * MIB - 20 * 100_352));
 }
 
 /// NVIDIA's management library says what a process has in all; where it is not there, nothing is said.

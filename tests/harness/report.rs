@@ -46,6 +46,16 @@ pub struct Device {
     pub figures: DeviceFigures,
     pub process_total: Option<u64>,
     pub unattributed: Option<i64>,
+    pub requested: Option<u64>,
+    pub streams: Vec<Stream>,
+}
+
+/// Blocks of PyTorch's caching allocator on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Stream {
+    pub stream: u64,
+    pub allocated: u64,
+    pub requested: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -54,6 +64,7 @@ pub struct DeviceFigures {
     pub reserved: Option<u64>,
     pub peak_allocated: Option<u64>,
     pub peak_reserved: Option<u64>,
+    pub largest_free: Option<u64>,
     pub runtime: u64,
     pub driver: u64,
     pub pinned: u64,

@@ -49,7 +49,7 @@ struct Backend {
     /// Environment variable and its value.
     variable: &'static str,
     /// Whether PyTorch's peaks are its own. The driver's pool keeps them else, since it was last
-    /// told to forget them.
+    /// told to forget them; a stand-in's need not.
     own_peaks: bool,
 }
 
@@ -86,6 +86,25 @@ struct Figures {
     reserved: u64,
     peak_allocated: u64,
     peak_reserved: u64,
+}
+
+/// What both say of the blocks of PyTorch's own cache on device 0, bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+struct Blocks {
+    requested: u64,
+    largest_free: u64,
+    /// Number, allocated.
+    streams: Vec<(u64, u64)>,
+}
+
+/// What PyTorch says.
+#[derive(Clone, Debug, Deserialize)]
+struct Said {
+    #[serde(flatten)]
+    figures: Figures,
+    keeps_peaks: bool,
+    /// `None` where it does not cache itself, or tells nothing of it.
+    blocks: Option<Blocks>,
 }
 
 /// `cargo xtask test-torch`.
@@ -184,12 +203,12 @@ fn compare(
     let collector = Collector::attach(memtrace, target.id(), &file, &interval)?;
     let mut at_most = Figures::default();
     for operation in 1..=options.operations {
-        let said: Figures = serde_json::from_str(&target.ask("1")?)?;
+        let said: Said = serde_json::from_str(&target.ask("1")?)?;
         let answered = now_ns();
-        agree(backend, memtrace, &file, target.id(), said, answered)
+        agree(backend, memtrace, &file, target.id(), &said, answered)
             .with_context(|| format!("after operation {operation}"))?;
-        at_most.allocated = at_most.allocated.max(said.allocated);
-        at_most.reserved = at_most.reserved.max(said.reserved);
+        at_most.allocated = at_most.allocated.max(said.figures.allocated);
+        at_most.reserved = at_most.reserved.max(said.figures.reserved);
     }
     let failures = report(memtrace, &file, target.id())?.failures;
     target.finish()?;
@@ -213,7 +232,7 @@ fn agree(
     memtrace: &Path,
     file: &Path,
     pid: u32,
-    said: Figures,
+    said: &Said,
     answered: u64,
 ) -> Result<()> {
     let mut disagreed = None;
@@ -224,20 +243,22 @@ fn agree(
             std::thread::sleep(Duration::from_millis(2));
             continue;
         }
-        let mut expected = said;
-        if !backend.own_peaks {
-            expected.peak_allocated = seen.figures.peak_allocated.max(said.peak_allocated);
-            expected.peak_reserved = seen.figures.peak_reserved.max(said.peak_reserved);
+        let mut expected = said.figures;
+        if !backend.own_peaks && !said.keeps_peaks {
+            expected.peak_allocated = seen.figures.peak_allocated.max(expected.peak_allocated);
+            expected.peak_reserved = seen.figures.peak_reserved.max(expected.peak_reserved);
         }
         // What the blocks make; the driver's pool rounds up, and counts what is not PyTorch's.
-        let live_agrees = seen.live == said.allocated || !backend.own_peaks;
-        if seen.figures == expected && live_agrees {
+        let live_agrees = seen.live == expected.allocated || !backend.own_peaks;
+        let blocks_agree = said.blocks.as_ref().is_none_or(|said| *said == seen.blocks);
+        if seen.figures == expected && live_agrees && blocks_agree {
             return Ok(());
         }
         if disagreed.is_some() {
             bail!(
-                "PyTorch says {said:?}, memtrace {:?}, live {}",
+                "PyTorch says {said:?}, memtrace {:?}, {:?}, live {}",
                 seen.figures,
+                seen.blocks,
                 seen.live
             );
         }
@@ -251,6 +272,7 @@ struct Seen {
     /// End of the last interval, CLOCK_MONOTONIC ns.
     time_ns: u64,
     figures: Figures,
+    blocks: Blocks,
     /// Live bytes of the layer.
     live: u64,
     failures: u64,
@@ -285,6 +307,16 @@ fn report(memtrace: &Path, file: &Path, pid: u32) -> Result<Seen> {
             reserved: figure("reserved"),
             peak_allocated: figure("peak_allocated"),
             peak_reserved: figure("peak_reserved"),
+        },
+        blocks: Blocks {
+            requested: figure("requested"),
+            largest_free: figure("largest_free"),
+            streams: device.map_or_else(Vec::new, |device| {
+                let streams = device["streams"].as_array().into_iter().flatten();
+                streams
+                    .map(|stream| (number(&stream["stream"]), number(&stream["allocated"])))
+                    .collect()
+            }),
         },
         live: layer.map_or(0, |total| number(&total["live_bytes"])),
         failures: list("device_failures")

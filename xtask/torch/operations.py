@@ -2,10 +2,13 @@
 
 Says "ready" before anything of CUDA is used, for which functions of the driver are in use is
 seen while PyTorch asks for them. A line is the number of operations to do next; what
-torch.cuda says then is answered as JSON: allocated, reserved and their peaks since "ready".
+torch.cuda says then is answered as JSON: allocated, reserved and their peaks since "ready", and
+whether peaks are kept at all; the bytes asked for, the largest free block and the bytes on each
+stream, where PyTorch caches itself and has a probe that tells of it (since 2.3).
 """
 import functools
 import json
+import os
 import random
 import sys
 
@@ -85,15 +88,58 @@ OPERATIONS = [
     (small, 10), (middle, 8), (large, 3), (grow, 4), (drop, 14), (drop_half, 1), (on_stream, 3),
     (used_by_stream, 2), (pin, 2), (empty_cache, 2), (too_much, 1),
 ]
+
+
+def keeps_peaks():
+    """A driver's pool may not."""
+    before = torch.cuda.memory_allocated()
+    torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+    return torch.cuda.max_memory_allocated() > before
+
+
+def tells():
+    native = torch.cuda.get_allocator_backend() == "native"
+    since = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
+    return native and since and not os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
+def in_blocks():
+    """What waits for a stream is counted as free, as the allocator reports it and counts it in
+    `allocated` (in its own `requested_bytes` it is still there)."""
+    numbers = {known.cuda_stream: known.stream_id for known in (stream(), torch.cuda.default_stream())}
+    requested = largest = 0
+    streams = {}
+    for segment in torch.cuda.memory_snapshot():
+        number = numbers[segment["stream"]]
+        run, end = 0, None
+        for block in segment["blocks"]:
+            if block["address"] != end:
+                run = 0
+            end = block["address"] + block["size"]
+            if block["state"] == "active_allocated":
+                requested += block["requested_size"]
+                streams[number] = streams.get(number, 0) + block["size"]
+                run = 0
+            else:
+                run += block["size"]
+                largest = max(largest, run)
+    return {"requested": requested, "largest_free": largest, "streams": sorted(streams.items())}
+
+
 print("ready", flush=True)
+peaks = None
 for line in sys.stdin:
     for operation in chosen.choices(*zip(*OPERATIONS), k=int(line)):
         operation()
+    if peaks is None:
+        peaks = keeps_peaks()
     answer = {
         "allocated": torch.cuda.memory_allocated(),
         "reserved": torch.cuda.memory_reserved(),
         "peak_allocated": torch.cuda.max_memory_allocated(),
         "peak_reserved": torch.cuda.max_memory_reserved(),
+        "keeps_peaks": peaks,
+        "blocks": in_blocks() if tells() else None,
     }
     print(json.dumps(answer), flush=True)
 print("done", flush=True)

@@ -121,6 +121,8 @@ pub struct DeviceSeries {
     pub outstanding: Vec<f64>,
     /// The same with all that PyTorch's allocator holds in place of its blocks.
     pub held: Vec<f64>,
+    /// As of its last change.
+    pub last: DeviceTotals,
 }
 
 /// A site over time.
@@ -404,6 +406,7 @@ impl Building {
         for index in indices {
             let (mut outstanding, mut held) = (Course::default(), Course::default());
             let mut began = false;
+            let mut last = DeviceTotals::default();
             for (time, _, totals) in history.iter().filter(|(_, other, _)| *other == index) {
                 let Some(at) = self.grid.time_index.get(time) else {
                     continue;
@@ -412,6 +415,7 @@ impl Building {
                 let had = self.series.row.origin == Origin::Attached && totals.torch.is_some();
                 let from = if had && !began { self.grid.first } else { *at };
                 began = true;
+                last = *totals;
                 held.set(&self.grid, from, totals.known() as f64);
                 outstanding.set(&self.grid, from, totals.outstanding() as f64);
             }
@@ -419,6 +423,7 @@ impl Building {
                 index,
                 outstanding: outstanding.finish(&self.grid),
                 held: held.finish(&self.grid),
+                last,
             });
         }
     }

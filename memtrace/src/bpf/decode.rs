@@ -199,7 +199,8 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         | Kind::DeviceUnmap
         | Kind::DeviceRetain
         | Kind::DevicePool
-        | Kind::EntryPoint => {
+        | Kind::EntryPoint
+        | Kind::DeviceRequest => {
             expect(length, size_of::<device::Range>())?;
             Record::DeviceRange(device::Range {
                 header,

@@ -1,6 +1,7 @@
 //! The kernel side as the user side sees it: loading, attaching, its maps, its
 //! records. Knows what an event looks like, not what it means.
 
+mod attach;
 pub mod btf;
 pub mod code;
 pub mod decode;
@@ -9,9 +10,11 @@ pub mod inventory;
 mod multi;
 mod raw;
 pub mod rows;
+mod semaphore;
 mod tracefs;
 mod tracer;
 pub mod watchdog;
 
+pub use attach::{Link, detach};
 pub use error::TracerError;
-pub use tracer::{Link, Options, Tracer, detach};
+pub use tracer::{Options, Tracer};

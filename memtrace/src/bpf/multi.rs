@@ -53,8 +53,8 @@ pub(super) enum MultiError {
 pub(super) fn load(
     ebpf: &Ebpf,
     object: &[u8],
-    names: [&'static str; 4],
-) -> Result<[OwnedFd; 4], MultiError> {
+    names: [&'static str; 5],
+) -> Result<[OwnedFd; 5], MultiError> {
     let mut object = Object::parse(object)?;
     let maps = std::mem::take(&mut object.maps);
     let sections = object
@@ -71,12 +71,13 @@ pub(super) fn load(
     object.relocate_calls(&sections)?;
     object.sanitize_functions(aya::features());
     let types = load_types(&mut object)?;
-    let [first, second, third, fourth] = names;
+    let [first, second, third, fourth, fifth] = names;
     let programs = [
         load_one(&object, types.as_ref(), first)?,
         load_one(&object, types.as_ref(), second)?,
         load_one(&object, types.as_ref(), third)?,
         load_one(&object, types.as_ref(), fourth)?,
+        load_one(&object, types.as_ref(), fifth)?,
     ];
     if filters_processes(&programs[0]) {
         Ok(programs)
@@ -89,7 +90,7 @@ pub(super) fn load(
 /// filtering logic"). It came with a check that refuses an impossible pid before
 /// the path is looked at; `/` cannot be probed either way.
 fn filters_processes(program: &OwnedFd) -> bool {
-    let link = create_link(program, u32::MAX, c"/", &[0], &[0], 0);
+    let link = create_link(program, u32::MAX, c"/", [&[0], &[0], &[0]], 0);
     matches!(link, Err(error) if error.raw_os_error() == Some(libc::EINVAL))
 }
 
@@ -171,13 +172,15 @@ pub(super) fn attach(
 ) -> io::Result<OwnedFd> {
     let path = CString::new(path)?;
     let offsets: Vec<u64> = probes.iter().map(|probe| probe.file_offset).collect();
-    let cookies: Vec<u64> = probes.iter().map(|probe| probe.function.cookie()).collect();
+    let cookies: Vec<u64> = probes.iter().map(|probe| probe.cookie()).collect();
+    // 0: it has none.
+    let semaphore = |probe: &&Probe| probe.usdt.and_then(|usdt| usdt.semaphore).unwrap_or(0);
+    let semaphores: Vec<u64> = probes.iter().map(semaphore).collect();
     create_link(
         program,
         tgid,
         &path,
-        &offsets,
-        &cookies,
+        [&offsets, &semaphores, &cookies],
         if at_return { AT_RETURN } else { 0 },
     )
 }
@@ -186,8 +189,7 @@ fn create_link(
     program: &OwnedFd,
     pid: u32,
     path: &CStr,
-    offsets: &[u64],
-    cookies: &[u64],
+    [offsets, semaphores, cookies]: [&[u64]; 3],
     flags: u32,
 ) -> io::Result<OwnedFd> {
     // SAFETY: an all-zero attribute is a valid one.
@@ -200,6 +202,7 @@ fn create_link(
     let multi = unsafe { &mut link.__bindgen_anon_3.uprobe_multi };
     multi.path = path.as_ptr() as u64;
     multi.offsets = offsets.as_ptr() as u64;
+    multi.ref_ctr_offsets = semaphores.as_ptr() as u64;
     multi.cookies = cookies.as_ptr() as u64;
     multi.cnt = u32::try_from(offsets.len()).unwrap_or(u32::MAX);
     multi.flags = flags;

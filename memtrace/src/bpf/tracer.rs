@@ -2,20 +2,14 @@
 
 use std::{
     fs, io,
-    num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::Path,
     sync::Arc,
 };
 
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf},
-    programs::{
-        ProgramError, RawTracePoint, TracePoint, UProbe,
-        trace_point::TracePointLink,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
-    },
+    programs::{ProgramError, RawTracePoint, TracePoint},
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
@@ -26,7 +20,15 @@ use memtrace_common::{
     process::{FileKey, Process, process_flags},
 };
 
-use super::{btf, code::CodeMaps, error::TracerError, multi, raw::Raw, rows::Rows, tracefs};
+use super::{
+    attach::{Attacher, Link, detach},
+    btf,
+    code::CodeMaps,
+    error::TracerError,
+    raw::Raw,
+    rows::Rows,
+    tracefs,
+};
 use crate::probes::{libraries, plan::Probe};
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
@@ -87,33 +89,6 @@ pub struct Options {
     pub time_walks: bool,
 }
 
-/// Attached programs; dropping it detaches them.
-#[derive(Debug)]
-pub enum Link {
-    /// Any number of places of one file.
-    Multi(OwnedFd),
-    /// One place.
-    Perf(UProbeLink),
-    Tracepoint(TracePointLink),
-}
-
-/// How uprobes are attached.
-enum Attacher {
-    /// Kernels from 6.10: all places of a file at once.
-    Multi([OwnedFd; 4]),
-    /// Older ones: a perf event for each, by the programs of these names.
-    Perf([&'static str; 4]),
-}
-
-/// Entry and return of functions of memory, entry and return of those of devices.
-const PROGRAMS: [&str; 4] = ["call_entry", "call_return", "device_entry", "device_return"];
-const EMPTY_PROGRAMS: [&str; 4] = ["empty_entry", "empty_return", "empty_entry", "empty_return"];
-
-/// Place in the above.
-fn program_of(probe: &Probe, at_return: bool) -> usize {
-    usize::from(probe.function.of_device()) * 2 + usize::from(at_return)
-}
-
 /// The loaded kernel side. Dropping it takes every probe away.
 pub struct Tracer {
     ebpf: Ebpf,
@@ -143,27 +118,6 @@ pub struct Tracer {
     sampling: Array<MapData, Raw<Sampling>>,
     /// tracefs was mounted by us.
     pub mounted_tracefs: bool,
-}
-
-/// Links closed at the same time, see [`detach`].
-const DETACHING: usize = 64;
-
-/// Takes probes away. Closing one waits for the kernel to see every CPU pass
-/// (an RCU grace period, tens of milliseconds); waiting at the same time, many
-/// share one.
-pub fn detach(links: Vec<Link>) {
-    let each = links.len().div_ceil(DETACHING).max(1);
-    let mut links = links.into_iter();
-    std::thread::scope(|scope| {
-        loop {
-            let chunk: Vec<Link> = links.by_ref().take(each).collect();
-            if chunk.is_empty() {
-                break;
-            }
-            // A thread that cannot be started drops its chunk here, one after another.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(chunk));
-        }
-    });
 }
 
 /// As `memtrace record` without options.
@@ -234,22 +188,7 @@ impl Tracer {
             .override_global("SETTINGS", &Raw(settings), true)
             .map_max_entries("EVENTS", ring_bytes)
             .load(OBJECT)?;
-        let programs = if options.empty_probes {
-            EMPTY_PROGRAMS
-        } else {
-            PROGRAMS
-        };
-        let multi = if options.one_by_one {
-            None
-        } else {
-            multi::load(&ebpf, OBJECT, programs)
-                .inspect_err(|error| tracing::debug!("uprobes one by one: {error}"))
-                .ok()
-        };
-        let attacher = match multi {
-            Some(programs) => Attacher::Multi(programs),
-            None => Attacher::Perf(programs),
-        };
+        let attacher = Attacher::new(&ebpf, OBJECT, options.empty_probes, options.one_by_one);
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
@@ -283,19 +222,7 @@ impl Tracer {
             Ok(log) => tracer.log = Some(log),
             Err(error) => tracing::debug!("the kernel side's log is not available: {error}"),
         }
-        if let Attacher::Perf(programs) = tracer.attacher {
-            for name in programs {
-                match tracer.uprobe(name)?.load() {
-                    Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-                    Err(source) => {
-                        return Err(TracerError::Program {
-                            program: name,
-                            source,
-                        });
-                    }
-                }
-            }
-        }
+        tracer.attacher.load(&mut tracer.ebpf)?;
         tracer.tell_entry_points()?;
         tracer.attach_tracepoints()?;
         Ok((tracer, ring))
@@ -357,10 +284,6 @@ impl Tracer {
             })
     }
 
-    fn uprobe(&mut self, name: &'static str) -> Result<&mut UProbe, TracerError> {
-        self.program(name)
-    }
-
     /// Begins or ends recording in all processes at one moment.
     pub fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
         Ok(self.recording.set(0, u32::from(on), 0)?)
@@ -412,83 +335,14 @@ impl Tracer {
         unsafe { libc::kill(tgid.cast_signed(), libc::SIGCONT) };
     }
 
-    /// Attaches the probes of one file, open at `file`, in one process. Releases
-    /// first: a release without its allocation is known to be one, an allocation
-    /// without its release looks like a leak.
+    /// Attaches the probes of one file, open at `file`, in one process.
     pub fn attach(
         &mut self,
         tgid: u32,
         file: &fs::File,
         probes: &[Probe],
     ) -> Result<Vec<Link>, TracerError> {
-        // The path of our descriptor leads to the very inode, whatever its name
-        // means in whose mount namespace.
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
-            probes.iter().partition(|probe| probe.needs_return);
-        match &self.attacher {
-            Attacher::Multi(programs) => {
-                let mut links = Vec::new();
-                // Returns before entries: an entry without its return would look in flight for ever.
-                for (probes, at_return) in [
-                    (&releasing, false),
-                    (&allocating, true),
-                    (&allocating, false),
-                ] {
-                    for (place, program) in programs.iter().enumerate() {
-                        let own: Vec<&Probe> = probes
-                            .iter()
-                            .copied()
-                            .filter(|probe| program_of(probe, at_return) == place)
-                            .collect();
-                        if !own.is_empty() {
-                            let link = multi::attach(program, tgid, &path, &own, at_return)
-                                .map_err(|source| TracerError::Uprobes { tgid, source })?;
-                            links.push(Link::Multi(link));
-                        }
-                    }
-                }
-                Ok(links)
-            }
-            &Attacher::Perf(programs) => {
-                let mut links = Vec::with_capacity(probes.len() * 2);
-                for probe in releasing {
-                    let entry = programs[program_of(probe, false)];
-                    links.push(self.attach_one(entry, tgid, &path, probe)?);
-                }
-                for probe in allocating {
-                    for at_return in [true, false] {
-                        let program = programs[program_of(probe, at_return)];
-                        links.push(self.attach_one(program, tgid, &path, probe)?);
-                    }
-                }
-                Ok(links)
-            }
-        }
-    }
-
-    fn attach_one(
-        &mut self,
-        program: &'static str,
-        tgid: u32,
-        path: &str,
-        probe: &Probe,
-    ) -> Result<Link, TracerError> {
-        let pid = NonZeroU32::new(tgid).ok_or(TracerError::Missing("a process id"))?;
-        let point = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(probe.file_offset),
-            cookie: Some(probe.function.cookie()),
-        };
-        let failed = |source| TracerError::Uprobe {
-            symbol: probe.symbol.clone(),
-            tgid,
-            source,
-        };
-        let uprobe = self.uprobe(program)?;
-        let id = uprobe
-            .attach(point, Path::new(path), UProbeScope::OneProcess(pid))
-            .map_err(failed)?;
-        uprobe.take_link(id).map(Link::Perf).map_err(failed)
+        self.attacher.attach(&mut self.ebpf, tgid, file, probes)
     }
 
     /// The kernel side's counters so far: by reason, and records it tried to emit.

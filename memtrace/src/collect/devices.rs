@@ -126,6 +126,11 @@ impl Collector {
             Kind::DeviceMap => Action::DeviceMap { addr, len, handle },
             Kind::DeviceUnmap => Action::DeviceUnmap { addr, len },
             Kind::DeviceRetain => Action::DeviceRetain { handle },
+            Kind::DeviceRequest => Action::DeviceRequest {
+                addr,
+                size: len,
+                stream: handle,
+            },
             Kind::DevicePool => {
                 let Ok(figure) = Pool::try_from(handle) else {
                     self.lost(Reason::Undecodable);

@@ -7,6 +7,7 @@
 
 use super::{
     ProcessId, SiteKey,
+    cache::{Cache, Request, largest_gap},
     physical::{Memory, Physical},
     space::{Birth, Space},
     table::Block,
@@ -26,6 +27,26 @@ pub struct TorchTotals {
     /// `None`: the driver's pool has it, and the program has not asked how much.
     pub reserved: Option<u64>,
     pub peak_reserved: Option<u64>,
+    /// The largest block that it could give of what it holds. `None`: not all of that is known.
+    pub largest_free: Option<u64>,
+}
+
+/// What of a device PyTorch's caching allocator has given on a stream, bytes, as far as it told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamTotals {
+    /// As it rounds them.
+    pub allocated: u64,
+    /// As they were asked for.
+    pub requested: u64,
+}
+
+/// A stream of a device of a process, by the number that PyTorch gives it
+/// (`torch.cuda.Stream.stream_id`); 0 is the default one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamKey {
+    pub process: ProcessId,
+    pub device: Device,
+    pub stream: u64,
 }
 
 /// What a process has of a device, bytes; outstanding, of what was allocated since tracing began.
@@ -99,6 +120,7 @@ pub struct Failure {
 #[derive(Default)]
 pub(super) struct DeviceBook {
     totals: FastMap<(ProcessId, Device), (DeviceTotals, bool)>,
+    streams: FastMap<StreamKey, (StreamTotals, bool)>,
     failures: FastMap<FailureKey, (Failure, bool)>,
 }
 
@@ -139,6 +161,31 @@ impl DeviceBook {
                 *changed = true;
             }
         }
+        for (key, (totals, changed)) in &mut self.streams {
+            if key.process == process {
+                *totals = StreamTotals::default();
+                *changed = true;
+            }
+        }
+    }
+
+    /// PyTorch's caching allocators of a process, by device.
+    fn caches(&mut self, process: ProcessId) -> impl Iterator<Item = (Device, &mut TorchTotals)> {
+        self.totals
+            .iter_mut()
+            .filter(move |((of, _), _)| *of == process)
+            .filter_map(|((_, device), (totals, _))| Some((*device, totals.torch.as_mut()?)))
+    }
+
+    fn stream(&mut self, process: ProcessId, request: &Request) -> &mut StreamTotals {
+        let key = StreamKey {
+            process,
+            device: request.device,
+            stream: request.stream,
+        };
+        let (totals, changed) = self.streams.entry(key).or_default();
+        *changed = true;
+        totals
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut super::Changes) {
@@ -152,7 +199,13 @@ impl DeviceBook {
                 changes.failures.push((*key, *failure));
             }
         }
+        for (key, (totals, changed)) in &mut self.streams {
+            if std::mem::take(changed) {
+                changes.streams.push((*key, *totals));
+            }
+        }
         changes.devices.sort_unstable_by_key(|(key, _)| *key);
+        changes.streams.sort_unstable_by_key(|(key, _)| *key);
         changes.failures.sort_unstable_by_key(|(key, _)| *key);
     }
 }
@@ -219,10 +272,7 @@ impl TorchTotals {
 /// What a process holds on devices beside the blocks in its tables.
 #[derive(Default)]
 pub(super) struct Devices {
-    /// What the caching allocator asked the runtime for, by address: device, bytes.
-    segments: FastMap<u64, (Device, u64)>,
-    /// Blocks that PyTorch takes from a stream's pool, which are in two layers, by address: device, bytes.
-    pooled: FastMap<u64, (Device, u64)>,
+    pub(super) cache: Cache,
     pub(super) physical: Physical,
 }
 
@@ -273,7 +323,7 @@ impl Space {
             return;
         }
         if source.stream_ordered {
-            self.devices.pooled.insert(addr, (device, size));
+            self.devices.cache.pooled.insert(addr, (device, size));
             book.torch_allocated(process, device, |bytes| bytes + size);
             let key = SiteKey {
                 layer: Layer::TorchCuda,
@@ -282,7 +332,8 @@ impl Space {
             };
             self.put_block(key, addr, size, born, book);
         } else {
-            self.devices.segments.insert(addr, (device, size));
+            self.devices.cache.stale = true;
+            self.devices.cache.segments.insert(addr, (device, size));
             book.reserve(process, device, |bytes| bytes + size);
         }
     }
@@ -297,11 +348,12 @@ impl Space {
     ) -> bool {
         match layer {
             Layer::CudaRuntime | Layer::Hip => {
-                if let Some((device, size)) = self.devices.segments.remove(&addr) {
+                if let Some((device, size)) = self.devices.cache.segments.remove(&addr) {
+                    self.devices.cache.stale = true;
                     let less = |bytes: u64| bytes.saturating_sub(size);
                     book.reserve(self.process(), device, less);
                 }
-                if let Some((device, size)) = self.devices.pooled.remove(&addr) {
+                if let Some((device, size)) = self.devices.cache.pooled.remove(&addr) {
                     let less = |bytes: u64| bytes.saturating_sub(size);
                     book.torch_allocated(self.process(), device, less);
                     self.free(Layer::TorchCuda, addr, time_ns, book);
@@ -327,6 +379,13 @@ impl Space {
         book: &mut Book,
     ) {
         let process = self.process();
+        self.devices.cache.stale = true;
+        // Also of a block whose release was lost.
+        if let Some(request) = self.devices.cache.requests.remove(&addr) {
+            let stream = book.devices.stream(process, &request);
+            stream.allocated -= request.size;
+            stream.requested -= request.requested;
+        }
         if size == 0 {
             if !self.free(Layer::TorchCuda, addr, born.time_ns, book) {
                 book.counts.unknown_free += 1;
@@ -347,10 +406,60 @@ impl Space {
         torch.set_reserved(reserved);
     }
 
+    /// What was asked for of a block of the caching allocator's, and on which stream.
+    pub(super) fn device_request(
+        &mut self,
+        addr: u64,
+        requested: u64,
+        stream: u64,
+        book: &mut Book,
+    ) {
+        let Some(block) = self.tables[Layer::TorchCuda as usize].get(addr) else {
+            return;
+        };
+        let request = Request {
+            device: book.key(block.site).device,
+            stream,
+            requested,
+            size: block.size,
+        };
+        // What the process says is not to be trusted; nor to be counted twice.
+        if requested > block.size || self.devices.cache.requests.contains_key(&addr) {
+            return;
+        }
+        self.devices.cache.requests.insert(addr, request);
+        let stream = book.devices.stream(self.process(), &request);
+        stream.allocated += request.size;
+        stream.requested += request.requested;
+    }
+
+    /// Looks for the largest free block on each device, if anything has changed.
+    pub(super) fn find_free(&mut self, book: &mut Book) {
+        if !std::mem::take(&mut self.devices.cache.stale) {
+            return;
+        }
+        let mut blocks: FastMap<Device, Vec<(u64, u64)>> = FastMap::default();
+        for block in self.tables[Layer::TorchCuda as usize].iter() {
+            let device = book.key(block.site).device;
+            let range = (block.addr, block.addr.saturating_add(block.size));
+            blocks.entry(device).or_default().push(range);
+        }
+        let process = self.process();
+        for (device, torch) in book.devices.caches(process) {
+            let blocks = blocks.remove(&device).unwrap_or_default();
+            let mut segments = self.devices.cache.segments(device);
+            segments.extend(self.devices.physical.cached(device));
+            torch.largest_free = torch
+                .reserved
+                .and_then(|reserved| largest_gap(segments, blocks, (torch.allocated, reserved)));
+        }
+    }
+
     pub(super) fn device_map(&mut self, addr: u64, len: u64, handle: u64, book: &mut Book) {
         if let Some(memory) = self.devices.physical.map(addr, len, handle)
             && memory.by_cache
         {
+            self.devices.cache.stale = true;
             book.reserve(self.process(), memory.device, |bytes| bytes + len);
         }
     }
@@ -358,6 +467,7 @@ impl Space {
     pub(super) fn device_unmap(&mut self, addr: u64, len: u64, time_ns: u64, book: &mut Book) {
         for (memory, bytes, gone) in self.devices.physical.unmap(addr, len) {
             if memory.by_cache {
+                self.devices.cache.stale = true;
                 let less = |reserved: u64| reserved.saturating_sub(bytes);
                 book.reserve(self.process(), memory.device, less);
             }

@@ -8,6 +8,7 @@
 //! which process has which.
 
 mod births;
+mod cache;
 mod devices;
 mod physical;
 mod regions;
@@ -21,7 +22,7 @@ mod tests;
 use crate::event::{Action, Device, Event, Layer, StackId};
 use crate::hash::FastMap;
 use births::BirthScan;
-pub use devices::{DeviceTotals, Failure, FailureKey, TorchTotals};
+pub use devices::{DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals, TorchTotals};
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
 use totals::Book;
@@ -106,6 +107,7 @@ pub struct Changes {
     pub sites: Vec<(SiteKey, SiteTotals)>,
     pub layers: Vec<((ProcessId, Layer), LayerTotals)>,
     pub devices: Vec<((ProcessId, Device), DeviceTotals)>,
+    pub streams: Vec<(StreamKey, StreamTotals)>,
     pub failures: Vec<(FailureKey, Failure)>,
 }
 
@@ -236,8 +238,13 @@ impl Ledger {
     }
 
     /// What changed since the last call, with its new totals. Costs only what
-    /// changed.
+    /// changed, and a walk over the blocks of PyTorch's caching allocator if they did.
     pub fn take_changes(&mut self) -> Changes {
+        for process in self.processes.values_mut() {
+            if let Memory::Own(space) = &mut process.memory {
+                space.find_free(&mut self.book);
+            }
+        }
         self.book.take_changes()
     }
 
@@ -334,6 +341,7 @@ impl Ledger {
         match std::mem::replace(&mut process.memory, Memory::Ended) {
             Memory::Own(mut space) => {
                 space.lose_outcomes(&mut self.book);
+                space.find_free(&mut self.book);
                 self.ended_births.add_space(&space, &self.book);
                 self.book.end_process(process.id);
             }
@@ -418,6 +426,7 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
                 stack,
                 error,
             };
+            space.find_free(book);
             book.device_failed(key, size, time_ns);
         }
         Action::CachedBlock {
@@ -428,6 +437,9 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             allocated,
             reserved,
         } => space.cached_block(addr, size, device, (allocated, reserved), born(stack), book),
+        Action::DeviceRequest { addr, size, stream } => {
+            space.device_request(addr, size, stream, book);
+        }
         Action::DeviceMap { addr, len, handle } => space.device_map(addr, len, handle, book),
         Action::DeviceUnmap { addr, len } => space.device_unmap(addr, len, time_ns, book),
         Action::DeviceRetain { handle } => space.device_retain(handle),

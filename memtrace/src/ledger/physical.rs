@@ -109,6 +109,22 @@ impl Physical {
         unmapped
     }
 
+    /// Ranges of a device's memory that PyTorch's caching allocator mapped, start and end; neighbours are one.
+    pub(super) fn cached(&self, device: Device) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (&start, &(end, id)) in &self.ranges {
+            let memory = self.memories.get(&id);
+            if memory.is_none_or(|memory| !memory.by_cache || memory.device != device) {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some((_, last)) if *last == start => *last = end,
+                _ => ranges.push((start, end)),
+            }
+        }
+        ranges
+    }
+
     pub(super) fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.memories.values().map(|memory| &memory.block)
     }
@@ -171,6 +187,28 @@ mod tests {
         let ends = physical.unmap(0, 10_000);
         assert_eq!(ends.iter().map(|(_, bytes, _)| bytes).sum::<u64>(), 200);
         assert_eq!(ends.iter().filter(|(.., gone)| gone.is_some()).count(), 1);
+    }
+
+    #[test]
+    fn what_is_mapped_side_by_side_is_one_range() {
+        let mut physical = Physical::default();
+        for (handle, start, by_cache) in [
+            (1, 1000, true),
+            (2, 1100, true),
+            (3, 1300, true),
+            (4, 1400, false),
+        ] {
+            let block = Block {
+                addr: handle,
+                size: 100,
+                birth_ns: 0,
+                site: 0,
+            };
+            physical.create(block, Some(0), by_cache);
+            physical.map(start, 100, handle);
+        }
+        assert_eq!(physical.cached(Some(0)), [(1000, 1200), (1300, 1400)]);
+        assert_eq!(physical.cached(Some(1)), []);
     }
 
     #[test]

@@ -113,6 +113,17 @@ impl Table {
         }
     }
 
+    /// The block at `addr`.
+    pub(super) fn get(&self, addr: u64) -> Option<Block> {
+        if self.len == 0 || addr == EMPTY.addr {
+            return None;
+        }
+        let hash = mix(addr);
+        let segment = &self.segments[self.segment_of(hash)];
+        let block = segment.slots[segment.probe(addr, hash)];
+        (block.addr == addr).then_some(block)
+    }
+
     /// Takes out the block at `addr`.
     pub(super) fn remove(&mut self, addr: u64) -> Option<Block> {
         if self.len == 0 || addr == EMPTY.addr {

@@ -13,6 +13,7 @@
 
 use memtrace_common::Layer;
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
+use memtrace_common::usdt::OPERANDS;
 
 use super::functions::Row;
 
@@ -26,6 +27,16 @@ pub struct Library {
     pub rows: &'static [Row],
     /// Names of which a version has one: the first that it has is probed.
     pub alternatives: &'static [&'static [&'static str]],
+    pub usdt: &'static [Usdt],
+}
+
+/// A statically defined probe of a library.
+#[derive(Clone, Copy, Debug)]
+pub struct Usdt {
+    /// `PROVIDER:NAME`.
+    pub name: &'static str,
+    /// Which of its arguments are the block, the bytes asked for, the stream.
+    pub arguments: [usize; OPERANDS],
 }
 
 impl Library {
@@ -49,18 +60,21 @@ pub const LIBRARIES: &[Library] = &[
             &["cuCtxCreate_v4", "cuCtxCreate_v3", "cuCtxCreate_v2"],
             &["cuGetProcAddress_v2", "cuGetProcAddress"],
         ],
+        usdt: &[],
     },
     Library {
         name: "CUDA runtime",
         files: &["libcudart"],
         rows: CUDA_RUNTIME,
         alternatives: &[],
+        usdt: &[],
     },
     Library {
         name: "HIP runtime",
         files: &["libamdhip64"],
         rows: HIP,
         alternatives: &[],
+        usdt: &[],
     },
     Library {
         name: "PyTorch",
@@ -72,15 +86,27 @@ pub const LIBRARIES: &[Library] = &[
             &[ALLOC_CPU, REPORTER_NEW],
             &[FREE_CPU, REPORTER_DELETE],
         ],
+        usdt: &[],
     },
+    CACHING_ALLOCATOR,
 ];
 
-/// The file of PyTorch in which its caching allocator asks for device memory.
+/// The file of PyTorch in which its caching allocator asks for device memory. Its probes are there
+/// since 2.3; that for a release tells no more than is reported.
+const CACHING_ALLOCATOR: Library = Library {
+    name: "PyTorch's caching allocator",
+    files: &["libc10_cuda", "libc10_hip"],
+    rows: &[],
+    alternatives: &[],
+    usdt: &[Usdt {
+        name: "pytorch:malloc",
+        arguments: [0, 2, 3],
+    }],
+};
+
+/// Whether a file of this name is it.
 pub fn is_caching_allocator(file: &str) -> bool {
-    ["libc10_cuda", "libc10_hip"].iter().any(|stem| {
-        file.strip_prefix(stem)
-            .is_some_and(|rest| rest.starts_with(['.', '-']))
-    })
+    CACHING_ALLOCATOR.is_named(file)
 }
 
 /// What a driver's function is asked for as: its name without the version and the suffix of the
@@ -481,9 +507,10 @@ mod tests {
         assert_eq!(named("libcuda.so.1"), ["CUDA driver"]);
         assert_eq!(named("libc10.so"), ["PyTorch"]);
         assert_eq!(named("libamdhip64.so.6"), ["HIP runtime"]);
-        for file in ["libcudadebugger.so.1", "libc10_cuda.so", "libcudnn.so.9"] {
+        for file in ["libcudadebugger.so.1", "libcudnn.so.9"] {
             assert!(named(file).is_empty(), "{file}");
         }
+        assert_eq!(named("libc10_cuda.so"), ["PyTorch's caching allocator"]);
         assert!(is_caching_allocator("libc10_cuda.so"));
         assert!(is_caching_allocator("libc10_hip-1a2b.so"));
         assert!(!is_caching_allocator("libc10.so"));

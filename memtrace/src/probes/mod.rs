@@ -7,4 +7,5 @@ pub mod functions;
 pub mod libraries;
 pub mod plan;
 pub mod site;
+pub mod usdt;
 mod x86;

@@ -13,6 +13,7 @@ use memtrace_common::function::{Function, Operation};
 use super::functions::{FAMILY, OPERATORS, OWN, PREFIXES, Row};
 use super::libraries::LIBRARIES;
 use super::site::{self, Forward, Site};
+use super::usdt::{self, Usdt};
 use crate::process::elf::{Elf, FunctionSymbol};
 
 /// Longest function that is searched for jumps, bytes. No allocation function
@@ -35,6 +36,8 @@ pub struct Probe {
     /// Whether the outcome matters; the return probe goes to `file_offset` too.
     pub needs_return: bool,
     pub site: Site,
+    /// It is no function's, but a statically defined one.
+    pub usdt: Option<Usdt>,
 }
 
 /// One line of the list of probes, ready to print.
@@ -50,6 +53,12 @@ pub struct ProbeLine {
 }
 
 impl Probe {
+    /// What the kernel side is to know of it.
+    pub fn cookie(&self) -> u64 {
+        self.usdt
+            .map_or_else(|| self.function.cookie(), |usdt| usdt.cookie)
+    }
+
     /// Whether a C++ exception may have to pass the return address that a return probe replaces.
     pub fn may_throw(&self) -> bool {
         self.needs_return && self.symbol.starts_with("_Zn") && !self.symbol.contains("nothrow")
@@ -88,6 +97,7 @@ pub fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     drop_forwarders(elf, &mut places);
     let mut probes: Vec<Probe> = places.into_values().map(|place| place.probe(elf)).collect();
     probes.sort_by_key(|probe| (!probe.needs_return, probe.entry_offset));
+    probes.extend(usdt::probes(elf));
     probes
 }
 
@@ -154,12 +164,13 @@ fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
     found.retain(|candidate| !others.contains(candidate.symbol.name));
 }
 
-/// What a library's version has no function for.
+/// What a library's version does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
     /// As people call it.
     pub library: &'static str,
-    /// In the order of the table; of alternatives the first.
+    /// Functions in the order of the table, of alternatives the first; then statically defined probes,
+    /// those too that are in a place that cannot be read.
     pub symbols: Vec<&'static str>,
 }
 
@@ -183,9 +194,13 @@ pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
             })
     };
     let symbols = library.rows.iter().map(|row| row.name);
+    let usdt = library.usdt.iter().map(|usdt| usdt.name);
     Some(Lacking {
         library: library.name,
-        symbols: symbols.filter(|name| !has(name)).collect(),
+        symbols: symbols
+            .filter(|name| !has(name))
+            .chain(usdt.filter(|name| usdt::lacks(elf, name)))
+            .collect(),
     })
 }
 
@@ -200,6 +215,7 @@ pub fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
         file_offset: file_offset + site.offset,
         needs_return: row.function.operation.needs_return(),
         site,
+        usdt: None,
     }
 }
 
@@ -298,6 +314,7 @@ impl Place<'_> {
             file_offset: symbol.file_offset + site.offset,
             needs_return: function.operation.needs_return(),
             site,
+            usdt: None,
         }
     }
 }

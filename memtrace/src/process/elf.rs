@@ -8,7 +8,9 @@ use std::io;
 use memmap2::Mmap;
 use object::Endianness;
 use object::elf;
-use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _, Sym as _, SymbolTable};
+use object::read::elf::{
+    Dyn as _, ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _, SymbolTable,
+};
 use object::read::{Object as _, RelocationTarget, StringTable};
 
 use crate::file::hex;
@@ -95,6 +97,50 @@ pub struct Variable<'data> {
     pub name: &'data str,
     /// Address before relocation.
     pub virt: u64,
+}
+
+/// Description of a statically defined probe, as systemtap's `sys/sdt.h` makes it. Addresses are before relocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsdtNote<'data> {
+    pub provider: &'data str,
+    pub name: &'data str,
+    /// The instruction to probe.
+    pub virt: u64,
+    /// A 16-bit counter of those who look; the probe passes its arguments only where it is not 0.
+    pub semaphore: Option<u64>,
+    /// Separated by spaces, each `SIZE@OPERAND` in the assembler's syntax.
+    pub arguments: &'data str,
+}
+
+/// Type of those notes.
+const NT_STAPSDT: elf::NoteType = elf::NoteType(3);
+
+impl<'data> UsdtNote<'data> {
+    /// Three addresses and three strings. The second address is where `.stapsdt.base` was when the first and
+    /// third were noted (prelinking moves it); `base` is where it is.
+    fn parse(desc: &'data [u8], base: Option<u64>) -> Option<Self> {
+        let (words, strings) = desc.split_at_checked(3 * 8)?;
+        let word = |at: usize| {
+            words[at * 8..]
+                .first_chunk()
+                .map(|&word| u64::from_le_bytes(word))
+        };
+        let moved = match (base, word(1)?) {
+            (Some(base), noted) if noted != 0 => base.wrapping_sub(noted),
+            _ => 0,
+        };
+        let mut strings = strings.split(|&byte| byte == 0);
+        let mut string = || std::str::from_utf8(strings.next()?).ok();
+        Some(Self {
+            provider: string()?,
+            name: string()?,
+            virt: word(0)?.wrapping_add(moved),
+            semaphore: word(2)
+                .filter(|&at| at != 0)
+                .map(|at| at.wrapping_add(moved)),
+            arguments: string()?,
+        })
+    }
 }
 
 /// A parsed file.
@@ -245,6 +291,22 @@ impl<'data> Elf<'data> {
         self.data.get(start..start.checked_add(len)?)
     }
 
+    /// The statically defined probes (USDT) that the file describes. Damaged descriptions end the list.
+    pub fn usdt(&self) -> impl Iterator<Item = UsdtNote<'data>> {
+        let endian = self.file.endian();
+        let sections = self.file.elf_section_table();
+        let base = sections
+            .section_by_name(endian, b".stapsdt.base")
+            .map(|(_, section)| section.sh_addr(endian));
+        let notes = sections
+            .iter()
+            .filter_map(move |section| section.notes(endian, self.data).ok().flatten());
+        notes
+            .flat_map(|mut notes| std::iter::from_fn(move || notes.next().ok().flatten()))
+            .filter(move |note| note.name() == b"stapsdt" && note.n_type(endian) == NT_STAPSDT)
+            .filter_map(move |note| UsdtNote::parse(note.desc(), base))
+    }
+
     /// The whole file.
     pub fn bytes(&self) -> &'data [u8] {
         self.data
@@ -337,7 +399,8 @@ mod tests {
         let values = elf
             .variables()
             .filter_map(|variable| Some(elf.initial(variable.virt, 4)?.len()));
-        code.chain(values).sum()
+        let notes = elf.usdt().map(|note| note.arguments.len());
+        code.chain(values).chain(notes).sum()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     event::{Device, StackId},
-    ledger::{DeviceTotals, Failure, FailureKey, ProcessId, TorchTotals},
+    ledger::{DeviceTotals, Failure, FailureKey, ProcessId, StreamTotals, TorchTotals},
 };
 
 /// A device of a process at a moment.
@@ -19,6 +19,8 @@ pub struct DeviceSnapshot {
     /// `None`: it is not known which device.
     pub device: Device,
     pub totals: DeviceTotals,
+    /// Blocks of PyTorch's caching allocator by the number of their stream, as far as it told.
+    pub streams: Vec<(u64, StreamTotals)>,
     /// What the process had of the device in all, bytes, as the last interval that was told has it.
     pub process_total: Option<u64>,
 }
@@ -49,8 +51,8 @@ pub(super) fn device(row: &Row, column: usize) -> rusqlite::Result<Device> {
     }
 }
 
-/// The nine columns of [`DeviceTotals`].
-fn columns(totals: &DeviceTotals) -> [Option<i64>; 9] {
+/// The columns of [`DeviceTotals`].
+fn columns(totals: &DeviceTotals) -> [Option<i64>; 10] {
     let torch = totals.torch.as_ref();
     let of_torch = |figure: fn(&TorchTotals) -> Option<u64>| torch.and_then(figure);
     [
@@ -58,6 +60,7 @@ fn columns(totals: &DeviceTotals) -> [Option<i64>; 9] {
         of_torch(|torch| Some(torch.peak_allocated)),
         of_torch(|torch| torch.reserved),
         of_torch(|torch| torch.peak_reserved),
+        of_torch(|torch| torch.largest_free),
         Some(totals.runtime),
         Some(totals.runtime_by_torch),
         Some(totals.driver),
@@ -75,16 +78,17 @@ fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
                 peak_allocated: uint(row, first + 1)?,
                 reserved: optional(row, first + 2)?,
                 peak_reserved: optional(row, first + 3)?,
+                largest_free: optional(row, first + 4)?,
             })
         })
         .transpose()?;
     Ok(DeviceTotals {
         torch,
-        runtime: uint(row, first + 4)?,
-        runtime_by_torch: uint(row, first + 5)?,
-        driver: uint(row, first + 6)?,
-        driver_by_allocator: uint(row, first + 7)?,
-        pinned: uint(row, first + 8)?,
+        runtime: uint(row, first + 5)?,
+        runtime_by_torch: uint(row, first + 6)?,
+        driver: uint(row, first + 7)?,
+        driver_by_allocator: uint(row, first + 8)?,
+        pinned: uint(row, first + 9)?,
     })
 }
 
@@ -95,7 +99,7 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
         connection
             .prepare_cached(
                 "INSERT OR REPLACE INTO device_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
-                 ?9, ?10, ?11, ?12)",
+                 ?9, ?10, ?11, ?12, ?13)",
             )?
             .execute(params![
                 process.0,
@@ -110,6 +114,22 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
                 t[6],
                 t[7],
                 t[8],
+                t[9],
+            ])?;
+    }
+    for (key, totals) in &of.changes.streams {
+        connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO stream_history VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                key.process.0,
+                stored(key.device),
+                // Of a stream that PyTorch did not make it is an address: all 64 bits count.
+                key.stream.cast_signed(),
+                interval,
+                int(totals.allocated),
+                int(totals.requested),
             ])?;
     }
     for (key, failure) in &of.changes.failures {
@@ -117,7 +137,7 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
         connection
             .prepare_cached(
                 "INSERT OR REPLACE INTO device_failure VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
-                 ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+                 ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
             )?
             .execute(params![
                 key.process.0,
@@ -138,6 +158,7 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
                 t[6],
                 t[7],
                 t[8],
+                t[9],
             ])?;
     }
     for (process, device, bytes) in &of.device_usage {
@@ -173,10 +194,14 @@ pub(super) fn snapshots(
          ORDER BY interval DESC LIMIT 1",
     )?;
     // SQLite gives the other columns of the row that has the maximum.
+    let mut streams = connection.prepare(
+        "SELECT stream, allocated, requested, max(interval) FROM stream_history \
+         WHERE process = ?1 AND device = ?2 AND interval <= ?3 GROUP BY stream ORDER BY stream",
+    )?;
     connection
         .prepare(
             "SELECT process, device, max(interval), allocated, peak_allocated, reserved, \
-             peak_reserved, runtime, runtime_by_torch, driver, driver_by_allocator, pinned \
+             peak_reserved, largest_free, runtime, runtime_by_torch, driver, driver_by_allocator, pinned \
              FROM device_history WHERE interval <= ?1 GROUP BY process, device \
              ORDER BY process, device",
         )?
@@ -188,10 +213,22 @@ pub(super) fn snapshots(
                 Some(row) => Some(uint(row, 0)?),
                 None => None,
             };
+            let by_stream = streams.query_map(params![process, stored(index), interval], |row| {
+                let totals = StreamTotals {
+                    allocated: uint(row, 1)?,
+                    requested: uint(row, 2)?,
+                };
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), totals))
+            })?;
+            let streams: Vec<_> = by_stream.collect::<Result<_, _>>()?;
             Ok(DeviceSnapshot {
                 process: ProcessId(process),
                 device: index,
                 totals: totals(row, 3)?,
+                streams: streams
+                    .into_iter()
+                    .filter(|(_, totals)| totals.allocated > 0)
+                    .collect(),
                 process_total,
             })
         })?
@@ -206,8 +243,8 @@ pub(super) fn history(
 ) -> rusqlite::Result<Vec<(u64, Device, DeviceTotals)>> {
     connection
         .prepare(
-            "SELECT time_ns, device, allocated, peak_allocated, reserved, peak_reserved, runtime, \
-             runtime_by_torch, driver, driver_by_allocator, pinned \
+            "SELECT time_ns, device, allocated, peak_allocated, reserved, peak_reserved, \
+             largest_free, runtime, runtime_by_torch, driver, driver_by_allocator, pinned \
              FROM device_history JOIN interval ON interval.id = interval \
              WHERE process = ?1 ORDER BY interval",
         )?

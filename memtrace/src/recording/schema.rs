@@ -5,7 +5,7 @@
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and
 /// stacks are stored once; the tree of stacks has millions of nodes, so a row holds a run of them.
@@ -139,12 +139,22 @@ CREATE TABLE device_history (
     peak_allocated INTEGER,
     reserved INTEGER,
     peak_reserved INTEGER,
+    largest_free INTEGER,
     runtime INTEGER NOT NULL,
     runtime_by_torch INTEGER NOT NULL,
     driver INTEGER NOT NULL,
     driver_by_allocator INTEGER NOT NULL,
     pinned INTEGER NOT NULL,
     PRIMARY KEY (process, device, interval)
+) WITHOUT ROWID;
+CREATE TABLE stream_history (
+    process INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    allocated INTEGER NOT NULL,
+    requested INTEGER NOT NULL,
+    PRIMARY KEY (process, device, stream, interval)
 ) WITHOUT ROWID;
 CREATE TABLE device_usage (
     process INTEGER NOT NULL,
@@ -167,6 +177,7 @@ CREATE TABLE device_failure (
     peak_allocated INTEGER,
     reserved INTEGER,
     peak_reserved INTEGER,
+    largest_free INTEGER,
     runtime INTEGER NOT NULL,
     runtime_by_torch INTEGER NOT NULL,
     driver INTEGER NOT NULL,

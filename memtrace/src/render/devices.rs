@@ -37,6 +37,21 @@ fn unattributed(device: &DeviceSnapshot) -> Option<i64> {
     Some(total - i64::try_from(device.totals.known()).ok()?)
 }
 
+/// Of how many bytes in blocks of PyTorch's caching allocator it is known what was asked for, and that.
+fn told(device: &DeviceSnapshot) -> (u64, u64) {
+    let streams = device.streams.iter().map(|(_, totals)| totals);
+    streams.fold((0, 0), |(allocated, requested), totals| {
+        (allocated + totals.allocated, requested + totals.requested)
+    })
+}
+
+/// What was asked for of the blocks of PyTorch's caching allocator, where that is known of all.
+fn requested(device: &DeviceSnapshot) -> Option<u64> {
+    let torch = device.totals.torch?;
+    let (of, requested) = told(device);
+    (of == torch.allocated).then_some(requested)
+}
+
 /// The list `devices` of a report.
 pub(super) fn json(snapshot: &Snapshot, filter: &Filter) -> Value {
     let devices = snapshot.devices.iter();
@@ -50,6 +65,17 @@ pub(super) fn json(snapshot: &Snapshot, filter: &Filter) -> Value {
             value["index"] = json!(device.device);
             value["process_total"] = json!(device.process_total);
             value["unattributed"] = json!(unattributed(device));
+            value["requested"] = json!(requested(device));
+            let streams = device.streams.iter();
+            value["streams"] = streams
+                .map(|(stream, totals)| {
+                    json!({
+                        "stream": stream,
+                        "allocated": totals.allocated,
+                        "requested": totals.requested,
+                    })
+                })
+                .collect();
             value
         })
         .collect()
@@ -62,6 +88,7 @@ fn figures(totals: &DeviceTotals) -> Value {
         "reserved": torch.and_then(|torch| torch.reserved),
         "peak_allocated": torch.map(|torch| torch.peak_allocated),
         "peak_reserved": torch.and_then(|torch| torch.peak_reserved),
+        "largest_free": torch.and_then(|torch| torch.largest_free),
         "runtime": totals.runtime,
         "runtime_by_torch": totals.runtime_by_torch,
         "driver": totals.driver,
@@ -161,7 +188,31 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
             size(allocated),
             &peak(Some(torch.peak_allocated)),
         )?;
-        line("PyTorch: held without blocks", size(held - allocated), "")?;
+        if let Some(requested) = requested(device) {
+            let rounding = allocated.saturating_sub(requested);
+            line("  of these not asked for (rounding)", size(rounding), "")?;
+        }
+        if device.streams.len() > 1 {
+            for (stream, totals) in &device.streams {
+                let name = match stream {
+                    0 => "  on the default stream".into(),
+                    number => format!("  on stream {number}"),
+                };
+                line(&name, size(totals.allocated), "")?;
+            }
+            let untold = allocated.saturating_sub(told(device).0);
+            if untold > 0 {
+                line("  on streams that are not known", size(untold), "")?;
+            }
+        }
+        let largest = torch.largest_free.map_or_else(String::new, |bytes| {
+            format!("   largest free block {}", size(bytes))
+        });
+        line(
+            "PyTorch: held without blocks",
+            size(held - allocated),
+            &largest,
+        )?;
         line(
             "  PyTorch in all (reserved)",
             size(held),
@@ -199,7 +250,11 @@ fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) 
     };
     let held = failure.held;
     let torch = held.torch.map_or_else(String::new, |torch| {
-        format!(", {} of them in PyTorch's blocks", size(torch.allocated))
+        let largest = torch.largest_free.map_or_else(String::new, |bytes| {
+            format!(", its largest free block {}", size(bytes))
+        });
+        let allocated = size(torch.allocated);
+        format!(", {allocated} of them in PyTorch's blocks{largest}")
     });
     writeln!(
         out,
@@ -233,7 +288,7 @@ pub(super) fn libraries(out: &mut impl Write, snapshot: &Snapshot) -> io::Result
     {
         writeln!(
             out,
-            "\n{} `{}` has no {}: nothing of these is counted",
+            "\n{} `{}` has no {}: what these tell is not known",
             row.library,
             clean(&row.file),
             row.lacking.join(", ")
@@ -247,12 +302,19 @@ mod tests {
     use super::*;
     use crate::analysis::verdict::Diagnosis;
     use crate::{
-        ledger::TorchTotals,
+        ledger::{StreamTotals, TorchTotals},
         recording::LibraryRow,
         render::{TextOptions, fixture, text as report},
     };
 
     const MIB: u64 = 1 << 20;
+
+    fn stream(allocated: u64, requested: u64) -> StreamTotals {
+        StreamTotals {
+            allocated,
+            requested,
+        }
+    }
 
     fn snapshot(process_total: Option<u64>) -> Snapshot {
         let mut snapshot = fixture::snapshot();
@@ -265,6 +327,7 @@ mod tests {
                     peak_allocated: 9 * MIB,
                     reserved: Some(20 * MIB),
                     peak_reserved: Some(40 * MIB),
+                    largest_free: Some(12 * MIB),
                 }),
                 runtime: 25 * MIB,
                 runtime_by_torch: 20 * MIB,
@@ -272,6 +335,10 @@ mod tests {
                 driver_by_allocator: 25 * MIB,
                 pinned: 7 * MIB,
             },
+            streams: vec![
+                (0, stream(2 * MIB, 2 * MIB - 100)),
+                (7, stream(MIB, MIB - 24)),
+            ],
             process_total,
         });
         snapshot
@@ -303,6 +370,27 @@ mod tests {
         for part in ["device 1", "17.0 MiB", "274.0 MiB", "300.0 MiB", "7.0 MiB"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn what_was_asked_for_is_said_where_all_blocks_told() {
+        let mut snapshot = snapshot(None);
+        let device = |snapshot: &Snapshot| json(snapshot, &Filter::default())[0].clone();
+        let value = device(&snapshot);
+        assert_eq!(value["requested"], 3 * MIB - 124);
+        assert_eq!(value["largest_free"], 12 * MIB);
+        assert_eq!(value["streams"][1]["stream"], 7);
+        assert_eq!(value["streams"][1]["requested"], MIB - 24);
+        let text = rendered(&snapshot);
+        for part in ["124 B", "default stream", "on stream 7", "12.0 MiB"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("not known"), "{text}");
+        snapshot.devices[0].streams[1].1 = stream(MIB / 2, MIB / 2);
+        assert!(device(&snapshot)["requested"].is_null());
+        let text = rendered(&snapshot);
+        assert!(!text.contains("rounding"), "{text}");
+        assert!(text.contains("streams that are not known"), "{text}");
     }
 
     #[test]

@@ -333,6 +333,7 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
             peak_allocated: allocated,
             reserved: Some(reserved),
             peak_reserved: Some(reserved),
+            largest_free: Some(7 << 20),
         };
         let totals = DeviceTotals {
             torch: Some(torch),
@@ -362,6 +363,11 @@ fn a_gpus_memory_leaks_or_is_only_kept() {
     );
     let kept = device(0.0, 2.0);
     expect(&kept, Class::GpuCache);
+    let evidence = &kept.verdicts[0].evidence;
+    assert!(
+        evidence.iter().any(|line| line.contains("7.0 MiB")),
+        "{evidence:?}"
+    );
     assert_eq!(
         kept.verdicts.len(),
         1,
@@ -414,6 +420,7 @@ fn what_pytorch_had_before_tracing_is_no_growth() {
         peak_allocated: 10 << 30,
         reserved: Some(12 << 30),
         peak_reserved: Some(12 << 30),
+        largest_free: None,
     };
     let totals = DeviceTotals {
         torch: Some(torch),

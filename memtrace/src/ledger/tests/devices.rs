@@ -15,6 +15,7 @@ const BY_CACHE: Source = Source {
 struct Devices {
     bench: Bench,
     totals: HashMap<(ProcessId, Device), DeviceTotals>,
+    streams: HashMap<StreamKey, StreamTotals>,
     failures: Vec<(FailureKey, Failure)>,
 }
 
@@ -23,6 +24,7 @@ impl Devices {
         Devices {
             bench: Bench::new(),
             totals: HashMap::new(),
+            streams: HashMap::new(),
             failures: Vec::new(),
         }
     }
@@ -64,6 +66,7 @@ impl Devices {
     fn device(&mut self, tgid: u32) -> DeviceTotals {
         let changes = self.bench.ledger.take_changes();
         self.totals.extend(changes.devices);
+        self.streams.extend(changes.streams);
         self.failures.extend(changes.failures);
         self.bench.layers.extend(changes.layers);
         let id = self.bench.id(tgid);
@@ -183,6 +186,49 @@ fn physical_memory_lives_while_it_is_mapped() {
     assert_eq!(devices.torch().1, Some(0));
     assert_eq!(devices.bench.live(1, Layer::CudaDriver), (0, 0));
     assert_eq!(devices.bench.counts(), (0, 0, 0));
+}
+
+#[test]
+fn what_was_asked_for_is_known_by_stream_until_the_release() {
+    let mut devices = Devices::new();
+    let request = |addr, size, stream| Action::DeviceRequest { addr, size, stream };
+    devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
+    for (at, stream) in [(0, 0), (1, 7), (2, 7)] {
+        let addr = 0x1000 + at * 512;
+        devices.report(addr, 512, (at + 1) * 512, SEGMENT);
+        devices.bench.does(1, 1, request(addr, 500 + at, stream));
+    }
+    // Told again, of a block that is not known, and more than it has.
+    devices.bench.does(1, 1, request(0x1000, 1, 9));
+    devices.bench.does(1, 1, request(0x9000, 1, 9));
+    devices.report(0x1600, 512, 4 * 512, SEGMENT);
+    devices.bench.does(1, 1, request(0x1600, u64::MAX, 9));
+    devices.report(0x1600, 0, 3 * 512, SEGMENT);
+    let free = |devices: &mut Devices| devices.device(1).torch.unwrap().largest_free;
+    assert_eq!(free(&mut devices), Some(SEGMENT - 3 * 512));
+    let stream = |devices: &Devices, stream| {
+        let key = StreamKey {
+            process: ProcessId(1),
+            device: Some(0),
+            stream,
+        };
+        let totals = devices.streams.get(&key);
+        totals.map(|totals| (totals.allocated, totals.requested))
+    };
+    assert_eq!(stream(&devices, 0), Some((512, 500)));
+    assert_eq!(stream(&devices, 7), Some((1024, 1003)));
+    assert_eq!(stream(&devices, 9), None);
+    devices.report(0x1200, 0, 1024, SEGMENT);
+    devices.device(1);
+    assert_eq!(stream(&devices, 7), Some((512, 502)));
+    // Handed out again though its release was lost.
+    devices.report(0x1400, 1024, 1536, SEGMENT);
+    devices.device(1);
+    assert_eq!(stream(&devices, 7), Some((0, 0)));
+    assert_eq!(free(&mut devices), Some(SEGMENT - 0x800));
+    devices.bench.does(1, 1, Action::Exec);
+    devices.device(1);
+    assert_eq!(stream(&devices, 0), Some((0, 0)));
 }
 
 #[test]

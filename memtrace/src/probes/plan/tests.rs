@@ -37,7 +37,7 @@ fn check(elf: &Elf<'_>, probes: &[Probe]) {
         assert_eq!(probe.file_offset, probe.entry_offset + probe.site.offset);
         assert_eq!(
             probe.needs_return,
-            probe.function.operation != Operation::Free
+            probe.usdt.is_none() && probe.function.operation != Operation::Free
         );
         assert_ne!(probe.site.why, Why::NotDecoded, "{probe:?}");
         assert!(!elf.code(probe.file_offset, 1).is_empty());
@@ -419,4 +419,58 @@ fn corrupted_code_and_symbols_never_panic() {
         }
     }
     assert!(planned > 0, "no corrupted file was planned for");
+}
+
+/// A library with a statically defined probe, as tests/fakecuda has it.
+fn with_usdt() -> (tempfile::TempDir, PathBuf) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fakecuda");
+    let source = format!("#include \"{}/libc10_cuda.c\"\n", folder.display());
+    let folder = format!("-I{}", folder.display());
+    compile("gcc", &source, &["-O1", "-shared", "-fPIC", &folder])
+}
+
+#[test]
+fn a_statically_defined_probe_is_planned_where_its_note_says() {
+    let (_dir, path) = with_usdt();
+    let probes = plan_of(&path, &[]);
+    let probe = find(&probes, "pytorch:malloc");
+    assert_eq!(probe.site.instruction, "nop");
+    assert_eq!(probe.site.cost, Cost::Emulated);
+    let usdt = probe.usdt.unwrap();
+    assert_eq!(probe.cookie(), usdt.cookie);
+    let bytes = ElfBytes::map(&File::open(&path).unwrap()).unwrap();
+    let elf = bytes.parse().unwrap();
+    let counter = elf
+        .variables()
+        .find(|variable| variable.name == "malloc_semaphore")
+        .unwrap();
+    assert_eq!(usdt.semaphore, elf.file_offset(counter.virt));
+    let lacks = |elf: &Elf<'_>| lacking(elf, Path::new("libc10_cuda.so")).unwrap().symbols;
+    assert!(lacks(&elf).is_empty());
+
+    let (_dir, path) = compile("gcc", "int f(void) { return 0; }", &["-shared"]);
+    let bytes = ElfBytes::map(&File::open(&path).unwrap()).unwrap();
+    assert_eq!(lacks(&bytes.parse().unwrap()), ["pytorch:malloc"]);
+}
+
+#[test]
+fn corrupted_notes_never_panic() {
+    let (_dir, path) = with_usdt();
+    let original = std::fs::read(path).unwrap();
+    let note = b"stapsdt\0";
+    let at = original
+        .windows(note.len())
+        .position(|window| window == note)
+        .unwrap();
+    let mut unlike = 0;
+    for offset in 0..120 {
+        for byte in [0, 1, 0x7f, 0xff] {
+            let mut data = original.clone();
+            data[at - 12 + offset] = byte;
+            if let Ok(elf) = Elf::parse(&data) {
+                unlike += usize::from(!has(&plan(&elf, &[]), "pytorch:malloc"));
+            }
+        }
+    }
+    assert!(unlike > 0, "every note was understood");
 }

@@ -1,7 +1,7 @@
 //! What was written reads back: at the end, at the peak, and at a time.
 
 use super::*;
-use crate::ledger::{DeviceTotals, Failure, FailureKey, TorchTotals};
+use crate::ledger::{DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals, TorchTotals};
 
 #[test]
 fn devices_read_back_as_of_each_moment() {
@@ -14,6 +14,7 @@ fn devices_read_back_as_of_each_moment() {
             peak_allocated: 99,
             reserved: None,
             peak_reserved: Some(4),
+            largest_free: Some(3),
         }),
         runtime: 5,
         runtime_by_torch: 4,
@@ -47,10 +48,25 @@ fn devices_read_back_as_of_each_moment() {
         ((ProcessId(1), Some(3)), totals(10)),
         ((ProcessId(1), None), DeviceTotals::default()),
     ];
+    let stream = |stream, allocated| {
+        let key = StreamKey {
+            process: ProcessId(1),
+            device: Some(3),
+            stream,
+        };
+        let totals = StreamTotals {
+            allocated,
+            requested: allocated / 2,
+        };
+        (key, totals)
+    };
+    // A number can have any bits.
+    first.changes.streams = vec![stream(0, 100), stream(u64::MAX, 200)];
     first.device_usage = vec![(ProcessId(1), 3, 1000)];
     writer.interval(&first).unwrap();
     let mut second = interval(2, vec![]);
     second.changes.devices = vec![((ProcessId(1), Some(3)), totals(20))];
+    second.changes.streams = vec![stream(0, 0)];
     second.changes.failures = vec![failed];
     writer.interval(&second).unwrap();
     writer
@@ -71,6 +87,16 @@ fn devices_read_back_as_of_each_moment() {
         at(At::Time(SECOND)),
         [unknown, (Some(3), totals(10), Some(1000))]
     );
+    let streams = |at| {
+        let snapshot = recording.snapshot(at).unwrap();
+        let streams = snapshot.devices[1].streams.iter();
+        streams
+            .map(|(stream, totals)| (*stream, totals.allocated, totals.requested))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(streams(At::End), [(u64::MAX, 200, 100)]);
+    let both = [(u64::MAX, 200, 100), (0, 100, 50)];
+    assert_eq!(streams(At::Time(SECOND)), both);
     let snapshot = recording.snapshot(At::End).unwrap();
     assert_eq!(snapshot.sites[0].key, on_device);
     assert_eq!(

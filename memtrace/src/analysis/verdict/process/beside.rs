@@ -122,13 +122,22 @@ pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Fi
         (Shape::Slowing, _) | (_, Shape::Slowing) => (Class::Cache, Grade::C, None),
         (Shape::Flat, Shape::Flat) => return None,
     };
+    let mut evidence = vec![
+        figures(&outstanding, "allocated"),
+        figures(&held, "with what PyTorch's allocator keeps"),
+    ];
+    if let Some(largest) = device.last.torch.and_then(|torch| torch.largest_free) {
+        let kept = device.last.known() - device.last.outstanding();
+        evidence.push(format!(
+            "at the end {} in no block, of which the largest free one has {}",
+            bytes(kept as f64),
+            bytes(largest as f64)
+        ));
+    }
     Some(Finding {
         class,
         grade,
-        evidence: vec![
-            figures(&outstanding, "allocated"),
-            figures(&held, "with what PyTorch's allocator keeps"),
-        ],
+        evidence,
         runner_up: Some(match class {
             Class::GpuLeak => Class::GpuCache,
             _ => Class::GpuLeak,

@@ -1,0 +1,216 @@
+//! How uprobes are attached: all places of a file at once where the kernel can,
+//! by perf events one by one elsewhere.
+
+use std::{
+    fs,
+    num::NonZeroU32,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::Path,
+};
+
+use aya::{
+    Ebpf,
+    programs::{
+        ProgramError, UProbe,
+        trace_point::TracePointLink,
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
+    },
+};
+
+use super::{error::TracerError, multi, semaphore};
+use crate::probes::plan::Probe;
+
+/// Attached programs; dropping it detaches them.
+#[derive(Debug)]
+pub enum Link {
+    /// Any number of places of one file.
+    Multi(OwnedFd),
+    /// One place.
+    Perf(UProbeLink),
+    /// One place with a semaphore.
+    Semaphore(OwnedFd),
+    Tracepoint(TracePointLink),
+}
+
+/// How uprobes are attached.
+pub(super) enum Attacher {
+    /// Kernels from 6.10: all places of a file at once.
+    Multi([OwnedFd; 5]),
+    /// Older ones: a perf event for each, by the programs of these names.
+    Perf([&'static str; 5]),
+}
+
+/// Entry and return of functions of memory, entry and return of those of devices, what is statically
+/// defined.
+const PROGRAMS: [&str; 5] = [
+    "call_entry",
+    "call_return",
+    "device_entry",
+    "device_return",
+    "device_request",
+];
+const EMPTY_PROGRAMS: [&str; 5] = [
+    "empty_entry",
+    "empty_return",
+    "empty_entry",
+    "empty_return",
+    "empty_entry",
+];
+
+/// Place in the above.
+fn program_of(probe: &Probe, at_return: bool) -> usize {
+    match probe.usdt {
+        Some(_) => 4,
+        None => usize::from(probe.function.of_device()) * 2 + usize::from(at_return),
+    }
+}
+
+impl Attacher {
+    /// Loads the programs for multi links, from `object`, whose maps `ebpf` holds, if that is not refused.
+    pub(super) fn new(ebpf: &Ebpf, object: &[u8], empty: bool, one_by_one: bool) -> Self {
+        let programs = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
+        if one_by_one {
+            return Self::Perf(programs);
+        }
+        match multi::load(ebpf, object, programs) {
+            Ok(programs) => Self::Multi(programs),
+            Err(error) => {
+                tracing::debug!("uprobes one by one: {error}");
+                Self::Perf(programs)
+            }
+        }
+    }
+
+    /// Loads what [`Attacher::new`] did not.
+    pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
+        let Attacher::Perf(programs) = self else {
+            return Ok(());
+        };
+        for &program in programs {
+            match uprobe(ebpf, program)?.load() {
+                Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+                Err(source) => return Err(TracerError::Program { program, source }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches the probes of one file, open at `file`, in one process. Releases
+    /// first: a release without its allocation is known to be one, an allocation
+    /// without its release looks like a leak.
+    pub(super) fn attach(
+        &self,
+        ebpf: &mut Ebpf,
+        tgid: u32,
+        file: &fs::File,
+        probes: &[Probe],
+    ) -> Result<Vec<Link>, TracerError> {
+        // The path of our descriptor leads to the very inode, whatever its name
+        // means in whose mount namespace.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
+            probes.iter().partition(|probe| probe.needs_return);
+        match self {
+            Attacher::Multi(programs) => {
+                let mut links = Vec::new();
+                // Returns before entries: an entry without its return would look in flight for ever.
+                for (probes, at_return) in [
+                    (&releasing, false),
+                    (&allocating, true),
+                    (&allocating, false),
+                ] {
+                    for (place, program) in programs.iter().enumerate() {
+                        let own: Vec<&Probe> = probes
+                            .iter()
+                            .copied()
+                            .filter(|probe| program_of(probe, at_return) == place)
+                            .collect();
+                        if !own.is_empty() {
+                            let link = multi::attach(program, tgid, &path, &own, at_return)
+                                .map_err(|source| TracerError::Uprobes { tgid, source })?;
+                            links.push(Link::Multi(link));
+                        }
+                    }
+                }
+                Ok(links)
+            }
+            Attacher::Perf(programs) => {
+                let mut links = Vec::with_capacity(probes.len() * 2);
+                for probe in releasing {
+                    let entry = programs[program_of(probe, false)];
+                    links.push(attach_one(ebpf, entry, tgid, &path, probe)?);
+                }
+                for probe in allocating {
+                    for at_return in [true, false] {
+                        let program = programs[program_of(probe, at_return)];
+                        links.push(attach_one(ebpf, program, tgid, &path, probe)?);
+                    }
+                }
+                Ok(links)
+            }
+        }
+    }
+}
+
+fn attach_one(
+    ebpf: &mut Ebpf,
+    program: &'static str,
+    tgid: u32,
+    path: &str,
+    probe: &Probe,
+) -> Result<Link, TracerError> {
+    let pid = NonZeroU32::new(tgid).ok_or(TracerError::Missing("a process id"))?;
+    let point = UProbeAttachPoint {
+        location: UProbeAttachLocation::AbsoluteOffset(probe.file_offset),
+        cookie: Some(probe.cookie()),
+    };
+    let failed = |source| TracerError::Uprobe {
+        symbol: probe.symbol.clone(),
+        tgid,
+        source,
+    };
+    let uprobe = uprobe(ebpf, program)?;
+    if let Some(semaphore) = probe.usdt.and_then(|usdt| usdt.semaphore) {
+        let program = uprobe.fd().map_err(failed)?.as_fd();
+        let place = (probe.file_offset, semaphore);
+        let link = semaphore::attach(program, tgid, path, place, probe.cookie());
+        return link
+            .map(Link::Semaphore)
+            .map_err(|source| TracerError::Uprobes { tgid, source });
+    }
+    let id = uprobe
+        .attach(point, Path::new(path), UProbeScope::OneProcess(pid))
+        .map_err(failed)?;
+    uprobe.take_link(id).map(Link::Perf).map_err(failed)
+}
+
+fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, TracerError> {
+    ebpf.program_mut(name)
+        .ok_or(TracerError::Missing(name))?
+        .try_into()
+        .map_err(|source| TracerError::Program {
+            program: name,
+            source,
+        })
+}
+
+/// Links closed at the same time, see [`detach`].
+const DETACHING: usize = 64;
+
+/// Takes probes away. Closing one waits for the kernel to see every CPU pass
+/// (an RCU grace period, tens of milliseconds); waiting at the same time, many
+/// share one.
+pub fn detach(links: Vec<Link>) {
+    let each = links.len().div_ceil(DETACHING).max(1);
+    let mut links = links.into_iter();
+    std::thread::scope(|scope| {
+        loop {
+            let chunk: Vec<Link> = links.by_ref().take(each).collect();
+            if chunk.is_empty() {
+                break;
+            }
+            // A thread that cannot be started drops its chunk here, one after another.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(chunk));
+        }
+    });
+}

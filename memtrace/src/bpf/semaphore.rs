@@ -1,0 +1,69 @@
+//! A uprobe whose semaphore the kernel raises while it is there, by a perf
+//! event, where multi links cannot be had. aya 0.14 cannot attach so.
+
+use std::{
+    ffi::CString,
+    fs, io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, perf_event_attr};
+
+use super::raw::bpf;
+
+/// Number of the kernel's kind of perf events for uprobes.
+const EVENT_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// The semaphore's offset into the file is in the event's upper half (`format/ref_ctr_offset` beside
+/// [`EVENT_TYPE`], the same since Linux 4.20).
+const SEMAPHORE_SHIFT: u32 = 32;
+
+/// Attaches a loaded program in one process; the probe lives as long as what is returned.
+///
+/// # Errors
+/// The process or the file is gone, the kernel has no such events, or another tracer probes the place with
+/// another semaphore.
+pub(super) fn attach(
+    program: BorrowedFd<'_>,
+    tgid: u32,
+    path: &str,
+    (offset, semaphore): (u64, u64),
+    cookie: u64,
+) -> io::Result<OwnedFd> {
+    let path = CString::new(path)?;
+    let event_type = fs::read_to_string(EVENT_TYPE)?;
+    // SAFETY: an all-zero attribute is a valid one.
+    let mut event: perf_event_attr = unsafe { std::mem::zeroed() };
+    event.type_ = event_type.trim().parse().map_err(io::Error::other)?;
+    event.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
+    event.config = semaphore << SEMAPHORE_SHIFT;
+    event.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
+    event.__bindgen_anon_4.probe_offset = offset;
+    let (any_cpu, no_group) = (-1, -1);
+    // SAFETY: the attribute and its path live; the kernel reads `size` bytes.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const event,
+            tgid.cast_signed(),
+            any_cpu,
+            no_group,
+            1_u64 << 3, // PERF_FLAG_FD_CLOEXEC
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us. The link keeps the event when this is closed.
+    let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+
+    // SAFETY: an all-zero attribute is a valid one.
+    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: this is the member for BPF_LINK_CREATE, and only it is written.
+    let link = unsafe { &mut attr.link_create };
+    link.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
+    link.__bindgen_anon_2.target_fd = event.as_raw_fd().cast_unsigned();
+    link.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
+    link.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
+    bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
+}

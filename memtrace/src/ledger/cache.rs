@@ -1,0 +1,123 @@
+//! What PyTorch's caching allocator has asked for, and what is known of its
+//! blocks beside their size: from that, the largest block that it could give
+//! without asking for more.
+
+use std::collections::BTreeMap;
+
+use crate::{event::Device, hash::FastMap};
+
+/// What was asked for of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Request {
+    pub(super) device: Device,
+    pub(super) stream: u64,
+    /// Bytes asked for, and as the allocator rounds them.
+    pub(super) requested: u64,
+    pub(super) size: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Cache {
+    /// What it asked the runtime for, by address: device, bytes.
+    pub(super) segments: BTreeMap<u64, (Device, u64)>,
+    /// Blocks that it takes from a stream's pool, which are in two layers, by address: device, bytes.
+    pub(super) pooled: FastMap<u64, (Device, u64)>,
+    /// By a block's address.
+    pub(super) requests: FastMap<u64, Request>,
+    /// A block or a segment came or went since the largest free block was looked for.
+    pub(super) stale: bool,
+}
+
+impl Cache {
+    /// What it asked the runtime for on a device, start and end. Neighbours are two: no block reaches from one
+    /// into the other.
+    pub(super) fn segments(&self, device: Device) -> Vec<(u64, u64)> {
+        self.segments
+            .iter()
+            .filter(|(_, (of, _))| *of == device)
+            .map(|(&start, &(_, size))| (start, start.saturating_add(size)))
+            .collect()
+    }
+}
+
+/// The largest gap between `blocks` within one of `segments`, bytes; both are starts and ends. `None` where they
+/// do not come to what the allocator says it has `allocated` and `reserved`, or a block is in no segment:
+/// then not all is known. In the order of blocks and segments.
+pub(super) fn largest_gap(
+    mut segments: Vec<(u64, u64)>,
+    mut blocks: Vec<(u64, u64)>,
+    (allocated, reserved): (u64, u64),
+) -> Option<u64> {
+    let sum = |ranges: &[(u64, u64)]| -> u64 {
+        let sizes = ranges.iter().map(|(start, end)| end - start);
+        sizes.sum()
+    };
+    if sum(&segments) != reserved || sum(&blocks) != allocated {
+        return None;
+    }
+    segments.sort_unstable();
+    blocks.sort_unstable();
+    let mut blocks = blocks.into_iter().peekable();
+    let mut largest = 0;
+    for (start, end) in segments {
+        let mut free_from = start;
+        while let Some((block, block_end)) = blocks.next_if(|(block, _)| *block < end) {
+            largest = largest.max(block.checked_sub(free_from)?);
+            free_from = block_end;
+        }
+        largest = largest.max(end.checked_sub(free_from)?);
+    }
+    blocks.peek().is_none().then_some(largest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of addresses and sizes, all known.
+    fn largest(segments: &[(u64, u64)], blocks: &[(u64, u64)]) -> Option<u64> {
+        let sum = |ranges: &[(u64, u64)]| ranges.iter().map(|(_, size)| size).sum();
+        let figures = (sum(blocks), sum(segments));
+        let ranges = |of: &[(u64, u64)]| of.iter().map(|&(at, size)| (at, at + size)).collect();
+        largest_gap(ranges(segments), ranges(blocks), figures)
+    }
+
+    #[test]
+    fn the_largest_gap_is_between_two_blocks_or_at_an_end() {
+        assert_eq!(largest(&[], &[]), Some(0));
+        assert_eq!(largest(&[(1000, 100)], &[]), Some(100));
+        let two = [(1100, 100), (1000, 100)];
+        // Neighbours that were asked for one by one are two.
+        assert_eq!(largest(&two, &[]), Some(100));
+        assert_eq!(largest(&two, &[(1150, 10), (1000, 10)]), Some(90));
+        assert_eq!(largest(&two, &[(1060, 40), (1130, 70)]), Some(60));
+        assert_eq!(largest(&two, &[(1000, 100), (1100, 100)]), Some(0));
+    }
+
+    #[test]
+    fn what_is_not_known_in_full_has_no_largest() {
+        let gap = |block: u64, figures| {
+            let (segments, blocks) = (vec![(1000, 1100)], vec![(block, block + 10)]);
+            largest_gap(segments, blocks, figures)
+        };
+        assert_eq!(gap(1000, (10, 100)), Some(90));
+        assert_eq!(gap(1000, (20, 100)), None);
+        assert_eq!(gap(1000, (10, 200)), None);
+        // In no segment, or reaching out of one.
+        for block in [900, 995, 1095, 2000] {
+            assert_eq!(gap(block, (10, 100)), None);
+        }
+        // Two at the same place.
+        assert_eq!(largest(&[(1000, 100)], &[(1000, 10), (1005, 10)]), None);
+    }
+
+    #[test]
+    fn segments_are_of_one_device() {
+        let cache = Cache {
+            segments: [(1, (Some(0), 10)), (20, (Some(1), 10))].into(),
+            ..Cache::default()
+        };
+        assert_eq!(cache.segments(Some(1)), [(20, 30)]);
+        assert_eq!(cache.segments(None), []);
+    }
+}

@@ -1,0 +1,155 @@
+//! Statically defined probes (USDT): where a file has them, and where their
+//! arguments are. Unlike functions they tell what is in no function's arguments.
+
+use memtrace_common::{
+    Layer,
+    function::{Function, Measure, NO_ARGUMENT, Operation, Outcome},
+    usdt::{self, OPERANDS, Operand},
+};
+
+use super::{libraries::LIBRARIES, plan::Probe, site};
+use crate::process::elf::{Elf, Machine, UsdtNote};
+
+/// What a statically defined probe needs beside its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Usdt {
+    /// Where its arguments are, see [`memtrace_common::usdt`].
+    pub cookie: u64,
+    /// Offset into the file of the counter of those who look, bytes.
+    pub semaphore: Option<u64>,
+}
+
+/// The words of x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h), as the assembler names
+/// them; empty for what is no general register.
+const REGISTERS: [&str; 20] = [
+    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
+    "rdi", "", "", "", "", "rsp",
+];
+
+/// The probes of a file that are in the table of libraries and can be understood.
+pub(super) fn probes(elf: &Elf<'_>) -> Vec<Probe> {
+    if elf.machine != Machine::X86_64 {
+        return Vec::new();
+    }
+    elf.usdt().filter_map(|note| probe(elf, &note)).collect()
+}
+
+/// Whether a file lacks the probe of this name, `PROVIDER:NAME`, in one of its places at least.
+pub(super) fn lacks(elf: &Elf<'_>, name: &str) -> bool {
+    let places = elf.usdt().filter(|note| is_named(note, name)).count();
+    let mut understood = probes(elf);
+    understood.retain(|probe| probe.symbol == name);
+    places == 0 || understood.len() < places
+}
+
+fn is_named(note: &UsdtNote<'_>, name: &str) -> bool {
+    name.split_once(':') == Some((note.provider, note.name))
+}
+
+fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
+    let mut known = LIBRARIES.iter().flat_map(|library| library.usdt);
+    let wanted = known.find(|usdt| is_named(note, usdt.name))?;
+    let given: Vec<&str> = note.arguments.split_ascii_whitespace().collect();
+    let mut operands = [Operand {
+        register: 0,
+        offset: None,
+    }; OPERANDS];
+    for (operand, &index) in operands.iter_mut().zip(&wanted.arguments) {
+        *operand = parse(given.get(index)?)?;
+    }
+    let file_offset = elf.file_offset(note.virt)?;
+    // Only there are the arguments where the note says. A breakpoint elsewhere than on the instruction that
+    // stands for the probe could be amid one.
+    let site = site::choose(elf.machine, elf.code(file_offset, 1), true);
+    if site.instruction != "nop" {
+        return None;
+    }
+    let semaphore = match note.semaphore {
+        Some(virt) => Some(elf.file_offset(virt)?),
+        None => None,
+    };
+    Some(Probe {
+        symbol: wanted.name.to_owned(),
+        aliases: Vec::new(),
+        function: FUNCTION,
+        entry_offset: file_offset,
+        file_offset,
+        needs_return: false,
+        site,
+        usdt: Some(Usdt {
+            cookie: usdt::cookie(operands),
+            semaphore,
+        }),
+    })
+}
+
+/// Stands for one: it tells of a block.
+const FUNCTION: Function = Function {
+    operation: Operation::Report,
+    layer: Layer::TorchCuda,
+    outcome: Outcome::Block,
+    size: NO_ARGUMENT,
+    count: NO_ARGUMENT,
+    block: NO_ARGUMENT,
+    measure: Measure::Arguments,
+    stream_ordered: false,
+    index: 0,
+};
+
+/// An argument of 8 bytes in a register or at an offset from one, `-8@%rax` or `8@-56(%rbp)`.
+fn parse(argument: &str) -> Option<Operand> {
+    let (size, place) = argument.split_once('@')?;
+    if !matches!(size, "8" | "-8") {
+        return None;
+    }
+    let (offset, register) = match place.strip_suffix(')') {
+        Some(place) => {
+            let (offset, register) = place.split_once('(')?;
+            let offset = match offset {
+                "" => 0,
+                offset => offset.parse::<i64>().ok()?,
+            };
+            let offset = Operand::OFFSETS.contains(&offset).then_some(offset)?;
+            (Some(i16::try_from(offset).ok()?), register)
+        }
+        None => (None, place),
+    };
+    let name = register.strip_prefix('%')?;
+    let register = REGISTERS
+        .iter()
+        .position(|known| *known == name && !name.is_empty())?;
+    Some(Operand {
+        register: u8::try_from(register).ok()?,
+        offset,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_in_registers_or_near_where_one_points() {
+        let operand = |register, offset| Some(Operand { register, offset });
+        assert_eq!(parse("-8@%rbp"), operand(4, None));
+        assert_eq!(parse("8@%rax"), operand(10, None));
+        assert_eq!(parse("-8@56(%rsp)"), operand(19, Some(56)));
+        assert_eq!(parse("8@-4096(%r12)"), operand(3, Some(-4096)));
+        assert_eq!(parse("8@(%rdi)"), operand(14, Some(0)));
+        for other in [
+            "",
+            "8",
+            "8@",
+            "8@%",
+            "-1@%al",
+            "8@%eax",
+            "8@$5",
+            "8@4096(%rax)",
+            "8@(%rax,%rbx,8)",
+            "8@name(%rip)",
+            "8@5(%rax",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}
