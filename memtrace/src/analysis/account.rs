@@ -3,17 +3,21 @@
 
 use super::{
     mappings::Use,
-    series::{Figure, ProcessSeries},
+    series::{DeviceSeries, Figure, ProcessSeries},
     statistics::median,
 };
+use crate::event::Device;
 
-/// Kind of resident memory that a table is about.
+/// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Anonymous, swapped out or not.
     Anonymous,
     Shared,
     File,
+    /// Of a device, not resident: what was asked for, or what NVIDIA's management library says the
+    /// process has in all.
+    Device(Device),
 }
 
 impl Kind {
@@ -22,6 +26,7 @@ impl Kind {
             Kind::Anonymous => "anonymous",
             Kind::Shared => "shared",
             Kind::File => "file",
+            Kind::Device(_) => "device",
         }
     }
 }
@@ -35,6 +40,11 @@ pub enum Term {
     LivePython,
     LiveMappings,
     Stacks,
+    Libraries,
+    /// Of a device: in PyTorch's blocks, and what others asked for.
+    Outstanding,
+    /// Of a device: held by PyTorch's allocator without a block.
+    Kept,
     /// Given back to the allocator and not to the kernel, or never handed out.
     Retained,
     Unattributed,
@@ -48,6 +58,9 @@ impl Term {
             Term::LivePython => "live Python arenas",
             Term::LiveMappings => "live mappings of the program",
             Term::Stacks => "thread stacks",
+            Term::Libraries => "libraries loaded",
+            Term::Outstanding => "outstanding",
+            Term::Kept => "kept by PyTorch's allocator",
             Term::Retained => "retained by the allocator",
             Term::Unattributed => "unattributed",
         }
@@ -61,8 +74,13 @@ impl Term {
             Term::LivePython => "at most: whole arenas, touched or not",
             Term::LiveMappings => "at most: lengths, as far as resident memory grew by them",
             Term::Stacks => "at most: 128 KiB of each thread's",
+            Term::Libraries => "at most: lengths, as far as resident memory grew by them",
+            Term::Outstanding => "exact: what was asked for",
+            Term::Kept => "exact: what it holds without a block",
             Term::Retained => "at most: what the allocator has mapped beyond the live heap",
-            Term::Unattributed => "the rest: first use of older blocks and mappings, unknown",
+            Term::Unattributed => {
+                "the rest: first use of what is older, what nobody asked for, unknown"
+            }
         }
     }
 }
@@ -121,7 +139,7 @@ pub fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64>
     };
     let length = window.change(&series.mapped(what));
     let accounts = accounts(series, window);
-    let of = |kind| accounts.iter().find(|account| account.kind == kind);
+    let of = |kind: Kind| accounts.iter().find(|account| account.kind == kind);
     let resident = of(Kind::Anonymous)?.of(term)
         + match what {
             // They may be shared or of files.
@@ -146,40 +164,82 @@ pub fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
         let growth = anonymous + change(Figure::Swap).unwrap_or(0.0);
         accounts.push(anonymous_account(series, window, growth));
     }
-    for (kind, figure) in [(Kind::Shared, Figure::Shmem), (Kind::File, Figure::File)] {
-        if let Some(growth) = change(figure) {
-            accounts.push(Account {
-                kind,
-                growth,
-                rows: vec![(Term::Unattributed, growth)],
-            });
+    // What mappings have that is not anonymous may be shared or of files.
+    let anonymous: f64 = accounts.iter().map(|of| of.of(Term::LiveMappings)).sum();
+    let mut mappings = window.change(&series.mapped(Use::Program)) - anonymous;
+    let libraries = window.change(&series.mapped(Use::Library));
+    for (kind, figure, libraries) in [
+        (Kind::Shared, Figure::Shmem, 0.0),
+        (Kind::File, Figure::File, libraries),
+    ] {
+        let Some(growth) = change(figure) else {
+            continue;
+        };
+        let mut rest = Rest(growth);
+        let libraries = rest.explain(libraries);
+        let own = rest.explain(mappings);
+        mappings -= own;
+        let mut rows = vec![(Term::LiveMappings, own), (Term::Unattributed, rest.0)];
+        if kind == Kind::File {
+            rows.insert(1, (Term::Libraries, libraries));
         }
+        accounts.push(Account { kind, growth, rows });
     }
+    accounts.extend(
+        series
+            .devices
+            .iter()
+            .map(|device| device_account(device, window)),
+    );
     accounts
+}
+
+/// Growth that no row has yet.
+struct Rest(f64);
+
+impl Rest {
+    /// Takes what is known as address space only: it explains no more than there is to explain.
+    fn explain(&mut self, bytes: f64) -> f64 {
+        let explained = bytes.clamp(self.0.min(0.0), self.0.max(0.0));
+        self.0 -= explained;
+        explained
+    }
+}
+
+fn device_account(device: &DeviceSeries, window: Window) -> Account {
+    let held = window.change(&device.held);
+    let outstanding = window.change(&device.outstanding);
+    let growth = device
+        .total
+        .as_ref()
+        .map_or(held, |total| window.change(total));
+    Account {
+        kind: Kind::Device(device.index),
+        growth,
+        rows: vec![
+            (Term::Outstanding, outstanding),
+            (Term::Kept, held - outstanding),
+            (Term::Unattributed, growth - held),
+        ],
+    }
 }
 
 fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Account {
     let heap = window.change(&series.heap);
     let python = window.change(&series.python);
     let overhead = window.change(&series.overhead);
-    let mut rest = growth - heap - overhead - python;
-    // What follows is known as address space only: it explains no more than there is to explain.
-    let mut explain = |bytes: f64| {
-        let explained = bytes.clamp(rest.min(0.0), rest.max(0.0));
-        rest -= explained;
-        explained
-    };
-    let mappings = explain(window.change(&series.mapped(Use::Program)));
+    let mut rest = Rest(growth - heap - overhead - python);
+    let mappings = rest.explain(window.change(&series.mapped(Use::Program)));
     let threads = series
         .figure(Figure::Threads)
         .map(|count| window.change(count));
     let most = threads.map_or(f64::INFINITY, |threads| threads.max(0.0) * STACK_TOUCHED);
-    let stacks = explain(window.change(&series.mapped(Use::Stack)).min(most));
+    let stacks = rest.explain(window.change(&series.mapped(Use::Stack)).min(most));
     // An allocator's space beyond its live blocks: grown by now, or free since the heap shrank.
     let spare =
         |at: fn(&[f64]) -> f64| (at(&series.mapped(Use::Allocator)) - at(&series.heap)).max(0.0);
     let end = spare(|values| values.last().copied().unwrap_or(0.0));
-    let retained = explain(
+    let retained = rest.explain(
         end.max(window.change(&series.mapped(Use::Allocator)) - heap)
             .max(0.0),
     );
@@ -193,7 +253,7 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
             (Term::LiveMappings, mappings),
             (Term::Stacks, stacks),
             (Term::Retained, retained),
-            (Term::Unattributed, rest),
+            (Term::Unattributed, rest.0),
         ],
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Moment {
     pub(super) sites: Vec<(Layer, &'static str, bool, f64, u64)>,
     /// What it holds of device 0.
     pub(super) device: Option<DeviceTotals>,
+    /// What it has of it in all, MiB.
+    pub(super) device_usage: Option<f64>,
 }
 
 /// A process over `n` intervals of a second, and records lost of a thousand.
@@ -159,6 +161,8 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         };
         let device = moment.device.into_iter();
         changes.devices = device.map(|totals| ((row.id, Some(0)), totals)).collect();
+        let usage = moment.device_usage.into_iter();
+        interval.device_usage = usage.map(|mib| (row.id, 0, (mib * MIB) as u64)).collect();
         interval.changes = changes;
         interval.memory = vec![(row.id, moment.memory)];
         interval.losses = losses;

@@ -121,6 +121,8 @@ pub struct DeviceSeries {
     pub outstanding: Vec<f64>,
     /// The same with all that PyTorch's allocator holds in place of its blocks.
     pub held: Vec<f64>,
+    /// What the process has of it in all, by NVIDIA's management library, where that told.
+    pub total: Option<Vec<f64>>,
     /// As of its last change.
     pub last: DeviceTotals,
 }
@@ -212,10 +214,11 @@ impl ProcessSeries {
                 &mut site.alloc_count,
             ]
         });
-        let devices = self
-            .devices
-            .iter_mut()
-            .flat_map(|device| [&mut device.outstanding, &mut device.held]);
+        let devices = self.devices.iter_mut().flat_map(|device| {
+            [&mut device.outstanding, &mut device.held]
+                .into_iter()
+                .chain(&mut device.total)
+        });
         let own = [
             &mut self.times,
             &mut self.heap,
@@ -268,7 +271,8 @@ pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSer
 
     for building in &mut processes {
         building.memory(&recording.memory(building.series.row.id)?);
-        building.devices(&recording.device_history(building.series.row.id)?);
+        let id = building.series.row.id;
+        building.devices(&recording.device_history(id)?, &recording.device_usage(id)?);
         building.choose_sites(&figures);
     }
     let by_key: HashMap<SiteKey, &SiteSnapshot> =
@@ -401,7 +405,7 @@ impl Building {
         }
     }
 
-    fn devices(&mut self, history: &[(u64, Device, DeviceTotals)]) {
+    fn devices(&mut self, history: &[(u64, Device, DeviceTotals)], usage: &[(u64, u8, u64)]) {
         let indices: BTreeSet<Device> = history.iter().map(|(_, index, _)| *index).collect();
         for index in indices {
             let (mut outstanding, mut held) = (Course::default(), Course::default());
@@ -419,10 +423,24 @@ impl Building {
                 held.set(&self.grid, from, totals.known() as f64);
                 outstanding.set(&self.grid, from, totals.outstanding() as f64);
             }
+            let mut total = None;
+            for (time, _, bytes) in usage.iter().filter(|(_, other, _)| Some(*other) == index) {
+                if let Some(at) = self.grid.time_index.get(time) {
+                    // What it had of it before the first reading is taken to be as much.
+                    let from = if total.is_none() {
+                        self.grid.first
+                    } else {
+                        *at
+                    };
+                    let course = total.get_or_insert_with(Course::default);
+                    course.set(&self.grid, from, *bytes as f64);
+                }
+            }
             self.series.devices.push(DeviceSeries {
                 index,
                 outstanding: outstanding.finish(&self.grid),
                 held: held.finish(&self.grid),
+                total: total.map(|course| course.finish(&self.grid)),
                 last,
             });
         }

@@ -254,6 +254,23 @@ pub(super) fn history(
         .collect()
 }
 
+/// What a process had of each device in all, at each interval at which that was told, in the order of
+/// time (CLOCK_MONOTONIC ns).
+pub(super) fn usage(
+    connection: &Connection,
+    process: ProcessId,
+) -> rusqlite::Result<Vec<(u64, u8, u64)>> {
+    connection
+        .prepare(
+            "SELECT time_ns, device, bytes FROM device_usage JOIN interval ON interval.id = interval \
+             WHERE process = ?1 ORDER BY interval",
+        )?
+        .query_map([process.0], |row| {
+            Ok((uint(row, 0)?, row.get(1)?, uint(row, 2)?))
+        })?
+        .collect()
+}
+
 /// Failed allocations whose first was not after `until_ns`, in the order of their first.
 pub(super) fn failures(
     connection: &Connection,

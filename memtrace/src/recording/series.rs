@@ -121,6 +121,16 @@ impl Recording {
         devices::history(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
+    /// What a process had of each device in all, by NVIDIA's management library, at each interval at
+    /// which that was told (CLOCK_MONOTONIC ns), in the order of time.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn device_usage(&self, process: ProcessId) -> Result<Vec<(u64, u8, u64)>, Error> {
+        devices::usage(self.connection(), process).map_err(|error| self.reading(&error))
+    }
+
     /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
     ///
     /// # Errors

@@ -258,11 +258,11 @@ fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) 
     });
     writeln!(
         out,
-        "  {what} on {}: {} of {} bytes asked of {}, last {:.1} s after the start, with {} known to \
+        "  {what} on {}: {} of {} asked of {}, last {:.1} s after the start, with {} known to \
          be held{torch}",
         name(key.device),
         plural(failure.count, "allocation"),
-        failure.size,
+        size(failure.size),
         key.layer.name(),
         failure.last_ns.saturating_sub(snapshot.meta.started_ns) as f64 / 1e9,
         size(held.known()),

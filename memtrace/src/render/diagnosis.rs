@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     analysis::{
-        account::Account,
+        account::{Account, Kind},
         verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
     },
     symbolize::{Frame, FrameKind},
@@ -123,6 +123,10 @@ fn account_json(of: &ProcessAccount) -> impl Iterator<Item = Value> {
             "from": (of.from * 1e9).round(),
             "to": (of.to * 1e9).round(),
             "kind": account.kind.name(),
+            "device": match account.kind {
+                Kind::Device(index) => index,
+                _ => None,
+            },
             "growth": account.growth.round(),
             "rows": rows.collect::<Vec<_>>(),
         })
@@ -273,7 +277,11 @@ fn table(out: &mut impl Write, table: &Account) -> io::Result<()> {
     writeln!(
         out,
         "  {:<32}{:>14}",
-        format!("{} memory", table.kind.name()),
+        match table.kind {
+            Kind::Device(Some(index)) => format!("memory of device {index}"),
+            Kind::Device(None) => "memory of a device, not known which".into(),
+            kind => format!("{} memory", kind.name()),
+        },
         signed(table.growth)
     )?;
     for (term, bytes) in table.rows.iter().filter(|(_, bytes)| bytes.abs() >= 1.0) {

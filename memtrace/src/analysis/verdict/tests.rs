@@ -390,12 +390,67 @@ fn a_leak_on_a_device_and_one_of_the_process_are_both_told() {
     assert_eq!(classes, [Class::GpuLeak, Class::Leak]);
 }
 
+/// The rows of the table of a kind, MiB, without those of nothing.
+fn rows(found: &Diagnosis, kind: Kind) -> Vec<(&'static str, i64)> {
+    let accounts = &found.accounts[0].accounts;
+    let account = accounts.iter().find(|account| account.kind == kind);
+    let rows = account.expect("a table").rows.iter();
+    rows.map(|(term, bytes)| (term.name(), (bytes / MIB).round() as i64))
+        .filter(|(_, mib)| *mib != 0)
+        .collect()
+}
+
+#[test]
+fn what_a_process_has_of_a_gpu_and_did_not_ask_for_is_undetermined() {
+    let found = |known: f64, total: f64| {
+        of(&|t| Moment {
+            device: Some(DeviceTotals {
+                driver: ((10.0 + known * t) * MIB) as u64,
+                ..DeviceTotals::default()
+            }),
+            device_usage: Some(300.0 + total * t),
+            ..heap(5.0, 50.0)
+        })
+    };
+    let context = found(0.0, 1.0);
+    expect(&context, Class::Undetermined);
+    assert_eq!(context.verdicts[0].runner_up, Some(Class::GpuLeak));
+    let [(term, _)] = rows(&context, Kind::Device(Some(0)))[..] else {
+        panic!("{context:#?}");
+    };
+    assert_eq!(term, "unattributed");
+    let leak = found(1.0, 1.0);
+    expect(&leak, Class::GpuLeak);
+    let [(term, _)] = rows(&leak, Kind::Device(Some(0)))[..] else {
+        panic!("{leak:#?}");
+    };
+    assert_eq!(term, "outstanding");
+    expect(&found(0.0, 0.0), Class::None);
+}
+
+#[test]
+fn mappings_explain_each_kind_of_memory_once() {
+    let found = of(&|t| Moment {
+        memory: resident(50.0 + t, 10.0 + t, 10.0 + t),
+        // Two of three are explained by what was mapped, the third by libraries.
+        sites: vec![
+            site(Layer::Vm, "map", 2.0 * t),
+            site(Layer::Vm, "_dl_map_segments", 5.0 * t),
+        ],
+        ..Moment::default()
+    });
+    let names = |kind| -> Vec<_> { rows(&found, kind).iter().map(|(term, _)| *term).collect() };
+    assert_eq!(names(Kind::Anonymous), ["live mappings of the program"]);
+    assert_eq!(names(Kind::Shared), ["live mappings of the program"]);
+    assert_eq!(names(Kind::File), ["libraries loaded"]);
+}
+
 #[test]
 fn page_locked_memory_has_a_class_of_its_own() {
     let seen = of(&|t| Moment {
         memory: resident(50.0, 2.0, t),
         sites: vec![site(Layer::Pinned, "buffer", t)],
-        device: None,
+        ..Moment::default()
     });
     expect(&seen, Class::Pinned);
     let unseen = of(&|t| Moment {
@@ -447,7 +502,7 @@ fn small_blocks_that_leak_can_keep_much_more_from_being_given_back() {
             Moment {
                 memory: resident(50.0 + t, 2.0, 0.0),
                 sites: vec![small, (Layer::Vm, "brk", true, (50.0 + t) * MIB, 1)],
-                device: None,
+                ..Moment::default()
             }
         })
     };

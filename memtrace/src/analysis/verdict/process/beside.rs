@@ -120,7 +120,7 @@ pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Fi
             (Class::GpuCache, Grade::B, Some(held.trend.slope))
         }
         (Shape::Slowing, _) | (_, Shape::Slowing) => (Class::Cache, Grade::C, None),
-        (Shape::Flat, Shape::Flat) => return None,
+        (Shape::Flat, Shape::Flat) => return not_asked_for(device, &judge),
     };
     let mut evidence = vec![
         figures(&outstanding, "allocated"),
@@ -144,6 +144,23 @@ pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Fi
         }),
         rate,
     })
+}
+
+/// What the process has of a device in all grows, what was asked for does not.
+fn not_asked_for(
+    device: &DeviceSeries,
+    judge: &impl Fn(&[f64]) -> Option<Judged>,
+) -> Option<Finding> {
+    let total = judge(device.total.as_deref()?)?;
+    let mut finding = steady(
+        &total,
+        Class::Undetermined,
+        "what the process has of the GPU in all, by NVML,",
+        "what it asked for does not grow: context, modules, or memory that libraries ask for by other ways",
+        Class::GpuLeak,
+    )?;
+    finding.grade = Grade::D;
+    Some(finding)
 }
 
 /// Page-locked memory that the process's resident memory does not show.
