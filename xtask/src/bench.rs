@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Only measure PyTorch: the virtual environment that has it
     #[arg(long)]
     torch: Option<PathBuf>,
+    /// Where PyTorch is to compute: `cuda` or `cpu`; both else
+    #[arg(long, requires = "torch", value_parser = ["cuda", "cpu"])]
+    torch_on: Option<String>,
     /// Only measure what reading figures costs
     #[arg(long, conflicts_with = "only_walks")]
     only_samples: bool,
@@ -88,6 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             &build_memtrace(false)?,
             &folder,
             environment,
+            options.torch_on.as_deref(),
             options.rounds,
         );
     }

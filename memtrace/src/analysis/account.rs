@@ -15,7 +15,7 @@ pub enum Kind {
     Anonymous,
     Shared,
     File,
-    /// Of a device, not resident: what was asked for, or what NVIDIA's management library says the
+    /// Of a device, not resident: what is known of it, or what NVIDIA's management library says the
     /// process has in all.
     Device(Device),
 }
@@ -75,7 +75,9 @@ impl Term {
             Term::LiveMappings => "at most: lengths, as far as resident memory grew by them",
             Term::Stacks => "at most: 128 KiB of each thread's",
             Term::Libraries => "at most: lengths, as far as resident memory grew by them",
-            Term::Outstanding => "exact: what was asked for",
+            Term::Outstanding => {
+                "exact: PyTorch's blocks as it rounds them, and what others asked for"
+            }
             Term::Kept => "exact: what it holds without a block",
             Term::Retained => "at most: what the allocator has mapped beyond the live heap",
             Term::Unattributed => {
@@ -139,20 +141,10 @@ pub fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64>
     };
     let length = window.change(&series.mapped(what));
     let accounts = accounts(series, window);
-    let of = |kind: Kind| accounts.iter().find(|account| account.kind == kind);
-    let resident = of(Kind::Anonymous)?.of(term)
-        + match what {
-            // They may be shared or of files.
-            Use::Program => {
-                let others = [of(Kind::Shared), of(Kind::File)];
-                others
-                    .iter()
-                    .flatten()
-                    .map(|account| account.growth.max(0.0))
-                    .sum()
-            }
-            _ => 0.0,
-        };
+    let mut kinds = accounts.iter();
+    // Without that of anonymous memory nothing is known.
+    kinds.find(|account| account.kind == Kind::Anonymous)?;
+    let resident: f64 = accounts.iter().map(|account| account.of(term)).sum();
     (length > 0.0).then(|| (resident / length).clamp(0.0, 1.0))
 }
 

@@ -123,8 +123,8 @@ pub struct DeviceSeries {
     pub held: Vec<f64>,
     /// What the process has of it in all, by NVIDIA's management library, where that told.
     pub total: Option<Vec<f64>>,
-    /// As of its last change.
-    pub last: DeviceTotals,
+    /// All that is known of it, as of the end of each step.
+    pub totals: Vec<DeviceTotals>,
 }
 
 /// A site over time.
@@ -207,6 +207,9 @@ impl ProcessSeries {
     }
 
     fn truncate(&mut self, points: usize) {
+        for device in &mut self.devices {
+            device.totals.truncate(points);
+        }
         let sites = self.sites.iter_mut().flat_map(|site| {
             [
                 &mut site.live_bytes,
@@ -406,32 +409,32 @@ impl Building {
     }
 
     fn devices(&mut self, history: &[(u64, Device, DeviceTotals)], usage: &[(u64, u8, u64)]) {
-        let indices: BTreeSet<Device> = history.iter().map(|(_, index, _)| *index).collect();
+        let held = history.iter().map(|(_, index, _)| *index);
+        let used = usage.iter().map(|(_, index, _)| Some(*index));
+        let indices: BTreeSet<Device> = held.chain(used).collect();
+        let attached = self.series.row.origin == Origin::Attached;
         for index in indices {
             let (mut outstanding, mut held) = (Course::default(), Course::default());
             let mut began = false;
-            let mut last = DeviceTotals::default();
+            let mut changes = Vec::new();
             for (time, _, totals) in history.iter().filter(|(_, other, _)| *other == index) {
                 let Some(at) = self.grid.time_index.get(time) else {
                     continue;
                 };
                 // PyTorch says with its first block what it had before tracing, too.
-                let had = self.series.row.origin == Origin::Attached && totals.torch.is_some();
+                let had = attached && totals.torch.is_some();
                 let from = if had && !began { self.grid.first } else { *at };
                 began = true;
-                last = *totals;
+                changes.push((*at, *totals));
                 held.set(&self.grid, from, totals.known() as f64);
                 outstanding.set(&self.grid, from, totals.outstanding() as f64);
             }
             let mut total = None;
             for (time, _, bytes) in usage.iter().filter(|(_, other, _)| Some(*other) == index) {
                 if let Some(at) = self.grid.time_index.get(time) {
-                    // What it had of it before the first reading is taken to be as much.
-                    let from = if total.is_none() {
-                        self.grid.first
-                    } else {
-                        *at
-                    };
+                    // What it had before the first reading is taken to be as much, unless it began then.
+                    let had = attached && total.is_none();
+                    let from = if had { self.grid.first } else { *at };
                     let course = total.get_or_insert_with(Course::default);
                     course.set(&self.grid, from, *bytes as f64);
                 }
@@ -441,7 +444,7 @@ impl Building {
                 outstanding: outstanding.finish(&self.grid),
                 held: held.finish(&self.grid),
                 total: total.map(|course| course.finish(&self.grid)),
-                last,
+                totals: self.grid.last_of_each(&changes),
             });
         }
     }

@@ -35,7 +35,7 @@ pub enum Link {
 /// How uprobes are attached.
 pub(super) enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
-    Multi([OwnedFd; 5]),
+    Multi(Vec<OwnedFd>),
     /// Older ones: a perf event for each, by the programs of these names.
     Perf([&'static str; 5]),
 }
@@ -176,7 +176,7 @@ fn attach_one(
         let link = semaphore::attach(program, tgid, path, place, probe.cookie());
         return link
             .map(Link::Semaphore)
-            .map_err(|source| TracerError::Uprobes { tgid, source });
+            .map_err(|source| failed(source.into()));
     }
     let id = uprobe
         .attach(point, Path::new(path), UProbeScope::OneProcess(pid))

@@ -54,7 +54,7 @@ pub(super) fn load(
     ebpf: &Ebpf,
     object: &[u8],
     names: [&'static str; 5],
-) -> Result<[OwnedFd; 5], MultiError> {
+) -> Result<Vec<OwnedFd>, MultiError> {
     let mut object = Object::parse(object)?;
     let maps = std::mem::take(&mut object.maps);
     let sections = object
@@ -71,19 +71,14 @@ pub(super) fn load(
     object.relocate_calls(&sections)?;
     object.sanitize_functions(aya::features());
     let types = load_types(&mut object)?;
-    let [first, second, third, fourth, fifth] = names;
-    let programs = [
-        load_one(&object, types.as_ref(), first)?,
-        load_one(&object, types.as_ref(), second)?,
-        load_one(&object, types.as_ref(), third)?,
-        load_one(&object, types.as_ref(), fourth)?,
-        load_one(&object, types.as_ref(), fifth)?,
-    ];
-    if filters_processes(&programs[0]) {
-        Ok(programs)
-    } else {
-        Err(MultiError::ThreadFilter)
+    let mut programs = Vec::with_capacity(names.len());
+    for name in names {
+        programs.push(load_one(&object, types.as_ref(), name)?);
     }
+    if !filters_processes(&programs[0]) {
+        return Err(MultiError::ThreadFilter);
+    }
+    Ok(programs)
 }
 
 /// Whether the kernel has commit 46ba0e49b642 ("bpf: fix multi-uprobe PID

@@ -31,12 +31,14 @@ pub(super) fn attach(
     cookie: u64,
 ) -> io::Result<OwnedFd> {
     let path = CString::new(path)?;
-    let event_type = fs::read_to_string(EVENT_TYPE)?;
+    let event_type = fs::read_to_string(EVENT_TYPE)
+        .map_err(|error| io::Error::other(format!("`{EVENT_TYPE}`: {error}")))?;
+    let semaphore = u32::try_from(semaphore).map_err(io::Error::other)?;
     // SAFETY: an all-zero attribute is a valid one.
     let mut event: perf_event_attr = unsafe { std::mem::zeroed() };
     event.type_ = event_type.trim().parse().map_err(io::Error::other)?;
     event.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
-    event.config = semaphore << SEMAPHORE_SHIFT;
+    event.config = u64::from(semaphore) << SEMAPHORE_SHIFT;
     event.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
     event.__bindgen_anon_4.probe_offset = offset;
     let (any_cpu, no_group) = (-1, -1);

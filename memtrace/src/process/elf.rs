@@ -291,7 +291,8 @@ impl<'data> Elf<'data> {
         self.data.get(start..start.checked_add(len)?)
     }
 
-    /// The statically defined probes (USDT) that the file describes. Damaged descriptions end the list.
+    /// The statically defined probes (USDT) that the file describes. A damaged one ends its section, one without
+    /// sense is left out.
     pub fn usdt(&self) -> impl Iterator<Item = UsdtNote<'data>> {
         let endian = self.file.endian();
         let sections = self.file.elf_section_table();

@@ -161,7 +161,7 @@ pub(super) fn text(
     Ok(())
 }
 
-fn name(device: Device) -> String {
+pub(super) fn name(device: Device) -> String {
     match device {
         Some(index) => format!("device {index}"),
         None => "device not known".into(),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Error, Filter, clean,
+    devices::name as device_name,
     group::innermost_of_program,
     json::print,
     text::frame_line,
@@ -278,8 +279,7 @@ fn table(out: &mut impl Write, table: &Account) -> io::Result<()> {
         out,
         "  {:<32}{:>14}",
         match table.kind {
-            Kind::Device(Some(index)) => format!("memory of device {index}"),
-            Kind::Device(None) => "memory of a device, not known which".into(),
+            Kind::Device(index) => format!("memory of {}", device_name(index)),
             kind => format!("{} memory", kind.name()),
         },
         signed(table.growth)

@@ -26,8 +26,15 @@ const DEVICES: [(&str, &str); 2] = [
     ("cpu", "a step of training on the CPU"),
 ];
 
-pub(super) fn run(memtrace: &Path, folder: &Path, environment: &Path, rounds: usize) -> Result<()> {
-    for (device, what) in DEVICES {
+pub(super) fn run(
+    memtrace: &Path,
+    folder: &Path,
+    environment: &Path,
+    only: Option<&str>,
+    rounds: usize,
+) -> Result<()> {
+    let wanted = |device: &str| only.is_none_or(|only| only == device);
+    for (device, what) in DEVICES.into_iter().filter(|(device, _)| wanted(device)) {
         run_on(device, what, memtrace, folder, environment, rounds)?;
     }
     Ok(())
@@ -64,26 +71,18 @@ fn run_on(
         }
         eprintln!("round {round} of {rounds} done");
     }
-    println!("{what} (forward, backward, update), median and fastest of {rounds} rounds");
-    println!(
-        "  {:<32}{:>12} {:>9} {:>12} {:>9}",
-        "", "µs a step", "× none", "fastest", "× none"
-    );
-    // What else the machine does can only add.
-    let fastest = |times: &Vec<f64>| times.iter().copied().fold(f64::INFINITY, f64::min);
-    let found: Vec<(f64, f64)> = times
-        .iter_mut()
-        .map(|times| (median(times), fastest(times)))
-        .collect();
-    let (median, fastest) = found[0];
-    for ((name, _), (ns, least)) in WAYS.iter().zip(&found) {
-        println!(
-            "  {name:<32}{:>12.1} {:>9.3} {:>12.1} {:>9.3}",
-            ns / 1e3,
-            ns / median,
-            least / 1e3,
-            least / fastest
-        );
+    println!("{what} (forward, backward, update), median of {rounds} rounds");
+    println!("  {:<32}{:>12} {:>9}", "", "µs a step", "× none");
+    // Each round by itself, for what else the machine does changes from one to the next.
+    let untraced = times[0].clone();
+    for ((name, _), times) in WAYS.iter().zip(&mut times) {
+        let mut ratios: Vec<f64> = times
+            .iter()
+            .zip(&untraced)
+            .map(|(ns, untraced)| ns / untraced)
+            .collect();
+        let (ns, ratio) = (median(times), median(&mut ratios));
+        println!("  {name:<32}{:>12.1} {ratio:>9.3}", ns / 1e3);
     }
     Ok(())
 }

@@ -33,6 +33,19 @@ impl Grid {
         }
     }
 
+    /// The last of `changes` (interval, value; in the order of time) up to the end of each point.
+    pub(super) fn last_of_each<T: Copy + Default>(&self, changes: &[(usize, T)]) -> Vec<T> {
+        (1..=self.points())
+            .map(|point| {
+                let end = self.first + point * self.per_point;
+                let before = changes.partition_point(|(at, _)| *at < end);
+                before
+                    .checked_sub(1)
+                    .map_or_else(T::default, |last| changes[last].1)
+            })
+            .collect()
+    }
+
     /// Whole points only: a last one of fewer intervals is left out.
     fn points(&self) -> usize {
         (self.last - self.first) / self.per_point

@@ -429,6 +429,51 @@ fn what_a_process_has_of_a_gpu_and_did_not_ask_for_is_undetermined() {
 }
 
 #[test]
+fn a_gpu_that_is_first_used_late_had_nothing_before() {
+    let found = of(&|t| Moment {
+        device: (t > 40.0).then(|| DeviceTotals {
+            driver: (200.0 * MIB) as u64,
+            ..DeviceTotals::default()
+        }),
+        device_usage: (t > 40.0).then_some(500.0),
+        ..heap(5.0, 50.0)
+    });
+    let rows = rows(&found, Kind::Device(Some(0)));
+    assert_eq!(rows, [("outstanding", 200), ("unattributed", 300)]);
+}
+
+#[test]
+fn the_largest_free_block_is_that_before_the_end() {
+    let found = judged(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        ends: true,
+        lost: 0,
+        at: &|t| {
+            let held = if t < 100.0 { 50.0 + t } else { 0.0 };
+            let torch = TorchTotals {
+                reserved: Some((held * MIB) as u64),
+                largest_free: Some(if t < 100.0 { 7 << 20 } else { 0 }),
+                ..TorchTotals::default()
+            };
+            Moment {
+                device: Some(DeviceTotals {
+                    torch: Some(torch),
+                    ..DeviceTotals::default()
+                }),
+                ..heap(5.0, 50.0)
+            }
+        },
+    });
+    expect(&found, Class::GpuCache);
+    let evidence = &found.verdicts[0].evidence;
+    assert!(
+        evidence.iter().any(|line| line.contains("7.0 MiB")),
+        "{evidence:?}"
+    );
+}
+
+#[test]
 fn mappings_explain_each_kind_of_memory_once() {
     let found = of(&|t| Moment {
         memory: resident(50.0 + t, 10.0 + t, 10.0 + t),

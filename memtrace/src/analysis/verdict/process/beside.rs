@@ -107,11 +107,8 @@ pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Fi
         let trend = &judged.trend;
         let length = trend.to - trend.from;
         let growth = signed(trend.growth());
-        let index = device.index.map_or("?".into(), |index| index.to_string());
-        format!(
-            "GPU {index}: {what} {growth} in {length:.1} s, {}",
-            rate(trend)
-        )
+        let gpu = gpu(device);
+        format!("{gpu}: {what} {growth} in {length:.1} s, {}", rate(trend))
     };
     let (class, grade, rate) = match (outstanding.shape(), held.shape()) {
         (Shape::Steady, _) => (Class::GpuLeak, Grade::B, Some(outstanding.trend.slope)),
@@ -120,14 +117,15 @@ pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Fi
             (Class::GpuCache, Grade::B, Some(held.trend.slope))
         }
         (Shape::Slowing, _) | (_, Shape::Slowing) => (Class::Cache, Grade::C, None),
-        (Shape::Flat, Shape::Flat) => return not_asked_for(device, &judge),
+        (Shape::Flat, Shape::Flat) => return not_asked_for(series, device, &judge),
     };
     let mut evidence = vec![
         figures(&outstanding, "allocated"),
         figures(&held, "with what PyTorch's allocator keeps"),
     ];
-    if let Some(largest) = device.last.torch.and_then(|torch| torch.largest_free) {
-        let kept = device.last.known() - device.last.outstanding();
+    let at_end = device.totals.last().copied().unwrap_or_default();
+    if let Some(largest) = at_end.torch.and_then(|torch| torch.largest_free) {
+        let kept = at_end.known() - at_end.outstanding();
         evidence.push(format!(
             "at the end {} in no block, of which the largest free one has {}",
             bytes(kept as f64),
@@ -146,21 +144,39 @@ pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Fi
     })
 }
 
+fn gpu(device: &DeviceSeries) -> String {
+    let index = device.index.map_or("?".into(), |index| index.to_string());
+    format!("GPU {index}")
+}
+
 /// What the process has of a device in all grows, what was asked for does not.
 fn not_asked_for(
+    series: &ProcessSeries,
     device: &DeviceSeries,
     judge: &impl Fn(&[f64]) -> Option<Judged>,
 ) -> Option<Finding> {
+    // What was asked for on a device that is not known may be of this one.
+    let flat = |other: &DeviceSeries| {
+        let judged = judge(&other.held);
+        judged.is_some_and(|judged| judged.shape() == Shape::Flat)
+    };
+    let mut unknown = series.devices.iter().filter(|other| other.index.is_none());
+    if !unknown.all(flat) {
+        return None;
+    }
     let total = judge(device.total.as_deref()?)?;
-    let mut finding = steady(
+    let finding = steady(
         &total,
         Class::Undetermined,
-        "what the process has of the GPU in all, by NVML,",
-        "what it asked for does not grow: context, modules, or memory that libraries ask for by other ways",
+        &format!("{}: what the process has in all, by NVML,", gpu(device)),
+        "what it asked for does not grow: context, modules, libraries that ask by other ways, first use of \
+         managed memory, or what the driver's pool keeps",
         Class::GpuLeak,
     )?;
-    finding.grade = Grade::D;
-    Some(finding)
+    Some(Finding {
+        grade: Grade::D,
+        ..finding
+    })
 }
 
 /// Page-locked memory that the process's resident memory does not show.
