@@ -1,0 +1,193 @@
+//! Courses of memory of devices, and of page-locked memory.
+
+use super::*;
+use crate::ledger::{DeviceTotals, TorchTotals};
+
+/// A device whose allocator grows by so many MiB a second.
+fn device(allocated: f64, reserved: f64) -> Diagnosis {
+    of(&|t| {
+        let bytes = |mib: f64| (mib * MIB) as u64;
+        let (allocated, reserved) = (bytes(100.0 + allocated * t), bytes(200.0 + reserved * t));
+        let torch = TorchTotals {
+            allocated,
+            peak_allocated: allocated,
+            reserved: Some(reserved),
+            peak_reserved: Some(reserved),
+            largest_free: Some(7 << 20),
+        };
+        let totals = DeviceTotals {
+            torch: Some(torch),
+            runtime: reserved,
+            runtime_by_torch: reserved,
+            ..DeviceTotals::default()
+        };
+        let blocks = site(Layer::TorchCuda, "tensor", allocated as f64 / MIB);
+        let segments = (Layer::CudaRuntime, "segment", true, reserved as f64, 10);
+        Moment {
+            sites: vec![blocks, segments],
+            device: Some(totals),
+            ..heap(5.0, 50.0)
+        }
+    })
+}
+
+#[test]
+fn a_gpus_memory_leaks_or_is_only_kept() {
+    let leak = device(1.0, 1.0);
+    expect(&leak, Class::GpuLeak);
+    let classes: Vec<_> = leak.verdicts.iter().map(|verdict| verdict.class).collect();
+    assert_eq!(
+        classes,
+        [Class::GpuLeak, Class::GpuLeak],
+        "the blocks' site"
+    );
+    let kept = device(0.0, 2.0);
+    expect(&kept, Class::GpuCache);
+    let evidence = &kept.verdicts[0].evidence;
+    assert!(
+        evidence.iter().any(|line| line.contains("7.0 MiB")),
+        "{evidence:?}"
+    );
+    assert_eq!(
+        kept.verdicts.len(),
+        1,
+        "what the allocator took is no site's"
+    );
+    expect(&device(0.0, 0.0), Class::None);
+}
+
+#[test]
+fn a_leak_on_a_device_and_one_of_the_process_are_both_told() {
+    let found = of(&|t| Moment {
+        device: Some(DeviceTotals {
+            driver: (t * MIB) as u64,
+            ..DeviceTotals::default()
+        }),
+        ..heap(t, 50.0 + t)
+    });
+    let processes = found.verdicts.iter().filter(|v| v.scope == Scope::Process);
+    let classes: Vec<_> = processes.map(|verdict| verdict.class).collect();
+    assert_eq!(classes, [Class::GpuLeak, Class::Leak]);
+}
+
+#[test]
+fn what_a_process_has_of_a_gpu_and_did_not_ask_for_is_undetermined() {
+    let found = |known: f64, total: f64| {
+        of(&|t| Moment {
+            device: Some(DeviceTotals {
+                driver: ((10.0 + known * t) * MIB) as u64,
+                ..DeviceTotals::default()
+            }),
+            device_usage: Some(300.0 + total * t),
+            ..heap(5.0, 50.0)
+        })
+    };
+    let context = found(0.0, 1.0);
+    expect(&context, Class::Undetermined);
+    assert_eq!(context.verdicts[0].runner_up, Some(Class::GpuLeak));
+    let [(term, _)] = rows(&context, Kind::Device(Some(0)))[..] else {
+        panic!("{context:#?}");
+    };
+    assert_eq!(term, "unattributed");
+    let leak = found(1.0, 1.0);
+    expect(&leak, Class::GpuLeak);
+    let [(term, _)] = rows(&leak, Kind::Device(Some(0)))[..] else {
+        panic!("{leak:#?}");
+    };
+    assert_eq!(term, "outstanding");
+    expect(&found(0.0, 0.0), Class::None);
+}
+
+#[test]
+fn a_gpu_that_is_first_used_late_had_nothing_before() {
+    let found = of(&|t| Moment {
+        device: (t > 40.0).then(|| DeviceTotals {
+            driver: (200.0 * MIB) as u64,
+            ..DeviceTotals::default()
+        }),
+        device_usage: (t > 40.0).then_some(500.0),
+        ..heap(5.0, 50.0)
+    });
+    let rows = rows(&found, Kind::Device(Some(0)));
+    assert_eq!(rows, [("outstanding", 200), ("unattributed", 300)]);
+}
+
+#[test]
+fn the_largest_free_block_is_that_before_the_end() {
+    let found = judged(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        ends: true,
+        lost: 0,
+        at: &|t| {
+            let held = if t < 100.0 { 50.0 + t } else { 0.0 };
+            let torch = TorchTotals {
+                reserved: Some((held * MIB) as u64),
+                largest_free: Some(if t < 100.0 { 7 << 20 } else { 0 }),
+                ..TorchTotals::default()
+            };
+            Moment {
+                device: Some(DeviceTotals {
+                    torch: Some(torch),
+                    ..DeviceTotals::default()
+                }),
+                ..heap(5.0, 50.0)
+            }
+        },
+    });
+    expect(&found, Class::GpuCache);
+    let evidence = &found.verdicts[0].evidence;
+    assert!(
+        evidence.iter().any(|line| line.contains("7.0 MiB")),
+        "{evidence:?}"
+    );
+}
+
+#[test]
+fn page_locked_memory_has_a_class_of_its_own() {
+    let seen = of(&|t| Moment {
+        memory: resident(50.0, 2.0, t),
+        sites: vec![site(Layer::Pinned, "buffer", t)],
+        ..Moment::default()
+    });
+    expect(&seen, Class::Pinned);
+    let unseen = of(&|t| Moment {
+        sites: vec![site(Layer::Pinned, "buffer", t)],
+        ..heap(5.0, 50.0)
+    });
+    expect(&unseen, Class::Pinned);
+    let beside_a_leak = of(&|t| {
+        let leak = heap(t, 50.0 + t);
+        Moment {
+            sites: [leak.sites, vec![site(Layer::Pinned, "buffer", t)]].concat(),
+            ..leak
+        }
+    });
+    expect(&beside_a_leak, Class::Leak);
+}
+
+#[test]
+fn what_pytorch_had_before_tracing_is_no_growth() {
+    let torch = TorchTotals {
+        allocated: 10 << 30,
+        peak_allocated: 10 << 30,
+        reserved: Some(12 << 30),
+        peak_reserved: Some(12 << 30),
+        largest_free: None,
+    };
+    let totals = DeviceTotals {
+        torch: Some(torch),
+        ..DeviceTotals::default()
+    };
+    let found = judged(&Course {
+        origin: Origin::Attached,
+        n: 100,
+        ends: false,
+        lost: 0,
+        at: &|t| Moment {
+            device: (t > 60.0).then_some(totals),
+            ..heap(5.0, 50.0)
+        },
+    });
+    expect(&found, Class::None);
+}
