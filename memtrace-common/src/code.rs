@@ -39,6 +39,8 @@ pub mod mapping_kind {
 pub struct Snapshot {
     pub first: u32,
     pub count: u32,
+    /// Number of the list, which no other list has ever had. Relatives share lists.
+    pub list: u64,
     /// [`Log::sequence`] before the mappings were read.
     pub as_of: u64,
 }
@@ -167,7 +169,7 @@ impl RowSearch {
 pub const RULES: u32 = 1 << 16;
 
 const _: () = assert!(size_of::<Mapping>() == 32);
-const _: () = assert!(size_of::<Snapshot>() == 16);
+const _: () = assert!(size_of::<Snapshot>() == 24);
 const _: () = assert!(size_of::<Log>() == 8 + LOG * 40);
 const _: () = assert!(size_of::<KnownFile>() == 16);
 const _: () = assert!(size_of::<Exec>() == 16);

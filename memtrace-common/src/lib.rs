@@ -10,6 +10,7 @@ pub mod code;
 pub mod device;
 pub mod event;
 pub mod function;
+pub mod hash;
 pub mod kernel;
 pub mod limits;
 pub mod loss;

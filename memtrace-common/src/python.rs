@@ -1,6 +1,8 @@
 //! What the kernel side needs to know of a CPython interpreter, and what it
 //! tells of Python code.
 
+use crate::hash::{SEED, mix};
+
 /// A field that this version of the interpreter does not have.
 pub const NONE: u32 = u32::MAX;
 
@@ -137,11 +139,7 @@ pub const STR_HASH: u32 = 24;
 /// Tells a code object from another one at the same address.
 #[inline(always)]
 pub const fn fingerprint(of: &Identity) -> u32 {
-    const fn mix(hash: u64, word: u64) -> u64 {
-        let hash = (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        hash ^ hash >> 32
-    }
-    let mut hash = mix(0x9e37_79b9_7f4a_7c15, of.filename);
+    let mut hash = mix(SEED, of.filename);
     hash = mix(hash, of.name);
     hash = mix(hash, of.linetable);
     hash = mix(hash, of.first_line as u64);

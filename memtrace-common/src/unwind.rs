@@ -357,6 +357,18 @@ impl Word {
         word >> TAG_SHIFT == TAG_PYTHON
     }
 
+    /// Whether it is a [`Word::File`].
+    #[inline(always)]
+    pub const fn is_file(word: u64) -> bool {
+        word >> TAG_SHIFT == TAG_FILE
+    }
+
+    /// File number and address of a [`Word::File`].
+    #[inline(always)]
+    pub const fn in_file(word: u64) -> (u32, u64) {
+        ((word >> EXEC_SHIFT) as u32 & (EXECS - 1), word & VADDR_MASK)
+    }
+
     /// The address of a [`Word::Absolute`] or [`Word::Python`].
     #[inline(always)]
     pub const fn address(word: u64) -> u64 {
@@ -366,10 +378,10 @@ impl Word {
     /// `None` for what none of the above made.
     pub fn decode(word: u64) -> Option<Word> {
         match word >> TAG_SHIFT {
-            TAG_FILE => Some(Word::File {
-                exec: (word >> EXEC_SHIFT) as u32 & (EXECS - 1),
-                vaddr: word & VADDR_MASK,
-            }),
+            TAG_FILE => {
+                let (exec, vaddr) = Word::in_file(word);
+                Some(Word::File { exec, vaddr })
+            }
             TAG_ABSOLUTE => Some(Word::Absolute(word & ((1 << TAG_SHIFT) - 1))),
             TAG_PYTHON => Some(Word::Python(word & ((1 << TAG_SHIFT) - 1))),
             TAG_PYTHON_AT => Some(Word::PythonAt {

@@ -9,6 +9,7 @@ use memtrace_common::{
 use crate::{
     atomic::fetch_add,
     maps::{INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, loaded},
+    rows::{self, Row},
 };
 
 /// The code of one process at one moment.
@@ -66,6 +67,24 @@ impl Code {
     pub(crate) fn is_current(&self) -> bool {
         // SAFETY: a live map value: the process runs this very program.
         unsafe { core::ptr::read_volatile(&raw const (*self.log).sequence) == self.sequence }
+    }
+
+    /// What walks have found before of the code at `pc`. Only of a list of mappings to which nothing
+    /// has come since, for only that says by itself what an address means.
+    #[inline(always)]
+    pub(crate) fn known(&self, pc: u64) -> Option<Row> {
+        if self.sequence != self.snapshot.as_of {
+            return None;
+        }
+        rows::known(self.snapshot.list, pc)
+    }
+
+    /// Keeps what a walk has found of the code at `pc`.
+    #[inline(always)]
+    pub(crate) fn remember(&self, pc: u64, row: Row) {
+        if self.sequence == self.snapshot.as_of {
+            rows::remember(self.snapshot.list, pc, row);
+        }
     }
 
     /// The mapping that `pc` lies in.

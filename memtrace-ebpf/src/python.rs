@@ -24,9 +24,9 @@ use crate::{
     emit::{emit_in_place, header, lost},
     kernel::Task,
     maps::{INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
+    memory::{PAGE, UserMemory, Window},
     stack::Scratch,
     thread::{Caller, current_ids},
-    unwind::UserMemory,
 };
 
 /// Where the Python side of a walk is; part of [`Scratch`].
@@ -43,17 +43,18 @@ pub(crate) struct State {
     /// 1 once the innermost frame was asked for.
     asked: u32,
     pad: u32,
-    /// Part of an object.
-    window: [u64; WINDOW],
+    frames: Window,
+    /// Part of a code object, or of what belongs to it.
+    object: Window,
 }
 
-/// Words of the parts of frames and code objects that are looked at, rounded up to a power of two.
-const WINDOW: usize = 16;
-/// Bytes of a frame that are read: up to 3.10 frames are large objects, since 3.11 small ones that
+/// Bytes of a frame that are needed: up to 3.10 frames are large objects, since 3.11 small ones that
 /// may end with a page.
-const FRAME_BEFORE_311: u32 = 112;
-const FRAME_SINCE_311: u32 = 80;
-const CODE_BYTES: u32 = 112;
+const FRAME_BEFORE_311: u64 = 112;
+const FRAME_SINCE_311: u64 = 80;
+/// The same of a code object, and of a bytes object from its size to its first word.
+const CODE_BYTES: u64 = 112;
+const BYTES_BYTES: u64 = 24;
 
 /// The interpreter of a process; one that has no code if there is none.
 #[inline(always)]
@@ -71,6 +72,7 @@ impl State {
         self.running = 0;
         self.done = 0;
         self.asked = 0;
+        self.frames.clear();
     }
 
     #[inline(always)]
@@ -84,30 +86,36 @@ impl State {
         self.done = 1;
     }
 
+    /// Copies the frame at `frame`, if it is not in the copy. False if it cannot be read.
     #[inline(always)]
-    fn word(&self, offset: u32) -> u64 {
-        self.window[(offset >> 3) as usize & (WINDOW - 1)]
-    }
-
-    #[inline(always)]
-    fn read_window(&mut self, address: u64, len: u32) -> bool {
-        // SAFETY: the window holds 128 bytes, and `len` is less.
-        unsafe {
-            bpf_probe_read_user(
-                self.window.as_mut_ptr().cast(),
-                len,
-                address as *const c_void,
-            ) == 0
+    fn copy_frame(&mut self, frame: u64, python: &Interpreter) -> bool {
+        if python.minor < 11 {
+            return self.frames.copy(frame, FRAME_BEFORE_311);
         }
+        let end = frame.wrapping_add(FRAME_SINCE_311);
+        if self.frames.get(frame).is_some() && self.frames.get(end.wrapping_sub(8)).is_some() {
+            return true;
+        }
+        // Since 3.11 they lie behind each other, the innermost last.
+        let start = end.wrapping_sub(Window::BYTES).max(frame & !(PAGE - 1));
+        self.frames.copy(start, end.wrapping_sub(start))
     }
 }
 
-/// Whether Python frames come before the native frame at this address of file `exec`; then
-/// [`advance`] collects them.
+/// The word of a copied object that holds the field at `offset`.
 #[inline(always)]
-pub(crate) fn enters(state: &mut State, python: &Interpreter, exec: u32, vaddr: u64) -> bool {
+fn field(window: &Window, object: u64, offset: u32) -> u64 {
+    let abs_addr = object.wrapping_add(u64::from(offset & !7));
+    window.get(abs_addr).unwrap_or(0)
+}
+
+/// Whether Python frames come before this native frame; then [`advance`] collects them.
+#[inline(always)]
+pub(crate) fn enters(state: &mut State, python: &Interpreter, word: u64) -> bool {
     let [hot, cold] = &python.eval;
-    if exec != python.exec
+    let (exec, vaddr) = Word::in_file(word);
+    if !Word::is_file(word)
+        || exec != python.exec
         || !((vaddr >= hot[0] && vaddr < hot[1]) || (vaddr >= cold[0] && vaddr < cold[1]))
     {
         return false;
@@ -132,21 +140,17 @@ pub(crate) fn enters(state: &mut State, python: &Interpreter, exec: u32, vaddr: 
 pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(), End> {
     let state = &mut scratch.state.python;
     let frame = state.frame;
-    let read = if python.minor >= 11 {
-        state.read_window(frame, FRAME_SINCE_311)
-    } else {
-        state.read_window(frame, FRAME_BEFORE_311)
-    };
-    if frame == 0 || !read {
+    if frame == 0 || !state.copy_frame(frame, python) {
         state.frame = 0;
         state.end_run();
         return Ok(());
     }
+    let word = |offset| field(&state.frames, frame, offset);
     // The low bits are tags in 3.14.
-    let code = state.word(python.frame_code) & !7;
-    let boundary = (state.word(python.frame_boundary) >> ((python.frame_boundary & 7) << 3)) as u8;
-    let instruction = state.word(python.frame_instruction);
-    state.frame = state.word(python.frame_previous);
+    let code = word(python.frame_code) & !7;
+    let boundary = (word(python.frame_boundary) >> ((python.frame_boundary & 7) << 3)) as u8;
+    let instruction = word(python.frame_instruction);
+    state.frame = word(python.frame_previous);
     if python.minor >= 12 && boundary >= 3 {
         state.end_run();
         return Ok(());
@@ -159,27 +163,27 @@ pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(),
     if python.minor < 11 || (python.minor == 11 && boundary == 1) {
         state.end_run();
     }
-    if !state.read_window(code.wrapping_add(u64::from(CODE_WINDOW)), CODE_BYTES) {
+    let from = code.wrapping_add(u64::from(CODE_WINDOW));
+    if !state.object.copy(from, CODE_BYTES) {
         state.frame = 0;
         state.end_run();
         return Ok(());
     }
-    let field = |offset: u32| state.word(offset.wrapping_sub(CODE_WINDOW));
-    let first_line = field(python.code_first_line) >> ((python.code_first_line & 7) << 3);
-    let (name, linetable) = (field(python.code_name), field(python.code_linetable));
-    let read = |address: u64, offset: u32| {
-        UserMemory
-            .read(address.wrapping_add(u64::from(offset)))
-            .unwrap_or(0)
-    };
+    let word = |offset| field(&state.object, code, offset);
+    let first_line = word(python.code_first_line) >> ((python.code_first_line & 7) << 3);
+    let filename = word(python.code_filename);
+    let (name, linetable) = (word(python.code_name), word(python.code_linetable));
+    let from = linetable.wrapping_add(u64::from(python.bytes_size));
+    state.object.copy(from, BYTES_BYTES);
+    let name_hash = UserMemory.read(name.wrapping_add(u64::from(STR_HASH)));
     let print = fingerprint(&Identity {
-        filename: field(python.code_filename),
+        filename,
         name,
         linetable,
         first_line: first_line as u32,
-        name_hash: read(name, STR_HASH),
-        linetable_size: read(linetable, python.bytes_size),
-        linetable_start: read(linetable, python.bytes_data),
+        name_hash: name_hash.unwrap_or(0),
+        linetable_size: field(&state.object, linetable, python.bytes_size),
+        linetable_start: field(&state.object, linetable, python.bytes_data),
     });
     let image = scratch.state.image;
     if scratch.len() + 2 > MAX_FRAMES as u32

@@ -12,6 +12,7 @@ use aya_ebpf::{
 };
 use memtrace_common::{
     event::{COMM, Kind, Stack},
+    hash::{SEED, mix},
     limits::{MAX_FRAME_POINTERS, MAX_FRAMES},
     loss::Reason,
     unwind::{End, Registers, Word},
@@ -74,12 +75,6 @@ impl Scratch {
     }
 }
 
-#[inline(always)]
-fn mix(key: u64, word: u64) -> u64 {
-    let key = (key ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    key ^ key >> 32
-}
-
 /// Key of the current user stack, 0 (counted) if there is none. `at` are the
 /// registers of a caller: `pc` is a return address.
 #[inline(always)]
@@ -103,7 +98,7 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller, at: Registers) -> u64 
 
 #[inline(always)]
 fn take_into(context: *mut c_void, caller: &Caller, at: Registers, scratch: &mut Scratch) -> u64 {
-    scratch.record.stack = 0x9e37_79b9_7f4a_7c15;
+    scratch.record.stack = SEED;
     scratch.record.n = 0;
     let end = timing::measure(context, caller, scratch, |scratch| {
         if loaded(&SETTINGS.unwind) != 0 {

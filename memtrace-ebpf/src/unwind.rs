@@ -4,9 +4,9 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_loop};
+use aya_ebpf::helpers::generated::bpf_loop;
 use memtrace_common::{
-    code::{BLOCK, RowSearch, exec_state, mapping_kind},
+    code::mapping_kind,
     limits::MAX_FRAMES,
     python::Interpreter,
     unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
@@ -15,8 +15,9 @@ use memtrace_common::{
 use crate::{
     code::{self, Code},
     kernel::PendingReturns,
-    maps::{EXECS, ROWS, RULES},
+    memory::{StackMemory, UserMemory, Window},
     python,
+    rows::{self, Row},
     stack::Scratch,
     thread::Caller,
 };
@@ -34,7 +35,18 @@ pub(crate) struct State {
     /// As [`Caller::image`].
     pub(crate) image: u64,
     returns: PendingReturns,
+    /// What is known of the present address.
+    row: Row,
+    stack: Window,
     pub(crate) python: python::State,
+}
+
+impl State {
+    /// The present address: of a caller, that of the call.
+    #[inline(always)]
+    fn pc(&self) -> u64 {
+        self.at.pc.wrapping_sub(self.is_return)
+    }
 }
 
 /// What the callback is given. On the stack of the program, as the kernel demands.
@@ -42,17 +54,6 @@ struct Walk {
     scratch: *mut Scratch,
     code: Code,
     python: *const Interpreter,
-}
-
-/// The current thread's memory.
-pub(crate) struct UserMemory;
-
-impl Memory for UserMemory {
-    #[inline(always)]
-    fn read(&self, abs_addr: u64) -> Option<u64> {
-        // SAFETY: the helper checks the address and fails on a bad one.
-        unsafe { bpf_probe_read_user(abs_addr as *const u64) }.ok()
-    }
 }
 
 /// The rule of code without tables, or of a signal handler's return, which some C libraries
@@ -84,13 +85,6 @@ fn is_signal_return(pc: u64) -> bool {
     UserMemory.read(pc) == Some(CODE)
 }
 
-const FRAME_POINTER: Rule = Rule {
-    cfa: cfa::FRAME_POINTER,
-    fp: fp::SAME,
-    fp_offset: 0,
-    cfa_offset: 0,
-};
-
 /// Collects the frames of the current thread from `at` on.
 #[inline(always)]
 pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End {
@@ -113,6 +107,7 @@ pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End
     state.epoch = caller.epoch;
     state.image = caller.image;
     state.returns = PendingReturns::current();
+    state.stack.clear();
     state.python.begin();
     let mut walk = Walk {
         scratch,
@@ -167,84 +162,84 @@ unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> i64 {
 
 #[inline(always)]
 fn advance(scratch: &mut Scratch, code: &Code, python: &Interpreter) -> Result<(), End> {
-    let at = scratch.state.at;
-    let pc = at.pc.wrapping_sub(scratch.state.is_return);
-    let epoch = scratch.state.epoch;
-    let mapping = match code.find(pc) {
-        Ok(mapping) => mapping,
+    let state = &mut scratch.state;
+    match code.known(state.pc()) {
+        Some(row) => state.row = row,
+        None => locate(scratch, code)?,
+    }
+    let word = scratch.state.row.word;
+    if python::enters(&mut scratch.state.python, python, word) {
+        return Ok(());
+    }
+    let salt = if Word::is_file(word) {
+        0
+    } else {
+        scratch.state.epoch
+    };
+    if !scratch.push(word, salt) {
+        return Err(End::Truncated);
+    }
+    if scratch.state.row.rule == rows::SEARCH {
+        search(&mut scratch.state, code)?;
+    }
+    climb(&mut scratch.state)
+}
+
+// VERIFIER: these two are functions of their own, for after them nothing tells the ways through
+// them apart. Calls take their time; these are made only for what is not known yet.
+
+/// Finds what the present address means.
+#[inline(never)]
+fn locate(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
+    let pc = scratch.state.pc();
+    match code.find(pc) {
+        Ok(mapping) if mapping.kind == mapping_kind::FILE => {
+            scratch.state.row = Row {
+                word: Word::file(mapping.exec, pc.wrapping_sub(mapping.bias)),
+                rule: rows::SEARCH,
+            };
+        }
+        Ok(_) => {
+            scratch.state.row = Row {
+                word: Word::absolute(pc),
+                rule: rows::FRAME_POINTER,
+            };
+        }
         Err(end) => {
+            let epoch = scratch.state.epoch;
             scratch.push(Word::absolute(pc), epoch);
             return Err(end);
         }
-    };
-    let vaddr = pc.wrapping_sub(mapping.bias);
-    if mapping.kind == mapping_kind::FILE
-        && python::enters(&mut scratch.state.python, python, mapping.exec, vaddr)
-    {
-        return Ok(());
     }
-    let pushed = if mapping.kind == mapping_kind::ANONYMOUS {
-        scratch.push(Word::absolute(pc), epoch)
-    } else {
-        scratch.push(Word::file(mapping.exec, vaddr), 0)
-    };
-    if !pushed {
-        return Err(End::Truncated);
-    }
-    let rule = if mapping.kind == mapping_kind::FILE {
-        find_rule(mapping.exec, vaddr)?
-    } else {
-        FRAME_POINTER
-    };
-    let rule = match rule.cfa {
-        cfa::NO_ROW | cfa::FRAME_POINTER => {
-            without_table(&at, rule, scratch.state.by_frame_pointer)
-        }
-        _ => rule,
-    };
-    // Code that a signal interrupted may not have set its frame pointer yet.
-    if rule.cfa == cfa::FRAME_POINTER && scratch.state.is_return == 0 {
-        return Err(End::BadFramePointer);
-    }
-    scratch.state.by_frame_pointer = i32::from(rule.cfa == cfa::FRAME_POINTER);
-    let mut caller = unwind::step(rule, &at, &UserMemory)?;
-    scratch.state.is_return = u64::from(caller.slot != 0);
-    if caller.slot != 0 {
-        caller.registers.pc = scratch
-            .state
-            .returns
-            .original(caller.registers.pc, caller.slot);
-    }
-    scratch.state.at = caller.registers;
     Ok(())
 }
 
-/// See `memtrace_common::code::Exec` for the format.
+/// Finds the rule of the present address, which is in a file.
+#[inline(never)]
+fn search(state: &mut State, code: &Code) -> Result<(), End> {
+    state.row.rule = rows::find(state.row.word)?;
+    code.remember(state.pc(), state.row);
+    Ok(())
+}
+
+/// Goes to the caller by the present row.
 #[inline(always)]
-fn find_rule(number: u32, vaddr: u64) -> Result<Rule, End> {
-    let exec = EXECS.get(number).ok_or(End::NoTable)?;
-    match exec.state {
-        exec_state::NOT_LOADED => return Err(End::NoTable),
-        exec_state::NO_TABLES => return Ok(FRAME_POINTER),
-        _ => {}
-    }
-    let page = ((vaddr >> 16) as u32).wrapping_sub(exec.first_page);
-    if vaddr >> 48 != 0 || page >= exec.pages {
-        return Ok(Rule::default());
-    }
-    let rows = ROWS.get(number).ok_or(End::NoTable)?;
-    let word = |index: u32| {
-        let block = rows.get(index / BLOCK as u32)?;
-        Some(block[index as usize & (BLOCK - 1)])
+fn climb(state: &mut State) -> Result<(), End> {
+    let (at, rule) = (state.at, state.row.rule);
+    let rule = match rule.cfa {
+        cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&at, rule, state.by_frame_pointer),
+        _ => rule,
     };
-    let first = word(page).ok_or(End::NoTable)?;
-    let end = word(page + 1).ok_or(End::NoTable)?;
-    let mut search = RowSearch::new(first, end, vaddr);
-    for _ in 0..RowSearch::STEPS {
-        let row = word(search.probe()).ok_or(End::NoTable)?;
-        if search.narrow(row) {
-            break;
-        }
+    // Code that a signal interrupted may not have set its frame pointer yet.
+    if rule.cfa == cfa::FRAME_POINTER && state.is_return == 0 {
+        return Err(End::BadFramePointer);
     }
-    RULES.get(search.rule()).copied().ok_or(End::NoTable)
+    state.by_frame_pointer = i32::from(rule.cfa == cfa::FRAME_POINTER);
+    let mut caller = unwind::step(rule, &at, &StackMemory(&raw mut state.stack))?;
+    state.is_return = u64::from(caller.slot != 0);
+    if caller.slot != 0 {
+        caller.registers.pc = state.returns.original(caller.registers.pc, caller.slot);
+    }
+    state.at = caller.registers;
+    Ok(())
 }

@@ -85,10 +85,15 @@ fn unmap(kind: Kind, caller: &Caller, addr: u64, len: u64, flags: u16) {
     );
 }
 
+/// The stack of the current system call.
+#[inline(always)]
+fn stack(context: &TracePointContext, caller: &Caller) -> u64 {
+    stack::take(context.as_ptr(), caller, user_registers())
+}
+
 /// A mapping that now exists. Of code the collector is told at once: its tables may be missing.
 #[inline(always)]
-fn map(context: &TracePointContext, kind: Kind, caller: &Caller, flags: u16, mut record: Map) {
-    record.stack = stack::take(context.as_ptr(), caller, user_registers());
+fn map(kind: Kind, caller: &Caller, flags: u16, mut record: Map) {
     record.header = header(kind, caller);
     record.header.flags = flags;
     let wake = if u64::from(record.prot) & PROT_EXEC == 0 {
@@ -121,6 +126,8 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         prot: prot as u32,
         map_flags: map_flags as u32,
         file_offset,
+        // Before what is logged below, which the walk would have to look through.
+        stack: stack(context, &caller),
         ..Map::default()
     };
     let mut unknown_file = false;
@@ -129,7 +136,7 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
     } else if map_flags & MAP_FIXED != 0 {
         code::unmapping(caller.space, addr, len);
     }
-    map(context, Kind::Mmap, &caller, by, record);
+    map(Kind::Mmap, &caller, by, record);
     if unknown_file {
         lifecycle::stop(context, &caller, Stop::Map);
     }
@@ -237,13 +244,15 @@ pub fn mremap_exit(context: TracePointContext) -> u32 {
         ..Map::default()
     };
     match result(&context) {
-        Some(addr) => map(
-            &context,
-            Kind::RemapEnd,
-            &caller,
-            by,
-            Map { addr, ..record },
-        ),
+        Some(addr) => {
+            let stack = stack(&context, &caller);
+            let record = Map {
+                addr,
+                stack,
+                ..record
+            };
+            map(Kind::RemapEnd, &caller, by, record);
+        }
         None => {
             let mut header = header(Kind::RemapEnd, &caller);
             header.flags = flags::FAILED;
@@ -266,17 +275,13 @@ pub fn brk_enter(context: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn brk_exit(context: TracePointContext) -> u32 {
     if let (Some((caller, [len, ..], by)), Some(addr)) = (exit(), result(&context)) {
-        map(
-            &context,
-            Kind::Brk,
-            &caller,
-            by,
-            Map {
-                addr,
-                len,
-                ..Map::default()
-            },
-        );
+        let record = Map {
+            addr,
+            len,
+            stack: stack(&context, &caller),
+            ..Map::default()
+        };
+        map(Kind::Brk, &caller, by, record);
     }
     0
 }
@@ -292,9 +297,10 @@ pub fn shmat_exit(context: TracePointContext) -> u32 {
     if let (Some((caller, _, by)), Some(addr)) = (exit(), result(&context)) {
         let record = Map {
             addr,
+            stack: stack(&context, &caller),
             ..Map::default()
         };
-        map(&context, Kind::Shmat, &caller, by, record);
+        map(Kind::Shmat, &caller, by, record);
         // The length is not among the arguments: the collector reads it while the
         // attachment must still be there.
         lifecycle::stop(&context, &caller, Stop::Map);

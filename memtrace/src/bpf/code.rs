@@ -51,6 +51,8 @@ pub struct CodeMaps {
     extents: Extents,
     /// By tgid: the place of its snapshot.
     published: HashMap<u32, (Extent, Snapshot)>,
+    /// Number of lists so far.
+    lists: u64,
 }
 
 impl CodeMaps {
@@ -70,6 +72,7 @@ impl CodeMaps {
             numbered: Vec::new(),
             extents: Extents::new(capacity),
             published: HashMap::new(),
+            lists: 0,
         })
     }
 
@@ -136,7 +139,9 @@ impl CodeMaps {
         if let Some(place) = self.mappings.get_mut(first..first + mappings.len()) {
             place.copy_from_slice(mappings);
         }
+        self.lists += 1;
         let snapshot = Snapshot {
+            list: self.lists,
             first: extent.first,
             count: mappings.len() as u32,
             as_of: sequence,

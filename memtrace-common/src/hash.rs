@@ -1,0 +1,11 @@
+//! Keys of what is too large to be compared.
+
+/// What a hash of several words begins with: a single [`mix`] gives `a, b` and `b, a` the same.
+pub const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Mixes a word into a hash.
+#[inline(always)]
+pub const fn mix(hash: u64, word: u64) -> u64 {
+    let hash = (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ hash >> 32
+}

@@ -1,0 +1,100 @@
+//! Reading the memory of the current thread.
+//!
+//! Each read is a call of a helper with checks of its own, and takes about as long for a word as for
+//! many: what is needed of one place is copied at once.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_probe_read_user, generated};
+use memtrace_common::unwind::Memory;
+
+/// All of it, a word at a time.
+pub(crate) struct UserMemory;
+
+impl Memory for UserMemory {
+    #[inline(always)]
+    fn read(&self, abs_addr: u64) -> Option<u64> {
+        // SAFETY: the helper checks the address and fails on a bad one.
+        unsafe { bpf_probe_read_user(abs_addr as *const u64) }.ok()
+    }
+}
+
+/// A copy of one place.
+#[repr(C)]
+pub(crate) struct Window {
+    start: u64,
+    /// Bytes from `start` on that were copied.
+    len: u64,
+    words: [u64; WORDS],
+}
+
+const WORDS: usize = 64;
+
+impl Window {
+    /// Bytes that a copy can have.
+    pub(crate) const BYTES: u64 = WORDS as u64 * 8;
+
+    /// Forgets what was copied.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The copied word at `abs_addr`; `None` if it is not among those.
+    #[inline(always)]
+    pub(crate) fn get(&self, abs_addr: u64) -> Option<u64> {
+        let offset = abs_addr.wrapping_sub(self.start);
+        (offset < self.len && offset & 7 == 0)
+            .then(|| self.words[(offset >> 3) as usize & (WORDS - 1)])
+    }
+
+    /// Copies `len` bytes, [`Window::BYTES`] at most. False, and nothing, if they cannot be read.
+    #[inline(always)]
+    pub(crate) fn copy(&mut self, start: u64, len: u64) -> bool {
+        // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
+        // SAFETY: a reference is valid to read.
+        let len = unsafe { core::ptr::read_volatile(&raw const len) };
+        let len = if len > Self::BYTES { Self::BYTES } else { len };
+        // SAFETY: there is room for `len` bytes; the helper checks the source.
+        let error = unsafe {
+            generated::bpf_probe_read_user(
+                self.words.as_mut_ptr().cast(),
+                len as u32,
+                start as *const c_void,
+            )
+        };
+        (self.start, self.len) = (start, if error == 0 { len } else { 0 });
+        error == 0
+    }
+}
+
+/// The least size of a page on any machine: what can be read of one can be read of all of it.
+pub(crate) const PAGE: u64 = 4096;
+
+/// How far before the word that is wanted a copy of the stack begins: registers are saved below
+/// return addresses.
+const BEFORE: u64 = 64;
+
+/// The stack, of which a walk reads two or three words a frame, from lower addresses to higher ones.
+pub(crate) struct StackMemory(pub(crate) *mut Window);
+
+impl Memory for StackMemory {
+    #[inline(always)]
+    fn read(&self, abs_addr: u64) -> Option<u64> {
+        // SAFETY: made from a reference that nobody else uses meanwhile.
+        let window = unsafe { &mut *self.0 };
+        window
+            .get(abs_addr)
+            .or_else(|| read_stack(window, abs_addr))
+    }
+}
+
+#[inline(never)]
+fn read_stack(window: &mut Window, abs_addr: u64) -> Option<u64> {
+    let page = abs_addr & !(PAGE - 1);
+    let start = (abs_addr & !7).wrapping_sub(BEFORE).max(page);
+    let len = page.wrapping_add(PAGE).wrapping_sub(start);
+    window.copy(start, len.min(Window::BYTES));
+    // One that is not aligned, or cannot be read.
+    window.get(abs_addr).or_else(|| UserMemory.read(abs_addr))
+}
