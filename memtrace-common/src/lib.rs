@@ -16,6 +16,7 @@ pub mod limits;
 pub mod loss;
 pub mod process;
 pub mod python;
+pub mod row;
 pub mod unwind;
 pub mod usdt;
 

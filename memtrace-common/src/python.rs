@@ -60,7 +60,8 @@ pub struct Interpreter {
 }
 
 /// Fields of a code object lie between this offset and 112 bytes beyond it, those of a frame within
-/// its first 80 (112 up to 3.10): so much is read at once.
+/// its first 80 (112 up to 3.10), and the first word of a bytes object at most 16 bytes behind its size:
+/// so much is read at once.
 pub const CODE_WINDOW: u32 = 40;
 
 /// Most bytes of each part of a [`Code`] that the kernel side copies.

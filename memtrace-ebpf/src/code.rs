@@ -3,13 +3,14 @@
 
 use memtrace_common::{
     code::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
+    row::Row,
     unwind::End,
 };
 
 use crate::{
     atomic::fetch_add,
     maps::{INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, loaded},
-    rows::{self, Row},
+    rows,
 };
 
 /// The code of one process at one moment.
@@ -69,11 +70,17 @@ impl Code {
         unsafe { core::ptr::read_volatile(&raw const (*self.log).sequence) == self.sequence }
     }
 
+    /// Whether something has changed since the snapshot.
+    #[inline(always)]
+    fn is_logged_since(&self) -> bool {
+        self.sequence != self.snapshot.as_of
+    }
+
     /// What walks have found before of the code at `pc`. Only of a list of mappings to which nothing
     /// has come since, for only that says by itself what an address means.
     #[inline(always)]
     pub(crate) fn known(&self, pc: u64) -> Option<Row> {
-        if self.sequence != self.snapshot.as_of {
+        if self.is_logged_since() {
             return None;
         }
         rows::known(self.snapshot.list, pc)
@@ -82,7 +89,7 @@ impl Code {
     /// Keeps what a walk has found of the code at `pc`.
     #[inline(always)]
     pub(crate) fn remember(&self, pc: u64, row: Row) {
-        if self.sequence == self.snapshot.as_of {
+        if !self.is_logged_since() {
             rows::remember(self.snapshot.list, pc, row);
         }
     }
@@ -93,7 +100,7 @@ impl Code {
     /// There is none, or what was logged is just being written.
     #[inline(always)]
     pub(crate) fn find(&self, pc: u64) -> Result<Mapping, End> {
-        if self.sequence != self.snapshot.as_of
+        if self.is_logged_since()
             && let Some(mapping) = self.find_in_log(pc)?
         {
             return Ok(mapping);

@@ -13,10 +13,11 @@ use memtrace_common::{
     loss::COUNTERS,
     process::{FileKey, Process},
     python::Interpreter,
+    row::{Known, PLACES},
     unwind::{EXECS as EXEC_COUNT, Rule},
 };
 
-use crate::{rows::Known, stack::Scratch, thread::Thread};
+use crate::{stack::Scratch, thread::Thread};
 
 /// All events, in one order (see `memtrace_common::event`). The collector
 /// chooses the size when it loads the object; this is the least it may be.
@@ -86,8 +87,7 @@ pub(crate) static EXECS: Array<Exec> = Array::with_max_entries(EXEC_COUNT, 0);
 /// Rows that were found before: places for what a large program has in use (1.5 MiB). One that
 /// another address has taken is searched again.
 #[map]
-pub(crate) static KNOWN_ROWS: Array<Known> = Array::with_max_entries(KNOWN_ROWS_COUNT, 0);
-pub(crate) const KNOWN_ROWS_COUNT: u32 = 1 << 16;
+pub(crate) static KNOWN_ROWS: Array<Known> = Array::with_max_entries(PLACES, 0);
 
 /// Written through a mapping too, as MAPPINGS is.
 #[map]

@@ -48,7 +48,8 @@ impl Window {
             .then(|| self.words[(offset >> 3) as usize & (WORDS - 1)])
     }
 
-    /// Copies `len` bytes, [`Window::BYTES`] at most. False, and nothing, if they cannot be read.
+    /// Copies `len` bytes, or [`Window::BYTES`] if that is less. False, and nothing, if they cannot be
+    /// read.
     #[inline(always)]
     pub(crate) fn copy(&mut self, start: u64, len: u64) -> bool {
         // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
@@ -94,7 +95,7 @@ fn read_stack(window: &mut Window, abs_addr: u64) -> Option<u64> {
     let page = abs_addr & !(PAGE - 1);
     let start = (abs_addr & !7).wrapping_sub(BEFORE).max(page);
     let len = page.wrapping_add(PAGE).wrapping_sub(start);
-    window.copy(start, len.min(Window::BYTES));
+    window.copy(start, len);
     // One that is not aligned, or cannot be read.
     window.get(abs_addr).or_else(|| UserMemory.read(abs_addr))
 }

@@ -11,6 +11,7 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user};
 use memtrace_common::{
     event::Kind,
+    hash::mix,
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
@@ -96,7 +97,7 @@ impl State {
         if self.frames.get(frame).is_some() && self.frames.get(end.wrapping_sub(8)).is_some() {
             return true;
         }
-        // Since 3.11 they lie behind each other, the innermost last.
+        // Since 3.11 most lie behind each other, the innermost last.
         let start = end.wrapping_sub(Window::BYTES).max(frame & !(PAGE - 1));
         self.frames.copy(start, end.wrapping_sub(start))
     }
@@ -371,7 +372,7 @@ unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
     }
     let address = Word::address(word);
     let print = scratch.frame(index as usize + 1) as u32;
-    let key = (address ^ caller.image).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ u64::from(print);
+    let key = mix(address, caller.image) ^ u64::from(print);
     // SAFETY: the value is not kept.
     if unsafe { SEEN_CODE.get(&key) }.is_some() {
         return 0;

@@ -1,33 +1,12 @@
-//! Unwind rows of files' code: the search for one, and those that were found before.
-//!
-//! Programs allocate at the same places again and again, and the searches for a mapping and a row
-//! are most of what a frame takes. What they found is kept in a table by address, in which a newer
-//! find takes an older one's place. Any CPU reads and writes it at any time without a lock: a row
-//! carries a check over all it says, and one that was half written by another is not found.
+//! Unwind rows: those that were found before (see `memtrace_common::row`), and the search for one.
 
 use memtrace_common::{
     code::{BLOCK, RowSearch, exec_state},
-    hash::{SEED, mix},
+    row::{Key, Known, Row},
     unwind::{End, Rule, Word, cfa, fp},
 };
 
-use crate::maps::{EXECS, KNOWN_ROWS, KNOWN_ROWS_COUNT, ROWS, RULES};
-
-/// What is known of an address of code in a file.
-#[derive(Clone, Copy)]
-pub(crate) struct Row {
-    /// As a frame: `memtrace_common::unwind::Word::File`.
-    pub(crate) word: u64,
-    pub(crate) rule: Rule,
-}
-
-/// Value of the KNOWN_ROWS map: a [`Row`] and its check.
-#[repr(C)]
-pub(crate) struct Known {
-    check: u64,
-    word: u64,
-    rule: u64,
-}
+use crate::maps::{EXECS, KNOWN_ROWS, ROWS, RULES};
 
 /// Of code without tables.
 pub(crate) const FRAME_POINTER: Rule = of(cfa::FRAME_POINTER);
@@ -44,56 +23,35 @@ const fn of(cfa: u8) -> Rule {
     }
 }
 
-/// Of the address `pc` in the list of mappings number `list`.
-#[inline(always)]
-fn key(list: u64, pc: u64) -> u64 {
-    mix(mix(SEED, list), pc)
-}
-
-#[inline(always)]
-fn check(key: u64, word: u64, rule: u64) -> u64 {
-    // Never that of an entry nobody has written.
-    mix(mix(key, word), rule) | 1
-}
-
-#[inline(always)]
-fn place(key: u64) -> Option<*mut Known> {
-    KNOWN_ROWS.get_ptr_mut(key as u32 & (KNOWN_ROWS_COUNT - 1))
-}
-
-/// The row of an address, if it is kept.
+/// The row of an address in the list of mappings number `list`, if it is kept.
 #[inline(always)]
 pub(crate) fn known(list: u64, pc: u64) -> Option<Row> {
-    let key = key(list, pc);
-    let known = place(key)?;
+    let key = Key::new(list, pc);
+    let known = KNOWN_ROWS.get_ptr(key.place())?;
     // SAFETY: a live map value; volatile, for another CPU may be writing it.
-    let [found, word, rule] = unsafe {
-        [
-            core::ptr::read_volatile(&raw const (*known).check),
-            core::ptr::read_volatile(&raw const (*known).word),
-            core::ptr::read_volatile(&raw const (*known).rule),
-        ]
+    let known = unsafe {
+        Known {
+            check: core::ptr::read_volatile(&raw const (*known).check),
+            word: core::ptr::read_volatile(&raw const (*known).word),
+            rule: core::ptr::read_volatile(&raw const (*known).rule),
+        }
     };
-    // SAFETY: eight bytes, of which all values are valid.
-    let row = |rule| unsafe { core::mem::transmute::<u64, Rule>(rule) };
-    (found == check(key, word, rule)).then(|| Row {
-        word,
-        rule: row(rule),
-    })
+    known.row(key)
 }
 
 /// Keeps a row.
 #[inline(always)]
-pub(crate) fn remember(list: u64, pc: u64, Row { word, rule }: Row) {
-    let key = key(list, pc);
-    // SAFETY: as above.
-    let rule = unsafe { core::mem::transmute::<Rule, u64>(rule) };
-    let Some(known) = place(key) else { return };
+pub(crate) fn remember(list: u64, pc: u64, row: Row) {
+    let key = Key::new(list, pc);
+    let known = Known::new(key, row);
+    let Some(place) = KNOWN_ROWS.get_ptr_mut(key.place()) else {
+        return;
+    };
     // SAFETY: a live map value, of which readers check what they got.
     unsafe {
-        core::ptr::write_volatile(&raw mut (*known).check, check(key, word, rule));
-        core::ptr::write_volatile(&raw mut (*known).word, word);
-        core::ptr::write_volatile(&raw mut (*known).rule, rule);
+        core::ptr::write_volatile(&raw mut (*place).check, known.check);
+        core::ptr::write_volatile(&raw mut (*place).word, known.word);
+        core::ptr::write_volatile(&raw mut (*place).rule, known.rule);
     }
 }
 
@@ -105,13 +63,15 @@ pub(crate) fn remember(list: u64, pc: u64, Row { word, rule }: Row) {
 pub(crate) fn find(word: u64) -> Result<Rule, End> {
     let (number, vaddr) = Word::in_file(word);
     let exec = EXECS.get(number).ok_or(End::NoTable)?;
-    match exec.state {
+    // First, for the collector writes it last, and volatile for that.
+    // SAFETY: a reference is valid to read.
+    match unsafe { core::ptr::read_volatile(&raw const exec.state) } {
         exec_state::NOT_LOADED => return Err(End::NoTable),
         exec_state::NO_TABLES => return Ok(FRAME_POINTER),
         _ => {}
     }
     let page = ((vaddr >> 16) as u32).wrapping_sub(exec.first_page);
-    if vaddr >> 48 != 0 || page >= exec.pages {
+    if page >= exec.pages {
         return Ok(Rule::default());
     }
     let rows = ROWS.get(number).ok_or(End::NoTable)?;

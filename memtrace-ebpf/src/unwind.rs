@@ -9,6 +9,7 @@ use memtrace_common::{
     code::mapping_kind,
     limits::MAX_FRAMES,
     python::Interpreter,
+    row::Row,
     unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
 };
 
@@ -16,8 +17,7 @@ use crate::{
     code::{self, Code},
     kernel::PendingReturns,
     memory::{StackMemory, UserMemory, Window},
-    python,
-    rows::{self, Row},
+    python, rows,
     stack::Scratch,
     thread::Caller,
 };
@@ -192,25 +192,27 @@ fn advance(scratch: &mut Scratch, code: &Code, python: &Interpreter) -> Result<(
 #[inline(never)]
 fn locate(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
     let pc = scratch.state.pc();
-    match code.find(pc) {
-        Ok(mapping) if mapping.kind == mapping_kind::FILE => {
-            scratch.state.row = Row {
-                word: Word::file(mapping.exec, pc.wrapping_sub(mapping.bias)),
-                rule: rows::SEARCH,
-            };
-        }
-        Ok(_) => {
-            scratch.state.row = Row {
-                word: Word::absolute(pc),
-                rule: rows::FRAME_POINTER,
-            };
-        }
+    let mapping = match code.find(pc) {
+        Ok(mapping) => mapping,
         Err(end) => {
             let epoch = scratch.state.epoch;
             scratch.push(Word::absolute(pc), epoch);
             return Err(end);
         }
-    }
+    };
+    scratch.state.row = if mapping.kind == mapping_kind::FILE {
+        Row {
+            word: Word::file(mapping.exec, pc.wrapping_sub(mapping.bias)),
+            rule: rows::SEARCH,
+        }
+    } else {
+        let row = Row {
+            word: Word::absolute(pc),
+            rule: rows::FRAME_POINTER,
+        };
+        code.remember(pc, row);
+        row
+    };
     Ok(())
 }
 

@@ -7,13 +7,13 @@ use memtrace_common::{
     code::{Mapping, mapping_kind},
     event::{Kind, Map, Stop, Unmap, flags},
     loss::Reason,
-    process::Process,
+    process::{FileKey, Process},
 };
 
 use crate::{
     code,
     emit::{Wake, emit, header},
-    kernel::{Task, user_registers},
+    kernel::{self, Task, user_registers},
     lifecycle,
     maps::{FILES, PROCESSES},
     stack,
@@ -126,27 +126,28 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         prot: prot as u32,
         map_flags: map_flags as u32,
         file_offset,
-        // Before what is logged below, which the walk would have to look through.
-        stack: stack(context, &caller),
         ..Map::default()
     };
-    let mut unknown_file = false;
+    let mut file = FileKey::default();
     if prot & PROT_EXEC != 0 {
-        unknown_file = map_code(&caller, fd, &mut record);
+        map_code(&caller, fd, &mut record, &mut file);
     } else if map_flags & MAP_FIXED != 0 {
         code::unmapping(caller.space, addr, len);
     }
+    // VERIFIER: copies by a helper, after which nothing tells the ways that led here apart.
+    let file: FileKey = kernel::read((&raw const file) as u64);
+    let mut record: Map = kernel::read((&raw const record) as u64);
+    record.stack = stack(context, &caller);
     map(Kind::Mmap, &caller, by, record);
-    if unknown_file {
+    if file.ino != 0 && needs_collector(&caller, &file) {
         lifecycle::stop(context, &caller, Stop::Map);
     }
     None
 }
 
-/// New code: addresses may mean something else from now on. True if it is of a
-/// file that the collector has not seen.
+/// New code: addresses may mean something else from now on. Of a file its key goes into `file`.
 #[inline(always)]
-fn map_code(caller: &Caller, fd: u64, record: &mut Map) -> bool {
+fn map_code(caller: &Caller, fd: u64, record: &mut Map, file: &mut FileKey) {
     if let Some(process) = PROCESSES.get_ptr_mut(&caller.tgid) {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
         unsafe { (*process).epoch = next_epoch(&*process, caller.tgid) };
@@ -159,12 +160,14 @@ fn map_code(caller: &Caller, fd: u64, record: &mut Map) -> bool {
     if u64::from(record.map_flags) & MAP_ANONYMOUS != 0 {
         mapping.kind = mapping_kind::ANONYMOUS;
         code::mapped(caller.space, mapping);
-        return false;
+        return;
     }
-    let file = Task::current().file(fd);
+    if let Some(key) = Task::current().file(fd) {
+        *file = key;
+        (record.ino, record.dev) = (key.ino, key.dev);
+    }
     // SAFETY: copied before anything could remove it.
-    let known = file.and_then(|key| unsafe { FILES.get(&key) }.copied());
-    if let Some(known) = known {
+    if let Some(known) = unsafe { FILES.get(&*file) }.copied() {
         mapping.bias = record
             .addr
             .wrapping_sub(record.file_offset.wrapping_add(known.delta));
@@ -172,11 +175,14 @@ fn map_code(caller: &Caller, fd: u64, record: &mut Map) -> bool {
         mapping.kind = known.kind;
     }
     code::mapped(caller.space, mapping);
-    if let Some(key) = file {
-        record.ino = key.ino;
-        record.dev = key.dev;
-    }
-    file.is_some() && (known.is_none() || code::is_far_behind(caller.space))
+}
+
+/// Whether the process has to wait for the collector, which has not seen the file, or whose
+/// knowledge of the process's code is too old.
+#[inline(always)]
+fn needs_collector(caller: &Caller, file: &FileKey) -> bool {
+    // SAFETY: only looked for.
+    unsafe { FILES.get(file) }.is_none() || code::is_far_behind(caller.space)
 }
 
 /// Another epoch than before, and than any relative's: forked children begin with
@@ -245,10 +251,9 @@ pub fn mremap_exit(context: TracePointContext) -> u32 {
     };
     match result(&context) {
         Some(addr) => {
-            let stack = stack(&context, &caller);
             let record = Map {
                 addr,
-                stack,
+                stack: stack(&context, &caller),
                 ..record
             };
             map(Kind::RemapEnd, &caller, by, record);

@@ -3,6 +3,7 @@
 //! run, never absolute figures of two machines.
 
 pub(crate) mod child;
+mod programs;
 mod torch;
 mod walks;
 

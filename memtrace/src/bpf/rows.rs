@@ -112,11 +112,16 @@ impl Rows {
             exec,
             inner.fd().as_fd().as_raw_fd().cast_unsigned(),
         )?;
-        let exec_entry = Exec {
-            state: exec_state::ROWS,
-            ..table.exec
-        };
-        Ok(update(self.execs.as_fd(), exec, exec_entry)?)
+        // Twice, for a walk that reads it meanwhile keeps what it finds: with the state that lets it
+        // read the rest, the rest must be there.
+        for state in [exec_state::NOT_LOADED, exec_state::ROWS] {
+            let entry = Exec {
+                state,
+                ..table.exec
+            };
+            update(self.execs.as_fd(), exec, entry)?;
+        }
+        Ok(())
     }
 
     /// Kernel memory of all tables, bytes.

@@ -180,6 +180,7 @@ fn fits(python: &Interpreter) -> bool {
         && in_code
             .iter()
             .all(|offset| (CODE_WINDOW..=CODE_WINDOW + 104).contains(offset))
+        && (python.bytes_size..=python.bytes_size + 16).contains(&python.bytes_data)
 }
 
 /// Bytes that the object allocator of this version takes from the kernel at once

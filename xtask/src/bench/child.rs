@@ -143,6 +143,10 @@ impl Collector {
         })
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
     /// Ends it as Ctrl-C does.
     pub(crate) fn interrupt(mut self) -> Result<Ended> {
         self.signal();
