@@ -241,8 +241,8 @@ impl Bench {
         let mut text = format!(
             "samples every {SHORT_INTERVAL_MS} ms, of one process with few mappings; share of a CPU at one a second"
         );
-        for (name, count, ns) in costs {
-            ensure!(count > 0, "nothing was read of: {name}");
+        // Where all figures of a process are cheap, none are read without those of its mappings.
+        for (name, _, ns) in costs.into_iter().filter(|&(_, count, _)| count > 0) {
             let share = ns as f64 / 1e9 * 100.0;
             text += &format!("\n  {name:<28}{ns:>10} ns {share:>9.4} %");
         }

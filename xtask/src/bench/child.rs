@@ -96,12 +96,14 @@ impl Drop for Target {
 /// A running `memtrace record`. Interrupted when dropped before its end.
 pub(crate) struct Collector {
     child: Option<Child>,
+    /// Processor time that the start took, seconds.
+    start_s: f64,
     stderr: Lines<BufReader<ChildStderr>>,
 }
 
 /// What it left behind.
 pub(crate) struct Ended {
-    /// User and system time, seconds.
+    /// User and system time since it recorded, seconds.
     pub(crate) cpu_s: f64,
     /// The lines after the one that said that it records.
     pub(crate) stderr: Vec<String>,
@@ -138,6 +140,7 @@ impl Collector {
             }
         }
         Ok(Collector {
+            start_s: cpu_s(child.id())?,
             child: Some(child),
             stderr,
         })
@@ -188,7 +191,7 @@ impl Collector {
         );
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
         Ok(Ended {
-            cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime) - self.start_s,
             stderr,
         })
     }
@@ -202,4 +205,20 @@ impl Drop for Collector {
             let _ = child.wait();
         }
     }
+}
+
+/// Processor time that a process has had so far, seconds.
+fn cpu_s(pid: u32) -> Result<f64> {
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both pointers are to live variables.
+    let read = unsafe {
+        libc::clock_getcpuclockid(pid.cast_signed(), &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    ensure!(read, "cannot tell the processor time of process {pid}");
+    Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
