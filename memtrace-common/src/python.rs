@@ -59,10 +59,16 @@ pub struct Interpreter {
     pub bytes_data: u32,
 }
 
-/// Fields of a code object lie between this offset and 112 bytes beyond it, those of a frame within
-/// its first 80 (112 up to 3.10), and the first word of a bytes object at most 16 bytes behind its size:
-/// so much is read at once.
+/// The fields of a code object lie in [`CODE_BYTES`] from this offset on: so much is read at once.
 pub const CODE_WINDOW: u32 = 40;
+pub const CODE_BYTES: u64 = 112;
+
+/// First bytes of a frame that hold its fields. Since 3.11 frames are small, and may end with a page.
+pub const FRAME_BYTES: u64 = 80;
+pub const FRAME_BYTES_BEFORE_311: u64 = 112;
+
+/// Bytes of a bytes object from its size to the end of its first word of data.
+pub const BYTES_HEAD: u64 = 24;
 
 /// Most bytes of each part of a [`Code`] that the kernel side copies.
 pub const FILENAME: usize = 256;

@@ -18,7 +18,7 @@ pub(crate) struct Task(u64);
 
 /// Reads kernel memory; 0 where it cannot be read, which every caller treats as absent.
 #[inline(always)]
-pub(crate) fn read<T: Default>(address: u64) -> T {
+fn read<T: Default>(address: u64) -> T {
     // SAFETY: the helper checks the address and fails on a bad one.
     unsafe { bpf_probe_read_kernel(address as *const T) }.unwrap_or_default()
 }

@@ -22,6 +22,7 @@ mod stack;
 mod thread;
 mod timing;
 mod unwind;
+mod verifier;
 mod verify;
 mod vm;
 

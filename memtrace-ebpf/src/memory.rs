@@ -1,7 +1,7 @@
 //! Reading the memory of the current thread.
 //!
-//! Each read is a call of a helper with checks of its own, and takes about as long for a word as for
-//! many: what is needed of one place is copied at once.
+//! Each read is a call of a helper with checks of its own, most of which do not depend on its size:
+//! what is needed of one place is copied at once.
 
 use core::ffi::c_void;
 
@@ -52,20 +52,25 @@ impl Window {
     /// read.
     #[inline(always)]
     pub(crate) fn copy(&mut self, start: u64, len: u64) -> bool {
-        // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
-        // SAFETY: a reference is valid to read.
-        let len = unsafe { core::ptr::read_volatile(&raw const len) };
-        let len = if len > Self::BYTES { Self::BYTES } else { len };
-        // SAFETY: there is room for `len` bytes; the helper checks the source.
-        let error = unsafe {
-            generated::bpf_probe_read_user(
-                self.words.as_mut_ptr().cast(),
-                len as u32,
-                start as *const c_void,
-            )
-        };
-        (self.start, self.len) = (start, if error == 0 { len } else { 0 });
-        error == 0
+        let copied = copy(&mut self.words, start, len);
+        self.start = start;
+        self.len = if copied { len.min(Self::BYTES) } else { 0 };
+        copied
+    }
+}
+
+/// Copies `len` bytes, or as many as `to` has if that is less. False if they cannot be read.
+#[inline(always)]
+pub(crate) fn copy<T: Copy, const N: usize>(to: &mut [T; N], from: u64, len: u64) -> bool {
+    // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
+    // SAFETY: a reference is valid to read.
+    let len = unsafe { core::ptr::read_volatile(&raw const len) };
+    let most = size_of::<[T; N]>() as u64;
+    let len = if len > most { most } else { len };
+    // SAFETY: there is room for `len` bytes; the helper checks the source.
+    unsafe {
+        generated::bpf_probe_read_user(to.as_mut_ptr().cast(), len as u32, from as *const c_void)
+            == 0
     }
 }
 

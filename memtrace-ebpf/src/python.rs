@@ -8,15 +8,15 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::{bpf_loop, bpf_probe_read_user};
+use aya_ebpf::helpers::generated::bpf_loop;
 use memtrace_common::{
     event::Kind,
     hash::mix,
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
-        CODE_WINDOW, Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text,
-        characters, fingerprint,
+        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, FRAME_BYTES, FRAME_BYTES_BEFORE_311,
+        Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text, characters, fingerprint,
     },
     unwind::{End, Memory, Word},
 };
@@ -25,7 +25,7 @@ use crate::{
     emit::{emit_in_place, header, lost},
     kernel::Task,
     maps::{INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
-    memory::{PAGE, UserMemory, Window},
+    memory::{PAGE, UserMemory, Window, copy},
     stack::Scratch,
     thread::{Caller, current_ids},
 };
@@ -48,14 +48,6 @@ pub(crate) struct State {
     /// Part of a code object, or of what belongs to it.
     object: Window,
 }
-
-/// Bytes of a frame that are needed: up to 3.10 frames are large objects, since 3.11 small ones that
-/// may end with a page.
-const FRAME_BEFORE_311: u64 = 112;
-const FRAME_SINCE_311: u64 = 80;
-/// The same of a code object, and of a bytes object from its size to its first word.
-const CODE_BYTES: u64 = 112;
-const BYTES_BYTES: u64 = 24;
 
 /// The interpreter of a process; one that has no code if there is none.
 #[inline(always)]
@@ -91,9 +83,9 @@ impl State {
     #[inline(always)]
     fn copy_frame(&mut self, frame: u64, python: &Interpreter) -> bool {
         if python.minor < 11 {
-            return self.frames.copy(frame, FRAME_BEFORE_311);
+            return self.frames.copy(frame, FRAME_BYTES_BEFORE_311);
         }
-        let end = frame.wrapping_add(FRAME_SINCE_311);
+        let end = frame.wrapping_add(FRAME_BYTES);
         if self.frames.get(frame).is_some() && self.frames.get(end.wrapping_sub(8)).is_some() {
             return true;
         }
@@ -175,7 +167,7 @@ pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(),
     let filename = word(python.code_filename);
     let (name, linetable) = (word(python.code_name), word(python.code_linetable));
     let from = linetable.wrapping_add(u64::from(python.bytes_size));
-    state.object.copy(from, BYTES_BYTES);
+    state.object.copy(from, BYTES_HEAD);
     let name_hash = UserMemory.read(name.wrapping_add(u64::from(STR_HASH)));
     let print = fingerprint(&Identity {
         filename,
@@ -445,16 +437,4 @@ fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -
         width: if copied { width as u16 } else { 0 },
         ascii: u16::from(ascii),
     }
-}
-
-/// Fills `area` as far as there is something.
-#[inline(always)]
-fn copy<const N: usize>(area: &mut [u8; N], from: u64, len: u64) -> bool {
-    let len = if len >> 32 == 0 { len as u32 } else { u32::MAX };
-    // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
-    // SAFETY: a reference is valid to read.
-    let len = unsafe { core::ptr::read_volatile(&raw const len) };
-    let len = if len > N as u32 { N as u32 } else { len };
-    // SAFETY: the area holds `len` bytes.
-    unsafe { bpf_probe_read_user(area.as_mut_ptr().cast(), len, from as *const c_void) == 0 }
 }

@@ -63,15 +63,22 @@ pub(crate) fn remember(list: u64, pc: u64, row: Row) {
 pub(crate) fn find(word: u64) -> Result<Rule, End> {
     let (number, vaddr) = Word::in_file(word);
     let exec = EXECS.get(number).ok_or(End::NoTable)?;
-    // First, for the collector writes it last, and volatile for that.
+    // Volatile, so in this order: the collector writes the state last.
     // SAFETY: a reference is valid to read.
-    match unsafe { core::ptr::read_volatile(&raw const exec.state) } {
+    let [state, first_page, pages] = unsafe {
+        [
+            core::ptr::read_volatile(&raw const exec.state),
+            core::ptr::read_volatile(&raw const exec.first_page),
+            core::ptr::read_volatile(&raw const exec.pages),
+        ]
+    };
+    match state {
         exec_state::NOT_LOADED => return Err(End::NoTable),
         exec_state::NO_TABLES => return Ok(FRAME_POINTER),
         _ => {}
     }
-    let page = ((vaddr >> 16) as u32).wrapping_sub(exec.first_page);
-    if page >= exec.pages {
+    let page = ((vaddr >> 16) as u32).wrapping_sub(first_page);
+    if page >= pages {
         return Ok(Rule::default());
     }
     let rows = ROWS.get(number).ok_or(End::NoTable)?;

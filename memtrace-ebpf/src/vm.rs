@@ -7,17 +7,18 @@ use memtrace_common::{
     code::{Mapping, mapping_kind},
     event::{Kind, Map, Stop, Unmap, flags},
     loss::Reason,
-    process::{FileKey, Process},
+    process::Process,
 };
 
 use crate::{
     code,
     emit::{Wake, emit, header},
-    kernel::{self, Task, user_registers},
+    kernel::{Task, user_registers},
     lifecycle,
     maps::{FILES, PROCESSES},
     stack,
     thread::{Caller, Syscall, Thread},
+    verifier::forget,
 };
 
 // include/uapi/asm-generic/mman-common.h
@@ -87,7 +88,7 @@ fn unmap(kind: Kind, caller: &Caller, addr: u64, len: u64, flags: u16) {
 
 /// The stack of the current system call.
 #[inline(always)]
-fn stack(context: &TracePointContext, caller: &Caller) -> u64 {
+fn call_stack(context: &TracePointContext, caller: &Caller) -> u64 {
     stack::take(context.as_ptr(), caller, user_registers())
 }
 
@@ -128,26 +129,26 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         file_offset,
         ..Map::default()
     };
-    let mut file = FileKey::default();
+    let mut must_wait = 0u64;
     if prot & PROT_EXEC != 0 {
-        map_code(&caller, fd, &mut record, &mut file);
+        must_wait = map_code(&caller, fd, &mut record).into();
     } else if map_flags & MAP_FIXED != 0 {
         code::unmapping(caller.space, addr, len);
     }
-    // VERIFIER: copies by a helper, after which nothing tells the ways that led here apart.
-    let file: FileKey = kernel::read((&raw const file) as u64);
-    let mut record: Map = kernel::read((&raw const record) as u64);
-    record.stack = stack(context, &caller);
+    let must_wait = forget(&must_wait);
+    record = forget(&record);
+    record.stack = call_stack(context, &caller);
     map(Kind::Mmap, &caller, by, record);
-    if file.ino != 0 && needs_collector(&caller, &file) {
+    if must_wait != 0 {
         lifecycle::stop(context, &caller, Stop::Map);
     }
     None
 }
 
-/// New code: addresses may mean something else from now on. Of a file its key goes into `file`.
+/// New code: addresses may mean something else from now on. True if the process has to wait for the
+/// collector, which has not seen the file, or whose knowledge of the process's code is too old.
 #[inline(always)]
-fn map_code(caller: &Caller, fd: u64, record: &mut Map, file: &mut FileKey) {
+fn map_code(caller: &Caller, fd: u64, record: &mut Map) -> bool {
     if let Some(process) = PROCESSES.get_ptr_mut(&caller.tgid) {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
         unsafe { (*process).epoch = next_epoch(&*process, caller.tgid) };
@@ -160,14 +161,12 @@ fn map_code(caller: &Caller, fd: u64, record: &mut Map, file: &mut FileKey) {
     if u64::from(record.map_flags) & MAP_ANONYMOUS != 0 {
         mapping.kind = mapping_kind::ANONYMOUS;
         code::mapped(caller.space, mapping);
-        return;
+        return false;
     }
-    if let Some(key) = Task::current().file(fd) {
-        *file = key;
-        (record.ino, record.dev) = (key.ino, key.dev);
-    }
+    let file = Task::current().file(fd);
     // SAFETY: copied before anything could remove it.
-    if let Some(known) = unsafe { FILES.get(&*file) }.copied() {
+    let known = file.and_then(|key| unsafe { FILES.get(&key) }.copied());
+    if let Some(known) = known {
         mapping.bias = record
             .addr
             .wrapping_sub(record.file_offset.wrapping_add(known.delta));
@@ -175,14 +174,11 @@ fn map_code(caller: &Caller, fd: u64, record: &mut Map, file: &mut FileKey) {
         mapping.kind = known.kind;
     }
     code::mapped(caller.space, mapping);
-}
-
-/// Whether the process has to wait for the collector, which has not seen the file, or whose
-/// knowledge of the process's code is too old.
-#[inline(always)]
-fn needs_collector(caller: &Caller, file: &FileKey) -> bool {
-    // SAFETY: only looked for.
-    unsafe { FILES.get(file) }.is_none() || code::is_far_behind(caller.space)
+    if let Some(key) = file {
+        record.ino = key.ino;
+        record.dev = key.dev;
+    }
+    file.is_some() && (known.is_none() || code::is_far_behind(caller.space))
 }
 
 /// Another epoch than before, and than any relative's: forked children begin with
@@ -253,7 +249,7 @@ pub fn mremap_exit(context: TracePointContext) -> u32 {
         Some(addr) => {
             let record = Map {
                 addr,
-                stack: stack(&context, &caller),
+                stack: call_stack(&context, &caller),
                 ..record
             };
             map(Kind::RemapEnd, &caller, by, record);
@@ -283,7 +279,7 @@ pub fn brk_exit(context: TracePointContext) -> u32 {
         let record = Map {
             addr,
             len,
-            stack: stack(&context, &caller),
+            stack: call_stack(&context, &caller),
             ..Map::default()
         };
         map(Kind::Brk, &caller, by, record);
@@ -302,7 +298,7 @@ pub fn shmat_exit(context: TracePointContext) -> u32 {
     if let (Some((caller, _, by)), Some(addr)) = (exit(), result(&context)) {
         let record = Map {
             addr,
-            stack: stack(&context, &caller),
+            stack: call_stack(&context, &caller),
             ..Map::default()
         };
         map(Kind::Shmat, &caller, by, record);

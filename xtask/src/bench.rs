@@ -241,8 +241,10 @@ impl Bench {
         let mut text = format!(
             "samples every {SHORT_INTERVAL_MS} ms, of one process with few mappings; share of a CPU at one a second"
         );
-        // Where all figures of a process are cheap, none are read without those of its mappings.
-        for (name, _, ns) in costs.into_iter().filter(|&(_, count, _)| count > 0) {
+        // None was of "process" where each was cheap enough to be one "with mappings".
+        let read: Vec<_> = costs.into_iter().filter(|cost| cost.1 > 0).collect();
+        ensure!(!read.is_empty(), "nothing was read");
+        for (name, _, ns) in read {
             let share = ns as f64 / 1e9 * 100.0;
             text += &format!("\n  {name:<28}{ns:>10} ns {share:>9.4} %");
         }

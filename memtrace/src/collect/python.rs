@@ -10,7 +10,10 @@ use std::{
 };
 
 use memtrace_common::{
-    python::{CODE_WINDOW, Code, Interpreter, NONE},
+    python::{
+        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FRAME_BYTES, FRAME_BYTES_BEFORE_311,
+        Interpreter, NONE,
+    },
     unwind::Word,
 };
 
@@ -163,7 +166,18 @@ fn is_shim(object: &CodeObject) -> bool {
 
 /// Whether everything that the kernel side reads is where it looks.
 fn fits(python: &Interpreter) -> bool {
-    let frame = if python.minor >= 11 { 80 } else { 112 };
+    let frame = if python.minor >= 11 {
+        FRAME_BYTES
+    } else {
+        FRAME_BYTES_BEFORE_311
+    };
+    // Words that lie in so many bytes from an offset on.
+    let lie_in = |words: &[u32], from: u32, bytes: u64| {
+        let from = u64::from(from);
+        words
+            .iter()
+            .all(|&word| (from..=from + bytes - 8).contains(&u64::from(word)))
+    };
     let in_frame = [
         python.frame_code,
         python.frame_previous,
@@ -175,12 +189,10 @@ fn fits(python: &Interpreter) -> bool {
         python.code_linetable,
         python.code_first_line,
     ];
-    in_frame.iter().all(|&offset| offset <= frame - 8)
-        && (python.frame_boundary == NONE || python.frame_boundary < frame)
-        && in_code
-            .iter()
-            .all(|offset| (CODE_WINDOW..=CODE_WINDOW + 104).contains(offset))
-        && (python.bytes_size..=python.bytes_size + 16).contains(&python.bytes_data)
+    lie_in(&in_frame, 0, frame)
+        && (python.frame_boundary == NONE || u64::from(python.frame_boundary) < frame)
+        && lie_in(&in_code, CODE_WINDOW, CODE_BYTES)
+        && lie_in(&[python.bytes_data], python.bytes_size, BYTES_HEAD)
 }
 
 /// Bytes that the object allocator of this version takes from the kernel at once

@@ -139,15 +139,18 @@ impl Collector {
                 }
             }
         }
-        Ok(Collector {
-            start_s: cpu_s(child.id())?,
+        let mut collector = Collector {
             child: Some(child),
+            start_s: 0.0,
             stderr,
-        })
+        };
+        collector.start_s = cpu_s(collector.id()?)?;
+        Ok(collector)
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.as_ref().map_or(0, Child::id)
+    pub(crate) fn id(&self) -> Result<u32> {
+        let child = self.child.as_ref();
+        Ok(child.context("memtrace was waited for already")?.id())
     }
 
     /// Ends it as Ctrl-C does.
@@ -207,7 +210,7 @@ impl Drop for Collector {
     }
 }
 
-/// Processor time that a process has had so far, seconds.
+/// Processor time that a process has had so far, without children's, seconds.
 fn cpu_s(pid: u32) -> Result<f64> {
     let mut clock = 0;
     let mut time = libc::timespec {

@@ -1,44 +1,52 @@
 //! Time that the kernel spends in the programs of a collector, as it counts it itself.
 
 use anyhow::{Context, Result, ensure};
-use std::{collections::HashMap, fs};
+use std::{
+    collections::HashMap,
+    fs, io,
+    os::fd::{FromRawFd, OwnedFd},
+};
 
-/// While it is set the kernel counts (Documentation/admin-guide/sysctl/kernel.rst).
-const SETTING: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-/// Counting, until it is dropped.
+/// While this lives the kernel counts, for all programs of the machine.
 pub(super) struct Counting {
-    before: String,
+    _descriptor: OwnedFd,
 }
+
+/// BPF_ENABLE_STATS of `enum bpf_cmd`, and its attributes for BPF_STATS_RUN_TIME
+/// (include/uapi/linux/bpf.h; Linux 5.8).
+const ENABLE_STATS: libc::c_int = 32;
+const RUN_TIME: u32 = 0;
 
 impl Counting {
     pub(super) fn begin() -> Result<Self> {
-        let before =
-            fs::read_to_string(SETTING).with_context(|| format!("cannot read {SETTING}"))?;
-        fs::write(SETTING, "1").with_context(|| format!("cannot write {SETTING}"))?;
-        Ok(Self { before })
+        let attributes = RUN_TIME;
+        let size = size_of_val(&attributes);
+        // SAFETY: the command reads as many bytes as are passed.
+        let descriptor =
+            unsafe { libc::syscall(libc::SYS_bpf, ENABLE_STATS, &raw const attributes, size) };
+        let number = i32::try_from(descriptor).unwrap_or(-1);
+        ensure!(
+            number >= 0,
+            "the kernel does not count the time of programs: {}",
+            io::Error::last_os_error()
+        );
+        // SAFETY: the system call gave it to us.
+        let _descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+        Ok(Self { _descriptor })
     }
 
-    /// What process `pid` holds of programs has run so long in all while there was counting, ns.
+    /// Time that the programs which process `pid` holds have run while it was counted, ns. Of all
+    /// processes: those at system calls run whoever makes one.
     pub(super) fn run_ns(&self, pid: u32) -> Result<u64> {
         let folder = format!("/proc/{pid}/fdinfo");
         let mut programs = HashMap::new();
         for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))? {
-            // A descriptor can be closed meanwhile.
+            // Other descriptors can be closed meanwhile.
             let text = fs::read_to_string(entry?.path()).unwrap_or_default();
             programs.extend(program(&text));
         }
         ensure!(!programs.is_empty(), "process {pid} holds no program");
         Ok(programs.values().sum())
-    }
-}
-
-impl Drop for Counting {
-    fn drop(&mut self) {
-        // What could be done about an error is to say so.
-        if let Err(error) = fs::write(SETTING, &self.before) {
-            eprintln!("bench: cannot put {SETTING} back: {error}");
-        }
     }
 }
 

@@ -6,21 +6,21 @@
 
 use super::{
     child::{Collector, Target},
-    median,
+    median, parse_ns,
     programs::Counting,
 };
-use crate::command::{find, root};
-use anyhow::{Context, Result, ensure};
-use std::path::Path;
+use crate::command::{find, output, root};
+use anyhow::{Context, Result, bail};
+use std::{path::Path, process::Command};
 
 /// The options of `memtrace record`.
 const WAYS: [&[&str]; 3] = [&["--no-heap", "--no-python"], &["--no-heap"], &[]];
 
-/// Where it computes, what a step takes then, and steps of one measurement. On a stand-in for a GPU
-/// the first is the host's work alone, which a GPU would hide a part of.
-const DEVICES: [(&str, &str, u32); 2] = [
-    ("cuda", "a step of training on device 0", 500),
-    ("cpu", "a step of training on the CPU", 15),
+/// Where it computes, what a step takes then, steps before the first measurement and in each. On a
+/// stand-in for a GPU the first is the host's work alone, which a GPU would hide a part of.
+const DEVICES: [(&str, &str, u32, u32); 2] = [
+    ("cuda", "a step of training on device 0", 300, 500),
+    ("cpu", "a step of training on the CPU", 30, 15),
 ];
 
 /// What was measured in one way of tracing, a figure a round.
@@ -28,8 +28,15 @@ const DEVICES: [(&str, &str, u32); 2] = [
 struct Figures {
     untraced_ns: Vec<f64>,
     ratios: Vec<f64>,
-    /// Share of the time that went into memtrace's programs.
+    /// Time in memtrace's programs, of all threads, by the time that the steps took. In this loop one
+    /// thread works at a time.
     shares: Vec<f64>,
+}
+
+/// What some steps took, ns.
+struct Steps {
+    median: f64,
+    all: f64,
 }
 
 struct Bench<'a> {
@@ -51,22 +58,49 @@ pub(super) fn run(
         python.display().to_string(),
         root().join("xtask/torch/loop.py").display().to_string(),
     );
+    imports(memtrace, folder, &python)?;
     let env = find("env").context("no program `env`")?;
-    for (device, what, steps) in DEVICES {
+    for (device, what, warm_up, steps) in DEVICES {
         if only.is_some_and(|only| only != device) {
             continue;
         }
         let arguments = ["CUDA_VISIBLE_DEVICES=0", &python, &script, device];
-        let bench = Bench {
+        let mut bench = Bench {
             memtrace,
             folder,
             target: Target::start(&env, &arguments)?,
             steps,
         };
         println!("{what} (forward, backward, update), {steps} steps, median of {rounds} rounds:");
+        bench.steps(warm_up)?;
         bench.run(rounds)?;
     }
     Ok(())
+}
+
+/// What a launch of `import torch` takes of processors, alone and traced: nearly every allocation is at a
+/// stack of its own.
+fn imports(memtrace: &Path, folder: &Path, python: &str) -> Result<()> {
+    const SCRIPT: &str = "import time, torch; print(time.process_time_ns())";
+    let alone = parse_ns(&lines(Command::new(python).args(["-c", SCRIPT]))?)?;
+    println!(
+        "launching `import torch`: {:.1} s of processor time",
+        alone / 1e9
+    );
+    for options in [&[][..], &["--no-python"], &["--no-heap"]] {
+        let mut command = Command::new(memtrace);
+        command.args(["record", "--force", "-o"]);
+        command.arg(folder.join("torch.mtr")).args(options);
+        command.args(["--", python, "-c", SCRIPT]);
+        let traced = parse_ns(&lines(&mut command)?)?;
+        let way = [&["record"], options].concat().join(" ");
+        println!("  {way:<32}{:>12.1} × alone", traced / alone);
+    }
+    Ok(())
+}
+
+fn lines(command: &mut Command) -> Result<Vec<String>> {
+    Ok(output(command)?.lines().map(str::to_owned).collect())
 }
 
 impl Bench<'_> {
@@ -80,13 +114,13 @@ impl Bench<'_> {
         }
         self.target.finish()?;
         println!(
-            "  {:<32}{:>14}{:>12}{:>18}",
-            "", "untraced, µs", "× untraced", "in its programs"
+            "  {:<32}{:>14}{:>12}{:>24}",
+            "", "untraced, µs", "× untraced", "in memtrace's programs"
         );
         for (options, mut figures) in WAYS.into_iter().zip(figures) {
             println!(
-                "  {:<32}{:>14.1}{:>12.3}{:>16.2} %",
-                ["record", &options.join(" ")].join(" "),
+                "  {:<32}{:>14.1}{:>12.3}{:>22.2} %",
+                [&["record"], options].concat().join(" "),
                 median(&mut figures.untraced_ns) / 1e3,
                 median(&mut figures.ratios),
                 median(&mut figures.shares) * 100.0
@@ -96,33 +130,32 @@ impl Bench<'_> {
     }
 
     fn measure(&mut self, options: &[&str], figures: &mut Figures) -> Result<()> {
-        let before = self.steps()?;
+        let before = self.steps(self.steps)?.median;
         let file = self.folder.join("torch.mtr");
         let collector = Collector::attach(self.memtrace, self.target.id(), &file, options)?;
-        let traced = self.steps()?;
+        let traced = self.steps(self.steps)?.median;
         // By itself, for counting takes time too.
         let counting = Counting::begin()?;
-        let begin = counting.run_ns(collector.id())?;
-        let counted = self.steps()?;
-        let in_programs = counting.run_ns(collector.id())? - begin;
+        let begin = counting.run_ns(collector.id()?)?;
+        let counted = self.steps(self.steps)?.all;
+        let in_programs = counting.run_ns(collector.id()?)?.checked_sub(begin);
         drop(counting);
         collector.interrupt()?;
-        let after = self.steps()?;
+        let after = self.steps(self.steps)?.median;
         let untraced = (before + after) / 2.0;
         figures.untraced_ns.push(untraced);
         figures.ratios.push(traced / untraced);
-        let steps_ns = counted * f64::from(self.steps);
-        figures.shares.push(in_programs as f64 / steps_ns);
+        let in_programs = in_programs.context("a program went away while it was counted")?;
+        figures.shares.push(in_programs as f64 / counted);
         Ok(())
     }
 
-    /// What a step takes, ns: of so many the median.
-    fn steps(&mut self) -> Result<f64> {
-        let answer = self.target.ask(&self.steps.to_string())?;
-        let ns: f64 = answer
-            .parse()
-            .with_context(|| format!("the target said `{answer}`, expected ns a step"))?;
-        ensure!(ns > 0.0, "the target measured nothing");
-        Ok(ns)
+    fn steps(&mut self, count: u32) -> Result<Steps> {
+        let answer = self.target.ask(&count.to_string())?;
+        let figures: Result<Vec<f64>, _> = answer.split(' ').map(str::parse).collect();
+        match figures.as_deref() {
+            Ok(&[median, all]) if median > 0.0 && all > 0.0 => Ok(Steps { median, all }),
+            _ => bail!("the target said `{answer}`, expected the median and the sum of ns"),
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Frames of the stacks, each in a bucket of its own of `memtrace record --time-walks`.
 const DEPTHS: [u32; 5] = [5, 15, 30, 60, 120];
 
-/// Python frames of the stacks. Each is two words of a walk's 256.
+/// Python frames of the stacks. Each is two words of a walk's 2,047.
 const PYTHON_FRAMES: [u32; 5] = [1, 5, 10, 20, 40];
 
 /// A build, its flag, and whether `bpf_get_stackid` walks as far as memtrace does: it follows frame
