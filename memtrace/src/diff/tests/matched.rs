@@ -3,7 +3,7 @@
 use super::*;
 
 const PYTHON: &str = "/usr/bin/python3.11";
-const PYENV: &str = "/root/.pyenv/versions/3.12.1/lib/libpython3.12.so.1.0";
+const PYENV: &str = "/home/user/.pyenv/versions/3.12.1/lib/libpython3.12.so.1.0";
 
 /// The levels of all sites, the matched ones' first; `None`: on one side only.
 fn levels(baseline: &[&[Frame]], new: &[&[Frame]]) -> Vec<Option<Level>> {
