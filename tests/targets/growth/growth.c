@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -474,11 +475,15 @@ static void ar1(void)
 	} while (next());
 }
 
+/* Blocks of their own mappings: what is freed is given back, so the resident memory comes and goes too.
+ * Of smaller ones the allocator keeps its highest so far, which grows on a busy machine, where some teeth miss
+ * their tops. */
 static void sawtooth(void)
 {
 	static void *blocks[HELD];
-	size_t held = 0, size = between(500, 3000), top = between(3000, 8000);
-	double period = seconds / (double)between(7, 12);
+	mallopt(M_MMAP_THRESHOLD, 64 << 10);
+	size_t held = 0, size = between(100, 300) << 10, top = between(30, 80);
+	double period = seconds / (double)between(25, 40);
 	do {
 		double phase = fmod(now(), period) / period;
 		hold(blocks, &held, (size_t)((double)top * phase), size);
