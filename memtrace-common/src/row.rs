@@ -24,7 +24,10 @@ pub struct Row {
 /// Places; a power of two.
 pub const PLACES: u32 = 1 << 16;
 
-/// Value of the KNOWN_ROWS map. Of eight-byte words only, each read and written by itself.
+/// Places of the small table before it; a power of two, of which the entries have less than 32 KiB.
+pub const HOT_PLACES: u32 = 1 << 10;
+
+/// Value of the KNOWN_ROWS and HOT_ROWS maps. Of eight-byte words only, each read and written by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Known {
@@ -47,6 +50,12 @@ impl Key {
     #[inline(always)]
     pub const fn place(self) -> u32 {
         self.0 as u32 & (PLACES - 1)
+    }
+
+    /// Where it is kept below [`HOT_PLACES`].
+    #[inline(always)]
+    pub const fn hot_place(self) -> u32 {
+        self.0 as u32 & (HOT_PLACES - 1)
     }
 
     #[inline(always)]
@@ -80,6 +89,8 @@ impl Known {
 }
 
 const _: () = assert!(PLACES.is_power_of_two());
+const _: () = assert!(HOT_PLACES.is_power_of_two());
+const _: () = assert!(HOT_PLACES as usize * size_of::<Known>() < 32 << 10);
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use memtrace_common::{
     loss::COUNTERS,
     process::{FileKey, Process},
     python::Interpreter,
-    row::{Known, PLACES},
+    row::{HOT_PLACES, Known, PLACES},
     unwind::{EXECS as EXEC_COUNT, Rule},
 };
 
@@ -88,6 +88,12 @@ pub(crate) static EXECS: Array<Exec> = Array::with_max_entries(EXEC_COUNT, 0);
 /// another address has taken is searched again.
 #[map]
 pub(crate) static KNOWN_ROWS: Array<Known> = Array::with_max_entries(PLACES, 0);
+
+/// The last of them that were wanted: places for what a loop has in use. The kernel has what is below
+/// 32 KiB in one piece, which takes a single entry of the TLB, where each row of the other lies in a page of
+/// its own.
+#[map]
+pub(crate) static HOT_ROWS: Array<Known> = Array::with_max_entries(HOT_PLACES, 0);
 
 /// Written through a mapping too, as MAPPINGS is.
 #[map]

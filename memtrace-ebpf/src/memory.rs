@@ -28,7 +28,7 @@ pub(crate) struct Window {
     words: [u64; WORDS],
 }
 
-const WORDS: usize = 64;
+const WORDS: usize = 256;
 
 impl Window {
     /// Bytes that a copy can have.

@@ -6,7 +6,7 @@ use memtrace_common::{
     unwind::{End, Rule, Word, cfa, fp},
 };
 
-use crate::maps::{EXECS, KNOWN_ROWS, ROWS, RULES};
+use crate::maps::{EXECS, HOT_ROWS, KNOWN_ROWS, ROWS, RULES};
 
 /// Of code without tables.
 pub(crate) const FRAME_POINTER: Rule = of(cfa::FRAME_POINTER);
@@ -27,27 +27,48 @@ const fn of(cfa: u8) -> Rule {
 #[inline(always)]
 pub(crate) fn known(list: u64, pc: u64) -> Option<Row> {
     let key = Key::new(list, pc);
-    let known = KNOWN_ROWS.get_ptr(key.place())?;
-    // SAFETY: a live map value; volatile, for another CPU may be writing it.
-    let known = unsafe {
-        Known {
-            check: core::ptr::read_volatile(&raw const (*known).check),
-            word: core::ptr::read_volatile(&raw const (*known).word),
-            rule: core::ptr::read_volatile(&raw const (*known).rule),
+    let hot = HOT_ROWS.get_ptr_mut(key.hot_place())?;
+    // SAFETY: live map values.
+    unsafe {
+        if let Some(row) = read(hot).row(key) {
+            return Some(row);
         }
-    };
-    known.row(key)
+        let known = read(KNOWN_ROWS.get_ptr(key.place())?);
+        let row = known.row(key)?;
+        write(hot, known);
+        Some(row)
+    }
 }
 
 /// Keeps a row.
 #[inline(always)]
 pub(crate) fn remember(list: u64, pc: u64, row: Row) {
     let key = Key::new(list, pc);
-    let known = Known::new(key, row);
-    let Some(place) = KNOWN_ROWS.get_ptr_mut(key.place()) else {
-        return;
-    };
-    // SAFETY: a live map value, of which readers check what they got.
+    if let Some(place) = KNOWN_ROWS.get_ptr_mut(key.place()) {
+        // SAFETY: a live map value.
+        unsafe { write(place, Known::new(key, row)) };
+    }
+}
+
+/// # Safety
+/// `place` is that of a live map value.
+#[inline(always)]
+unsafe fn read(place: *const Known) -> Known {
+    // SAFETY: the caller's promise; volatile, for another CPU may be writing it.
+    unsafe {
+        Known {
+            check: core::ptr::read_volatile(&raw const (*place).check),
+            word: core::ptr::read_volatile(&raw const (*place).word),
+            rule: core::ptr::read_volatile(&raw const (*place).rule),
+        }
+    }
+}
+
+/// # Safety
+/// `place` is that of a live map value.
+#[inline(always)]
+unsafe fn write(place: *mut Known, known: Known) {
+    // SAFETY: the caller's promise; readers check what they got.
     unsafe {
         core::ptr::write_volatile(&raw mut (*place).check, known.check);
         core::ptr::write_volatile(&raw mut (*place).word, known.word);

@@ -83,6 +83,8 @@ impl Toolchain {
         let library = self.sysroot.join("lib/rustlib/src/rust");
         let mut flags = vec![
             "-Clink-arg=--btf".to_owned(),
+            // Else each memset is a call of a loop over bytes.
+            "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
             "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
             // Atomic operations that give the old value: Linux 5.12.
             "-Ctarget-cpu=v3".to_owned(),
