@@ -1,7 +1,7 @@
 //! What walks have found of addresses, as the kernel side keeps it.
 //!
 //! Programs allocate at the same places again and again, and each frame takes the searches for a mapping
-//! and a row of its table. What they found is kept in a table of places, chosen by
+//! and a row of its table. What they found is kept in tables of places, chosen by
 //! list of mappings ([`crate::code::Snapshot::list`]) and address; a newer find takes an older one's
 //! place. Any CPU reads and writes it at any time without a lock: an entry has a check over all it
 //! says, so one that was half written, or is of another address, is not found.
@@ -24,8 +24,9 @@ pub struct Row {
 /// Places; a power of two.
 pub const PLACES: u32 = 1 << 16;
 
-/// Places of the small table before it; a power of two, of which the entries have less than 32 KiB.
-pub const HOT_PLACES: u32 = 1 << 10;
+/// Places of a CPU's own table, which is looked at first; a power of two. A value of a map per CPU has 32 KiB at most
+/// (PCPU_MIN_UNIT_SIZE, include/linux/percpu.h).
+pub const HOT_PLACES: usize = 1 << 10;
 
 /// Value of the KNOWN_ROWS and HOT_ROWS maps. Of eight-byte words only, each read and written by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,8 +55,8 @@ impl Key {
 
     /// Where it is kept below [`HOT_PLACES`].
     #[inline(always)]
-    pub const fn hot_place(self) -> u32 {
-        self.0 as u32 & (HOT_PLACES - 1)
+    pub const fn hot_place(self) -> usize {
+        self.0 as usize & (HOT_PLACES - 1)
     }
 
     #[inline(always)]
@@ -90,7 +91,7 @@ impl Known {
 
 const _: () = assert!(PLACES.is_power_of_two());
 const _: () = assert!(HOT_PLACES.is_power_of_two());
-const _: () = assert!(HOT_PLACES as usize * size_of::<Known>() < 32 << 10);
+const _: () = assert!(HOT_PLACES * size_of::<Known>() <= 32 << 10);
 
 #[cfg(test)]
 mod tests {

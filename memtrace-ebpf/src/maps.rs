@@ -89,11 +89,10 @@ pub(crate) static EXECS: Array<Exec> = Array::with_max_entries(EXEC_COUNT, 0);
 #[map]
 pub(crate) static KNOWN_ROWS: Array<Known> = Array::with_max_entries(PLACES, 0);
 
-/// The last of them that were wanted: places for what a loop has in use. The kernel has what is below
-/// 32 KiB in one piece, which takes a single entry of the TLB, where each row of the other lies in a page of
-/// its own.
+/// The last of them that were wanted on each CPU: places for what a loop has in use. They lie side by side, so walks
+/// take few entries of the TLB for them, where the others are scattered over 384 pages.
 #[map]
-pub(crate) static HOT_ROWS: Array<Known> = Array::with_max_entries(HOT_PLACES, 0);
+pub(crate) static HOT_ROWS: PerCpuArray<[Known; HOT_PLACES]> = PerCpuArray::with_max_entries(1, 0);
 
 /// Written through a mapping too, as MAPPINGS is.
 #[map]

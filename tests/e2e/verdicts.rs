@@ -147,7 +147,7 @@ fn huge_pages_around_little_data_are_told() {
 
 #[test]
 fn a_load_that_comes_and_goes_is_no_growth() {
-    judged(&Bench::new(), "sawtooth", &[]).expect("none");
+    judged(&Bench::new(), "sawtooth-mapped", &[]).expect("none");
 }
 
 #[test]

@@ -38,8 +38,9 @@ pub(crate) struct Options {
     /// Only measure PyTorch: the virtual environment that has it
     #[arg(long)]
     torch: Option<PathBuf>,
-    /// Where PyTorch is to compute: `cuda` or `cpu`; both else
-    #[arg(long, requires = "torch", value_parser = ["cuda", "cpu"])]
+    /// Where PyTorch is to compute: on `cuda`, on a stand-in for a GPU while another process computes (`emulated`),
+    /// or on the `cpu`; all of them else
+    #[arg(long, requires = "torch", value_parser = ["cuda", "emulated", "cpu"])]
     torch_on: Option<String>,
     /// Only measure what reading figures costs
     #[arg(long, conflicts_with = "only_walks")]

@@ -46,6 +46,8 @@ pub(crate) struct GpuOptions {
 /// A way for PyTorch to get device memory.
 struct Backend {
     name: &'static str,
+    /// The first version that has it, of those that memtrace knows.
+    since: (u32, u32),
     /// Environment variable and its value.
     variable: &'static str,
     /// Whether PyTorch's peaks are its own. The driver's pool keeps them else, since it was last
@@ -56,21 +58,26 @@ struct Backend {
 const BACKENDS: [Backend; 4] = [
     Backend {
         name: "native",
-        variable: "PYTORCH_CUDA_ALLOC_CONF=backend:native",
+        since: (1, 13),
+        // The default, in place of what is set: 1.13 has no name for it.
+        variable: "PYTORCH_CUDA_ALLOC_CONF=",
         own_peaks: true,
     },
     Backend {
         name: "expandable_segments",
+        since: (2, 1),
         variable: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         own_peaks: true,
     },
     Backend {
         name: "cudaMallocAsync",
+        since: (2, 0),
         variable: "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync",
         own_peaks: false,
     },
     Backend {
         name: "without caching",
+        since: (1, 13),
         variable: "PYTORCH_NO_CUDA_MEMORY_CACHING=1",
         own_peaks: true,
     },
@@ -117,10 +124,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let memtrace = build_memtrace(false)?;
     let folder = target_dir().join("torch");
     fs::create_dir_all(&folder)?;
-    println!("{}", versions(&python)?);
+    let versions = versions(&python)?;
+    println!("{versions}");
     if options.cases {
         return cases::run(&memtrace, &python, &folder);
     }
+    let version = version(&versions)?;
     let mut compared = 0;
     for backend in &BACKENDS {
         if let Some(only) = &options.backend
@@ -128,12 +137,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         {
             continue;
         }
+        if version < backend.since {
+            println!("{:<20} not in this version of PyTorch", backend.name);
+            continue;
+        }
         let steps = compare(backend, &memtrace, &python, &folder, options)
             .with_context(|| format!("backend {}", backend.name))?;
         println!("{:<20} {steps}", backend.name);
         compared += 1;
     }
-    ensure!(compared > 0, "no backend has such a name");
+    ensure!(
+        compared > 0,
+        "this version of PyTorch has no backend with such a name"
+    );
     match options.backend {
         Some(_) => Ok(()),
         None => cases::run(&memtrace, &python, &folder),
@@ -177,6 +193,15 @@ fn versions(python: &Path) -> Result<String> {
     let script = "import torch; print('torch', torch.__version__, 'CUDA', torch.version.cuda, 'on', \
                   torch.cuda.get_device_name(0))";
     command::output(Command::new(python).args(["-c", script]))
+}
+
+/// Major and minor version of PyTorch, of what [`versions`] says.
+fn version(versions: &str) -> Result<(u32, u32)> {
+    let mut numbers = versions.split([' ', '.']).skip(1).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
+        _ => bail!("PyTorch says `{versions}`, expected its version"),
+    }
 }
 
 /// Starts a command, after variables of its environment, with one device: a thread that ran before

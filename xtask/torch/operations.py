@@ -98,9 +98,9 @@ def keeps_peaks():
 
 
 def tells():
-    native = torch.cuda.get_allocator_backend() == "native"
     since = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
-    return native and since and not os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
+    caching = not os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
+    return since and caching and torch.cuda.get_allocator_backend() == "native"
 
 
 def in_blocks():

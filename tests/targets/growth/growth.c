@@ -475,20 +475,31 @@ static void ar1(void)
 	} while (next());
 }
 
-/* Blocks of their own mappings: what is freed is given back, so the resident memory comes and goes too.
- * Of smaller ones the allocator keeps its highest so far, which grows on a busy machine, where some teeth miss
- * their tops. */
-static void sawtooth(void)
+static void come_and_go(size_t size, size_t top, double period)
 {
 	static void *blocks[HELD];
-	mallopt(M_MMAP_THRESHOLD, 64 << 10);
-	size_t held = 0, size = between(100, 300) << 10, top = between(30, 80);
-	double period = seconds / (double)between(25, 40);
+	size_t held = 0;
 	do {
 		double phase = fmod(now(), period) / period;
 		hold(blocks, &held, (size_t)((double)top * phase), size);
 		work();
 	} while (next());
+}
+
+/* The allocator keeps the most that was ever needed. */
+static void sawtooth(void)
+{
+	size_t size = between(500, 3000), top = between(3000, 8000);
+	come_and_go(size, top, seconds / (double)between(7, 12));
+}
+
+/* Blocks with mappings of their own, so that the resident memory comes and goes too. What an allocator
+ * keeps grows on a busy machine, where some teeth miss their tops; here no tooth says anything of the next. */
+static void sawtooth_mapped(void)
+{
+	mallopt(M_MMAP_THRESHOLD, 64 << 10);
+	size_t size = between(100, 300) << 10, top = between(30, 80);
+	come_and_go(size, top, seconds / (double)between(25, 40));
 }
 
 static void warm_up(void)
@@ -537,6 +548,7 @@ static const struct {
 	{"step", step},
 	{"ar1", ar1},
 	{"sawtooth", sawtooth},
+	{"sawtooth-mapped", sawtooth_mapped},
 	{"warm-up", warm_up},
 	{"flat", flat},
 };

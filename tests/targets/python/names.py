@@ -15,6 +15,15 @@ def defined(source, file="<string>", name="made"):
     return names[name]
 
 
+KEPT = []
+
+
+def kept(function):
+    """What is too long for a record is read from the process afterwards: it must be there still."""
+    KEPT.append(function)
+    return function
+
+
 def evaluated():
     exec("probe(note())")
     eval("probe(note())")
@@ -47,12 +56,8 @@ def letters():
 def long_names():
     for letter in "aß函𠀀":
         for length in (63, 64, 65, 127, 128, 129, 255, 256, 257, 1000):
-            # Longer texts are read when the code is told of. Up to 3.10 the next function's file may
-            # have taken the place of this one's by then.
-            if sys.version_info < (3, 11) and length > 200:
-                continue
             name = letter * length
-            defined("def %s(): probe(note())" % name, "/" + name + ".py", name)()
+            kept(defined("def %s(): probe(note())" % name, "/" + name + ".py", name))()
 
 
 def odd_files():
@@ -78,11 +83,11 @@ def unspeakable_names():
 
 def many_lines():
     # Far from the file's beginning, far from the function's, and with a long line table.
-    defined("\n" * 100_000 + "def made(): probe(note())")()
-    defined("def made():\n" + "\n" * 1000 + " probe(note())\n" + "\n" * 70_000 + " probe(note())")()
+    kept(defined("\n" * 100_000 + "def made(): probe(note())"))()
+    kept(defined("def made():\n" + "\n" * 1000 + " probe(note())\n" + "\n" * 70_000 + " probe(note())"))()
     for length in (200, 500, 3000):
         body = " probe(note())\n" + " a = b = 1\n" * length + " probe(note())\n"
-        defined("def made():\n" + body)()
+        kept(defined("def made():\n" + body))()
 
 
 def short_lived():

@@ -16,10 +16,17 @@ use std::{path::Path, process::Command};
 /// The options of `memtrace record`.
 const WAYS: [&[&str]; 3] = [&["--no-heap", "--no-python"], &["--no-heap"], &[]];
 
-/// Where it computes, what a step takes then, steps before the first measurement and in each. On a
-/// stand-in for a GPU the first is the host's work alone, which a GPU would hide a part of.
-const DEVICES: [(&str, &str, u32, u32); 2] = [
+/// Where it computes, what a step is then, steps before the first measurement and in each. On a stand-in for a GPU the
+/// first is the host's work alone, of which a device that computes hides a part: the second has one that does, in
+/// a process of its own and at the speed of a CPU.
+const DEVICES: [(&str, &str, u32, u32); 3] = [
     ("cuda", "a step of training on device 0", 300, 500),
+    (
+        "emulated",
+        "a step of training on device 0 while another process computes",
+        30,
+        15,
+    ),
     ("cpu", "a step of training on the CPU", 30, 15),
 ];
 
@@ -28,15 +35,18 @@ const DEVICES: [(&str, &str, u32, u32); 2] = [
 struct Figures {
     untraced_ns: Vec<f64>,
     ratios: Vec<f64>,
-    /// Time in memtrace's programs, of all threads, by the time that the steps took. In this loop one
-    /// thread works at a time.
+    /// Time in memtrace's programs, of all threads, by the time that the steps took.
     shares: Vec<f64>,
+    /// What a step takes more while it is traced, whatever for, by the blocks that the device gives in it, ns; none
+    /// where they were not counted.
+    per_block_ns: Vec<f64>,
 }
 
-/// What some steps took, ns.
+/// What some steps took, ns, and the blocks that the device's allocator gave in each.
 struct Steps {
     median: f64,
     all: f64,
+    blocks: f64,
 }
 
 struct Bench<'a> {
@@ -114,12 +124,16 @@ impl Bench<'_> {
         }
         self.target.finish()?;
         println!(
-            "  {:<32}{:>14}{:>12}{:>24}",
-            "", "untraced, µs", "× untraced", "in memtrace's programs"
+            "  {:<32}{:>14}{:>12}{:>24}{:>20}",
+            "", "untraced, µs", "× untraced", "in memtrace's programs", "added per block, µs"
         );
         for (options, mut figures) in WAYS.into_iter().zip(figures) {
+            let per_block = match figures.per_block_ns.is_empty() {
+                true => "-".into(),
+                false => format!("{:.1}", median(&mut figures.per_block_ns) / 1e3),
+            };
             println!(
-                "  {:<32}{:>14.1}{:>12.3}{:>22.2} %",
+                "  {:<32}{:>14.1}{:>12.3}{:>22.2} %{per_block:>20}",
                 [&["record"], options].concat().join(" "),
                 median(&mut figures.untraced_ns) / 1e3,
                 median(&mut figures.ratios),
@@ -133,7 +147,11 @@ impl Bench<'_> {
         let before = self.steps(self.steps)?.median;
         let file = self.folder.join("torch.mtr");
         let collector = Collector::attach(self.memtrace, self.target.id(), &file, options)?;
-        let traced = self.steps(self.steps)?.median;
+        let Steps {
+            median: traced,
+            blocks,
+            ..
+        } = self.steps(self.steps)?;
         // By itself, for counting takes time too.
         let counting = Counting::begin()?;
         let begin = counting.run_ns(collector.id()?)?;
@@ -145,6 +163,9 @@ impl Bench<'_> {
         let untraced = (before + after) / 2.0;
         figures.untraced_ns.push(untraced);
         figures.ratios.push(traced / untraced);
+        if blocks > 0.0 {
+            figures.per_block_ns.push((traced - untraced) / blocks);
+        }
         let in_programs = in_programs.context("a program went away while it was counted")?;
         figures.shares.push(in_programs as f64 / counted);
         Ok(())
@@ -154,8 +175,14 @@ impl Bench<'_> {
         let answer = self.target.ask(&count.to_string())?;
         let figures: Result<Vec<f64>, _> = answer.split(' ').map(str::parse).collect();
         match figures.as_deref() {
-            Ok(&[median, all]) if median > 0.0 && all > 0.0 => Ok(Steps { median, all }),
-            _ => bail!("the target said `{answer}`, expected the median and the sum of ns"),
+            Ok(&[median, all, blocks]) if median > 0.0 && all > 0.0 => Ok(Steps {
+                median,
+                all,
+                blocks,
+            }),
+            _ => bail!(
+                "the target said `{answer}`, expected the median and the sum of ns, and blocks"
+            ),
         }
     }
 }

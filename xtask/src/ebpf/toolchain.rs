@@ -83,7 +83,8 @@ impl Toolchain {
         let library = self.sysroot.join("lib/rustlib/src/rust");
         let mut flags = vec![
             "-Clink-arg=--btf".to_owned(),
-            // Else each memset is a call of a loop over bytes.
+            // The order that bpf-linker asks for else keeps LLVM from expanding any memset: each is a call of a loop
+            // over bytes then.
             "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
             "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
             // Atomic operations that give the old value: Linux 5.12.

@@ -67,6 +67,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("py-cache-zipf", ZIPF, ""),
     scenario("ar1", &["none"], ""),
     scenario("sawtooth", &["none"], ""),
+    scenario("sawtooth-mapped", &["none"], ""),
     scenario("warm-up", &["none"], ""),
     scenario("flat", &["none"], ""),
     scenario("py-flat", &["none"], ""),
