@@ -28,7 +28,7 @@ pub(crate) struct Window {
     words: [u64; WORDS],
 }
 
-/// In a loop of PyTorch walks took a tenth less time with these than with 64.
+/// Some frames of a stack: what a copy takes hardly depends on its length, so few and long ones.
 const WORDS: usize = 256;
 
 impl Window {

@@ -36,12 +36,17 @@ if WHERE == "emulated":
     device = subprocess.Popen(
         [sys.executable, __file__, "cpu"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    device.stdout.readline()
+
+    def await_device():
+        if not device.stdout.readline():
+            sys.exit("the process that computes has ended")
+
+    await_device()
 
     def step():
         print(1, file=device.stdin, flush=True)
         launch()
-        device.stdout.readline()
+        await_device()
 
 else:
     step = training(WHERE, *((512, 64) if WHERE == "cuda" else (1024, 256)))
