@@ -123,7 +123,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 layer,
                 stack: StackId(number as u32 + 1),
                 by_allocator,
-                device: None,
+                device: layer.of_device().then_some(0),
             };
             let at = before
                 .iter()

@@ -186,23 +186,18 @@ impl ProcessSeries {
     /// Leaves out the end of a process that has ended: giving back all it had may take it longer than
     /// an interval, and is no part of its course.
     fn without_end(mut self) -> ProcessSeries {
-        /// Its end is when it holds less than this share of what it held lately.
-        const ENDING: f64 = 0.5;
         if self.row.ended_ns.is_none() {
             return self;
         }
         let live = self.live();
-        let devices = self.devices.iter().map(|device| device.held.as_slice());
-        let held = self.sum(devices.chain([live.as_slice()]));
-        let lately = held.len() - held.len() / 4;
-        let level = median(&held[lately..]).unwrap_or(0.0);
-        let end = held[lately..]
-            .iter()
-            .rposition(|value| *value >= ENDING * level)
-            .map_or(held.len(), |last| lately + last + 1);
-        // It may have begun to end within the last point that is left.
-        let began = end >= 2 && held[end - 1] < held[end - 2];
-        self.truncate((end - usize::from(began)).max(MIN_POINTS));
+        // Each by itself: PyTorch's allocator keeps what an ending program gives back.
+        let devices = self.devices.iter();
+        let parts = devices
+            .flat_map(|device| [&device.outstanding, &device.held])
+            .chain(self.beside.values())
+            .chain([&live]);
+        let end = parts.map(|part| end_of(part)).min().unwrap_or(0);
+        self.truncate(end.max(MIN_POINTS));
         self
     }
 
@@ -251,6 +246,21 @@ impl ProcessSeries {
         }
         sum
     }
+}
+
+/// Where what an ended process held of something comes to its end: when it is less than half of what
+/// it was lately. In the last quarter.
+fn end_of(held: &[f64]) -> usize {
+    const ENDING: f64 = 0.5;
+    let lately = held.len() - held.len() / 4;
+    let level = median(&held[lately..]).unwrap_or(0.0);
+    let end = held[lately..]
+        .iter()
+        .rposition(|value| *value >= ENDING * level)
+        .map_or(held.len(), |last| lately + last + 1);
+    // It may have begun to end within the last point that is left.
+    let began = end >= 2 && held[end - 1] < held[end - 2];
+    end - usize::from(began)
 }
 
 /// Reads the series of every process of `snapshot` (taken of `recording` at its end).
@@ -416,6 +426,7 @@ impl Building {
         for index in indices {
             let (mut outstanding, mut held) = (Course::default(), Course::default());
             let mut began = false;
+            let mut reserved = None;
             let mut changes = Vec::new();
             for (time, _, totals) in history.iter().filter(|(_, other, _)| *other == index) {
                 let Some(at) = self.grid.time_index.get(time) else {
@@ -425,7 +436,13 @@ impl Building {
                 let had = attached && totals.torch.is_some();
                 let from = if had && !began { self.grid.first } else { *at };
                 began = true;
-                changes.push((*at, *totals));
+                // What its allocator holds is not known at times, until it tells next: as before then.
+                let mut totals = *totals;
+                if let Some(torch) = &mut totals.torch {
+                    torch.reserved = torch.reserved.or(reserved);
+                    reserved = torch.reserved;
+                }
+                changes.push((*at, totals));
                 held.set(&self.grid, from, totals.known() as f64);
                 outstanding.set(&self.grid, from, totals.outstanding() as f64);
             }

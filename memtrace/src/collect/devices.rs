@@ -31,19 +31,25 @@ pub(super) struct OnDevices {
 
 impl Collector {
     /// The device of a call. A thread that never chose one has the first, but of a thread that ran
-    /// before tracing began it is not known what it chose.
+    /// before tracing began it is not known what it chose: where PyTorch's allocator spoke of one only,
+    /// that is taken to be it.
     fn device(&mut self, tgid: u32, current: Current) -> Device {
+        self.chosen_device(tgid, current).or_else(|| {
+            let mut of_torch = self.on_devices(tgid).torch.iter();
+            let first = of_torch.next().copied();
+            first.filter(|_| of_torch.next().is_none())
+        })
+    }
+
+    /// The same, where it is known.
+    fn chosen_device(&mut self, tgid: u32, current: Current) -> Device {
         let process = self.processes.get(&tgid);
         let attached = process.is_none_or(|process| process.row.origin == Origin::Attached);
         let known = self.on_devices(tgid);
         if let Some(index) = current.checked_sub(1) {
             return u8::try_from(index).ok();
         }
-        match known.torch.iter().next() {
-            _ if !attached || known.one => Some(0),
-            Some(&only) if known.torch.len() == 1 => Some(only),
-            _ => None,
-        }
+        (!attached || known.one).then_some(0)
     }
 
     fn on_devices(&mut self, tgid: u32) -> &mut OnDevices {
@@ -59,8 +65,14 @@ impl Collector {
             self.lost(Reason::Undecodable);
             return;
         };
-        let device = self.device(header.tgid, alloc.device);
         let stack = self.stack_id(alloc.stack);
+        let by_cache = layer != Layer::Pinned && self.is_by_cache(stack);
+        let device = if by_cache && alloc.error == 0 {
+            // Its next block tells, if that is not known.
+            self.chosen_device(header.tgid, alloc.device)
+        } else {
+            self.device(header.tgid, alloc.device)
+        };
         let device::Alloc { addr, size, .. } = alloc;
         let action = if alloc.error == 0 {
             let is = |flag| header.flags & flag != 0;
@@ -72,7 +84,7 @@ impl Collector {
                 device,
                 source: Source {
                     below: is(flags::BELOW),
-                    by_cache: layer != Layer::Pinned && self.is_by_cache(stack),
+                    by_cache,
                     stream_ordered: is(flags::STREAM_ORDERED),
                     physical: is(flags::PHYSICAL),
                 },

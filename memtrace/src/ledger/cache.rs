@@ -18,6 +18,8 @@ pub(super) struct Request {
 
 #[derive(Default)]
 pub(super) struct Cache {
+    /// It tells of its blocks, and with each what it holds; the driver's pool is asked.
+    pub(super) tells: bool,
     /// What it asked the runtime for, by address: device, bytes.
     pub(super) segments: BTreeMap<u64, (Device, u64)>,
     /// Blocks that it takes from a stream's pool, which are in two layers, by address: device, bytes.
@@ -29,6 +31,12 @@ pub(super) struct Cache {
 }
 
 impl Cache {
+    /// What it asked the runtime for where `addr` lies, with the address of that.
+    pub(super) fn segment_of(&mut self, addr: u64) -> Option<(u64, &mut Device, u64)> {
+        let (&start, (device, size)) = self.segments.range_mut(..=addr).next_back()?;
+        (addr - start < *size).then_some((start, device, *size))
+    }
+
     /// What it asked the runtime for on a device, start and end. Neighbours are two: no block reaches from one
     /// into the other.
     pub(super) fn segments(&self, device: Device) -> Vec<(u64, u64)> {

@@ -24,7 +24,8 @@ use crate::{
 pub struct TorchTotals {
     pub allocated: u64,
     pub peak_allocated: u64,
-    /// `None`: the driver's pool has it, and the program has not asked how much.
+    /// `None`: the driver's pool has it, and the program has not asked how much; or memory that is older
+    /// than the recording was given back, and the allocator has not told of a block since.
     pub reserved: Option<u64>,
     pub peak_reserved: Option<u64>,
     /// The largest block that it could give of what it holds. `None`: not all of that is known.
@@ -78,10 +79,12 @@ impl DeviceTotals {
         self.known() - of_torch.saturating_sub(in_blocks)
     }
 
-    /// What PyTorch holds, by its own word where it gave it.
+    /// What PyTorch holds, by its own word where it gave it; else at least.
     pub fn held_by_torch(&self) -> u64 {
-        let reserved = self.torch.and_then(|torch| torch.reserved);
-        reserved.unwrap_or(0).max(self.runtime_by_torch)
+        let told = self
+            .torch
+            .map(|torch| torch.reserved.unwrap_or(torch.allocated));
+        told.unwrap_or(0).max(self.runtime_by_torch)
     }
 
     pub fn other_runtime(&self) -> u64 {
@@ -116,19 +119,32 @@ pub struct Failure {
     pub held: DeviceTotals,
 }
 
+/// A figure, and as it was told last. One that comes to nothing before anybody heard of it is not told.
+#[derive(Default)]
+struct Figure<T> {
+    now: T,
+    told: T,
+}
+
+impl<T: Copy + PartialEq> Figure<T> {
+    fn news(&mut self) -> Option<T> {
+        let news = self.now != self.told;
+        self.told = self.now;
+        news.then_some(self.now)
+    }
+}
+
 /// Part of [`Book`].
 #[derive(Default)]
 pub(super) struct DeviceBook {
-    totals: FastMap<(ProcessId, Device), (DeviceTotals, bool)>,
-    streams: FastMap<StreamKey, (StreamTotals, bool)>,
-    failures: FastMap<FailureKey, (Failure, bool)>,
+    totals: FastMap<(ProcessId, Device), Figure<DeviceTotals>>,
+    streams: FastMap<StreamKey, Figure<StreamTotals>>,
+    failures: FastMap<FailureKey, Figure<Failure>>,
 }
 
 impl DeviceBook {
     fn touch(&mut self, process: ProcessId, device: Device) -> &mut DeviceTotals {
-        let (totals, changed) = self.totals.entry((process, device)).or_default();
-        *changed = true;
-        totals
+        &mut self.totals.entry((process, device)).or_default().now
     }
 
     pub(super) fn allocated(&mut self, key: &SiteKey, bytes: u64) {
@@ -155,16 +171,14 @@ impl DeviceBook {
 
     /// The process runs another program now.
     pub(super) fn cleared(&mut self, process: ProcessId) {
-        for ((of, _), (totals, changed)) in &mut self.totals {
+        for ((of, _), totals) in &mut self.totals {
             if *of == process {
-                *totals = DeviceTotals::default();
-                *changed = true;
+                totals.now = DeviceTotals::default();
             }
         }
-        for (key, (totals, changed)) in &mut self.streams {
+        for (key, totals) in &mut self.streams {
             if key.process == process {
-                *totals = StreamTotals::default();
-                *changed = true;
+                totals.now = StreamTotals::default();
             }
         }
     }
@@ -174,7 +188,7 @@ impl DeviceBook {
         self.totals
             .iter_mut()
             .filter(move |((of, _), _)| *of == process)
-            .filter_map(|((_, device), (totals, _))| Some((*device, totals.torch.as_mut()?)))
+            .filter_map(|((_, device), totals)| Some((*device, totals.now.torch.as_mut()?)))
     }
 
     fn stream(&mut self, process: ProcessId, request: &Request) -> &mut StreamTotals {
@@ -183,27 +197,19 @@ impl DeviceBook {
             device: request.device,
             stream: request.stream,
         };
-        let (totals, changed) = self.streams.entry(key).or_default();
-        *changed = true;
-        totals
+        &mut self.streams.entry(key).or_default().now
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut super::Changes) {
-        for (key, (totals, changed)) in &mut self.totals {
-            if std::mem::take(changed) {
-                changes.devices.push((*key, *totals));
-            }
+        fn news<K: Copy, T: Copy + PartialEq>(
+            figures: &mut FastMap<K, Figure<T>>,
+        ) -> impl Iterator<Item = (K, T)> {
+            let figures = figures.iter_mut();
+            figures.filter_map(|(key, figure)| Some((*key, figure.news()?)))
         }
-        for (key, (failure, changed)) in &mut self.failures {
-            if std::mem::take(changed) {
-                changes.failures.push((*key, *failure));
-            }
-        }
-        for (key, (totals, changed)) in &mut self.streams {
-            if std::mem::take(changed) {
-                changes.streams.push((*key, *totals));
-            }
-        }
+        changes.devices.extend(news(&mut self.totals));
+        changes.failures.extend(news(&mut self.failures));
+        changes.streams.extend(news(&mut self.streams));
         changes.devices.sort_unstable_by_key(|(key, _)| *key);
         changes.streams.sort_unstable_by_key(|(key, _)| *key);
         changes.failures.sort_unstable_by_key(|(key, _)| *key);
@@ -213,8 +219,7 @@ impl DeviceBook {
 impl Book {
     pub(super) fn device_failed(&mut self, key: FailureKey, size: u64, time_ns: u64) {
         let held = *self.devices.touch(key.process, key.device);
-        let (failure, changed) = self.devices.failures.entry(key).or_default();
-        *changed = true;
+        let failure = &mut self.devices.failures.entry(key).or_default().now;
         if failure.count == 0 {
             failure.first_ns = time_ns;
         }
@@ -380,6 +385,7 @@ impl Space {
     ) {
         let process = self.process();
         self.devices.cache.stale = true;
+        self.devices.cache.tells = true;
         // Also of a block whose release was lost.
         if let Some(request) = self.devices.cache.requests.remove(&addr) {
             let stream = book.devices.stream(process, &request);
@@ -391,6 +397,7 @@ impl Space {
                 book.counts.unknown_free += 1;
             }
         } else {
+            self.place_segment(addr, device, book);
             let key = SiteKey {
                 process,
                 layer: Layer::TorchCuda,
@@ -404,6 +411,37 @@ impl Space {
         let torch = totals.torch.get_or_insert_default();
         torch.set_allocated(allocated);
         torch.set_reserved(reserved);
+    }
+
+    /// A block at `addr` is of `device`, and so is what the caching allocator asked the runtime for to
+    /// give it. Of a thread that chose its device before tracing began that was not known.
+    fn place_segment(&mut self, addr: u64, device: Device, book: &mut Book) {
+        let Some((start, known, size)) = self.devices.cache.segment_of(addr) else {
+            return;
+        };
+        let wrong = std::mem::replace(known, device);
+        if wrong == device {
+            return;
+        }
+        book.reserve(self.process(), wrong, |bytes| bytes.saturating_sub(size));
+        for layer in [Layer::CudaRuntime, Layer::Hip] {
+            let table = &mut self.tables[layer as usize];
+            if let Some(block) = table.get(start) {
+                let site = book.place(block.site, device, block.size);
+                table.insert(Block { site, ..block });
+            }
+        }
+    }
+
+    /// Memory of a device was given back of which nothing is known: where that was PyTorch's, its allocator
+    /// does not hold what it told last.
+    pub(super) fn unknown_freed(&mut self, book: &mut Book) {
+        if self.devices.cache.tells {
+            for (_, torch) in book.devices.caches(self.process()) {
+                torch.reserved = None;
+                torch.largest_free = None;
+            }
+        }
     }
 
     /// What was asked for of a block of the caching allocator's, and on which stream.
@@ -465,7 +503,11 @@ impl Space {
     }
 
     pub(super) fn device_unmap(&mut self, addr: u64, len: u64, time_ns: u64, book: &mut Book) {
-        for (memory, bytes, gone) in self.devices.physical.unmap(addr, len) {
+        let unmapped = self.devices.physical.unmap(addr, len);
+        if unmapped.is_empty() {
+            self.unknown_freed(book);
+        }
+        for (memory, bytes, gone) in unmapped {
             if memory.by_cache {
                 self.devices.cache.stale = true;
                 let less = |reserved: u64| reserved.saturating_sub(bytes);

@@ -367,6 +367,9 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
         } => {
             if !space.free(layer, addr, time_ns, book) && !repeated {
                 book.counts.unknown_free += 1;
+                if matches!(layer, Layer::CudaRuntime | Layer::Hip) {
+                    space.unknown_freed(book);
+                }
             }
         }
         Action::ReallocBegin { layer, addr } => space.realloc_begin(tid, layer, addr, book),

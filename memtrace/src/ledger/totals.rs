@@ -15,7 +15,7 @@ use super::{
     devices::DeviceBook,
 };
 use crate::{
-    event::{Layer, StackId},
+    event::{Device, Layer, StackId},
     hash::FastMap,
 };
 
@@ -49,6 +49,8 @@ struct Tally {
     /// those that are only inherited, stay small.
     lifetimes: Option<Box<[u64; LIFETIME_BUCKETS]>>,
     changed: bool,
+    /// It was told once.
+    told: bool,
 }
 
 #[derive(Default)]
@@ -170,6 +172,60 @@ impl Book {
         }
     }
 
+    /// A block of `site`, of `size` bytes, turns out to be of `device`: its site there, as though it had
+    /// been allocated at it.
+    pub(super) fn place(&mut self, site: u32, device: Device, size: u64) -> u32 {
+        let key = self.key(site);
+        let right = self.site(SiteKey { device, ..key });
+        // Only of what has not changed since the layer's peak, see above.
+        let peak_epoch = self.account(key.process).layers[key.layer as usize]
+            .0
+            .peak_epoch;
+        let tally = self.sites[site as usize].tally.as_ref();
+        let in_peak = tally.is_some_and(|tally| tally.peak_epoch != peak_epoch);
+        let mut times = (0, 0);
+        if let Some((tally, _)) = self.touch(site) {
+            times = (tally.first_ns, tally.last_ns);
+            let totals = &mut tally.totals;
+            totals.alloc_bytes -= size;
+            totals.alloc_count -= 1;
+            totals.live_bytes -= size;
+            totals.live_count -= 1;
+            if totals.alloc_count == 0 {
+                totals.peak_bytes = 0;
+                totals.peak_ns = 0;
+            }
+            if in_peak {
+                tally.at_peak_bytes -= size;
+                tally.at_peak_count -= 1;
+            }
+        }
+        if let Some((tally, _)) = self.touch(right) {
+            let (first_ns, last_ns) = times;
+            let totals = &mut tally.totals;
+            if totals.alloc_count == 0 {
+                tally.first_ns = first_ns;
+            }
+            tally.last_ns = tally.last_ns.max(last_ns);
+            totals.alloc_bytes += size;
+            totals.alloc_count += 1;
+            totals.live_bytes += size;
+            totals.live_count += 1;
+            if totals.live_bytes > totals.peak_bytes {
+                totals.peak_bytes = totals.live_bytes;
+                totals.peak_ns = last_ns;
+            }
+            if in_peak {
+                tally.at_peak_bytes += size;
+                tally.at_peak_count += 1;
+            }
+        }
+        self.devices.released(&key, size);
+        self.devices
+            .allocated(&self.sites[right as usize].key, size);
+        right
+    }
+
     /// The number of pieces in which `process` holds what `site` mapped changed
     /// from `before` to `after`, the bytes did not.
     pub(super) fn repiece(&mut self, process: ProcessId, site: u32, before: u64, after: u64) {
@@ -261,7 +317,11 @@ impl Book {
             let site = &mut self.sites[index as usize];
             if let Some(tally) = &mut site.tally {
                 tally.changed = false;
-                changes.sites.push((site.key, tally.site_totals()));
+                // Of one that came to nothing before anybody heard of it nothing is told.
+                tally.told |= tally.totals != Totals::default();
+                if tally.told {
+                    changes.sites.push((site.key, tally.site_totals()));
+                }
             }
         }
         for (process, layer) in std::mem::take(&mut self.changed_layers) {

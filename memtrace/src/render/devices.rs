@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Filter, clean,
+    diagnosis::frames,
     units::{plural, size},
 };
 use crate::{
@@ -213,11 +214,11 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
             size(held - allocated),
             &largest,
         )?;
-        line(
-            "  PyTorch in all (reserved)",
-            size(held),
-            &peak(torch.peak_reserved),
-        )?;
+        let note = match torch.reserved {
+            Some(_) => peak(torch.peak_reserved),
+            None => "   at least: it has not said how much".into(),
+        };
+        line("  PyTorch in all (reserved)", size(held), &note)?;
     } else if held > 0 {
         line("PyTorch, without its caching allocator", size(held), "")?;
     }
@@ -258,25 +259,19 @@ fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) 
     });
     writeln!(
         out,
-        "  {what} on {}: {} of {} asked of {}, last {:.1} s after the start, with {} known to \
+        "  {what} on {}: {} asked of {}, the last of {} {:.1} s after the start, with {} known to \
          be held{torch}",
         name(key.device),
         plural(failure.count, "allocation"),
-        size(failure.size),
         key.layer.name(),
+        size(failure.size),
         failure.last_ns.saturating_sub(snapshot.meta.started_ns) as f64 / 1e9,
         size(held.known()),
     )?;
-    let frames = Filter::default();
-    for frame in frames
-        .frames(snapshot.stacks.get(key.stack))
-        .into_iter()
-        .take(8)
-    {
-        let line = super::source_line(frame).map_or_else(String::new, |at| format!("  {at}"));
-        writeln!(out, "      {}{line}", super::frame_name(frame))?;
-    }
-    Ok(())
+    frames(
+        out,
+        &Filter::default().frames(snapshot.stacks.get(key.stack)),
+    )
 }
 
 /// Writes which functions the versions of devices' libraries lack, if there are any.

@@ -69,6 +69,7 @@ pub fn diagnosis_json(
             "accounts": accounts.flat_map(account_json).collect::<Vec<_>>(),
             "suppressed": suppressed.collect::<Vec<_>>(),
             "too_short": found.too_short,
+            "lost": found.lost,
         }),
     )
 }
@@ -204,7 +205,7 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
 }
 
 /// Writes the first frames and, wherever they are, the innermost Python line and the program's own.
-fn frames(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
+pub(super) fn frames(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
     let python = || {
         frames
             .iter()
@@ -267,6 +268,13 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
             "\nWhere the memory of process {} went, {:.1} s to {:.1} s",
             account.tgid, account.from, account.to
         )?;
+        if found.lost > 0.0 {
+            let lost = found.lost * 100.0;
+            writeln!(
+                out,
+                "  {lost:.1} % of the records were lost: no figure of what is outstanding is exact"
+            )?;
+        }
         for table in &account.accounts {
             self::table(out, table)?;
         }

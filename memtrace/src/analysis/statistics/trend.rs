@@ -53,6 +53,15 @@ impl Trend {
         self.slope * (self.to - self.from)
     }
 
+    /// What was measured: the mean of the last block less that of the first, and what lies between them,
+    /// units of `x`.
+    pub fn measured(&self) -> (f64, f64) {
+        let ends = self.blocks.first().zip(self.blocks.last());
+        ends.map_or((0.0, 0.0), |(first, last)| {
+            (last.1 - first.1, last.0 - first.0)
+        })
+    }
+
     /// Whether the whole interval is above 0 and the test's gate, [`SIGNIFICANCE`], is open. For one
     /// series of many, give its own p-value to [`super::benjamini_hochberg`] too.
     pub fn is_rising(&self) -> bool {

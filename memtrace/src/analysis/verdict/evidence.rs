@@ -14,6 +14,12 @@ pub(super) fn bytes(bytes: f64) -> String {
     size(bytes.max(0.0) as u64)
 }
 
+/// How much it grew, in what time: `+1.5 MiB in 17.4 s`.
+pub(super) fn grown(trend: &Trend) -> String {
+    let (growth, seconds) = trend.measured();
+    format!("{} in {seconds:.1} s", signed(growth))
+}
+
 /// A rate with its interval: `+1.5 MiB/s (95 %: +1.2 to +1.8 MiB/s)`.
 pub(super) fn rate(trend: &Trend) -> String {
     format!(

@@ -147,6 +147,8 @@ pub struct Diagnosis {
     pub suppressed: Vec<(String, Verdict)>,
     /// Children that ended before a trend could be told.
     pub too_short: u64,
+    /// Records lost, of all: what is called exact is at most as good.
+    pub lost: f64,
     /// The stacks of the sites, and others.
     pub stacks: Stacks,
 }
@@ -186,7 +188,10 @@ pub fn diagnose(
 ) -> Result<Diagnosis, Error> {
     let snapshot = recording.snapshot(At::End)?;
     let quality = Quality::of(&snapshot);
-    let mut diagnosis = Diagnosis::default();
+    let mut diagnosis = Diagnosis {
+        lost: quality.lost,
+        ..Diagnosis::default()
+    };
     for series in series::read(recording, &snapshot)? {
         judge(
             &series,

@@ -89,7 +89,7 @@ pub(super) fn judge(
     let reliable = quality.lost <= LOST;
     let devices = series.devices.iter().filter(|_| reliable);
     let mut findings: Vec<Finding> = devices
-        .filter_map(|device| beside::device(series, device))
+        .filter_map(|device| beside::device(series, device, &sites))
         .collect();
     // That nothing else grows need not be said beside what does.
     if finding.class != Class::None || findings.is_empty() {
@@ -205,16 +205,13 @@ fn counted(context: &Context) -> Option<Finding> {
     };
     let found = |class, what: &str, judged: &Judged| {
         let trend = &judged.trend;
+        let (growth, seconds) = trend.measured();
         Finding {
             class,
             grade: Grade::B,
             evidence: vec![format!(
-                "{what}: {:+.0} in {:.1} s, {:+.1}/s (95 %: {:+.1} to {:+.1}/s)",
-                trend.growth(),
-                trend.to - trend.from,
-                trend.slope,
-                trend.interval.0,
-                trend.interval.1
+                "{what}: {growth:+.0} in {seconds:.1} s, {:+.1}/s (95 %: {:+.1} to {:+.1}/s)",
+                trend.slope, trend.interval.0, trend.interval.1
             )],
             runner_up: None,
             rate: None,

@@ -2,7 +2,7 @@
 
 use super::{
     Class, Grade, Quality, Scope, Verdict, advice,
-    evidence::{bytes, percent, rate, signed},
+    evidence::{bytes, grown, percent, rate, signed},
     shape::{Judged, Shape},
     thresholds::{
         FALSE_DISCOVERIES, LAST_BLOCKS, OF_LEVEL, OF_RESIDUAL, OFFSET, SITE_FLOOR, SLOWING, STEADY,
@@ -16,7 +16,7 @@ use crate::{
         series::{Place, ProcessSeries, SiteSeries, place},
         statistics::{WARM_UP, benjamini_hochberg},
     },
-    event::Layer,
+    event::{Device, Layer},
 };
 
 /// A site's verdict, and its growth in the window, bytes.
@@ -29,6 +29,14 @@ pub(super) struct JudgedSite {
 }
 
 impl JudgedSite {
+    /// Whether it is memory of this device.
+    pub(super) fn is_on(&self, device: Device) -> bool {
+        let Scope::Site(key) = &self.verdict.scope else {
+            return false;
+        };
+        self.place == Place::Beside && key.layer != Layer::Pinned && key.device == device
+    }
+
     /// Whether it is part of the process's own memory.
     pub(super) fn is_of_host(&self) -> bool {
         self.place == Place::Host
@@ -105,12 +113,7 @@ pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
 fn growing(context: &Context, site: &SiteSeries, judged: &Judged, p: f64) -> JudgedSite {
     let trend = &judged.trend;
     let mut evidence = vec![
-        format!(
-            "live bytes {} in {:.1} s, {}",
-            signed(trend.growth()),
-            trend.to - trend.from,
-            rate(trend)
-        ),
+        format!("live bytes {}, {}", grown(trend), rate(trend)),
         format!("Mann–Kendall p = {p:.1e} among all tested sites"),
     ];
     let (ratio, clock, steady) = late_to_early(context, site, judged);
@@ -228,7 +231,7 @@ impl Offset {
 fn replaced(context: &Context, site: &SiteSeries, judged: &Judged) -> Option<JudgedSite> {
     let trend = &judged.trend;
     let evidence = vec![
-        format!("live bytes {}, {}", signed(trend.growth()), rate(trend)),
+        format!("live bytes {}, {}", grown(trend), rate(trend)),
         "other sites of the layer shrank as much: blocks take one another's place".into(),
     ];
     let runner_up = Some(Class::Leak);
@@ -269,12 +272,7 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
             "{} of the arenas of Python's object allocator were needed here",
             signed(growth)
         ),
-        format!(
-            "all arenas: {} in {:.1} s, {}",
-            signed(trend.growth()),
-            trend.to - trend.from,
-            rate(trend)
-        ),
+        format!("all arenas: {}, {}", grown(trend), rate(trend)),
         "an arena holds many objects: the line is the one that needed a new one".into(),
     ];
     let length = trend.to - trend.from;

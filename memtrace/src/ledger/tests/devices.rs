@@ -30,12 +30,16 @@ impl Devices {
     }
 
     fn alloc(&mut self, layer: Layer, addr: u64, size: u64, source: Source) {
+        self.alloc_on(Some(0), layer, addr, size, source);
+    }
+
+    fn alloc_on(&mut self, device: Device, layer: Layer, addr: u64, size: u64, source: Source) {
         let action = Action::DeviceAlloc {
             layer,
             addr,
             size,
             stack: StackId(1),
-            device: Some(0),
+            device,
             source,
         };
         self.bench.does(1, 1, action);
@@ -124,6 +128,105 @@ fn emptying_the_cache_is_seen_though_nothing_is_reported() {
     let expected = (0, Some(0), 512, Some(2 * SEGMENT));
     assert_eq!(devices.torch(), expected);
     assert_eq!(devices.device(1).held_by_torch(), 0);
+}
+
+#[test]
+fn a_segment_is_of_the_device_of_its_blocks() {
+    let layer = Layer::CudaRuntime;
+    for interval_between in [false, true] {
+        let mut devices = Devices::new();
+        devices.alloc_on(None, layer, 0x1000, SEGMENT, BY_CACHE);
+        let mut sites = HashMap::new();
+        if interval_between {
+            let changes = devices.bench.ledger.take_changes();
+            devices.totals.extend(changes.devices);
+            sites.extend(changes.sites);
+        }
+        devices.report(0x1200, 512, 512, SEGMENT);
+        let changes = devices.bench.ledger.take_changes();
+        devices.totals.extend(changes.devices);
+        sites.extend(changes.sites);
+        let totals = devices.device(1);
+        assert_eq!(
+            (totals.runtime, totals.runtime_by_torch),
+            (SEGMENT, SEGMENT)
+        );
+        assert_eq!(totals.known(), SEGMENT);
+        let id = devices.bench.id(1);
+        let unknown = devices.totals.get(&(id, None)).copied();
+        let nothing = interval_between.then(DeviceTotals::default);
+        assert_eq!(unknown, nothing, "told only if it was told before");
+        let mut of_layer = sites.iter().filter(|(key, _)| key.layer == layer);
+        let at: u64 = of_layer
+            .clone()
+            .map(|(_, site)| site.at_peak_bytes.max(site.totals.live_bytes))
+            .sum();
+        let all: u64 = of_layer
+            .clone()
+            .map(|(_, site)| site.totals.alloc_count)
+            .sum();
+        assert_eq!((at, all), (SEGMENT, 1));
+        let right = of_layer.find(|(key, _)| key.device == Some(0)).unwrap().1;
+        assert_eq!(right.totals.live_bytes, SEGMENT);
+        assert_eq!(right.totals.peak_bytes, SEGMENT);
+        assert_eq!(sites.len(), if interval_between { 3 } else { 2 });
+        // Given back, it is the right device's.
+        devices.report(0x1200, 0, 0, SEGMENT);
+        devices.free(layer, 0x1000);
+        let expected = (0, Some(0), 512, Some(SEGMENT));
+        assert_eq!(devices.torch(), expected);
+        assert_eq!(devices.bench.counts(), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
+    let layer = Layer::CudaRuntime;
+    let mut devices = Devices::new();
+    devices.alloc(layer, 0x9000, 3 * SEGMENT, Source::default());
+    devices.free(layer, 0x9000);
+    // Not in the peak of three.
+    devices.alloc_on(None, layer, 0x1000, SEGMENT, BY_CACHE);
+    devices.report(0x1200, 512, 512, SEGMENT);
+    devices.alloc_on(None, layer, 0x2000_0000, 4 * SEGMENT, BY_CACHE);
+    devices.report(0x2000_0000, 512, 1024, 5 * SEGMENT);
+    let changes = devices.bench.ledger.take_changes();
+    let at_peak = |device| {
+        let mut sites = changes
+            .sites
+            .iter()
+            .filter(|(key, _)| key.layer == layer && key.by_allocator);
+        let (_, site) = sites.find(|(key, _)| key.device == device)?;
+        let (_, totals) = changes.layers.iter().find(|((_, of), _)| *of == layer)?;
+        Some(if site.peak_epoch == totals.peak_epoch {
+            site.at_peak_bytes
+        } else {
+            site.totals.live_bytes
+        })
+    };
+    assert_eq!((at_peak(None), at_peak(Some(0))), (None, Some(5 * SEGMENT)));
+}
+
+#[test]
+fn what_is_held_is_not_known_once_something_older_was_given_back() {
+    let mut devices = Devices::new();
+    devices.report(0x200, 512, 4096, 3 * SEGMENT);
+    devices.free(Layer::CudaRuntime, 0x7000_0000);
+    assert_eq!(devices.torch(), (4096, None, 4096, Some(3 * SEGMENT)));
+    assert_eq!(devices.device(1).held_by_torch(), 4096, "at least");
+    // What it asks for now takes the place of what it gave back: no peak.
+    devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
+    devices.report(0x1000, 512, 4608, 2 * SEGMENT);
+    let expected = (4608, Some(2 * SEGMENT), 4608, Some(3 * SEGMENT));
+    assert_eq!(devices.torch(), expected);
+    let range = Action::DeviceUnmap { addr: 1, len: 2 };
+    devices.bench.does(1, 1, range);
+    assert_eq!(devices.torch().1, None);
+    // Memory of the driver's, and what was seen: no question.
+    devices.report(0x1400, 512, 5120, 2 * SEGMENT);
+    devices.free(Layer::CudaDriver, 0x5000);
+    devices.free(Layer::CudaRuntime, 0x1000);
+    assert_eq!(devices.torch().1, Some(SEGMENT));
 }
 
 #[test]

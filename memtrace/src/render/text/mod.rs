@@ -103,6 +103,14 @@ impl Report<'_> {
         seconds(time_ns.saturating_sub(self.snapshot.meta.started_ns))
     }
 
+    /// Of the recording, as far as it is looked at, ns.
+    fn length(&self) -> u64 {
+        let end = self.snapshot.time_ns;
+        end.map_or(u64::MAX, |end| {
+            end.saturating_sub(self.snapshot.meta.started_ns)
+        })
+    }
+
     fn header(&self, out: &mut impl Write) -> io::Result<()> {
         let meta = &self.snapshot.meta;
         let program = match self.snapshot.processes.first() {

@@ -139,7 +139,7 @@ impl Report<'_> {
         let lived = site
             .lifetimes
             .as_deref()
-            .and_then(lifetimes)
+            .and_then(|counts| lifetimes(counts, self.length()))
             .unwrap_or_default();
         writeln!(out, "     first {}{last}{lived}", self.since(site.first_ns))?;
         let frames = self.options.filter.frames(stack);
@@ -177,8 +177,8 @@ pub(in super::super) fn frame_line(frame: &Frame) -> String {
     line
 }
 
-/// The range and the median of the lifetimes of freed blocks, to a power of two.
-fn lifetimes(counts: &[u64]) -> Option<String> {
+/// The range and the median of the lifetimes of freed blocks, to a power of two; none is above `longest`, ns.
+fn lifetimes(counts: &[u64], longest: u64) -> Option<String> {
     let first = counts.iter().position(|count| *count > 0)?;
     let last = counts.iter().rposition(|count| *count > 0)?;
     let half = counts.iter().sum::<u64>().div_ceil(2);
@@ -190,8 +190,8 @@ fn lifetimes(counts: &[u64]) -> Option<String> {
     Some(format!(
         ", freed blocks lived {} to {} (half of them less than {})",
         duration(if first == 0 { 0 } else { 1 << first }),
-        duration(2 << last),
-        duration(2 << median),
+        duration(longest.min(2 << last)),
+        duration(longest.min(2 << median)),
     ))
 }
 

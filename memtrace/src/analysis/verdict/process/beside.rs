@@ -10,10 +10,12 @@ use crate::{
         statistics::{MIN_POINTS, warm_up},
         verdict::{
             Class, Grade,
-            evidence::{bytes, percent, rate, signed},
+            evidence::{bytes, grown, percent, rate},
             shape::{Judged, Shape},
-            site::Context,
-            thresholds::{DEVICE_FLOOR, MACHINE_FLOOR, OF_MACHINE, PROCESS_FLOOR, STALLED},
+            site::{Context, JudgedSite},
+            thresholds::{
+                DEVICE_FLOOR, MACHINE_FLOOR, MAJORITY, OF_MACHINE, PROCESS_FLOOR, REPORTED, STALLED,
+            },
         },
     },
     event::Layer,
@@ -59,12 +61,7 @@ fn steady(
         class,
         grade: Grade::C,
         evidence: vec![
-            format!(
-                "{what} {} in {:.1} s, {}",
-                signed(trend.growth()),
-                trend.to - trend.from,
-                rate(trend)
-            ),
+            format!("{what} {}, {}", grown(trend), rate(trend)),
             own.into(),
         ],
         runner_up: Some(runner_up),
@@ -98,19 +95,28 @@ fn pressure(machine: &Machine) -> Option<Finding> {
 }
 
 /// A GPU's memory: outstanding, or only kept by PyTorch's allocator.
-pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Finding> {
+pub(super) fn device(
+    series: &ProcessSeries,
+    device: &DeviceSeries,
+    sites: &[JudgedSite],
+) -> Option<Finding> {
     let most = series.times.len().saturating_sub(MIN_POINTS);
     let skip = warm_up(&device.held).min(most);
     let judge = |values: &[f64]| Judged::of(&series.times, values, skip, DEVICE_FLOOR).ok();
     let (outstanding, held) = (judge(&device.outstanding)?, judge(&device.held)?);
     let figures = |judged: &Judged, what: &str| {
         let trend = &judged.trend;
-        let length = trend.to - trend.from;
-        let growth = signed(trend.growth());
-        let gpu = gpu(device);
-        format!("{gpu}: {what} {growth} in {length:.1} s, {}", rate(trend))
+        format!("{}: {what} {}, {}", gpu(device), grown(trend), rate(trend))
     };
+    let growth = outstanding.trend.growth();
+    let on_device = || sites.iter().filter(|site| site.is_on(device.index));
+    let seen: f64 = on_device().map(|site| site.growth).sum();
+    let blamed = on_device().filter(|site| site.verdict.class == Class::GpuLeak);
+    let blamed: f64 = blamed.map(|site| site.growth).sum();
+    // Many that slow down, each from another time on, can look steady together.
+    let unblamed = seen >= MAJORITY * growth && blamed < REPORTED * growth;
     let (class, grade, rate) = match (outstanding.shape(), held.shape()) {
+        (Shape::Steady, _) if unblamed => (Class::Undetermined, Grade::D, None),
         (Shape::Steady, _) => (Class::GpuLeak, Grade::B, Some(outstanding.trend.slope)),
         (Shape::Between, _) => (Class::Undetermined, Grade::D, None),
         (Shape::Flat | Shape::Slowing, Shape::Steady | Shape::Between) => {
@@ -123,6 +129,13 @@ pub(super) fn device(series: &ProcessSeries, device: &DeviceSeries) -> Option<Fi
         figures(&outstanding, "allocated"),
         figures(&held, "with what PyTorch's allocator keeps"),
     ];
+    if unblamed && outstanding.shape() == Shape::Steady {
+        evidence.push(format!(
+            "its sites grow by {}, and of that {} steadily",
+            bytes(seen),
+            bytes(blamed)
+        ));
+    }
     let at_end = device.totals.last().copied().unwrap_or_default();
     if let Some(largest) = at_end.torch.and_then(|torch| torch.largest_free) {
         let kept = at_end.known() - at_end.outstanding();

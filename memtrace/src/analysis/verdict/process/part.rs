@@ -8,7 +8,7 @@ use crate::{
         series::Figure,
         verdict::{
             Class, Grade,
-            evidence::{rate, signed},
+            evidence::{grown, rate},
             shape::{Judged, Shape},
             site::{Context, JudgedSite},
             thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
@@ -35,9 +35,8 @@ pub(super) fn largest(context: &Context, judged: &Judged, sites: &[JudgedSite]) 
     let footprint = series.footprint().unwrap_or_else(|| series.live());
     let growth = window.change(&footprint).max(f64::MIN_POSITIVE);
     let mut evidence = vec![format!(
-        "resident and swapped memory {} in {:.1} s, {}, Mann–Kendall p = {:.1e}",
-        signed(trend.growth()),
-        trend.to - trend.from,
+        "resident and swapped memory {}, {}, Mann–Kendall p = {:.1e}",
+        grown(trend),
         rate(trend),
         trend.p_value
     )];

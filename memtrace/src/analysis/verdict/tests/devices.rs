@@ -144,6 +144,65 @@ fn the_largest_free_block_is_that_before_the_end() {
 }
 
 #[test]
+fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
+    let found = judged(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        ends: true,
+        lost: 0,
+        at: &|t| {
+            // The interpreter gives back all blocks at its end, PyTorch keeps what they were in.
+            let held = ((50.0 + t) * MIB) as u64;
+            let allocated = if t < 99.0 { held } else { 0 };
+            let torch = TorchTotals {
+                allocated,
+                reserved: Some(held),
+                ..TorchTotals::default()
+            };
+            Moment {
+                sites: vec![site(Layer::TorchCuda, "tensor", allocated as f64 / MIB)],
+                device: Some(DeviceTotals {
+                    torch: Some(torch),
+                    ..DeviceTotals::default()
+                }),
+                ..heap(5.0, 50.0)
+            }
+        },
+    });
+    expect(&found, Class::GpuLeak);
+    let sites = found.verdicts.iter().filter(|v| v.scope != Scope::Process);
+    let classes: Vec<_> = sites.map(|verdict| verdict.class).collect();
+    assert_eq!(classes, [Class::GpuLeak]);
+    let rows = rows(&found, Kind::Device(Some(0)));
+    let [("outstanding", grown)] = rows[..] else {
+        panic!("{rows:?}");
+    };
+    assert!((60..=100).contains(&grown), "{grown} MiB of a hundred");
+}
+
+#[test]
+fn a_device_whose_sites_do_not_go_on_does_not_leak_for_sure() {
+    // Faster at first: since then as a leak, from the start of what is looked at as neither.
+    let found = of(&|t| {
+        let mib = 2.0 * t.min(40.0) + 1.2 * (t - 40.0).max(0.0);
+        Moment {
+            sites: vec![site(Layer::CudaRuntime, "fill", mib)],
+            device: Some(DeviceTotals {
+                runtime: (mib * MIB) as u64,
+                ..DeviceTotals::default()
+            }),
+            ..heap(5.0, 50.0)
+        }
+    });
+    assert_eq!(found.verdicts[1].class, Class::Undetermined, "{found:#?}");
+    let verdict = &found.verdicts[0];
+    assert_eq!(verdict.class, Class::Undetermined, "{found:#?}");
+    let evidence = verdict.evidence.join("\n");
+    assert!(evidence.contains("steadily"), "{found:#?}");
+    assert_eq!(verdict.runner_up, Some(Class::GpuLeak));
+}
+
+#[test]
 fn page_locked_memory_has_a_class_of_its_own() {
     let seen = of(&|t| Moment {
         memory: resident(50.0, 2.0, t),
