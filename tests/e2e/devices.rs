@@ -285,6 +285,44 @@ fn the_process_total_leaves_a_rest() {
     assert_eq!(device.unattributed, Some(470 << 20));
 }
 
+/// What is recorded of an allocator that had a segment before, up to when it says so.
+fn late(until: &[&str]) -> Device {
+    let bench = Bench::new();
+    let folder = targets::fake_devices();
+    let mut target = Running::start(Command::new(targets::program("late_torch.c")).arg(folder));
+    target.await_stdout("ready");
+    let record = Record::attach(&bench, target.pid(), &[]);
+    for said in until {
+        target.send("!");
+        target.await_stdout(said);
+    }
+    let report = record.stop();
+    let [device] = &report.devices[..] else {
+        panic!("two devices, or none: {:?}", report.devices);
+    };
+    assert_eq!(device.index, Some(1));
+    device.clone()
+}
+
+/// Its thread chose the device before it was traced, and the process can see several.
+#[test]
+fn what_a_late_attach_sees_is_of_the_right_device() {
+    let figures = late(&["grown"]).figures;
+    assert_eq!(figures.allocated, Some(41 * 100_352));
+    assert_eq!(figures.reserved, Some(6 * MIB));
+    assert_eq!(figures.peak_reserved, Some(6 * MIB));
+    // Two of three segments, and no byte twice.
+    assert_eq!((figures.runtime, figures.known), (4 * MIB, 6 * MIB));
+}
+
+#[test]
+fn what_is_held_after_older_memory_was_given_back_is_not_known() {
+    let figures = late(&["grown", "emptied"]).figures;
+    assert_eq!((figures.allocated, figures.reserved), (Some(0), None));
+    assert_eq!(figures.peak_reserved, Some(6 * MIB));
+    assert_eq!((figures.runtime, figures.known), (0, 0));
+}
+
 /// What a version of a library lacks is named, in the report and in the list of probes.
 #[test]
 fn what_is_missing_is_listed() {

@@ -1,7 +1,7 @@
-/* A device without hardware, for tests: memory is a small block of the heap
- * whose address stands for it, contents do not exist. The functions have the
- * arguments of NVIDIA's (CUDA's public API reference) and PyTorch's, as far as
- * a tracer can see them; what they do beyond giving and taking is left out. */
+/* A device without hardware, for tests: memory is addresses, contents do not
+ * exist. The functions have the arguments of NVIDIA's (CUDA's public API
+ * reference) and PyTorch's, as far as a tracer can see them; what they do
+ * beyond giving and taking is left out. */
 #ifndef FAKE_H
 #define FAKE_H
 #ifndef _GNU_SOURCE

@@ -2,7 +2,7 @@
  * multiples out of segments of 2 MiB, which it keeps until told otherwise. */
 #include "fake.h"
 
-extern int cudaMalloc(void **, size_t), cudaSetDevice(int), cudaFree(void *), cudaMallocAsync(void **, size_t, void *),
+extern int cudaMalloc(void **, size_t), cudaSetDevice(int), cudaGetDevice(int *), cudaFree(void *), cudaMallocAsync(void **, size_t, void *),
     cudaFreeAsync(void *, void *), cudaGetDriverEntryPoint(const char *, void **, uint64_t, int *);
 extern void report(void *, ptrdiff_t, size_t, size_t, uint16_t)
     __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
@@ -46,6 +46,13 @@ EXPORT void torch_sums(int device, size_t *allocated_, size_t *reserved_) {
 	*allocated_ = allocated[device], *reserved_ = reserved[device];
 }
 
+/* As PyTorch does: only where it is another one. */
+static void set_device(int device) {
+	int now;
+	if (cudaGetDevice(&now) || now != device)
+		cudaSetDevice(device);
+}
+
 /* Blocks are addresses in segments that nobody looks at. Those of device 1 are on a stream. */
 EXPORT void *torch_malloc(size_t requested, int device) {
 	size_t bytes = rounded(requested);
@@ -54,7 +61,7 @@ EXPORT void *torch_malloc(size_t requested, int device) {
 		s++;
 	if (!s->at) {
 		void *p;
-		cudaSetDevice(device);
+		set_device(device);
 		if (bytes > SEGMENT || cudaMalloc(&p, SEGMENT)) {
 			out_of_memory((int64_t)bytes, allocated[device], reserved[device],
 				      (uint16_t)(device << 8 | CUDA));
@@ -88,7 +95,7 @@ EXPORT void torch_empty_cache(int device) {
 /* A block of the driver's pool of device 0, as with PyTorch's backend cudaMallocAsync: not reported. */
 EXPORT void *torch_malloc_async(size_t bytes) {
 	void *p;
-	cudaSetDevice(0);
+	set_device(0);
 	return cudaMallocAsync(&p, bytes, NULL) ? NULL : p;
 }
 EXPORT void torch_free_async(void *block) { cudaFreeAsync(block, NULL); }

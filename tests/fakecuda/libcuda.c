@@ -11,21 +11,22 @@ static int fails(void) {
 	return failure;
 }
 
+/* Addresses that nobody has: no two blocks overlap, and none is given twice. */
+static char *address(size_t bytes) {
+	static char *next = (char *)0x100000000000;
+	return __atomic_fetch_add(&next, (bytes + 511) / 512 * 512, __ATOMIC_RELAXED);
+}
+
 static int give(void **out, size_t bytes) {
 	int error = fails();
 	if (error == 0 && bytes == 0)
 		error = INVALID_VALUE;
 	if (error == 0)
-		*out = malloc(16);
+		*out = address(bytes);
 	return error;
 }
 
-static int take(void *block) {
-	if (block == NULL)
-		return INVALID_VALUE;
-	free(block);
-	return 0;
-}
+static int take(void *block) { return block == NULL ? INVALID_VALUE : 0; }
 
 EXPORT int cuMemAlloc_v2(void **out, size_t n) { return give(out, n); }
 EXPORT int cuMemAllocManaged(void **out, size_t n, unsigned flags) { return (void)flags, give(out, n); }

@@ -72,7 +72,9 @@ EXPORT int cudaMemPoolTrimTo(void *pool, size_t n) { return (void)pool, (void)n,
 EXPORT int cudaMemPoolGetAttribute(void *pool, int attribute, void *value) {
 	return cuMemPoolGetAttribute(pool, attribute, value);
 }
-EXPORT int cudaSetDevice(int device) { return device < 0 || device > 7 ? 101 : 0; }
+static __thread int current;
+EXPORT int cudaSetDevice(int device) { return device < 0 || device > 7 ? 101 : (current = device, 0); }
+EXPORT int cudaGetDevice(int *device) { return *device = current, 0; }
 EXPORT int cudaGetDriverEntryPoint(const char *name, void **out, uint64_t flags, int *status) {
 	return cuGetProcAddress_v2(name, out, 12000, flags, status);
 }

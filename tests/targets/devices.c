@@ -292,15 +292,6 @@ static void pytorch(void) {
 	((void (*)(size_t, int))function(torch_library, "torch_shrink"))(2 << 20, 1);
 }
 
-static void *library(const char *folder, const char *name) {
-	char path[4096];
-	snprintf(path, sizeof path, "%s/%s", folder, name);
-	void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-	if (!handle)
-		fail(dlerror());
-	return handle;
-}
-
 int main(int argc, char **argv) {
 	if (argc < 3)
 		return 96;

@@ -4,15 +4,6 @@
 #include "site.h"
 #include "../fakecuda/fake.h"
 
-static void *library(const char *folder, const char *name) {
-	char path[4096];
-	snprintf(path, sizeof path, "%s/%s", folder, name);
-	void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-	if (!handle)
-		fail(dlerror());
-	return handle;
-}
-
 int main(int argc, char **argv) {
 	if (argc < 2)
 		return 96;

@@ -12,6 +12,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -128,6 +129,16 @@ __attribute__((unused)) static void write_truth(const char *path) {
 }
 
 /* Hand-shakes with the test: one line out, one byte (or the end) in. */
+/* A library of `folder`, whose functions others find too. */
+__attribute__((unused)) static void *library(const char *folder, const char *name) {
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+	if (!handle)
+		fail(dlerror());
+	return handle;
+}
+
 __attribute__((unused)) static void say(const char *line) { write_all(1, line, strlen(line)); }
 __attribute__((unused)) static void await_byte(void) {
 	char byte;

@@ -414,7 +414,7 @@ impl Space {
     }
 
     /// A block at `addr` is of `device`, and so is what the caching allocator asked the runtime for to
-    /// give it. Of a thread that chose its device before tracing began that was not known.
+    /// give it, and the runtime the driver. Of a thread that chose its device before tracing began that was not known.
     fn place_segment(&mut self, addr: u64, device: Device, book: &mut Book) {
         let Some((start, known, size)) = self.devices.cache.segment_of(addr) else {
             return;
@@ -424,9 +424,10 @@ impl Space {
             return;
         }
         book.reserve(self.process(), wrong, |bytes| bytes.saturating_sub(size));
-        for layer in [Layer::CudaRuntime, Layer::Hip] {
+        for layer in [Layer::CudaRuntime, Layer::CudaDriver, Layer::Hip] {
             let table = &mut self.tables[layer as usize];
-            if let Some(block) = table.get(start) {
+            let block = table.get(start);
+            if let Some(block) = block.filter(|block| book.key(block.site).device == wrong) {
                 let site = book.place(block.site, device, block.size);
                 table.insert(Block { site, ..block });
             }
