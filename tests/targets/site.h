@@ -128,7 +128,6 @@ __attribute__((unused)) static void write_truth(const char *path) {
 	close(fd);
 }
 
-/* Hand-shakes with the test: one line out, one byte (or the end) in. */
 /* A library of `folder`, whose functions others find too. */
 __attribute__((unused)) static void *library(const char *folder, const char *name) {
 	char path[4096];
@@ -139,6 +138,7 @@ __attribute__((unused)) static void *library(const char *folder, const char *nam
 	return handle;
 }
 
+/* Hand-shakes with the test: one line out, one byte (or the end) in. */
 __attribute__((unused)) static void say(const char *line) { write_all(1, line, strlen(line)); }
 __attribute__((unused)) static void await_byte(void) {
 	char byte;

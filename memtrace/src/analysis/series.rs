@@ -31,6 +31,8 @@ const SITE_FLOOR: u64 = 16 << 10;
 
 const SECOND: f64 = 1e9;
 
+const MIB: f64 = 1_048_576.0;
+
 /// A figure of [`MemorySample`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Figure {
@@ -252,8 +254,13 @@ impl ProcessSeries {
 /// it was lately. In the last quarter.
 fn end_of(held: &[f64]) -> usize {
     const ENDING: f64 = 0.5;
+    /// Of so little the course of the process is not cut.
+    const TRIFLE: f64 = MIB;
     let lately = held.len() - held.len() / 4;
     let level = median(&held[lately..]).unwrap_or(0.0);
+    if level < TRIFLE {
+        return held.len();
+    }
     let end = held[lately..]
         .iter()
         .rposition(|value| *value >= ENDING * level)
@@ -440,8 +447,8 @@ impl Building {
                 let mut totals = *totals;
                 if let Some(torch) = &mut totals.torch {
                     torch.reserved = torch.reserved.or(reserved);
-                    reserved = torch.reserved;
                 }
+                reserved = totals.torch.and_then(|torch| torch.reserved);
                 changes.push((*at, totals));
                 held.set(&self.grid, from, totals.known() as f64);
                 outstanding.set(&self.grid, from, totals.outstanding() as f64);

@@ -119,17 +119,17 @@ pub struct Failure {
     pub held: DeviceTotals,
 }
 
-/// A figure, and as it was told last. One that comes to nothing before anybody heard of it is not told.
+/// A figure, and as it was told last.
 #[derive(Default)]
 struct Figure<T> {
     now: T,
-    told: T,
+    told: Option<T>,
 }
 
 impl<T: Copy + PartialEq> Figure<T> {
     fn news(&mut self) -> Option<T> {
-        let news = self.now != self.told;
-        self.told = self.now;
+        let news = self.told != Some(self.now);
+        self.told = Some(self.now);
         news.then_some(self.now)
     }
 }
@@ -207,6 +207,10 @@ impl DeviceBook {
             let figures = figures.iter_mut();
             figures.filter_map(|(key, figure)| Some((*key, figure.news()?)))
         }
+        // What was thought to be of a device that is not known, and turned out to be of another.
+        self.totals.retain(|(_, device), totals| {
+            device.is_some() || totals.told.is_some() || totals.now != DeviceTotals::default()
+        });
         changes.devices.extend(news(&mut self.totals));
         changes.failures.extend(news(&mut self.failures));
         changes.streams.extend(news(&mut self.streams));
@@ -427,8 +431,8 @@ impl Space {
         for layer in [Layer::CudaRuntime, Layer::CudaDriver, Layer::Hip] {
             let table = &mut self.tables[layer as usize];
             let block = table.get(start);
-            if let Some(block) = block.filter(|block| book.key(block.site).device == wrong) {
-                let site = book.place(block.site, device, block.size);
+            if let Some(block) = block.filter(|block| book.key(block.site).device != device) {
+                let site = book.place(&block, device);
                 table.insert(Block { site, ..block });
             }
         }
@@ -504,10 +508,10 @@ impl Space {
     }
 
     pub(super) fn device_unmap(&mut self, addr: u64, len: u64, time_ns: u64, book: &mut Book) {
-        let unmapped = self.devices.physical.unmap(addr, len);
-        if unmapped.is_empty() {
+        let Some(unmapped) = self.devices.physical.unmap(addr, len) else {
             self.unknown_freed(book);
-        }
+            return;
+        };
         for (memory, bytes, gone) in unmapped {
             if memory.by_cache {
                 self.devices.cache.stale = true;

@@ -31,6 +31,9 @@ pub(super) struct Physical {
     ranges: BTreeMap<u64, (u64, u32)>,
 }
 
+/// What a handle is of that is not known: of another process, or older than the recording.
+const UNKNOWN: u32 = 0;
+
 impl Physical {
     /// Whether a handle is one of ours.
     pub(super) fn knows(&self, handle: u64) -> bool {
@@ -71,17 +74,22 @@ impl Physical {
         self.drop_unused(id)
     }
 
-    /// Maps a handle's memory; what it is a mapping of. A handle that is not known maps nothing.
+    /// Maps a handle's memory; what it is a mapping of, where that is known.
     pub(super) fn map(&mut self, start: u64, len: u64, handle: u64) -> Option<Memory> {
-        let id = *self.handles.get(&handle)?;
+        let id = self.handles.get(&handle).copied().unwrap_or(UNKNOWN);
+        self.ranges.insert(start, (start.saturating_add(len), id));
         let memory = self.memories.get_mut(&id)?;
         memory.mapped += len;
-        self.ranges.insert(start, (start.saturating_add(len), id));
         Some(*memory)
     }
 
-    /// Unmaps a range: the bytes of each memory in it, and what that gave back.
-    pub(super) fn unmap(&mut self, start: u64, len: u64) -> Vec<(Memory, u64, Option<Memory>)> {
+    /// Unmaps a range: the bytes of each memory in it, and what that gave back. `None` where nobody
+    /// was seen to map anything.
+    pub(super) fn unmap(
+        &mut self,
+        start: u64,
+        len: u64,
+    ) -> Option<Vec<(Memory, u64, Option<Memory>)>> {
         let end = start.saturating_add(len);
         let overlapping: Vec<(u64, u64, u32)> = self
             .ranges
@@ -90,6 +98,9 @@ impl Physical {
             .take_while(|(_, (range_end, _))| *range_end > start)
             .map(|(&at, &(range_end, id))| (at, range_end, id))
             .collect();
+        if overlapping.is_empty() {
+            return None;
+        }
         let mut unmapped = Vec::new();
         for (at, range_end, id) in overlapping {
             self.ranges.remove(&at);
@@ -106,7 +117,7 @@ impl Physical {
                 unmapped.push((memory, bytes, self.drop_unused(id)));
             }
         }
-        unmapped
+        Some(unmapped)
     }
 
     /// Ranges of a device's memory that PyTorch's caching allocator mapped, start and end; neighbours are one.
@@ -164,9 +175,9 @@ mod tests {
         assert!(physical.map(1000, 100, HANDLE).is_some());
         assert_eq!(physical.release(HANDLE), None);
         assert!(!physical.knows(HANDLE));
-        let unmapped = physical.unmap(1000, 50);
+        let unmapped = physical.unmap(1000, 50).unwrap();
         assert_eq!((unmapped[0].1, unmapped[0].2), (50, None));
-        let unmapped = physical.unmap(1050, 50);
+        let unmapped = physical.unmap(1050, 50).unwrap();
         assert_eq!(unmapped[0].2.map(|memory| memory.block.size), Some(100));
         assert_eq!(physical.blocks().count(), 0);
 
@@ -182,9 +193,9 @@ mod tests {
         let mut physical = one(300);
         physical.map(1000, 300, HANDLE);
         assert!(physical.release(HANDLE).is_none());
-        assert_eq!(physical.unmap(1100, 100)[0].1, 100);
-        assert!(physical.unmap(1100, 100).is_empty());
-        let ends = physical.unmap(0, 10_000);
+        assert_eq!(physical.unmap(1100, 100).unwrap()[0].1, 100);
+        assert_eq!(physical.unmap(1100, 100), None);
+        let ends = physical.unmap(0, 10_000).unwrap();
         assert_eq!(ends.iter().map(|(_, bytes, _)| bytes).sum::<u64>(), 200);
         assert_eq!(ends.iter().filter(|(.., gone)| gone.is_some()).count(), 1);
     }
@@ -227,7 +238,7 @@ mod tests {
             physical.release(HANDLE).map(|gone| gone.block.size),
             Some(5)
         );
-        let unmapped = physical.unmap(1000, 100);
+        let unmapped = physical.unmap(1000, 100).unwrap();
         assert_eq!(unmapped[0].2.map(|gone| gone.block.size), Some(100));
     }
 }

@@ -12,7 +12,7 @@
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
-    devices::DeviceBook,
+    devices::DeviceBook, table::Block,
 };
 use crate::{
     event::{Device, Layer, StackId},
@@ -172,20 +172,21 @@ impl Book {
         }
     }
 
-    /// A block of `site`, of `size` bytes, turns out to be of `device`: its site there, as though it had
-    /// been allocated at it.
-    pub(super) fn place(&mut self, site: u32, device: Device, size: u64) -> u32 {
+    /// An outstanding block turns out to be of `device`: its site there, as though it had been allocated
+    /// at it.
+    pub(super) fn place(&mut self, block: &Block, device: Device) -> u32 {
+        let Block {
+            size,
+            birth_ns,
+            site,
+            ..
+        } = *block;
         let key = self.key(site);
         let right = self.site(SiteKey { device, ..key });
-        // Only of what has not changed since the layer's peak, see above.
-        let peak_epoch = self.account(key.process).layers[key.layer as usize]
-            .0
-            .peak_epoch;
-        let tally = self.sites[site as usize].tally.as_ref();
-        let in_peak = tally.is_some_and(|tally| tally.peak_epoch != peak_epoch);
-        let mut times = (0, 0);
+        let layer = &self.account(key.process).layers[key.layer as usize].0;
+        // It was outstanding at the layer's latest peak, at which both sites have figures once touched.
+        let in_peak = birth_ns <= layer.totals.peak_ns;
         if let Some((tally, _)) = self.touch(site) {
-            times = (tally.first_ns, tally.last_ns);
             let totals = &mut tally.totals;
             totals.alloc_bytes -= size;
             totals.alloc_count -= 1;
@@ -196,24 +197,23 @@ impl Book {
                 totals.peak_ns = 0;
             }
             if in_peak {
-                tally.at_peak_bytes -= size;
-                tally.at_peak_count -= 1;
+                tally.at_peak_bytes = tally.at_peak_bytes.saturating_sub(size);
+                tally.at_peak_count = tally.at_peak_count.saturating_sub(1);
             }
         }
         if let Some((tally, _)) = self.touch(right) {
-            let (first_ns, last_ns) = times;
             let totals = &mut tally.totals;
-            if totals.alloc_count == 0 {
-                tally.first_ns = first_ns;
+            if totals.alloc_count == 0 || birth_ns < tally.first_ns {
+                tally.first_ns = birth_ns;
             }
-            tally.last_ns = tally.last_ns.max(last_ns);
+            tally.last_ns = tally.last_ns.max(birth_ns);
             totals.alloc_bytes += size;
             totals.alloc_count += 1;
             totals.live_bytes += size;
             totals.live_count += 1;
             if totals.live_bytes > totals.peak_bytes {
                 totals.peak_bytes = totals.live_bytes;
-                totals.peak_ns = last_ns;
+                totals.peak_ns = birth_ns;
             }
             if in_peak {
                 tally.at_peak_bytes += size;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Filter, clean,
-    diagnosis::frames,
+    frames::frames,
     units::{plural, size},
 };
 use crate::{
@@ -214,10 +214,10 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
             size(held - allocated),
             &largest,
         )?;
-        let note = match torch.reserved {
-            Some(_) => peak(torch.peak_reserved),
-            None => "   at least: it has not said how much".into(),
-        };
+        let mut note = peak(torch.peak_reserved);
+        if torch.reserved.is_none() {
+            note += "   at least: it has not said how much";
+        }
         line("  PyTorch in all (reserved)", size(held), &note)?;
     } else if held > 0 {
         line("PyTorch, without its caching allocator", size(held), "")?;

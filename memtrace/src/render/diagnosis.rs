@@ -1,34 +1,24 @@
 //! Verdicts and the tables of where growth went, as text and JSON.
 
-use std::{
-    io::{self, Write},
-    ptr,
-};
+use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
 use super::{
     Error, Filter, clean,
     devices::name as device_name,
-    group::innermost_of_program,
+    frames::frames,
     json::print,
-    text::frame_line,
     units::{plural, size},
     until_closed,
 };
-use crate::{
-    analysis::{
-        account::{Account, Kind},
-        verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
-    },
-    symbolize::{Frame, FrameKind},
+use crate::analysis::{
+    account::{Account, Kind},
+    verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
 };
 
 /// Verdicts on sites that a report lists; `diagnose` lists them all.
 const IN_REPORT: usize = 3;
-
-/// Innermost frames of a site that text shows.
-const FRAMES: usize = 6;
 
 /// Writes all verdicts and tables.
 ///
@@ -204,40 +194,6 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
     Ok(())
 }
 
-/// Writes the first frames and, wherever they are, the innermost Python line and the program's own.
-pub(super) fn frames(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
-    let python = || {
-        frames
-            .iter()
-            .copied()
-            .filter(|frame| frame.kind == FrameKind::Python)
-    };
-    let lines = [python().next(), innermost_of_program(python())];
-    // The first of each: recursion has the same frame many times.
-    let lines = lines.map(|line| {
-        let is_line = |frame: &&Frame| line.is_some_and(|line| ptr::eq(line, *frame));
-        frames.iter().position(is_line)
-    });
-    let mut left_out = 0;
-    for (index, frame) in frames.iter().enumerate() {
-        if index >= FRAMES && !lines.contains(&Some(index)) {
-            left_out += 1;
-            continue;
-        }
-        gap(out, left_out)?;
-        left_out = 0;
-        writeln!(out, "        {}", frame_line(frame))?;
-    }
-    gap(out, left_out)
-}
-
-fn gap(out: &mut impl Write, frames: u64) -> io::Result<()> {
-    if frames > 0 {
-        writeln!(out, "        … {}", plural(frames, "more frame"))?;
-    }
-    Ok(())
-}
-
 fn suppressed(out: &mut impl Write, found: &Diagnosis) -> io::Result<()> {
     if found.suppressed.is_empty() {
         return Ok(());
@@ -269,10 +225,13 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
             account.tgid, account.from, account.to
         )?;
         if found.lost > 0.0 {
-            let lost = found.lost * 100.0;
+            let lost = match found.lost * 100.0 {
+                percent if percent < 0.1 => "fewer than 0.1".into(),
+                percent => format!("{percent:.1}"),
+            };
             writeln!(
                 out,
-                "  {lost:.1} % of the records were lost: no figure of what is outstanding is exact"
+                "  {lost} % of the records were lost: what is called exact is so but for them"
             )?;
         }
         for table in &account.accounts {
@@ -307,37 +266,4 @@ fn table(out: &mut impl Write, table: &Account) -> io::Result<()> {
 fn signed(bytes: f64) -> String {
     let sign = if bytes <= -1.0 { '-' } else { '+' };
     format!("{sign}{}", size(bytes.abs() as u64))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::render::fixture::python_frame;
-
-    #[test]
-    fn the_lines_of_python_are_shown_however_deep() {
-        let native = Frame {
-            kind: FrameKind::Native,
-            ..python_frame("inner", "inner.cc", 1)
-        };
-        let installed = python_frame("linear", "/usr/lib/python3/site-packages/torch/x.py", 2);
-        let mut stack = vec![&native; FRAMES + 2];
-        let inner = installed.clone();
-        let own = python_frame("step", "/home/u/train.py", 7);
-        stack.extend([&inner, &installed, &own, &own, &native]);
-        let mut out = Vec::new();
-        frames(&mut out, &stack).unwrap();
-        let out = String::from_utf8(out).unwrap();
-        let lines: Vec<_> = out.lines().skip(FRAMES).map(str::trim).collect();
-        assert_eq!(
-            lines,
-            [
-                "… 2 more frames",
-                "linear  /usr/lib/python3/site-packages/torch/x.py:2  [Python]",
-                "… 1 more frame",
-                "step  /home/u/train.py:7  [Python]",
-                "… 2 more frames"
-            ]
-        );
-    }
 }

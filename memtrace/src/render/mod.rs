@@ -5,6 +5,7 @@
 mod collapsed;
 mod devices;
 mod diagnosis;
+mod frames;
 mod group;
 mod health;
 mod interpreter;

@@ -185,9 +185,11 @@ fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
     let mut devices = Devices::new();
     devices.alloc(layer, 0x9000, 3 * SEGMENT, Source::default());
     devices.free(layer, 0x9000);
-    // Not in the peak of three.
-    devices.alloc_on(None, layer, 0x1000, SEGMENT, BY_CACHE);
-    devices.report(0x1200, 512, 512, SEGMENT);
+    // Not in the peak of three; two at once.
+    devices.alloc_on(None, layer, 0x1000, SEGMENT / 2, BY_CACHE);
+    devices.alloc_on(None, layer, 0x1000_0000, SEGMENT / 2, BY_CACHE);
+    devices.report(0x1200, 512, 512, SEGMENT / 2);
+    devices.report(0x1000_0000, 512, 512, SEGMENT);
     devices.alloc_on(None, layer, 0x2000_0000, 4 * SEGMENT, BY_CACHE);
     devices.report(0x2000_0000, 512, 1024, 5 * SEGMENT);
     let changes = devices.bench.ledger.take_changes();
@@ -208,6 +210,34 @@ fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
 }
 
 #[test]
+fn two_segments_that_wait_for_their_device_are_placed_at_one_peak() {
+    let layer = Layer::CudaRuntime;
+    let mut devices = Devices::new();
+    devices.alloc_on(None, layer, 0x1000, SEGMENT, BY_CACHE);
+    devices.alloc_on(None, layer, 0x1000_0000, SEGMENT, BY_CACHE);
+    devices.report(0x1200, 512, 512, SEGMENT);
+    devices.report(0x1000_0000, 512, 1024, 2 * SEGMENT);
+    let changes = devices.bench.ledger.take_changes();
+    let sites = changes.sites.iter().filter(|(key, _)| key.layer == layer);
+    let sites: Vec<_> = sites.collect();
+    let [(key, site)] = sites[..] else {
+        panic!("{sites:?}");
+    };
+    assert_eq!(key.device, Some(0));
+    assert_eq!(site.totals.peak_bytes, 2 * SEGMENT);
+    assert_eq!((site.at_peak_bytes, site.at_peak_count), (2 * SEGMENT, 2));
+}
+
+#[test]
+fn a_device_of_which_nothing_is_held_is_told() {
+    let mut devices = Devices::new();
+    devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, Source::default());
+    devices.free(Layer::CudaRuntime, 0x1000);
+    devices.device(1);
+    assert_eq!(devices.totals.len(), 1);
+}
+
+#[test]
 fn what_is_held_is_not_known_once_something_older_was_given_back() {
     let mut devices = Devices::new();
     devices.report(0x200, 512, 4096, 3 * SEGMENT);
@@ -222,6 +252,14 @@ fn what_is_held_is_not_known_once_something_older_was_given_back() {
     let range = Action::DeviceUnmap { addr: 1, len: 2 };
     devices.bench.does(1, 1, range);
     assert_eq!(devices.torch().1, None);
+    // What another process gave was mapped by a handle that is not known, but seen.
+    devices.report(0x1400, 512, 5120, 2 * SEGMENT);
+    let (addr, len, handle) = (0x9000, 0x1000, 77);
+    devices
+        .bench
+        .does(1, 1, Action::DeviceMap { addr, len, handle });
+    devices.bench.does(1, 1, Action::DeviceUnmap { addr, len });
+    assert_eq!(devices.torch().1, Some(2 * SEGMENT));
     // Memory of the driver's, and what was seen: no question.
     devices.report(0x1400, 512, 5120, 2 * SEGMENT);
     devices.free(Layer::CudaDriver, 0x5000);

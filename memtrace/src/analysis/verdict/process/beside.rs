@@ -108,14 +108,17 @@ pub(super) fn device(
         let trend = &judged.trend;
         format!("{}: {what} {}, {}", gpu(device), grown(trend), rate(trend))
     };
-    let growth = outstanding.trend.growth();
     let on_device = || sites.iter().filter(|site| site.is_on(device.index));
     let seen: f64 = on_device().map(|site| site.growth).sum();
-    let blamed = on_device().filter(|site| site.verdict.class == Class::GpuLeak);
-    let blamed: f64 = blamed.map(|site| site.growth).sum();
-    // Many that slow down, each from another time on, can look steady together.
-    let unblamed = seen >= MAJORITY * growth && blamed < REPORTED * growth;
-    let (class, grade, rate) = match (outstanding.shape(), held.shape()) {
+    let leaking = on_device().filter(|site| site.verdict.class == Class::GpuLeak);
+    let leaking: f64 = leaking.map(|site| site.growth).sum();
+    let shape = outstanding.shape();
+    // What its sites do since the process began to be judged may be more than its own course shows since
+    // it did: a longer recording tells.
+    let growth = outstanding.trend.growth();
+    let unblamed =
+        shape == Shape::Steady && seen >= MAJORITY * growth && leaking < REPORTED * growth;
+    let (class, grade, rate) = match (shape, held.shape()) {
         (Shape::Steady, _) if unblamed => (Class::Undetermined, Grade::D, None),
         (Shape::Steady, _) => (Class::GpuLeak, Grade::B, Some(outstanding.trend.slope)),
         (Shape::Between, _) => (Class::Undetermined, Grade::D, None),
@@ -129,11 +132,11 @@ pub(super) fn device(
         figures(&outstanding, "allocated"),
         figures(&held, "with what PyTorch's allocator keeps"),
     ];
-    if unblamed && outstanding.shape() == Shape::Steady {
+    if unblamed {
         evidence.push(format!(
-            "its sites grow by {}, and of that {} steadily",
+            "its sites grow by {}, but {} of that at sites that pass the tests of a leak",
             bytes(seen),
-            bytes(blamed)
+            bytes(leaking)
         ));
     }
     let at_end = device.totals.last().copied().unwrap_or_default();
