@@ -119,20 +119,8 @@ impl Book {
             tally.first_ns = time_ns;
         }
         tally.last_ns = time_ns;
-        let site_totals = &mut tally.totals;
-        for totals in [&mut *site_totals, &mut layer.totals] {
-            totals.alloc_bytes += size;
-            totals.alloc_count += 1;
-            totals.live_bytes += size;
-            totals.live_count += 1;
-        }
-        if site_totals.live_bytes > site_totals.peak_bytes {
-            site_totals.peak_bytes = site_totals.live_bytes;
-            site_totals.peak_ns = time_ns;
-        }
-        if layer.totals.live_bytes > layer.totals.peak_bytes {
-            layer.totals.peak_bytes = layer.totals.live_bytes;
-            layer.totals.peak_ns = time_ns;
+        tally.totals.gain(size, time_ns);
+        if layer.totals.gain(size, time_ns) {
             layer.peak_epoch += 1;
         }
         let key = self.key(site);
@@ -207,14 +195,7 @@ impl Book {
                 tally.first_ns = birth_ns;
             }
             tally.last_ns = tally.last_ns.max(birth_ns);
-            totals.alloc_bytes += size;
-            totals.alloc_count += 1;
-            totals.live_bytes += size;
-            totals.live_count += 1;
-            if totals.live_bytes > totals.peak_bytes {
-                totals.peak_bytes = totals.live_bytes;
-                totals.peak_ns = birth_ns;
-            }
+            totals.gain(size, birth_ns);
             if in_peak {
                 tally.at_peak_bytes += size;
                 tally.at_peak_count += 1;
@@ -416,6 +397,20 @@ impl LayerTotals {
 }
 
 impl Totals {
+    /// One block more; whether that is a new peak.
+    fn gain(&mut self, size: u64, time_ns: u64) -> bool {
+        self.alloc_bytes += size;
+        self.alloc_count += 1;
+        self.live_bytes += size;
+        self.live_count += 1;
+        let is_peak = self.live_bytes > self.peak_bytes;
+        if is_peak {
+            self.peak_bytes = self.live_bytes;
+            self.peak_ns = time_ns;
+        }
+        is_peak
+    }
+
     fn clear_outstanding(&mut self) {
         self.live_bytes = 0;
         self.live_count = 0;
