@@ -295,10 +295,10 @@ static void pytorch(void) {
 int main(int argc, char **argv) {
 	if (argc < 3)
 		return 96;
-	driver_library = library(argv[2], "libcuda.so.1");
-	runtime_library = library(argv[2], "libcudart.so.13");
-	cpu_library = library(argv[2], "libc10.so");
-	torch_library = library(argv[2], "libc10_cuda.so");
+	driver_library = load_library(argv[2], "libcuda.so.1");
+	runtime_library = load_library(argv[2], "libcudart.so.13");
+	cpu_library = load_library(argv[2], "libc10.so");
+	torch_library = load_library(argv[2], "libc10_cuda.so");
 	runtime();
 	driver();
 	pinned();

@@ -7,8 +7,8 @@
 int main(int argc, char **argv) {
 	if (argc < 2)
 		return 96;
-	library(argv[1], "libcuda.so.1");
-	void *runtime = library(argv[1], "libcudart.so.13");
+	load_library(argv[1], "libcuda.so.1");
+	void *runtime = load_library(argv[1], "libcudart.so.13");
 	int (*allocate)(void **, size_t) = (int (*)(void **, size_t))dlsym(runtime, "cudaMalloc");
 	int (*choose)(int) = (int (*)(int))dlsym(runtime, "cudaSetDevice");
 	say("ready\n");

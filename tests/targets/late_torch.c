@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
 	const char *names[] = {"libcuda.so.1", "libcudart.so.13", "libc10.so", "libc10_cuda.so"};
 	void *torch = NULL;
 	for (int i = 0; i < 4; i++)
-		torch = library(argv[1], names[i]);
+		torch = load_library(argv[1], names[i]);
 	void *(*allocate)(size_t, int) = (void *(*)(size_t, int))dlsym(torch, "torch_malloc");
 	void (*release)(void *, size_t, int) = (void (*)(void *, size_t, int))dlsym(torch, "torch_free");
 	void (*empty)(int) = (void (*)(int))dlsym(torch, "torch_empty_cache");

@@ -129,7 +129,7 @@ __attribute__((unused)) static void write_truth(const char *path) {
 }
 
 /* A library of `folder`, whose functions others find too. */
-__attribute__((unused)) static void *library(const char *folder, const char *name) {
+__attribute__((unused)) static void *load_library(const char *folder, const char *name) {
 	char path[4096];
 	snprintf(path, sizeof path, "%s/%s", folder, name);
 	void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
