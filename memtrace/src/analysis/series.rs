@@ -31,8 +31,6 @@ const SITE_FLOOR: u64 = 16 << 10;
 
 const SECOND: f64 = 1e9;
 
-const MIB: f64 = 1_048_576.0;
-
 /// A figure of [`MemorySample`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Figure {
@@ -254,11 +252,10 @@ impl ProcessSeries {
 /// it was lately. In the last quarter.
 fn end_of(held: &[f64]) -> usize {
     const ENDING: f64 = 0.5;
-    /// Of so little the course of the process is not cut.
-    const TRIFLE: f64 = MIB;
     let lately = held.len() - held.len() / 4;
     let level = median(&held[lately..]).unwrap_or(0.0);
-    if level < TRIFLE {
+    // For so little, of which no site is looked at, the course of the process is not cut.
+    if level < SITE_FLOOR as f64 {
         return held.len();
     }
     let end = held[lately..]
