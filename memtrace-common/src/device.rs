@@ -22,11 +22,13 @@ pub struct Alloc {
     pub error: u32,
 }
 
-/// [`crate::event::Kind::DeviceReport`], as `c10::reportMemoryUsageToProfiler` is called.
+/// [`crate::event::Kind::DeviceReport`], as `c10::reportMemoryUsageToProfiler` is called, or
+/// `c10::reportOutOfMemoryToProfiler`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Report {
     pub header: Header,
+    /// The block; 0 where none could be given.
     pub addr: u64,
     /// Bytes, as the allocator rounds them; negative when the block is released.
     pub size: i64,

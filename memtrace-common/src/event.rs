@@ -56,7 +56,8 @@ pub enum Kind {
     PythonCode = 19,
     /// [`crate::device::Alloc`]: memory of a device, or page-locked; also a call that failed.
     DeviceAlloc = 20,
-    /// [`crate::device::Report`]: what PyTorch's caching allocator says of a block of its own.
+    /// [`crate::device::Report`]: what PyTorch's caching allocator says of a block of its own, or
+    /// that it cannot give one.
     DeviceReport = 21,
     /// [`crate::device::Range`]: physical memory was mapped (cuMemMap).
     DeviceMap = 22,

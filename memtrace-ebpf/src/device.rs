@@ -42,9 +42,6 @@ const TORCH_CUDA: u64 = 1;
 /// CU_MEM_LOCATION_TYPE_DEVICE of CUmemLocation (cuda.h).
 const LOCATION_DEVICE: u32 = 1;
 
-/// cudaErrorMemoryAllocation and its relatives; what a report that names no error stands for.
-const OUT_OF_MEMORY: u32 = 2;
-
 /// cudaMemPoolAttrReservedMemCurrent to …UsedMemHigh (driver_types.h; the driver's have the same
 /// values): what a pool holds, and what of it is given out.
 const POOL_FIGURES: core::ops::RangeInclusive<u64> = 5..=8;
@@ -171,20 +168,6 @@ fn report(
         };
         stack::take(context.as_ptr(), caller, at)
     };
-    if cookie.block() == NO_ARGUMENT {
-        let mut header = header(Kind::DeviceAlloc, caller);
-        header.layer = cookie.layer();
-        let failed = Alloc {
-            header,
-            addr: 0,
-            size,
-            stack,
-            device: device + 1,
-            error: OUT_OF_MEMORY,
-        };
-        emit(&failed, Reason::RingFullAlloc, Wake::Lazily);
-        return None;
-    }
     let mut header = header(Kind::DeviceReport, caller);
     header.layer = cookie.layer();
     let reason = if taken {
@@ -195,6 +178,7 @@ fn report(
     emit(
         &Report {
             header,
+            // Without an argument for it: no block, and out of memory.
             addr: argument(arguments, cookie.block()),
             size: size as i64,
             stack,

@@ -67,15 +67,16 @@ pub enum Action {
         stack: StackId,
         device: Device,
         error: u32,
+        /// Where it was PyTorch's caching allocator that could not give a block.
+        told: Option<Told>,
     },
-    /// PyTorch's caching allocator gave a block, or takes it back (`size` 0), and holds this since.
+    /// PyTorch's caching allocator gave a block, or takes it back (`size` 0), and tells its totals.
     CachedBlock {
         addr: u64,
         size: u64,
         stack: StackId,
         device: Device,
-        allocated: u64,
-        reserved: u64,
+        told: Told,
     },
     /// So much was asked for of the block at `addr` that PyTorch's caching allocator gave, on the
     /// stream with this number (PyTorch's own, `torch.cuda.Stream.stream_id`; 0: the default one).
@@ -149,6 +150,16 @@ pub enum Action {
 
 /// Index of a device (GPU) as the process counts them; `None`: not known which.
 pub type Device = Option<u8>;
+
+/// Out of memory, in CUDA's runtime and driver and in HIP (cudaErrorMemoryAllocation and its relatives).
+pub const OUT_OF_MEMORY: u32 = 2;
+
+/// What PyTorch's caching allocator tells that it has of a device, bytes: in blocks, and in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub allocated: u64,
+    pub reserved: u64,
+}
 
 /// Who asked for memory of a device, and how it will be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

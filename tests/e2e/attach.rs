@@ -18,7 +18,7 @@ use std::process::Command;
 /// How often: `MEMTRACE_ATTACHES`. Each time takes seconds, most of them the kernel's.
 fn times() -> u32 {
     let given = std::env::var("MEMTRACE_ATTACHES").ok();
-    given.map_or(15, |times| times.parse().expect("a number"))
+    given.map_or(8, |times| times.parse().expect("a number"))
 }
 
 fn attach_and_detach(command: &mut Command) {

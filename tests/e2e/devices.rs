@@ -289,7 +289,10 @@ fn the_process_total_leaves_a_rest() {
 fn late(until: &[&str]) -> Device {
     let bench = Bench::new();
     let folder = targets::fake_devices();
-    let mut target = Running::start(Command::new(targets::program("late_torch.c")).arg(folder));
+    // Of a process that can have one device only it is known which.
+    let mut command = Command::new(targets::program("late_torch.c"));
+    command.arg(folder).env("CUDA_VISIBLE_DEVICES", "0,1");
+    let mut target = Running::start(&mut command);
     target.await_stdout("ready");
     let record = Record::attach(&bench, target.pid(), &[]);
     for said in until {
@@ -321,6 +324,9 @@ fn what_is_held_after_older_memory_was_given_back_is_not_known() {
     assert_eq!((figures.allocated, figures.reserved), (Some(0), None));
     assert_eq!(figures.peak_reserved, Some(6 * MIB));
     assert_eq!((figures.runtime, figures.known), (0, 0));
+    // Out of memory it tells.
+    let figures = late(&["grown", "emptied", "refused"]).figures;
+    assert_eq!((figures.allocated, figures.reserved), (Some(0), Some(0)));
 }
 
 /// What a version of a library lacks is named, in the report and in the list of probes.

@@ -68,7 +68,7 @@ fn around_a_launched_program() {
 fn no_forked_child_stays_stopped() {
     let bench = Bench::new();
     let forker = targets::program("forker.c");
-    for _ in 0..5 {
+    for _ in 0..3 {
         let progress = Progress::new(&bench);
         let mut target = Running::start(Command::new(&forker).arg(progress.path()));
         let mut record = Record::attach(&bench, target.pid(), &OPTIONS);

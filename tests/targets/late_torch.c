@@ -1,11 +1,12 @@
 /* PyTorch's allocator on the second of two devices, in use before anybody looks.
  *
  *   late_torch FOLDER   one block, "ready", await a byte; forty more, "grown", await a byte;
- *                       give back all blocks and what they were in, "emptied", await a byte */
+ *                       give back all blocks and what they were in, "emptied", await a byte;
+ *                       one that is too large, "refused", await a byte */
 #include "../fakecuda/fake.h"
 #include "site.h"
 
-enum { DEVICE = 1, BYTES = 100000, MORE = 40 };
+enum { DEVICE = 1, BYTES = 100000, MORE = 40, TOO_LARGE = 40 << 20 };
 
 int main(int argc, char **argv) {
 	if (argc < 2)
@@ -28,6 +29,10 @@ int main(int argc, char **argv) {
 		release(blocks[i], BYTES, DEVICE);
 	empty(DEVICE);
 	say("emptied\n");
+	await_byte();
+	if (allocate(TOO_LARGE, DEVICE))
+		return 95;
+	say("refused\n");
 	await_byte();
 	return 0;
 }

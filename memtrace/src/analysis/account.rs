@@ -4,7 +4,7 @@
 use super::{
     mappings::Use,
     series::{DeviceSeries, Figure, ProcessSeries},
-    statistics::median,
+    statistics::{MIN_POINTS, median, warm_up},
 };
 use crate::event::Device;
 
@@ -45,6 +45,8 @@ pub enum Term {
     Outstanding,
     /// Of a device: held by PyTorch's allocator without a block.
     Kept,
+    /// The same, where it did not always say.
+    KeptAsKnown,
     /// Given back to the allocator and not to the kernel, or never handed out.
     Retained,
     Unattributed,
@@ -60,7 +62,7 @@ impl Term {
             Term::Stacks => "thread stacks",
             Term::Libraries => "libraries loaded",
             Term::Outstanding => "outstanding",
-            Term::Kept => "kept by PyTorch's allocator",
+            Term::Kept | Term::KeptAsKnown => "kept by PyTorch's allocator",
             Term::Retained => "retained by the allocator",
             Term::Unattributed => "unattributed",
         }
@@ -79,6 +81,7 @@ impl Term {
                 "exact: PyTorch's blocks as it rounds them, and what others asked for"
             }
             Term::Kept => "exact: what it holds without a block",
+            Term::KeptAsKnown => "by what is known: it has not said throughout how much it holds",
             Term::Retained => "at most: what the allocator has mapped beyond the live heap",
             Term::Unattributed => {
                 "the rest: first use of what is older, what nobody asked for, unknown"
@@ -119,6 +122,15 @@ const STACK_TOUCHED: f64 = 128.0 * 1024.0;
 pub(super) const EDGE: usize = 12;
 
 impl Window {
+    /// All of a course but the start of its program; of a short one as much as can be judged.
+    pub fn after_start(values: &[f64]) -> Window {
+        let most = values.len().saturating_sub(MIN_POINTS);
+        Window {
+            from: warm_up(values).min(most),
+            to: values.len(),
+        }
+    }
+
     /// Change of `values` from the window's beginning to its end.
     pub fn change(self, values: &[f64]) -> f64 {
         let points = values
@@ -205,12 +217,16 @@ fn device_account(device: &DeviceSeries, window: Window) -> Account {
         .total
         .as_ref()
         .map_or(held, |total| window.change(total));
+    let kept = match device.is_held_known(window) {
+        true => Term::Kept,
+        false => Term::KeptAsKnown,
+    };
     Account {
         kind: Kind::Device(device.index),
         growth,
         rows: vec![
             (Term::Outstanding, outstanding),
-            (Term::Kept, held - outstanding),
+            (kept, held - outstanding),
             (Term::Unattributed, growth - held),
         ],
     }

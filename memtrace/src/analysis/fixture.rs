@@ -23,13 +23,17 @@ pub(super) const MIB: f64 = 1024.0 * 1024.0;
 #[derive(Clone, Default)]
 pub(super) struct Moment {
     pub(super) memory: MemorySample,
-    /// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
-    pub(super) sites: Vec<(Layer, &'static str, bool, f64, u64)>,
+    pub(super) sites: Vec<Site>,
     /// What it holds of device 0.
     pub(super) device: Option<DeviceTotals>,
     /// What it has of it in all, MiB.
     pub(super) device_usage: Option<f64>,
+    /// What it holds of device 1, and the sites there.
+    pub(super) second: Option<(DeviceTotals, Vec<Site>)>,
 }
+
+/// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
+pub(super) type Site = (Layer, &'static str, bool, f64, u64);
 
 /// A process over `n` intervals of a second, and records lost of a thousand.
 pub(super) struct Course<'a> {
@@ -94,7 +98,10 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
     for second in 1..=course.n {
         let moment = (course.at)(second as f64);
         let mut changes = Changes::default();
-        for (layer, name, by_allocator, bytes, blocks) in moment.sites {
+        let (on_second, its_sites) = moment.second.unzip();
+        let sites = moment.sites.into_iter().map(|site| (0, site));
+        let elsewhere = its_sites.into_iter().flatten().map(|site| (1, site));
+        for (device, (layer, name, by_allocator, bytes, blocks)) in sites.chain(elsewhere) {
             let number = names
                 .iter()
                 .position(|known| *known == name)
@@ -123,7 +130,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 layer,
                 stack: StackId(number as u32 + 1),
                 by_allocator,
-                device: layer.of_device().then_some(0),
+                device: layer.of_device().then_some(device),
             };
             let at = before
                 .iter()
@@ -159,8 +166,10 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             time_ns: START + second * SECOND,
             ..Interval::default()
         };
-        let device = moment.device.into_iter();
-        changes.devices = device.map(|totals| ((row.id, Some(0)), totals)).collect();
+        for (device, totals) in [(0, moment.device), (1, on_second)] {
+            let totals = totals.map(|totals| ((row.id, Some(device)), totals));
+            changes.devices.extend(totals);
+        }
         let usage = moment.device_usage.into_iter();
         interval.device_usage = usage.map(|mib| (row.id, 0, (mib * MIB) as u64)).collect();
         interval.changes = changes;

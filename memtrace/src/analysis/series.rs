@@ -2,8 +2,11 @@
 //! what it had outstanding, and the sites that held enough to matter.
 
 mod course;
+mod devices;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
+
+pub use self::devices::DeviceSeries;
 
 use self::course::{Course, Grid};
 use super::{
@@ -13,10 +16,9 @@ use super::{
 };
 use crate::{
     event::{Device, Layer},
-    ledger::{DeviceTotals, SiteKey},
+    ledger::SiteKey,
     recording::{
-        Error, IntervalId, MemorySample, Origin, ProcessRow, Recording, SiteFigures, SiteSnapshot,
-        Snapshot,
+        Error, IntervalId, MemorySample, ProcessRow, Recording, SiteFigures, SiteSnapshot, Snapshot,
     },
 };
 
@@ -99,7 +101,7 @@ pub struct ProcessSeries {
     pub python: Vec<f64>,
     mapped: HashMap<Use, Vec<f64>>,
     /// Outstanding in the layers beside the process's own memory, without what their allocators took.
-    beside: HashMap<Layer, Vec<f64>>,
+    beside: HashMap<(Place, Layer), Vec<f64>>,
     pub devices: Vec<DeviceSeries>,
     /// Those looked at one by one, by key.
     pub sites: Vec<SiteSeries>,
@@ -111,20 +113,6 @@ pub struct ProcessSeries {
 /// `request2size`). Other allocators round differently, but take similar sums.
 fn chunk(bytes: f64) -> f64 {
     (((bytes + 8.0) / 16.0).ceil() * 16.0).max(32.0)
-}
-
-/// What a process holds of a device over time, bytes.
-#[derive(Clone, Debug)]
-pub struct DeviceSeries {
-    pub index: Device,
-    /// In PyTorch's blocks, and what others asked the runtime or the driver for.
-    pub outstanding: Vec<f64>,
-    /// The same with all that PyTorch's allocator holds in place of its blocks.
-    pub held: Vec<f64>,
-    /// What the process has of it in all, by NVIDIA's management library, where that told.
-    pub total: Option<Vec<f64>>,
-    /// All that is known of it, as of the end of each step.
-    pub totals: Vec<DeviceTotals>,
 }
 
 /// A site over time.
@@ -167,8 +155,13 @@ impl ProcessSeries {
     }
 
     /// Outstanding in a layer beside the process's own memory.
-    pub fn beside(&self, layer: Layer) -> Option<&[f64]> {
-        self.beside.get(&layer).map(Vec::as_slice)
+    pub fn beside(&self, place: Place, layer: Layer) -> Option<&[f64]> {
+        self.beside.get(&(place, layer)).map(Vec::as_slice)
+    }
+
+    /// Page-locked for a device, whichever.
+    pub fn pinned(&self) -> Option<&[f64]> {
+        self.beside(Place::Locked, Layer::Pinned)
     }
 
     /// Resident and swapped-out memory together; `None` where it could not be read.
@@ -289,7 +282,9 @@ pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSer
     for building in &mut processes {
         building.memory(&recording.memory(building.series.row.id)?);
         let id = building.series.row.id;
-        building.devices(&recording.device_history(id)?, &recording.device_usage(id)?);
+        let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
+        building.series.devices =
+            devices::read(&building.grid, &building.series.row, &history, &usage);
         building.choose_sites(&figures);
     }
     let by_key: HashMap<SiteKey, &SiteSnapshot> =
@@ -348,7 +343,7 @@ struct Building {
     allocations: Course,
     python: Course,
     mapped: HashMap<Use, Course>,
-    beside: HashMap<Layer, Course>,
+    beside: HashMap<(Place, Layer), Course>,
     chosen: HashSet<SiteKey>,
     sites: HashMap<SiteKey, SiteCourse>,
     /// What each site held at its last change, for the sums.
@@ -422,54 +417,6 @@ impl Building {
         }
     }
 
-    fn devices(&mut self, history: &[(u64, Device, DeviceTotals)], usage: &[(u64, u8, u64)]) {
-        let held = history.iter().map(|(_, index, _)| *index);
-        let used = usage.iter().map(|(_, index, _)| Some(*index));
-        let indices: BTreeSet<Device> = held.chain(used).collect();
-        let attached = self.series.row.origin == Origin::Attached;
-        for index in indices {
-            let (mut outstanding, mut held) = (Course::default(), Course::default());
-            let mut began = false;
-            let mut reserved = None;
-            let mut changes = Vec::new();
-            for (time, _, totals) in history.iter().filter(|(_, other, _)| *other == index) {
-                let Some(at) = self.grid.time_index.get(time) else {
-                    continue;
-                };
-                // PyTorch says with its first block what it had before tracing, too.
-                let had = attached && totals.torch.is_some();
-                let from = if had && !began { self.grid.first } else { *at };
-                began = true;
-                // What its allocator holds is not known at times, until it tells next: as before then.
-                let mut totals = *totals;
-                if let Some(torch) = &mut totals.torch {
-                    torch.reserved = torch.reserved.or(reserved);
-                }
-                reserved = totals.torch.and_then(|torch| torch.reserved);
-                changes.push((*at, totals));
-                held.set(&self.grid, from, totals.known() as f64);
-                outstanding.set(&self.grid, from, totals.outstanding() as f64);
-            }
-            let mut total = None;
-            for (time, _, bytes) in usage.iter().filter(|(_, other, _)| Some(*other) == index) {
-                if let Some(at) = self.grid.time_index.get(time) {
-                    // What it had before the first reading is taken to be as much, unless it began then.
-                    let had = attached && total.is_none();
-                    let from = if had { self.grid.first } else { *at };
-                    let course = total.get_or_insert_with(Course::default);
-                    course.set(&self.grid, from, *bytes as f64);
-                }
-            }
-            self.series.devices.push(DeviceSeries {
-                index,
-                outstanding: outstanding.finish(&self.grid),
-                held: held.finish(&self.grid),
-                total: total.map(|course| course.finish(&self.grid)),
-                totals: self.grid.last_of_each(&changes),
-            });
-        }
-    }
-
     fn choose_sites(&mut self, figures: &[SiteFigures]) {
         let id = self.series.row.id;
         let own = figures
@@ -506,7 +453,7 @@ impl Building {
         }
         let sum = match (place(&site.key), site.key.layer) {
             (Place::Within, _) => return,
-            (Place::Beside, layer) => self.beside.entry(layer).or_default(),
+            at @ (Place::Device(_) | Place::Locked, _) => self.beside.entry(at).or_default(),
             (Place::Host, Layer::Heap) => &mut self.heap,
             (Place::Host, Layer::Python) => &mut self.python,
             (Place::Host, _) => self
@@ -555,7 +502,7 @@ impl Building {
             beside: self
                 .beside
                 .into_iter()
-                .map(|(layer, course)| (layer, course.finish(grid)))
+                .map(|(at, course)| (at, course.finish(grid)))
                 .collect(),
             sites,
             ..self.series
@@ -565,12 +512,13 @@ impl Building {
 }
 
 /// Where the memory of a site is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The process's own.
     Host,
-    /// On a device, or locked for one.
-    Beside,
+    Device(Device),
+    /// The host's, locked for a device.
+    Locked,
     /// In another site's: PyTorch's tensors lie in the heap, its blocks in what its allocator takes.
     Within,
 }
@@ -580,8 +528,9 @@ pub fn place(key: &SiteKey) -> Place {
         Layer::Vm | Layer::Heap | Layer::Python => Place::Host,
         Layer::TorchCpu => Place::Within,
         Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip if key.by_allocator => Place::Within,
-        Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip | Layer::Pinned | Layer::TorchCuda => {
-            Place::Beside
+        Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip | Layer::TorchCuda => {
+            Place::Device(key.device)
         }
+        Layer::Pinned => Place::Locked,
     }
 }

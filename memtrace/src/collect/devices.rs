@@ -11,7 +11,7 @@ use memtrace_common::{
 
 use super::{Collector, addresses::Location, modules::ModuleIndex, store::Message};
 use crate::{
-    event::{Action, Device, Layer, Pool, Source, StackId},
+    event::{Action, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId, Told},
     probes::libraries,
     process::{gpus, memory},
     recording::Origin,
@@ -96,6 +96,7 @@ impl Collector {
                 stack,
                 device,
                 error: alloc.error,
+                told: None,
             }
         };
         self.apply(&header, action);
@@ -118,13 +119,29 @@ impl Collector {
         } else {
             self.stack_id(report.stack)
         };
-        let action = Action::CachedBlock {
-            addr: report.addr,
-            size: u64::try_from(report.size).unwrap_or(0),
-            stack,
-            device: Some(device),
+        let size = u64::try_from(report.size).unwrap_or(0);
+        let device = Some(device);
+        let told = Told {
             allocated: report.allocated,
             reserved: report.reserved,
+        };
+        let action = if report.addr == 0 {
+            Action::DeviceFailed {
+                layer: Layer::TorchCuda,
+                size,
+                stack,
+                device,
+                error: OUT_OF_MEMORY,
+                told: Some(told),
+            }
+        } else {
+            Action::CachedBlock {
+                addr: report.addr,
+                size,
+                stack,
+                device,
+                told,
+            }
         };
         self.apply(&report.header, action);
     }

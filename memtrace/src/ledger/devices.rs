@@ -14,7 +14,7 @@ use super::{
     totals::Book,
 };
 use crate::{
-    event::{Device, Layer, Pool, Source, StackId},
+    event::{Device, Layer, Pool, Source, StackId, Told},
     hash::FastMap,
 };
 
@@ -221,7 +221,7 @@ impl DeviceBook {
 }
 
 impl Book {
-    pub(super) fn device_failed(&mut self, key: FailureKey, size: u64, time_ns: u64) {
+    fn device_failed(&mut self, key: FailureKey, size: u64, time_ns: u64) {
         let held = *self.devices.touch(key.process, key.device);
         let failure = &mut self.devices.failures.entry(key).or_default().now;
         if failure.count == 0 {
@@ -383,13 +383,11 @@ impl Space {
         addr: u64,
         size: u64,
         device: Device,
-        (allocated, reserved): (u64, u64),
+        told: Told,
         born: Birth,
         book: &mut Book,
     ) {
         let process = self.process();
-        self.devices.cache.stale = true;
-        self.devices.cache.tells = true;
         // Also of a block whose release was lost.
         if let Some(request) = self.devices.cache.requests.remove(&addr) {
             let stream = book.devices.stream(process, &request);
@@ -411,10 +409,31 @@ impl Space {
             };
             self.put_block(key, addr, size, born, book);
         }
-        let totals = book.devices.touch(process, device);
+        self.cache_tells(device, told, book);
+    }
+
+    fn cache_tells(&mut self, device: Device, told: Told, book: &mut Book) {
+        self.devices.cache.stale = true;
+        self.devices.cache.tells = true;
+        let totals = book.devices.touch(self.process(), device);
         let torch = totals.torch.get_or_insert_default();
-        torch.set_allocated(allocated);
-        torch.set_reserved(reserved);
+        torch.set_allocated(told.allocated);
+        torch.set_reserved(told.reserved);
+    }
+
+    pub(super) fn device_failed(
+        &mut self,
+        key: FailureKey,
+        size: u64,
+        told: Option<Told>,
+        time_ns: u64,
+        book: &mut Book,
+    ) {
+        if let Some(told) = told {
+            self.cache_tells(key.device, told, book);
+        }
+        self.find_free(book);
+        book.device_failed(key, size, time_ns);
     }
 
     /// A block at `addr` is of `device`, and so is what the caching allocator asked the runtime for to

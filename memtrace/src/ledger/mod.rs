@@ -421,6 +421,7 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             stack,
             device,
             error,
+            told,
         } => {
             let key = FailureKey {
                 process: space.process(),
@@ -429,17 +430,15 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
                 stack,
                 error,
             };
-            space.find_free(book);
-            book.device_failed(key, size, time_ns);
+            space.device_failed(key, size, told, time_ns, book);
         }
         Action::CachedBlock {
             addr,
             size,
             stack,
             device,
-            allocated,
-            reserved,
-        } => space.cached_block(addr, size, device, (allocated, reserved), born(stack), book),
+            told,
+        } => space.cached_block(addr, size, device, told, born(stack), book),
         Action::DeviceRequest { addr, size, stream } => {
             space.device_request(addr, size, stream, book);
         }

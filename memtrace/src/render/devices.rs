@@ -11,13 +11,10 @@ use super::{
     units::{plural, size},
 };
 use crate::{
-    event::Device,
+    event::{Device, OUT_OF_MEMORY},
     ledger::{DeviceTotals, ProcessId},
     recording::{DeviceSnapshot, FailureSnapshot, ProcessSnapshot, Snapshot},
 };
-
-/// Out of memory, in CUDA's runtime and driver and in HIP.
-const OUT_OF_MEMORY: u32 = 2;
 
 /// Most failures that text lists.
 const FAILURES: usize = 5;

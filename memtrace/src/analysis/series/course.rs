@@ -33,6 +33,12 @@ impl Grid {
         }
     }
 
+    /// What was so at a time (CLOCK_MONOTONIC ns), by its interval; without times that are no interval's.
+    pub(super) fn placed<T>(&self, at: impl Iterator<Item = (u64, T)>) -> Vec<(usize, T)> {
+        at.filter_map(|(time, value)| Some((*self.time_index.get(&time)?, value)))
+            .collect()
+    }
+
     /// The last of `changes` (interval, value; in the order of time) up to the end of each point.
     pub(super) fn last_of_each<T: Copy + Default>(&self, changes: &[(usize, T)]) -> Vec<T> {
         (1..=self.points())

@@ -20,7 +20,7 @@ use crate::{
         machine::Machine,
         mappings::Use,
         series::{Figure, ProcessSeries},
-        statistics::{MIN_POINTS, warm_up},
+        statistics::MIN_POINTS,
     },
     recording::Origin,
     units::plural,
@@ -56,15 +56,14 @@ pub(super) fn judge(
     }
     let footprint = series.footprint();
     let held = footprint.clone().unwrap_or_else(|| series.live());
-    let skip = warm_up(&held).min(n.saturating_sub(MIN_POINTS));
-    let window = Window { from: skip, to: n };
+    let window = Window::after_start(&held);
     let context = Context {
         series,
         window,
         quality,
         touched: [Use::Program, Use::Stack].map(|what| (what, touched(series, window, what))),
     };
-    let judged = Judged::of(&series.times, &held, skip, PROCESS_FLOOR);
+    let judged = Judged::of(&series.times, &held, window.from, PROCESS_FLOOR);
     let sites = match judged {
         Ok(_) => site::judge(&context),
         Err(_) => vec![],
@@ -73,7 +72,7 @@ pub(super) fn judge(
         Err(short) => {
             let evidence = vec![format!(
                 "{} intervals of this process, expected at least {MIN_POINTS} after its start",
-                short.found + skip
+                short.found + window.from
             )];
             (Finding::undetermined(evidence, None), window)
         }
@@ -89,7 +88,7 @@ pub(super) fn judge(
     let reliable = quality.lost <= LOST;
     let devices = series.devices.iter().filter(|_| reliable);
     let mut findings: Vec<Finding> = devices
-        .filter_map(|device| beside::device(series, device, &sites))
+        .filter_map(|device| beside::device(&context, device, &sites))
         .collect();
     // That nothing else grows need not be said beside what does.
     if finding.class != Class::None || findings.is_empty() {

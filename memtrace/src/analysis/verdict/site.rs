@@ -1,5 +1,7 @@
 //! Verdicts on single sites.
 
+use std::collections::{HashMap, HashSet};
+
 use super::{
     Class, Grade, Quality, Scope, Verdict, advice,
     evidence::{bytes, grown, percent, rate, signed},
@@ -13,10 +15,11 @@ use crate::{
     analysis::{
         account::{EDGE, Window},
         mappings::Use,
-        series::{Place, ProcessSeries, SiteSeries, place},
+        series::{DeviceSeries, Place, ProcessSeries, SiteSeries, place},
         statistics::{WARM_UP, benjamini_hochberg},
     },
     event::{Device, Layer},
+    ledger::SiteKey,
 };
 
 /// A site's verdict, and its growth in the window, bytes.
@@ -31,10 +34,7 @@ pub(super) struct JudgedSite {
 impl JudgedSite {
     /// Whether it is memory of this device.
     pub(super) fn is_on(&self, device: Device) -> bool {
-        let Scope::Site(key) = &self.verdict.scope else {
-            return false;
-        };
-        self.place == Place::Beside && key.layer != Layer::Pinned && key.device == device
+        self.place == Place::Device(device)
     }
 
     /// Whether it is part of the process's own memory.
@@ -99,7 +99,7 @@ pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
             match arenas.as_ref().filter(|_| site.key.layer == Layer::Python) {
                 Some(arenas) if arenas.is_material() => arena(context, site, arenas),
                 Some(_) => None,
-                None if grows && offset.covers(site.key.layer) => replaced(context, site, &judged),
+                None if grows && offset.covers(&site.key) => replaced(context, site, &judged),
                 None if grows => Some(growing(context, site, &judged, p)),
                 None => filled(context, site, &judged),
             }
@@ -189,40 +189,44 @@ fn late_to_early(
     )
 }
 
-/// Layers in which what some sites gained others lost: blocks of one site take the place of
-/// another's, as when a list that was filled in one place is kept up in another.
-struct Offset(Vec<Layer>);
+/// Where memory is of a layer in which what some sites gained others lost: blocks of one site take the
+/// place of another's, as when a list that was filled in one place is kept up in another.
+struct Offset(HashSet<(Place, Layer)>);
 
 impl Offset {
     fn of(context: &Context, tested: &[(&SiteSeries, Judged)]) -> Offset {
         let Context { series, window, .. } = context;
-        let net = |layer| match layer {
-            Layer::Heap => window.change(&series.heap),
-            Layer::Python => window.change(&series.python),
-            Layer::Vm => [Use::Program, Use::Stack]
+        let net = |at: &(Place, Layer), window: Window| match *at {
+            (Place::Host, Layer::Heap) => window.change(&series.heap),
+            (Place::Host, Layer::Python) => window.change(&series.python),
+            (Place::Host, _) => [Use::Program, Use::Stack]
                 .map(|what| window.change(&series.mapped(what)))
                 .iter()
                 .sum(),
-            other => series
-                .beside(other)
+            (place, layer) => series
+                .beside(place, layer)
                 .map_or(0.0, |values| window.change(values)),
         };
-        let gained = |layer| -> f64 {
-            let grown = tested
-                .iter()
-                .filter(|(site, judged)| site.key.layer == layer && judged.is_material());
-            grown.map(|(_, judged)| judged.trend.growth()).sum()
-        };
-        let layers = Layer::ALL.into_iter();
-        Offset(
-            layers
-                .filter(|layer| net(*layer) < OFFSET * gained(*layer))
-                .collect(),
-        )
+        let mut gained: HashMap<(Place, Layer), Vec<&SiteSeries>> = HashMap::new();
+        for (site, judged) in tested {
+            if judged.is_material() {
+                let at = (place(&site.key), site.key.layer);
+                gained.entry(at).or_default().push(site);
+            }
+        }
+        let covered = gained.into_iter().filter(|(at, sites)| {
+            // What goes at the start of a device, which may be later than the process's, makes no room.
+            let mut devices = series.devices.iter();
+            let device = devices.find(|device| at.0 == Place::Device(device.index));
+            let over = device.map_or(*window, DeviceSeries::window);
+            let gained = sites.iter().map(|site| over.change(&site.live_bytes));
+            net(at, over) < OFFSET * gained.sum::<f64>()
+        });
+        Offset(covered.map(|(at, _)| at).collect())
     }
 
-    fn covers(&self, layer: Layer) -> bool {
-        self.0.contains(&layer)
+    fn covers(&self, key: &SiteKey) -> bool {
+        self.0.contains(&(place(key), key.layer))
     }
 }
 
@@ -295,10 +299,10 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
 
 /// Memory that is mapped and not touched costs address space only.
 fn leak(context: &Context, site: &SiteSeries) -> Class {
-    match (place(&site.key), site.key.layer) {
-        (Place::Beside, Layer::Pinned) => return Class::Pinned,
-        (Place::Beside, _) => return Class::GpuLeak,
-        _ => {}
+    match place(&site.key) {
+        Place::Locked => return Class::Pinned,
+        Place::Device(_) => return Class::GpuLeak,
+        Place::Host | Place::Within => {}
     }
     match context.touched(site) {
         Some(share) if share < OF_RESIDUAL => Class::MappingLeak,

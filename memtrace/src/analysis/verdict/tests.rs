@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     analysis::{
         account::Kind,
-        fixture::{Course, MIB, Moment, record, resident},
+        fixture::{Course, MIB, Moment, Site, record, resident},
         machine::Machine,
     },
     recording::{MemorySample, Origin},
@@ -43,7 +43,7 @@ fn expect(found: &Diagnosis, class: Class) {
 }
 
 /// A site of `mib` in blocks of a KiB.
-fn site(layer: Layer, name: &'static str, mib: f64) -> (Layer, &'static str, bool, f64, u64) {
+fn site(layer: Layer, name: &'static str, mib: f64) -> Site {
     (layer, name, false, mib * MIB, (mib * 1024.0) as u64)
 }
 

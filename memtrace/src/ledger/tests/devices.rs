@@ -1,7 +1,7 @@
 //! Memory of devices: layers beside each other, what PyTorch holds, physical memory.
 
 use super::*;
-use crate::event::{Pool, Source};
+use crate::event::{Pool, Source, Told};
 
 const SEGMENT: u64 = 2 << 20;
 
@@ -61,8 +61,10 @@ impl Devices {
             size,
             stack: StackId(2),
             device: Some(0),
-            allocated,
-            reserved,
+            told: Told {
+                allocated,
+                reserved,
+            },
         };
         self.bench.does(1, 1, action);
     }
@@ -185,20 +187,13 @@ fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
     let mut devices = Devices::new();
     devices.alloc(layer, 0x9000, 3 * SEGMENT, Source::default());
     devices.free(layer, 0x9000);
-    // Not in the peak of three; two at once.
-    devices.alloc_on(None, layer, 0x1000, SEGMENT / 2, BY_CACHE);
-    devices.alloc_on(None, layer, 0x1000_0000, SEGMENT / 2, BY_CACHE);
-    devices.report(0x1200, 512, 512, SEGMENT / 2);
-    devices.report(0x1000_0000, 512, 512, SEGMENT);
-    devices.alloc_on(None, layer, 0x2000_0000, 4 * SEGMENT, BY_CACHE);
-    devices.report(0x2000_0000, 512, 1024, 5 * SEGMENT);
-    let changes = devices.bench.ledger.take_changes();
-    let at_peak = |device| {
+    let at_peak = |devices: &mut Devices| {
+        let changes = devices.bench.ledger.take_changes();
         let mut sites = changes
             .sites
             .iter()
             .filter(|(key, _)| key.layer == layer && key.by_allocator);
-        let (_, site) = sites.find(|(key, _)| key.device == device)?;
+        let (_, site) = sites.find(|(key, _)| key.device == Some(0))?;
         let (_, totals) = changes.layers.iter().find(|((_, of), _)| *of == layer)?;
         Some(if site.peak_epoch == totals.peak_epoch {
             site.at_peak_bytes
@@ -206,7 +201,16 @@ fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
             site.totals.live_bytes
         })
     };
-    assert_eq!((at_peak(None), at_peak(Some(0))), (None, Some(5 * SEGMENT)));
+    // Not in the peak of three; two at once.
+    devices.alloc_on(None, layer, 0x1000, SEGMENT / 2, BY_CACHE);
+    devices.alloc_on(None, layer, 0x1000_0000, SEGMENT / 2, BY_CACHE);
+    devices.report(0x1200, 512, 512, SEGMENT / 2);
+    devices.report(0x1000_0000, 512, 512, SEGMENT);
+    assert_eq!(at_peak(&mut devices), Some(0));
+    // A new peak, of which all are part.
+    devices.alloc_on(None, layer, 0x2000_0000, 4 * SEGMENT, BY_CACHE);
+    devices.report(0x2000_0000, 512, 1024, 5 * SEGMENT);
+    assert_eq!(at_peak(&mut devices), Some(5 * SEGMENT));
 }
 
 #[test]
@@ -381,6 +385,7 @@ fn a_failure_keeps_what_was_held_then() {
         stack: StackId(9),
         device: Some(0),
         error: 2,
+        told: None,
     };
     devices.bench.does(1, 1, failed(100));
     devices.alloc(Layer::CudaRuntime, 0x100, 64, Source::default());
@@ -393,6 +398,31 @@ fn a_failure_keeps_what_was_held_then() {
     assert_eq!(failure.held.runtime, 64);
     assert!(failure.first_ns < failure.last_ns);
     assert_eq!(devices.bench.live(1, Layer::CudaRuntime), (64, 1));
+}
+
+#[test]
+fn out_of_memory_brings_the_allocators_own_totals() {
+    let mut devices = Devices::new();
+    devices.report(0x200, 512, 512, 3 * SEGMENT);
+    devices.free(Layer::CudaRuntime, 0x7000_0000);
+    let failed = Action::DeviceFailed {
+        layer: Layer::TorchCuda,
+        size: SEGMENT,
+        stack: StackId(9),
+        device: Some(0),
+        error: 2,
+        told: Some(Told {
+            allocated: 512,
+            reserved: 2 * SEGMENT,
+        }),
+    };
+    devices.bench.does(1, 1, failed);
+    let expected = (512, Some(2 * SEGMENT), 512, Some(3 * SEGMENT));
+    assert_eq!(devices.torch(), expected);
+    let [(_, failure)] = devices.failures[..] else {
+        panic!("{:?}", devices.failures);
+    };
+    assert_eq!(failure.held.held_by_torch(), 2 * SEGMENT);
 }
 
 #[test]

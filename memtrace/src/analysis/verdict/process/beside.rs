@@ -2,23 +2,20 @@
 //! does, what is page-locked, and the machine's.
 
 use super::Finding;
-use crate::{
-    analysis::{
-        account::Window,
-        machine::Machine,
-        series::{DeviceSeries, ProcessSeries},
-        statistics::{MIN_POINTS, warm_up},
-        verdict::{
-            Class, Grade,
-            evidence::{bytes, grown, percent, rate},
-            shape::{Judged, Shape},
-            site::{Context, JudgedSite},
-            thresholds::{
-                DEVICE_FLOOR, MACHINE_FLOOR, MAJORITY, OF_MACHINE, PROCESS_FLOOR, REPORTED, STALLED,
-            },
+use crate::analysis::{
+    account::Window,
+    machine::Machine,
+    series::{DeviceSeries, ProcessSeries},
+    statistics::warm_up,
+    verdict::{
+        Class, Grade,
+        evidence::{bytes, grown, percent, rate},
+        shape::{Judged, Shape},
+        site::{Context, JudgedSite},
+        thresholds::{
+            DEVICE_FLOOR, MACHINE_FLOOR, MAJORITY, OF_MACHINE, PROCESS_FLOOR, REPORTED, STALLED,
         },
     },
-    event::Layer,
 };
 
 /// The kernel, shared memory that nobody has mapped, or want of memory.
@@ -96,13 +93,13 @@ fn pressure(machine: &Machine) -> Option<Finding> {
 
 /// A GPU's memory: outstanding, or only kept by PyTorch's allocator.
 pub(super) fn device(
-    series: &ProcessSeries,
+    context: &Context,
     device: &DeviceSeries,
     sites: &[JudgedSite],
 ) -> Option<Finding> {
-    let most = series.times.len().saturating_sub(MIN_POINTS);
-    let skip = warm_up(&device.held).min(most);
-    let judge = |values: &[f64]| Judged::of(&series.times, values, skip, DEVICE_FLOOR).ok();
+    let series = context.series;
+    let window = device.window();
+    let judge = |values: &[f64]| Judged::of(&series.times, values, window.from, DEVICE_FLOOR).ok();
     let (outstanding, held) = (judge(&device.outstanding)?, judge(&device.held)?);
     let figures = |judged: &Judged, what: &str| {
         let trend = &judged.trend;
@@ -113,8 +110,8 @@ pub(super) fn device(
     let leaking = on_device().filter(|site| site.verdict.class == Class::GpuLeak);
     let leaking: f64 = leaking.map(|site| site.growth).sum();
     let shape = outstanding.shape();
-    // What its sites do since the process began to be judged may be more than its own course shows since
-    // it did: a longer recording tells.
+    // Its sites are judged from where the process's start ends, and may have grown more since then
+    // than its own course shows since its own: a longer recording tells.
     let growth = outstanding.trend.growth();
     let unblamed =
         shape == Shape::Steady && seen >= MAJORITY * growth && leaking < REPORTED * growth;
@@ -134,8 +131,9 @@ pub(super) fn device(
     ];
     if unblamed {
         evidence.push(format!(
-            "its sites grow by {}, but {} of that at sites that pass the tests of a leak",
+            "its sites grow by {} from {:.0} s on, but {} of that at sites that pass the tests of a leak",
             bytes(seen),
+            series.times.get(context.window.from).unwrap_or(&0.0),
             bytes(leaking)
         ));
     }
@@ -198,7 +196,7 @@ fn not_asked_for(
 /// Page-locked memory that the process's resident memory does not show.
 pub(super) fn pinned(context: &Context) -> Option<Finding> {
     let Context { series, window, .. } = context;
-    let values = series.beside(Layer::Pinned)?;
+    let values = series.pinned()?;
     let judged = Judged::of(&series.times, values, window.from, PROCESS_FLOOR).ok()?;
     let own = "resident memory does not show it";
     steady(

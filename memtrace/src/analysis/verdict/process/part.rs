@@ -1,20 +1,17 @@
 //! Which part of a growing process grows.
 
 use super::{Finding, grade_of, part_of};
-use crate::{
-    analysis::{
-        account::{Kind, Term, accounts},
-        mappings::Use,
-        series::Figure,
-        verdict::{
-            Class, Grade,
-            evidence::{grown, rate},
-            shape::{Judged, Shape},
-            site::{Context, JudgedSite},
-            thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
-        },
+use crate::analysis::{
+    account::{Kind, Term, accounts},
+    mappings::Use,
+    series::Figure,
+    verdict::{
+        Class, Grade,
+        evidence::{grown, rate},
+        shape::{Judged, Shape},
+        site::{Context, JudgedSite},
+        thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
     },
-    event::Layer,
 };
 
 /// What one live block can keep from being given back, bytes.
@@ -114,7 +111,7 @@ fn file_and_shared(context: &Context, growth: f64, residual: f64) -> Vec<Candida
         [Figure::File, Figure::Shmem].map(|figure| change(context.series.figure(figure)));
     // Page-locked memory may be shared memory, as NVIDIA's driver makes it, or of no other kind.
     let room = shared.max(0.0) + residual.max(0.0);
-    let pinned = change(context.series.beside(Layer::Pinned)).min(room);
+    let pinned = change(context.series.pinned()).min(room);
     let shared = shared - pinned.clamp(0.0, shared.max(0.0));
     vec![
         Candidate {

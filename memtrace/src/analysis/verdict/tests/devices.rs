@@ -203,6 +203,99 @@ fn a_device_whose_sites_do_not_go_on_does_not_leak_for_sure() {
 }
 
 #[test]
+fn what_one_device_gives_back_does_not_cover_what_another_leaks() {
+    let holds = |mib: f64, name| {
+        let totals = DeviceTotals {
+            runtime: (mib * MIB) as u64,
+            ..DeviceTotals::default()
+        };
+        (totals, vec![site(Layer::CudaRuntime, name, mib)])
+    };
+    let found = of(&|t| {
+        let (totals, leaking) = holds(t, "leak");
+        Moment {
+            device: Some(totals),
+            second: Some(holds(if t < 60.0 { 150.0 } else { 0.0 }, "model")),
+            sites: leaking,
+            ..heap(5.0, 50.0)
+        }
+    });
+    let classes: Vec<_> = found.verdicts.iter().map(|v| v.class).collect();
+    assert_eq!(classes, [Class::GpuLeak, Class::GpuLeak], "{found:#?}");
+}
+
+#[test]
+fn what_went_as_the_device_was_started_does_not_cover_a_leak() {
+    let found = of(&|t| {
+        let (model, leak) = if t < 40.0 {
+            (1000.0, 0.0)
+        } else {
+            (0.0, 5.0 * (t - 40.0))
+        };
+        Moment {
+            sites: vec![
+                site(Layer::CudaRuntime, "model", model),
+                site(Layer::CudaRuntime, "leak", leak),
+            ],
+            device: Some(DeviceTotals {
+                runtime: ((model + leak) * MIB) as u64,
+                ..DeviceTotals::default()
+            }),
+            ..heap(5.0, 50.0)
+        }
+    });
+    let classes: Vec<_> = found.verdicts.iter().map(|v| v.class).collect();
+    assert_eq!(classes, [Class::GpuLeak, Class::GpuLeak], "{found:#?}");
+}
+
+#[test]
+fn what_is_kept_is_what_the_allocator_tells_next() {
+    let gib = |reserved: Option<u64>| reserved.map(|gib| gib << 30);
+    let found = |[first, then, last]: [Option<u64>; 3]| {
+        judged(&Course {
+            origin: Origin::Attached,
+            n: 100,
+            ends: false,
+            lost: 0,
+            at: &|t| {
+                let torch = TorchTotals {
+                    allocated: 1 << 30,
+                    reserved: gib(match t {
+                        t if t < 50.0 => first,
+                        t if t < 90.0 => then,
+                        _ => last,
+                    }),
+                    ..TorchTotals::default()
+                };
+                Moment {
+                    device: Some(DeviceTotals {
+                        torch: Some(torch),
+                        ..DeviceTotals::default()
+                    }),
+                    ..heap(5.0, 50.0)
+                }
+            },
+        })
+    };
+    for (reserved, basis, kept) in [
+        ([Some(10), None, Some(2)], "exact", -8),
+        ([Some(10), None, None], "by what is known", -9),
+        ([None, None, Some(2)], "by what is known", 1),
+    ] {
+        let found = found(reserved);
+        let mut accounts = found.accounts[0].accounts.iter();
+        let device = accounts.find(|account| account.kind == Kind::Device(Some(0)));
+        let rows = &device.unwrap().rows;
+        let [_, (term, bytes), _] = rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!(term.name(), "kept by PyTorch's allocator");
+        assert!(term.basis().starts_with(basis), "{reserved:?}: {term:?}");
+        assert_eq!(bytes, f64::from(kept) * 1024.0 * MIB, "{reserved:?}");
+    }
+}
+
+#[test]
 fn page_locked_memory_has_a_class_of_its_own() {
     let seen = of(&|t| Moment {
         memory: resident(50.0, 2.0, t),

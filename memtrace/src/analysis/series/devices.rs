@@ -1,0 +1,119 @@
+//! What a process holds of each device over time.
+
+use std::collections::BTreeSet;
+
+use super::course::{Course, Grid};
+use crate::{
+    analysis::account::Window,
+    event::Device,
+    ledger::DeviceTotals,
+    recording::{Origin, ProcessRow},
+};
+
+/// What a process holds of a device over time, bytes.
+#[derive(Clone, Debug)]
+pub struct DeviceSeries {
+    pub index: Device,
+    /// In PyTorch's blocks, and what others asked the runtime or the driver for.
+    pub outstanding: Vec<f64>,
+    /// The same with all that PyTorch's allocator holds in place of its blocks.
+    pub held: Vec<f64>,
+    /// What the process has of it in all, by NVIDIA's management library, where that told.
+    pub total: Option<Vec<f64>>,
+    /// All that is known of it, as of the end of each step.
+    pub totals: Vec<DeviceTotals>,
+}
+
+impl DeviceSeries {
+    /// What is left of its course without its start.
+    pub fn window(&self) -> Window {
+        Window::after_start(&self.held)
+    }
+
+    /// Whether PyTorch's allocator said throughout `window` what it holds.
+    pub fn is_held_known(&self, window: Window) -> bool {
+        let totals = self.totals.get(window.from..window.to);
+        let torch = totals.unwrap_or_default().iter();
+        torch
+            .filter_map(|totals| totals.torch)
+            .all(|torch| torch.reserved.is_some())
+    }
+}
+
+/// The course of each device that the process held something of, or that NVIDIA's management library named.
+pub(super) fn read(
+    grid: &Grid,
+    row: &ProcessRow,
+    history: &[(u64, Device, DeviceTotals)],
+    usage: &[(u64, u8, u64)],
+) -> Vec<DeviceSeries> {
+    let held = history.iter().map(|(_, index, _)| *index);
+    let used = usage.iter().map(|(_, index, _)| Some(*index));
+    let indices: BTreeSet<Device> = held.chain(used).collect();
+    let of_each = indices.into_iter().map(|index| {
+        let own = history.iter().filter(|(_, other, _)| *other == index);
+        let changes = own.map(|(time, _, totals)| (*time, *totals));
+        let own = usage.iter().filter(|(_, other, _)| Some(*other) == index);
+        let total = own.map(|(time, _, bytes)| (*time, *bytes));
+        let attached = row.origin == Origin::Attached;
+        device(
+            grid,
+            attached,
+            index,
+            grid.placed(changes),
+            &grid.placed(total),
+        )
+    });
+    of_each.collect()
+}
+
+fn device(
+    grid: &Grid,
+    attached: bool,
+    index: Device,
+    mut changes: Vec<(usize, DeviceTotals)>,
+    usage: &[(usize, u64)],
+) -> DeviceSeries {
+    fill_reserved(&mut changes);
+    let (mut outstanding, mut held) = (Course::default(), Course::default());
+    for (nth, (at, totals)) in changes.iter().enumerate() {
+        // PyTorch says with its first block what it had before tracing, too.
+        let had = attached && totals.torch.is_some() && nth == 0;
+        let from = if had { grid.first } else { *at };
+        held.set(grid, from, totals.known() as f64);
+        outstanding.set(grid, from, totals.outstanding() as f64);
+    }
+    let mut total = Course::default();
+    for (nth, (at, bytes)) in usage.iter().enumerate() {
+        // What it had before the first reading is taken to be as much, unless it began then.
+        let from = if attached && nth == 0 {
+            grid.first
+        } else {
+            *at
+        };
+        total.set(grid, from, *bytes as f64);
+    }
+    DeviceSeries {
+        index,
+        outstanding: outstanding.finish(grid),
+        held: held.finish(grid),
+        total: (!usage.is_empty()).then(|| total.finish(grid)),
+        totals: grid.last_of_each(&changes),
+    }
+}
+
+/// What PyTorch's allocator holds is not known from where it gave back what is older than the recording
+/// to where it tells again: as much as then. Before it told the first time it may have grown.
+fn fill_reserved(changes: &mut [(usize, DeviceTotals)]) {
+    let reserved = |totals: &DeviceTotals| totals.torch.and_then(|torch| torch.reserved);
+    let told = changes
+        .iter()
+        .position(|(_, totals)| reserved(totals).is_some());
+    let mut next = None;
+    for (_, totals) in changes.iter_mut().skip(told.unwrap_or(0)).rev() {
+        if let Some(torch) = &mut totals.torch {
+            torch.reserved = torch.reserved.or(next);
+        }
+        next = reserved(totals);
+    }
+}
