@@ -2,7 +2,7 @@
 //! function of time.
 
 use crate::{
-    event::{Layer, StackId},
+    event::{Device, Layer, StackId},
     ledger::{Changes, DeviceTotals, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
@@ -28,8 +28,8 @@ pub(super) struct Moment {
     pub(super) device: Option<DeviceTotals>,
     /// What it has of it in all, MiB.
     pub(super) device_usage: Option<f64>,
-    /// What it holds of device 1, and the sites there.
-    pub(super) second: Option<(DeviceTotals, Vec<Site>)>,
+    /// What it holds of another device, and the sites there.
+    pub(super) other: Option<(Device, DeviceTotals, Vec<Site>)>,
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
@@ -98,9 +98,11 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
     for second in 1..=course.n {
         let moment = (course.at)(second as f64);
         let mut changes = Changes::default();
-        let (on_second, its_sites) = moment.second.unzip();
-        let sites = moment.sites.into_iter().map(|site| (0, site));
-        let elsewhere = its_sites.into_iter().flatten().map(|site| (1, site));
+        let sites = moment.sites.into_iter().map(|site| (Some(0), site));
+        let elsewhere = moment.other.iter().flat_map(|(device, _, sites)| {
+            let sites = sites.iter();
+            sites.map(|site| (*device, *site))
+        });
         for (device, (layer, name, by_allocator, bytes, blocks)) in sites.chain(elsewhere) {
             let number = names
                 .iter()
@@ -130,7 +132,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 layer,
                 stack: StackId(number as u32 + 1),
                 by_allocator,
-                device: layer.of_device().then_some(device),
+                device: device.filter(|_| layer.of_device()),
             };
             let at = before
                 .iter()
@@ -166,10 +168,10 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             time_ns: START + second * SECOND,
             ..Interval::default()
         };
-        for (device, totals) in [(0, moment.device), (1, on_second)] {
-            let totals = totals.map(|totals| ((row.id, Some(device)), totals));
-            changes.devices.extend(totals);
-        }
+        let device = moment.device.map(|totals| ((row.id, Some(0)), totals));
+        let other = moment.other.as_ref();
+        let other = other.map(|(device, totals, _)| ((row.id, *device), *totals));
+        changes.devices.extend(device.into_iter().chain(other));
         let usage = moment.device_usage.into_iter();
         interval.device_usage = usage.map(|mib| (row.id, 0, (mib * MIB) as u64)).collect();
         interval.changes = changes;

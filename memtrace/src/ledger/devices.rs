@@ -25,7 +25,7 @@ pub struct TorchTotals {
     pub allocated: u64,
     pub peak_allocated: u64,
     /// `None`: the driver's pool has it, and the program has not asked how much; or memory that is older
-    /// than the recording was given back, and the allocator has not told of a block since.
+    /// than the recording was given back, and the allocator has not told its totals since.
     pub reserved: Option<u64>,
     pub peak_reserved: Option<u64>,
     /// The largest block that it could give of what it holds. `None`: not all of that is known.

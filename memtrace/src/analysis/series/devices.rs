@@ -30,7 +30,7 @@ impl DeviceSeries {
         Window::after_start(&self.held)
     }
 
-    /// Whether PyTorch's allocator said throughout `window` what it holds.
+    /// Whether PyTorch's allocator had said at every point of `window` what it holds.
     pub fn is_held_known(&self, window: Window) -> bool {
         let totals = self.totals.get(window.from..window.to);
         let torch = totals.unwrap_or_default().iter();
@@ -60,7 +60,7 @@ pub(super) fn read(
             grid,
             attached,
             index,
-            grid.placed(changes),
+            &grid.placed(changes),
             &grid.placed(total),
         )
     });
@@ -71,12 +71,19 @@ fn device(
     grid: &Grid,
     attached: bool,
     index: Device,
-    mut changes: Vec<(usize, DeviceTotals)>,
+    changes: &[(usize, DeviceTotals)],
     usage: &[(usize, u64)],
 ) -> DeviceSeries {
-    fill_reserved(&mut changes);
     let (mut outstanding, mut held) = (Course::default(), Course::default());
+    let mut told = None;
     for (nth, (at, totals)) in changes.iter().enumerate() {
+        let mut totals = *totals;
+        // What PyTorch's allocator holds is not known once it gave back what is older than the recording,
+        // until it tells again: as before.
+        told = totals.torch.and_then(|torch| torch.reserved.or(told));
+        if let Some(torch) = &mut totals.torch {
+            torch.reserved = told.map(|told| told.max(torch.allocated));
+        }
         // PyTorch says with its first block what it had before tracing, too.
         let had = attached && totals.torch.is_some() && nth == 0;
         let from = if had { grid.first } else { *at };
@@ -98,22 +105,6 @@ fn device(
         outstanding: outstanding.finish(grid),
         held: held.finish(grid),
         total: (!usage.is_empty()).then(|| total.finish(grid)),
-        totals: grid.last_of_each(&changes),
-    }
-}
-
-/// What PyTorch's allocator holds is not known from where it gave back what is older than the recording
-/// to where it tells again: as much as then. Before it told the first time it may have grown.
-fn fill_reserved(changes: &mut [(usize, DeviceTotals)]) {
-    let reserved = |totals: &DeviceTotals| totals.torch.and_then(|torch| torch.reserved);
-    let told = changes
-        .iter()
-        .position(|(_, totals)| reserved(totals).is_some());
-    let mut next = None;
-    for (_, totals) in changes.iter_mut().skip(told.unwrap_or(0)).rev() {
-        if let Some(torch) = &mut totals.torch {
-            torch.reserved = torch.reserved.or(next);
-        }
-        next = reserved(totals);
+        totals: grid.last_of_each(changes),
     }
 }

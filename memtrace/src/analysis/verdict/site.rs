@@ -15,7 +15,7 @@ use crate::{
     analysis::{
         account::{EDGE, Window},
         mappings::Use,
-        series::{DeviceSeries, Place, ProcessSeries, SiteSeries, place},
+        series::{Place, ProcessSeries, SiteSeries, place},
         statistics::{WARM_UP, benjamini_hochberg},
     },
     event::{Device, Layer},
@@ -196,16 +196,22 @@ struct Offset(HashSet<(Place, Layer)>);
 impl Offset {
     fn of(context: &Context, tested: &[(&SiteSeries, Judged)]) -> Offset {
         let Context { series, window, .. } = context;
-        let net = |at: &(Place, Layer), window: Window| match *at {
+        let net = |at: (Place, Layer), window: Window| match at {
             (Place::Host, Layer::Heap) => window.change(&series.heap),
             (Place::Host, Layer::Python) => window.change(&series.python),
             (Place::Host, _) => [Use::Program, Use::Stack]
                 .map(|what| window.change(&series.mapped(what)))
                 .iter()
                 .sum(),
-            (place, layer) => series
-                .beside(place, layer)
-                .map_or(0.0, |values| window.change(values)),
+            (place, layer) => {
+                let of = |place| {
+                    series
+                        .beside(place, layer)
+                        .map_or(0.0, |of| window.change(of))
+                };
+                // What went of a device that is not known may be of this one.
+                of(place) + of(Place::Device(None)).min(0.0)
+            }
         };
         let mut gained: HashMap<(Place, Layer), Vec<&SiteSeries>> = HashMap::new();
         for (site, judged) in tested {
@@ -218,9 +224,13 @@ impl Offset {
             // What goes at the start of a device, which may be later than the process's, makes no room.
             let mut devices = series.devices.iter();
             let device = devices.find(|device| at.0 == Place::Device(device.index));
-            let over = device.map_or(*window, DeviceSeries::window);
+            let start = device.map_or(0, |device| device.window().from);
+            let over = Window {
+                from: window.from.max(start),
+                ..*window
+            };
             let gained = sites.iter().map(|site| over.change(&site.live_bytes));
-            net(at, over) < OFFSET * gained.sum::<f64>()
+            net(*at, over) < OFFSET * gained.sum::<f64>()
         });
         Offset(covered.map(|(at, _)| at).collect())
     }

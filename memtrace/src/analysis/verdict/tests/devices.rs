@@ -1,7 +1,10 @@
 //! Courses of memory of devices, and of page-locked memory.
 
 use super::*;
-use crate::ledger::{DeviceTotals, TorchTotals};
+use crate::{
+    event::Device,
+    ledger::{DeviceTotals, TorchTotals},
+};
 
 /// A device whose allocator grows by so many MiB a second.
 fn device(allocated: f64, reserved: f64) -> Diagnosis {
@@ -202,54 +205,75 @@ fn a_device_whose_sites_do_not_go_on_does_not_leak_for_sure() {
     assert_eq!(verdict.runner_up, Some(Class::GpuLeak));
 }
 
+/// Some MiB at one site of the runtime's.
+fn asked_for(name: &'static str, mib: f64) -> (DeviceTotals, Vec<Site>) {
+    let totals = DeviceTotals {
+        runtime: (mib * MIB) as u64,
+        ..DeviceTotals::default()
+    };
+    (totals, vec![site(Layer::CudaRuntime, name, mib)])
+}
+
+fn classes(found: &Diagnosis) -> Vec<Class> {
+    let verdicts = found.verdicts.iter();
+    verdicts.map(|verdict| verdict.class).collect()
+}
+
 #[test]
 fn what_one_device_gives_back_does_not_cover_what_another_leaks() {
-    let holds = |mib: f64, name| {
-        let totals = DeviceTotals {
-            runtime: (mib * MIB) as u64,
-            ..DeviceTotals::default()
-        };
-        (totals, vec![site(Layer::CudaRuntime, name, mib)])
+    let found = |other: Device| {
+        of(&|t| {
+            let (totals, leaking) = asked_for("leak", t);
+            let (model, its_site) = asked_for("model", (150.0 - 2.0 * t).max(0.0));
+            Moment {
+                device: Some(totals),
+                other: Some((other, model, its_site)),
+                sites: leaking,
+                ..heap(5.0, 50.0)
+            }
+        })
     };
-    let found = of(&|t| {
-        let (totals, leaking) = holds(t, "leak");
-        Moment {
-            device: Some(totals),
-            second: Some(holds(if t < 60.0 { 150.0 } else { 0.0 }, "model")),
-            sites: leaking,
-            ..heap(5.0, 50.0)
-        }
-    });
-    let classes: Vec<_> = found.verdicts.iter().map(|v| v.class).collect();
-    assert_eq!(classes, [Class::GpuLeak, Class::GpuLeak], "{found:#?}");
+    let leak = found(Some(1));
+    assert_eq!(classes(&leak), [Class::GpuLeak; 2], "{leak:#?}");
+    // That of a device that is not known may have been of this one.
+    let either = found(None);
+    assert_eq!(classes(&either), [Class::Undetermined; 2], "{either:#?}");
 }
 
 #[test]
-fn what_went_as_the_device_was_started_does_not_cover_a_leak() {
-    let found = of(&|t| {
-        let (model, leak) = if t < 40.0 {
-            (1000.0, 0.0)
-        } else {
-            (0.0, 5.0 * (t - 40.0))
-        };
-        Moment {
-            sites: vec![
-                site(Layer::CudaRuntime, "model", model),
-                site(Layer::CudaRuntime, "leak", leak),
-            ],
-            device: Some(DeviceTotals {
-                runtime: ((model + leak) * MIB) as u64,
-                ..DeviceTotals::default()
-            }),
-            ..heap(5.0, 50.0)
-        }
-    });
-    let classes: Vec<_> = found.verdicts.iter().map(|v| v.class).collect();
-    assert_eq!(classes, [Class::GpuLeak, Class::GpuLeak], "{found:#?}");
+fn what_went_before_the_end_of_a_start_does_not_cover_a_leak() {
+    // The device's, then the process's.
+    for (own, process) in [(40.0, 0.0), (20.0, 40.0)] {
+        let found = of(&|t| {
+            let leak = 5.0 * (t - own).max(0.0);
+            let model = match t {
+                t if t < own => 5000.0,
+                t if t < process => 300.0,
+                _ => 0.0,
+            };
+            let (totals, model) = asked_for("model", model);
+            let host = if t < process {
+                10.0 * t
+            } else {
+                10.0 * process
+            };
+            Moment {
+                sites: [model, vec![site(Layer::CudaRuntime, "leak", leak)]].concat(),
+                device: Some(DeviceTotals {
+                    runtime: totals.runtime + (leak * MIB) as u64,
+                    ..totals
+                }),
+                memory: resident(50.0 + host, 2.0, 0.0),
+                ..Moment::default()
+            }
+        });
+        let site = found.verdicts.iter().find(|v| v.scope != Scope::Process);
+        assert_eq!(site.unwrap().class, Class::GpuLeak, "{found:#?}");
+    }
 }
 
 #[test]
-fn what_is_kept_is_what_the_allocator_tells_next() {
+fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
     let gib = |reserved: Option<u64>| reserved.map(|gib| gib << 30);
     let found = |[first, then, last]: [Option<u64>; 3]| {
         judged(&Course {
@@ -278,8 +302,9 @@ fn what_is_kept_is_what_the_allocator_tells_next() {
         })
     };
     for (reserved, basis, kept) in [
-        ([Some(10), None, Some(2)], "exact", -8),
-        ([Some(10), None, None], "by what is known", -9),
+        ([Some(10), Some(10), Some(2)], "exact", -8),
+        ([Some(10), None, Some(2)], "by what is known", -8),
+        ([Some(10), Some(10), None], "by what is known", 0),
         ([None, None, Some(2)], "by what is known", 1),
     ] {
         let found = found(reserved);
