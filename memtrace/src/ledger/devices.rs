@@ -1,9 +1,10 @@
 //! What each process holds on each device, in all and by who holds it, and the
 //! allocations that failed there.
 //!
-//! PyTorch's caching allocator tells its own totals with each block, so they are
-//! right also where tracing began late. Between two blocks it can still give
-//! memory back (empty_cache); that is seen as releases of what it had asked for.
+//! PyTorch's caching allocator tells its own totals with each block, and when it cannot
+//! give one, so they are right also where tracing began late. Between two blocks it can still give
+//! memory back (empty_cache); that is seen as releases of what it had asked for, if that was
+//! since tracing began: what it holds is not known else, until it tells again.
 
 use super::{
     ProcessId, SiteKey,

@@ -34,6 +34,17 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
     })
 }
 
+/// A process that has nothing but what PyTorch's allocator holds of device 0, and a steady heap.
+fn of_torch(torch: TorchTotals) -> Moment {
+    Moment {
+        device: Some(DeviceTotals {
+            torch: Some(torch),
+            ..DeviceTotals::default()
+        }),
+        ..heap(5.0, 50.0)
+    }
+}
+
 #[test]
 fn a_gpus_memory_leaks_or_is_only_kept() {
     let leak = device(1.0, 1.0);
@@ -129,13 +140,7 @@ fn the_largest_free_block_is_that_before_the_end() {
                 largest_free: Some(if t < 100.0 { 7 << 20 } else { 0 }),
                 ..TorchTotals::default()
             };
-            Moment {
-                device: Some(DeviceTotals {
-                    torch: Some(torch),
-                    ..DeviceTotals::default()
-                }),
-                ..heap(5.0, 50.0)
-            }
+            of_torch(torch)
         },
     });
     expect(&found, Class::GpuCache);
@@ -164,11 +169,7 @@ fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
             };
             Moment {
                 sites: vec![site(Layer::TorchCuda, "tensor", allocated as f64 / MIB)],
-                device: Some(DeviceTotals {
-                    torch: Some(torch),
-                    ..DeviceTotals::default()
-                }),
-                ..heap(5.0, 50.0)
+                ..of_torch(torch)
             }
         },
     });
@@ -291,13 +292,7 @@ fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
                     }),
                     ..TorchTotals::default()
                 };
-                Moment {
-                    device: Some(DeviceTotals {
-                        torch: Some(torch),
-                        ..DeviceTotals::default()
-                    }),
-                    ..heap(5.0, 50.0)
-                }
+                of_torch(torch)
             },
         })
     };
