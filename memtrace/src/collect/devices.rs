@@ -125,7 +125,7 @@ impl Collector {
             allocated: report.allocated,
             reserved: report.reserved,
         };
-        let action = if report.addr == 0 {
+        let action = if report.addr == 0 && size > 0 {
             Action::DeviceFailed {
                 layer: Layer::TorchCuda,
                 size,
