@@ -124,17 +124,22 @@ pub fn patched_bytes(pid: u32) -> usize {
 }
 
 /// State of a process as in /proc/PID/stat (`T`: stopped), and its parent.
-fn state(pid: u32) -> Option<(char, u32)> {
+pub(crate) fn state(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may hold spaces and parentheses.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
+/// Every process of the machine.
+pub(crate) fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
 /// Children of a process that are stopped.
 pub fn stopped_children(pid: u32) -> Vec<u32> {
-    let entries = fs::read_dir("/proc").unwrap();
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|&child| matches!(state(child), Some(('T', parent)) if parent == pid))
+    processes()
+        .filter(|&child| matches!(state(child), Some(('T', parent)) if parent == pid))
         .collect()
 }

@@ -15,6 +15,7 @@
 
 mod bench;
 pub mod comparison;
+pub mod descendants;
 pub mod export;
 pub mod kernel;
 pub mod progress;
@@ -25,7 +26,9 @@ pub mod running;
 pub mod stack_builds;
 pub mod stacks;
 pub mod targets;
+pub mod terminal;
 pub mod truth;
+pub mod undisturbed;
 
 pub use bench::Bench;
 

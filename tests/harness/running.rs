@@ -11,22 +11,22 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What a pipe has delivered so far.
 #[derive(Default)]
-struct Delivered {
-    text: String,
+pub(crate) struct Delivered {
+    pub(crate) text: String,
     ended: bool,
 }
 
-/// A pipe that a thread of its own reads, so that nobody blocks on a full one.
+/// A pipe or terminal that a thread of its own reads, so that nobody blocks on a full one.
 #[derive(Clone, Default)]
-struct Output(Arc<(Mutex<Delivered>, Condvar)>);
+pub(crate) struct Output(Arc<(Mutex<Delivered>, Condvar)>);
 
 impl Output {
-    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+    pub(crate) fn of(mut pipe: impl Read + Send + 'static) -> Self {
         let output = Self::default();
         let writer = output.clone();
         thread::spawn(move || {
@@ -56,7 +56,7 @@ impl Output {
     }
 
     /// Waits until `ready` finds what it looks for, the pipe ends or the deadline passes.
-    fn wait<T>(&self, ready: impl Fn(&Delivered) -> Option<T>) -> Option<T> {
+    pub(crate) fn wait<T>(&self, ready: impl Fn(&Delivered) -> Option<T>) -> Option<T> {
         let end = Instant::now() + DEADLINE;
         let mut delivered = self.0.0.lock().unwrap();
         loop {
@@ -69,7 +69,7 @@ impl Output {
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.0.0.lock().unwrap().text.clone()
     }
 }
@@ -194,6 +194,12 @@ impl Running {
     /// until the value is dropped.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
+        self.end_within(DEADLINE)
+    }
+
+    /// As [`Running::end`], with another deadline.
+    #[track_caller]
+    pub fn end_within(&mut self, deadline: Duration) -> ExitStatus {
         let pidfd = pidfd(self.pid());
         let mut poll = libc::pollfd {
             fd: pidfd.as_raw_fd(),
@@ -201,11 +207,11 @@ impl Running {
             revents: 0,
         };
         // SAFETY: one valid pollfd, whose descriptor `pidfd` keeps open.
-        let ready = unsafe { libc::poll(&mut poll, 1, DEADLINE.as_millis() as i32) };
+        let ready = unsafe { libc::poll(&mut poll, 1, deadline.as_millis() as i32) };
         assert_eq!(
             ready,
             1,
-            "did not end within {DEADLINE:?}\nstdout: {}\nstderr: {}",
+            "did not end within {deadline:?}\nstdout: {}\nstderr: {}",
             self.stdout.text(),
             self.stderr.text()
         );
@@ -215,8 +221,14 @@ impl Running {
 
     /// Waits for its end and that of its output.
     #[track_caller]
-    pub fn wait(mut self) -> Finished {
-        let status = self.end();
+    pub fn wait(self) -> Finished {
+        self.wait_within(DEADLINE)
+    }
+
+    /// As [`Running::wait`], with another deadline.
+    #[track_caller]
+    pub fn wait_within(mut self, deadline: Duration) -> Finished {
+        let status = self.end_within(deadline);
         self.stdout.wait(|_| None::<()>);
         self.stderr.wait(|_| None::<()>);
         Finished {

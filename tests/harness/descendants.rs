@@ -1,0 +1,87 @@
+//! Every process that a test started, directly or not: those that left their group, their session
+//! or their parent too.
+
+use crate::{
+    kernel::{processes, state},
+    until,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// While this lives orphans among the descendants of this process become its children. What is
+/// left at its end is killed.
+pub struct Descendants(());
+
+impl Descendants {
+    #[allow(clippy::new_without_default, reason = "it changes the process")]
+    pub fn new() -> Self {
+        adopt_orphans(true);
+        Self(())
+    }
+
+    /// Waits until none is left.
+    #[track_caller]
+    pub fn expect_none(&self) {
+        until("the end of every process that was started", || {
+            reap();
+            let left: Vec<_> = all().into_iter().map(described).collect();
+            if !left.is_empty() {
+                eprintln!("left: {left:?}");
+            }
+            left.is_empty().then_some(())
+        });
+    }
+}
+
+impl Drop for Descendants {
+    fn drop(&mut self) {
+        // One that is killed may just have forked, and a killed one's children come to this process.
+        while !all().is_empty() {
+            for pid in all() {
+                // SAFETY: no memory is involved.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            }
+            reap();
+            std::thread::yield_now();
+        }
+        adopt_orphans(false);
+    }
+}
+
+fn adopt_orphans(yes: bool) {
+    // SAFETY: takes integers.
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, libc::c_ulong::from(yes)) };
+    assert_eq!(result, 0, "prctl: {}", std::io::Error::last_os_error());
+}
+
+/// All that descend from this process.
+fn all() -> BTreeSet<u32> {
+    let parents: BTreeMap<_, _> = processes()
+        .filter_map(|pid| Some((pid, state(pid)?.1)))
+        .collect();
+    let own = std::process::id();
+    let descends = |mut pid: u32| loop {
+        match parents.get(&pid) {
+            Some(&parent) if parent == own => return true,
+            Some(&parent) => pid = parent,
+            None => return false,
+        }
+    };
+    let pids = parents.keys().copied();
+    pids.filter(|&pid| descends(pid)).collect()
+}
+
+/// Takes leave of adopted orphans that have ended.
+fn reap() {
+    for pid in all() {
+        if state(pid) == Some(('Z', std::process::id())) {
+            // SAFETY: no status is asked for.
+            unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), libc::WNOHANG) };
+        }
+    }
+}
+
+fn described(pid: u32) -> String {
+    let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let state = state(pid).map_or('?', |(state, _)| state);
+    format!("{pid} {state} {}", command.replace('\0', " "))
+}

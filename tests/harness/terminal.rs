@@ -1,0 +1,128 @@
+//! A program in a terminal of its own, typed at and read as by a user.
+
+use crate::running::Output;
+use std::{
+    fs::File,
+    io::Write,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Child, Command, ExitStatus, Stdio},
+    ptr::{null, null_mut},
+};
+
+/// Ctrl-C and Ctrl-Z as a terminal delivers them.
+pub const CTRL_C: &str = "\x03";
+pub const CTRL_Z: &str = "\x1a";
+
+/// The terminal's other end. The program is killed when this is dropped.
+pub struct Terminal {
+    child: Child,
+    keyboard: File,
+    screen: Output,
+    /// Bytes of the screen before which nothing is awaited any more.
+    seen: usize,
+}
+
+impl Terminal {
+    /// Starts `command` as the leader of a session with a new terminal.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Self {
+        let [ours, its] = pair();
+        for set in [Command::stdin, Command::stdout, Command::stderr] {
+            set(command, Stdio::from(its.try_clone().unwrap()));
+        }
+        // SAFETY: both calls are async-signal-safe; descriptor 0 is the terminal by then.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        // The command holds copies of its end: without them gone the screen would never end.
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let keyboard = File::from(ours);
+        Self {
+            child,
+            screen: Output::of(keyboard.try_clone().unwrap()),
+            keyboard,
+            seen: 0,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Types.
+    #[track_caller]
+    pub fn send(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits for a text after what was awaited last.
+    #[track_caller]
+    pub fn await_text(&mut self, text: &str) {
+        let seen = self.seen;
+        let found = self
+            .screen
+            .wait(|delivered| Some(seen + delivered.text[seen..].find(text)? + text.len()));
+        self.seen = found.unwrap_or_else(|| {
+            panic!(
+                "no `{text}` in the terminal after byte {seen}:\n{}",
+                self.screen.text()
+            )
+        });
+    }
+
+    /// What came on the screen from one point on, which is 0 or an earlier [`Terminal::seen`].
+    pub fn since(&self, start: usize) -> String {
+        self.screen.text()[start..self.seen].replace('\r', "")
+    }
+
+    /// Up to where the screen was read.
+    pub fn seen(&self) -> usize {
+        self.seen
+    }
+
+    /// Waits until the program has ended and nobody has the terminal open.
+    #[track_caller]
+    pub fn end(&mut self) -> ExitStatus {
+        self.screen.wait(|_| None::<()>);
+        let ended = self.child.try_wait().unwrap();
+        ended.unwrap_or_else(|| panic!("did not end:\n{}", self.screen.text()))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Both fail after the end, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Both ends of a new terminal.
+fn pair() -> [OwnedFd; 2] {
+    let (mut ours, mut its) = (-1, -1);
+    // SAFETY: both descriptors are written to live variables; the rest may be null.
+    let result = unsafe { libc::openpty(&mut ours, &mut its, null_mut(), null(), null()) };
+    assert_eq!(result, 0, "openpty: {}", std::io::Error::last_os_error());
+    [ours, its].map(|descriptor| {
+        // SAFETY: just opened, owned by nobody else.
+        let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        // SAFETY: takes integers.
+        let set = unsafe { libc::fcntl(owned.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+        assert_eq!(set, 0);
+        owned
+    })
+}

@@ -1,0 +1,1 @@
+run() { exec bash "$CASES/jobs.bash"; }

@@ -1,0 +1,1 @@
+run() { exec script -E never -qec "bash -m '$CASES/stopped_job.bash'" /dev/null; }

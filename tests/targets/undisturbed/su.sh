@@ -1,0 +1,1 @@
+run() { exec su nobody -s /bin/sh -c 'id -un; sh -c "exit 3"'; }

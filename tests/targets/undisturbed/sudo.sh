@@ -1,0 +1,1 @@
+run() { exec sudo -n sh -c 'id -un; sh -c "exit 3"'; }

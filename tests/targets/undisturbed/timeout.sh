@@ -1,0 +1,7 @@
+run() {
+	timeout 0.2 sleep 100; echo "TERM $?"
+	timeout -s KILL 0.2 sleep 100; echo "KILL $?"
+	timeout 100 sh -c 'exit 3'; echo "in time $?"
+	timeout -k 0.2 0.2 sh -c 'trap "" TERM; sleep 100'; echo "TERM ignored $?"
+	timeout --foreground 0.2 sleep 100
+}
