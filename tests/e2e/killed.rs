@@ -1,16 +1,25 @@
 //! kill -9 of memtrace while it records: what was recorded stays readable up
-//! to the last interval, and the target does not suffer.
+//! to the last interval, and the target does not suffer. The same where memtrace is stopped.
 
 use memtrace_tests::{
     Bench,
-    kernel::{patched_bytes, stopped_children},
+    descendants::Descendants,
+    kernel::{Loaded, children, patched_bytes, stopped_children},
     progress::Progress,
-    record::{Record, report, try_report},
+    record::{self, Record, report, try_report},
     report::Report,
     running::Running,
-    targets, until,
+    storm::Storm,
+    targets,
+    terminal::{self, CTRL_C, CTRL_Z, Terminal},
+    until,
 };
-use std::{os::unix::process::ExitStatusExt, process::Command};
+use std::{
+    env, fs,
+    os::unix::process::ExitStatusExt,
+    process::Command,
+    time::{Duration, SystemTime},
+};
 
 const OPTIONS: [&str; 2] = ["--interval", "200ms"];
 
@@ -96,4 +105,206 @@ fn no_forked_child_of_a_launched_program_stays_stopped() {
     until("no stopped child", || {
         stopped_children(pid).is_empty().then_some(())
     });
+}
+
+/// How long a process may stand still after the death of memtrace, beside what it does untraced.
+const HELD: Duration = Duration::from_millis(100);
+
+/// The processes of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Collector,
+    Holder,
+}
+
+use Part::{Collector, Holder};
+
+impl Part {
+    /// Its pid in the recording of this collector.
+    #[track_caller]
+    fn of(self, collector: u32) -> u32 {
+        let is_holder = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).nth(1) == Some(b"hold")
+        };
+        match self {
+            Collector => collector,
+            Holder => children(collector)
+                .into_iter()
+                .find(is_holder)
+                .expect("memtrace has a process that holds"),
+        }
+    }
+}
+
+#[track_caller]
+fn signal(pid: u32, signal: i32) {
+    // SAFETY: no memory is involved.
+    let result = unsafe { libc::kill(pid as i32, signal) };
+    assert_eq!(result, 0, "kill: {}", std::io::Error::last_os_error());
+}
+
+/// Kills parts of memtrace at random moments of a storm that it is attached to.
+fn killed_in_a_storm(parts: &[Part]) {
+    let bench = Bench::new();
+    let _descendants = Descendants::new();
+    let kills = env::var("MEMTRACE_KILLS").map_or(10, |text| text.parse().expect("a number"));
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = env::var("MEMTRACE_SEED").map_or_else(
+        |_| since.expect("a time").as_secs(),
+        |text| text.parse().expect("a number"),
+    );
+    eprintln!("MEMTRACE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+
+    let storm = Storm::new(&bench);
+    let mut target = storm.start();
+    let untraced = storm.mark().longest_gap();
+    let mut longest = Duration::ZERO;
+    for kill in 0..kills {
+        let mut record = Record::attach(&bench, target.pid(), &["--interval", "20ms"]);
+        let collector = record.running.pid();
+        let loaded = Loaded::by(collector);
+        until("an interval in the recording", || {
+            try_report(&record.file).ok()
+        });
+        let pids: Vec<_> = parts.iter().map(|part| part.of(collector)).collect();
+        std::thread::sleep(Duration::from_micros(random.u64(..300_000)));
+
+        let mark = storm.mark();
+        for &pid in &pids {
+            signal(pid, libc::SIGKILL);
+        }
+        let gap = mark.longest_gap();
+        eprintln!("kill {kill}: {gap:?}, untraced {untraced:?}");
+        longest = longest.max(gap);
+        if parts.contains(&Collector) {
+            assert_eq!(record.running.end().signal(), Some(libc::SIGKILL));
+        } else {
+            // A recording without its holder goes on, or has ended by itself.
+            record.running.signal(libc::SIGINT);
+            record.running.end();
+        }
+        loaded.expect_gone();
+        until("the end of every breakpoint", || {
+            (patched_bytes(target.pid()) == 0).then_some(())
+        });
+        let report = report(&record.file);
+        assert!(!report.sites("heap").is_empty(), "totals without sites");
+        target.expect_alive();
+    }
+    assert!(
+        longest < HELD + untraced,
+        "{longest:?} after {parts:?} was killed; untraced {untraced:?}"
+    );
+}
+
+#[test]
+fn the_collector_in_a_storm() {
+    killed_in_a_storm(&[Collector]);
+}
+
+#[test]
+fn the_holder_in_a_storm() {
+    killed_in_a_storm(&[Holder]);
+}
+
+#[test]
+fn the_collector_and_then_the_holder_in_a_storm() {
+    killed_in_a_storm(&[Collector, Holder]);
+}
+
+#[test]
+fn the_holder_and_then_the_collector_in_a_storm() {
+    killed_in_a_storm(&[Holder, Collector]);
+}
+
+/// A collector that is stopped, as a debugger or an overfull machine may do.
+#[test]
+fn nothing_waits_for_a_stopped_collector() {
+    let bench = Bench::new();
+    let _descendants = Descendants::new();
+    let storm = Storm::new(&bench);
+    let target = storm.start();
+    let mut record = Record::attach(&bench, target.pid(), &[]);
+    record.running.signal(libc::SIGSTOP);
+    for _ in 0..3 {
+        storm.mark().longest_gap();
+    }
+    record.running.signal(libc::SIGCONT);
+    record.running.expect_alive();
+    storm.mark().longest_gap();
+    assert!(allocations(&record.stop()) > 0);
+}
+
+/// A shell in a terminal.
+fn shell() -> Terminal {
+    let mut shell = Terminal::start(&mut terminal::shell());
+    shell.await_prompt();
+    shell
+}
+
+#[test]
+fn nothing_waits_for_a_collector_stopped_from_its_terminal() {
+    let bench = Bench::new();
+    let _descendants = Descendants::new();
+    let storm = Storm::new(&bench);
+    let target = storm.start();
+    let file = bench.path("attached.mtr");
+    let mut shell = shell();
+    let memtrace = targets::memtrace().display();
+    shell.send(&format!(
+        "{memtrace} record -o {} -p {}\n",
+        file.display(),
+        target.pid()
+    ));
+    shell.await_text(record::BEGUN);
+    shell.send(CTRL_Z);
+    shell.await_text("Stopped");
+    for _ in 0..3 {
+        storm.mark().longest_gap();
+    }
+    shell.send("fg\n");
+    shell.await_text("memtrace record");
+    storm.mark().longest_gap();
+    shell.send(CTRL_C);
+    shell.await_text("memtrace: next: ");
+    shell.await_prompt();
+    shell.send("echo status $?\n");
+    shell.await_text("\nstatus 0\r");
+    assert!(allocations(&report(&file)) > 0);
+}
+
+/// A launched command is in the foreground with memtrace: both stop, and both go on.
+#[test]
+fn a_launched_storm_stops_with_its_terminal_and_goes_on() {
+    let bench = Bench::new();
+    let _descendants = Descendants::new();
+    let storm = Storm::new(&bench);
+    let file = bench.path("launched.mtr");
+    let mut shell = shell();
+    let memtrace = targets::memtrace().display();
+    let [program, shared, workers] = storm.words().map(|word| word.display().to_string());
+    shell.send(&format!(
+        "{memtrace} record -o {} -- {program} {shared} {workers}\n",
+        file.display()
+    ));
+    storm.pid();
+    storm.mark().longest_gap();
+    for _ in 0..3 {
+        shell.send(CTRL_Z);
+        shell.await_text("Stopped");
+        shell.await_prompt();
+        shell.run("bg");
+        storm.mark().longest_gap();
+        shell.send("fg\n");
+        shell.await_text("memtrace record");
+    }
+    storm.mark().longest_gap();
+    shell.send(CTRL_C);
+    shell.await_text("memtrace: next: ");
+    shell.await_prompt();
+    shell.send("echo status $?\n");
+    shell.await_text("\nstatus 130\r");
+    assert!(allocations(&report(&file)) > 0);
 }

@@ -1,10 +1,18 @@
 //! What is traced does what it does untraced: same output, same exit status. Each case is a program
 //! of `targets/undisturbed/`; the table has what it prints.
 
-use memtrace_tests::undisturbed::{
-    Case,
-    Tracing::{self, Attached, Launched},
+use memtrace_tests::{
+    Bench,
+    descendants::Descendants,
+    record::{Record, command, report},
+    running::Running,
+    terminal::{self, CTRL_C, CTRL_Z, Terminal},
+    undisturbed::{
+        Case,
+        Tracing::{self, Attached, Launched},
+    },
 };
+use std::process::Command;
 
 /// Launched by memtrace and attached to before it begins.
 const BOTH: &[Tracing] = &[Launched, Attached];
@@ -82,4 +90,104 @@ undisturbed! {
     signal_waits: "signal_waits.c", BOTH, 0, "sigwaitinfo: 200, in order 1, interrupted 0\nsignalfd: 20, right 20, interrupted 0\n";
     interrupted: "interrupted.c poll select nanosleep", BOTH, 0, "poll interrupted 0 times\nselect interrupted 0 times\nnanosleep interrupted 0 times\n";
     interrupted_not_restarted: "interrupted.c epoll_wait sigtimedwait msgrcv", BOTH, 0, "epoll_wait interrupted 0 times\nsigtimedwait interrupted 0 times\nmsgrcv interrupted 0 times\n";
+}
+
+/// Jobs that a user stops and continues in a shell that is ready: what the terminal shows.
+fn jobs(shell: &mut Terminal) -> String {
+    let start = shell.seen();
+    shell.send("cat\n");
+    for word in ["one", "two"] {
+        // The terminal echoes what is typed, and cat what it reads.
+        shell.send(&format!("{word}\n"));
+        shell.await_text(&format!("{word}\r\n{word}\r\n"));
+        shell.send(CTRL_Z);
+        shell.await_prompt();
+        shell.run("jobs");
+        shell.send("fg\n");
+        shell.await_text("cat\r\n");
+    }
+    shell.send(CTRL_C);
+    shell.await_prompt();
+    shell.run("echo status $?");
+
+    shell.send("sh -c 'echo up; read line <gate; exit 4'\n");
+    shell.await_text("up\r\n");
+    shell.send(CTRL_Z);
+    shell.await_prompt();
+    shell.run("bg");
+    shell.run("echo >gate; wait %1; echo status $?");
+    shell.run("jobs");
+
+    shell.run("sh -c 'kill -STOP $$; exit 5'");
+    shell.run("fg");
+    shell.run("echo status $?");
+    shell.run("seq 3 | tac | /bin/cat; echo ${PIPESTATUS[*]}");
+    shell.run("for i in 1 2 3 4 5; do /bin/echo $(/bin/echo $i); done");
+    shell.since(start)
+}
+
+/// Such a shell, traced or not, in a folder with a fifo.
+#[track_caller]
+fn interactive(bench: &Bench, command: &mut Command) -> Terminal {
+    let mut shell = Terminal::start(command.current_dir(bench.folder()));
+    shell.await_prompt();
+    shell
+}
+
+#[track_caller]
+fn end(mut shell: Terminal) {
+    shell.send("exit 6\n");
+    assert_eq!(shell.end().code(), Some(6));
+}
+
+/// What [`jobs`] shows untraced.
+#[track_caller]
+fn untraced_jobs(bench: &Bench) -> String {
+    let mut mkfifo = Command::new("mkfifo");
+    Running::start(mkfifo.arg(bench.path("gate")))
+        .wait()
+        .expect_code(0);
+    let mut shell = interactive(bench, &mut terminal::shell());
+    let untraced = jobs(&mut shell);
+    for line in [
+        "[1]+  Stopped                 cat\n",
+        "status 130\n",
+        "status 4\n",
+        "status 5\n",
+        "0 0 0\n",
+    ] {
+        assert!(untraced.contains(line), "{untraced}");
+    }
+    end(shell);
+    untraced
+}
+
+#[test]
+fn interactive_shell_attached_to() {
+    let bench = Bench::new();
+    let descendants = Descendants::new();
+    let untraced = untraced_jobs(&bench);
+    let mut shell = interactive(&bench, &mut terminal::shell());
+    let record = Record::attach(&bench, shell.pid(), &[]);
+    assert_eq!(jobs(&mut shell), untraced);
+    end(shell);
+    record.finish(0).expect_followed();
+    descendants.expect_none();
+}
+
+#[test]
+fn interactive_shell_launched() {
+    let bench = Bench::new();
+    let descendants = Descendants::new();
+    let untraced = untraced_jobs(&bench);
+    let file = bench.path("launched.mtr");
+    let mut memtrace = command(["record", "-o"]);
+    memtrace.arg(&file).arg("--");
+    let shell = terminal::shell();
+    memtrace.arg(shell.get_program()).args(shell.get_args());
+    let mut shell = interactive(&bench, &mut memtrace);
+    assert_eq!(jobs(&mut shell), untraced);
+    end(shell);
+    report(&file).expect_followed();
+    descendants.expect_none();
 }

@@ -137,9 +137,15 @@ pub(crate) fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
+/// Children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    processes()
+        .filter(|&child| matches!(state(child), Some((_, parent)) if parent == pid))
+        .collect()
+}
+
 /// Children of a process that are stopped.
 pub fn stopped_children(pid: u32) -> Vec<u32> {
-    processes()
-        .filter(|&child| matches!(state(child), Some(('T', parent)) if parent == pid))
-        .collect()
+    let stopped = |child: &u32| matches!(state(*child), Some(('T', _)));
+    children(pid).into_iter().filter(stopped).collect()
 }

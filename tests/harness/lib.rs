@@ -25,6 +25,7 @@ pub mod report;
 pub mod running;
 pub mod stack_builds;
 pub mod stacks;
+pub mod storm;
 pub mod targets;
 pub mod terminal;
 pub mod truth;

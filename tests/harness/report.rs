@@ -214,6 +214,17 @@ impl Report {
         );
     }
 
+    /// Something was recorded, and every process was followed from its first instruction on.
+    #[track_caller]
+    pub fn expect_followed(&self) {
+        assert!(self.received > 0, "nothing was recorded");
+        let untraced = |reason: &Reason| reason.effect() == Effect::Untraced;
+        let lost = Reason::ALL.into_iter().filter(untraced);
+        let lost = lost.map(|reason| (reason.name(), self.loss(reason)));
+        let lost: Vec<_> = lost.filter(|(_, count)| *count > 0).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+
     /// Nothing was lost, and at least the releases of what was allocated before
     /// tracing are told as such. (At least: glibc empties an ending thread's
     /// cache by releasing again what was released before.)

@@ -16,6 +16,16 @@ use std::{
 pub const CTRL_C: &str = "\x03";
 pub const CTRL_Z: &str = "\x1a";
 
+/// What a shell here shows when it waits for a command.
+const PROMPT: &str = "prompt> ";
+
+/// A shell without what depends on the user.
+pub fn shell() -> Command {
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "--noprofile", "--noediting", "-i"]);
+    bash
+}
+
 /// The terminal's other end. The program is killed when this is dropped.
 pub struct Terminal {
     child: Child,
@@ -30,6 +40,7 @@ impl Terminal {
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
         let [ours, its] = pair();
+        command.env("PS1", PROMPT).env("TERM", "dumb");
         for set in [Command::stdin, Command::stdout, Command::stderr] {
             set(command, Stdio::from(its.try_clone().unwrap()));
         }
@@ -82,6 +93,19 @@ impl Terminal {
                 self.screen.text()
             )
         });
+    }
+
+    /// Waits for a shell to be ready for a command.
+    #[track_caller]
+    pub fn await_prompt(&mut self) {
+        self.await_text(PROMPT);
+    }
+
+    /// Has a shell run a command, and waits until it is ready for another.
+    #[track_caller]
+    pub fn run(&mut self, line: &str) {
+        self.send(&format!("{line}\n"));
+        self.await_prompt();
     }
 
     /// What came on the screen from one point on, which is 0 or an earlier [`Terminal::seen`].

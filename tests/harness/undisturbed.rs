@@ -4,11 +4,9 @@ use crate::{
     Bench, DEADLINE,
     descendants::Descendants,
     record::{BEGUN, command, report},
-    report::Report,
     running::{Finished, Running, shell_code},
     targets, until,
 };
-use memtrace_common::loss::{Effect, Reason};
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
@@ -69,30 +67,15 @@ impl Case<'_> {
         descendants.expect_none();
         for &tracing in tracings {
             let run = Run::new(&bench, self, &format!("{tracing:?}"));
-            let (traced, recording) = run.traced(tracing, deadline);
-            assert_eq!(traced, outcome, "{tracing:?}\n{}", recording.stderr);
-            recording.expect_complete(self.gaps);
+            let (traced, said) = run.traced(tracing, deadline);
+            assert_eq!(traced, outcome, "{tracing:?}\n{said}");
+            let report = report(&run.recording());
+            assert!(report.received > 0, "nothing was recorded\n{said}");
+            if !self.gaps {
+                report.expect_followed();
+            }
             descendants.expect_none();
         }
-    }
-}
-
-/// What memtrace says of a run.
-struct Recorded {
-    report: Report,
-    stderr: String,
-}
-
-impl Recorded {
-    /// Something was recorded, and of every process.
-    #[track_caller]
-    fn expect_complete(&self, gaps: bool) {
-        assert!(self.report.received > 0, "nothing was recorded");
-        let untraced = |reason: &Reason| reason.effect() == Effect::Untraced;
-        let lost = Reason::ALL.into_iter().filter(untraced);
-        let lost = lost.map(|reason| (reason.name(), self.report.loss(reason)));
-        let lost: Vec<_> = lost.filter(|(_, count)| *count > 0).collect();
-        assert!(gaps || lost.is_empty(), "{lost:?}\n{}", self.stderr);
     }
 }
 
@@ -170,11 +153,11 @@ impl Run {
         self.outcome(&program.wait())
     }
 
+    /// What can be seen of the program, and what memtrace says.
     #[track_caller]
-    fn traced(&self, tracing: Tracing, deadline: Duration) -> (Outcome, Recorded) {
-        let file = self.folder.join("recording.mtr");
+    fn traced(&self, tracing: Tracing, deadline: Duration) -> (Outcome, String) {
         let mut memtrace = command(["record", "-o"]);
-        memtrace.arg(&file);
+        memtrace.arg(self.recording());
         let (outcome, recording) = match tracing {
             Tracing::Launched => {
                 self.may_go_on();
@@ -193,11 +176,11 @@ impl Run {
                 (self.outcome(&program), memtrace.wait().expect_code(0))
             }
         };
-        let recorded = Recorded {
-            report: report(&file),
-            stderr: recording.stderr,
-        };
-        (outcome, recorded)
+        (outcome, recording.stderr)
+    }
+
+    fn recording(&self) -> PathBuf {
+        self.folder.join("recording.mtr")
     }
 
     fn outcome(&self, finished: &Finished) -> Outcome {

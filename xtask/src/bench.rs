@@ -3,6 +3,7 @@
 //! run, never absolute figures of two machines.
 
 pub(crate) mod child;
+mod disturbance;
 mod programs;
 mod torch;
 mod walks;
@@ -45,6 +46,9 @@ pub(crate) struct Options {
     /// Only measure what reading figures costs
     #[arg(long, conflicts_with = "only_walks")]
     only_samples: bool,
+    /// Only measure signals and new threads, processes and programs
+    #[arg(long, conflicts_with_all = ["only_walks", "only_samples"])]
+    only_disturbance: bool,
 }
 
 /// Interval of the runs whose file size is measured, and how many each has.
@@ -96,6 +100,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             options.torch_on.as_deref(),
             options.rounds,
         );
+    }
+    if options.only_disturbance {
+        println!("{}", machine());
+        return disturbance::run(&build_memtrace(true)?, &folder, options.rounds);
     }
     let bench = Bench {
         memtrace: build_memtrace(!options.only_samples)?,
@@ -150,6 +158,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{}", bench.ledger(options.blocks)?);
     println!("{}", bench.file_growth()?);
     println!("{}", bench.samples()?);
+    disturbance::run(&bench.memtrace, &bench.folder, options.rounds)?;
     walks::run(&bench.memtrace, &bench.folder, options.walks)?;
     walks::run_python(&bench.memtrace, &bench.folder, options.walks)?;
     Ok(())

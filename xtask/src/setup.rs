@@ -2,7 +2,12 @@
 
 use crate::{command, ebpf};
 use anyhow::{Context, Result, bail};
-use std::process::Command;
+use std::{
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
+    os::unix::fs::OpenOptionsExt,
+    process::Command,
+};
 
 /// Compilers for the targets, the allocators that are tested, and libraries whose unwind tables are.
 const TESTS: [&str; 12] = [
@@ -20,6 +25,26 @@ const TESTS: [&str; 12] = [
     "procps",
 ];
 
+/// Programs that `tests/e2e/undisturbed.rs` runs traced and untraced.
+const TRACED: [&str; 13] = [
+    "bubblewrap",
+    "gdb",
+    "git",
+    "iputils-ping",
+    "make",
+    "nginx-light",
+    "parallel",
+    "postgresql",
+    "python3-gunicorn",
+    "redis-server",
+    "strace",
+    "sudo",
+    "tmux",
+];
+
+/// What packages run to ask whether they may start their service (invoke-rc.d(8)).
+const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
+
 /// A Rust compiler with the source of its `core`, and what bpf-linker links with.
 const KERNEL_SIDE: [&str; 6] = [
     "rustc-web",
@@ -35,7 +60,7 @@ const KERNEL_SIDE: [&str; 6] = [
 /// # Errors
 /// When something is missing and cannot be installed.
 pub(crate) fn run(kernel_side: bool) -> Result<()> {
-    let mut packages = TESTS.to_vec();
+    let mut packages = [&TESTS[..], &TRACED].concat();
     if kernel_side {
         packages.extend(KERNEL_SIDE);
     }
@@ -52,7 +77,7 @@ pub(crate) fn run(kernel_side: bool) -> Result<()> {
 /// # Errors
 /// When a package is missing and cannot be installed.
 pub(crate) fn for_tests() -> Result<()> {
-    install(&TESTS)
+    install(&[&TESTS[..], &TRACED].concat())
 }
 
 /// Installs what is missing of these.
@@ -79,6 +104,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         bail!("packages are missing; as root: {by_hand}");
     }
     println!("setup: installing {}", missing.join(" "));
+    let _no_services = NoServices::begin()?;
     command::run(apt().arg("update").arg("-qq"))?;
     command::run(
         apt()
@@ -86,6 +112,42 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
             .args(&missing),
     )
     .with_context(|| format!("cannot install packages; by hand: {by_hand}"))
+}
+
+/// While this lives no package that is installed starts a service.
+struct NoServices {
+    /// Whether the policy is ours to remove: an administrator's stays as it is.
+    own: bool,
+}
+
+impl NoServices {
+    fn begin() -> Result<Self> {
+        let mut policy = OpenOptions::new();
+        match policy
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(SERVICE_POLICY)
+        {
+            Ok(mut file) => {
+                // 101: no action is allowed.
+                file.write_all(b"#!/bin/sh\nexit 101\n")?;
+                Ok(Self { own: true })
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Self { own: false }),
+            Err(error) => Err(error).context(format!("cannot write `{SERVICE_POLICY}`")),
+        }
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.own
+            && let Err(error) = fs::remove_file(SERVICE_POLICY)
+        {
+            eprintln!("setup: cannot remove `{SERVICE_POLICY}`: {error}");
+        }
+    }
 }
 
 fn apt() -> Command {
