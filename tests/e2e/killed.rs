@@ -1,5 +1,10 @@
 //! kill -9 of memtrace while it records: what was recorded stays readable up
 //! to the last interval, and the target does not suffer. The same where memtrace is stopped.
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
 
 use memtrace_tests::{
     Bench,

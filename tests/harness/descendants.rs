@@ -2,10 +2,13 @@
 //! or their parent too.
 
 use crate::{
+    DEADLINE,
     kernel::{processes, state},
-    until,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 /// While this lives orphans among the descendants of this process become its children. What is
 /// left at its end is killed.
@@ -21,14 +24,17 @@ impl Descendants {
     /// Waits until none is left.
     #[track_caller]
     pub fn expect_none(&self) {
-        until("the end of every process that was started", || {
+        let end = Instant::now() + DEADLINE;
+        loop {
             reap();
-            let left: Vec<_> = all().into_iter().map(described).collect();
-            if !left.is_empty() {
-                eprintln!("left: {left:?}");
+            let left = all();
+            if left.is_empty() {
+                return;
             }
-            left.is_empty().then_some(())
-        });
+            let left: Vec<_> = left.into_iter().map(described).collect();
+            assert!(Instant::now() < end, "left behind: {left:#?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
