@@ -46,7 +46,8 @@ pub enum Kind {
     Exit = 14,
     /// [`Stack`]: a stack not reported before.
     Stack = 15,
-    /// [`Lifecycle`]: the process was sent SIGSTOP and waits for the collector; `value` is a [`Stop`].
+    /// [`Lifecycle`]: the thread stops and waits for the collector, or cannot be stopped
+    /// ([`flags::FAILED`]) and runs on; `value` is a [`Stop`].
     Stopped = 16,
     /// [`Verify`]: a walk with what it was made from, to be repeated by other means.
     Verify = 17,
@@ -127,6 +128,8 @@ pub enum Stop {
     /// When it was given the address of a driver's function that may have no probe yet; the record
     /// of it precedes.
     EntryPoint = 4,
+    /// The process `other` wants to trace it, and finds it traced. Nothing waits.
+    Tracer = 5,
 }
 
 impl TryFrom<u64> for Stop {
@@ -138,6 +141,7 @@ impl TryFrom<u64> for Stop {
             2 => Ok(Stop::Exec),
             3 => Ok(Stop::Map),
             4 => Ok(Stop::EntryPoint),
+            5 => Ok(Stop::Tracer),
             other => Err(other),
         }
     }

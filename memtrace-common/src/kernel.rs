@@ -31,6 +31,9 @@ pub struct Offsets {
     pub xol_area_vaddr: u32,
     /// `task_struct.thread.fsbase`: the thread pointer.
     pub task_fsbase: u32,
+    /// `task_struct.ptrace`: not 0 in a traced task, whose `parent` is its tracer.
+    pub task_ptrace: u32,
+    pub task_parent: u32,
 }
 
 /// Behaviour chosen on the command line.
@@ -39,15 +42,12 @@ pub struct Offsets {
 pub struct Settings {
     /// 1: trace forked children.
     pub follow: u32,
-    /// 1: stop new processes and openers of unknown libraries until they are probed.
-    pub stop: u32,
     /// 1: walk stacks by unwind tables; 0: by frame pointers.
     pub unwind: u32,
     /// 1: measure what walks take.
     pub time_walks: u32,
     /// Bytes of a page, a power of two.
     pub page_size: u32,
-    pub pad: u32,
     /// Unread bytes in the ring buffer at which the collector is woken.
     pub wake_bytes: u64,
     /// Each of so many walks is sent to be verified; 0: none.
@@ -70,6 +70,6 @@ pub struct Sampling {
     pub skipped: u64,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 88);
+const _: () = assert!(size_of::<Offsets>() == 96);
 const _: () = assert!(size_of::<Sampling>() == 32);
-const _: () = assert!(size_of::<Settings>() == 48);
+const _: () = assert!(size_of::<Settings>() == 40);

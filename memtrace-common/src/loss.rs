@@ -60,7 +60,7 @@ reasons! {
     OutPointerUnreadable = 7, "out_pointer_unreadable", AllocationsLost;
     /// The table of traced processes was full: a child is not traced.
     ProcessTableFull = 8, "process_table_full", Untraced;
-    /// SIGSTOP could not be sent: a child or library ran before it was probed.
+    /// A thread could not be stopped by a signal: its library ran before it was probed.
     StopFailed = 9, "stop_failed", Untraced;
     /// No scratch space on the CPU for the stack walk.
     ScratchBusy = 10, "scratch_busy", StackLost;
@@ -89,8 +89,8 @@ reasons! {
     StackTruncated = 21, "stack_truncated", StackLost;
     /// User side: a realloc, munmap or mremap whose outcome never arrived.
     OutcomeLost = 22, "outcome_lost", ReleasesLost;
-    /// `--no-stop`: a child, a new program or the opener of an unknown library ran on while its
-    /// probes were being set.
+    /// A child, a new program or the opener of an unknown library ran on while its probes were being
+    /// set: `--no-stop`, another debugger traces it, or memtrace itself was stopped or too slow.
     NotStopped = 23, "not_stopped", Untraced;
     /// A stack ends at an address in no known executable mapping.
     StackNoMapping = 24, "stack_no_mapping", StackLost;

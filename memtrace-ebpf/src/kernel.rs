@@ -46,6 +46,14 @@ impl Task {
         read(self.0 + u64::from(loaded(&OFFSETS.task_mm)))
     }
 
+    /// Whether the process `tgid` is its ptracer.
+    #[inline(always)]
+    pub(crate) fn is_traced_by(self, tgid: u32) -> bool {
+        let ptrace: u32 = read(self.0 + u64::from(loaded(&OFFSETS.task_ptrace)));
+        let parent: u64 = read(self.0 + u64::from(loaded(&OFFSETS.task_parent)));
+        ptrace != 0 && Task(parent).tgid() == tgid
+    }
+
     /// What pthread_self gives: the fs base.
     #[inline(always)]
     pub(crate) fn thread_pointer(self) -> u64 {

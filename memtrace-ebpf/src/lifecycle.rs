@@ -1,5 +1,7 @@
 //! Birth, exec and end of processes, and the stops that keep a new one from
 //! running before its probes are in place.
+//!
+//! Stops are those of ptrace, which only the tracer sees (`memtrace/src/hold/`).
 
 use aya_ebpf::{
     EbpfContext,
@@ -20,7 +22,8 @@ use crate::{
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
     maps::{
-        PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, loaded, recording,
+        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, loaded,
+        recording,
     },
     thread::{Caller, current_ids},
     vm,
@@ -119,12 +122,15 @@ pub fn clone_exit(context: TracePointContext) -> u32 {
 /// probes' scope ended with the old leader then.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(context: RawTracePointContext) -> i32 {
-    executed(context.arg(1));
+    if let Some(caller) = executed(context.arg(1)) {
+        // The kernel stops a traced task a few lines further on (fs/exec.c, `exec_binprm`).
+        stop(&context, &caller, Stop::Exec);
+    }
     0
 }
 
 #[inline(always)]
-fn executed(old_tid: u32) -> Option<()> {
+fn executed(old_tid: u32) -> Option<Caller> {
     let mut caller = Caller::current()?;
     let process = PROCESSES.get_ptr_mut(&caller.tgid)?;
     // SAFETY: a live map value; the process has one thread now.
@@ -149,28 +155,25 @@ fn executed(old_tid: u32) -> Option<()> {
         Reason::RingFullLifecycle,
         Wake::Now,
     );
-    None
+    Some(caller)
 }
 
-/// Exit of execve and execveat: on success in the new program, before its first instruction.
-#[tracepoint]
-pub fn exec_exit(context: TracePointContext) -> u32 {
-    if vm::result(&context) == Some(0)
-        && let Some(caller) = Caller::current()
-    {
-        stop(&context, &caller, Stop::Exec);
-    }
-    0
+/// Whether the holder traces the current thread, so that it can be stopped: every thread, but with
+/// `--no-stop`, or where another debugger traces the process.
+#[inline(always)]
+fn is_held() -> bool {
+    let holder = HOLDER.get(0).copied().unwrap_or(0);
+    holder != 0 && Task::current().is_traced_by(holder)
 }
 
-/// Stops the current thread (and with it the process) before it returns to user
-/// code, and tells the collector, which continues it. Without room for the word
-/// it is not stopped, and counted. With `--no-stop` the collector is told all the same.
+/// Stops the current thread before it returns to user code, and reports that to the collector,
+/// which has it continued. Without room for the record it is not stopped. A thread that cannot be
+/// stopped is counted, and reported all the same.
 #[inline(always)]
 pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
     let mut header = header(Kind::Stopped, caller);
     header.tgid = caller.tgid;
-    let stopping = loaded(&SETTINGS.stop) != 0;
+    let stopping = is_held();
     if !stopping {
         header.flags = flags::FAILED;
     }
@@ -185,22 +188,80 @@ pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
             lost(Reason::NotStopped);
             return true;
         }
-        // Known to the watchdog before it can be stopped.
-        let _ = STOPPED.insert(&caller.tgid, &(why as u32), 0);
-        // To this thread, not to the process: a process-wide signal may be taken by
-        // another thread while this one returns to user code.
-        // SAFETY: the helper has no preconditions.
-        let error = unsafe { bpf_send_signal_thread(SIGSTOP) };
+        // Known to the holder before it stops.
+        let _ = STOPPED.insert(&caller.tid, &(why as u32), 0);
+        // The kernel itself stops a traced task that was forked or has called exec.
+        if matches!(why, Stop::Fork | Stop::Exec) {
+            return true;
+        }
+        let error = send_sigstop();
         if error != 0 {
-            let _ = STOPPED.remove(&caller.tgid);
+            let _ = STOPPED.remove(&caller.tid);
             lost(Reason::StopFailed);
             warn!(
                 context,
-                "process {} could not be stopped: error {}", caller.tgid, error
+                "thread {} could not be stopped: error {}", caller.tid, error
             );
         }
         error == 0
     });
+}
+
+/// Sends SIGSTOP to the current thread, not to its process: another thread might take that while
+/// this one returns to user code. Its tracer takes the signal away.
+#[inline(always)]
+fn send_sigstop() -> i64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_send_signal_thread(SIGSTOP) }
+}
+
+/// Requests that make a tracer (include/uapi/linux/ptrace.h). A task has one at most.
+const PTRACE_TRACEME: u64 = 0;
+const PTRACE_ATTACH: u64 = 16;
+const PTRACE_SEIZE: u64 = 0x4206;
+
+/// Entry of ptrace: where the caller, or what it wants to trace, is held, the holder has to give way.
+#[tracepoint]
+pub fn ptrace_enter(context: TracePointContext) -> u32 {
+    let request = vm::argument(&context, 0);
+    if !matches!(request, PTRACE_TRACEME | PTRACE_ATTACH | PTRACE_SEIZE) {
+        return 0;
+    }
+    if is_held() {
+        // The holder finds the request in the registers, gives way, and has the call repeated.
+        let error = send_sigstop();
+        if error != 0 {
+            lost(Reason::StopFailed);
+        }
+    } else if request != PTRACE_TRACEME {
+        report_tracer(vm::argument(&context, 1) as u32);
+    }
+    0
+}
+
+/// Reports that a process which is not traced by us wants to trace the process `tgid`.
+#[inline(always)]
+fn report_tracer(tgid: u32) -> Option<()> {
+    // SAFETY: not kept.
+    unsafe { PROCESSES.get(&tgid) }?;
+    let (by, tid) = current_ids();
+    let caller = Caller {
+        tgid,
+        tid,
+        space: tgid,
+        epoch: 0,
+        image: 0,
+    };
+    let mut header = header(Kind::Stopped, &caller);
+    header.flags = flags::FAILED;
+    let record = Lifecycle {
+        header,
+        value: Stop::Tracer as u64,
+        other: by,
+        pad: 0,
+    };
+    emit(&record, Reason::RingFullLifecycle, Wake::Now);
+    Some(())
 }
 
 /// `sched_process_exit(task)`: a thread ends.
@@ -216,13 +277,13 @@ fn exited() -> Option<()> {
     // Whether traced or not: the tid may come back as another thread's.
     let _ = THREADS.remove(&tid);
     let _ = THREAD_STATES.remove(&tid);
+    let _ = STOPPED.remove(&tid);
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&tgid) }?;
     let task = Task::current();
     if task.live_threads() != 0 {
         return None;
     }
-    let _ = STOPPED.remove(&tgid);
     let _ = THREADS_CREATED.remove(&tgid);
     code::exited(tgid);
     if PROCESSES.remove(&tgid).is_err() || !recording() {

@@ -52,10 +52,14 @@ pub(crate) const SEEN_WAYS: usize = 4;
 #[map]
 pub(crate) static FILES: HashMap<FileKey, KnownFile> = HashMap::with_max_entries(65_536, 0);
 
-/// Processes that were sent SIGSTOP and not yet released, for the watchdog
-/// that releases them if the collector dies.
+/// Threads that are about to stop until the collector has set their probes, by tid: the holder
+/// (`memtrace/src/hold/`) keeps these, and lets every other one run on. Values are [`Stop`]s.
 #[map]
 pub(crate) static STOPPED: HashMap<u32, u32> = HashMap::with_max_entries(16_384, 0);
+
+/// Slot 0: tgid of the process that holds stopped threads, as their ptracer; 0: none.
+#[map]
+pub(crate) static HOLDER: Array<u32> = Array::with_max_entries(1, 0);
 
 /// Slot 0: 1 while recording. Cleared before the probes are taken away, so
 /// that all of them end at one moment.
@@ -175,17 +179,17 @@ pub(crate) static OFFSETS: Offsets = Offsets {
     mm_xol_area: 0,
     xol_area_vaddr: 0,
     task_fsbase: 0,
+    task_ptrace: 0,
+    task_parent: 0,
 };
 
 /// Written by the collector before loading.
 #[unsafe(no_mangle)]
 pub(crate) static SETTINGS: Settings = Settings {
     follow: 0,
-    stop: 0,
     unwind: 0,
     time_walks: 0,
     page_size: 0,
-    pad: 0,
     wake_bytes: 0,
     verify_every: 0,
     verify_bytes: 0,

@@ -33,7 +33,7 @@ const MREMAP_FIXED: u64 = 2;
 const FIRST: usize = 16;
 
 #[inline(always)]
-fn argument(context: &TracePointContext, index: usize) -> u64 {
+pub(crate) fn argument(context: &TracePointContext, index: usize) -> u64 {
     // SAFETY: a sys_enter record holds six arguments.
     unsafe { context.read_at(FIRST + index * 8) }.unwrap_or(0)
 }

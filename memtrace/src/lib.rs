@@ -10,6 +10,7 @@ pub mod diff;
 pub mod event;
 pub mod file;
 mod hash;
+pub mod hold;
 pub mod host;
 pub mod ledger;
 pub mod probes;

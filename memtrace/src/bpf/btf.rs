@@ -51,6 +51,8 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
         inode_ino: btf.offset("inode", "i_ino")?,
         inode_sb: btf.offset("inode", "i_sb")?,
         sb_dev: btf.offset("super_block", "s_dev")?,
+        task_ptrace: btf.offset("task_struct", "ptrace")?,
+        task_parent: btf.offset("task_struct", "parent")?,
         // Without it threads of Python are not found.
         task_fsbase: btf
             .offset("task_struct", "thread")

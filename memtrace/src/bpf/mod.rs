@@ -11,10 +11,11 @@ mod multi;
 mod raw;
 pub mod rows;
 mod semaphore;
+mod stops;
 mod tracefs;
 mod tracer;
-pub mod watchdog;
 
 pub use attach::{Link, detach};
 pub use error::TracerError;
+pub use stops::{OpenStopMaps, StopMaps};
 pub use tracer::{Options, Tracer};

@@ -1,7 +1,7 @@
 //! The loaded BPF object: its programs, their attachments, its maps.
 
 use std::{
-    fs, io,
+    fs,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
@@ -27,6 +27,7 @@ use super::{
     error::TracerError,
     raw::Raw,
     rows::Rows,
+    stops::StopMaps,
     tracefs,
 };
 use crate::probes::{libraries, plan::Probe};
@@ -53,8 +54,7 @@ const SYSCALLS: &[(&str, &str, bool)] = &[
     ("clone_exit", "sys_exit_clone3", false),
     ("clone_exit", "sys_exit_fork", false),
     ("clone_exit", "sys_exit_vfork", false),
-    ("exec_exit", "sys_exit_execve", true),
-    ("exec_exit", "sys_exit_execveat", false),
+    ("ptrace_enter", "sys_enter_ptrace", false),
 ];
 
 /// Program, tracepoint.
@@ -71,8 +71,6 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Trace forked children.
     pub follow: bool,
-    /// Stop new processes until they are probed.
-    pub stop: bool,
     /// Attach uprobes one by one even where the kernel has multi links.
     pub one_by_one: bool,
     /// Follow frame pointers instead of unwind tables.
@@ -95,10 +93,10 @@ pub struct Tracer {
     processes: HashMap<MapData, u32, Raw<Process>>,
     threads_created: HashMap<MapData, u32, u64>,
     files: HashMap<MapData, Raw<FileKey>, Raw<KnownFile>>,
-    stopped: HashMap<MapData, u32, u32>,
     recording: Array<MapData, u32>,
+    holder: Array<MapData, u32>,
     counters: PerCpuArray<MapData, u64>,
-    watchdog_maps: [OwnedFd; 2],
+    stop_maps: StopMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// Those of system calls.
     tracepoints: Vec<Link>,
@@ -126,7 +124,6 @@ impl Default for Options {
         Self {
             ring_bytes: 64 << 20,
             follow: true,
-            stop: true,
             one_by_one: false,
             frame_pointers: false,
             python_frames: true,
@@ -174,11 +171,9 @@ impl Tracer {
         let ring_bytes = options.ring_bytes.clamp(4096, 1 << 30).next_power_of_two();
         let settings = Settings {
             follow: u32::from(options.follow),
-            stop: u32::from(options.stop),
             unwind: u32::from(!options.frame_pointers),
             time_walks: u32::from(options.time_walks),
             page_size: u32::try_from(crate::process::page_size()).unwrap_or(4096),
-            pad: 0,
             wake_bytes: u64::from(ring_bytes / 4),
             verify_every: options.verify_every,
             verify_bytes: u64::from(ring_bytes / 4),
@@ -192,10 +187,7 @@ impl Tracer {
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
-        let watchdog_maps = [
-            descriptor(&ebpf, "STOPPED")?,
-            descriptor(&ebpf, "RECORDING")?,
-        ];
+        let stop_maps = StopMaps::of(&ebpf)?;
         let mut tracer = Self {
             rows: Arc::new(Rows::new(&ebpf)?),
             code: CodeMaps::take(&mut ebpf)?,
@@ -205,12 +197,12 @@ impl Tracer {
             heap: options.heap,
             verifies: options.verify_every != 0,
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
-            watchdog_maps,
+            stop_maps,
             processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
             threads_created: HashMap::try_from(take(&mut ebpf, "THREADS_CREATED")?)?,
             files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
-            stopped: HashMap::try_from(take(&mut ebpf, "STOPPED")?)?,
             recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
+            holder: Array::try_from(take(&mut ebpf, "HOLDER")?)?,
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
             ebpf,
             log: None,
@@ -327,12 +319,9 @@ impl Tracer {
         Ok(self.files.insert(Raw(key), Raw(known), 0)?)
     }
 
-    /// Lets a process run that the kernel side stopped.
-    pub fn continue_process(&mut self, tgid: u32) {
-        // First, lest the entry of its next stop is taken. The exit of the process may have removed it.
-        let _ = self.stopped.remove(&tgid);
-        // SAFETY: no memory is involved. A process that is gone is no error.
-        unsafe { libc::kill(tgid.cast_signed(), libc::SIGCONT) };
+    /// Begins to stop threads for the process `holder`, where that traces them; 0: for none.
+    pub fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {
+        Ok(self.holder.set(0, holder, 0)?)
     }
 
     /// Attaches the probes of one file, open at `file`, in one process.
@@ -395,10 +384,9 @@ impl Tracer {
         }
     }
 
-    /// Descriptors that the watchdog needs: the stopped processes, the recording switch.
-    pub fn watchdog_maps(&self) -> io::Result<[OwnedFd; 2]> {
-        let [stopped, recording] = &self.watchdog_maps;
-        Ok([stopped.try_clone()?, recording.try_clone()?])
+    /// What the holder needs.
+    pub fn stop_maps(&self) -> &StopMaps {
+        &self.stop_maps
     }
 }
 

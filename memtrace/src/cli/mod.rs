@@ -43,9 +43,15 @@ enum Command {
     Check(check::CheckArgs),
     /// Tell what of this host, or of a process, may explain what programs do here
     Host(host::HostArgs),
-    /// Continues stopped processes when the collector is gone
-    #[command(hide = true, name = crate::bpf::watchdog::SUBCOMMAND)]
-    Watchdog,
+    /// Holds threads until the collector has set their probes
+    #[command(hide = true, name = crate::hold::SUBCOMMAND)]
+    Hold {
+        #[arg(long)]
+        with_children: bool,
+        /// Descriptors of maps
+        stopped: i32,
+        recording: i32,
+    },
 }
 
 impl Cli {
@@ -66,8 +72,13 @@ impl Cli {
             Command::Host(args) => {
                 host::run(&args, &mut io::stdout().lock()).map(|()| ExitCode::SUCCESS)
             }
-            Command::Watchdog => {
-                crate::bpf::watchdog::run()?;
+            Command::Hold {
+                with_children,
+                stopped,
+                recording,
+            } => {
+                let stops = crate::bpf::OpenStopMaps::open([stopped, recording])?;
+                crate::hold::run(stops, with_children)?;
                 Ok(ExitCode::SUCCESS)
             }
         }

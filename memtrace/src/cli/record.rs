@@ -132,7 +132,6 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         options: Options {
             ring_bytes: u32::try_from(args.ring_buffer).unwrap_or(u32::MAX),
             follow: !args.no_follow,
-            stop: !args.no_stop,
             one_by_one: args.one_by_one,
             frame_pointers: args.frame_pointers,
             python_frames: !args.no_python,
@@ -145,6 +144,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         command: args.command,
         python_objects: args.python_objects,
         force: args.force,
+        stop: !args.no_stop,
         duration: args.duration,
         interval: args.interval,
         allocators: args.allocator,

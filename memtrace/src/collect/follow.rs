@@ -192,12 +192,17 @@ impl Collector {
     /// A process waits for its probes (or, with `--no-stop`, runs on without).
     fn stopped(&mut self, life: Lifecycle) -> Result<(), CollectError> {
         let tgid = life.header.tgid;
-        if Stop::try_from(life.value) == Ok(Stop::EntryPoint) {
-            self.probe_entry_points(tgid);
-            if life.header.flags & flags::FAILED == 0 {
-                self.tracer.continue_process(tgid);
+        match Stop::try_from(life.value) {
+            Ok(Stop::Tracer) => {
+                self.give_up(tgid, life.other);
+                return Ok(());
             }
-            return Ok(());
+            Ok(Stop::EntryPoint) => {
+                self.probe_entry_points(tgid);
+                self.let_continue(&life);
+                return Ok(());
+            }
+            _ => {}
         }
         // A child of a process with threads may have been copied while another one mapped code.
         if Stop::try_from(life.value) != Ok(Stop::Fork) || self.tracer.code.is_behind(tgid) {
@@ -216,9 +221,7 @@ impl Collector {
             self.adopt(tgid, 0, life.header.time_ns)?;
             self.describe(tgid)?;
         }
-        if life.header.flags & flags::FAILED == 0 {
-            self.tracer.continue_process(tgid);
-        }
+        self.let_continue(&life);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod devices;
 mod events;
 mod fingerprint;
 mod follow;
+mod holding;
 mod modules;
 mod python;
 pub mod sampling;
@@ -54,6 +55,7 @@ use crate::{
         decode::{self, Record},
     },
     event::{Action, Event, StackId},
+    hold::Holder,
     host::Redactor,
     ledger::Ledger,
     probes::allocator::ExtraAllocator,
@@ -112,6 +114,8 @@ impl Process {
 /// See the module.
 pub struct Collector {
     tracer: Tracer,
+    /// `None` where nothing is to be stopped, or once it is gone.
+    holder: Option<Holder>,
     store: Store,
     ledger: Ledger,
     sampling: Sampling,
@@ -147,6 +151,7 @@ pub struct Collector {
 impl Collector {
     pub fn new(
         tracer: Tracer,
+        holder: Option<Holder>,
         store: Store,
         allocators: Vec<ExtraAllocator>,
         redactor: Arc<Redactor>,
@@ -162,6 +167,7 @@ impl Collector {
             tables: Tables::start(tracer.rows())?,
             modules: Modules::new(allocators, tracer.heap),
             tracer,
+            holder,
             store,
             ledger: Ledger::new(page_size),
             sampling: Sampling::default(),
@@ -213,6 +219,7 @@ impl Collector {
         self.addresses.insert(tgid, Addresses::default());
         self.processes.insert(tgid, Process::new(row));
         self.tracer.watch_code(tgid)?;
+        self.seize(tgid);
         if origin == Origin::Attached {
             let files = self
                 .inspect(tgid)
@@ -433,8 +440,14 @@ impl Collector {
         Ok(())
     }
 
+    /// Sees to what comes by other ways than the ring buffer.
+    pub fn look_around(&mut self) {
+        self.hear_holder();
+        self.refresh_code();
+    }
+
     /// Takes a new snapshot of the code of each process whose code has changed.
-    pub fn refresh_code(&mut self) {
+    fn refresh_code(&mut self) {
         for tgid in self.tracer.code.requests() {
             if !self.processes.contains_key(&tgid) {
                 continue;
@@ -522,11 +535,14 @@ impl Collector {
         let _ = self.hand_over_stacks();
         let Self {
             tracer,
+            holder,
             store,
             processes,
             mut retired,
             ..
         } = self;
+        // Recording is off: nothing more is stopped.
+        drop(holder);
         let result = store.finish(now_ns);
         retired.extend(processes.into_values().flat_map(|process| process.links));
         bpf::detach(retired);

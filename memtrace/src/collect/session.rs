@@ -18,7 +18,8 @@ use tokio::{
 
 use super::{CollectError, Collector, sampling::Costs, store::Store, timings::Timings, verify};
 use crate::{
-    bpf::{Options, Tracer, TracerError, watchdog::Watchdog},
+    bpf::{Options, Tracer, TracerError},
+    hold::{Holder, Line},
     host::{self, Redactor, Source},
     probes::allocator::ExtraAllocator,
     process::{
@@ -61,6 +62,8 @@ pub struct Plan {
     /// Fetch debug files that are not on this machine.
     pub debuginfod: Option<debuginfod::Config>,
     pub options: Options,
+    /// Stop new processes, and openers of new libraries, until they are probed.
+    pub stop: bool,
     /// Hide host names, user names and paths; secrets always are.
     pub redact: bool,
     /// memtrace's own command line, for the recording.
@@ -140,11 +143,14 @@ pub async fn record(
         };
         Some(Launched::spawn(&plan.command, variables)?)
     };
-    let (tracer, ring) = Tracer::load(plan.options)?;
-    let watchdog = tracer
-        .watchdog_maps()
-        .and_then(Watchdog::spawn)
-        .map_err(system("start the watchdog process"))?;
+    // Before the programs are loaded, see `Line`.
+    let line = plan.stop.then(Line::new).transpose();
+    let line = line.map_err(system("make a socket"))?;
+    let (mut tracer, ring) = Tracer::load(plan.options)?;
+    let holder = match line {
+        Some(line) => Some(start_holder(line, &mut tracer, plan.options.follow)?),
+        None => None,
+    };
     if tracer.mounted_tracefs {
         tracing::info!("mounted tracefs at `/sys/kernel/tracing`");
     }
@@ -162,7 +168,8 @@ pub async fn record(
     let store = Store::start(writer, plan.debuginfod.clone(), Arc::clone(&redactor))
         .map_err(system("start a thread"))?;
     let allocators = plan.allocators.clone();
-    let mut collector = Collector::new(tracer, store, allocators, redactor, process::page_size())
+    let page_size = process::page_size();
+    let mut collector = Collector::new(tracer, holder, store, allocators, redactor, page_size)
         .map_err(system("start a thread"))?;
     let mut session = Session::new(ring)?;
 
@@ -193,8 +200,6 @@ pub async fn record(
         samples: collector.sample_costs(),
     };
     let written = collector.finish(now_ns());
-    // Probes are gone: nothing more can be stopped.
-    drop(watchdog);
     // A store that failed is why the session ended.
     let result = written.map_err(SessionError::from).and(result);
     if result.is_ok() {
@@ -205,6 +210,17 @@ pub async fn record(
         _ => None,
     };
     result.map(|()| status)
+}
+
+fn start_holder(
+    line: Line,
+    tracer: &mut Tracer,
+    with_children: bool,
+) -> Result<Holder, SessionError> {
+    let holder = Holder::spawn(line, tracer.stop_maps().descriptors(), with_children)
+        .map_err(system("start the process that holds others"))?;
+    tracer.set_holder(holder.pid())?;
+    Ok(holder)
 }
 
 struct Session {
@@ -314,13 +330,13 @@ impl Session {
         while start.elapsed() < TURN {
             for _ in 0..BATCH {
                 let Some(record) = self.ring.get_mut().next() else {
-                    collector.refresh_code();
+                    collector.look_around();
                     return Ok(true);
                 };
                 collector.handle(&record)?;
             }
         }
-        collector.refresh_code();
+        collector.look_around();
         Ok(false)
     }
 

@@ -1,0 +1,65 @@
+//! The maps by which the kernel side and the holder speak (see [`crate::hold`]).
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use aya::{
+    Ebpf,
+    maps::{Array, HashMap, Map, MapData, MapError},
+};
+
+use super::{TracerError, tracer::descriptor};
+use crate::hold::Stops;
+
+/// Descriptors of the maps, for the holder to be started with.
+pub struct StopMaps([OwnedFd; 2]);
+
+impl StopMaps {
+    pub(super) fn of(ebpf: &Ebpf) -> Result<Self, TracerError> {
+        Ok(Self([
+            descriptor(ebpf, "STOPPED")?,
+            descriptor(ebpf, "RECORDING")?,
+        ]))
+    }
+
+    pub fn descriptors(&self) -> &[OwnedFd] {
+        &self.0
+    }
+}
+
+/// The same maps, opened by the holder.
+pub struct OpenStopMaps {
+    stopped: HashMap<MapData, u32, u32>,
+    recording: Array<MapData, u32>,
+}
+
+impl OpenStopMaps {
+    /// Opens what [`StopMaps::descriptors`] gave, in the same order.
+    ///
+    /// # Errors
+    /// A descriptor is not that of such a map.
+    pub fn open([stopped, recording]: [RawFd; 2]) -> Result<Self, MapError> {
+        let map = |fd: RawFd| {
+            // SAFETY: the parent has left it open for this process to own.
+            MapData::from_fd(unsafe { OwnedFd::from_raw_fd(fd) })
+        };
+        Ok(Self {
+            stopped: HashMap::try_from(Map::HashMap(map(stopped)?))?,
+            recording: Array::try_from(Map::Array(map(recording)?))?,
+        })
+    }
+}
+
+impl Stops for OpenStopMaps {
+    fn take(&mut self, tid: u32) -> bool {
+        self.stopped.remove(&tid).is_ok()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.stopped.keys().next().is_none()
+    }
+
+    fn end_recording(&mut self) {
+        // A map that is there can be written.
+        let _ = self.recording.set(0, 0, 0);
+    }
+}

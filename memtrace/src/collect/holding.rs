@@ -1,0 +1,90 @@
+//! What the collector wants of the holder, and what that reports.
+
+use memtrace_common::{
+    event::{Lifecycle, flags},
+    loss::Reason,
+};
+
+use super::Collector;
+use crate::{
+    hold::{HoldError, Report},
+    process::memory,
+};
+
+impl Collector {
+    /// Has a process traced, so that its threads can be stopped.
+    pub(super) fn seize(&mut self, tgid: u32) {
+        let Some(holder) = &mut self.holder else {
+            return;
+        };
+        match holder.seize(tgid) {
+            Ok(()) => {}
+            Err(error @ HoldError::Gone(_)) => self.without_holder(&error),
+            Err(error) => tracing::warn!(
+                "{error}: it is not stopped while probes are set, so the first allocations of its \
+                 children and of libraries that it loads are missed (`not_stopped` counts how often)"
+            ),
+        }
+    }
+
+    /// Lets a thread go on that was stopped, if it was.
+    pub(super) fn let_continue(&mut self, life: &Lifecycle) {
+        if life.header.flags & flags::FAILED != 0 {
+            return;
+        }
+        if let Some(holder) = &mut self.holder
+            && let Err(error) = holder.let_continue(life.header.tid)
+        {
+            self.without_holder(&error);
+        }
+    }
+
+    /// Another process wants to trace one of ours, and was refused.
+    pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
+        let Some(holder) = &mut self.holder else {
+            return;
+        };
+        let name = memory::identity(to).map_or_else(|_| to.to_string(), |identity| identity.comm);
+        tracing::warn!(
+            "`{name}` wants to trace process {tgid} and was refused; memtrace now leaves it to \
+             other tracers: run `{name}` again"
+        );
+        if let Err(error) = holder.leave(tgid) {
+            self.without_holder(&error);
+        }
+    }
+
+    /// Reads what the holder has done of its own accord.
+    pub(super) fn hear_holder(&mut self) {
+        let Some(holder) = &mut self.holder else {
+            return;
+        };
+        match holder.reports() {
+            Ok(reports) => {
+                for report in reports {
+                    match report {
+                        Report::LetGo { .. } => self.lost(Reason::NotStopped),
+                        Report::Left { tgid } => tracing::info!(
+                            "process {tgid} is left to another tracer: it is no longer stopped \
+                             while probes are set"
+                        ),
+                        Report::Seized { .. } => {}
+                    }
+                }
+            }
+            Err(error) => self.without_holder(&error),
+        }
+    }
+
+    /// The kernel has let every thread go; from now on none is stopped.
+    fn without_holder(&mut self, error: &HoldError) {
+        tracing::warn!(
+            "{error}; processes are no longer stopped while probes are set, so the first \
+             allocations of children and new libraries are missed (`not_stopped` counts how often)"
+        );
+        self.holder = None;
+        if let Err(error) = self.tracer.set_holder(0) {
+            tracing::debug!("{error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The collector as the holder sees it: at work, stopped, or on its way out.
+
+use std::{fs, io, os::unix::fs::FileExt};
+
+/// `PF_EXITING`, include/linux/sched.h: set when a process begins to end. Its descriptors are closed
+/// one by one after that, which takes seconds where they are probes.
+const EXITING: u32 = 4;
+
+/// Whether somebody can say that a thread may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    AtWork,
+    /// By a signal or a debugger.
+    Stopped,
+    Ending,
+}
+
+/// The process that started this one.
+pub(super) struct Collector {
+    /// Opened once: another process with its number has another file.
+    stat: fs::File,
+}
+
+impl Collector {
+    pub(super) fn of_this_process() -> io::Result<Self> {
+        // SAFETY: no memory is involved.
+        let parent = unsafe { libc::getppid() };
+        Ok(Self {
+            stat: fs::File::open(format!("/proc/{parent}/stat"))?,
+        })
+    }
+
+    pub(super) fn state(&self) -> State {
+        let mut buffer = [0; 1024];
+        match self.stat.read_at(&mut buffer, 0) {
+            Ok(len) => state(&String::from_utf8_lossy(&buffer[..len])),
+            // It is gone.
+            Err(_) => State::Ending,
+        }
+    }
+}
+
+/// Fields 3 and 9 of `/proc/PID/stat` (proc_pid_stat(5)).
+fn state(stat: &str) -> State {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let mut fields = fields.split_whitespace();
+    let state = fields.next();
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u32>().ok());
+    match (state, flags) {
+        (_, Some(flags)) if flags & EXITING != 0 => State::Ending,
+        (Some("Z" | "X") | None, _) => State::Ending,
+        (Some("T" | "t"), _) => State::Stopped,
+        _ => State::AtWork,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_read_behind_any_name() {
+        for (text, expected) in [
+            ("7 (a) T) S 1 7 7 0 -1 4194560 1 0", State::AtWork),
+            ("7 (memtrace) R 1 7 7 0 -1 4194304 1 0", State::AtWork),
+            ("7 (memtrace) T 1 7 7 0 -1 4194304 1 0", State::Stopped),
+            ("7 (memtrace) t 1 7 7 0 -1 4194304 1 0", State::Stopped),
+            ("7 (memtrace) R 1 7 7 0 -1 4194308 1 0", State::Ending),
+            ("7 (memtrace) Z 1 7 7 0 -1 4194304 1 0", State::Ending),
+            ("", State::Ending),
+        ] {
+            assert_eq!(state(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The collector's end of the line to the holder.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use super::wire::{Inbox, Report, Request};
+
+/// The hidden subcommand that is the holder.
+pub const SUBCOMMAND: &str = "hold";
+
+/// How long the holder may take for an answer or to read what it was sent.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a process cannot be held.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// Its number.
+    #[error("process {0} is traced by another debugger")]
+    TracedAlready(u32),
+    #[error("process {tgid} cannot be traced by ptrace: {source}")]
+    Refused { tgid: u32, source: io::Error },
+    #[error("the holder process is gone: {0}")]
+    Gone(#[source] io::Error),
+}
+
+/// Two connected sockets. To be made before the programs are loaded: when the collector dies, its
+/// descriptors are closed in their order, and each of a probe takes its time.
+pub struct Line {
+    own: UnixStream,
+    other: UnixStream,
+}
+
+impl Line {
+    pub fn new() -> io::Result<Self> {
+        let (own, other) = UnixStream::pair()?;
+        Ok(Self { own, other })
+    }
+}
+
+/// A running holder. Dropping it lets every thread go.
+pub struct Holder {
+    child: Child,
+    socket: UnixStream,
+    inbox: Inbox,
+    /// Read while another answer was awaited.
+    reports: VecDeque<Report>,
+}
+
+impl Holder {
+    /// Starts one that finds its [`super::Stops`] by the descriptors `maps`.
+    pub fn spawn(line: Line, maps: &[OwnedFd], with_children: bool) -> io::Result<Self> {
+        let maps: Vec<i32> = maps.iter().map(AsRawFd::as_raw_fd).collect();
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("memtrace")
+            .arg(SUBCOMMAND)
+            .args(with_children.then_some("--with-children"))
+            .args(maps.iter().map(i32::to_string))
+            .stdin(Stdio::from(OwnedFd::from(line.other)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // SAFETY: fcntl and setsid are async-signal-safe, and nothing allocates.
+        unsafe {
+            command.pre_exec(move || {
+                for &map in &maps {
+                    // Not closed by exec.
+                    if libc::fcntl(map, libc::F_SETFD, 0) < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+                // What the terminal sends, Ctrl-Z for one, is not meant for it.
+                libc::setsid();
+                Ok(())
+            });
+        }
+        let child = command.spawn()?;
+        line.own.set_read_timeout(Some(PATIENCE))?;
+        line.own.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self {
+            child,
+            socket: line.own,
+            inbox: Inbox::default(),
+            reports: VecDeque::new(),
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Begins to trace every thread of a process, and those that it makes. No thread stops for it.
+    pub fn seize(&mut self, tgid: u32) -> Result<(), HoldError> {
+        self.send(Request::Seize { tgid })
+            .map_err(HoldError::Gone)?;
+        loop {
+            let answer =
+                |report: &Report| matches!(report, Report::Seized { tgid: of, .. } if *of == tgid);
+            if let Some(at) = self.reports.iter().position(answer)
+                && let Some(Report::Seized { errno, .. }) = self.reports.remove(at)
+            {
+                return match errno {
+                    0 => Ok(()),
+                    libc::EPERM if is_traced(tgid) => Err(HoldError::TracedAlready(tgid)),
+                    errno => Err(HoldError::Refused {
+                        tgid,
+                        source: io::Error::from_raw_os_error(errno),
+                    }),
+                };
+            }
+            self.read(true).map_err(HoldError::Gone)?;
+        }
+    }
+
+    /// Lets a thread go on that waits, or is about to.
+    pub fn let_continue(&mut self, tid: u32) -> Result<(), HoldError> {
+        self.send(Request::Continue { tid })
+            .map_err(HoldError::Gone)
+    }
+
+    /// Gives a process up to somebody else who wants to trace it. Its threads run on.
+    pub fn leave(&mut self, tgid: u32) -> Result<(), HoldError> {
+        self.send(Request::Leave { tgid }).map_err(HoldError::Gone)
+    }
+
+    /// What the holder has done of its own accord since the last call.
+    pub fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
+        self.read(false).map_err(HoldError::Gone)?;
+        Ok(self.reports.drain(..).collect())
+    }
+
+    fn send(&mut self, request: Request) -> io::Result<()> {
+        self.socket.write_all(&request.encode())
+    }
+
+    /// Reads what has come, or waits for something to come.
+    fn read(&mut self, wait: bool) -> io::Result<()> {
+        let mut buffer = [0; 1024];
+        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: the buffer lives and has that many bytes.
+        let read = unsafe {
+            libc::recv(
+                self.socket.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                flags,
+            )
+        };
+        match usize::try_from(read) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                self.inbox.fill(&mut &buffer[..read])?;
+                self.reports.extend(self.inbox.reports());
+                Ok(())
+            }
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::WouldBlock && !wait => Ok(()),
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // The end of the stream is its word to go.
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+        // Nothing is left to do but to exit; the status says nothing.
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process has a ptracer.
+fn is_traced(tgid: u32) -> bool {
+    super::seize::tracer_of(tgid).is_some_and(|tracer| tracer != 0)
+}

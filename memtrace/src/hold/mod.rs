@@ -1,0 +1,38 @@
+//! Holding threads so that nobody else can tell: a forked child, a new program
+//! or the opener of an unknown library waits until its probes are set.
+//!
+//! Threads are held in stops of ptrace(2), which only the tracer sees; a
+//! SIGSTOP would be seen by the parent. The tracer is a process of its own, the
+//! *holder* (`process.rs`), in a session of its own:
+//! - it goes on passing signals when memtrace itself is stopped or busy;
+//! - when memtrace dies it lets every thread go, and when it dies itself the
+//!   kernel does;
+//! - its end detaches from threads that run, without a stop.
+//!
+//! The kernel side decides who waits (the STOPPED map, see [`Stops`]), the
+//! collector when it goes on ([`Holder`]). What crosses the socket between the
+//! two is in `wire.rs`, requests of ptrace are in `ptrace.rs`. Does not know
+//! probes.
+
+mod collector;
+mod holder;
+mod process;
+mod ptrace;
+mod seize;
+mod wire;
+
+pub use holder::{HoldError, Holder, Line, SUBCOMMAND};
+pub use process::run;
+pub use wire::Report;
+
+/// What the kernel side and the holder share.
+pub trait Stops {
+    /// Whether thread `tid` is to wait for the collector; asked once at each of its stops.
+    fn take(&mut self, tid: u32) -> bool;
+
+    /// Whether no thread is about to stop.
+    fn is_empty(&self) -> bool;
+
+    /// Ends the recording: from now on no thread is to stop.
+    fn end_recording(&mut self);
+}

@@ -1,0 +1,516 @@
+//! The holder: the process that traces every thread of the job, passes their
+//! signals on at once, and keeps those that the kernel side marked until the
+//! collector says otherwise.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::{self, Write},
+    mem,
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    Stops,
+    collector::{Collector, State},
+    ptrace::{self, Call, Status},
+    seize,
+    wire::{Inbox, Report, Request},
+};
+
+/// When a thread has waited so long, the collector is looked at: it may be stopped or dying.
+const LOOK: Duration = Duration::from_millis(10);
+/// No thread waits longer than this, whatever the collector does.
+const LONGEST: Duration = Duration::from_secs(5);
+/// At the end, so long for the stops that were on their way.
+const LAST_STOPS: Duration = Duration::from_millis(100);
+
+/// A traced thread.
+struct Thread {
+    tgid: u32,
+    /// In a stop that ends by a request only; a group-stop is left to whoever made it.
+    stopped: bool,
+    /// To be detached at its next stop.
+    leaving: bool,
+}
+
+/// A process that is in the way of a call of ptrace.
+struct Wanted {
+    tgid: u32,
+    since: Instant,
+}
+
+/// See the module.
+struct Process<S> {
+    stops: S,
+    socket: UnixStream,
+    inbox: Inbox,
+    collector: Collector,
+    with_children: bool,
+    threads: HashMap<u32, Thread>,
+    /// Threads that wait for the collector, and since when.
+    held: HashMap<u32, Instant>,
+    /// Threads that may go on at a stop which is yet to come.
+    allowed: HashSet<u32>,
+    /// Threads that wait, to make their call of ptrace again, for a process to be left.
+    repeating: HashMap<u32, Wanted>,
+    /// As of the last look.
+    collector_state: State,
+}
+
+/// Holds threads until the collector, at the other end of standard input, is gone.
+///
+/// # Errors
+/// It cannot begin. What happens later ends it, by which the kernel lets every thread go.
+pub fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
+    // SAFETY: standard input is the socket, and nobody else's.
+    let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
+    socket.set_nonblocking(true)?;
+    let children = watch_children()?;
+    let mut process = Process {
+        stops,
+        socket,
+        inbox: Inbox::default(),
+        collector: Collector::of_this_process()?,
+        with_children,
+        threads: HashMap::new(),
+        held: HashMap::new(),
+        allowed: HashSet::new(),
+        repeating: HashMap::new(),
+        collector_state: State::AtWork,
+    };
+    while process.collector_state != State::Ending {
+        poll(
+            &[process.socket.as_fd().as_raw_fd(), children.as_raw_fd()],
+            process.next_look(),
+        )?;
+        drain(&children);
+        if !process.hear()? {
+            break;
+        }
+        process.reap();
+        process.look();
+    }
+    process.end(&children)
+}
+
+impl<S: Stops> Process<S> {
+    /// Reads and does what the collector wants. False once it is gone.
+    fn hear(&mut self) -> io::Result<bool> {
+        let open = match self.inbox.fill(&mut self.socket) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => false,
+            result => result?,
+        };
+        for request in self.inbox.requests() {
+            match request {
+                Request::Seize { tgid } => {
+                    let errno = self
+                        .seize(tgid)
+                        .err()
+                        .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EINVAL));
+                    self.report(Report::Seized { tgid, errno });
+                }
+                Request::Continue { tid } => self.may_continue(tid),
+                Request::Leave { tgid } => self.leave(tgid),
+            }
+        }
+        Ok(open)
+    }
+
+    fn report(&mut self, report: Report) {
+        // A collector that reads nothing any more is told nothing.
+        let _ = self.socket.write_all(&report.encode());
+    }
+
+    fn seize(&mut self, tgid: u32) -> io::Result<()> {
+        let known = |tid| self.threads.contains_key(&tid);
+        for tid in seize::seize_process(tgid, self.with_children, known)? {
+            self.threads.insert(tid, Thread::of(tgid));
+        }
+        Ok(())
+    }
+
+    /// A thread need not wait, or no longer.
+    fn may_continue(&mut self, tid: u32) {
+        if self.held.remove(&tid).is_some() {
+            self.resume(tid, 0);
+        } else if seize::tgid_of(tid).is_some() {
+            // One that has ended never comes to its stop.
+            self.allowed.insert(tid);
+        }
+    }
+
+    fn resume(&mut self, tid: u32, signal: i32) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.stopped = false;
+        }
+        // One that was killed meanwhile says so by its end.
+        let _ = ptrace::resume(tid, signal);
+    }
+
+    /// Sees to every thread that has stopped or ended.
+    fn reap(&mut self) {
+        while let Some((tid, status)) = ptrace::wait() {
+            if status == Status::Ended {
+                self.ended(tid);
+                continue;
+            }
+            if !self.threads.contains_key(&tid) {
+                let Some(tgid) = seize::tgid_of(tid) else {
+                    continue;
+                };
+                let mut thread = Thread::of(tgid);
+                // A process that clone made without telling its parent of its end; it is left out.
+                thread.leaving = tgid == tid && !self.with_children;
+                self.threads.insert(tid, thread);
+            }
+            self.stopped(tid, status);
+        }
+    }
+
+    fn stopped(&mut self, tid: u32, status: Status) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        thread.stopped = true;
+        let signal = match status {
+            Status::Signal(libc::SIGSTOP) if ptrace::is_from_kernel(tid) => 0,
+            Status::Signal(signal) => signal,
+            _ => 0,
+        };
+        if thread.leaving {
+            // It may be marked, but nobody keeps it.
+            self.stops.take(tid);
+            self.detach(tid, signal);
+            return;
+        }
+        match status {
+            Status::Signal(libc::SIGSTOP) if signal == 0 => {
+                if !self.keep(tid) {
+                    self.give_way(tid);
+                }
+            }
+            Status::Signal(_) => self.resume(tid, signal),
+            Status::Exec => {
+                self.only_thread(tid);
+                if !self.keep(tid) {
+                    self.resume(tid, 0);
+                }
+            }
+            Status::Trap => {
+                if !self.keep(tid) {
+                    self.resume(tid, 0);
+                }
+            }
+            Status::GroupStop => {
+                thread.stopped = false;
+                let _ = ptrace::listen(tid);
+            }
+            Status::Made | Status::Ended => self.resume(tid, 0),
+        }
+    }
+
+    /// Keeps a thread, if it is marked and may not go on already. False if it was not marked.
+    fn keep(&mut self, tid: u32) -> bool {
+        if !self.stops.take(tid) {
+            return false;
+        }
+        if self.allowed.remove(&tid) {
+            self.resume(tid, 0);
+            return true;
+        }
+        if self.collector_state != State::AtWork {
+            self.collector_state = self.collector.state();
+        }
+        if self.collector_state == State::AtWork {
+            self.held.insert(tid, Instant::now());
+        } else {
+            self.let_go(tid);
+        }
+        true
+    }
+
+    /// Lets a thread go on before the collector says so.
+    fn let_go(&mut self, tid: u32) {
+        self.held.remove(&tid);
+        self.resume(tid, 0);
+        self.report(Report::LetGo { tid });
+    }
+
+    /// When somebody waits, time until it has to be seen whether that may go on.
+    fn next_look(&self) -> Option<Duration> {
+        (!self.held.is_empty() || !self.repeating.is_empty()).then_some(LOOK)
+    }
+
+    /// Lets those go that wait for a collector which is not at work, or wait too long.
+    fn look(&mut self) {
+        let stuck: Vec<u32> = self
+            .repeating
+            .iter()
+            .filter_map(|(&tid, wanted)| (wanted.since.elapsed() >= LAST_STOPS).then_some(tid))
+            .collect();
+        for tid in stuck {
+            self.repeating.remove(&tid);
+            self.resume(tid, 0);
+        }
+        let longest = self.held.values().map(Instant::elapsed).max();
+        if longest.is_none_or(|longest| longest < LOOK) {
+            return;
+        }
+        self.collector_state = self.collector.state();
+        let limit = match self.collector_state {
+            State::AtWork => LONGEST,
+            State::Stopped | State::Ending => Duration::ZERO,
+        };
+        let overdue: Vec<u32> = self
+            .held
+            .iter()
+            .filter_map(|(&tid, since)| (since.elapsed() >= limit).then_some(tid))
+            .collect();
+        for tid in overdue {
+            self.let_go(tid);
+        }
+    }
+
+    /// A thread that was sent SIGSTOP by the kernel side without a mark: it calls ptrace. Whoever is
+    /// in its way has to go, then it calls again.
+    fn give_way(&mut self, tid: u32) {
+        let Some(wanted) = ptrace::refused_call(tid).and_then(|call| self.wanted(tid, call)) else {
+            self.resume(tid, 0);
+            return;
+        };
+        let since = Instant::now();
+        self.repeating.insert(
+            tid,
+            Wanted {
+                tgid: wanted,
+                since,
+            },
+        );
+        self.leave(wanted);
+    }
+
+    /// The process, traced by this one, that a call of ptrace is about.
+    fn wanted(&self, caller: u32, call: Call) -> Option<u32> {
+        if call.request == u64::from(libc::PTRACE_TRACEME) {
+            return Some(self.threads.get(&caller)?.tgid);
+        }
+        let namespace = seize::namespace_of(caller);
+        let is_meant = |tid: u32| {
+            tid == call.pid && namespace == seize::namespace_of(std::process::id())
+                || seize::own_number_of(tid) == Some(call.pid)
+                    && seize::namespace_of(tid) == namespace
+        };
+        let tid = match self.threads.contains_key(&call.pid) && is_meant(call.pid) {
+            true => call.pid,
+            false => self.threads.keys().copied().find(|&tid| is_meant(tid))?,
+        };
+        Some(self.threads.get(&tid)?.tgid)
+    }
+
+    /// Gives a process up. Threads that run have to stop for it, which interrupts their waiting.
+    fn leave(&mut self, tgid: u32) {
+        let mut stopped = Vec::new();
+        for (&tid, thread) in &mut self.threads {
+            if thread.tgid != tgid {
+                continue;
+            }
+            thread.leaving = true;
+            self.held.remove(&tid);
+            if thread.stopped {
+                stopped.push(tid);
+            } else {
+                let _ = ptrace::interrupt(tid);
+            }
+        }
+        for tid in stopped {
+            self.detach(tid, 0);
+        }
+    }
+
+    /// Detaches from a stopped thread, unless it waits for others to be left first.
+    fn detach(&mut self, tid: u32, signal: i32) {
+        let Some(tgid) = self.threads.get(&tid).map(|thread| thread.tgid) else {
+            return;
+        };
+        if self
+            .repeating
+            .get(&tid)
+            .is_some_and(|wanted| wanted.tgid == tgid)
+        {
+            // It wants its own process to be left, and is the last to go.
+            let others = |(&other, thread): (&u32, &Thread)| other != tid && thread.tgid == tgid;
+            if self.threads.iter().any(others) {
+                return;
+            }
+            let _ = ptrace::repeat_call(tid);
+        }
+        let _ = ptrace::detach(tid, signal);
+        self.forget(tid);
+        self.left(tgid);
+    }
+
+    /// Sees to those who want a process that may have been left.
+    fn left(&mut self, tgid: u32) {
+        let mut rest = self
+            .threads
+            .iter()
+            .filter_map(|(&tid, thread)| (thread.tgid == tgid).then_some(tid));
+        match (rest.next(), rest.next()) {
+            (None, _) => {}
+            (Some(last), None) => {
+                // It may be what waits for the others to be left.
+                if self
+                    .repeating
+                    .get(&last)
+                    .is_some_and(|wanted| wanted.tgid == tgid)
+                {
+                    self.detach(last, 0);
+                }
+                return;
+            }
+            _ => return,
+        }
+        let callers: Vec<u32> = self
+            .repeating
+            .iter()
+            .filter_map(|(&tid, wanted)| (wanted.tgid == tgid).then_some(tid))
+            .collect();
+        for tid in callers {
+            self.repeating.remove(&tid);
+            let _ = ptrace::repeat_call(tid);
+            self.resume(tid, 0);
+        }
+        self.report(Report::Left { tgid });
+    }
+
+    fn ended(&mut self, tid: u32) {
+        let thread = self.threads.remove(&tid);
+        self.forget(tid);
+        if let Some(thread) = thread.filter(|thread| thread.leaving) {
+            self.left(thread.tgid);
+        }
+    }
+
+    fn forget(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+        self.held.remove(&tid);
+        self.allowed.remove(&tid);
+        self.repeating.remove(&tid);
+    }
+
+    /// exec ends every other thread of the process, the caller's old number without a word.
+    fn only_thread(&mut self, tid: u32) {
+        let others = |(&other, thread): (&u32, &Thread)| {
+            (thread.tgid == tid && other != tid).then_some(other)
+        };
+        let others: Vec<u32> = self.threads.iter().filter_map(others).collect();
+        for other in others {
+            self.forget(other);
+        }
+    }
+
+    /// Lets every thread go on, those too whose stop is on its way, and ends the tracing.
+    fn end(mut self, children: &OwnedFd) -> io::Result<()> {
+        self.stops.end_recording();
+        self.collector_state = State::Ending;
+        let begun = Instant::now();
+        loop {
+            let held: Vec<u32> = self.held.keys().copied().collect();
+            for tid in held {
+                self.may_continue(tid);
+            }
+            self.reap();
+            let spent = begun.elapsed();
+            let is_quiet = self.stops.is_empty() && self.held.is_empty() && self.allowed.is_empty();
+            if is_quiet || spent >= LAST_STOPS {
+                // The kernel detaches from threads that run without stopping them.
+                return Ok(());
+            }
+            poll(&[children.as_raw_fd()], Some(LAST_STOPS - spent))?;
+            drain(children);
+        }
+    }
+}
+
+impl Thread {
+    fn of(tgid: u32) -> Self {
+        Self {
+            tgid,
+            stopped: false,
+            leaving: false,
+        }
+    }
+}
+
+/// A descriptor that is readable when a traced thread has stopped or ended. Signals that would end
+/// or stop this process are not meant for it: it ends with the collector.
+fn watch_children() -> io::Result<OwnedFd> {
+    // SAFETY: all-zero bytes are a valid sigset_t; the calls read and write places that live.
+    unsafe {
+        for signal in [
+            libc::SIGHUP,
+            libc::SIGINT,
+            libc::SIGQUIT,
+            libc::SIGTERM,
+            libc::SIGTSTP,
+            libc::SIGTTIN,
+            libc::SIGTTOU,
+            libc::SIGPIPE,
+        ] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        let mut set = mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        match libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Takes the signals that have come; what they are about is asked by [`ptrace::wait`].
+fn drain(children: &OwnedFd) {
+    let mut buffer = [0_u8; 1024];
+    // SAFETY: the buffer lives and has that many bytes.
+    while unsafe {
+        libc::read(
+            children.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+        )
+    } > 0
+    {}
+}
+
+/// Waits until one of them is readable, or for the time.
+fn poll(fds: &[i32], timeout: Option<Duration>) -> io::Result<()> {
+    let mut fds: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|&fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let millis = timeout.map_or(-1, |timeout| {
+        i32::try_from(timeout.as_millis())
+            .unwrap_or(i32::MAX)
+            .max(1)
+    });
+    // SAFETY: the list lives and has that many entries.
+    match unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) } {
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            error => Err(error),
+        },
+        _ => Ok(()),
+    }
+}

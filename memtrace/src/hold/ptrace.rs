@@ -1,0 +1,167 @@
+//! Requests of ptrace(2) and its wait statuses. Only the thread that has seized
+//! a task may make requests about it.
+
+use std::{io, mem, ptr};
+
+use libc::{c_int, c_long, c_uint, pid_t};
+
+/// What a traced thread's wait status says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// It has ended.
+    Ended,
+    /// It has made a task, which stops by itself and is traced too.
+    Made,
+    /// exec has succeeded; of its process it is the only thread, with the leader's tid.
+    Exec,
+    /// Its process was stopped by this signal (a group-stop), which its parent sees.
+    GroupStop,
+    /// A stop without a signal: its first, the end of a group-stop, or PTRACE_INTERRUPT.
+    Trap,
+    /// A signal is about to be delivered.
+    Signal(c_int),
+}
+
+impl Status {
+    fn of(status: c_int) -> Self {
+        if !libc::WIFSTOPPED(status) {
+            return Self::Ended;
+        }
+        let signal = libc::WSTOPSIG(status);
+        match status >> 16 {
+            0 => Self::Signal(signal),
+            libc::PTRACE_EVENT_EXEC => Self::Exec,
+            libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Self::Trap,
+            libc::PTRACE_EVENT_STOP => Self::GroupStop,
+            _ => Self::Made,
+        }
+    }
+}
+
+/// The next thread that has stopped or ended, if there is one.
+pub(super) fn wait() -> Option<(u32, Status)> {
+    let mut status = 0;
+    // Of this thread only: others may have children of their own.
+    let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+    // SAFETY: waitpid writes one integer to a place that lives.
+    let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
+    let tid = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
+    Some((tid, Status::of(status)))
+}
+
+/// Makes this thread the tracer of `tid`, which does not stop for it.
+pub(super) fn seize(tid: u32, with_children: bool) -> io::Result<()> {
+    let mut options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
+    if with_children {
+        options |= libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
+    }
+    request(libc::PTRACE_SEIZE, tid, 0, options as usize)
+}
+
+/// Lets a stopped thread go on, with `signal` delivered unless it is 0.
+pub(super) fn resume(tid: u32, signal: c_int) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, signal as usize)
+}
+
+/// Leaves a thread in its group-stop, and hears of its end.
+pub(super) fn listen(tid: u32) -> io::Result<()> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0)
+}
+
+/// Has a running thread stop, as [`Status::Trap`].
+pub(super) fn interrupt(tid: u32) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// As [`resume`], and is its tracer no longer.
+pub(super) fn detach(tid: u32, signal: c_int) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize)
+}
+
+/// Whether the signal that is about to be delivered was sent by the kernel.
+pub(super) fn is_from_kernel(tid: u32) -> bool {
+    // SAFETY: all-zero bytes are a valid siginfo_t.
+    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    let place = (&raw mut info) as usize;
+    request(libc::PTRACE_GETSIGINFO, tid, 0, place).is_ok() && info.si_code == libc::SI_KERNEL
+}
+
+/// A call of ptrace that the thread has just made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) request: u64,
+    /// As the thread's pid namespace has it.
+    pub(super) pid: u32,
+}
+
+/// The call of ptrace that a thread, stopped at its return, was refused.
+pub(super) fn refused_call(tid: u32) -> Option<Call> {
+    let registers = registers(tid).ok()?;
+    let is_refused = registers.orig_rax == libc::SYS_ptrace as u64
+        && registers.rax.cast_signed() == -i64::from(libc::EPERM);
+    is_refused.then_some(Call {
+        request: registers.rdi,
+        pid: registers.rsi as u32,
+    })
+}
+
+/// Has a thread, stopped at the return of a system call, make that call again.
+pub(super) fn repeat_call(tid: u32) -> io::Result<()> {
+    /// Bytes of the instruction `syscall`.
+    const SYSCALL: u64 = 2;
+    let mut registers = registers(tid)?;
+    registers.rip = registers.rip.wrapping_sub(SYSCALL);
+    registers.rax = registers.orig_rax;
+    // No system call: the kernel has none to restart.
+    registers.orig_rax = u64::MAX;
+    request(libc::PTRACE_SETREGS, tid, 0, (&raw mut registers) as usize)
+}
+
+fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
+    // SAFETY: all-zero bytes are valid registers.
+    let mut registers: libc::user_regs_struct = unsafe { mem::zeroed() };
+    let place = (&raw mut registers) as usize;
+    request(libc::PTRACE_GETREGS, tid, 0, place)?;
+    Ok(registers)
+}
+
+fn request(request: c_uint, tid: u32, addr: usize, data: usize) -> io::Result<()> {
+    // SAFETY: `data` is a number, or the address of what the request reads or writes.
+    let result: c_long = unsafe {
+        libc::ptrace(
+            request,
+            tid as pid_t,
+            ptr::without_provenance_mut::<libc::c_void>(addr),
+            ptr::with_exposed_provenance_mut::<libc::c_void>(data),
+        )
+    };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_are_told_apart() {
+        let stop = |event: c_int, signal: c_int| Status::of(event << 16 | signal << 8 | 0x7f);
+        let event_stop = libc::PTRACE_EVENT_STOP;
+        for (status, expected) in [
+            (stop(0, libc::SIGUSR1), Status::Signal(libc::SIGUSR1)),
+            // Signals that have no name of their own.
+            (stop(0, 63), Status::Signal(63)),
+            (stop(event_stop, libc::SIGTRAP), Status::Trap),
+            (stop(event_stop, libc::SIGTSTP), Status::GroupStop),
+            (stop(libc::PTRACE_EVENT_EXEC, libc::SIGTRAP), Status::Exec),
+            (stop(libc::PTRACE_EVENT_CLONE, libc::SIGTRAP), Status::Made),
+            (stop(libc::PTRACE_EVENT_VFORK, libc::SIGTRAP), Status::Made),
+            (Status::of(3 << 8), Status::Ended),
+            (Status::of(libc::SIGKILL), Status::Ended),
+        ] {
+            assert_eq!(status, expected);
+        }
+    }
+}

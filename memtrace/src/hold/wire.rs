@@ -1,0 +1,155 @@
+//! Messages between the collector and the holder: three words each.
+
+use std::io::{self, Read};
+
+/// Bytes of a message.
+const LEN: usize = 12;
+
+/// What the collector wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Trace every thread of the process; answered by [`Report::Seized`].
+    Seize { tgid: u32 },
+    /// The thread, which waits or is about to, may go on.
+    Continue { tid: u32 },
+    /// Trace the process no longer; answered by [`Report::Left`].
+    Leave { tgid: u32 },
+}
+
+/// What the holder has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The process is traced now, or why not: an errno, 0 for success.
+    Seized { tgid: u32, errno: i32 },
+    /// The process is no longer traced, because somebody else wants to trace it.
+    Left { tgid: u32 },
+    /// The thread went on before the collector said so: that was stopped, or took too long.
+    LetGo { tid: u32 },
+}
+
+impl Request {
+    pub(super) fn encode(self) -> [u8; LEN] {
+        match self {
+            Request::Seize { tgid } => pack(1, tgid, 0),
+            Request::Continue { tid } => pack(2, tid, 0),
+            Request::Leave { tgid } => pack(3, tgid, 0),
+        }
+    }
+
+    fn decode(bytes: [u8; LEN]) -> Option<Self> {
+        Some(match unpack(bytes) {
+            [1, tgid, _] => Request::Seize { tgid },
+            [2, tid, _] => Request::Continue { tid },
+            [3, tgid, _] => Request::Leave { tgid },
+            _ => return None,
+        })
+    }
+}
+
+impl Report {
+    pub(super) fn encode(self) -> [u8; LEN] {
+        match self {
+            Report::Seized { tgid, errno } => pack(1, tgid, errno.cast_unsigned()),
+            Report::Left { tgid } => pack(2, tgid, 0),
+            Report::LetGo { tid } => pack(3, tid, 0),
+        }
+    }
+
+    fn decode(bytes: [u8; LEN]) -> Option<Self> {
+        Some(match unpack(bytes) {
+            [1, tgid, errno] => Report::Seized {
+                tgid,
+                errno: errno.cast_signed(),
+            },
+            [2, tgid, _] => Report::Left { tgid },
+            [3, tid, _] => Report::LetGo { tid },
+            _ => return None,
+        })
+    }
+}
+
+fn pack(kind: u32, id: u32, value: u32) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    for (part, word) in bytes.chunks_exact_mut(4).zip([kind, id, value]) {
+        part.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}
+
+fn unpack(bytes: [u8; LEN]) -> [u32; 3] {
+    let mut words = [0; 3];
+    for (word, part) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = part.try_into().map_or(0, u32::from_ne_bytes);
+    }
+    words
+}
+
+/// One end's unread bytes.
+#[derive(Debug, Default)]
+pub(super) struct Inbox(Vec<u8>);
+
+impl Inbox {
+    /// Reads what is there. False at the end of the stream.
+    pub(super) fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
+        let mut buffer = [0; 64 * LEN];
+        loop {
+            match from.read(&mut buffer) {
+                Ok(0) => return Ok(false),
+                Ok(read) => self.0.extend_from_slice(&buffer[..read]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Vec<[u8; LEN]> {
+        let whole = self.0.len() - self.0.len() % LEN;
+        let bytes: Vec<u8> = self.0.drain(..whole).collect();
+        let messages = bytes.chunks_exact(LEN);
+        messages.filter_map(|bytes| bytes.try_into().ok()).collect()
+    }
+
+    pub(super) fn requests(&mut self) -> Vec<Request> {
+        self.take()
+            .into_iter()
+            .filter_map(Request::decode)
+            .collect()
+    }
+
+    pub(super) fn reports(&mut self) -> Vec<Report> {
+        self.take().into_iter().filter_map(Report::decode).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_way_in_pieces() {
+        let requests = [
+            Request::Seize { tgid: 7 },
+            Request::Continue { tid: u32::MAX },
+            Request::Leave { tgid: 1 << 22 },
+        ];
+        let bytes: Vec<u8> = requests.iter().flat_map(|r| r.encode()).collect();
+        let mut inbox = Inbox::default();
+        assert!(!inbox.fill(&mut &bytes[..20]).unwrap());
+        assert_eq!(inbox.requests(), requests[..1]);
+        inbox.fill(&mut &bytes[20..]).unwrap();
+        assert_eq!(inbox.requests(), requests[1..]);
+
+        let reports = [
+            Report::Seized {
+                tgid: 5,
+                errno: -libc::EPERM,
+            },
+            Report::Left { tgid: 6 },
+            Report::LetGo { tid: 8 },
+        ];
+        let bytes: Vec<u8> = reports.iter().flat_map(|r| r.encode()).collect();
+        inbox.fill(&mut &bytes[..]).unwrap();
+        assert_eq!(inbox.reports(), reports);
+    }
+}
