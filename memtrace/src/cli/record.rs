@@ -42,8 +42,8 @@ pub struct RecordArgs {
     /// Do not trace children
     #[arg(long)]
     no_follow: bool,
-    /// Do not stop new children and openers of libraries until they are probed:
-    /// what they do meanwhile is not traced
+    /// Hold no thread while probes are set, and use no ptrace: what new children and openers of
+    /// libraries allocate meanwhile is missed
     #[arg(long)]
     no_stop: bool,
     /// An allocator that is not found by itself, with the prefix of its functions

@@ -41,13 +41,19 @@ impl Collector {
 
     /// Another process wants to trace one of ours, and was refused.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
-        let Some(holder) = &mut self.holder else {
+        let (Some(holder), Some(process)) = (&mut self.holder, self.processes.get_mut(&tgid))
+        else {
             return;
         };
-        let name = memory::identity(to).map_or_else(|_| to.to_string(), |identity| identity.comm);
+        // A debugger asks for each thread.
+        if std::mem::replace(&mut process.given_up, true) {
+            return;
+        }
+        let who = memory::identity(to)
+            .map_or_else(|_| format!("process {to}"), |identity| format!("`{}`", identity.comm));
         tracing::warn!(
-            "`{name}` wants to trace process {tgid} and was refused; memtrace now leaves it to \
-             other tracers: run `{name}` again"
+            "{who} wants to trace process {tgid} and was refused, because memtrace holds it; \
+             memtrace gives it up now, so run that again"
         );
         if let Err(error) = holder.leave(tgid) {
             self.without_holder(&error);

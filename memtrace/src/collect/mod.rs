@@ -96,6 +96,8 @@ struct Process {
     links: Vec<Link>,
     /// It has the probes of every allocator known so far, and gets those of new ones.
     probed: bool,
+    /// Another tracer wanted it, and was let have it.
+    given_up: bool,
 }
 
 impl Process {
@@ -106,6 +108,7 @@ impl Process {
             cgroup: None,
             links: Vec::new(),
             probed: false,
+            given_up: false,
             row,
         }
     }
