@@ -49,8 +49,10 @@ impl Collector {
         if std::mem::replace(&mut process.given_up, true) {
             return;
         }
-        let who = memory::identity(to)
-            .map_or_else(|_| format!("process {to}"), |identity| format!("`{}`", identity.comm));
+        let who = memory::identity(to).map_or_else(
+            |_| format!("process {to}"),
+            |identity| format!("`{}`", identity.comm),
+        );
         tracing::warn!(
             "{who} wants to trace process {tgid} and was refused, because memtrace holds it; \
              memtrace gives it up now, so run that again"

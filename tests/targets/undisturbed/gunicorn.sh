@@ -1,4 +1,5 @@
-# Answers requests before and after a reload, which replaces the workers.
+# Answers requests before and after a reload, which replaces the worker. There is one only: another
+# might get gunicorn's SIGTERM while it starts, and miss it.
 attaches_later=1
 port=28431
 prepare() {
@@ -18,7 +19,7 @@ ask() {
 	exec 3>&-
 }
 run() {
-	/usr/bin/python3 -m gunicorn -b 127.0.0.1:$port -w 2 app:app 2>log & server=$!
+	/usr/bin/python3 -m gunicorn -b 127.0.0.1:$port -w 1 app:app 2>log & server=$!
 	until [ -n "$(ask)" ]; do sleep 0.05; done
 	may_attach $server
 	ask
