@@ -58,7 +58,12 @@ impl Record {
     /// Attaches to a process; returns once every probe is in place.
     #[track_caller]
     pub fn attach(bench: &Bench, pid: u32, options: &[&str]) -> Self {
-        let file = bench.path("attached.mtr");
+        Self::attach_to(pid, bench.path("attached.mtr"), options)
+    }
+
+    /// As [`Record::attach`], into a file of its own.
+    #[track_caller]
+    pub fn attach_to(pid: u32, file: PathBuf, options: &[&str]) -> Self {
         let mut command = command(["record", "-f", "-p"]);
         command
             .arg(pid.to_string())

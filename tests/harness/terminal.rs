@@ -1,6 +1,6 @@
 //! A program in a terminal of its own, typed at and read as by a user.
 
-use crate::running::Output;
+use crate::{running::Output, until};
 use std::{
     fs::File,
     io::Write,
@@ -122,8 +122,10 @@ impl Terminal {
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         self.screen.wait(|_| None::<()>);
-        let ended = self.child.try_wait().unwrap();
-        ended.unwrap_or_else(|| panic!("did not end:\n{}", self.screen.text()))
+        // The last one that has the terminal open may be about to end.
+        until("the end of the program in the terminal", || {
+            self.child.try_wait().unwrap()
+        })
     }
 }
 

@@ -104,6 +104,8 @@ static void work(char *program, char *file, int worker) {
 			if (pthread_create(&thread, NULL, fork_one, NULL) || pthread_join(thread, NULL))
 				fail("a thread");
 		}
+		/* Each process leaves probes to take away: some hundreds a second are enough. */
+		usleep(20000);
 	}
 }
 

@@ -25,8 +25,8 @@ run() {
 	ask
 	echo second >text
 	kill -HUP $server
-	until [ "$(ask)" = second ]; do sleep 0.05; done
-	ask
+	until answer=$(ask) && [ "$answer" = second ]; do sleep 0.05; done
+	echo "$answer"
 	kill -TERM $server
 	wait $server; echo "ended $?"
 }

@@ -27,8 +27,8 @@ run() {
 	ask
 	configure second
 	kill -HUP $server
-	until [ "$(ask)" = second ]; do sleep 0.05; done
-	ask
+	until answer=$(ask) && [ "$answer" = second ]; do sleep 0.05; done
+	echo "$answer"
 	kill -QUIT $server
 	wait $server; echo "ended $?"
 	grep -cE 'alert|emerg|exited on signal' log
