@@ -28,15 +28,20 @@ use std::{
 
 const OPTIONS: [&str; 2] = ["--interval", "200ms"];
 
-/// Waits for an interval in the file, kills memtrace and opens the file again.
-fn kill(record: &mut Record, pid: u32, progress: &Progress) {
-    progress.await_rounds(1);
-    let seen = until("an interval in the recording", || {
+/// Waits for an interval with allocations in the file, and returns how many it has.
+fn await_interval(record: &Record) -> u64 {
+    until("an interval in the recording", || {
         // Before its first interval there is nothing to report.
         let report = try_report(&record.file).ok()?;
         let count = allocations(&report);
         (count > 0).then_some(count)
-    });
+    })
+}
+
+/// Waits for an interval in the file, kills memtrace and opens the file again.
+fn kill(record: &mut Record, pid: u32, progress: &Progress) {
+    progress.await_rounds(1);
+    let seen = await_interval(record);
     record.running.signal(libc::SIGKILL);
     assert_eq!(record.running.end().signal(), Some(libc::SIGKILL));
     let report = report(&record.file);
@@ -177,9 +182,7 @@ fn killed_in_a_storm(parts: &[Part]) {
         let record = Record::attach_to(target.pid(), file, &["--interval", "20ms"]);
         let collector = record.running.pid();
         let loaded = Loaded::by(collector);
-        until("an interval in the recording", || {
-            try_report(&record.file).ok()
-        });
+        let seen = await_interval(&record);
         let pids: Vec<_> = parts.iter().map(|part| part.of(collector)).collect();
         std::thread::sleep(Duration::from_micros(random.u64(..300_000)));
 
@@ -191,9 +194,9 @@ fn killed_in_a_storm(parts: &[Part]) {
         eprintln!("kill {kill}: {gap:?}, untraced {untraced:?}");
         longest = longest.max(gap);
         target.expect_alive();
-        killed.push((record, loaded));
+        killed.push((record, loaded, seen));
     }
-    for (mut record, loaded) in killed {
+    for (mut record, loaded, seen) in killed {
         if !parts.contains(&Collector) {
             // A recording without its holder goes on, or has ended by itself.
             record.running.signal(libc::SIGINT);
@@ -204,7 +207,8 @@ fn killed_in_a_storm(parts: &[Part]) {
         }
         loaded.expect_gone();
         let report = report(&record.file);
-        assert!(!report.sites("heap").is_empty(), "totals without sites");
+        assert!(allocations(&report) >= seen, "{report:#?}");
+        assert!(!report.sites.is_empty(), "totals without sites");
     }
     assert_eq!(patched_bytes(target.pid()), 0, "breakpoints");
     target.expect_alive();
