@@ -157,11 +157,12 @@ fn signal(pid: u32, signal: i32) {
     assert_eq!(result, 0, "kill: {}", std::io::Error::last_os_error());
 }
 
-/// Kills parts of memtrace at random moments of a storm that it is attached to.
-fn killed_in_a_storm(parts: &[Part]) {
+/// Kills parts of memtrace at random moments of a storm that it is attached to, so many times
+/// unless `MEMTRACE_KILLS` says otherwise.
+fn killed_in_a_storm(parts: &[Part], kills: usize) {
     let bench = Bench::new();
     let _descendants = Descendants::new();
-    let kills = env::var("MEMTRACE_KILLS").map_or(10, |text| text.parse().expect("a number"));
+    let kills = env::var("MEMTRACE_KILLS").map_or(kills, |text| text.parse().expect("a number"));
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = env::var("MEMTRACE_SEED").map_or_else(
         |_| since.expect("a time").as_secs(),
@@ -179,7 +180,7 @@ fn killed_in_a_storm(parts: &[Part]) {
     let mut killed = Vec::new();
     for kill in 0..kills {
         let file = bench.path(&format!("{kill}.mtr"));
-        let record = Record::attach_to(target.pid(), file, &["--interval", "20ms"]);
+        let record = Record::attach_to(&storm.pids(), file, &["--interval", "20ms"]);
         let collector = record.running.pid();
         let loaded = Loaded::by(collector);
         let seen = await_interval(&record);
@@ -210,7 +211,9 @@ fn killed_in_a_storm(parts: &[Part]) {
         assert!(allocations(&report) >= seen, "{report:#?}");
         assert!(!report.sites.is_empty(), "totals without sites");
     }
-    assert_eq!(patched_bytes(target.pid()), 0, "breakpoints");
+    for pid in storm.pids() {
+        assert_eq!(patched_bytes(pid), 0, "breakpoints");
+    }
     target.expect_alive();
     assert!(
         longest < HELD + untraced,
@@ -220,22 +223,22 @@ fn killed_in_a_storm(parts: &[Part]) {
 
 #[test]
 fn the_collector_in_a_storm() {
-    killed_in_a_storm(&[Collector]);
+    killed_in_a_storm(&[Collector], 8);
 }
 
 #[test]
 fn the_holder_in_a_storm() {
-    killed_in_a_storm(&[Holder]);
+    killed_in_a_storm(&[Holder], 3);
 }
 
 #[test]
 fn the_collector_and_then_the_holder_in_a_storm() {
-    killed_in_a_storm(&[Collector, Holder]);
+    killed_in_a_storm(&[Collector, Holder], 3);
 }
 
 #[test]
 fn the_holder_and_then_the_collector_in_a_storm() {
-    killed_in_a_storm(&[Holder, Collector]);
+    killed_in_a_storm(&[Holder, Collector], 3);
 }
 
 /// A collector that is stopped, as a debugger or an overfull machine may do.
@@ -244,8 +247,8 @@ fn nothing_waits_for_a_stopped_collector() {
     let bench = Bench::new();
     let _descendants = Descendants::new();
     let storm = Storm::new(&bench);
-    let target = storm.start();
-    let mut record = Record::attach(&bench, target.pid(), &[]);
+    let _target = storm.start();
+    let mut record = Record::attach_to(&storm.pids(), bench.path("attached.mtr"), &[]);
     record.running.signal(libc::SIGSTOP);
     for _ in 0..3 {
         storm.mark().longest_gap();
@@ -268,14 +271,15 @@ fn nothing_waits_for_a_collector_stopped_from_its_terminal() {
     let bench = Bench::new();
     let _descendants = Descendants::new();
     let storm = Storm::new(&bench);
-    let target = storm.start();
+    let _target = storm.start();
     let file = bench.path("attached.mtr");
+    let pids: Vec<_> = storm.pids().iter().map(|pid| format!("-p {pid}")).collect();
     let mut shell = shell();
     let memtrace = targets::memtrace().display();
     shell.send(&format!(
-        "{memtrace} record -o {} -p {}\n",
+        "{memtrace} record -o {} {}\n",
         file.display(),
-        target.pid()
+        pids.join(" ")
     ));
     shell.await_text(record::BEGUN);
     shell.send(CTRL_Z);

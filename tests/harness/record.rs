@@ -58,18 +58,17 @@ impl Record {
     /// Attaches to a process; returns once every probe is in place.
     #[track_caller]
     pub fn attach(bench: &Bench, pid: u32, options: &[&str]) -> Self {
-        Self::attach_to(pid, bench.path("attached.mtr"), options)
+        Self::attach_to(&[pid], bench.path("attached.mtr"), options)
     }
 
-    /// As [`Record::attach`], into a file of its own.
+    /// Attaches to processes, with a recording of its own.
     #[track_caller]
-    pub fn attach_to(pid: u32, file: PathBuf, options: &[&str]) -> Self {
-        let mut command = command(["record", "-f", "-p"]);
-        command
-            .arg(pid.to_string())
-            .arg("-o")
-            .arg(&file)
-            .args(options);
+    pub fn attach_to(pids: &[u32], file: PathBuf, options: &[&str]) -> Self {
+        let mut command = command(["record", "-f", "-o"]);
+        command.arg(&file).args(options);
+        for pid in pids {
+            command.arg("-p").arg(pid.to_string());
+        }
         let running = Running::start(&mut command);
         running.await_stderr(BEGUN);
         Self { running, file }

@@ -1,6 +1,6 @@
 //! A storm of new processes (`targets/storm.c`), and how long each part of it stood still.
 
-use crate::{Bench, running::Running, targets, until};
+use crate::{Bench, kernel::children, running::Running, targets, until};
 use std::{
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
@@ -67,6 +67,16 @@ impl Storm {
             0 => None,
             pid => Some(pid as u32),
         })
+    }
+
+    /// All processes of the storm that stay: it and its workers.
+    #[track_caller]
+    pub fn pids(&self) -> Vec<u32> {
+        let pid = self.pid();
+        let mut pids = children(pid);
+        assert_eq!(pids.len(), WORKERS, "workers");
+        pids.push(pid);
+        pids
     }
 
     fn workers(&self) -> [Worker; WORKERS] {
