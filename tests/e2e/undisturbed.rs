@@ -32,11 +32,11 @@ macro_rules! undisturbed {
 undisturbed! {
     // Programs that watch their child and stop themselves when it is stopped.
     sudo: "sudo.sh", BOTH, 3, "root\n";
-    sudo_in_a_terminal: "sudo_terminal.sh", BOTH, 3, "nobody\n";
+    sudo_in_a_terminal: "sudo_terminal.sh", LAUNCHED, 3, "nobody\n";
     su: "su.sh", BOTH, 3, "nobody\n";
-    su_in_a_terminal: "su_terminal.sh", BOTH, 3, "nobody\n";
+    su_in_a_terminal: "su_terminal.sh", LAUNCHED, 3, "nobody\n";
     child_of_su: "su_child.sh", BOTH, 3, "True\n";
-    runuser: "runuser.sh", BOTH, 3, "nobody\n";
+    runuser: "runuser.sh", LAUNCHED, 3, "nobody\n";
     script: "script.sh", BOTH, 5, "one\ntwo\n";
 
     // Shells and what starts many processes.
@@ -46,14 +46,14 @@ undisturbed! {
     make: "make.sh", LAUNCHED, 2, " 12 made\n";
     git: "git.sh", LAUNCHED, 1, "count: 0\nin-pack: 9\npacks: 1\n9c4bd6cae56e2f7aa0fd88b1425253c10e589b70 commit 3\n5be8c850d570e58068b0e2e239a4c521ccae2a93 commit 2\n41b4d4651dc20bfab2f68233d1c9f88aa5c61456 commit 1\n";
     parallel: "parallel.sh", LAUNCHED, 2, "1 1\n2 2\n3 0\n4 1\n5 2\n6 0\n7 1\n8 2\n9 0\n10 1\n11 2\n12 0\n0 0\n";
-    xargs: "xargs.sh", BOTH, 123, "484\n529\n576\n0 0 0 0\n";
+    xargs: "xargs.sh", LAUNCHED, 123, "484\n529\n576\n0 0 0 0\n";
     nohup: "nohup.sh", LAUNCHED, 3, "survived\n";
-    timeout: "timeout.sh", BOTH, 124, "TERM 124\nKILL 137\nin time 3\nTERM ignored 137\n";
+    timeout: "timeout.sh", LAUNCHED, 124, "TERM 124\nKILL 137\nin time 3\nTERM ignored 137\n";
     setsid: "setsid.sh", LAUNCHED, 3, "leads\n";
     tmux: "tmux.sh", BOTH, 0, "work 1\n3\nwindow\n";
 
     // Servers that fork their workers, attached to once they answer.
-    multiprocessing_fork: "start_method.py fork", BOTH, 0, "[0, 1, 4, 9, 16, 25, 36, 49]\n9\n";
+    multiprocessing_fork: "start_method.py fork", LAUNCHED, 0, "[0, 1, 4, 9, 16, 25, 36, 49]\n9\n";
     multiprocessing_spawn: "start_method.py spawn", LAUNCHED, 0, "[0, 1, 4, 9, 16, 25, 36, 49]\n9\n";
     multiprocessing_forkserver: "start_method.py forkserver", LAUNCHED, 0, "[0, 1, 4, 9, 16, 25, 36, 49]\n9\n";
     gunicorn: "gunicorn.sh", BOTH, 0, "first\nsecond\nended 0\n";
@@ -72,23 +72,23 @@ undisturbed! {
 
     // Privilege and confinement.
     ping: "ping.sh", BOTH, 0, "1 received\n";
-    setuid: "setuid.sh", BOTH, 3, "user 65534, effective 0, secure 1\nuser 65534, effective 0, secure 1\n";
+    setuid: "setuid.sh", LAUNCHED, 3, "user 65534, effective 0, secure 1\nuser 65534, effective 0, secure 1\n";
     seccomp: "seccomp.c", BOTH, 0, "blocks 2000, child 3\na call that is not allowed: signal 31\n";
-    bwrap: "bwrap.sh", BOTH, 3, "0\n2\ntail\n";
+    bwrap: "bwrap.sh", LAUNCHED, 3, "0\n2\ntail\n";
     chroot: "chroot.sh", LAUNCHED, 3, "work 2\nstatus 3\nwork 2\n";
     user_namespace: "user_namespace.sh", LAUNCHED, 4, "0\n 0 0 1\nstatus 3\n0\ninside\n";
-    pid_namespace: "pid_namespace.sh", BOTH, 3, "1\n 1 sh\n 3 ps\n";
+    pid_namespace: "pid_namespace.sh", LAUNCHED, 3, "1\n 1 sh\n 3 ps\n";
 
     // What parents, threads and signal handlers see.
     waits: "waits.c", BOTH, 0, "exits 8, kills 4, others 0\nsignals 12: exited 8, killed 4, stopped 0, continued 0, trapped 0\n";
     stops: "stops.c", BOTH, 0, "by itself: stopped 19\nrounds while stopped: 0\nSIGCONT: continued 0\nSIGSTOP: stopped 19\nrounds while stopped: 0\nSIGCONT: continued 0\nSIGTSTP: stopped 20\nrounds while stopped: 0\nSIGCONT: continued 0\nSIGSTOP: stopped 19\nrounds while stopped: 0\nSIGKILL: killed 9\n";
-    spawns: "spawns.c", BOTH, 0, "vfork 30, posix_spawn 30, missing 10, system 40, popen 10\n";
+    spawns: "spawns.c", LAUNCHED, 0, "vfork 30, posix_spawn 30, missing 10, system 40, popen 10\n";
     thread_forks: "thread_forks.c", BOTH, 0, "thread 0: 15\nthread 1: 15\nthread 2: 15\nthread 3: 15\n";
     dlopens: "dlopens.c", BOTH, 0, "thread 0: 25\nthread 1: 25\nthread 2: 25\nthread 3: 25\n";
-    exec_by_a_thread: "../thread_exec.c", BOTH, 5, "";
+    exec_by_a_thread: "../thread_exec.c", LAUNCHED, 5, "";
     signals: "signals.c", BOTH, 0, "thread 0: 300 queued, values 45150, 300 preempted\nthread 1: 300 queued, values 45150, 300 preempted\n";
     signal_waits: "signal_waits.c", BOTH, 0, "sigwaitinfo: 200, in order 1, interrupted 0\nsignalfd: 20, right 20, interrupted 0\n";
-    interrupted: "interrupted.c poll select nanosleep", BOTH, 0, "poll interrupted 0 times\nselect interrupted 0 times\nnanosleep interrupted 0 times\n";
+    interrupted: "interrupted.c poll select nanosleep", LAUNCHED, 0, "poll interrupted 0 times\nselect interrupted 0 times\nnanosleep interrupted 0 times\n";
     interrupted_not_restarted: "interrupted.c epoll_wait sigtimedwait msgrcv", BOTH, 0, "epoll_wait interrupted 0 times\nsigtimedwait interrupted 0 times\nmsgrcv interrupted 0 times\n";
 }
 
