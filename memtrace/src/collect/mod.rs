@@ -9,7 +9,9 @@ mod addresses;
 mod devices;
 mod events;
 mod fingerprint;
+mod folding;
 mod follow;
+mod images;
 mod modules;
 mod python;
 pub mod sampling;
@@ -39,10 +41,12 @@ use self::{
     addresses::{Addresses, Location},
     devices::OnDevices,
     fingerprint::Fingerprint,
+    folding::Folding,
+    images::Images,
     modules::Modules,
     python::Pythons,
     sampling::Sampling,
-    stacks::{Stacks, Walk},
+    stacks::{Owner, Stacks, Walk},
     store::{Message, Stopped, Store},
     tables::Tables,
     timings::Timings,
@@ -114,12 +118,14 @@ pub struct Collector {
     tracer: Tracer,
     store: Store,
     ledger: Ledger,
+    folding: Folding,
     sampling: Sampling,
     redactor: Arc<Redactor>,
     modules: Modules,
     tables: Tables,
     pythons: Pythons,
     stacks: Stacks,
+    images: Images,
     /// By tgid; a process that ended is gone from here.
     processes: HashMap<u32, Process>,
     addresses: HashMap<u32, Addresses>,
@@ -151,6 +157,7 @@ impl Collector {
         allocators: Vec<ExtraAllocator>,
         redactor: Arc<Redactor>,
         page_size: u64,
+        fold: bool,
     ) -> std::io::Result<Self> {
         Ok(Self {
             verifier: if tracer.verifies {
@@ -164,10 +171,12 @@ impl Collector {
             tracer,
             store,
             ledger: Ledger::new(page_size),
+            folding: Folding::new(fold),
             sampling: Sampling::default(),
             redactor,
             pythons: Pythons::default(),
             stacks: Stacks::default(),
+            images: Images::default(),
             processes: HashMap::new(),
             addresses: HashMap::new(),
             on_devices: HashMap::new(),
@@ -208,6 +217,7 @@ impl Collector {
             rss_at_start: (origin == Origin::Attached)
                 .then(|| identity.map(|identity| identity.rss_bytes))
                 .flatten(),
+            folded: None,
         };
         self.send(Message::Process(row.clone()))?;
         self.addresses.insert(tgid, Addresses::default());
@@ -285,6 +295,7 @@ impl Collector {
                 self.new_stack(stack, &frames)
             }
             Ok((_, Record::PythonCode(code, areas))) => {
+                self.runs(code.header.tgid, code.image);
                 if let Some((id, code)) = self.pythons.learn(&code, &areas) {
                     self.store.send(Message::Code(id, code))?;
                 }
@@ -361,6 +372,10 @@ impl Collector {
             return Ok(());
         };
         let (tgid, image) = (stack.header.tgid, stack.image);
+        let owner = Owner::of(frames, tgid, image);
+        if owner == Some(Owner::Image(image)) {
+            self.runs(tgid, image);
+        }
         let addresses = self.addresses.entry(tgid).or_default();
         let (modules, pythons) = (&self.modules, &self.pythons);
         let locate = |index: usize| {
@@ -382,12 +397,37 @@ impl Collector {
             words: frames,
             end,
             comm: stack.comm,
+            owner,
         };
         self.stacks.learn(&walk, locate);
         if self.stacks.has_much_news() {
             self.hand_over_stacks()?;
         }
         Ok(())
+    }
+
+    /// A process runs this image, as far as something of it has to be forgotten later.
+    fn runs(&mut self, tgid: u32, image: u64) {
+        // Of one whose birth was lost the end may be, too.
+        if self.processes.contains_key(&tgid) {
+            let gone = self.images.runs(tgid, image);
+            self.forget_image(gone);
+        }
+    }
+
+    /// A process has ended, or executes another program.
+    fn forget_code(&mut self, tgid: u32) {
+        self.pythons.forget(tgid);
+        self.stacks.forget(Owner::Process(tgid));
+        let gone = self.images.left(tgid);
+        self.forget_image(gone);
+    }
+
+    fn forget_image(&mut self, image: Option<u64>) {
+        if let Some(image) = image {
+            self.pythons.forget_image(image);
+            self.stacks.forget(Owner::Image(image));
+        }
     }
 
     fn hand_over_stacks(&mut self) -> Result<(), Stopped> {
@@ -489,10 +529,14 @@ impl Collector {
             losses[reason as usize].1 += count;
         }
         self.describe_libraries()?;
+        for group in self.folding.take_changed() {
+            self.send(Message::Process(group))?;
+        }
         let samples = self.sample();
         let interval = Interval {
             time_ns: now_ns,
             changes: self.ledger.take_changes(),
+            folded: self.folding.take_folded(),
             memory: samples.memory,
             system: Some(samples.system),
             cgroups: samples.cgroups,

@@ -63,6 +63,8 @@ pub struct Plan {
     pub options: Options,
     /// Hide host names, user names and paths; secrets always are.
     pub redact: bool,
+    /// Fold short-lived processes that have ended.
+    pub fold: bool,
     /// memtrace's own command line, for the recording.
     pub invocation: Vec<String>,
 }
@@ -162,7 +164,8 @@ pub async fn record(
     let store = Store::start(writer, plan.debuginfod.clone(), Arc::clone(&redactor))
         .map_err(system("start a thread"))?;
     let allocators = plan.allocators.clone();
-    let mut collector = Collector::new(tracer, store, allocators, redactor, process::page_size())
+    let page_size = process::page_size();
+    let mut collector = Collector::new(tracer, store, allocators, redactor, page_size, plan.fold)
         .map_err(system("start a thread"))?;
     let mut session = Session::new(ring)?;
 

@@ -29,6 +29,7 @@ fn process(id: u32, tgid: u32, ended_ns: Option<u64>) -> ProcessSnapshot {
             ended_ns,
             exit_status: ended_ns.map(|_| 3 << 8),
             rss_at_start: Some(8 << 20),
+            folded: None,
         },
         moment: if ended_ns.is_some() {
             Moment::Peak

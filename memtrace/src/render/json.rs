@@ -1,7 +1,7 @@
 //! Snapshots as JSON. Times are nanoseconds since the start of the recording,
 //! sizes bytes, frames leaf first. Names are stable: they are only added to.
 
-use std::io::Write;
+use std::{collections::HashMap, io::Write};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
@@ -39,7 +39,7 @@ pub fn json(
     let shown = top.unwrap_or(usize::MAX).min(selection.sites.len());
     for site in selection.sites.drain(shown..) {
         selection.hidden_sites += 1;
-        selection.hidden_bytes += site.totals.live_bytes;
+        selection.hidden_bytes += site.live_bytes;
     }
     let mut report = Report::with_sites(snapshot, filter, &selection);
     report.add("verdicts", diagnosis::verdicts_json(verdicts, filter));
@@ -225,7 +225,8 @@ impl Serialize for Sites<'_> {
 /// Everything but sites.
 fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
     let since = Since(snapshot.meta.started_ns);
-    let process = |id: ProcessId| snapshot.processes.iter().find(|p| p.row.id == id);
+    let processes = snapshot.processes.iter();
+    let by_id: HashMap<ProcessId, _> = processes.map(|p| (p.row.id, p)).collect();
     let processes = snapshot
         .processes
         .iter()
@@ -234,11 +235,11 @@ fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
     let totals = snapshot
         .layers
         .iter()
-        .filter(|layer| filter.covers(process(layer.process), layer.layer))
+        .filter(|layer| filter.covers(by_id.get(&layer.process).copied(), layer.layer))
         .map(|layer| {
             let mut value = figures(&layer.totals.totals, since);
             value["process"] = json!(layer.process.0);
-            value["tgid"] = json!(process(layer.process).map(|process| process.row.tgid));
+            value["tgid"] = json!(by_id.get(&layer.process).map(|process| process.row.tgid));
             value["layer"] = json!(layer.layer.name());
             value["before_attach_bytes"] = json!(layer.totals.before_attach_bytes);
             value["cleared_by_exec_bytes"] = json!(layer.totals.cleared_by_exec_bytes);
@@ -261,6 +262,7 @@ fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
         "time": snapshot.time_ns.map(|time| since.of(time)),
         "finished": snapshot.finished_ns.map(|time| since.of(time)),
         "processes": processes.collect::<Vec<_>>(),
+        "left_out": snapshot.left_out,
         "totals": totals.collect::<Vec<_>>(),
         "hidden": { "sites": selection.hidden_sites, "live_bytes": selection.hidden_bytes },
         "older": selection.ages.map(|ages| json!({
@@ -290,6 +292,7 @@ fn process_value(process: &ProcessSnapshot, since: Since) -> Value {
         "ended": row.ended_ns.map(|time| since.of(time)),
         "exit_status": row.exit_status,
         "rss_at_start": row.rss_at_start,
+        "folded": row.folded,
         "at": match process.moment {
             Moment::Time(time) => json!(since.of(time)),
             named => json!(moment_name(named)),
@@ -299,7 +302,7 @@ fn process_value(process: &ProcessSnapshot, since: Since) -> Value {
 
 fn site_value(shown: &Shown, since: Since) -> Value {
     let site = shown.site;
-    let mut value = figures(&shown.totals, since);
+    let mut value = figures(&shown.totals(), since);
     value["process"] = json!(site.key.process.0);
     value["tgid"] = json!(shown.tgid());
     value["layer"] = json!(site.key.layer.name());

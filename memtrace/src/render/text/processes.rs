@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     super::{
-        clean, devices, losses,
+        clean, devices, group_name, losses,
         units::{plural, size},
     },
     Report,
@@ -57,23 +57,38 @@ impl Report<'_> {
             writeln!(
                 out,
                 "\nProcesses not listed: {}, {} live in all layers together (--pid shows one)",
-                rest.len(),
+                rest.iter()
+                    .map(|process| process.row.processes())
+                    .sum::<u64>(),
                 size(bytes)
+            )?;
+        }
+        if self.snapshot.left_out > 0 {
+            writeln!(
+                out,
+                "\nProcesses folded when they ended, of which this moment shows nothing: {}",
+                self.snapshot.left_out
             )?;
         }
         Ok(())
     }
 
     fn layers(&self, process: &ProcessSnapshot) -> Vec<&LayerSnapshot> {
-        let layers = self.snapshot.layers.iter();
+        // In the order of processes, of which there may be thousands.
+        let (all, id) = (&self.snapshot.layers, process.row.id);
+        let first = all.partition_point(|layer| layer.process < id);
+        let layers = all[first..].iter();
         layers
-            .filter(|layer| layer.process == process.row.id)
+            .take_while(|layer| layer.process == id)
             .filter(|layer| self.options.filter.covers(Some(process), layer.layer))
             .collect()
     }
 
     fn process(&self, out: &mut impl Write, process: &ProcessSnapshot) -> io::Result<()> {
         let row = &process.row;
+        if row.is_group() {
+            return self.group_of_processes(out, process);
+        }
         let origin = match row.origin {
             Origin::Attached => "attached",
             Origin::Launched => "launched",
@@ -105,6 +120,35 @@ impl Report<'_> {
                 size(rss)
             )?;
         }
+        self.layer_table(out, process)?;
+        match self.options.filter.layer {
+            Some(layer) if !layer.of_device() => Ok(()),
+            _ => devices::text(out, self.snapshot, process),
+        }
+    }
+
+    /// Processes that were folded into one row.
+    fn group_of_processes(&self, out: &mut impl Write, group: &ProcessSnapshot) -> io::Result<()> {
+        let row = &group.row;
+        writeln!(
+            out,
+            "\n{}, the first from {} on, the last until {}",
+            group_name(row),
+            self.since(row.started_ns),
+            self.since(row.ended_ns.unwrap_or(row.started_ns))
+        )?;
+        let shown = match group.moment {
+            Moment::Peak => "the peak of the largest of them in each layer",
+            _ => "the end of each, summed up",
+        };
+        writeln!(
+            out,
+            "  shown at  {shown}; peaks are the largest, inherited, allocated and freed are sums"
+        )?;
+        self.layer_table(out, group)
+    }
+
+    fn layer_table(&self, out: &mut impl Write, process: &ProcessSnapshot) -> io::Result<()> {
         let layers = self.layers(process);
         if layers.is_empty() {
             return writeln!(out, "  no allocation seen");
@@ -117,10 +161,7 @@ impl Report<'_> {
         for layer in layers {
             self.layer(out, layer)?;
         }
-        match self.options.filter.layer {
-            Some(layer) if !layer.of_device() => Ok(()),
-            _ => devices::text(out, self.snapshot, process),
-        }
+        Ok(())
     }
 
     fn layer(&self, out: &mut impl Write, layer: &LayerSnapshot) -> io::Result<()> {
