@@ -146,6 +146,8 @@ pub(super) struct Stored {
 pub(super) struct Moments {
     /// Those that are looked at.
     processes: FastMap<ProcessId, Moment>,
+    /// Groups of which the moment knows nothing.
+    left_out: Vec<ProcessId>,
     epochs: FastMap<(ProcessId, Layer), u64>,
     past: bool,
     /// Blocks at the peak, by layer.
@@ -161,12 +163,14 @@ impl Moments {
             past,
             births,
         } = stored;
-        let moment = self.processes.get(&key.process)?;
+        if self.left_out.contains(&key.process) {
+            return None;
+        }
         let mut totals = match self.past {
             false => site.totals,
             true => past?,
         };
-        let peak = *moment == Moment::Peak;
+        let peak = self.processes.get(&key.process) == Some(&Moment::Peak);
         if peak {
             let at = (key.process, key.layer);
             let live = live_at_peak(&site, self.epochs.get(&at).copied());
@@ -188,10 +192,13 @@ impl Stored {
     /// What is to be looked at, and at which moment.
     pub(super) fn moments(&self, at: At) -> Moments {
         let now = self.time_ns.unwrap_or(self.meta.started_ns);
-        let shown = |row: &&ProcessRow| {
-            !matches!(at, At::Time(_)) || row.started_ns <= now && !row.is_group()
-        };
-        let processes = self.processes.iter().filter(shown);
+        let is_past = matches!(at, At::Time(_));
+        let groups = self.processes.iter().filter(|row| row.is_group());
+        let left_out: Vec<ProcessId> = groups.filter(|_| is_past).map(|row| row.id).collect();
+        let processes = self
+            .processes
+            .iter()
+            .filter(|row| !is_past || row.started_ns <= now && !row.is_group());
         let epochs = self.layers.iter();
         Moments {
             processes: processes
@@ -200,6 +207,7 @@ impl Stored {
             epochs: epochs
                 .map(|layer| ((layer.process, layer.layer), layer.totals.peak_epoch))
                 .collect(),
+            left_out,
             past: self.past,
             counts: FastMap::default(),
         }
@@ -214,8 +222,7 @@ impl Stored {
         // In place: there may be millions.
         sites.sort_unstable_by_key(|site| site.key);
         let mut layers = self.layers;
-        // Where a group is left out, so are its layers.
-        layers.retain(|layer| moments.processes.contains_key(&layer.process));
+        layers.retain(|layer| !moments.left_out.contains(&layer.process));
         for layer in &mut layers {
             if moments.processes.get(&layer.process) == Some(&Moment::Peak) {
                 let count = moments.counts.get(&(layer.process, layer.layer));

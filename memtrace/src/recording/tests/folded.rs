@@ -69,7 +69,7 @@ fn nothing_of_a_folded_process_stays_and_a_group_has_no_course() {
         // Those of process 1; of the group its last one.
         ("site_history", 2),
         ("layer_history", 4),
-        ("memory", 4),
+        ("memory", 5),
     ] {
         let found = count(&recording, &format!("SELECT count(*) FROM {table}"));
         assert_eq!(found, rows, "{table}");
