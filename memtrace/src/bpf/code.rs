@@ -191,7 +191,12 @@ impl CodeMaps {
             self.interpreters.set(number, Raw(interpreter), 0)?;
             self.numbered.push(interpreter);
         }
-        self.interpreter_of.insert(tgid, number, 0)
+        self.interpreter_of.insert(tgid, number, 0)?;
+        // As in `publish`.
+        if self.logs.get(&tgid, 0).is_err() {
+            let _ = self.interpreter_of.remove(&tgid);
+        }
+        Ok(())
     }
 
     /// Processes of which the kernel side wants a new snapshot.

@@ -237,3 +237,41 @@ fn is_at(site: &Site, place: &str) -> bool {
         place == function || place == base || at_line
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_of_a_group_are_spread_over_its_time() {
+        let group = |started_ns, ended_ns| ProcessRow {
+            id: ProcessId(1),
+            tgid: 0,
+            ppid: 0,
+            origin: Origin::Child,
+            comm: String::new(),
+            cmdline: vec![],
+            started_ns,
+            ended_ns: Some(ended_ns),
+            exit_status: None,
+            rss_at_start: None,
+            folded: Some(3),
+        };
+        let times = [10, 20, 30, 40, 50];
+        let course = |started, ended| -> Vec<(usize, u64)> {
+            let points = folded(&group(started, ended), &times, 100).into_iter();
+            points
+                .map(|(index, point)| {
+                    assert_eq!(point.live_bytes, 0);
+                    (index, point.alloc_count)
+                })
+                .collect()
+        };
+        assert_eq!(course(15, 45), [(1, 33), (2, 66), (3, 100)]);
+        assert_eq!(
+            course(0, 99),
+            [(0, 20), (1, 40), (2, 60), (3, 80), (4, 100)]
+        );
+        assert_eq!(course(21, 22), [(2, 100)]);
+    }
+}

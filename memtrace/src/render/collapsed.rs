@@ -194,6 +194,18 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_drawn_as_one() {
+        let mut snapshot = fixture::snapshot();
+        snapshot.processes[1].row.folded = Some(12);
+        snapshot.processes[1].row.cmdline = ["sh", "-c", "a;b"].map(Into::into).to_vec();
+        let mut out = Vec::new();
+        collapsed(&mut out, &snapshot, &Filter::default(), Metric::LiveBytes).unwrap();
+        let lines = String::from_utf8(out).unwrap();
+        let line = "12 ended processes of `sh -c a:b`;heap;[no stack] 100\n";
+        assert!(lines.contains(line), "{lines}");
+    }
+
+    #[test]
     fn every_metric_has_its_value() {
         for (metric, expected) in Metric::ALL.into_iter().zip([100, 10, 164, 11, 132]) {
             let line = format!("leaker (4243);heap;[no stack] {expected}\n");

@@ -247,6 +247,55 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_told_as_what_it_is() {
+        let mut snapshot = fixture::snapshot();
+        let group = &mut snapshot.processes[1].row;
+        (group.tgid, group.folded) = (0, Some(412));
+        group.cmdline = ["cc", "-c", "a.c\x1b"].map(Into::into).to_vec();
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &report,
+            &[
+                "Recording of leaker (pid 4242) and 412 more",
+                "\n412 ended processes of `cc -c a.c\\u{1b}`, the first from 0.0 s on, the last until 5.0 s\n\
+                 \x20 shown at  the peak of the largest of them in each layer; peaks are the largest, \
+                 inherited, allocated and freed are sums\n",
+                "in 10 blocks (heap of 412 ended processes of `cc -c a.c\\u{1b}`)",
+            ],
+        );
+        assert!(!report.contains("with status"), "{report}");
+        let group = &mut snapshot.processes[1];
+        (group.moment, group.row.folded) = (Moment::End, Some(1));
+        group.row.cmdline.clear();
+        snapshot.left_out = 7;
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &report,
+            &[
+                "\n1 ended process of `leaker` with other arguments, the first",
+                "shown at  the end of each, summed up",
+                "folded when they ended, of which this moment shows nothing: 7\n",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_process_has_its_own_layers() {
+        let snapshot = fixture::snapshot();
+        let report = render(&snapshot, &TextOptions::default());
+        let (first, second) = report.split_once("Process 4243").unwrap();
+        assert!(
+            first.contains("\n  vm ") && first.contains("\n  heap "),
+            "{first}"
+        );
+        let table = second.split("\nTop ").next().unwrap();
+        assert!(
+            !table.contains("\n  vm ") && table.contains("\n  heap "),
+            "{table}"
+        );
+    }
+
+    #[test]
     fn the_python_layer_says_what_it_is() {
         let mut snapshot = fixture::snapshot();
         let meaning = "arenas of Python's object allocator";
