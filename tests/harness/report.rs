@@ -133,6 +133,8 @@ pub struct Process {
     pub comm: String,
     pub cmdline: Vec<String>,
     pub exit_status: Option<u32>,
+    /// Of a group: how many ended processes it is.
+    pub folded: Option<u64>,
 }
 
 /// The `name` of a function `site_name`, however it is decorated.

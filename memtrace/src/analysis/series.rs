@@ -296,6 +296,7 @@ pub fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error
         .collect();
 
     let mut uses: FastMap<SiteKey, Use> = FastMap::default();
+    let mut keys = Vec::new();
     recording.each_site(|number, site| {
         let key = site.key;
         let stack = overview.stacks.get(key.stack);
@@ -308,7 +309,8 @@ pub fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error
         let Some(index) = by_id.get(&key.process) else {
             return;
         };
-        if key.layer == Layer::Vm && site.totals.alloc_count > 0 {
+        keys.push((number, key));
+        if key.layer == Layer::Vm {
             uses.insert(key, mappings::of(&key, stack.frames()));
         }
         processes[*index].consider(number, site);
@@ -321,18 +323,11 @@ pub fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error
             devices::read(&building.grid, &building.series.row, &history, &usage);
         building.choose_sites();
     }
-    recording.site_changes(
-        // What a process only inherited it never held itself; on devices a block may change its site.
-        |site| {
-            by_id.contains_key(&site.key.process)
-                && (site.totals.alloc_count > 0 || site.key.layer.of_device())
-        },
-        |interval, site| {
-            if let Some(index) = by_id.get(&site.key.process) {
-                processes[*index].change(interval, &site, uses.get(&site.key).copied());
-            }
-        },
-    )?;
+    recording.site_changes(&keys, |interval, site| {
+        if let Some(index) = by_id.get(&site.key.process) {
+            processes[*index].change(interval, &site, uses.get(&site.key).copied());
+        }
+    })?;
     for building in processes {
         let mut lifetimes = HashMap::new();
         for (key, number) in &building.chosen {

@@ -74,7 +74,7 @@ pub struct Totals {
 }
 
 /// Totals of one site.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteTotals {
     pub totals: Totals,
     /// `live_bytes`, `live_count` at the moment the whole layer of the process was at its peak.

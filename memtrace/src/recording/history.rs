@@ -7,13 +7,16 @@ use super::{
     decode::{layer, lifetimes, totals, uint},
 };
 use crate::{
-    event::StackId,
+    event::{Layer, StackId},
     ledger::{ProcessId, SiteKey, Totals},
 };
 
 /// Number of an interval: rises with time, starts anywhere, has no gaps that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IntervalId(pub i64);
+
+/// The first layer of devices: those follow all others.
+const FIRST_OF_DEVICES: u8 = Layer::CudaDriver as u8;
 
 /// A site and its present figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +42,8 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// Gives `visit` every site with its present figures, and its number in the recording.
+    /// Gives `visit` every site with its present figures, and its number in the recording, in the order of
+    /// numbers. Without sites at which a process only inherited, of which there may be millions.
     ///
     /// # Errors
     ///
@@ -62,26 +66,19 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// Gives `visit` the figures of each site that `wanted` takes by its present ones, at each interval
-    /// in which they changed, in the order of time. Memory grows with the number of wanted sites only.
+    /// Gives `visit` the figures of each wanted site, by its number and in the order of numbers, at each
+    /// interval in which they changed, in the order of time.
     ///
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
     pub fn site_changes(
         &self,
-        wanted: impl Fn(&SiteFigures) -> bool,
+        wanted: &[(i64, SiteKey)],
         mut visit: impl FnMut(IntervalId, SiteFigures),
     ) -> Result<(), Error> {
-        // By number, rising.
-        let mut keys: Vec<(i64, SiteKey)> = Vec::new();
-        self.visit_sites(|number, site| {
-            if wanted(&site) {
-                keys.push((number, site.key));
-            }
-        })
-        .and_then(|()| self.each_change(&keys, &mut visit))
-        .map_err(|error| self.reading(&error))
+        self.each_change(wanted, &mut visit)
+            .map_err(|error| self.reading(&error))
     }
 
     fn each_change(
@@ -109,9 +106,11 @@ impl Recording {
         let mut statement = self.connection().prepare(
             "SELECT id, process, layer, stack, by_allocator, live_bytes, live_count, \
              inherited_bytes, inherited_count, alloc_bytes, alloc_count, free_bytes, \
-             free_count, peak_bytes, peak_ns, device FROM site ORDER BY id",
+             free_count, peak_bytes, peak_ns, device FROM site \
+             WHERE alloc_count > 0 OR layer >= ?1 ORDER BY id",
         )?;
-        let mut rows = statement.query([])?;
+        // On devices a block may have gone to another site.
+        let mut rows = statement.query([FIRST_OF_DEVICES])?;
         while let Some(row) = rows.next()? {
             let key = SiteKey {
                 process: ProcessId(row.get(1)?),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction};
 
 use super::{
     At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
@@ -23,7 +23,7 @@ use super::{
     write::origin_name,
 };
 use crate::{
-    event::StackId,
+    event::{Layer, StackId},
     ledger::{LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
     symbolize::Frame,
 };
@@ -358,22 +358,22 @@ fn sites(
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let number: i64 = row.get(0)?;
+        let layer = layer(row, 2)?;
         let stored = StoredSite {
             key: SiteKey {
                 process: ProcessId(row.get(1)?),
-                layer: layer(row, 2)?,
+                layer,
                 stack: StackId(row.get(3)?),
                 by_allocator: row.get(4)?,
                 device: row.get(21)?,
             },
-            current: SiteTotals {
-                totals: totals(row, 5)?,
-                at_peak_bytes: uint(row, 15)?,
-                at_peak_count: uint(row, 16)?,
-                peak_epoch: uint(row, 17)?,
-                first_ns: uint(row, 18)?,
-                last_ns: uint(row, 19)?,
-                lifetimes: lifetimes(row, 20)?,
+            current: match (layer, uint(row, 9)?) {
+                // Forked workers have millions of sites at which they only inherited.
+                (Layer::Vm | Layer::Heap | Layer::Python, 0) => SiteTotals {
+                    totals: inherited(row)?,
+                    ..SiteTotals::default()
+                },
+                _ => site(row)?,
             },
             past: history.remove(&number),
             births: births.remove(&number),
@@ -381,6 +381,27 @@ fn sites(
         sites.extend(moments.site(stored));
     }
     Ok(sites)
+}
+
+fn site(row: &Row) -> rusqlite::Result<SiteTotals> {
+    Ok(SiteTotals {
+        totals: totals(row, 5)?,
+        at_peak_bytes: uint(row, 15)?,
+        at_peak_count: uint(row, 16)?,
+        peak_epoch: uint(row, 17)?,
+        first_ns: uint(row, 18)?,
+        last_ns: uint(row, 19)?,
+        lifetimes: lifetimes(row, 20)?,
+    })
+}
+
+/// The figures of a site at which nothing was allocated.
+fn inherited(row: &Row) -> rusqlite::Result<Totals> {
+    Ok(Totals {
+        inherited_bytes: uint(row, 7)?,
+        inherited_count: uint(row, 8)?,
+        ..Totals::default()
+    })
 }
 
 /// By number of the site.

@@ -389,10 +389,9 @@ fn sites_are_followed_through_the_intervals_in_which_they_changed() {
     assert_eq!(recording.lifetimes(1).unwrap(), site(1, 1).lifetimes);
     let mut changes = Vec::new();
     recording
-        .site_changes(
-            |wanted| wanted.key == key(1, 7),
-            |at, site| changes.push((at, site.totals.live_bytes)),
-        )
+        .site_changes(&[(1, key(1, 7))], |at, site| {
+            changes.push((at, site.totals.live_bytes))
+        })
         .unwrap();
     assert_eq!(changes, [(intervals[0].0, 64), (intervals[2].0, 128)]);
 }
