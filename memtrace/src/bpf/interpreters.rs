@@ -1,7 +1,7 @@
 //! Numbers of Python interpreters. Each process that is no fork of another has its own, for its
 //! addresses differ, so a number is given again once no process has it any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use memtrace_common::python::Interpreter;
 
@@ -12,7 +12,8 @@ pub(super) struct Interpreters {
     of: HashMap<u32, u32>,
     /// By number, and how many processes have it.
     known: HashMap<u32, (Interpreter, u32)>,
-    free: Vec<u32>,
+    /// The one that was given back first is the next: a child whose birth was lost may still have it.
+    free: VecDeque<u32>,
 }
 
 impl Interpreters {
@@ -29,7 +30,7 @@ impl Interpreters {
             None => {
                 // Without a free one they have no gaps.
                 let next = self.known.len() as u32 + 1;
-                let number = self.free.pop().unwrap_or(next);
+                let number = self.free.pop_front().unwrap_or(next);
                 self.known.insert(number, (interpreter, 1));
                 (number, true)
             }
@@ -57,7 +58,7 @@ impl Interpreters {
             *users -= 1;
             if *users == 0 {
                 self.known.remove(&number);
-                self.free.push(number);
+                self.free.push_back(number);
             }
         }
     }
