@@ -266,7 +266,7 @@ fn names_lines_and_inlined_calls_without_the_binaries() {
         .args(["/memtrace", "report", "/recording"]);
     command.args(["--at", "end", "--format", "json"]);
     let finished = Running::start(&mut command).wait().expect_code(0);
-    let there: Report = serde_json::from_str(&finished.stdout).expect("a report");
+    let there = Report::parse(&finished.stdout).expect("a report");
 
     assert_eq!(here.sites.len(), there.sites.len());
     for (here, there) in here.sites.iter().zip(&there.sites) {

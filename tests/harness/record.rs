@@ -42,7 +42,7 @@ pub fn try_report(recording: &Path) -> Result<Report, Finished> {
     let mut command = command(["report"]);
     let finished = Running::start(command.arg(recording).args(arguments)).wait();
     match finished.status.success() {
-        true => Ok(serde_json::from_str(&finished.stdout)
+        true => Ok(Report::parse(&finished.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", finished.stdout))),
         false => Err(finished),
     }

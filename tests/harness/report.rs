@@ -6,6 +6,7 @@ use memtrace_common::{
     unwind::End,
 };
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Deserialize)]
@@ -132,6 +133,8 @@ pub struct Process {
     pub comm: String,
     pub cmdline: Vec<String>,
     pub exit_status: Option<u32>,
+    /// Of a group: how many ended processes it is.
+    pub folded: Option<u64>,
 }
 
 /// The `name` of a function `site_name`, however it is decorated.
@@ -182,6 +185,28 @@ fn name_in(frames: &[Frame]) -> Option<&str> {
 }
 
 impl Report {
+    /// Reads a report, and puts each stack where it is referred to.
+    ///
+    /// # Errors
+    /// When it is no report.
+    pub fn parse(json: &str) -> Result<Report, serde_json::Error> {
+        let mut report: Value = serde_json::from_str(json)?;
+        let [stacks, frames] = ["stacks", "frames"].map(|list| report[list].take());
+        for list in ["sites", "device_failures"] {
+            for of in report[list].as_array_mut().into_iter().flatten() {
+                let place = of["stack"].as_u64().unwrap_or(u64::MAX) as usize;
+                let stack = &stacks[place];
+                let listed = stack["frames"].as_array().into_iter().flatten();
+                let listed =
+                    listed.map(|place| frames[place.as_u64().unwrap_or(0) as usize].clone());
+                of["frames"] = listed.collect();
+                of["thread"] = stack["thread"].clone();
+                of["end"] = stack["end"].clone();
+            }
+        }
+        serde_json::from_value(report)
+    }
+
     pub fn loss(&self, reason: Reason) -> u64 {
         let known = self.losses.get(reason.name());
         *known.unwrap_or_else(|| panic!("`{}` is not reported", reason.name()))

@@ -5,7 +5,7 @@ use std::{
     env,
     ffi::OsString,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command},
 };
 
 /// The repository's root folder.
@@ -147,4 +147,36 @@ pub(crate) fn compile_c_with(flags: &[&str], source: &Path, binary: &Path) -> Re
         .arg("-o")
         .arg(binary)
         .arg(source))
+}
+
+/// What a child left behind.
+pub(crate) struct Ended {
+    pub(crate) succeeded: bool,
+    /// User and system time, seconds.
+    pub(crate) cpu_s: f64,
+    /// Resident at most, bytes.
+    pub(crate) memory: f64,
+    pub(crate) wait_status: i32,
+}
+
+/// Waits for a child that was not waited for yet.
+///
+/// # Errors
+/// When it was.
+pub(crate) fn wait(child: &Child) -> Result<Ended> {
+    let mut status = 0;
+    // SAFETY: rusage is plain integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live variables.
+    let waited = unsafe { libc::wait4(child.id().cast_signed(), &mut status, 0, &mut usage) };
+    if waited < 0 {
+        return Err(std::io::Error::last_os_error()).context("cannot wait for a child");
+    }
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    Ok(Ended {
+        succeeded: libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+        cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        memory: usage.ru_maxrss as f64 * 1024.0,
+        wait_status: status,
+    })
 }

@@ -8,6 +8,7 @@ mod lint;
 mod oracle;
 mod pythons;
 mod setup;
+mod soak;
 mod test;
 mod torch;
 mod verdicts;
@@ -64,6 +65,8 @@ enum Task {
     TestTorch(torch::Options),
     /// The same where a GPU is, and everything that needs one (as root)
     TestGpu(torch::GpuOptions),
+    /// Record many short processes for a long time and judge memory, file and report (slow; as root)
+    Soak(soak::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
 }
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Task::TestPythons(options) => pythons::run(&options),
         Task::TestTorch(options) => torch::run(&options),
         Task::TestGpu(options) => torch::run_on_gpu(&options),
+        Task::Soak(options) => soak::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

@@ -85,6 +85,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         ended_ns: None,
         exit_status: None,
         rss_at_start: None,
+        folded: None,
     };
     writer.process(&row).unwrap();
     let main = Node {

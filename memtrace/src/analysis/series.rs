@@ -4,7 +4,7 @@
 mod course;
 mod devices;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 pub use self::devices::DeviceSeries;
 
@@ -16,9 +16,10 @@ use super::{
 };
 use crate::{
     event::{Device, Layer},
-    ledger::SiteKey,
+    hash::FastMap,
+    ledger::{ProcessId, SiteKey},
     recording::{
-        Error, IntervalId, MemorySample, ProcessRow, Recording, SiteFigures, SiteSnapshot, Snapshot,
+        Error, IntervalId, MemorySample, Origin, Overview, ProcessRow, Recording, SiteFigures,
     },
 };
 
@@ -260,62 +261,84 @@ fn end_of(held: &[f64]) -> usize {
     end - usize::from(began)
 }
 
-/// Reads the series of every process of `snapshot` (taken of `recording` at its end).
+/// The processes of a recording over time.
+#[derive(Clone, Debug, Default)]
+pub struct Courses {
+    pub processes: Vec<ProcessSeries>,
+    /// Children that ended before a trend could be told.
+    pub too_short: u64,
+    /// Allocated by heaps, bytes; and the part of it at sites without a stack.
+    pub allocated: u64,
+    pub without_stack: u64,
+}
+
+/// Reads the series of every process that lived long enough for a trend, and of those that were
+/// asked for.
 ///
 /// # Errors
 ///
 /// When the file cannot be read or is damaged.
-pub fn read(recording: &Recording, snapshot: &Snapshot) -> Result<Vec<ProcessSeries>, Error> {
+pub fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error> {
     let intervals = recording.intervals()?;
-    let figures = recording.site_figures()?;
-    let mut processes: Vec<Building> = snapshot
-        .processes
-        .iter()
-        .map(|process| Building::new(&process.row, &intervals, snapshot.meta.started_ns))
-        .collect();
-    let by_id: HashMap<_, _> = processes
-        .iter()
-        .enumerate()
+    let mut courses = Courses::default();
+    let mut processes: Vec<Building> = Vec::new();
+    for row in &overview.processes {
+        let is_short = || Grid::new(row, &intervals).points() < MIN_POINTS;
+        if row.is_group() || row.origin == Origin::Child && is_short() {
+            courses.too_short += row.processes();
+        } else {
+            processes.push(Building::new(row, &intervals, overview.meta.started_ns));
+        }
+    }
+    let by_id: FastMap<ProcessId, usize> = (0..)
+        .zip(&processes)
         .map(|(index, building)| (building.series.row.id, index))
         .collect();
 
+    let mut uses: FastMap<SiteKey, Use> = FastMap::default();
+    let mut keys = Vec::new();
+    recording.each_site(|number, site| {
+        let key = site.key;
+        let stack = overview.stacks.get(key.stack);
+        if key.layer == Layer::Heap {
+            courses.allocated += site.totals.alloc_bytes;
+            if stack.is_empty() {
+                courses.without_stack += site.totals.alloc_bytes;
+            }
+        }
+        let Some(index) = by_id.get(&key.process) else {
+            return;
+        };
+        keys.push((number, key));
+        if key.layer == Layer::Vm {
+            uses.insert(key, mappings::of(&key, stack.frames()));
+        }
+        processes[*index].consider(number, site);
+    })?;
     for building in &mut processes {
-        building.memory(&recording.memory(building.series.row.id)?);
         let id = building.series.row.id;
+        building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
         building.series.devices =
             devices::read(&building.grid, &building.series.row, &history, &usage);
-        building.choose_sites(&figures);
+        building.choose_sites();
     }
-    let by_key: HashMap<SiteKey, &SiteSnapshot> =
-        snapshot.sites.iter().map(|site| (site.key, site)).collect();
-    let uses: HashMap<SiteKey, Use> = figures
-        .iter()
-        .filter(|site| site.key.layer == Layer::Vm)
-        .map(|site| {
-            let key = site.key;
-            let stack = snapshot.stacks.get(key.stack);
-            (key, mappings::of(&key, stack.frames()))
-        })
-        .collect();
-    recording.site_changes(
-        |key| by_id.contains_key(&key.process),
-        |interval, site| {
-            if let Some(index) = by_id.get(&site.key.process) {
-                processes[*index].change(interval, &site, uses.get(&site.key).copied());
-            }
-        },
-    )?;
-    Ok(processes
-        .into_iter()
-        .map(|building| {
-            building.finish(|key| {
-                let site = by_key.get(key);
-                let lifetimes = site.and_then(|site| site.lifetimes.clone());
-                (uses.get(key).copied(), lifetimes.unwrap_or_default())
-            })
-        })
-        .collect())
+    recording.site_changes(&keys, |interval, site| {
+        if let Some(index) = by_id.get(&site.key.process) {
+            processes[*index].change(interval, &site, uses.get(&site.key).copied());
+        }
+    })?;
+    for building in processes {
+        let mut lifetimes = HashMap::new();
+        for (key, number) in &building.chosen {
+            lifetimes.insert(*key, recording.lifetimes(*number)?);
+        }
+        courses.processes.push(building.finish(|key| {
+            let lifetimes = lifetimes.remove(key).unwrap_or_default();
+            (uses.get(key).copied(), lifetimes)
+        }));
+    }
+    Ok(courses)
 }
 
 #[derive(Default)]
@@ -334,9 +357,9 @@ struct Held {
     allocs: f64,
 }
 
-struct Building {
+struct Building<'a> {
     series: ProcessSeries,
-    grid: Grid,
+    grid: Grid<'a>,
     heap: Course,
     live_blocks: Course,
     overhead: Course,
@@ -344,14 +367,16 @@ struct Building {
     python: Course,
     mapped: HashMap<Use, Course>,
     beside: HashMap<(Place, Layer), Course>,
-    chosen: HashSet<SiteKey>,
+    /// Those that held enough to be looked at one by one, and their numbers.
+    large: Vec<(i64, SiteFigures)>,
+    chosen: HashMap<SiteKey, i64>,
     sites: HashMap<SiteKey, SiteCourse>,
     /// What each site held at its last change, for the sums.
     held: HashMap<SiteKey, Held>,
 }
 
-impl Building {
-    fn new(row: &ProcessRow, intervals: &[(IntervalId, u64)], started_ns: u64) -> Building {
+impl<'a> Building<'a> {
+    fn new(row: &ProcessRow, intervals: &'a [(IntervalId, u64)], started_ns: u64) -> Building<'a> {
         let grid = Grid::new(row, intervals);
         let times = intervals[grid.first.min(intervals.len())..grid.last]
             .chunks_exact(grid.per_point)
@@ -387,7 +412,8 @@ impl Building {
             python: Course::default(),
             mapped: HashMap::new(),
             beside: HashMap::new(),
-            chosen: HashSet::new(),
+            large: Vec::new(),
+            chosen: HashMap::new(),
             sites: HashMap::new(),
             held: HashMap::new(),
         }
@@ -399,13 +425,13 @@ impl Building {
             let mut course = Course::default();
             let mut last = None;
             for (time, sample) in samples {
-                let Some(at) = self.grid.time_index.get(time) else {
+                let Some(at) = self.grid.at_time(*time) else {
                     continue;
                 };
                 if let Some(value) = read(sample) {
-                    let from = if last.is_some() { *at } else { self.grid.first };
+                    let from = if last.is_some() { at } else { self.grid.first };
                     course.set(&self.grid, from, value as f64);
-                    last = Some(*at);
+                    last = Some(at);
                 }
             }
             if let Some(last) = last {
@@ -417,21 +443,31 @@ impl Building {
         }
     }
 
-    fn choose_sites(&mut self, figures: &[SiteFigures]) {
-        let id = self.series.row.id;
-        let own = figures
-            .iter()
-            .filter(|site| site.key.process == id && place(&site.key) != Place::Within);
-        let (mut large, small): (Vec<&SiteFigures>, Vec<_>) =
-            own.partition(|site| site.totals.peak_bytes >= SITE_FLOOR);
-        large.sort_by_key(|site| (std::cmp::Reverse(site.totals.peak_bytes), site.key));
+    /// A site of this process.
+    fn consider(&mut self, number: i64, site: SiteFigures) {
+        if place(&site.key) == Place::Within {
+            return;
+        }
+        if site.totals.peak_bytes >= SITE_FLOOR {
+            self.large.push((number, site));
+        } else {
+            self.series.small_sites += 1;
+        }
+    }
+
+    fn choose_sites(&mut self) {
+        let mut large = std::mem::take(&mut self.large);
+        large.sort_by_key(|(_, site)| (std::cmp::Reverse(site.totals.peak_bytes), site.key));
         let rest = large.split_off(large.len().min(MAX_SITES));
-        self.series.small_sites = (small.len() + rest.len()) as u64;
-        self.chosen = large.into_iter().map(|site| site.key).collect();
+        self.series.small_sites += rest.len() as u64;
+        self.chosen = large
+            .into_iter()
+            .map(|(number, site)| (site.key, number))
+            .collect();
     }
 
     fn change(&mut self, interval: IntervalId, site: &SiteFigures, mapping: Option<Use>) {
-        let Some(at) = self.grid.index.get(&interval).copied() else {
+        let Some(at) = self.grid.at(interval) else {
             return;
         };
         let (bytes, count) = (site.totals.live_bytes as f64, site.totals.live_count as f64);
@@ -462,7 +498,7 @@ impl Building {
                 .or_default(),
         };
         sum.add(grid, at, bytes - before.bytes);
-        if self.chosen.contains(&site.key) {
+        if self.chosen.contains_key(&site.key) {
             let course = self.sites.entry(site.key).or_default();
             course.bytes.set(grid, at, bytes);
             course.count.set(grid, at, count);
@@ -470,7 +506,7 @@ impl Building {
         }
     }
 
-    fn finish(self, about: impl Fn(&SiteKey) -> (Option<Use>, Box<[u64]>)) -> ProcessSeries {
+    fn finish(self, mut about: impl FnMut(&SiteKey) -> (Option<Use>, Box<[u64]>)) -> ProcessSeries {
         let grid = &self.grid;
         let mut sites: Vec<SiteSeries> = self
             .sites

@@ -18,6 +18,7 @@ use memtrace_common::{
 
 use super::{
     error::TracerError,
+    interpreters::Interpreters,
     raw::{Raw, Shared},
     tracer::{descriptor, take},
 };
@@ -46,8 +47,7 @@ pub struct CodeMaps {
     requests: BpfHashMap<MapData, u32, u8>,
     interpreters: Array<MapData, Raw<Interpreter>>,
     interpreter_of: BpfHashMap<MapData, u32, u32>,
-    /// By number, from 1 on.
-    numbered: Vec<Interpreter>,
+    numbers: Interpreters,
     extents: Extents,
     /// By tgid: the place of its snapshot.
     published: HashMap<u32, (Extent, Snapshot)>,
@@ -69,7 +69,7 @@ impl CodeMaps {
             requests: BpfHashMap::try_from(take(ebpf, "REQUESTS")?)?,
             interpreters: no_interpreter(Array::try_from(take(ebpf, "INTERPRETERS")?)?)?,
             interpreter_of: BpfHashMap::try_from(take(ebpf, "INTERPRETER_OF")?)?,
-            numbered: Vec::new(),
+            numbers: Interpreters::default(),
             extents: Extents::new(capacity),
             published: HashMap::new(),
             lists: 0,
@@ -160,6 +160,7 @@ impl CodeMaps {
     /// A forked child has its parent's code; the kernel side has copied where it is.
     /// False if the parent has another snapshot by now, so that the child needs one of its own.
     pub fn forked(&mut self, parent: u32, child: u32) -> bool {
+        self.numbers.forked(parent, child);
         let copied = self.snapshots.get(&child, 0);
         match (self.published.get(&parent), copied) {
             (Some(&(extent, known)), Ok(Raw(snapshot))) if snapshot == known => {
@@ -175,6 +176,7 @@ impl CodeMaps {
 
     /// Forgets a process that has ended.
     pub fn ended(&mut self, tgid: u32) {
+        self.numbers.release(tgid);
         if let Some((extent, _)) = self.published.remove(&tgid) {
             self.extents.release(extent, Instant::now());
         }
@@ -185,13 +187,17 @@ impl CodeMaps {
     /// # Errors
     /// There are too many different ones, or the kernel refuses; stacks then have no Python frames.
     pub fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError> {
-        let known = self.numbered.iter().position(|known| *known == interpreter);
-        let number = known.unwrap_or(self.numbered.len()) as u32 + 1;
-        if known.is_none() {
-            self.interpreters.set(number, Raw(interpreter), 0)?;
-            self.numbered.push(interpreter);
+        let (number, new) = self.numbers.number(tgid, interpreter);
+        if new && let Err(error) = self.interpreters.set(number, Raw(interpreter), 0) {
+            self.numbers.release(tgid);
+            return Err(error);
         }
-        self.interpreter_of.insert(tgid, number, 0)
+        self.interpreter_of.insert(tgid, number, 0)?;
+        // As in `publish`.
+        if self.logs.get(&tgid, 0).is_err() {
+            let _ = self.interpreter_of.remove(&tgid);
+        }
+        Ok(())
     }
 
     /// Processes of which the kernel side wants a new snapshot.

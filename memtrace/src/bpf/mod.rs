@@ -6,6 +6,7 @@ pub mod btf;
 pub mod code;
 pub mod decode;
 mod error;
+mod interpreters;
 pub mod inventory;
 mod multi;
 mod raw;

@@ -72,6 +72,10 @@ pub struct RecordArgs {
     /// away; values that look like secrets are hidden always
     #[arg(long)]
     redact: bool,
+    /// Keep each short-lived process by itself, however many there are: memory and file then follow
+    /// what ever lived
+    #[arg(long)]
+    no_fold: bool,
     /// Print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -149,6 +153,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         interval: args.interval,
         allocators: args.allocator,
         redact: args.redact,
+        fold: !args.no_fold,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
         invocation: std::env::args().collect(),
     };

@@ -148,20 +148,22 @@ pub(super) fn check_pid(
     pid: Option<u32>,
 ) -> anyhow::Result<()> {
     let Some(pid) = pid else { return Ok(()) };
-    let mut pids: Vec<_> = snapshot
-        .processes
-        .iter()
-        .map(|process| process.row.tgid.to_string())
-        .collect();
-    anyhow::ensure!(
-        pids.contains(&pid.to_string()),
-        "no process {pid} in the recording at this moment, expected one of: {}",
-        {
-            pids.truncate(20);
-            pids.join(", ")
-        }
-    );
-    Ok(())
+    let rows = || snapshot.processes.iter().map(|process| &process.row);
+    let known = rows().filter(|row| !row.is_group());
+    let mut pids: Vec<_> = known.map(|row| row.tgid.to_string()).collect();
+    if pids.contains(&pid.to_string()) {
+        return Ok(());
+    }
+    pids.truncate(20);
+    let folded: u64 = rows().filter_map(|row| row.folded).sum();
+    let folded = match folded + snapshot.left_out {
+        0 => String::new(),
+        n => format!("; {n} short-lived ones were folded without their pids (`record --no-fold`)"),
+    };
+    anyhow::bail!(
+        "no process {pid} in the recording at this moment, expected one of: {}{folded}",
+        pids.join(", ")
+    )
 }
 
 /// Writes `content` to a new private file.

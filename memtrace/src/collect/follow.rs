@@ -35,7 +35,7 @@ impl Collector {
             Kind::Exec => {
                 self.apply(&life.header, Action::Exec);
                 self.addresses.entry(tgid).or_default().clear();
-                self.pythons.forget(tgid);
+                self.forget_code(tgid);
                 self.on_devices.remove(&tgid);
                 if let Some(verifier) = &self.verifier {
                     verifier.forgotten(tgid);
@@ -90,6 +90,8 @@ impl Collector {
         let addresses = self.addresses.get(&parent).cloned().unwrap_or_default();
         self.addresses.insert(child, addresses);
         self.pythons.forked(parent, child);
+        let gone = self.images.forked(parent, child);
+        self.forget_image(gone);
         if let Some(verifier) = &self.verifier {
             verifier.forked(parent, child);
         }
@@ -128,6 +130,7 @@ impl Collector {
                     ended_ns: None,
                     exit_status: None,
                     rss_at_start: None,
+                    folded: None,
                 }
             }
         };
@@ -168,7 +171,7 @@ impl Collector {
         self.tracer.code.ended(tgid);
         self.looked_at.remove(&tgid);
         self.on_devices.remove(&tgid);
-        self.pythons.forget(tgid);
+        self.forget_code(tgid);
         if let Some(verifier) = &self.verifier {
             verifier.forgotten(tgid);
         }
@@ -184,7 +187,8 @@ impl Collector {
             process.row.ended_ns = Some(now_ns);
             process.row.exit_status = status;
             self.retired.append(&mut process.links);
-            self.send(Message::Process(process.row))?;
+            self.send(Message::Process(process.row.clone()))?;
+            self.folding.ended(&process.row, &mut self.ledger);
         }
         Ok(())
     }

@@ -9,8 +9,10 @@ mod addresses;
 mod devices;
 mod events;
 mod fingerprint;
+mod folding;
 mod follow;
 mod holding;
+mod images;
 mod modules;
 mod python;
 pub mod sampling;
@@ -40,10 +42,12 @@ use self::{
     addresses::{Addresses, Location},
     devices::OnDevices,
     fingerprint::Fingerprint,
+    folding::Folding,
+    images::Images,
     modules::Modules,
     python::Pythons,
     sampling::Sampling,
-    stacks::{Stacks, Walk},
+    stacks::{Owner, Stacks, Walk},
     store::{Message, Stopped, Store},
     tables::Tables,
     timings::Timings,
@@ -114,6 +118,20 @@ impl Process {
     }
 }
 
+/// What a collector is made of.
+pub struct Parts {
+    pub tracer: Tracer,
+    /// `None`: no thread is to be stopped.
+    pub holder: Option<Holder>,
+    pub store: Store,
+    pub allocators: Vec<ExtraAllocator>,
+    pub redactor: Arc<Redactor>,
+    /// Bytes.
+    pub page_size: u64,
+    /// Fold short-lived processes that have ended.
+    pub fold: bool,
+}
+
 /// See the module.
 pub struct Collector {
     tracer: Tracer,
@@ -121,12 +139,14 @@ pub struct Collector {
     holder: Option<Holder>,
     store: Store,
     ledger: Ledger,
+    folding: Folding,
     sampling: Sampling,
     redactor: Arc<Redactor>,
     modules: Modules,
     tables: Tables,
     pythons: Pythons,
     stacks: Stacks,
+    images: Images,
     /// By tgid; a process that ended is gone from here.
     processes: HashMap<u32, Process>,
     addresses: HashMap<u32, Addresses>,
@@ -152,14 +172,16 @@ pub struct Collector {
 }
 
 impl Collector {
-    pub fn new(
-        tracer: Tracer,
-        holder: Option<Holder>,
-        store: Store,
-        allocators: Vec<ExtraAllocator>,
-        redactor: Arc<Redactor>,
-        page_size: u64,
-    ) -> std::io::Result<Self> {
+    pub fn new(parts: Parts) -> std::io::Result<Self> {
+        let Parts {
+            tracer,
+            holder,
+            store,
+            allocators,
+            redactor,
+            page_size,
+            fold,
+        } = parts;
         Ok(Self {
             verifier: if tracer.verifies {
                 Some(Verifier::start()?)
@@ -173,10 +195,12 @@ impl Collector {
             holder,
             store,
             ledger: Ledger::new(page_size),
+            folding: Folding::new(fold),
             sampling: Sampling::default(),
             redactor,
             pythons: Pythons::default(),
             stacks: Stacks::default(),
+            images: Images::default(),
             processes: HashMap::new(),
             addresses: HashMap::new(),
             on_devices: HashMap::new(),
@@ -217,6 +241,7 @@ impl Collector {
             rss_at_start: (origin == Origin::Attached)
                 .then(|| identity.map(|identity| identity.rss_bytes))
                 .flatten(),
+            folded: None,
         };
         self.send(Message::Process(row.clone()))?;
         self.addresses.insert(tgid, Addresses::default());
@@ -295,6 +320,7 @@ impl Collector {
                 self.new_stack(stack, &frames)
             }
             Ok((_, Record::PythonCode(code, areas))) => {
+                self.runs(code.header.tgid, code.image);
                 if let Some((id, code)) = self.pythons.learn(&code, &areas) {
                     self.store.send(Message::Code(id, code))?;
                 }
@@ -371,6 +397,10 @@ impl Collector {
             return Ok(());
         };
         let (tgid, image) = (stack.header.tgid, stack.image);
+        let owner = Owner::of(frames, tgid, image);
+        if owner == Some(Owner::Image(image)) {
+            self.runs(tgid, image);
+        }
         let addresses = self.addresses.entry(tgid).or_default();
         let (modules, pythons) = (&self.modules, &self.pythons);
         let locate = |index: usize| {
@@ -392,12 +422,37 @@ impl Collector {
             words: frames,
             end,
             comm: stack.comm,
+            owner,
         };
         self.stacks.learn(&walk, locate);
         if self.stacks.has_much_news() {
             self.hand_over_stacks()?;
         }
         Ok(())
+    }
+
+    /// A process runs this image, as far as something of it has to be forgotten later.
+    fn runs(&mut self, tgid: u32, image: u64) {
+        // Of one whose birth was lost the end may be, too.
+        if self.processes.contains_key(&tgid) {
+            let gone = self.images.runs(tgid, image);
+            self.forget_image(gone);
+        }
+    }
+
+    /// A process has ended, or executes another program.
+    fn forget_code(&mut self, tgid: u32) {
+        self.pythons.forget(tgid);
+        self.stacks.forget(Owner::Process(tgid));
+        let gone = self.images.left(tgid);
+        self.forget_image(gone);
+    }
+
+    fn forget_image(&mut self, image: Option<u64>) {
+        if let Some(image) = image {
+            self.pythons.forget_image(image);
+            self.stacks.forget(Owner::Image(image));
+        }
     }
 
     fn hand_over_stacks(&mut self) -> Result<(), Stopped> {
@@ -505,10 +560,14 @@ impl Collector {
             losses[reason as usize].1 += count;
         }
         self.describe_libraries()?;
+        for group in self.folding.take_changed() {
+            self.send(Message::Process(group))?;
+        }
         let samples = self.sample();
         let interval = Interval {
             time_ns: now_ns,
             changes: self.ledger.take_changes(),
+            folded: self.folding.take_folded(),
             memory: samples.memory,
             system: Some(samples.system),
             cgroups: samples.cgroups,

@@ -35,8 +35,8 @@ pub(super) struct CodeId(u32);
 pub(super) struct Pythons {
     /// By tgid.
     interpreters: HashMap<u32, Interpreter>,
-    /// By what the kernel side calls them: program, address, fingerprint.
-    known: FastMap<(u64, u64, u32), CodeId>,
+    /// By what the kernel side calls them: program; address, fingerprint.
+    known: FastMap<u64, FastMap<(u64, u32), CodeId>>,
     objects: Vec<Arc<CodeObject>>,
     by_content: HashMap<Arc<CodeObject>, CodeId>,
     warned: HashSet<ModuleIndex>,
@@ -115,6 +115,11 @@ impl Pythons {
         self.interpreters.remove(&tgid);
     }
 
+    /// Nobody runs the program any more.
+    pub(super) fn forget_image(&mut self, image: u64) {
+        self.known.remove(&image);
+    }
+
     /// Takes in a code object; gives it if it is new to the recording.
     pub(super) fn learn(&mut self, code: &Code, areas: &[u8]) -> Option<(CodeId, Arc<CodeObject>)> {
         let tgid = code.header.tgid;
@@ -135,8 +140,8 @@ impl Pythons {
                 (*place.insert(next), true)
             }
         };
-        self.known
-            .insert((code.image, code.code, code.fingerprint), id);
+        let known = self.known.entry(code.image).or_default();
+        known.insert((code.code, code.fingerprint), id);
         new.then_some((id, object))
     }
 
@@ -150,7 +155,8 @@ impl Pythons {
         else {
             return Some(Location::UnknownPython(code));
         };
-        let Some(&id) = self.known.get(&(image, code, fingerprint)) else {
+        let known = self.known.get(&image);
+        let Some(&id) = known.and_then(|known| known.get(&(code, fingerprint))) else {
             return Some(Location::UnknownPython(code));
         };
         let object = &self.objects[id.0 as usize];

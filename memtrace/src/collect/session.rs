@@ -16,7 +16,9 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use super::{CollectError, Collector, sampling::Costs, store::Store, timings::Timings, verify};
+use super::{
+    CollectError, Collector, Parts, sampling::Costs, store::Store, timings::Timings, verify,
+};
 use crate::{
     bpf::{Options, Tracer, TracerError},
     hold::{Holder, Line},
@@ -66,6 +68,8 @@ pub struct Plan {
     pub stop: bool,
     /// Hide host names, user names and paths; secrets always are.
     pub redact: bool,
+    /// Fold short-lived processes that have ended.
+    pub fold: bool,
     /// memtrace's own command line, for the recording.
     pub invocation: Vec<String>,
 }
@@ -169,8 +173,16 @@ pub async fn record(
         .map_err(system("start a thread"))?;
     let allocators = plan.allocators.clone();
     let page_size = process::page_size();
-    let mut collector = Collector::new(tracer, holder, store, allocators, redactor, page_size)
-        .map_err(system("start a thread"))?;
+    let mut collector = Collector::new(Parts {
+        tracer,
+        holder,
+        store,
+        allocators,
+        redactor,
+        page_size,
+        fold: plan.fold,
+    })
+    .map_err(system("start a thread"))?;
     let mut session = Session::new(ring)?;
 
     let result = session

@@ -28,6 +28,31 @@ pub(super) struct Walk<'a> {
     pub(super) end: End,
     /// The thread's name, up to the first zero.
     pub(super) comm: [u8; COMM],
+    pub(super) owner: Option<Owner>,
+}
+
+/// Whose end is also that of a key: it stands for a place that nobody else has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Owner {
+    /// A program: where its Python code is.
+    Image(u64),
+    /// A process: what it generated.
+    Process(u32),
+}
+
+impl Owner {
+    /// That of a stack of process `tgid`, which runs the program `image`.
+    pub(super) fn of(words: &[u64], tgid: u32, image: u64) -> Option<Owner> {
+        let mut owner = None;
+        for word in words {
+            match Word::decode(*word) {
+                Some(Word::Absolute(_)) => return Some(Owner::Process(tgid)),
+                Some(Word::Python(_)) => owner = Some(Owner::Image(image)),
+                _ => {}
+            }
+        }
+        owner
+    }
 }
 
 /// What the store does not know yet. Each list goes on where the one before ended.
@@ -57,6 +82,8 @@ pub(super) struct Stacks {
     /// Innermost nodes by id, from 1.
     leaves: Vec<NodeId>,
     by_key: FastMap<u64, StackId>,
+    /// Keys that are forgotten with their owner.
+    keys: FastMap<Owner, Vec<u64>>,
     last: Last,
     news: News,
 }
@@ -89,7 +116,11 @@ impl Stacks {
         let next = StackId(next_id(self.leaves.len()));
         let content = (leaf, walk.end, thread);
         let id = *self.by_content.entry(content).or_insert(next);
-        self.by_key.insert(walk.key, id);
+        if self.by_key.insert(walk.key, id).is_none()
+            && let Some(owner) = walk.owner
+        {
+            self.keys.entry(owner).or_default().push(walk.key);
+        }
         if id == next {
             self.leaves.push(leaf);
             self.news.stacks.push(StackRow {
@@ -104,6 +135,13 @@ impl Stacks {
     /// What a word of Python means may have changed: a code object was told of.
     pub(super) fn forget_last(&mut self) {
         self.last.path.clear();
+    }
+
+    /// The keys of an owner that is no more.
+    pub(super) fn forget(&mut self, owner: Owner) {
+        for key in self.keys.remove(&owner).unwrap_or_default() {
+            self.by_key.remove(&key);
+        }
     }
 
     /// Whether it is time for [`Stacks::take_news`].
@@ -240,6 +278,7 @@ mod tests {
             words,
             end,
             comm: comm(thread),
+            owner: None,
         };
         stacks.learn(&walk, |index| {
             words[index]
@@ -322,6 +361,7 @@ mod tests {
                 words: &[word],
                 end: End::Complete,
                 comm: comm("main"),
+                owner: None,
             };
             stacks.learn(&walk, |_| Some(Location::Unmapped(place)));
             stacks.find(key).unwrap()
@@ -347,6 +387,7 @@ mod tests {
                 words: &vec![0; places.len()],
                 end: End::Complete,
                 comm: comm("main"),
+                owner: None,
             };
             stacks.learn(&walk, |index| Some(places[index]));
             stacks.caller(StackId(1))
@@ -374,5 +415,40 @@ mod tests {
             .map(|row| row.thread.as_deref())
             .collect();
         assert_eq!(names, [Some("main"), None, Some("0123456789abcde")]);
+    }
+
+    #[test]
+    fn keys_go_with_their_owner_and_stacks_stay() {
+        let (file, absolute) = (8, Word::absolute(16));
+        let python = Word::python(32);
+        assert_eq!(Owner::of(&[file], 7, 1), None);
+        assert_eq!(Owner::of(&[file, python], 7, 1), Some(Owner::Image(1)));
+        let generated = Owner::of(&[python, absolute], 7, 1);
+        assert_eq!(generated, Some(Owner::Process(7)));
+        let mut stacks = Stacks::default();
+        let mut learn = |key, owner| {
+            let walk = Walk {
+                key,
+                image: 1,
+                words: &[file],
+                end: End::Complete,
+                comm: comm("main"),
+                owner,
+            };
+            stacks.learn(&walk, |_| Some(Location::Unmapped(8)));
+        };
+        for key in [1, 1] {
+            learn(key, Some(Owner::Image(1)));
+        }
+        learn(2, generated);
+        learn(3, None);
+        stacks.forget(Owner::Image(2));
+        assert!(stacks.find(1).is_some());
+        stacks.forget(Owner::Image(1));
+        let found = [1, 2, 3].map(|key| stacks.find(key).is_some());
+        assert_eq!(found, [false, true, true]);
+        stacks.forget(Owner::Process(7));
+        assert_eq!(stacks.find(2), None);
+        assert_eq!((stacks.leaves.len(), stacks.keys.len()), (1, 0));
     }
 }

@@ -158,7 +158,7 @@ fn run(
             }
             Message::Process(mut row) => {
                 names.rename(&mut writer, row.tgid)?;
-                // It may be another program now.
+                // It has ended, or may be another program now.
                 names.generated.remove(&row.tgid);
                 row.cmdline = redactor.arguments(&row.cmdline);
                 writer.process(&row)?;

@@ -59,11 +59,20 @@ impl Run {
         let times = series.times_ns.iter().copied();
         let times: Vec<u64> = times.take_while(|time| *time <= end).collect();
         let ends: HashMap<ProcessId, u64> = rows
+            .clone()
+            .filter(|row| !row.is_group())
             .filter_map(|row| Some((row.id, row.ended_ns?)))
             .collect();
         let mut stacks = Stacks::default();
+        let groups: HashMap<ProcessId, &ProcessRow> = rows
+            .filter(|row| row.is_group())
+            .map(|row| (row.id, row))
+            .collect();
         let sites = snapshot.sites.iter().map(|site| {
-            let mut points = series.sites.get(&site.key).cloned().unwrap_or_default();
+            let mut points = match groups.get(&site.key.process) {
+                Some(group) => folded(group, &times, site.totals.alloc_count),
+                None => series.sites.get(&site.key).cloned().unwrap_or_default(),
+            };
             points.retain(|(index, _)| *index < times.len());
             // What a process held, it holds no more.
             if let Some(ended) = ends.get(&site.key.process) {
@@ -186,6 +195,25 @@ impl<'a> Stacks<'a> {
     }
 }
 
+/// The course of a site of a group: processes that ended hold nothing, and came as evenly as is known.
+fn folded(group: &ProcessRow, times: &[u64], alloc_count: u64) -> Vec<(usize, SitePoint)> {
+    let from = times.partition_point(|time| *time < group.started_ns);
+    let ended = group.ended_ns.unwrap_or(u64::MAX);
+    let to = times.partition_point(|time| *time <= ended).max(from + 1);
+    let steps = (to - from) as u64;
+    (from..to)
+        .zip(1..=steps)
+        .map(|(index, step)| {
+            let so_far = u128::from(alloc_count) * u128::from(step) / u128::from(steps);
+            let point = SitePoint {
+                live_bytes: 0,
+                alloc_count: so_far as u64,
+            };
+            (index, point)
+        })
+        .collect()
+}
+
 /// When the last of the processes that were asked for ended; children may live on, or be short.
 fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
     rows.filter(|row| row.origin != Origin::Child)
@@ -208,4 +236,42 @@ fn is_at(site: &Site, place: &str) -> bool {
             .is_some_and(|folder| folder.is_empty() || folder.ends_with('/'));
         place == function || place == base || at_line
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_of_a_group_are_spread_over_its_time() {
+        let group = |started_ns, ended_ns| ProcessRow {
+            id: ProcessId(1),
+            tgid: 0,
+            ppid: 0,
+            origin: Origin::Child,
+            comm: String::new(),
+            cmdline: vec![],
+            started_ns,
+            ended_ns: Some(ended_ns),
+            exit_status: None,
+            rss_at_start: None,
+            folded: Some(3),
+        };
+        let times = [10, 20, 30, 40, 50];
+        let course = |started, ended| -> Vec<(usize, u64)> {
+            let points = folded(&group(started, ended), &times, 100).into_iter();
+            points
+                .map(|(index, point)| {
+                    assert_eq!(point.live_bytes, 0);
+                    (index, point.alloc_count)
+                })
+                .collect()
+        };
+        assert_eq!(course(15, 45), [(1, 33), (2, 66), (3, 100)]);
+        assert_eq!(
+            course(0, 99),
+            [(0, 20), (1, 40), (2, 60), (3, 80), (4, 100)]
+        );
+        assert_eq!(course(21, 22), [(2, 100)]);
+    }
 }

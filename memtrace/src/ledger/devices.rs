@@ -201,6 +201,19 @@ impl DeviceBook {
         &mut self.streams.entry(key).or_default().now
     }
 
+    /// Whether the process has used a device.
+    pub(super) fn knows(&self, process: ProcessId) -> bool {
+        self.totals.keys().any(|(of, _)| *of == process)
+            || self.failures.keys().any(|key| key.process == process)
+    }
+
+    /// The process has ended and its last figures were taken.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.totals.retain(|(of, _), _| *of != process);
+        self.streams.retain(|key, _| key.process != process);
+        self.failures.retain(|key, _| key.process != process);
+    }
+
     pub(super) fn take_changes(&mut self, changes: &mut super::Changes) {
         fn news<K: Copy, T: Copy + PartialEq>(
             figures: &mut FastMap<K, Figure<T>>,

@@ -10,6 +10,8 @@
 mod births;
 mod cache;
 mod devices;
+mod fold;
+mod lineage;
 mod physical;
 mod regions;
 mod space;
@@ -23,6 +25,7 @@ use crate::event::{Action, Device, Event, Layer, StackId};
 use crate::hash::FastMap;
 use births::BirthScan;
 pub use devices::{DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals, TorchTotals};
+use lineage::Ancestor;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
 use totals::Book;
@@ -71,7 +74,7 @@ pub struct Totals {
 }
 
 /// Totals of one site.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteTotals {
     pub totals: Totals,
     /// `live_bytes`, `live_count` at the moment the whole layer of the process was at its peak.
@@ -145,10 +148,10 @@ impl Counts {
 pub struct Ledger {
     page_size: u64,
     book: Book,
-    /// By tgid; a process that ended stays until the tgid comes back.
+    /// By tgid; a process that ended stays until the changes are taken.
     processes: FastMap<u32, Process>,
     /// Births of processes that ended since the last [`Ledger::births`].
-    ended_births: BirthScan,
+    ended_births: Vec<(SiteKey, Births)>,
 }
 
 struct Process {
@@ -170,7 +173,7 @@ impl Ledger {
             page_size,
             book: Book::default(),
             processes: FastMap::default(),
-            ended_births: BirthScan::default(),
+            ended_births: Vec::new(),
         }
     }
 
@@ -197,7 +200,7 @@ impl Ledger {
         }
     }
 
-    /// The latest process with this tgid, also when it has ended.
+    /// The latest process with this tgid, also when it has ended since the changes were last taken.
     pub fn process_of(&self, tgid: u32) -> Option<ProcessId> {
         self.processes.get(&tgid).map(|process| process.id)
     }
@@ -245,6 +248,8 @@ impl Ledger {
                 space.find_free(&mut self.book);
             }
         }
+        self.processes
+            .retain(|_, process| !matches!(process.memory, Memory::Ended));
         self.book.take_changes()
     }
 
@@ -252,11 +257,14 @@ impl Ledger {
     /// and birth, of running processes and, once, of those that ended since the
     /// last call. Scans all outstanding blocks.
     pub fn births(&mut self) -> Vec<(SiteKey, Births)> {
-        let mut scan = std::mem::take(&mut self.ended_births);
+        let mut scan = BirthScan::default();
         for space in self.spaces() {
             scan.add_space(space, &self.book);
         }
-        scan.finish(&self.book)
+        let mut births = std::mem::take(&mut self.ended_births);
+        births.extend(scan.finish(&self.book));
+        births.sort_unstable_by_key(|(key, _)| *key);
+        births
     }
 
     /// What went wrong in the events so far.
@@ -273,6 +281,33 @@ impl Ledger {
     /// Bytes of those tables; what forked processes still share counts once.
     pub fn table_bytes(&self) -> u64 {
         self.spaces().map(|space| space.table_bytes() as u64).sum()
+    }
+
+    /// Whether [`Ledger::fold`] takes this process: its last changes were not taken, and it used no
+    /// device.
+    pub fn is_foldable(&self, process: ProcessId) -> bool {
+        self.book.accounts.contains_key(&process) && !self.book.devices.knows(process)
+    }
+
+    /// A group for [`Ledger::fold`].
+    pub fn new_group(&mut self) -> ProcessId {
+        self.book.new_process()
+    }
+
+    /// Adds the figures of a process that has just ended to those of `group`, and forgets it: no
+    /// change of it is told any more. False, and nothing is done, where it is not
+    /// [foldable](Ledger::is_foldable).
+    ///
+    /// A group's figures are sums over its processes, but for peaks: those of a layer are of the
+    /// process that had the largest, also in [`SiteTotals::at_peak_bytes`], and a site's own is the
+    /// largest of any process.
+    pub fn fold(&mut self, process: ProcessId, group: ProcessId) -> bool {
+        if !self.is_foldable(process) {
+            return false;
+        }
+        self.ended_births.retain(|(key, _)| key.process != process);
+        self.book.fold(process, group);
+        true
     }
 
     fn spaces(&self) -> impl Iterator<Item = &Space> {
@@ -320,11 +355,14 @@ impl Ledger {
         let page_size = self.page_size;
         match self.processes.get_mut(&tgid) {
             Some(process) if !matches!(process.memory, Memory::Ended) => {
-                if let Memory::Own(space) = &mut process.memory {
+                let space = if let Memory::Own(space) = &mut process.memory {
                     space.lose_outcomes(&mut self.book);
                     self.book.clear_by_exec(process.id);
-                }
-                process.memory = Memory::Own(Space::new(process.id, page_size).into());
+                    space.executed()
+                } else {
+                    Space::new(process.id, page_size)
+                };
+                process.memory = Memory::Own(space.into());
             }
             _ => {
                 self.start_process(tgid);
@@ -342,10 +380,12 @@ impl Ledger {
             Memory::Own(mut space) => {
                 space.lose_outcomes(&mut self.book);
                 space.find_free(&mut self.book);
-                self.ended_births.add_space(&space, &self.book);
-                self.book.end_process(process.id);
+                let mut scan = BirthScan::default();
+                scan.add_space(&space, &self.book);
+                self.ended_births.extend(scan.finish(&self.book));
+                self.book.end_process(process.id, space.lineage().process());
             }
-            Memory::Borrowed(_) => self.book.end_process(process.id),
+            Memory::Borrowed(_) => self.book.end_process(process.id, Ancestor::default()),
             Memory::Ended => {}
         }
     }

@@ -11,6 +11,7 @@
 use super::{
     ProcessId, SiteKey,
     devices::Devices,
+    lineage::Lineage,
     regions::{Cut, Piece, Region, Regions},
     table::{Block, Table},
     totals::{Book, Ended, block_site},
@@ -19,6 +20,7 @@ use crate::{
     event::{Layer, MapKind, StackId},
     hash::FastMap,
 };
+use std::sync::Arc;
 
 /// mremap keeps the old range mapped (linux/mman.h).
 const MREMAP_DONTUNMAP: u32 = 4;
@@ -55,6 +57,7 @@ enum Taken {
 /// One process's memory.
 pub(super) struct Space {
     process: ProcessId,
+    lineage: Arc<Lineage>,
     page_size: u64,
     /// By layer; those of vm and python stay empty, their blocks are regions.
     pub(super) tables: [Table; Layer::ALL.len()],
@@ -71,6 +74,7 @@ impl Space {
     pub(super) fn new(process: ProcessId, page_size: u64) -> Space {
         Space {
             process,
+            lineage: Arc::default(),
             page_size,
             tables: Default::default(),
             devices: Devices::default(),
@@ -84,6 +88,18 @@ impl Space {
         self.process
     }
 
+    pub(super) fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// The memory of the same process after its exec.
+    pub(super) fn executed(&self) -> Space {
+        Space {
+            lineage: self.lineage.executed(),
+            ..Space::new(self.process, self.page_size)
+        }
+    }
+
     /// The memory of a forked child, which shares the tables until it writes.
     /// What the parent's other threads had in flight did not happen in the child, and devices
     /// know nothing of it.
@@ -91,6 +107,7 @@ impl Space {
         book.inherit(self.process, child);
         let mut space = Space {
             process: child,
+            lineage: self.lineage.forked(),
             page_size: self.page_size,
             tables: self.tables.clone(),
             devices: Devices::default(),

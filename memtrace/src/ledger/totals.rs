@@ -12,7 +12,7 @@
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
-    devices::DeviceBook, table::Block,
+    devices::DeviceBook, lineage::Ancestor, table::Block,
 };
 use crate::{
     event::{Device, Layer, StackId},
@@ -30,59 +30,68 @@ pub(super) enum Ended {
     Sometime,
 }
 
-struct Site {
-    key: SiteKey,
+pub(super) struct Site {
+    pub(super) key: SiteKey,
     /// `None` once the process has ended and its last changes were taken: the
-    /// key lives on, because blocks that children inherited refer to it.
-    tally: Option<Box<Tally>>,
+    /// key lives on while blocks that children inherited may refer to it.
+    pub(super) tally: Option<Box<Tally>>,
 }
 
 #[derive(Default)]
-struct Tally {
-    totals: Totals,
-    at_peak_bytes: u64,
-    at_peak_count: u64,
-    peak_epoch: u64,
-    first_ns: u64,
-    last_ns: u64,
+pub(super) struct Tally {
+    pub(super) totals: Totals,
+    pub(super) at_peak_bytes: u64,
+    pub(super) at_peak_count: u64,
+    pub(super) peak_epoch: u64,
+    pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
     /// Allocated at the first release: sites that never release, above all
     /// those that are only inherited, stay small.
-    lifetimes: Option<Box<[u64; LIFETIME_BUCKETS]>>,
+    pub(super) lifetimes: Option<Box<[u64; LIFETIME_BUCKETS]>>,
     changed: bool,
     /// It was told once.
     told: bool,
 }
 
 #[derive(Default)]
-struct Account {
-    layers: [(LayerTotals, bool); Layer::ALL.len()],
+pub(super) struct Account {
+    pub(super) layers: [(LayerTotals, bool); Layer::ALL.len()],
     /// Indices of the process's sites.
-    sites: Vec<u32>,
+    pub(super) sites: Vec<u32>,
 }
 
 /// All sites and all processes.
 #[derive(Default)]
 pub(super) struct Book {
-    sites: Vec<Site>,
-    by_key: FastMap<SiteKey, u32>,
-    /// Process 1 first.
-    accounts: Vec<Account>,
+    pub(super) sites: Vec<Site>,
+    /// Indices in `sites` that can be given to new ones.
+    free_sites: Vec<u32>,
+    pub(super) by_key: FastMap<SiteKey, u32>,
+    /// Of processes that run, or whose last changes were not taken yet, and of groups.
+    pub(super) accounts: FastMap<ProcessId, Account>,
+    /// Processes so far.
+    processes: u32,
     changed_sites: Vec<u32>,
     changed_layers: Vec<(ProcessId, Layer)>,
-    ended: Vec<ProcessId>,
+    ended: Vec<(ProcessId, Ancestor)>,
+    /// Sites of ended processes whose blocks descendants may hold.
+    orphaned: Vec<(Ancestor, Vec<u32>)>,
     pub(super) devices: DeviceBook,
     pub(super) counts: Counts,
 }
 
 impl Book {
     pub(super) fn new_process(&mut self) -> ProcessId {
-        self.accounts.push(Account::default());
-        ProcessId(self.accounts.len() as u32)
+        self.processes += 1;
+        let process = ProcessId(self.processes);
+        self.accounts.insert(process, Account::default());
+        process
     }
 
-    /// The process has ended: its figures are final.
-    pub(super) fn end_process(&mut self, process: ProcessId) {
-        self.ended.push(process);
+    /// The process has ended: its figures are final. Descendants may still hold what they inherited
+    /// of it.
+    pub(super) fn end_process(&mut self, process: ProcessId, ancestor: Ancestor) {
+        self.ended.push((process, ancestor));
     }
 
     pub(super) fn key(&self, site: u32) -> SiteKey {
@@ -94,18 +103,27 @@ impl Book {
         if let Some(site) = self.by_key.get(&key) {
             return *site;
         }
-        let site = self.sites.len() as u32;
-        let account = &mut self.accounts[key.process.0 as usize - 1];
-        account.sites.push(site);
+        let account = self.accounts.entry(key.process).or_default();
         // It held nothing at the latest peak, so it begins at that epoch.
         let tally = Tally {
             peak_epoch: account.layers[key.layer as usize].0.peak_epoch,
             ..Tally::default()
         };
-        self.sites.push(Site {
+        let new = Site {
             key,
             tally: Some(Box::new(tally)),
-        });
+        };
+        let site = match self.free_sites.pop() {
+            Some(site) => {
+                self.sites[site as usize] = new;
+                site
+            }
+            None => {
+                self.sites.push(new);
+                self.sites.len() as u32 - 1
+            }
+        };
+        account.sites.push(site);
         self.by_key.insert(key, site);
         site
     }
@@ -236,7 +254,8 @@ impl Book {
     /// `child` was forked from `parent`: all that the parent holds is inherited.
     pub(super) fn inherit(&mut self, parent: ProcessId, child: ProcessId) {
         for index in 0..self.account(parent).sites.len() {
-            let site = &self.sites[self.account(parent).sites[index] as usize];
+            let index = self.account(parent).sites[index];
+            let site = &self.sites[index as usize];
             let Some(tally) = site.tally.as_ref().filter(|_| !site.key.layer.of_device()) else {
                 continue;
             };
@@ -306,24 +325,54 @@ impl Book {
             }
         }
         for (process, layer) in std::mem::take(&mut self.changed_layers) {
-            let (totals, changed) =
-                &mut self.accounts[process.0 as usize - 1].layers[layer as usize];
-            *changed = false;
-            changes.layers.push(((process, layer), *totals));
-        }
-        for process in std::mem::take(&mut self.ended) {
-            let account = &mut self.accounts[process.0 as usize - 1];
-            for index in std::mem::take(&mut account.sites) {
-                let site = &mut self.sites[index as usize];
-                site.tally = None;
-                self.by_key.remove(&site.key);
+            // One that was folded since has none.
+            if let Some(account) = self.accounts.get_mut(&process)
+                && let (totals, changed @ true) = &mut account.layers[layer as usize]
+            {
+                *changed = false;
+                changes.layers.push(((process, layer), *totals));
             }
         }
+        for (process, ancestor) in std::mem::take(&mut self.ended) {
+            self.devices.forget(process);
+            if let Some(account) = self.accounts.remove(&process) {
+                self.close(&account.sites);
+                self.orphaned.push((ancestor, account.sites));
+            }
+        }
+        self.free_orphans();
         changes
     }
 
-    fn account(&self, process: ProcessId) -> &Account {
-        &self.accounts[process.0 as usize - 1]
+    /// The last changes of sites were taken.
+    fn close(&mut self, sites: &[u32]) {
+        for index in sites {
+            let site = &mut self.sites[*index as usize];
+            site.tally = None;
+            self.by_key.remove(&site.key);
+        }
+    }
+
+    /// Reuses the sites of ended processes that nothing refers to any more.
+    fn free_orphans(&mut self) {
+        let free = &mut self.free_sites;
+        self.orphaned.retain(|(ancestor, sites)| {
+            if ancestor.has_descendants() {
+                return true;
+            }
+            free.extend(sites);
+            false
+        });
+    }
+
+    /// Sites that are kept, used or not.
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.sites.len()
+    }
+
+    fn account(&mut self, process: ProcessId) -> &mut Account {
+        self.accounts.entry(process).or_default()
     }
 
     /// `process`'s own site for a block of `site`, and whether the block is its
@@ -338,12 +387,12 @@ impl Book {
 
     /// A site that is about to change and its layer, both marked as changed.
     /// `None` for a site whose process's last figures were taken.
-    fn touch(&mut self, index: u32) -> Option<(&mut Tally, &mut LayerTotals)> {
+    pub(super) fn touch(&mut self, index: u32) -> Option<(&mut Tally, &mut LayerTotals)> {
         let site = &mut self.sites[index as usize];
         let key = site.key;
         let tally = site.tally.as_deref_mut()?;
-        let (layer, layer_changed) =
-            &mut self.accounts[key.process.0 as usize - 1].layers[key.layer as usize];
+        let account = self.accounts.entry(key.process).or_default();
+        let (layer, layer_changed) = &mut account.layers[key.layer as usize];
         if !*layer_changed {
             *layer_changed = true;
             self.changed_layers.push((key.process, key.layer));
@@ -360,8 +409,9 @@ impl Book {
         Some((tally, layer))
     }
 
-    fn touch_layer(&mut self, process: ProcessId, layer: Layer) -> &mut LayerTotals {
-        let (totals, changed) = &mut self.accounts[process.0 as usize - 1].layers[layer as usize];
+    pub(super) fn touch_layer(&mut self, process: ProcessId, layer: Layer) -> &mut LayerTotals {
+        let account = self.accounts.entry(process).or_default();
+        let (totals, changed) = &mut account.layers[layer as usize];
         if !*changed {
             *changed = true;
             self.changed_layers.push((process, layer));

@@ -2,20 +2,21 @@
 //! Whoever wants the whole course of a site carries its last figures forward:
 //! intervals in which nothing changed have no row.
 
-use std::collections::HashMap;
-
 use super::{
     Error, Recording,
-    decode::{layer, totals, uint},
+    decode::{layer, lifetimes, totals, uint},
 };
 use crate::{
-    event::StackId,
+    event::{Layer, StackId},
     ledger::{ProcessId, SiteKey, Totals},
 };
 
 /// Number of an interval: rises with time, starts anywhere, has no gaps that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IntervalId(pub i64);
+
+/// The first layer of devices: those follow all others.
+const FIRST_OF_DEVICES: u8 = Layer::CudaDriver as u8;
 
 /// A site and its present figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,40 +42,48 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// Every site with its present figures.
+    /// Gives `visit` every site with its present figures, and its number in the recording, in the order of
+    /// numbers. Without sites at which a process only inherited, of which there may be millions.
     ///
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn site_figures(&self) -> Result<Vec<SiteFigures>, Error> {
-        self.numbered_sites()
-            .map(|sites| sites.into_iter().map(|(_, site)| site).collect())
+    pub fn each_site(&self, visit: impl FnMut(i64, SiteFigures)) -> Result<(), Error> {
+        self.visit_sites(visit)
+            .map_err(|error| self.reading(&error))
     }
 
-    /// Gives `visit` the figures of each site that `wanted` names, at each interval in which they
-    /// changed, in the order of time. Memory grows with the number of wanted sites only.
+    /// Lifetimes of the blocks that a site freed, by its number; see
+    /// [`crate::ledger::SiteTotals::lifetimes`].
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn lifetimes(&self, site: i64) -> Result<Box<[u64]>, Error> {
+        self.connection()
+            .prepare_cached("SELECT lifetimes FROM site WHERE id = ?1")
+            .and_then(|mut statement| statement.query_row([site], |row| lifetimes(row, 0)))
+            .map_err(|error| self.reading(&error))
+    }
+
+    /// Gives `visit` the figures of each wanted site, by its number and in the order of numbers, at each
+    /// interval in which they changed, in the order of time.
     ///
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
     pub fn site_changes(
         &self,
-        wanted: impl Fn(&SiteKey) -> bool,
+        wanted: &[(i64, SiteKey)],
         mut visit: impl FnMut(IntervalId, SiteFigures),
     ) -> Result<(), Error> {
-        let wanted: HashMap<i64, SiteKey> = self
-            .numbered_sites()?
-            .into_iter()
-            .filter(|(_, site)| wanted(&site.key))
-            .map(|(number, site)| (number, site.key))
-            .collect();
-        self.each_change(&wanted, &mut visit)
+        self.each_change(wanted, &mut visit)
             .map_err(|error| self.reading(&error))
     }
 
     fn each_change(
         &self,
-        wanted: &HashMap<i64, SiteKey>,
+        wanted: &[(i64, SiteKey)],
         visit: &mut impl FnMut(IntervalId, SiteFigures),
     ) -> rusqlite::Result<()> {
         // The order of the key: a site has no index of its own here, for every interval would pay.
@@ -83,35 +92,36 @@ impl Recording {
             .prepare("SELECT * FROM site_history ORDER BY interval, site")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            if let Some(key) = wanted.get(&row.get(1)?) {
+            let number: i64 = row.get(1)?;
+            if let Ok(index) = wanted.binary_search_by_key(&number, |(number, _)| *number) {
                 let totals = totals(row, 2)?;
-                visit(IntervalId(row.get(0)?), SiteFigures { key: *key, totals });
+                let key = wanted[index].1;
+                visit(IntervalId(row.get(0)?), SiteFigures { key, totals });
             }
         }
         Ok(())
     }
 
-    fn numbered_sites(&self) -> Result<Vec<(i64, SiteFigures)>, Error> {
-        let sql = "SELECT id, process, layer, stack, by_allocator, live_bytes, live_count, \
-                   inherited_bytes, inherited_count, alloc_bytes, alloc_count, free_bytes, \
-                   free_count, peak_bytes, peak_ns, device FROM site ORDER BY id";
-        self.connection()
-            .prepare(sql)
-            .and_then(|mut statement| {
-                statement
-                    .query_map([], |row| {
-                        let key = SiteKey {
-                            process: ProcessId(row.get(1)?),
-                            layer: layer(row, 2)?,
-                            stack: StackId(row.get(3)?),
-                            by_allocator: row.get(4)?,
-                            device: row.get(15)?,
-                        };
-                        let totals = totals(row, 5)?;
-                        Ok((row.get(0)?, SiteFigures { key, totals }))
-                    })?
-                    .collect()
-            })
-            .map_err(|error| self.reading(&error))
+    fn visit_sites(&self, mut visit: impl FnMut(i64, SiteFigures)) -> rusqlite::Result<()> {
+        let mut statement = self.connection().prepare(
+            "SELECT id, process, layer, stack, by_allocator, live_bytes, live_count, \
+             inherited_bytes, inherited_count, alloc_bytes, alloc_count, free_bytes, \
+             free_count, peak_bytes, peak_ns, device FROM site \
+             WHERE alloc_count > 0 OR layer >= ?1 ORDER BY id",
+        )?;
+        // On devices a block may have gone to another site.
+        let mut rows = statement.query([FIRST_OF_DEVICES])?;
+        while let Some(row) = rows.next()? {
+            let key = SiteKey {
+                process: ProcessId(row.get(1)?),
+                layer: layer(row, 2)?,
+                stack: StackId(row.get(3)?),
+                by_allocator: row.get(4)?,
+                device: row.get(15)?,
+            };
+            let totals = totals(row, 5)?;
+            visit(row.get(0)?, SiteFigures { key, totals });
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,9 @@ mod decode;
 mod devices;
 mod error;
 mod facts;
+mod fold;
 mod history;
+mod overview;
 mod read;
 mod samples;
 mod schema;
@@ -25,7 +27,9 @@ pub use create::create_private;
 pub use devices::{DeviceSnapshot, LibraryRow};
 pub use error::Error;
 pub use facts::Fact;
+pub use fold::SHORT_LIVED;
 pub use history::{IntervalId, SiteFigures};
+pub use overview::Overview;
 pub use read::Recording;
 pub use samples::{CgroupSample, MemorySample, SystemSample};
 pub use site_series::{SitePoint, SiteSeries};
@@ -90,6 +94,20 @@ pub struct ProcessRow {
     pub exit_status: Option<u32>,
     /// Resident set when tracing of it began, bytes: what the ledger cannot know about.
     pub rss_at_start: Option<u64>,
+    /// Of a group: how many ended processes it stands for, see [`crate::ledger::Ledger::fold`]. Its
+    /// `tgid` is 0, it began with the first of them and ended with the last.
+    pub folded: Option<u64>,
+}
+
+impl ProcessRow {
+    /// Processes that this row is about.
+    pub fn processes(&self) -> u64 {
+        self.folded.unwrap_or(1)
+    }
+
+    pub fn is_group(&self) -> bool {
+        self.folded.is_some()
+    }
 }
 
 /// Everything that one interval adds; one transaction.
@@ -98,6 +116,8 @@ pub struct Interval {
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
     pub changes: Changes,
+    /// Processes that were folded into groups: what was written of them goes.
+    pub folded: Vec<ProcessId>,
     pub memory: Vec<(ProcessId, MemorySample)>,
     pub system: Option<SystemSample>,
     /// By number of the control group.

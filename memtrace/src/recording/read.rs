@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction};
 
 use super::{
     At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
@@ -17,13 +17,13 @@ use super::{
         end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
     },
     devices, schema,
-    snapshot::{Stored, StoredSite},
+    snapshot::{Moments, SiteSnapshot, Stored, StoredSite},
     stacks::Known,
     varint,
     write::origin_name,
 };
 use crate::{
-    event::StackId,
+    event::{Layer, StackId},
     ledger::{LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
     symbolize::Frame,
 };
@@ -116,8 +116,7 @@ impl Recording {
         if let At::Time(asked_ns) = at {
             self.check_time(asked_ns)?;
         }
-        self.stored(at)
-            .map(|stored| stored.snapshot(at))
+        self.read_snapshot(at)
             .map_err(|error| Error::reading(&self.path, &error))
     }
 
@@ -149,52 +148,34 @@ impl Recording {
     }
 
     /// Reads everything in one transaction: a recorder may be writing.
-    fn stored(&self, at: At) -> rusqlite::Result<Stored> {
+    fn read_snapshot(&self, at: At) -> rusqlite::Result<Snapshot> {
         let transaction = self.connection.unchecked_transaction()?;
         let limit = match at {
             At::Time(since_start) => self.meta.started_ns.saturating_add(since_start),
             _ => u64::MAX,
         };
-        let interval = transaction
-            .query_row(
-                "SELECT id, time_ns, emitted, received, id < (SELECT max(id) FROM interval) \
-                 FROM interval WHERE time_ns <= ?1 ORDER BY id DESC LIMIT 1",
-                [schema::int(limit)],
-                |row| {
-                    Ok((
-                        row.get::<_, i64>(0)?,
-                        uint(row, 1)?,
-                        uint(row, 2)?,
-                        uint(row, 3)?,
-                        row.get::<_, bool>(4)?,
-                    ))
-                },
-            )
-            .optional()?;
-        let (id, time_ns, emitted, received, past) = match interval {
-            Some((id, time_ns, emitted, received, past)) => {
-                (id, Some(time_ns), emitted, received, past)
-            }
-            None => (0, None, 0, 0, true),
-        };
-        Ok(Stored {
+        let last = interval(&transaction, limit)?;
+        let stored = Stored {
             meta: self.meta.clone(),
             finished_ns: transaction.query_row("SELECT finished_ns FROM recording", [], |row| {
                 optional(row, 0)
             })?,
             processes: processes(&transaction)?,
-            layers: layers(&transaction, id)?,
-            sites: sites(&transaction, past.then_some(id))?,
-            devices: devices::snapshots(&transaction, id)?,
-            failures: devices::failures(&transaction, time_ns.unwrap_or(0))?,
+            layers: layers(&transaction, last.id)?,
+            devices: devices::snapshots(&transaction, last.id)?,
+            failures: devices::failures(&transaction, last.time_ns.unwrap_or(0))?,
             libraries: devices::libraries(&transaction)?,
             stacks: stacks(&transaction)?,
-            losses: losses(&transaction, id)?,
-            emitted,
-            received,
-            time_ns,
-            past,
-        })
+            losses: losses(&transaction, last.id)?,
+            emitted: last.emitted,
+            received: last.received,
+            time_ns: last.time_ns,
+            past: last.past,
+        };
+        let mut moments = stored.moments(at);
+        let past = last.past.then_some(last.id);
+        let sites = sites(&transaction, past, &mut moments)?;
+        Ok(stored.snapshot(at, &moments, sites))
     }
 }
 
@@ -271,7 +252,45 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
-fn processes(transaction: &Transaction) -> rusqlite::Result<Vec<ProcessRow>> {
+/// An interval.
+pub(super) struct Last {
+    /// 0 before the first.
+    pub(super) id: i64,
+    pub(super) time_ns: Option<u64>,
+    pub(super) emitted: u64,
+    pub(super) received: u64,
+    /// It is not the last of the recording.
+    pub(super) past: bool,
+}
+
+/// The last interval that ended by `limit` (CLOCK_MONOTONIC ns).
+pub(super) fn interval(transaction: &Transaction, limit: u64) -> rusqlite::Result<Last> {
+    let found = transaction
+        .query_row(
+            "SELECT id, time_ns, emitted, received, id < (SELECT max(id) FROM interval) \
+             FROM interval WHERE time_ns <= ?1 ORDER BY id DESC LIMIT 1",
+            [schema::int(limit)],
+            |row| {
+                Ok(Last {
+                    id: row.get(0)?,
+                    time_ns: Some(uint(row, 1)?),
+                    emitted: uint(row, 2)?,
+                    received: uint(row, 3)?,
+                    past: row.get(4)?,
+                })
+            },
+        )
+        .optional()?;
+    Ok(found.unwrap_or(Last {
+        id: 0,
+        time_ns: None,
+        emitted: 0,
+        received: 0,
+        past: true,
+    }))
+}
+
+pub(super) fn processes(transaction: &Transaction) -> rusqlite::Result<Vec<ProcessRow>> {
     transaction
         .prepare("SELECT * FROM process ORDER BY id")?
         .query_map([], |row| {
@@ -290,6 +309,7 @@ fn processes(transaction: &Transaction) -> rusqlite::Result<Vec<ProcessRow>> {
                 ended_ns: optional(row, 7)?,
                 exit_status: row.get(8)?,
                 rss_at_start: optional(row, 9)?,
+                folded: optional(row, 10)?,
             })
         })?
         .collect()
@@ -320,47 +340,81 @@ fn layers(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<Laye
         .collect()
 }
 
-/// All sites, with their figures as of interval `past` where one is given.
-fn sites(transaction: &Transaction, past: Option<i64>) -> rusqlite::Result<Vec<StoredSite>> {
+/// All sites at their moments, with their figures as of interval `past` where one is given.
+fn sites(
+    transaction: &Transaction,
+    past: Option<i64>,
+    moments: &mut Moments,
+) -> rusqlite::Result<Vec<SiteSnapshot>> {
     let mut history = match past {
         Some(interval) => site_history(transaction, interval)?,
         None => HashMap::new(),
     };
+    let mut births = births(transaction)?;
+    let count = "SELECT count(*) FROM site";
+    let count = transaction.query_row(count, [], |row| row.get::<_, u32>(0))?;
+    let mut sites = Vec::with_capacity(count as usize);
+    let mut statement = transaction.prepare("SELECT * FROM site")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let number: i64 = row.get(0)?;
+        let layer = layer(row, 2)?;
+        let stored = StoredSite {
+            key: SiteKey {
+                process: ProcessId(row.get(1)?),
+                layer,
+                stack: StackId(row.get(3)?),
+                by_allocator: row.get(4)?,
+                device: row.get(21)?,
+            },
+            current: match (layer, uint(row, 9)?) {
+                // Forked workers have millions of sites at which they only inherited.
+                (Layer::Vm | Layer::Heap | Layer::Python, 0) => SiteTotals {
+                    totals: inherited(row)?,
+                    ..SiteTotals::default()
+                },
+                _ => site(row)?,
+            },
+            past: history.remove(&number),
+            births: births.remove(&number),
+        };
+        sites.extend(moments.site(stored));
+    }
+    Ok(sites)
+}
+
+fn site(row: &Row) -> rusqlite::Result<SiteTotals> {
+    Ok(SiteTotals {
+        totals: totals(row, 5)?,
+        at_peak_bytes: uint(row, 15)?,
+        at_peak_count: uint(row, 16)?,
+        peak_epoch: uint(row, 17)?,
+        first_ns: uint(row, 18)?,
+        last_ns: uint(row, 19)?,
+        lifetimes: lifetimes(row, 20)?,
+    })
+}
+
+/// The figures of a site at which nothing was allocated.
+fn inherited(row: &Row) -> rusqlite::Result<Totals> {
+    Ok(Totals {
+        inherited_bytes: uint(row, 7)?,
+        inherited_count: uint(row, 8)?,
+        ..Totals::default()
+    })
+}
+
+/// By number of the site.
+fn births(transaction: &Transaction) -> rusqlite::Result<HashMap<i64, Box<BirthsAt>>> {
     transaction
-        .prepare(
-            "SELECT site.*, births.time_ns, births.rows FROM site \
-             LEFT JOIN births ON births.site = site.id",
-        )?
+        .prepare("SELECT site, time_ns, rows FROM births")?
         .query_map([], |row| {
-            let births: Option<Vec<u8>> = row.get(23)?;
-            Ok(StoredSite {
-                key: SiteKey {
-                    process: ProcessId(row.get(1)?),
-                    layer: layer(row, 2)?,
-                    stack: StackId(row.get(3)?),
-                    by_allocator: row.get(4)?,
-                    device: row.get(21)?,
-                },
-                current: SiteTotals {
-                    totals: totals(row, 5)?,
-                    at_peak_bytes: uint(row, 15)?,
-                    at_peak_count: uint(row, 16)?,
-                    peak_epoch: uint(row, 17)?,
-                    first_ns: uint(row, 18)?,
-                    last_ns: uint(row, 19)?,
-                    lifetimes: lifetimes(row, 20)?,
-                },
-                past: history.remove(&row.get::<_, i64>(0)?).map(Box::new),
-                births: births
-                    .map(|packed| {
-                        Ok::<_, rusqlite::Error>(BirthsAt {
-                            time_ns: uint(row, 22)?,
-                            births: unpack_births(&packed)
-                                .ok_or_else(|| unexpected(23, "births"))?,
-                        })
-                    })
-                    .transpose()?,
-            })
+            let births = unpack_births(row.get_ref(2)?.as_blob()?);
+            let births = BirthsAt {
+                time_ns: uint(row, 1)?,
+                births: births.ok_or_else(|| unexpected(2, "births"))?,
+            };
+            Ok((row.get(0)?, Box::new(births)))
         })?
         .collect()
 }
@@ -376,7 +430,7 @@ fn site_history(
         .collect()
 }
 
-fn stacks(transaction: &Transaction) -> rusqlite::Result<Stacks> {
+pub(super) fn stacks(transaction: &Transaction) -> rusqlite::Result<Stacks> {
     Ok(Stacks {
         locations: locations(transaction)?,
         nodes: nodes(transaction)?,
@@ -448,7 +502,10 @@ fn known_stacks(transaction: &Transaction) -> rusqlite::Result<HashMap<StackId, 
         .collect()
 }
 
-fn losses(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<(Reason, u64)>> {
+pub(super) fn losses(
+    transaction: &Transaction,
+    interval: i64,
+) -> rusqlite::Result<Vec<(Reason, u64)>> {
     let counts: HashMap<String, u64> = transaction
         .prepare(
             "SELECT reason, max(interval), count FROM loss WHERE interval <= ?1 GROUP BY reason",

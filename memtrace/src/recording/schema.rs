@@ -5,7 +5,7 @@
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and
 /// stacks are stored once; the tree of stacks has millions of nodes, so a row holds a run of them.
@@ -28,7 +28,8 @@ CREATE TABLE process (
     started_ns INTEGER NOT NULL,
     ended_ns INTEGER,
     exit_status INTEGER,
-    rss_at_start INTEGER
+    rss_at_start INTEGER,
+    folded INTEGER
 );
 CREATE TABLE string (
     id INTEGER PRIMARY KEY,

@@ -1,11 +1,10 @@
 //! What was outstanding at one moment, and how that moment is chosen. Pure:
 //! the rows come from [`super::read`], nothing is read here.
 
-use std::collections::{HashMap, HashSet};
-
 use super::{DeviceSnapshot, LibraryRow, Meta, ProcessRow, Stacks};
 use crate::{
     event::Layer,
+    hash::FastMap,
     ledger::{Births, Failure, FailureKey, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
 };
 use memtrace_common::loss::Reason;
@@ -46,6 +45,8 @@ pub struct Snapshot {
     pub meta: Meta,
     /// By id.
     pub processes: Vec<ProcessSnapshot>,
+    /// Processes that were folded and are left out: of a past time nothing is known of them.
+    pub left_out: u64,
     /// By process and layer.
     pub layers: Vec<LayerSnapshot>,
     /// By process, layer and stack. Sites that had nothing outstanding are included.
@@ -103,7 +104,7 @@ pub struct SiteSnapshot {
     /// See [`crate::ledger::SiteTotals::lifetimes`], without zeros at the end; `None` at a past time.
     pub lifetimes: Option<Box<[u64]>>,
     /// `None`: nothing was outstanding here at the last scan, or the moment is not the end.
-    pub births: Option<BirthsAt>,
+    pub births: Option<Box<BirthsAt>>,
 }
 
 /// When the outstanding blocks of a site were allocated.
@@ -119,8 +120,8 @@ pub(super) struct StoredSite {
     pub(super) key: SiteKey,
     pub(super) current: SiteTotals,
     /// Figures at a past interval, where one was asked for and the site existed.
-    pub(super) past: Option<Box<Totals>>,
-    pub(super) births: Option<BirthsAt>,
+    pub(super) past: Option<Totals>,
+    pub(super) births: Option<Box<BirthsAt>>,
 }
 
 /// Everything a snapshot is made of, read in one transaction.
@@ -129,7 +130,6 @@ pub(super) struct Stored {
     pub(super) finished_ns: Option<u64>,
     pub(super) processes: Vec<ProcessRow>,
     pub(super) layers: Vec<LayerSnapshot>,
-    pub(super) sites: Vec<StoredSite>,
     pub(super) devices: Vec<DeviceSnapshot>,
     pub(super) failures: Vec<(FailureKey, Failure)>,
     pub(super) libraries: Vec<LibraryRow>,
@@ -142,61 +142,103 @@ pub(super) struct Stored {
     pub(super) past: bool,
 }
 
-impl Stored {
-    pub(super) fn snapshot(self, at: At) -> Snapshot {
-        let now = self.time_ns.unwrap_or(self.meta.started_ns);
-        let processes: Vec<ProcessSnapshot> = self
-            .processes
-            .into_iter()
-            .filter(|row| !matches!(at, At::Time(_)) || row.started_ns <= now)
-            .map(|row| ProcessSnapshot {
-                moment: moment(at, &row, now),
-                row,
-            })
-            .collect();
-        let at_peak: HashSet<ProcessId> = processes
-            .iter()
-            .filter(|process| process.moment == Moment::Peak)
-            .map(|process| process.row.id)
-            .collect();
-        let epochs: HashMap<(ProcessId, Layer), u64> = self
-            .layers
-            .iter()
-            .map(|layer| ((layer.process, layer.layer), layer.totals.peak_epoch))
-            .collect();
+/// What the figures of sites depend on: millions of sites are turned into snapshots one by one.
+pub(super) struct Moments {
+    /// Those that are looked at.
+    processes: FastMap<ProcessId, Moment>,
+    /// Groups of which the moment knows nothing.
+    left_out: Vec<ProcessId>,
+    epochs: FastMap<(ProcessId, Layer), u64>,
+    past: bool,
+    /// Blocks at the peak, by layer.
+    counts: FastMap<(ProcessId, Layer), u64>,
+}
 
-        let mut sites = Vec::with_capacity(self.sites.len());
-        for stored in self.sites {
-            let site = stored.current;
-            let mut totals = match (self.past, stored.past) {
-                (false, _) => site.totals,
-                (true, Some(past)) => *past,
-                (true, None) => continue,
-            };
-            let peak = at_peak.contains(&stored.key.process);
-            if peak {
-                let epoch = epochs.get(&(stored.key.process, stored.key.layer));
-                (totals.live_bytes, totals.live_count) = live_at_peak(&site, epoch.copied());
-            }
-            sites.push(SiteSnapshot {
-                key: stored.key,
-                totals,
-                first_ns: site.first_ns,
-                last_ns: (!self.past).then_some(site.last_ns),
-                lifetimes: (!self.past).then_some(site.lifetimes),
-                births: stored.births.filter(|_| !self.past && !peak),
-            });
+impl Moments {
+    /// The site at the moment of its process; `None`: it did not exist, or is left out.
+    pub(super) fn site(&mut self, stored: StoredSite) -> Option<SiteSnapshot> {
+        let StoredSite {
+            key,
+            current: site,
+            past,
+            births,
+        } = stored;
+        if self.left_out.contains(&key.process) {
+            return None;
         }
-        sites.sort_by_key(|site| site.key);
+        let mut totals = match self.past {
+            false => site.totals,
+            true => past?,
+        };
+        let peak = self.processes.get(&key.process) == Some(&Moment::Peak);
+        if peak {
+            let at = (key.process, key.layer);
+            let live = live_at_peak(&site, self.epochs.get(&at).copied());
+            (totals.live_bytes, totals.live_count) = live;
+            *self.counts.entry(at).or_default() += totals.live_count;
+        }
+        Some(SiteSnapshot {
+            key,
+            totals,
+            first_ns: site.first_ns,
+            last_ns: (!self.past).then_some(site.last_ns),
+            lifetimes: (!self.past).then_some(site.lifetimes),
+            births: births.filter(|_| !self.past && !peak),
+        })
+    }
+}
 
+impl Stored {
+    /// What is to be looked at, and at which moment.
+    pub(super) fn moments(&self, at: At) -> Moments {
+        let now = self.time_ns.unwrap_or(self.meta.started_ns);
+        let is_past = matches!(at, At::Time(_));
+        let groups = self.processes.iter().filter(|row| row.is_group());
+        let left_out: Vec<ProcessId> = groups.filter(|_| is_past).map(|row| row.id).collect();
+        let processes = self
+            .processes
+            .iter()
+            .filter(|row| !is_past || row.started_ns <= now && !row.is_group());
+        let epochs = self.layers.iter();
+        Moments {
+            processes: processes
+                .map(|row| (row.id, moment(at, row, now)))
+                .collect(),
+            epochs: epochs
+                .map(|layer| ((layer.process, layer.layer), layer.totals.peak_epoch))
+                .collect(),
+            left_out,
+            past: self.past,
+            counts: FastMap::default(),
+        }
+    }
+
+    pub(super) fn snapshot(
+        self,
+        at: At,
+        moments: &Moments,
+        mut sites: Vec<SiteSnapshot>,
+    ) -> Snapshot {
+        // In place: there may be millions.
+        sites.sort_unstable_by_key(|site| site.key);
         let mut layers = self.layers;
-        for layer in layers.iter_mut().filter(|l| at_peak.contains(&l.process)) {
-            layer.totals.totals.live_bytes = layer.totals.totals.peak_bytes;
-            layer.totals.totals.live_count = sites
-                .iter()
-                .filter(|site| site.key.process == layer.process && site.key.layer == layer.layer)
-                .map(|site| site.totals.live_count)
-                .sum();
+        layers.retain(|layer| !moments.left_out.contains(&layer.process));
+        for layer in &mut layers {
+            if moments.processes.get(&layer.process) == Some(&Moment::Peak) {
+                let count = moments.counts.get(&(layer.process, layer.layer));
+                layer.totals.totals.live_bytes = layer.totals.totals.peak_bytes;
+                layer.totals.totals.live_count = count.copied().unwrap_or(0);
+            }
+        }
+        let (mut processes, mut left_out) = (Vec::new(), 0);
+        for row in self.processes {
+            match moments.processes.get(&row.id) {
+                Some(moment) => processes.push(ProcessSnapshot {
+                    moment: *moment,
+                    row,
+                }),
+                None => left_out += row.folded.unwrap_or(0),
+            }
         }
         let failures = self.failures.into_iter();
         let failures = failures.map(|(key, failure)| FailureSnapshot { key, failure });
@@ -204,6 +246,7 @@ impl Stored {
             at,
             meta: self.meta,
             processes,
+            left_out,
             layers,
             sites,
             devices: self.devices,

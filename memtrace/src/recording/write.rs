@@ -7,6 +7,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 use super::{
     Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create, devices,
     facts,
+    fold::Written,
     schema::{self, int},
     series, varint,
 };
@@ -34,7 +35,7 @@ pub struct Writer {
     failed: bool,
     strings: HashMap<String, i64>,
     frames: HashMap<Frame, i64>,
-    sites: HashMap<SiteKey, i64>,
+    pub(super) written: Written,
     losses: HashMap<Reason, u64>,
 }
 
@@ -86,7 +87,7 @@ impl Writer {
             failed: false,
             strings: HashMap::new(),
             frames: HashMap::new(),
-            sites: HashMap::new(),
+            written: Written::default(),
             losses: HashMap::new(),
         })
     }
@@ -97,6 +98,7 @@ impl Writer {
     ///
     /// When the file cannot be written.
     pub fn process(&mut self, row: &ProcessRow) -> Result<(), Error> {
+        self.written.row(row);
         self.write(|writer| writer.insert_process(row))
     }
 
@@ -239,7 +241,7 @@ impl Writer {
         let cmdline = serde_json::to_string(&row.cmdline)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
         self.insert(
-            "INSERT OR REPLACE INTO process VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            "INSERT OR REPLACE INTO process VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             params![
                 row.id.0,
                 row.tgid,
@@ -251,6 +253,7 @@ impl Writer {
                 row.ended_ns.map(int),
                 row.exit_status,
                 row.rss_at_start.map(int),
+                row.folded.map(int),
             ],
         )
     }
@@ -295,11 +298,6 @@ impl Writer {
         Ok(id)
     }
 
-    fn site(&mut self, key: SiteKey) -> i64 {
-        let next = next_id(self.sites.len());
-        *self.sites.entry(key).or_insert(next)
-    }
-
     fn insert_interval(&mut self, interval: &Interval) -> rusqlite::Result<()> {
         self.intervals += 1;
         let id = self.intervals;
@@ -312,8 +310,11 @@ impl Writer {
                 int(interval.received)
             ],
         )?;
+        for process in &interval.folded {
+            self.take_back(*process)?;
+        }
         for (key, site) in &interval.changes.sites {
-            self.insert_site(id, *key, site)?;
+            self.insert_site(id, interval.time_ns, *key, site)?;
         }
         for ((process, layer), totals) in &interval.changes.layers {
             self.insert_layer(id, *process, *layer, totals)?;
@@ -344,22 +345,24 @@ impl Writer {
             self.insert("DELETE FROM births", params![])?;
         }
         for (key, births) in &interval.births {
-            let site = self.site(*key);
+            let site = self.written.site(*key, interval.time_ns);
             self.insert(
                 "INSERT OR REPLACE INTO births VALUES (?1, ?2, ?3)",
                 params![site, int(interval.time_ns), pack_births(births)],
             )?;
         }
+        self.written.interval(!interval.births.is_empty());
         Ok(())
     }
 
     fn insert_site(
         &mut self,
         interval: i64,
+        time_ns: u64,
         key: SiteKey,
         site: &SiteTotals,
     ) -> rusqlite::Result<()> {
-        let id = self.site(key);
+        let id = self.written.site(key, time_ns);
         let t = totals(&site.totals);
         let lifetimes = varint::pack(site.lifetimes.iter().copied());
         self.insert(
@@ -390,6 +393,11 @@ impl Writer {
                 key.device,
             ],
         )?;
+        // A group has no course: its processes have ended.
+        if self.written.is_group(key.process) {
+            return Ok(());
+        }
+        self.written.history(key, interval, id, time_ns);
         self.insert(
             "INSERT OR REPLACE INTO site_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
              ?11, ?12)",
@@ -407,6 +415,12 @@ impl Writer {
         l: &LayerTotals,
     ) -> rusqlite::Result<()> {
         let t = totals(&l.totals);
+        if self.written.is_group(process) {
+            self.insert(
+                "DELETE FROM layer_history WHERE process = ?1 AND layer = ?2",
+                params![process.0, layer as u8],
+            )?;
+        }
         self.insert(
             "INSERT OR REPLACE INTO layer_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, \
              ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, io::Write};
 use inferno::flamegraph::{self, Options};
 
 use super::{
-    Error, Filter, Metric, clean, frame_name, group::UNKNOWN_THREAD, select::Shown, source_line,
-    until_closed,
+    Error, Filter, Metric, clean, frame_name, group::UNKNOWN_THREAD, group_name, select::Shown,
+    source_line, until_closed,
 };
 use crate::{
     recording::Snapshot,
@@ -62,7 +62,7 @@ pub fn flamegraph(
 fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<String>, Error> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for site in filter.select(snapshot, metric)?.sites {
-        let value = metric.of(&site.totals);
+        let value = metric.of(&site.totals());
         if value > 0 {
             *stacks.entry(stack(&site, filter)).or_default() += value;
         }
@@ -74,8 +74,14 @@ fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<Str
 }
 
 fn stack(shown: &Shown, filter: &Filter) -> String {
-    let comm = shown.process.map_or("unknown", |process| &process.row.comm);
-    let mut parts = vec![part(&format!("{} ({})", clean(comm), shown.tgid()))];
+    let process = match shown.process.map(|process| &process.row) {
+        None => format!("unknown ({})", shown.tgid()),
+        Some(row) => match row.folded {
+            None => format!("{} ({})", clean(&row.comm), row.tgid),
+            Some(_) => group_name(row),
+        },
+    };
+    let mut parts = vec![part(&process)];
     if filter.by_thread {
         let thread = shown.stack.thread();
         parts.push(match thread {
@@ -185,6 +191,18 @@ mod tests {
         ] {
             assert!(by_thread.contains(line), "{by_thread}");
         }
+    }
+
+    #[test]
+    fn a_group_is_drawn_as_one() {
+        let mut snapshot = fixture::snapshot();
+        snapshot.processes[1].row.folded = Some(12);
+        snapshot.processes[1].row.cmdline = ["sh", "-c", "a;b"].map(Into::into).to_vec();
+        let mut out = Vec::new();
+        collapsed(&mut out, &snapshot, &Filter::default(), Metric::LiveBytes).unwrap();
+        let lines = String::from_utf8(out).unwrap();
+        let line = "12 ended processes of `sh -c a:b`;heap;[no stack] 100\n";
+        assert!(lines.contains(line), "{lines}");
     }
 
     #[test]

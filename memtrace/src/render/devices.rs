@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use super::{
     Filter, clean,
     frames::frames,
+    json::Place,
     units::{plural, size},
 };
 use crate::{
-    event::{Device, OUT_OF_MEMORY},
+    event::{Device, OUT_OF_MEMORY, StackId},
     ledger::{DeviceTotals, ProcessId},
     recording::{DeviceSnapshot, FailureSnapshot, ProcessSnapshot, Snapshot},
 };
@@ -101,13 +102,13 @@ pub(super) fn failures_json(
     snapshot: &Snapshot,
     filter: &Filter,
     since: impl Fn(u64) -> u64,
+    mut place: impl FnMut(StackId) -> Place,
 ) -> Value {
     let failures = snapshot.failures.iter();
     failures
         .filter(|failure| is_shown(snapshot, filter, failure.key.process))
         .map(|FailureSnapshot { key, failure }| {
             let process = process_of(snapshot, key.process);
-            let stack = snapshot.stacks.get(key.stack);
             json!({
                 "process": key.process.0,
                 "tgid": process.map(|process| process.row.tgid),
@@ -120,8 +121,7 @@ pub(super) fn failures_json(
                 "last": since(failure.last_ns),
                 "size": failure.size,
                 "held": figures(&failure.held),
-                "thread": stack.thread(),
-                "frames": stack.frames().collect::<Vec<_>>(),
+                "stack": place(key.stack),
             })
         })
         .collect()

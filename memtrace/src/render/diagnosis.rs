@@ -12,9 +12,12 @@ use super::{
     units::{plural, size},
     until_closed,
 };
-use crate::analysis::{
-    account::{Account, Kind},
-    verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
+use crate::{
+    analysis::{
+        account::{Account, Kind},
+        verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
+    },
+    event::StackId,
 };
 
 /// Verdicts on sites that a report lists; `diagnose` lists them all.
@@ -47,15 +50,22 @@ pub fn diagnosis_json(
         .accounts
         .iter()
         .filter(|account| covers(filter, account.tgid));
+    // Few, and each by itself.
+    let mut with_frames = |id: Option<StackId>| {
+        let stack = id.map(|id| found.stacks.get(id));
+        let frames: Vec<_> = stack.iter().flat_map(|stack| stack.frames()).collect();
+        json!({ "frames": frames })
+    };
+    let verdicts = verdicts_json(found, filter, &mut with_frames);
     let suppressed = found.suppressed.iter().map(|(pattern, verdict)| {
-        let mut value = verdict_json(found, verdict);
+        let mut value = verdict_json(verdict, &mut with_frames);
         value["suppression"] = json!(pattern);
         value
     });
     print(
         out,
         &json!({
-            "verdicts": verdicts_json(found, filter),
+            "verdicts": verdicts,
             "accounts": accounts.flat_map(account_json).collect::<Vec<_>>(),
             "suppressed": suppressed.collect::<Vec<_>>(),
             "too_short": found.too_short,
@@ -69,11 +79,16 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     verdicts(out, found, filter, IN_REPORT)
 }
 
-pub(super) fn verdicts_json(found: &Diagnosis, filter: &Filter) -> Value {
+/// `stack` tells the stack of a site, and that a process has none: fields to add.
+pub(super) fn verdicts_json(
+    found: &Diagnosis,
+    filter: &Filter,
+    mut stack: impl FnMut(Option<StackId>) -> Value,
+) -> Value {
     let verdicts = found.verdicts.iter();
     verdicts
         .filter(|verdict| covers(filter, verdict.tgid))
-        .map(|verdict| verdict_json(found, verdict))
+        .map(|verdict| verdict_json(verdict, &mut stack))
         .collect()
 }
 
@@ -81,15 +96,12 @@ fn covers(filter: &Filter, tgid: u32) -> bool {
     filter.pid.is_none_or(|pid| pid == tgid)
 }
 
-fn verdict_json(found: &Diagnosis, verdict: &Verdict) -> Value {
-    let (scope, layer, frames) = match &verdict.scope {
-        Scope::Process => ("process", None, json!([])),
-        Scope::Site(key) => {
-            let frames: Vec<_> = found.stacks.get(key.stack).frames().collect();
-            ("site", Some(key.layer.name()), json!(frames))
-        }
+fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Value) -> Value {
+    let (scope, layer, stack) = match &verdict.scope {
+        Scope::Process => ("process", None, stack(None)),
+        Scope::Site(key) => ("site", Some(key.layer.name()), stack(Some(key.stack))),
     };
-    json!({
+    let mut value = json!({
         "process": verdict.process.0,
         "tgid": verdict.tgid,
         "scope": scope,
@@ -100,8 +112,11 @@ fn verdict_json(found: &Diagnosis, verdict: &Verdict) -> Value {
         "evidence": verdict.evidence,
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
-        "frames": frames,
-    })
+    });
+    if let (Value::Object(value), Value::Object(stack)) = (&mut value, stack) {
+        value.extend(stack);
+    }
+    value
 }
 
 fn account_json(of: &ProcessAccount) -> impl Iterator<Item = Value> {

@@ -29,6 +29,7 @@ fn process(id: u32, tgid: u32, ended_ns: Option<u64>) -> ProcessSnapshot {
             ended_ns,
             exit_status: ended_ns.map(|_| 3 << 8),
             rss_at_start: Some(8 << 20),
+            folded: None,
         },
         moment: if ended_ns.is_some() {
             Moment::Peak
@@ -182,14 +183,15 @@ pub(super) fn snapshot() -> Snapshot {
             (START + 9 * SECOND, 256 << 10, 1),
         ],
     };
-    growing.births = Some(BirthsAt {
+    growing.births = Some(Box::new(BirthsAt {
         time_ns: START + 10 * SECOND,
         births,
-    });
+    }));
     let mut losses = Reason::ALL.map(|reason| (reason, 0));
     losses[Reason::RingFullFree as usize].1 = 5;
     Snapshot {
         at: At::Default,
+        left_out: 0,
         meta: Meta {
             version: "0.1.0".into(),
             host: "testhost".into(),

@@ -4,12 +4,7 @@
 //! Layers stay apart, for they overlap: what the heap holds lies in mappings
 //! that are vm's. Peaks are left out: sites need not have peaked together.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    str::FromStr,
-};
+use std::{cmp::Reverse, collections::BTreeMap, fmt, str::FromStr};
 
 use serde_json::{Value, json};
 
@@ -193,7 +188,8 @@ pub(super) struct Sums {
     pub(super) sites: u64,
     /// The part of `totals` that is not [`indirect`](super::select::Shown::is_indirect).
     own: Totals,
-    processes: BTreeSet<ProcessId>,
+    /// How many each row stands for.
+    processes: BTreeMap<ProcessId, u64>,
 }
 
 impl Sums {
@@ -203,7 +199,7 @@ impl Sums {
     }
 
     pub(super) fn processes(&self) -> u64 {
-        self.processes.len() as u64
+        self.processes.values().sum()
     }
 
     fn json(&self, layer: Layer) -> Value {
@@ -246,11 +242,12 @@ pub(super) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
         let key = shown.site.key;
         let group = sums.entry((key.layer, by.key(shown.stack)));
         let group = group.or_default();
-        group.add(&shown.totals, 1);
+        group.add(&shown.totals(), 1);
         if !shown.is_indirect() {
-            add(&mut group.own, &shown.totals);
+            add(&mut group.own, &shown.totals());
         }
-        group.processes.insert(key.process);
+        let processes = shown.process.map_or(1, |process| process.row.processes());
+        group.processes.insert(key.process, processes);
     }
     let groups = sums.into_iter();
     let mut groups: Vec<_> = groups

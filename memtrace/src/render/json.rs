@@ -1,17 +1,22 @@
 //! Snapshots as JSON. Times are nanoseconds since the start of the recording,
-//! sizes bytes, frames leaf first. Names are stable: they are only added to.
+//! sizes bytes. Sites refer to stacks and stacks to frames, leaf first, by their places in lists.
 
-use std::io::Write;
+mod lines;
+mod stacks;
+
+use std::{collections::HashMap, io::Write};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
+pub(super) use self::stacks::Place;
+use self::{lines::Lines, stacks::StackTable};
 use super::{
     By, Error, Filter, Metric, devices, diagnosis, group,
-    health::{self, Health},
-    interpreter, moment_name,
+    health::Health,
+    moment_name,
     select::{Selection, Shown},
-    until_closed, wrappers,
+    until_closed,
 };
 use crate::{
     analysis::verdict::Diagnosis,
@@ -39,10 +44,16 @@ pub fn json(
     let shown = top.unwrap_or(usize::MAX).min(selection.sites.len());
     for site in selection.sites.drain(shown..) {
         selection.hidden_sites += 1;
-        selection.hidden_bytes += site.totals.live_bytes;
+        selection.hidden_bytes += site.live_bytes;
     }
     let mut report = Report::with_sites(snapshot, filter, &selection);
-    report.add("verdicts", diagnosis::verdicts_json(verdicts, filter));
+    let stacks = &mut report.stacks;
+    let verdicts = diagnosis::verdicts_json(
+        verdicts,
+        filter,
+        |id| json!({ "stack": id.map(|id| stacks.add(id)) }),
+    );
+    report.add("verdicts", verdicts);
     print(out, &report)
 }
 
@@ -93,11 +104,9 @@ pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Res
     let selection = everything.select(snapshot, Metric::LiveBytes)?;
     let mut report = Report::with_sites(snapshot, &everything, &selection);
     let since_start = Since(snapshot.meta.started_ns);
-    let tgid = |id: ProcessId| {
-        let mut processes = snapshot.processes.iter();
-        let process = processes.find(|process| process.row.id == id);
-        process.map(|process| process.row.tgid)
-    };
+    let rows = snapshot.processes.iter().map(|process| &process.row);
+    let tgids: HashMap<ProcessId, u32> = rows.map(|row| (row.id, row.tgid)).collect();
+    let tgid = |id: ProcessId| tgids.get(&id);
     let of_process = |id: ProcessId, samples: Value| json!({ "process": id.0, "tgid": tgid(id), "samples": samples });
     let memory = series.memory.iter();
     let memory = memory.map(|(id, samples)| of_process(*id, timed(since_start, samples)));
@@ -106,11 +115,13 @@ pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Res
     let cgroups = cgroups.map(|(id, samples)| of_process(*id, timed(since_start, samples)));
     report.add("cgroups", cgroups.collect());
     report.add("system", timed(since_start, &series.system));
-    let facts = |of: Option<ProcessId>| -> Value {
-        let facts = series.facts.iter().filter(|fact| fact.process == of);
-        let pairs = facts.map(|fact| (fact.field.clone(), json!(fact.value)));
-        Value::Object(pairs.collect())
-    };
+    let mut facts: HashMap<Option<ProcessId>, Map<String, Value>> = HashMap::new();
+    for fact in &series.facts {
+        let of = facts.entry(fact.process).or_default();
+        of.insert(fact.field.clone(), json!(fact.value));
+    }
+    let mut facts = |of: Option<ProcessId>| facts.remove(&of).unwrap_or_default();
+    let machine = facts(None);
     let processes = snapshot.processes.iter().map(|process| {
         let id = process.row.id;
         json!({ "process": id.0, "tgid": process.row.tgid, "facts": facts(Some(id)) })
@@ -118,7 +129,7 @@ pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Res
     let processes: Value = processes.collect();
     report.add(
         "facts",
-        json!({ "machine": facts(None), "processes": processes }),
+        json!({ "machine": machine, "processes": processes }),
     );
     print(out, &report)
 }
@@ -143,7 +154,9 @@ fn timed(since_start: Since, samples: &[(u64, impl Serialize)]) -> Value {
 }
 
 pub(super) fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
-    let written = serde_json::to_writer_pretty(&mut *out, value)
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Lines::default());
+    let written = value
+        .serialize(&mut serializer)
         .map_err(std::io::Error::from)
         .and_then(|()| writeln!(out))
         .and_then(|()| out.flush());
@@ -163,39 +176,47 @@ impl Since {
 /// A report. Its sites are made one at a time while it is written: all of them would take gigabytes.
 struct Report<'a> {
     parts: Map<String, Value>,
+    stacks: StackTable<'a>,
     sites: Option<Sites<'a>>,
 }
 
 struct Sites<'a> {
     shown: &'a [Shown<'a>],
+    /// Of each site.
+    stacks: Vec<Place>,
     since: Since,
 }
 
 impl<'a> Report<'a> {
-    fn new(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Report<'a> {
+    fn new(snapshot: &'a Snapshot, filter: &Filter, selection: &Selection) -> Report<'a> {
         let mut report = Report {
             parts: Map::new(),
+            stacks: StackTable::new(&snapshot.stacks),
             sites: None,
         };
-        if let Value::Object(parts) = parts(snapshot, filter, selection) {
+        if let Value::Object(parts) = parts(snapshot, filter, selection, &mut report.stacks) {
             report.parts = parts;
         }
         report
     }
 
     fn with_sites(
-        snapshot: &Snapshot,
+        snapshot: &'a Snapshot,
         filter: &Filter,
         selection: &'a Selection<'a>,
     ) -> Report<'a> {
-        let sites = Sites {
-            shown: &selection.sites,
+        let mut report = Report::new(snapshot, filter, selection);
+        let shown = &selection.sites;
+        let stacks = shown
+            .iter()
+            .map(|site| report.stacks.add(site.site.key.stack));
+        let stacks = stacks.collect();
+        report.sites = Some(Sites {
+            shown,
+            stacks,
             since: Since(snapshot.meta.started_ns),
-        };
-        Report {
-            sites: Some(sites),
-            ..Report::new(snapshot, filter, selection)
-        }
+        });
+        report
     }
 
     fn add(&mut self, name: &str, part: Value) {
@@ -209,6 +230,9 @@ impl Serialize for Report<'_> {
         for (name, part) in &self.parts {
             report.serialize_entry(name, part)?;
         }
+        let (stacks, frames) = self.stacks.lists();
+        report.serialize_entry("frames", &frames)?;
+        report.serialize_entry("stacks", &stacks)?;
         if let Some(sites) = &self.sites {
             report.serialize_entry("sites", sites)?;
         }
@@ -218,14 +242,21 @@ impl Serialize for Report<'_> {
 
 impl Serialize for Sites<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.shown.iter().map(|site| site_value(site, self.since)))
+        let sites = self.shown.iter().zip(&self.stacks);
+        serializer.collect_seq(sites.map(|(site, stack)| site_value(site, *stack, self.since)))
     }
 }
 
 /// Everything but sites.
-fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
+fn parts(
+    snapshot: &Snapshot,
+    filter: &Filter,
+    selection: &Selection,
+    stacks: &mut StackTable,
+) -> Value {
     let since = Since(snapshot.meta.started_ns);
-    let process = |id: ProcessId| snapshot.processes.iter().find(|p| p.row.id == id);
+    let processes = snapshot.processes.iter();
+    let by_id: HashMap<ProcessId, _> = processes.map(|p| (p.row.id, p)).collect();
     let processes = snapshot
         .processes
         .iter()
@@ -234,11 +265,11 @@ fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
     let totals = snapshot
         .layers
         .iter()
-        .filter(|layer| filter.covers(process(layer.process), layer.layer))
+        .filter(|layer| filter.covers(by_id.get(&layer.process).copied(), layer.layer))
         .map(|layer| {
             let mut value = figures(&layer.totals.totals, since);
             value["process"] = json!(layer.process.0);
-            value["tgid"] = json!(process(layer.process).map(|process| process.row.tgid));
+            value["tgid"] = json!(by_id.get(&layer.process).map(|process| process.row.tgid));
             value["layer"] = json!(layer.layer.name());
             value["before_attach_bytes"] = json!(layer.totals.before_attach_bytes);
             value["cleared_by_exec_bytes"] = json!(layer.totals.cleared_by_exec_bytes);
@@ -261,6 +292,7 @@ fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
         "time": snapshot.time_ns.map(|time| since.of(time)),
         "finished": snapshot.finished_ns.map(|time| since.of(time)),
         "processes": processes.collect::<Vec<_>>(),
+        "left_out": snapshot.left_out,
         "totals": totals.collect::<Vec<_>>(),
         "hidden": { "sites": selection.hidden_sites, "live_bytes": selection.hidden_bytes },
         "older": selection.ages.map(|ages| json!({
@@ -268,7 +300,12 @@ fn parts(snapshot: &Snapshot, filter: &Filter, selection: &Selection) -> Value {
             "scanned": since.of(ages.time_ns),
         })),
         "devices": devices::json(snapshot, filter),
-        "device_failures": devices::failures_json(snapshot, filter, |time| since.of(time)),
+        "device_failures": devices::failures_json(
+            snapshot,
+            filter,
+            |time| since.of(time),
+            |stack| stacks.add(stack),
+        ),
         "libraries": devices::libraries_json(snapshot),
         "stack_health": Health::of(snapshot, filter).json(),
         "losses": losses,
@@ -290,6 +327,7 @@ fn process_value(process: &ProcessSnapshot, since: Since) -> Value {
         "ended": row.ended_ns.map(|time| since.of(time)),
         "exit_status": row.exit_status,
         "rss_at_start": row.rss_at_start,
+        "folded": row.folded,
         "at": match process.moment {
             Moment::Time(time) => json!(since.of(time)),
             named => json!(moment_name(named)),
@@ -297,9 +335,9 @@ fn process_value(process: &ProcessSnapshot, since: Since) -> Value {
     })
 }
 
-fn site_value(shown: &Shown, since: Since) -> Value {
+fn site_value(shown: &Shown, stack: Place, since: Since) -> Value {
     let site = shown.site;
-    let mut value = figures(&shown.totals, since);
+    let mut value = figures(&shown.totals(), since);
     value["process"] = json!(site.key.process.0);
     value["tgid"] = json!(shown.tgid());
     value["layer"] = json!(site.key.layer.name());
@@ -317,18 +355,7 @@ fn site_value(shown: &Shown, since: Since) -> Value {
         let rows = rows.map(|(edge, bytes, count)| (since.of(*edge), *bytes, *count));
         json!({ "time": since.of(at.time_ns), "rows": rows.collect::<Vec<_>>() })
     }));
-    value["end"] = json!(health::name(shown.stack.end()));
-    value["thread"] = json!(shown.stack.thread());
-    let frames: Vec<_> = shown.stack.frames().collect();
-    value["frames"] = json!(frames);
-    for index in 0..wrappers::leading(shown.stack.frames()) {
-        value["frames"][index]["wrapper"] = json!(true);
-    }
-    for (index, mark) in interpreter::marks(&frames).into_iter().enumerate() {
-        if mark {
-            value["frames"][index]["interpreter"] = json!(true);
-        }
-    }
+    value["stack"] = json!(stack);
     value
 }
 

@@ -20,7 +20,11 @@ mod fixture;
 
 use std::{fmt, io, str::FromStr};
 
-use crate::{ledger::Totals, recording::Moment, symbolize::Frame};
+use crate::{
+    ledger::Totals,
+    recording::{Moment, ProcessRow},
+    symbolize::Frame,
+};
 
 pub use crate::units;
 pub use collapsed::{collapsed, flamegraph};
@@ -143,6 +147,19 @@ pub(crate) fn clean(text: &str) -> String {
         }
     }
     clean
+}
+
+/// What a group of folded processes is called.
+pub(crate) fn group_name(row: &ProcessRow) -> String {
+    let processes = match row.processes() {
+        1 => "1 ended process".to_owned(),
+        n => format!("{n} ended processes"),
+    };
+    match (&*row.cmdline, &*row.comm) {
+        ([], "") => format!("{processes} of other programs"),
+        ([], comm) => format!("{processes} of `{}` with other arguments", clean(comm)),
+        (line, _) => format!("{processes} of `{}`", clean(&line.join(" "))),
+    }
 }
 
 /// A frame's function or, where there is none, where its code is: `module+0xoffset`.

@@ -1,12 +1,13 @@
 //! Which sites a report shows, and what that leaves out. Pure.
 
-use std::{cmp::Reverse, collections::HashMap, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 use super::{Error, Metric, interpreter, wrappers};
 use crate::{
     analysis::mappings::{self, Use},
     event::Layer,
-    ledger::ProcessId,
+    hash::FastMap,
+    ledger::{ProcessId, Totals},
     recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, Stack},
     symbolize::Frame,
 };
@@ -47,7 +48,7 @@ impl Filter {
     ///
     /// When ages are asked for and not known.
     pub fn select<'a>(&self, snapshot: &'a Snapshot, sort: Metric) -> Result<Selection<'a>, Error> {
-        let processes: HashMap<ProcessId, &ProcessSnapshot> = snapshot
+        let processes: FastMap<ProcessId, &ProcessSnapshot> = snapshot
             .processes
             .iter()
             .map(|process| (process.row.id, process))
@@ -63,7 +64,8 @@ impl Filter {
                 site,
                 process,
                 stack: snapshot.stacks.get(site.key.stack),
-                totals: site.totals,
+                live_bytes,
+                live_count: site.totals.live_count,
             };
             let site = match self.older {
                 Some(older) => older_part(whole, older),
@@ -76,10 +78,13 @@ impl Filter {
                 selection.hidden_bytes += live_bytes;
             }
         }
-        selection.sites.sort_by_cached_key(|shown| {
-            let value = sort.of(&shown.totals);
-            let values = Reverse((value, shown.totals.live_bytes));
-            (value == 0, shown.is_indirect(), values, shown.site.key)
+        // Most of millions of sites have nothing: those stay in the order of their keys.
+        let nothing = |shown: &Shown| sort.of(&shown.totals()) == 0;
+        selection.sites.sort_by_key(nothing);
+        let some = selection.sites.partition_point(|shown| !nothing(shown));
+        selection.sites[..some].sort_by_cached_key(|shown| {
+            let values = Reverse((sort.of(&shown.totals()), shown.live_bytes));
+            (shown.is_indirect(), values, shown.site.key)
         });
         Ok(selection)
     }
@@ -116,11 +121,11 @@ impl Filter {
     }
 
     fn accepts(&self, site: &Shown) -> bool {
-        let live = site.totals.live_bytes;
+        let live = site.live_bytes;
         self.covers(site.process, site.site.key.layer)
             && self.min_bytes.is_none_or(|min| live >= min)
             && self.max_bytes.is_none_or(|max| live <= max)
-            && (self.older.is_none() || site.totals.live_count > 0)
+            && (self.older.is_none() || site.live_count > 0)
     }
 
     fn ages(&self, snapshot: &Snapshot) -> Result<Option<Ages>, Error> {
@@ -159,8 +164,8 @@ fn older_part(mut shown: Shown, older: Duration) -> Shown {
         }
     }
     // What was released after the scan is no longer outstanding.
-    shown.totals.live_bytes = bytes.min(site.totals.live_bytes);
-    shown.totals.live_count = count.min(site.totals.live_count);
+    shown.live_bytes = bytes.min(site.totals.live_bytes);
+    shown.live_count = count.min(site.totals.live_count);
     shown
 }
 
@@ -179,11 +184,21 @@ pub struct Shown<'a> {
     /// `None` only in a damaged recording.
     pub process: Option<&'a ProcessSnapshot>,
     pub stack: Stack<'a>,
-    /// Those of the site, with live figures as [`Filter::older`] says.
-    pub totals: crate::ledger::Totals,
+    /// Live figures as [`Filter::older`] says.
+    pub live_bytes: u64,
+    pub live_count: u64,
 }
 
 impl Shown<'_> {
+    /// Those of the site, with the live figures that are shown.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            live_bytes: self.live_bytes,
+            live_count: self.live_count,
+            ..self.site.totals
+        }
+    }
+
     /// Whether the program did not ask for it itself: what an allocator took holds the blocks of other
     /// sites, and the dynamic linker maps what the program loads.
     pub fn is_indirect(&self) -> bool {
@@ -196,7 +211,7 @@ impl Shown<'_> {
                 )
     }
 
-    /// The process's tgid, 0 where it is not known.
+    /// The process's tgid, 0 where it is not known, and of a group.
     pub fn tgid(&self) -> u32 {
         self.process.map_or(0, |process| process.row.tgid)
     }
@@ -221,7 +236,7 @@ mod tests {
     fn live(filter: &Filter) -> Vec<(u64, u64)> {
         let snapshot = fixture::snapshot();
         let selection = filter.select(&snapshot, Metric::LiveBytes).unwrap();
-        let totals = selection.sites.iter().map(|site| site.totals);
+        let totals = selection.sites.iter().map(|site| site.totals());
         totals.map(|t| (t.live_bytes, t.live_count)).collect()
     }
 
@@ -233,11 +248,7 @@ mod tests {
             ..Filter::default()
         };
         let selection = filter.select(&snapshot, Metric::LiveBytes).unwrap();
-        let shown: Vec<_> = selection
-            .sites
-            .iter()
-            .map(|s| s.totals.live_bytes)
-            .collect();
+        let shown: Vec<_> = selection.sites.iter().map(|s| s.live_bytes).collect();
         assert_eq!(shown, [1 << 20, 8192]);
         assert_eq!((selection.hidden_sites, selection.hidden_bytes), (2, 100));
         // The mapping is an allocator's.
@@ -246,7 +257,7 @@ mod tests {
         let by_count = Filter::default()
             .select(&snapshot, Metric::LiveCount)
             .unwrap();
-        assert_eq!(by_count.sites[0].totals.live_count, 10);
+        assert_eq!(by_count.sites[0].live_count, 10);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The two processes of a measurement: the target, which waits for a byte on
 //! stdin before it works, and the collector, which says on stderr when it records.
 
+use crate::command;
 use anyhow::{Context, Result, bail, ensure};
 use std::{
     io::{BufRead, BufReader, Lines, Write},
@@ -177,24 +178,15 @@ impl Collector {
             .child
             .take()
             .context("memtrace was waited for already")?;
-        let mut status = 0;
-        // SAFETY: rusage is plain integers, for which zero is a value.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: the child has not been waited for, and both pointers are to live variables.
-        let waited = unsafe { libc::wait4(child.id().cast_signed(), &mut status, 0, &mut usage) };
+        let ended = command::wait(&child)?;
         ensure!(
-            waited >= 0,
-            "cannot wait for memtrace: {}",
-            std::io::Error::last_os_error()
-        );
-        ensure!(
-            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
-            "memtrace failed (wait status {status}): {}",
+            ended.succeeded,
+            "memtrace failed (wait status {}): {}",
+            ended.wait_status,
             stderr.join(" / ")
         );
-        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
         Ok(Ended {
-            cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime) - self.start_s,
+            cpu_s: ended.cpu_s - self.start_s,
             stderr,
         })
     }

@@ -1,22 +1,21 @@
 //! Values over the life of a process, on the grid of its recording's intervals.
 
-use std::collections::HashMap;
-
 use super::MAX_POINTS;
 use crate::recording::{IntervalId, ProcessRow};
 
 /// The intervals of a process's life, some taken together so that they are not too many.
-pub(super) struct Grid {
+#[derive(Clone, Copy)]
+pub(super) struct Grid<'a> {
     pub(super) first: usize,
     pub(super) last: usize,
     /// Intervals of one point.
     pub(super) per_point: usize,
-    pub(super) index: HashMap<IntervalId, usize>,
-    pub(super) time_index: HashMap<u64, usize>,
+    /// Every interval and its end, rising.
+    pub(super) intervals: &'a [(IntervalId, u64)],
 }
 
-impl Grid {
-    pub(super) fn new(row: &ProcessRow, intervals: &[(IntervalId, u64)]) -> Grid {
+impl<'a> Grid<'a> {
+    pub(super) fn new(row: &ProcessRow, intervals: &'a [(IntervalId, u64)]) -> Grid<'a> {
         let first = intervals.partition_point(|(_, time)| *time <= row.started_ns);
         // At the interval of its end a process has given back what it had.
         let end = match row.ended_ns {
@@ -28,14 +27,29 @@ impl Grid {
             first,
             last: first + count,
             per_point: count.div_ceil(MAX_POINTS).max(1),
-            index: (0..).zip(intervals).map(|(i, (id, _))| (*id, i)).collect(),
-            time_index: (0..).zip(intervals).map(|(i, (_, t))| (*t, i)).collect(),
+            intervals,
         }
+    }
+
+    /// Which one an interval is.
+    pub(super) fn at(&self, interval: IntervalId) -> Option<usize> {
+        let found = self
+            .intervals
+            .binary_search_by_key(&interval, |(id, _)| *id);
+        found.ok()
+    }
+
+    /// Which interval ended then.
+    pub(super) fn at_time(&self, time_ns: u64) -> Option<usize> {
+        let found = self
+            .intervals
+            .binary_search_by_key(&time_ns, |(_, end)| *end);
+        found.ok()
     }
 
     /// What was so at a time (CLOCK_MONOTONIC ns), by its interval; without times that are no interval's.
     pub(super) fn placed<T>(&self, at: impl Iterator<Item = (u64, T)>) -> Vec<(usize, T)> {
-        at.filter_map(|(time, value)| Some((*self.time_index.get(&time)?, value)))
+        at.filter_map(|(time, value)| Some((self.at_time(time)?, value)))
             .collect()
     }
 
@@ -53,7 +67,7 @@ impl Grid {
     }
 
     /// Whole points only: a last one of fewer intervals is left out.
-    fn points(&self) -> usize {
+    pub(super) fn points(&self) -> usize {
         (self.last - self.first) / self.per_point
     }
 }

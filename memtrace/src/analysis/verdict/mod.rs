@@ -15,13 +15,12 @@ mod tests;
 use super::{
     account::{Account, Window},
     machine::Machine,
-    series::{self, ProcessSeries},
+    series::{self, Courses, ProcessSeries},
     suppressions::Suppressions,
 };
 use crate::{
-    event::Layer,
     ledger::{ProcessId, SiteKey},
-    recording::{At, Error, Recording, Snapshot, Stacks},
+    recording::{Error, Overview, Recording, Stacks},
 };
 use memtrace_common::loss::Effect;
 
@@ -186,23 +185,25 @@ pub fn diagnose(
     machine: &Machine,
     suppressions: &Suppressions,
 ) -> Result<Diagnosis, Error> {
-    let snapshot = recording.snapshot(At::End)?;
-    let quality = Quality::of(&snapshot);
+    let overview = recording.overview()?;
+    let courses = series::read(recording, &overview)?;
+    let quality = Quality::of(&overview, &courses);
     let mut diagnosis = Diagnosis {
         lost: quality.lost,
+        too_short: courses.too_short,
         ..Diagnosis::default()
     };
-    for series in series::read(recording, &snapshot)? {
+    for series in courses.processes {
         judge(
             &series,
-            &snapshot.stacks,
+            &overview.stacks,
             &quality,
             machine,
             suppressions,
             &mut diagnosis,
         );
     }
-    diagnosis.stacks = snapshot.stacks;
+    diagnosis.stacks = overview.stacks;
     Ok(diagnosis)
 }
 
@@ -244,36 +245,25 @@ fn judge(
 }
 
 impl Quality {
-    fn of(snapshot: &Snapshot) -> Quality {
+    fn of(overview: &Overview, courses: &Courses) -> Quality {
         let harmful = |effect| !matches!(effect, Effect::Filtered | Effect::StackLost);
-        let lost: u64 = snapshot
+        let lost: u64 = overview
             .losses
             .iter()
             .filter(|(reason, _)| harmful(reason.effect()))
             .map(|(_, count)| count)
             .sum();
-        let heap = || {
-            snapshot
-                .sites
-                .iter()
-                .filter(|site| site.key.layer == Layer::Heap)
-        };
-        let bytes: u64 = heap().map(|site| site.totals.alloc_bytes).sum();
-        let without: u64 = heap()
-            .filter(|site| snapshot.stacks.get(site.key.stack).is_empty())
-            .map(|site| site.totals.alloc_bytes)
-            .sum();
         let share = |part: u64, all: u64| match all {
             0 => 0.0,
             all => part as f64 / all as f64,
         };
-        let start = snapshot.meta.started_ns;
-        let end = snapshot.time_ns.unwrap_or(start);
+        let start = overview.meta.started_ns;
+        let end = overview.time_ns.unwrap_or(start);
         Quality {
-            lost: share(lost, snapshot.emitted),
-            without_stack: share(without, bytes),
+            lost: share(lost, overview.emitted),
+            without_stack: share(courses.without_stack, courses.allocated),
             length: end.saturating_sub(start) as f64 / 1e9,
-            interval: snapshot.meta.interval_ns as f64 / 1e9,
+            interval: overview.meta.interval_ns as f64 / 1e9,
         }
     }
 }

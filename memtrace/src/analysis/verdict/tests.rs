@@ -9,6 +9,7 @@ use crate::{
         fixture::{Course, MIB, Moment, Site, record, resident},
         machine::Machine,
     },
+    event::Layer,
     recording::{MemorySample, Origin},
 };
 

@@ -3,6 +3,7 @@
 
 mod blocks;
 mod devices;
+mod fold;
 mod processes;
 mod properties;
 mod vm;
@@ -20,6 +21,8 @@ pub(super) struct Bench {
     pub(super) now: u64,
     pub(super) sites: HashMap<SiteKey, SiteTotals>,
     pub(super) layers: HashMap<(ProcessId, Layer), LayerTotals>,
+    /// By tgid, also of those that ended.
+    ids: HashMap<u32, ProcessId>,
 }
 
 impl Bench {
@@ -32,6 +35,7 @@ impl Bench {
             now: 1000,
             sites: HashMap::new(),
             layers: HashMap::new(),
+            ids: HashMap::new(),
         }
     }
 
@@ -43,6 +47,13 @@ impl Bench {
             tid,
             action,
         });
+        let child = match action {
+            Action::Fork { child, .. } => child,
+            _ => tgid,
+        };
+        if let Some(id) = self.ledger.process_of(child) {
+            self.ids.insert(child, id);
+        }
     }
 
     pub(super) fn alloc(&mut self, tgid: u32, addr: u64, size: u64, stack: u32) {
@@ -136,10 +147,11 @@ impl Bench {
     }
 
     pub(super) fn id(&self, tgid: u32) -> ProcessId {
-        self.ledger.process_of(tgid).unwrap()
+        let known = self.ids.get(&tgid).copied();
+        self.ledger.process_of(tgid).or(known).unwrap()
     }
 
-    fn read_changes(&mut self) {
+    pub(super) fn read_changes(&mut self) {
         let changes = self.ledger.take_changes();
         self.sites.extend(changes.sites);
         self.layers.extend(changes.layers);

@@ -2,6 +2,7 @@
 //! rules say, whatever happened to the file in between. Here is what the tests write.
 
 mod file;
+mod folded;
 mod interrupted;
 mod reading;
 
@@ -43,6 +44,7 @@ fn process(id: u32, ended_ns: Option<u64>) -> ProcessRow {
         ended_ns,
         exit_status: ended_ns.map(|_| 256),
         rss_at_start: Some(8 << 20),
+        folded: None,
     }
 }
 

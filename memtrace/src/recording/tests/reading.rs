@@ -377,19 +377,21 @@ fn sites_are_followed_through_the_intervals_in_which_they_changed() {
     let intervals = recording.intervals().unwrap();
     let times: Vec<u64> = intervals.iter().map(|(_, time)| *time).collect();
     assert_eq!(times, [1, 2, 3].map(|n| START + n * SECOND));
-    let present = recording.site_figures().unwrap();
-    let present: Vec<_> = present.iter().map(|site| (site.key, site.totals)).collect();
+    let mut present = Vec::new();
+    recording
+        .each_site(|number, site| present.push((number, site.key, site.totals)))
+        .unwrap();
     let expected = [
-        (key(1, 7), site(128, 6).totals),
-        (key(1, 8), site(9, 1).totals),
+        (1, key(1, 7), site(128, 6).totals),
+        (2, key(1, 8), site(9, 1).totals),
     ];
     assert_eq!(present, expected);
+    assert_eq!(recording.lifetimes(1).unwrap(), site(1, 1).lifetimes);
     let mut changes = Vec::new();
     recording
-        .site_changes(
-            |wanted| *wanted == key(1, 7),
-            |at, site| changes.push((at, site.totals.live_bytes)),
-        )
+        .site_changes(&[(1, key(1, 7))], |at, site| {
+            changes.push((at, site.totals.live_bytes))
+        })
         .unwrap();
     assert_eq!(changes, [(intervals[0].0, 64), (intervals[2].0, 128)]);
 }

@@ -27,6 +27,14 @@ fn whole_report(snapshot: &Snapshot) -> Value {
     report_of(snapshot, &Filter::default(), None)
 }
 
+/// The stack that a site refers to, and its frames.
+fn stack_of<'a>(report: &'a Value, site: &'a Value) -> (&'a Value, Vec<&'a Value>) {
+    let stack = &report["stacks"][site["stack"].as_u64().unwrap() as usize];
+    let frames = stack["frames"].as_array().unwrap().iter();
+    let frames = frames.map(|place| &report["frames"][place.as_u64().unwrap() as usize]);
+    (stack, frames.collect())
+}
+
 #[test]
 fn a_report_has_what_scripts_rely_on() {
     let value = whole_report(&fixture::snapshot());
@@ -40,13 +48,14 @@ fn a_report_has_what_scripts_rely_on() {
     assert_eq!(site["live_count"], 4);
     assert_eq!(site["alloc_bytes"], (1 << 20) + 64);
     assert_eq!(site["alloc_count"], 5);
-    assert_eq!(site["end"], "truncated");
-    assert_eq!(value["sites"][2]["end"], "complete");
-    assert_eq!(value["sites"][1]["end"], "no_stack");
-    assert_eq!(site["frames"][0]["function"], "grow;it");
-    assert_eq!(site["frames"][0]["inlined"], true);
-    assert_eq!(site["frames"][0]["kind"], "native");
-    assert_eq!(site["frames"][3]["line"], 7);
+    let end = |site: usize| stack_of(&value, &value["sites"][site]).0["end"].clone();
+    assert_eq!((end(0), end(2)), (json!("truncated"), json!("complete")));
+    assert_eq!(end(1), "no_stack");
+    let (_, frames) = stack_of(&value, site);
+    assert_eq!(frames[0]["function"], "grow;it");
+    assert_eq!(frames[0]["inlined"], true);
+    assert_eq!(frames[0]["kind"], "native");
+    assert_eq!(frames[3]["line"], 7);
     assert_eq!(value["losses"]["ring_full_free"], 5);
     assert_eq!(value["losses"]["ring_full_alloc"], 0);
     let child = &value["processes"][1];
@@ -92,22 +101,66 @@ fn stack_health_is_part_of_a_report_and_stands_alone() {
 #[test]
 fn frames_are_whole_and_an_allocators_are_marked() {
     let value = whole_report(&fixture::snapshot_with_wrappers());
-    let frames = &value["sites"][0]["frames"];
+    let (stack, frames) = stack_of(&value, &value["sites"][0]);
     assert_eq!(frames[0]["function"], "operator new(unsigned long)");
-    assert_eq!(frames[0]["wrapper"], true);
     assert_eq!(frames[1]["function"], "grow;it");
-    assert_eq!(frames[1]["wrapper"], Value::Null);
+    assert_eq!(stack["wrappers"], 1);
+}
+
+#[test]
+fn each_stack_and_frame_is_written_once() {
+    let mut snapshot = fixture::snapshot();
+    let alone = whole_report(&snapshot);
+    // The same stacks in another process.
+    for mut site in snapshot.sites.clone() {
+        site.key.process = ProcessId(99);
+        snapshot.sites.push(site);
+    }
+    let value = whole_report(&snapshot);
+    let count = |value: &Value, list: &str| value[list].as_array().unwrap().len();
+    assert_eq!(count(&value, "sites"), 2 * count(&alone, "sites"));
+    for list in ["stacks", "frames"] {
+        assert!(count(&alone, list) > 0, "{list}");
+        assert_eq!(value[list], alone[list]);
+    }
+    let mut stacks: Vec<_> = value["sites"].as_array().unwrap().iter().collect();
+    stacks.retain(|site| site["process"] == 99);
+    assert_eq!(stacks.len(), count(&alone, "sites"));
+    let of = |value, site| stack_of(value, site).1.len();
+    let lengths = |value, process: u64| {
+        let sites = value_sites(value);
+        let sites = sites.filter(move |site| site["process"] == process);
+        sites.map(move |site| of(value, site)).sum::<usize>()
+    };
+    let own = lengths(&value, 1) + lengths(&value, 2);
+    assert_eq!(lengths(&value, 99), own);
+}
+
+fn value_sites(report: &Value) -> impl Iterator<Item = &Value> {
+    report["sites"].as_array().unwrap().iter()
+}
+
+#[test]
+fn a_group_of_folded_processes_says_how_many_it_is() {
+    let mut snapshot = fixture::snapshot();
+    snapshot.processes[1].row.folded = Some(412);
+    let value = whole_report(&snapshot);
+    assert_eq!(value["processes"][0]["folded"], Value::Null);
+    assert_eq!(value["processes"][1]["folded"], 412);
 }
 
 #[test]
 fn the_interpreters_frames_are_marked_and_threads_named() {
     let value = whole_report(&fixture::snapshot_of_python());
-    let site = &value["sites"][0];
-    assert_eq!(site["thread"], "worker");
-    assert_eq!(value["sites"][1]["thread"], Value::Null);
-    let frames = site["frames"].as_array().unwrap();
+    let (stack, frames) = stack_of(&value, &value["sites"][0]);
+    assert_eq!(stack["thread"], "worker");
+    let (other, _) = stack_of(&value, &value["sites"][1]);
+    assert_eq!(other["thread"], Value::Null);
     let kinds = frames.iter().map(|frame| frame["kind"].as_str().unwrap());
-    let marks = frames.iter().map(|frame| frame["interpreter"] == true);
+    let marks = (0..frames.len()).map(|at| {
+        let mut marked = stack["interpreter"].as_array().unwrap().iter();
+        marked.any(|marked| *marked == at)
+    });
     let expected = [
         ("native", false),
         ("native", false),

@@ -117,7 +117,9 @@ impl Report<'_> {
             Some(first) => format!("{} (pid {})", clean(&first.row.comm), first.row.tgid),
             None => "no process".into(),
         };
-        let others = match self.snapshot.processes.len() {
+        let processes = self.snapshot.processes.iter();
+        let all: u64 = processes.map(|process| process.row.processes()).sum();
+        let others = match all {
             0 | 1 => String::new(),
             n => format!(" and {} more", n - 1),
         };

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     super::{
-        clean, devices, losses,
+        clean, devices, group_name, losses,
         units::{plural, size},
     },
     Report,
@@ -57,23 +57,38 @@ impl Report<'_> {
             writeln!(
                 out,
                 "\nProcesses not listed: {}, {} live in all layers together (--pid shows one)",
-                rest.len(),
+                rest.iter()
+                    .map(|process| process.row.processes())
+                    .sum::<u64>(),
                 size(bytes)
+            )?;
+        }
+        if self.snapshot.left_out > 0 {
+            writeln!(
+                out,
+                "\nProcesses folded when they ended, of which this moment shows nothing: {}",
+                self.snapshot.left_out
             )?;
         }
         Ok(())
     }
 
     fn layers(&self, process: &ProcessSnapshot) -> Vec<&LayerSnapshot> {
-        let layers = self.snapshot.layers.iter();
+        // In the order of processes, of which there may be thousands.
+        let (all, id) = (&self.snapshot.layers, process.row.id);
+        let first = all.partition_point(|layer| layer.process < id);
+        let layers = all[first..].iter();
         layers
-            .filter(|layer| layer.process == process.row.id)
+            .take_while(|layer| layer.process == id)
             .filter(|layer| self.options.filter.covers(Some(process), layer.layer))
             .collect()
     }
 
     fn process(&self, out: &mut impl Write, process: &ProcessSnapshot) -> io::Result<()> {
         let row = &process.row;
+        if row.is_group() {
+            return self.group_of_processes(out, process);
+        }
         let origin = match row.origin {
             Origin::Attached => "attached",
             Origin::Launched => "launched",
@@ -105,6 +120,35 @@ impl Report<'_> {
                 size(rss)
             )?;
         }
+        self.layer_table(out, process)?;
+        match self.options.filter.layer {
+            Some(layer) if !layer.of_device() => Ok(()),
+            _ => devices::text(out, self.snapshot, process),
+        }
+    }
+
+    /// Processes that were folded into one row.
+    fn group_of_processes(&self, out: &mut impl Write, group: &ProcessSnapshot) -> io::Result<()> {
+        let row = &group.row;
+        writeln!(
+            out,
+            "\n{}, the first from {} on, the last until {}",
+            group_name(row),
+            self.since(row.started_ns),
+            self.since(row.ended_ns.unwrap_or(row.started_ns))
+        )?;
+        let shown = match group.moment {
+            Moment::Peak => "the peak of the largest of them in each layer",
+            _ => "the end of each, summed up",
+        };
+        writeln!(
+            out,
+            "  shown at  {shown}; peaks are the largest, inherited, allocated and freed are sums"
+        )?;
+        self.layer_table(out, group)
+    }
+
+    fn layer_table(&self, out: &mut impl Write, process: &ProcessSnapshot) -> io::Result<()> {
         let layers = self.layers(process);
         if layers.is_empty() {
             return writeln!(out, "  no allocation seen");
@@ -117,10 +161,7 @@ impl Report<'_> {
         for layer in layers {
             self.layer(out, layer)?;
         }
-        match self.options.filter.layer {
-            Some(layer) if !layer.of_device() => Ok(()),
-            _ => devices::text(out, self.snapshot, process),
-        }
+        Ok(())
     }
 
     fn layer(&self, out: &mut impl Write, layer: &LayerSnapshot) -> io::Result<()> {
@@ -202,6 +243,55 @@ mod tests {
         assert_parts(
             &report,
             &["Process 4242", "Processes not listed: 10, 0 B live"],
+        );
+    }
+
+    #[test]
+    fn a_group_is_told_as_what_it_is() {
+        let mut snapshot = fixture::snapshot();
+        let group = &mut snapshot.processes[1].row;
+        (group.tgid, group.folded) = (0, Some(412));
+        group.cmdline = ["cc", "-c", "a.c\x1b"].map(Into::into).to_vec();
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &report,
+            &[
+                "Recording of leaker (pid 4242) and 412 more",
+                "\n412 ended processes of `cc -c a.c\\u{1b}`, the first from 0.0 s on, the last until 5.0 s\n\
+                 \x20 shown at  the peak of the largest of them in each layer; peaks are the largest, \
+                 inherited, allocated and freed are sums\n",
+                "in 10 blocks (heap of 412 ended processes of `cc -c a.c\\u{1b}`)",
+            ],
+        );
+        assert!(!report.contains("with status"), "{report}");
+        let group = &mut snapshot.processes[1];
+        (group.moment, group.row.folded) = (Moment::End, Some(1));
+        group.row.cmdline.clear();
+        snapshot.left_out = 7;
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &report,
+            &[
+                "\n1 ended process of `leaker` with other arguments, the first",
+                "shown at  the end of each, summed up",
+                "folded when they ended, of which this moment shows nothing: 7\n",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_process_has_its_own_layers() {
+        let snapshot = fixture::snapshot();
+        let report = render(&snapshot, &TextOptions::default());
+        let (first, second) = report.split_once("Process 4243").unwrap();
+        assert!(
+            first.contains("\n  vm ") && first.contains("\n  heap "),
+            "{first}"
+        );
+        let table = second.split("\nTop ").next().unwrap();
+        assert!(
+            !table.contains("\n  vm ") && table.contains("\n  heap "),
+            "{table}"
         );
     }
 

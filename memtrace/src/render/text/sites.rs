@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     super::{
-        clean, frame_name,
+        clean, frame_name, group_name,
         select::{Selection, Shown},
         source_line,
         units::{duration, plural, seconds, size},
@@ -20,7 +20,7 @@ impl Report<'_> {
         let nonzero = selection
             .sites
             .iter()
-            .filter(|site| sort.of(&site.totals) > 0);
+            .filter(|site| sort.of(&site.totals()) > 0);
         let listed: Vec<_> = nonzero.take(self.options.top).collect();
         let all = selection.sites.len() as u64;
         writeln!(
@@ -51,10 +51,7 @@ impl Report<'_> {
             self.site(out, rank + 1, site)?;
         }
         let unlisted = selection.sites.get(listed.len()..).unwrap_or_default();
-        let bytes = unlisted
-            .iter()
-            .map(|site| site.totals.live_bytes)
-            .sum::<u64>();
+        let bytes = unlisted.iter().map(|site| site.live_bytes).sum::<u64>();
         if !unlisted.is_empty() {
             let sites = plural(unlisted.len() as u64, "more site");
             writeln!(
@@ -94,10 +91,13 @@ impl Report<'_> {
     }
 
     fn site(&self, out: &mut impl Write, rank: usize, shown: &Shown) -> io::Result<()> {
-        let (site, stack, totals) = (shown.site, shown.stack, &shown.totals);
+        let (site, stack, totals) = (shown.site, shown.stack, &shown.totals());
         let process = match self.snapshot.processes.len() {
             0 | 1 => String::new(),
-            _ => format!(" of pid {}", shown.tgid()),
+            _ => match shown.process.filter(|process| process.row.is_group()) {
+                Some(group) => format!(" of {}", group_name(&group.row)),
+                None => format!(" of pid {}", shown.tgid()),
+            },
         };
         let thread = match stack.thread() {
             Some(name) => format!(", thread {}", clean(name)),

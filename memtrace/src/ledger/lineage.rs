@@ -1,0 +1,55 @@
+//! From whom an address space was forked: blocks that it inherited refer to sites of its ancestors,
+//! whose places can be reused once nobody holds such blocks.
+
+use std::sync::{Arc, Weak};
+
+/// Whose blocks an address space may hold.
+#[derive(Debug, Default)]
+pub(super) struct Lineage {
+    /// Stands for the process itself.
+    own: Arc<()>,
+    parent: Option<Arc<Lineage>>,
+}
+
+/// A process whose blocks somebody may hold.
+#[derive(Debug, Default)]
+pub(super) struct Ancestor(Weak<()>);
+
+impl Ancestor {
+    pub(super) fn has_descendants(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+impl Lineage {
+    /// Of a child, forked just now.
+    pub(super) fn forked(self: &Arc<Self>) -> Arc<Lineage> {
+        Arc::new(Lineage {
+            own: Arc::default(),
+            parent: Some(Arc::clone(self)),
+        })
+    }
+
+    /// Of the same process after its exec: it holds nothing of its ancestors any more, but its
+    /// children may hold what it had.
+    pub(super) fn executed(&self) -> Arc<Lineage> {
+        Arc::new(Lineage {
+            own: Arc::clone(&self.own),
+            parent: None,
+        })
+    }
+
+    pub(super) fn process(&self) -> Ancestor {
+        Ancestor(Arc::downgrade(&self.own))
+    }
+}
+
+impl Drop for Lineage {
+    /// Not recursive: a program that goes on in its child again and again has a long lineage.
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some(mut last) = next.and_then(Arc::into_inner) {
+            next = last.parent.take();
+        }
+    }
+}

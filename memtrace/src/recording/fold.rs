@@ -1,0 +1,119 @@
+//! Taking back what was written of a process that was folded into a group.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use rusqlite::params;
+
+use super::{ProcessRow, Writer};
+use crate::ledger::{ProcessId, SiteKey};
+
+/// Only a process that ended so soon may be folded: for longer the places of its figures over time
+/// are not kept.
+pub const SHORT_LIVED: Duration = Duration::from_secs(30);
+
+/// Ended processes whose ids of sites are kept, for the ages of what they left are told a while later.
+const ENDED: usize = 256;
+
+/// Tables whose key begins with the process.
+const TABLES: [&str; 4] = ["memory", "layer_history", "in_cgroup", "fact"];
+
+/// What is written of each process.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    processes: HashMap<ProcessId, Process>,
+    groups: HashSet<ProcessId>,
+    ended: Vec<ProcessId>,
+    /// Sites so far.
+    sites: i64,
+}
+
+#[derive(Debug)]
+struct Process {
+    sites: HashMap<SiteKey, i64>,
+    /// End of the first interval with a change, CLOCK_MONOTONIC ns.
+    since_ns: u64,
+    /// Rows of `site_history`, by interval and site; of a young process only.
+    history: Vec<(i64, i64)>,
+}
+
+impl Written {
+    pub(super) fn row(&mut self, row: &ProcessRow) {
+        if row.is_group() {
+            self.groups.insert(row.id);
+        } else if row.ended_ns.is_some() {
+            self.ended.push(row.id);
+        }
+    }
+
+    pub(super) fn is_group(&self, process: ProcessId) -> bool {
+        self.groups.contains(&process)
+    }
+
+    /// The number of a site, which changed in the interval that ended at `time_ns`.
+    pub(super) fn site(&mut self, key: SiteKey, time_ns: u64) -> i64 {
+        let process = self.processes.entry(key.process);
+        let process = process.or_insert_with(|| Process {
+            sites: HashMap::new(),
+            since_ns: time_ns,
+            history: Vec::new(),
+        });
+        *process.sites.entry(key).or_insert_with(|| {
+            self.sites += 1;
+            self.sites
+        })
+    }
+
+    /// `site_history` has a row for this.
+    pub(super) fn history(&mut self, key: SiteKey, interval: i64, site: i64, time_ns: u64) {
+        if let Some(process) = self.processes.get_mut(&key.process) {
+            if time_ns.saturating_sub(process.since_ns) <= SHORT_LIVED.as_nanos() as u64 {
+                process.history.push((interval, site));
+            } else {
+                process.history = Vec::new();
+            }
+        }
+    }
+
+    /// Rows of `site_history` that could be taken back.
+    #[cfg(test)]
+    pub(super) fn kept_rows(&self) -> usize {
+        let processes = self.processes.values();
+        processes.map(|process| process.history.len()).sum()
+    }
+
+    /// An interval was written, with ages or without.
+    pub(super) fn interval(&mut self, has_births: bool) {
+        if has_births || self.ended.len() > ENDED {
+            for process in self.ended.drain(..) {
+                self.processes.remove(&process);
+            }
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn take_back(&mut self, process: ProcessId) -> rusqlite::Result<()> {
+        for table in TABLES {
+            let sql = format!("DELETE FROM {table} WHERE process = ?1");
+            self.insert(&sql, params![process.0])?;
+        }
+        self.insert("DELETE FROM process WHERE id = ?1", params![process.0])?;
+        let Some(written) = self.written.processes.remove(&process) else {
+            return Ok(());
+        };
+        for site in written.sites.values() {
+            self.insert("DELETE FROM site WHERE id = ?1", params![site])?;
+            self.insert("DELETE FROM births WHERE site = ?1", params![site])?;
+        }
+        for (interval, site) in written.history {
+            self.insert(
+                "DELETE FROM site_history WHERE interval = ?1 AND site = ?2",
+                params![interval, site],
+            )?;
+        }
+        Ok(())
+    }
+}

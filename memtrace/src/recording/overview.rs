@@ -1,0 +1,42 @@
+//! What a recording has besides the figures of its sites, which may be millions.
+
+use super::{Error, Meta, ProcessRow, Recording, Stacks, read};
+use memtrace_common::loss::Reason;
+
+/// As of the last interval.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    pub meta: Meta,
+    /// By id.
+    pub processes: Vec<ProcessRow>,
+    pub stacks: Stacks,
+    /// Every reason, zero included.
+    pub losses: Vec<(Reason, u64)>,
+    pub emitted: u64,
+    /// The end of the last interval, CLOCK_MONOTONIC ns.
+    pub time_ns: Option<u64>,
+}
+
+impl Recording {
+    /// Reads the overview.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub fn overview(&self) -> Result<Overview, Error> {
+        self.read_overview().map_err(|error| self.reading(&error))
+    }
+
+    fn read_overview(&self) -> rusqlite::Result<Overview> {
+        let transaction = self.connection().unchecked_transaction()?;
+        let last = read::interval(&transaction, u64::MAX)?;
+        Ok(Overview {
+            meta: self.meta().clone(),
+            processes: read::processes(&transaction)?,
+            stacks: read::stacks(&transaction)?,
+            losses: read::losses(&transaction, last.id)?,
+            emitted: last.emitted,
+            time_ns: last.time_ns,
+        })
+    }
+}
