@@ -221,6 +221,23 @@ impl Thread {
         None
     }
 
+    /// Forgets the calls from the outermost one on that a C++ exception may leave; gives where its
+    /// return address is. Calls deeper than `sp` ended before, without a return.
+    #[inline(always)]
+    pub(crate) fn leave_throwing(&mut self, sp: u64) -> Option<u64> {
+        for depth in 0..MAX_IN_FLIGHT {
+            if depth as u64 >= self.depth {
+                return None;
+            }
+            let call = &self.calls[depth];
+            if call.sp >= sp && Cookie(call.cookie).may_throw() {
+                self.depth = depth as u64;
+                return Some(call.sp);
+            }
+        }
+        None
+    }
+
     /// Whether this thread's last act of the kind was to release the same block by another
     /// function that called (or jumped to) this one.
     #[inline(always)]
