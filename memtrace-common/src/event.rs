@@ -127,6 +127,8 @@ pub enum Stop {
     /// When it was given the address of a driver's function that may have no probe yet; the record
     /// of it precedes.
     EntryPoint = 4,
+    /// Before an exception or a cancellation unwinds a thread through functions whose return is probed.
+    Unwinding = 5,
 }
 
 impl TryFrom<u64> for Stop {
@@ -138,6 +140,7 @@ impl TryFrom<u64> for Stop {
             2 => Ok(Stop::Exec),
             3 => Ok(Stop::Map),
             4 => Ok(Stop::EntryPoint),
+            5 => Ok(Stop::Unwinding),
             other => Err(other),
         }
     }
@@ -290,6 +293,19 @@ pub struct PendingReturn {
     pub original: u64,
 }
 
+/// Most return addresses in an [`Unwinding`].
+pub const UNWOUND: usize = 8;
+
+/// Return addresses that the collector puts back before a thread may be unwound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Unwinding {
+    pub tgid: u32,
+    /// How many follow.
+    pub n: u32,
+    pub returns: [PendingReturn; UNWOUND],
+}
+
 /// [`Kind::Verify`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -338,6 +354,7 @@ const _: () = assert!(size_of::<Map>() == 80);
 const _: () = assert!(size_of::<Unmap>() == 40);
 const _: () = assert!(size_of::<Lifecycle>() == 40);
 const _: () = assert!(size_of::<Stack>() == 64);
+const _: () = assert!(size_of::<Unwinding>() == 8 + UNWOUND * 16);
 const _: () = assert!(size_of::<Timing>() == 48);
 const _: () = assert!(
     size_of::<Verify>()

@@ -1,44 +1,74 @@
 //! C++ exceptions through probed functions. A return probe replaces the return address on the
-//! stack, and an unwinder that meets the replacement ends the process. So where an exception
-//! begins, the original addresses are put back.
+//! stack, and an unwinder that meets the replacement ends the process. So where unwinding begins,
+//! the thread is stopped for the collector to put the original addresses back.
 
-use aya_ebpf::{helpers::bpf_probe_write_user, macros::uprobe, programs::ProbeContext};
-use memtrace_common::{loss::Reason, unwind::Memory};
+use aya_ebpf::{macros::uprobe, programs::ProbeContext};
+use memtrace_common::{
+    event::{PendingReturn, Stop, UNWOUND, Unwinding},
+    loss::Reason,
+    unwind::Memory,
+};
 
 use crate::{
     calls::stack_pointer,
     emit::lost,
     kernel::{MAX_PENDING_RETURNS, PendingReturns},
-    maps::recording,
+    lifecycle,
+    maps::{UNWINDING, recording},
     memory::UserMemory,
-    thread::{Thread, current_ids},
+    thread::{Caller, Thread},
+};
+
+static NONE: Unwinding = Unwinding {
+    tgid: 0,
+    n: 0,
+    returns: [PendingReturn {
+        slot: 0,
+        original: 0,
+    }; UNWOUND],
 };
 
 /// An exception is about to be thrown, or the thread to be unwound for another reason.
 #[uprobe]
 pub fn unwinding(context: ProbeContext) -> u32 {
-    // SAFETY: the context of a uprobe is the thread's registers.
-    let sp = stack_pointer(unsafe { &*context.regs });
-    if let Some(outermost) = leave_throwing(sp) {
-        restore(outermost);
-    }
+    unwind(&context);
     0
 }
 
-/// Forgets the calls that the exception may leave, and those within them. Gives where the return
-/// address of the outermost one is; without recording nothing is known of calls, so that of any.
 #[inline(always)]
-fn leave_throwing(sp: u64) -> Option<u64> {
-    if !recording() {
-        return Some(u64::MAX);
+fn unwind(context: &ProbeContext) -> Option<()> {
+    // The return addresses are replaced before recording begins, and until the probes are gone.
+    let caller = Caller::traced()?;
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let sp = stack_pointer(unsafe { &*context.regs });
+    let outermost = if recording() {
+        Thread::find(caller.tid)?.leave_throwing(sp)?
+    } else {
+        // Nothing is known of calls.
+        u64::MAX
+    };
+    if UNWINDING.insert(&caller.tid, &NONE, 0).is_err() {
+        lost(Reason::ReturnNotRestored);
+        return None;
     }
-    let (_, tid) = current_ids();
-    Thread::find(tid)?.leave_throwing(sp)
+    let unwinding = UNWINDING.get_ptr_mut(&caller.tid)?;
+    // SAFETY: a live map value, which the collector does not look at before the thread is stopped.
+    let unwinding = unsafe { &mut *unwinding };
+    collect(unwinding, outermost);
+    if unwinding.n == 0 {
+        let _ = UNWINDING.remove(&caller.tid);
+        return None;
+    }
+    unwinding.tgid = caller.tgid;
+    if !lifecycle::stop(context, &caller, Stop::Unwinding) {
+        lost(Reason::ReturnNotRestored);
+    }
+    None
 }
 
-/// Puts back the return addresses up to that at `outermost`.
+/// The return addresses that were replaced, up to that at `outermost`.
 #[inline(always)]
-fn restore(outermost: u64) {
+fn collect(unwinding: &mut Unwinding, outermost: u64) {
     let returns = PendingReturns::current();
     let trampoline = returns.trampoline();
     let mut instance = returns.first();
@@ -47,14 +77,19 @@ fn restore(outermost: u64) {
             return;
         }
         let (entry, next) = PendingReturns::entry(instance);
-        // An entry that a longjmp left behind is of memory that holds something else by now.
-        if entry.slot <= outermost && UserMemory.read(entry.slot) == Some(trampoline) {
-            // SAFETY: the helper checks the address. It holds the kernel's replacement of this value.
-            let restored = unsafe { bpf_probe_write_user(entry.slot as *mut u64, &entry.original) };
-            if restored.is_err() {
-                lost(Reason::ReturnNotRestored);
-            }
-        }
         instance = next;
+        // An entry that a longjmp left behind is of memory that holds something else by now.
+        if entry.slot > outermost || UserMemory.read(entry.slot) != Some(trampoline) {
+            continue;
+        }
+        let n = unwinding.n as usize;
+        if n >= UNWOUND {
+            lost(Reason::ReturnNotRestored);
+            return;
+        }
+        unwinding.returns[n & (UNWOUND - 1)] = entry;
+        unwinding.n = n as u32 + 1;
     }
 }
+
+const _: () = assert!(UNWOUND.is_power_of_two());

@@ -20,7 +20,8 @@ use crate::{
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
     maps::{
-        PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, loaded, recording,
+        PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, UNWINDING, loaded,
+        recording,
     },
     thread::{Caller, current_ids},
     vm,
@@ -165,9 +166,10 @@ pub fn exec_exit(context: TracePointContext) -> u32 {
 
 /// Stops the current thread (and with it the process) before it returns to user
 /// code, and tells the collector, which continues it. Without room for the word
-/// it is not stopped, and counted. With `--no-stop` the collector is told all the same.
+/// it is not stopped, and counted. With `--no-stop` the collector is told all the same. False unless
+/// it is stopped.
 #[inline(always)]
-pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
+pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) -> bool {
     let mut header = header(Kind::Stopped, caller);
     header.tgid = caller.tgid;
     let stopping = loaded(&SETTINGS.stop) != 0;
@@ -180,7 +182,7 @@ pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
         other: 0,
         pad: 0,
     };
-    emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
+    let told = emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
         if !stopping {
             lost(Reason::NotStopped);
             return true;
@@ -201,6 +203,7 @@ pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
         }
         error == 0
     });
+    told && stopping
 }
 
 /// `sched_process_exit(task)`: a thread ends.
@@ -216,6 +219,7 @@ fn exited() -> Option<()> {
     // Whether traced or not: the tid may come back as another thread's.
     let _ = THREADS.remove(&tid);
     let _ = THREAD_STATES.remove(&tid);
+    let _ = UNWINDING.remove(&tid);
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&tgid) }?;
     let task = Task::current();

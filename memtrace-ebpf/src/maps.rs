@@ -9,6 +9,7 @@ use aya_ebpf::{
 use memtrace_common::{
     code::{BLOCK, Exec, KnownFile, Log, Mapping, RULES as RULE_COUNT, Snapshot},
     device::{ContextKey, Current, EntryPoint},
+    event::Unwinding,
     kernel::{Offsets, Sampling, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
@@ -56,6 +57,10 @@ pub(crate) static FILES: HashMap<FileKey, KnownFile> = HashMap::with_max_entries
 /// that releases them if the collector dies.
 #[map]
 pub(crate) static STOPPED: HashMap<u32, u32> = HashMap::with_max_entries(16_384, 0);
+
+/// By tid: what the collector is to put back before it lets the thread go.
+#[map]
+pub(crate) static UNWINDING: HashMap<u32, Unwinding> = HashMap::with_max_entries(1024, 0);
 
 /// Slot 0: 1 while recording. Cleared before the probes are taken away, so
 /// that all of them end at one moment.

@@ -37,9 +37,12 @@ impl Caller {
     /// The current thread, if its process is traced and events are wanted.
     #[inline(always)]
     pub(crate) fn current() -> Option<Self> {
-        if !recording() {
-            return None;
-        }
+        if recording() { Self::traced() } else { None }
+    }
+
+    /// The current thread, if its process is traced, whether or not events are wanted.
+    #[inline(always)]
+    pub(crate) fn traced() -> Option<Self> {
         let (tgid, tid) = current_ids();
         // SAFETY: the value is read before anything could remove it; a stale copy does no harm.
         let process: &Process = unsafe { PROCESSES.get(&tgid) }?;

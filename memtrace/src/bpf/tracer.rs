@@ -1,8 +1,12 @@
 //! The loaded BPF object: its programs, their attachments, its maps.
 
 use std::{
-    fs, io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     sync::Arc,
 };
 
@@ -15,6 +19,7 @@ use aya_log::EbpfLogger;
 use memtrace_common::{
     code::KnownFile,
     device::EntryPoint,
+    event::Unwinding,
     kernel::{Sampling, Settings},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
@@ -96,6 +101,11 @@ pub struct Tracer {
     threads_created: HashMap<MapData, u32, u64>,
     files: HashMap<MapData, Raw<FileKey>, Raw<KnownFile>>,
     stopped: HashMap<MapData, u32, u32>,
+    unwinding: HashMap<MapData, u32, Raw<Unwinding>>,
+    /// Threads whose return addresses could not be put back.
+    not_restored: u64,
+    /// Processes may be stopped.
+    pub stops: bool,
     recording: Array<MapData, u32>,
     counters: PerCpuArray<MapData, u64>,
     watchdog_maps: [OwnedFd; 2],
@@ -210,6 +220,9 @@ impl Tracer {
             threads_created: HashMap::try_from(take(&mut ebpf, "THREADS_CREATED")?)?,
             files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
             stopped: HashMap::try_from(take(&mut ebpf, "STOPPED")?)?,
+            unwinding: HashMap::try_from(take(&mut ebpf, "UNWINDING")?)?,
+            not_restored: 0,
+            stops: options.stop,
             recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
             counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
             ebpf,
@@ -329,10 +342,54 @@ impl Tracer {
 
     /// Lets a process run that the kernel side stopped.
     pub fn continue_process(&mut self, tgid: u32) {
+        self.restore_returns(tgid);
         // First, lest the entry of its next stop is taken. The exit of the process may have removed it.
         let _ = self.stopped.remove(&tgid);
         // SAFETY: no memory is involved. A process that is gone is no error.
         unsafe { libc::kill(tgid.cast_signed(), libc::SIGCONT) };
+    }
+
+    /// Puts back what the threads of a stopped process need to be unwound.
+    fn restore_returns(&mut self, tgid: u32) {
+        let threads: Vec<(u32, Unwinding)> = self
+            .unwinding
+            .iter()
+            .filter_map(|entry| entry.ok())
+            .map(|(tid, unwinding)| (tid, unwinding.0))
+            .filter(|(_, unwinding)| unwinding.tgid == tgid)
+            .collect();
+        for (tid, unwinding) in threads {
+            // Gone from the map first, as the thread may be stopped again.
+            let _ = self.unwinding.remove(&tid);
+            let restored = File::options()
+                .write(true)
+                .open(format!("/proc/{tgid}/mem"))
+                .and_then(|memory| {
+                    let returns = unwinding.returns.iter().take(unwinding.n as usize);
+                    for entry in returns {
+                        memory.write_all_at(&entry.original.to_ne_bytes(), entry.slot)?;
+                    }
+                    Ok(())
+                });
+            if let Err(error) = restored {
+                // One that ended meanwhile is not unwound.
+                tracing::debug!("return addresses of thread {tid}: {error}");
+                self.not_restored += 1;
+            }
+        }
+    }
+
+    /// Lets every process run that was stopped before it is unwound. To be called when no probe is
+    /// left, and nobody reads the ring buffer any more.
+    pub fn continue_unwinding(&mut self) {
+        let processes: Vec<u32> = self
+            .unwinding
+            .iter()
+            .filter_map(|entry| Some(entry.ok()?.1.0.tgid))
+            .collect();
+        for tgid in processes {
+            self.continue_process(tgid);
+        }
     }
 
     /// Attaches the probes of one file, open at `file`, in one process.
@@ -343,6 +400,18 @@ impl Tracer {
         probes: &[Probe],
     ) -> Result<Vec<Link>, TracerError> {
         self.attacher.attach(&mut self.ebpf, tgid, file, probes)
+    }
+
+    /// Sees to it that C++ exceptions of one process pass return probes: `offsets` of the file, open
+    /// at `file`, are where unwinding begins.
+    pub fn attach_unwinding(
+        &mut self,
+        tgid: u32,
+        file: &fs::File,
+        offsets: &[u64],
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attacher
+            .attach_unwinding(&mut self.ebpf, tgid, file, offsets)
     }
 
     /// The kernel side's counters so far: by reason, and records it tried to emit.
@@ -356,6 +425,7 @@ impl Tracer {
             .map(|&reason| (reason, sums[reason as usize]))
             .collect();
         losses[Reason::ProgramSkipped as usize].1 += self.skipped()?;
+        losses[Reason::ReturnNotRestored as usize].1 += self.not_restored;
         Ok((losses, sums[COUNTER_EMITTED as usize]))
     }
 
@@ -373,8 +443,12 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        if let Attacher::Multi(programs) = &self.attacher {
-            fds.extend(programs.iter().map(AsRawFd::as_raw_fd));
+        if let Attacher::Multi {
+            programs,
+            unwinding,
+        } = &self.attacher
+        {
+            fds.extend(programs.iter().chain([unwinding]).map(AsRawFd::as_raw_fd));
         }
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");

@@ -16,7 +16,6 @@ use super::{CollectError, Collector, Process, modules::ModuleIndex, store::Messa
 use crate::{
     bpf::{self, code::CodeError},
     event::{Action, Event},
-    probes::plan::Probe,
     process::{
         maps::{self, MapsError},
         memory::{self, Identity},
@@ -46,6 +45,7 @@ impl Collector {
                     // Not the leader called exec: the probes were scoped to the old
                     // leader. They go before the new ones come, while the process waits.
                     process.probed = false;
+                    process.unwinders = None;
                     bpf::detach(std::mem::take(&mut process.links));
                 }
                 self.adopt(tgid, 0, life.header.time_ns)?;
@@ -192,8 +192,11 @@ impl Collector {
     /// A process waits for its probes (or, with `--no-stop`, runs on without).
     fn stopped(&mut self, life: Lifecycle) -> Result<(), CollectError> {
         let tgid = life.header.tgid;
-        if Stop::try_from(life.value) == Ok(Stop::EntryPoint) {
-            self.probe_entry_points(tgid);
+        if let Ok(why @ (Stop::EntryPoint | Stop::Unwinding)) = Stop::try_from(life.value) {
+            if why == Stop::EntryPoint {
+                self.probe_entry_points(tgid);
+            }
+            // Which puts back what unwinding needs.
             if life.header.flags & flags::FAILED == 0 {
                 self.tracer.continue_process(tgid);
             }
@@ -230,6 +233,7 @@ impl Collector {
         let sequence = self.tracer.code.sequence(tgid);
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
+        let mut unwinder = false;
         let mut code = Vec::new();
         for mapping in mappings
             .iter()
@@ -242,6 +246,7 @@ impl Collector {
                         if !self.modules.get(index).probes.is_empty() {
                             found.push(index);
                         }
+                        unwinder |= !self.modules.get(index).unwinding.is_empty();
                     }
                     self.uses(tgid, index);
                     // Executable data, such as a runtime's cache of generated code.
@@ -249,6 +254,11 @@ impl Collector {
                         .get(index)
                         .is_elf()
                         .then_some((index, mapping.file_offset))
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    tracing::debug!("{error}");
+                    self.lost(Reason::FileChanged);
+                    None
                 }
                 // It changes this very moment: that is logged, and asks for another look.
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -280,6 +290,9 @@ impl Collector {
             verifier.mapped(tgid, *sequence, &mappings, &self.modules);
         }
         self.publish(tgid, sequence, &code);
+        if unwinder {
+            self.found_unwinder();
+        }
         for index in found {
             for tgid in self.probed() {
                 self.probe_module(tgid, index);
@@ -321,13 +334,6 @@ impl Collector {
             },
         };
         self.unannounced.push((key, module.known(index)));
-        if module.probes.iter().any(Probe::may_throw) {
-            tracing::warn!(
-                "`{}` has an operator new of its own: while it is traced, a std::bad_alloc thrown \
-                 through it would end the process",
-                module.file.path.display()
-            );
-        }
         self.tell_lacking(index);
         match self.modules.reopen(index) {
             Ok(file) => {
@@ -379,7 +385,9 @@ impl Collector {
     }
 
     fn probe_module(&mut self, tgid: u32, index: ModuleIndex) {
-        let probes = self.modules.get(index).probes.clone();
-        self.attach_to(tgid, index, &probes);
+        let probes = self.harmless(tgid, index);
+        if !probes.is_empty() {
+            self.attach_to(tgid, index, &probes);
+        }
     }
 }

@@ -8,6 +8,7 @@
 mod addresses;
 mod devices;
 mod events;
+mod exceptions;
 mod fingerprint;
 mod follow;
 mod modules;
@@ -94,6 +95,9 @@ struct Process {
     links: Vec<Link>,
     /// It has the probes of every allocator known so far, and gets those of new ones.
     probed: bool,
+    /// How many of the files in which unwinding begins have their probe; `None` where no function
+    /// is probed that an exception may leave.
+    unwinders: Option<usize>,
 }
 
 impl Process {
@@ -104,6 +108,7 @@ impl Process {
             cgroup: None,
             links: Vec::new(),
             probed: false,
+            unwinders: None,
             row,
         }
     }
@@ -222,11 +227,14 @@ impl Collector {
             }
             self.announce();
             self.tracer.code.distrust(tgid).map_err(TracerError::from)?;
+            // Before its probes: they are to let exceptions pass from the first on.
+            self.tracer.trace(tgid)?;
             self.probe(tgid);
             self.warn_without_probes(tgid);
             self.describe(tgid)?;
+        } else {
+            self.tracer.trace(tgid)?;
         }
-        self.tracer.trace(tgid)?;
         Ok(())
     }
 
@@ -521,7 +529,7 @@ impl Collector {
         // If the store has stopped, its result says why.
         let _ = self.hand_over_stacks();
         let Self {
-            tracer,
+            mut tracer,
             store,
             processes,
             mut retired,
@@ -530,6 +538,7 @@ impl Collector {
         let result = store.finish(now_ns);
         retired.extend(processes.into_values().flat_map(|process| process.links));
         bpf::detach(retired);
+        tracer.continue_unwinding();
         drop(tracer);
         result
     }
