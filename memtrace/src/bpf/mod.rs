@@ -9,6 +9,7 @@ mod error;
 pub mod inventory;
 mod multi;
 mod raw;
+pub mod recorded;
 pub mod rows;
 mod semaphore;
 mod tracefs;

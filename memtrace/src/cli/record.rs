@@ -126,7 +126,6 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             missing.detail
         );
     }
-    raise_file_limit();
     let plan = Plan {
         output: args.output,
         options: Options {
@@ -226,20 +225,6 @@ fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         super::probes::show(pid, &args.allocator, &mut io::stdout().lock())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Every process takes descriptors for its probes: take as many as we may.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` lives.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: as above. Without it fewer children can be probed, which is counted.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-    }
 }
 
 #[cfg(test)]

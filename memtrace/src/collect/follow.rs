@@ -19,6 +19,7 @@ use crate::{
     process::{
         maps::{self, MapsError},
         memory::{self, Identity},
+        target,
     },
     recording::{Origin, ProcessRow},
 };
@@ -49,6 +50,7 @@ impl Collector {
                     bpf::detach(std::mem::take(&mut process.links));
                 }
                 self.adopt(tgid, 0, life.header.time_ns)?;
+                self.look_for_32_bit(tgid);
                 self.forget_facts(tgid)
             }
             Kind::Exit => {
@@ -62,6 +64,13 @@ impl Collector {
 
     /// Says when no allocation function could be probed: an empty heap is then no finding.
     pub(super) fn warn_without_probes(&self, tgid: u32) {
+        if self
+            .processes
+            .get(&tgid)
+            .is_some_and(|process| process.is_32_bit)
+        {
+            return;
+        }
         if let Some(Process { row, links, .. }) = self.processes.get(&tgid)
             && links.is_empty()
             && self.tracer.heap
@@ -100,6 +109,24 @@ impl Collector {
         }
         self.adopt(child, parent, life.header.time_ns)?;
         self.inherit_facts(parent, child)
+    }
+
+    /// Says of a 32-bit program that nothing is recorded of it: neither are its system calls those
+    /// of the tracepoints, nor are arguments where they are looked for.
+    pub(super) fn look_for_32_bit(&mut self, tgid: u32) {
+        let is_32_bit = target::is_32_bit(tgid);
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return;
+        };
+        process.is_32_bit = is_32_bit;
+        if is_32_bit {
+            tracing::warn!(
+                "process {tgid} (`{}`) is a 32-bit program, which is not supported: nothing is \
+                 recorded of it",
+                process.row.comm
+            );
+            self.lost(Reason::Program32Bit);
+        }
     }
 
     /// Brings a child, or a process after exec, up to date with what it is now.

@@ -16,6 +16,7 @@ mod python;
 pub mod sampling;
 pub mod session;
 mod stacks;
+mod startup;
 pub mod store;
 mod tables;
 pub mod timings;
@@ -98,6 +99,8 @@ struct Process {
     /// How many of the files in which unwinding begins have their probe; `None` where no function
     /// is probed that an exception may leave.
     unwinders: Option<usize>,
+    /// It executes a 32-bit program.
+    is_32_bit: bool,
 }
 
 impl Process {
@@ -109,6 +112,7 @@ impl Process {
             links: Vec::new(),
             probed: false,
             unwinders: None,
+            is_32_bit: false,
             row,
         }
     }
@@ -230,6 +234,7 @@ impl Collector {
             // Before its probes: they are to let exceptions pass from the first on.
             self.tracer.trace(tgid)?;
             self.probe(tgid);
+            self.look_for_32_bit(tgid);
             self.warn_without_probes(tgid);
             self.describe(tgid)?;
         } else {
