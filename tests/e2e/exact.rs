@@ -5,8 +5,9 @@
     reason = "test code: a panic is how a test fails, stderr how it tells"
 )]
 
+use memtrace_common::loss::Reason;
 use memtrace_tests::{Bench, record::Record, running::Running, targets, truth::Truth};
-use std::{env, process::Command};
+use std::{env, fs, process::Command};
 
 /// Allocated before attach and freed after by `exact hold`.
 const FREED_OF_BEFORE: u64 = 4;
@@ -81,6 +82,19 @@ fn cpp_exceptions_pass() {
         let report = Record::launch(&bench, &[], [&target, &"throw".into(), &truth]).finish(7);
         report.expect_no_losses(0);
     }
+}
+
+/// A library that is overwritten while it is mapped is read again, or left out; nothing else is lost.
+#[test]
+fn a_file_that_is_rewritten_while_it_is_read() {
+    let bench = Bench::new();
+    let (library, truth) = (bench.path("library.so"), bench.path("truth"));
+    let libstdcxx = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+    fs::copy(libstdcxx, &library).expect("libstdc++ is installed");
+    let target = targets::program("rewritten.c");
+    let report = Record::launch(&bench, &[], [&target, &library, &truth]).finish(7);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses_but(&[Reason::FileChanged], 0);
 }
 
 /// Kernels before 6.10 take a perf event for each probe instead of one link for all.

@@ -48,6 +48,12 @@ enum Command {
     Watchdog,
 }
 
+/// The number of a process, as options take it.
+fn parse_pid(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.ok_or_else(|| "expected the number of a process, such as 1234".to_owned())
+}
+
 impl Cli {
     /// Runs the chosen subcommand.
     ///

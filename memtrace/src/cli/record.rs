@@ -25,7 +25,8 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct RecordArgs {
     /// Attach to a running process; may be given several times
-    #[arg(short, long, value_name = "PID", required_unless_present = "command")]
+    #[arg(short, long, value_name = "PID", required_unless_present = "command",
+        allow_negative_numbers = true, value_parser = super::parse_pid)]
     pid: Vec<u32>,
     /// Where to record [default: memtrace-PROGRAM-HOST-PID.mtr]
     #[arg(short, long, value_name = "FILE")]

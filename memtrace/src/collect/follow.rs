@@ -114,16 +114,21 @@ impl Collector {
     /// Says of a 32-bit program that nothing is recorded of it: neither are its system calls those
     /// of the tracepoints, nor are arguments where they are looked for.
     pub(super) fn look_for_32_bit(&mut self, tgid: u32) {
-        let is_32_bit = target::is_32_bit(tgid);
+        // One that is gone already is what it was, or was launched as.
+        if let Ok(is_32_bit) = target::is_32_bit(format!("/proc/{tgid}/exe").as_ref()) {
+            self.is_32_bit(tgid, is_32_bit);
+        }
+    }
+
+    pub(super) fn is_32_bit(&mut self, tgid: u32, is_32_bit: bool) {
         let Some(process) = self.processes.get_mut(&tgid) else {
             return;
         };
-        process.is_32_bit = is_32_bit;
-        if is_32_bit {
+        let known = std::mem::replace(&mut process.is_32_bit, is_32_bit);
+        if is_32_bit && !known {
             tracing::warn!(
-                "process {tgid} (`{}`) is a 32-bit program, which is not supported: nothing is \
-                 recorded of it",
-                process.row.comm
+                "process {tgid} executes a 32-bit program, which is not supported: nothing is \
+                 recorded of it"
             );
             self.lost(Reason::Program32Bit);
         }

@@ -28,7 +28,7 @@ use crate::{
         self,
         launch::{LaunchError, Launched},
         maps, memory,
-        target::{Target, TargetError},
+        target::{self, Target, TargetError},
     },
     recording::{self, Meta, Origin, Writer},
     symbolize::debuginfod,
@@ -265,6 +265,9 @@ impl Session {
         }
         if let Some(launched) = &launched {
             collector.begin(launched.tgid(), Origin::Launched, now_ns())?;
+            // It may be gone before anybody can look at it.
+            let is_32_bit = target::is_32_bit(launched.program());
+            collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
         }
         collector
             .tracer()

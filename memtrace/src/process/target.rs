@@ -1,6 +1,6 @@
 //! Whether a process that the user names can be recorded, in one line where it cannot.
 
-use std::{fs, io};
+use std::{fs, io, path::Path};
 
 use super::{maps, maps::MapsError};
 
@@ -105,10 +105,15 @@ fn is_frozen(pid: u32) -> bool {
     })
 }
 
-/// Whether a process executes a 32-bit program; false where it is gone.
-pub fn is_32_bit(tgid: u32) -> bool {
+/// Whether a file holds a 32-bit program, such as `/proc/PID/exe`.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_32_bit(program: &Path) -> io::Result<bool> {
     let mut head = [0; 5];
-    fs::File::open(format!("/proc/{tgid}/exe"))
-        .and_then(|mut file| io::Read::read_exact(&mut file, &mut head))
-        .is_ok_and(|()| head == *b"\x7fELF\x01")
+    let mut file = fs::File::open(program)?;
+    match io::Read::read_exact(&mut file, &mut head) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(head == *b"\x7fELF\x01"),
+    }
 }
