@@ -200,7 +200,11 @@ mod tests {
         let parts = (0..).take_while(|n| bytes.read_bytes_at(n * part, part).is_ok());
         // Stops on its own.
         assert_eq!(parts.count() as u64, MOST_READ / part);
-        assert_eq!(bytes.read_bytes_at(0, part), Ok(&vec![0; part as usize][..]), "kept");
+        assert_eq!(
+            bytes.read_bytes_at(0, part),
+            Ok(&vec![0; part as usize][..]),
+            "kept"
+        );
         assert_eq!(bytes.read_bytes_at_until(0..1, 0), Err(()));
     }
 

@@ -311,7 +311,10 @@ fn a_stopped_process() {
     target.signal(libc::SIGSTOP);
     let stat = format!("/proc/{}/stat", target.pid());
     until("the stop", || {
-        fs::read_to_string(&stat).ok()?.contains(") T ").then_some(())
+        fs::read_to_string(&stat)
+            .ok()?
+            .contains(") T ")
+            .then_some(())
     });
     let record = Record::attach(&bench, target.pid(), &[]);
     record.running.await_stderr(" WARN process");
@@ -381,7 +384,9 @@ fn await_watching(memtrace: &Running) {
     let status = format!("/proc/{}/status", memtrace.pid());
     until("memtrace watches for signals", || {
         let status = fs::read_to_string(&status).ok()?;
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))?;
         let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
         (caught >> (libc::SIGTERM - 1) & 1 == 1).then_some(())
     });
@@ -422,7 +427,9 @@ fn a_target_that_ends_before_recording_began() {
     let lines = finished.stderr.lines();
     let last = lines.last().unwrap_or_default();
     assert!(
-        last.contains(&format!("process {pid} (`cat`) ended before recording began")),
+        last.contains(&format!(
+            "process {pid} (`cat`) ended before recording began"
+        )),
         "{finished:#?}"
     );
     assert!(!output.exists(), "a recording of nothing");
@@ -437,8 +444,12 @@ fn a_32_bit_program() {
     let code = ".globl _start\n_start: movl $1, %eax\nmovl $3, %ebx\nint $0x80\n";
     fs::write(&source, code).expect("the folder is writable");
     for command in [
-        Command::new("as").args(["--32", "-o"]).args([&object, &source]),
-        Command::new("ld").args(["-m", "elf_i386", "-o"]).args([&program, &object]),
+        Command::new("as")
+            .args(["--32", "-o"])
+            .args([&object, &source]),
+        Command::new("ld")
+            .args(["-m", "elf_i386", "-o"])
+            .args([&program, &object]),
     ] {
         assert!(command.status().expect("binutils").success());
     }
@@ -447,7 +458,10 @@ fn a_32_bit_program() {
     assert!(finished.stderr.contains("32-bit program"), "{finished:#?}");
     assert_eq!(report(&file).loss(Reason::Program32Bit), 1);
     let shown = memtrace(["report", text(&file)]).expect_code(0);
-    assert!(shown.stdout.contains("32-bit programs are not supported"), "{shown:#?}");
+    assert!(
+        shown.stdout.contains("32-bit programs are not supported"),
+        "{shown:#?}"
+    );
 }
 
 /// A file system of its own that is small.

@@ -6,8 +6,18 @@
 )]
 
 use memtrace_common::loss::Reason;
-use memtrace_tests::{Bench, record::Record, running::Running, targets, truth::Truth};
-use std::{env, fs, process::Command};
+use memtrace_tests::{
+    Bench,
+    record::{Record, report},
+    running::Running,
+    targets,
+    truth::Truth,
+};
+use std::{
+    env, fs,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// Allocated before attach and freed after by `exact hold`.
 const FREED_OF_BEFORE: u64 = 4;
@@ -90,9 +100,24 @@ fn a_file_that_is_rewritten_while_it_is_read() {
     let bench = Bench::new();
     let (library, truth) = (bench.path("library.so"), bench.path("truth"));
     let libstdcxx = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
-    fs::copy(libstdcxx, &library).expect("libstdc++ is installed");
+    let content = fs::read(libstdcxx).expect("libstdc++ is installed");
+    fs::write(&library, &content).expect("the folder is writable");
     let target = targets::program("rewritten.c");
-    let report = Record::launch(&bench, &[], [&target, &library, &truth]).finish(7);
+    let over = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        // Truncates it first. It is whole for as long as it takes to read it again.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                fs::write(&library, &content).expect("the folder is writable");
+                assert_eq!(fs::read(&library).expect("it is there"), content);
+            }
+        });
+        let record = Record::launch(&bench, &[], [&target, &library, &truth]);
+        let status = record.running.wait();
+        over.store(true, Ordering::Relaxed);
+        status.expect_code(7);
+        report(&record.file)
+    });
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses_but(&[Reason::FileChanged], 0);
 }

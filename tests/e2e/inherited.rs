@@ -15,8 +15,20 @@ use std::{
 
 /// Lines of `/proc/PID/status` that differ between any two processes.
 const STATUS: [&str; 14] = [
-    "Pid:", "Tgid:", "PPid:", "Ngid:", "NStgid:", "NSpid:", "NSpgid:", "NSsid:", "SigQ:",
-    "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:", "Vm", "Rss", "Hugetlb",
+    "Pid:",
+    "Tgid:",
+    "PPid:",
+    "Ngid:",
+    "NStgid:",
+    "NSpid:",
+    "NSpgid:",
+    "NSsid:",
+    "SigQ:",
+    "voluntary_ctxt_switches:",
+    "nonvoluntary_ctxt_switches:",
+    "Vm",
+    "Rss",
+    "Hugetlb",
 ];
 /// A tracer that holds a process is seen there.
 const TRACER: &str = "TracerPid:";
@@ -93,8 +105,14 @@ fn same(what: &str, setup: Setup) {
         "{expected:#?}"
     );
     let found = run(recorded, &traced);
-    let missing: Vec<_> = expected.iter().filter(|line| !found.contains(line)).collect();
-    let new: Vec<_> = found.iter().filter(|line| !expected.contains(line)).collect();
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|line| !found.contains(line))
+        .collect();
+    let new: Vec<_> = found
+        .iter()
+        .filter(|line| !expected.contains(line))
+        .collect();
     assert!(
         missing.is_empty() && new.is_empty(),
         "{what}: untraced {missing:#?}, traced {new:#?}"

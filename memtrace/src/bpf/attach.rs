@@ -225,7 +225,8 @@ fn attach_at(
     offset: u64,
     cookie: Option<u64>,
 ) -> Result<Link, ProgramError> {
-    let pid = NonZeroU32::new(tgid).ok_or(std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
+    let pid =
+        NonZeroU32::new(tgid).ok_or(std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
     let point = UProbeAttachPoint {
         location: UProbeAttachLocation::AbsoluteOffset(offset),
         cookie,

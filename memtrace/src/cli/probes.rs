@@ -44,7 +44,9 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
         let file = ModuleFile::open(pid, mapping)
             .with_context(|| format!("cannot open `{}` of process {pid}", shown.display()))?;
         let bytes = FileBytes::new(&file.file);
-        let Ok(elf) = Elf::parse(&bytes) else { continue };
+        let Ok(elf) = Elf::parse(&bytes) else {
+            continue;
+        };
         let prefixes = ExtraAllocator::prefixes(extra, &file.path);
         let probes = plan::plan(&elf, &prefixes);
         lacks.extend(plan::lacking(&elf, &file.path).map(|lacking| (file.path.clone(), lacking)));

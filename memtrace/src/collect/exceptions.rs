@@ -48,9 +48,9 @@ impl Collector {
         let done = process.unwinders.unwrap_or(0);
         for &index in unwinders.iter().skip(done) {
             let module = self.modules.get(index);
-            let links =
-                self.tracer
-                    .attach_unwinding(tgid, &module.file.file, &module.unwinding)?;
+            let links = self
+                .tracer
+                .attach_unwinding(tgid, &module.file.file, &module.unwinding)?;
             process.links.extend(links);
         }
         process.unwinders = Some(unwinders.len());
@@ -69,7 +69,9 @@ impl Collector {
             if let Err(error) = self.let_exceptions_pass(tgid)
                 && memory::identity(tgid).is_ok()
             {
-                tracing::warn!("a C++ exception through operator new may end process {tgid}: {error}");
+                tracing::warn!(
+                    "a C++ exception through operator new may end process {tgid}: {error}"
+                );
                 self.lost(Reason::AttachFailed);
             }
         }

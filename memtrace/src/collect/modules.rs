@@ -332,7 +332,15 @@ impl Modules {
         let (build_id, library, probes, lacking, unwinding, segments, python) =
             Elf::parse(&bytes).map(of_elf).unwrap_or_else(|error| {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                (None, None, Vec::new(), None, Default::default(), Vec::new(), Ok(None))
+                (
+                    None,
+                    None,
+                    Vec::new(),
+                    None,
+                    Default::default(),
+                    Vec::new(),
+                    Ok(None),
+                )
             });
         let name = file.path.file_name().and_then(|name| name.to_str());
         Module {

@@ -392,7 +392,9 @@ fn find_target(pid: u32) -> Result<Target, SessionError> {
     }
     if let Some(halted) = target.halted {
         let name = &target.name;
-        tracing::warn!("process {pid} (`{name}`) is {halted}: nothing happens in it until it runs on");
+        tracing::warn!(
+            "process {pid} (`{name}`) is {halted}: nothing happens in it until it runs on"
+        );
     }
     Ok(target)
 }

@@ -9,11 +9,7 @@ use super::{Fact, Facts, Redactor};
 use crate::{
     file::FileBytes,
     ledger::ProcessId,
-    process::{
-        elf::Elf,
-        files::ModuleFile,
-        maps,
-    },
+    process::{elf::Elf, files::ModuleFile, maps},
 };
 
 /// A file that a process executes.

@@ -225,10 +225,9 @@ impl<'data> Elf<'data> {
         let endian = self.file.endian();
         self.tables().into_iter().flat_map(move |table| {
             let strings = self.strings(table);
-            table
-                .0
-                .iter()
-                .filter_map(move |symbol| std::str::from_utf8(symbol.name(endian, strings).ok()?).ok())
+            table.0.iter().filter_map(move |symbol| {
+                std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()
+            })
         })
     }
 
@@ -474,7 +473,10 @@ mod tests {
     #[test]
     fn what_is_not_elf_is_refused() {
         assert!(matches!(Elf::parse(&Vec::new()), Err(ElfError::NotElf)));
-        assert!(matches!(Elf::parse(&b"#!/bin/sh\n".to_vec()), Err(ElfError::NotElf)));
+        assert!(matches!(
+            Elf::parse(&b"#!/bin/sh\n".to_vec()),
+            Err(ElfError::NotElf)
+        ));
         assert!(matches!(
             Elf::parse(&b"\x7fELF\x01".to_vec()),
             Err(ElfError::NotSupported)
@@ -483,7 +485,10 @@ mod tests {
             Elf::parse(&b"\x7fELF\x02".to_vec()),
             Err(ElfError::Malformed(_))
         ));
-        assert!(matches!(Elf::parse(&open("/dev/null")), Err(ElfError::NotElf)));
+        assert!(matches!(
+            Elf::parse(&open("/dev/null")),
+            Err(ElfError::NotElf)
+        ));
     }
 
     /// A small real library: 20 to 70 KiB.

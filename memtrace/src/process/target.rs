@@ -12,7 +12,9 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 pub enum TargetError {
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
-    #[error("process {0} (`{1}`) is a zombie: it has ended and was not yet waited for by its parent")]
+    #[error(
+        "process {0} (`{1}`) is a zombie: it has ended and was not yet waited for by its parent"
+    )]
     Zombie(u32, String),
     #[error("{tid} is a thread of process {tgid}; use `-p {tgid}`")]
     Thread { tid: u32, tgid: u32 },
