@@ -66,35 +66,35 @@ impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
 
 /// Where a file's bytes come from: the file, or memory.
 pub trait Source {
-    fn len(&self) -> Result<u64, ()>;
-    fn read_bytes_at(&self, offset: u64, size: u64) -> Result<&[u8], ()>;
-    fn read_bytes_at_until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()>;
+    fn length(&self) -> Result<u64, ()>;
+    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()>;
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()>;
 }
 
 impl Source for FileBytes<'_> {
-    fn len(&self) -> Result<u64, ()> {
+    fn length(&self) -> Result<u64, ()> {
         ReadRef::len(self)
     }
 
-    fn read_bytes_at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
+    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
         ReadRef::read_bytes_at(self, offset, size)
     }
 
-    fn read_bytes_at_until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
         ReadRef::read_bytes_at_until(self, range, delimiter)
     }
 }
 
 impl Source for Vec<u8> {
-    fn len(&self) -> Result<u64, ()> {
+    fn length(&self) -> Result<u64, ()> {
         ReadRef::len(self.as_slice())
     }
 
-    fn read_bytes_at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
+    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
         ReadRef::read_bytes_at(self.as_slice(), offset, size)
     }
 
-    fn read_bytes_at_until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
         ReadRef::read_bytes_at_until(self.as_slice(), range, delimiter)
     }
 }
@@ -105,15 +105,15 @@ pub struct Bytes<'data>(pub &'data (dyn Source + 'data));
 
 impl<'data> ReadRef<'data> for Bytes<'data> {
     fn len(self) -> Result<u64, ()> {
-        self.0.len()
+        self.0.length()
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'data [u8], ()> {
-        self.0.read_bytes_at(offset, size)
+        self.0.at(offset, size)
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'data [u8], ()> {
-        self.0.read_bytes_at_until(range, delimiter)
+        self.0.until(range, delimiter)
     }
 }
 

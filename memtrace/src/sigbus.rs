@@ -1,19 +1,29 @@
 //! Surviving SIGBUS while a library reads files through mappings of its own: others may truncate
 //! them at any time. What this program reads itself it reads by pread ([`crate::file`]).
 
-use std::{cell::Cell, ptr, sync::OnceLock};
+use std::{
+    ptr,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU8, Ordering, compiler_fence},
+    },
+};
 
-/// What a thread is doing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Unguarded,
-    Guarded,
-    /// Guarded, and a page was gone.
-    Hit,
-}
+const UNGUARDED: u8 = 0;
+const GUARDED: u8 = 1;
+/// Guarded, and a page was gone.
+const HIT: u8 = 2;
 
 thread_local! {
-    static STATE: Cell<State> = const { Cell::new(State::Unguarded) };
+    /// What the thread is doing. Atomic, as a signal handler changes it in the middle of anything.
+    static STATE: AtomicU8 = const { AtomicU8::new(UNGUARDED) };
+}
+
+fn swap(state: u8) -> u8 {
+    compiler_fence(Ordering::SeqCst);
+    let before = STATE.with(|now| now.swap(state, Ordering::Relaxed));
+    compiler_fence(Ordering::SeqCst);
+    before
 }
 
 /// What SIGBUS did before.
@@ -22,11 +32,11 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// Runs `read`, to which pages that are gone from their file read as zeroes; true if there were any.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> T) -> (T, bool) {
     BEFORE.get_or_init(install);
-    let outer = STATE.replace(State::Guarded);
+    let outer = swap(GUARDED);
     let result = read();
-    let hit = STATE.replace(outer) == State::Hit;
-    if hit && outer != State::Unguarded {
-        STATE.set(State::Hit);
+    let hit = swap(outer) == HIT;
+    if hit && outer != UNGUARDED {
+        swap(HIT);
     }
     (result, hit)
 }
@@ -54,13 +64,15 @@ extern "C" fn handle(
     // one that cannot be read, within a mapping that only a guarded reader uses.
     unsafe {
         let errno = *libc::__errno_location();
-        if STATE.get() != State::Unguarded && (*info).si_code == libc::BUS_ADRERR {
+        if STATE.with(|now| now.load(Ordering::Relaxed)) != UNGUARDED
+            && (*info).si_code == libc::BUS_ADRERR
+        {
             let size = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let page = (*info).si_addr() as usize & !(size - 1);
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             let zeroes = libc::mmap(page as *mut _, size, libc::PROT_READ, flags, -1, 0);
             if zeroes != libc::MAP_FAILED {
-                STATE.set(State::Hit);
+                swap(HIT);
                 *libc::__errno_location() = errno;
                 return;
             }

@@ -6,13 +6,7 @@
 )]
 
 use memtrace_common::loss::Reason;
-use memtrace_tests::{
-    Bench,
-    record::{Record, report},
-    running::Running,
-    targets,
-    truth::Truth,
-};
+use memtrace_tests::{Bench, record::Record, running::Running, targets, truth::Truth};
 use std::{
     env, fs,
     process::Command,
@@ -94,6 +88,15 @@ fn cpp_exceptions_pass() {
     }
 }
 
+/// Set when it is dropped, whatever became of the test.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A library that is overwritten while it is mapped is read again, or left out; nothing else is lost.
 #[test]
 fn a_file_that_is_rewritten_while_it_is_read() {
@@ -112,11 +115,8 @@ fn a_file_that_is_rewritten_while_it_is_read() {
                 assert_eq!(fs::read(&library).expect("it is there"), content);
             }
         });
-        let record = Record::launch(&bench, &[], [&target, &library, &truth]);
-        let status = record.running.wait();
-        over.store(true, Ordering::Relaxed);
-        status.expect_code(7);
-        report(&record.file)
+        let _over = AtEnd(&over);
+        Record::launch(&bench, &[], [&target, &library, &truth]).finish(7)
     });
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses_but(&[Reason::FileChanged], 0);
