@@ -294,6 +294,19 @@ pub struct PendingReturn {
     pub original: u64,
 }
 
+/// Most return addresses in an [`Unwinding`].
+pub const UNWOUND: usize = 8;
+
+/// Return addresses that the holder puts back before a thread may be unwound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Unwinding {
+    pub tgid: u32,
+    /// How many follow.
+    pub n: u32,
+    pub returns: [PendingReturn; UNWOUND],
+}
+
 /// [`Kind::Verify`].
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -342,6 +355,7 @@ const _: () = assert!(size_of::<Map>() == 80);
 const _: () = assert!(size_of::<Unmap>() == 40);
 const _: () = assert!(size_of::<Lifecycle>() == 40);
 const _: () = assert!(size_of::<Stack>() == 64);
+const _: () = assert!(size_of::<Unwinding>() == 8 + UNWOUND * 16);
 const _: () = assert!(size_of::<Timing>() == 48);
 const _: () = assert!(
     size_of::<Verify>()

@@ -120,6 +120,8 @@ pub struct Function {
     pub measure: Measure,
     /// The memory comes from a stream's pool.
     pub stream_ordered: bool,
+    /// A C++ exception may leave it instead of a result.
+    pub may_throw: bool,
     /// Number of the probed function, so that no two have the same cookie: the kernel
     /// side tells by it a tail call from a call that never returned.
     pub index: u16,
@@ -136,6 +138,7 @@ impl Function {
             | ((self.block & 15) as u64) << 20
             | (self.measure as u64) << 24
             | (self.stream_ordered as u64) << 28
+            | (self.may_throw as u64) << 29
             | (self.index as u64) << 32
     }
 
@@ -179,6 +182,9 @@ impl Cookie {
     pub const fn stream_ordered(self) -> bool {
         self.0 >> 28 & 1 != 0
     }
+    pub const fn may_throw(self) -> bool {
+        self.0 >> 29 & 1 != 0
+    }
 }
 
 #[cfg(test)]
@@ -196,6 +202,7 @@ mod tests {
             block: NO_ARGUMENT,
             measure: Measure::Foreign,
             stream_ordered: true,
+            may_throw: true,
             index: 0xbeef,
         };
         let cookie = Cookie(calloc.cookie());
@@ -207,6 +214,7 @@ mod tests {
         assert_eq!(cookie.block(), NO_ARGUMENT);
         assert_eq!(cookie.measure(), Measure::Foreign as u8);
         assert!(cookie.stream_ordered());
+        assert!(cookie.may_throw());
         assert_eq!(cookie.0 >> 32, 0xbeef);
     }
 }

@@ -130,3 +130,5 @@ unsafe impl Plain for python::Interpreter {}
 unsafe impl Plain for device::EntryPoint {}
 // SAFETY: as above.
 unsafe impl Plain for device::ContextKey {}
+// SAFETY: as above.
+unsafe impl Plain for event::Unwinding {}

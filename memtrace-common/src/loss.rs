@@ -106,6 +106,16 @@ reasons! {
     StackBadFramePointer = 29, "stack_bad_frame_pointer", StackLost;
     /// A stack without its Python frames: the thread has states in several interpreters.
     PythonAmbiguous = 30, "python_ambiguous", StackLost;
+    /// A C++ exception met the return probe of an operator new, and the return address could not be
+    /// restored: the process has probably ended.
+    ReturnNotRestored = 31, "return_not_restored", AllocationsLost;
+    /// User side: an allocator's own operator new was left out, because C++ exceptions could not have
+    /// passed its return probe.
+    OperatorNewLeftOut = 32, "operator_new_left_out", AllocationsLost;
+    /// User side: a mapped file changed again and again while it was read: it has no probes.
+    FileChanged = 33, "file_changed", Untraced;
+    /// User side: a 32-bit program, of which nothing is recorded.
+    Program32Bit = 34, "program_32_bit", Untraced;
 }
 
 /// Slots of the kernel's counter array: the reasons, then these.

@@ -138,7 +138,7 @@ pub(crate) struct PendingReturns {
 }
 
 /// As many as one thread can have (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c).
-const MAX_PENDING_RETURNS: usize = 64;
+pub(crate) const MAX_PENDING_RETURNS: usize = 64;
 
 impl PendingReturns {
     /// Those of the current thread.

@@ -22,8 +22,8 @@ use crate::{
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
     maps::{
-        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, loaded,
-        recording,
+        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, UNWINDING,
+        loaded, recording,
     },
     thread::{Caller, current_ids},
     vm,
@@ -207,6 +207,12 @@ pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
     });
 }
 
+/// Stops the current thread for the holder alone. False if it cannot be stopped.
+#[inline(always)]
+pub(crate) fn stop_for_holder() -> bool {
+    is_held() && send_sigstop() == 0
+}
+
 /// Sends SIGSTOP to the current thread, not to its process: another thread might take that while
 /// this one returns to user code. Its tracer takes the signal away.
 #[inline(always)]
@@ -227,10 +233,9 @@ pub fn ptrace_enter(context: TracePointContext) -> u32 {
     if !matches!(request, PTRACE_TRACEME | PTRACE_ATTACH | PTRACE_SEIZE) {
         return 0;
     }
+    // The holder finds the request in the registers, gives way, and has the call repeated.
     if is_held() {
-        // The holder finds the request in the registers, gives way, and has the call repeated.
-        let error = send_sigstop();
-        if error != 0 {
+        if !stop_for_holder() {
             lost(Reason::StopFailed);
         }
     } else if request != PTRACE_TRACEME {
@@ -278,6 +283,7 @@ fn exited() -> Option<()> {
     let _ = THREADS.remove(&tid);
     let _ = THREAD_STATES.remove(&tid);
     let _ = STOPPED.remove(&tid);
+    let _ = UNWINDING.remove(&tid);
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&tgid) }?;
     let task = Task::current();

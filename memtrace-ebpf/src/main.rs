@@ -11,6 +11,7 @@ mod calls;
 mod code;
 mod device;
 mod emit;
+mod exceptions;
 mod kernel;
 mod lifecycle;
 mod maps;

@@ -9,6 +9,7 @@ use aya_ebpf::{
 use memtrace_common::{
     code::{BLOCK, Exec, KnownFile, Log, Mapping, RULES as RULE_COUNT, Snapshot},
     device::{ContextKey, Current, EntryPoint},
+    event::Unwinding,
     kernel::{Offsets, Sampling, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
@@ -60,6 +61,10 @@ pub(crate) static STOPPED: HashMap<u32, u32> = HashMap::with_max_entries(16_384,
 /// Slot 0: tgid of the process that holds stopped threads, as their ptracer; 0: none.
 #[map]
 pub(crate) static HOLDER: Array<u32> = Array::with_max_entries(1, 0);
+
+/// By tid: what the holder is to put back before it lets the thread go.
+#[map]
+pub(crate) static UNWINDING: HashMap<u32, Unwinding> = HashMap::with_max_entries(1024, 0);
 
 /// Slot 0: 1 while recording. Cleared before the probes are taken away, so
 /// that all of them end at one moment.

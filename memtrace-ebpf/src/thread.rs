@@ -37,9 +37,12 @@ impl Caller {
     /// The current thread, if its process is traced and events are wanted.
     #[inline(always)]
     pub(crate) fn current() -> Option<Self> {
-        if !recording() {
-            return None;
-        }
+        if recording() { Self::traced() } else { None }
+    }
+
+    /// The current thread, if its process is traced, whether or not events are wanted.
+    #[inline(always)]
+    pub(crate) fn traced() -> Option<Self> {
         let (tgid, tid) = current_ids();
         // SAFETY: the value is read before anything could remove it; a stale copy does no harm.
         let process: &Process = unsafe { PROCESSES.get(&tgid) }?;
@@ -216,6 +219,23 @@ impl Thread {
             }
             if top.cookie & NESTED == 0 {
                 lost(Reason::NoReturn);
+            }
+        }
+        None
+    }
+
+    /// Forgets the calls from the outermost one on that a C++ exception may leave; gives where its
+    /// return address is. Calls deeper than `sp` ended before, without a return.
+    #[inline(always)]
+    pub(crate) fn leave_throwing(&mut self, sp: u64) -> Option<u64> {
+        for depth in 0..MAX_IN_FLIGHT {
+            if depth as u64 >= self.depth {
+                return None;
+            }
+            let call = &self.calls[depth];
+            if call.sp >= sp && Cookie(call.cookie).may_throw() {
+                self.depth = depth as u64;
+                return Some(call.sp);
             }
         }
         None

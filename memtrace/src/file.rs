@@ -4,7 +4,8 @@
 
 use object::{ReadCache, ReadRef};
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
+    collections::HashSet,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     ops::Range,
@@ -24,6 +25,8 @@ pub struct FileBytes<'file> {
     read: ReadCache<Positioned<'file>>,
     /// Of [`MOST_READ`].
     left: Cell<u64>,
+    /// Offset and size of what was read: it is kept, so reading it again costs nothing.
+    read_already: RefCell<HashSet<(u64, u64)>>,
 }
 
 impl<'file> FileBytes<'file> {
@@ -31,6 +34,7 @@ impl<'file> FileBytes<'file> {
         Self {
             read: ReadCache::new(Positioned::new(file, 0)),
             left: Cell::new(MOST_READ),
+            read_already: RefCell::default(),
         }
     }
 
@@ -46,7 +50,9 @@ impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'data [u8], ()> {
-        self.take(size)?;
+        if self.read_already.borrow_mut().insert((offset, size)) {
+            self.take(size)?;
+        }
         (&self.read).read_bytes_at(offset, size)
     }
 
@@ -55,6 +61,59 @@ impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
         let bytes = (&self.read).read_bytes_at_until(range, delimiter)?;
         self.take(bytes.len() as u64 + STRING)?;
         Ok(bytes)
+    }
+}
+
+/// Where a file's bytes come from: the file, or memory.
+pub trait Source {
+    fn length(&self) -> Result<u64, ()>;
+    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()>;
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()>;
+}
+
+impl Source for FileBytes<'_> {
+    fn length(&self) -> Result<u64, ()> {
+        ReadRef::len(self)
+    }
+
+    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
+        ReadRef::read_bytes_at(self, offset, size)
+    }
+
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
+        ReadRef::read_bytes_at_until(self, range, delimiter)
+    }
+}
+
+impl Source for Vec<u8> {
+    fn length(&self) -> Result<u64, ()> {
+        ReadRef::len(self.as_slice())
+    }
+
+    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
+        ReadRef::read_bytes_at(self.as_slice(), offset, size)
+    }
+
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
+        ReadRef::read_bytes_at_until(self.as_slice(), range, delimiter)
+    }
+}
+
+/// A [`Source`] as `object` wants it.
+#[derive(Clone, Copy)]
+pub struct Bytes<'data>(pub &'data (dyn Source + 'data));
+
+impl<'data> ReadRef<'data> for Bytes<'data> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.length()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'data [u8], ()> {
+        self.0.at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'data [u8], ()> {
+        self.0.until(range, delimiter)
     }
 }
 
@@ -141,6 +200,11 @@ mod tests {
         let parts = (0..).take_while(|n| bytes.read_bytes_at(n * part, part).is_ok());
         // Stops on its own.
         assert_eq!(parts.count() as u64, MOST_READ / part);
+        assert_eq!(
+            bytes.read_bytes_at(0, part),
+            Ok(&vec![0; part as usize][..]),
+            "kept"
+        );
         assert_eq!(bytes.read_bytes_at_until(0..1, 0), Err(()));
     }
 

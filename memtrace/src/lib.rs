@@ -19,6 +19,7 @@ pub mod python;
 pub mod recording;
 pub mod render;
 mod rooted;
+mod sigbus;
 pub mod symbolize;
 pub mod units;
 pub mod unwind;

@@ -3,12 +3,13 @@
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
     Bench,
-    record::Record,
+    record::{Record, report},
     report::Report,
+    running::Running,
     targets::{self, Allocator, JEMALLOC, MIMALLOC, TCMALLOC},
     truth::Truth,
 };
-use std::ffi::OsString;
+use std::{ffi::OsString, process::Command};
 
 /// Launches a command with an allocator preloaded into it, not into memtrace.
 fn launch(bench: &Bench, allocator: Allocator, command: &[OsString]) -> Report {
@@ -47,6 +48,54 @@ fn operators(allocator: Allocator) {
     );
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
+}
+
+/// An operator new that throws is followed like any other, and its exception reaches the handler.
+fn bad_alloc(bench: &Bench, command: &[OsString]) {
+    let truth = bench.path("truth");
+    let mut whole = command.to_vec();
+    whole.extend(["throw".into(), truth.clone().into()]);
+    let report = Record::launch(bench, &[], whole).finish(7);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+    assert_eq!(report.loss(Reason::UnknownFree), 0);
+}
+
+#[test]
+fn a_bad_alloc_passes_preloaded_operators() {
+    for allocator in [JEMALLOC, TCMALLOC] {
+        let mut preload = OsString::from("LD_PRELOAD=");
+        preload.push(allocator.path());
+        let target = targets::program("cxx.cc").into();
+        bad_alloc(&Bench::new(), &["env".into(), preload, target]);
+    }
+}
+
+#[test]
+fn a_bad_alloc_passes_linked_operators() {
+    for allocator in [JEMALLOC, TCMALLOC] {
+        let target = targets::linked_program("cxx.cc", allocator);
+        bad_alloc(&Bench::new(), &[target.into()]);
+    }
+}
+
+/// Without stops an exception could not pass: left out, said and counted.
+#[test]
+fn without_stops_a_throwing_operator_is_left_out() {
+    let bench = Bench::new();
+    let mut command = Command::new("cat");
+    let mut target = Running::start(command.env("LD_PRELOAD", JEMALLOC.path()));
+    target.send("runs\n");
+    target.await_stdout("runs");
+    let record = Record::attach(&bench, target.pid(), &["--no-stop"]);
+    let file = record.file.clone();
+    record.running.signal(libc::SIGINT);
+    let finished = record.running.wait().expect_code(0);
+    assert!(
+        finished.stderr.contains("operator new of") && finished.stderr.contains("--no-stop"),
+        "{finished:#?}"
+    );
+    assert_eq!(report(&file).loss(Reason::OperatorNewLeftOut), 1);
 }
 
 macro_rules! preloaded {

@@ -5,6 +5,7 @@
     reason = "test code: a panic is how a test fails, stderr how it tells"
 )]
 
+use memtrace_common::loss::Reason;
 use memtrace_tests::{
     Bench,
     progress::Progress,
@@ -246,6 +247,221 @@ fn targets_that_end_during_attach() {
             _ => expect_refusal(&finished, &[&pid]),
         }
     }
+}
+
+#[test]
+fn numbers_that_are_no_process() {
+    let _bench = Bench::new();
+    for pid in ["0", "-5", "1x", "", "99999999999"] {
+        let finished = memtrace(["record", "-p", pid]);
+        assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
+        assert!(
+            finished.stderr.contains("expected the number of a process"),
+            "{finished:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_kernel_thread() {
+    let bench = Bench::new();
+    let output = bench.path("none.mtr");
+    // kthreadd, of which every other one is a child (kernel/kthread.c).
+    let finished = memtrace(["record", "-p", "2", "-o", text(&output)]).expect_code(2);
+    expect_refusal(&finished, &["2", "kthreadd", "kernel thread"]);
+    assert!(!output.exists(), "a recording of nothing");
+}
+
+#[test]
+fn a_zombie() {
+    let bench = Bench::new();
+    let output = bench.path("none.mtr");
+    let mut child = Command::new("true").spawn().expect("true can be run");
+    let pid = child.id().to_string();
+    until("the end of the child", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.contains(") Z ").then_some(())
+    });
+    let finished = memtrace(["record", "-p", &pid, "-o", text(&output)]).expect_code(2);
+    child.wait().expect("it has ended");
+    expect_refusal(&finished, &[&pid, "`true`", "zombie"]);
+    assert!(!output.exists(), "a recording of nothing");
+}
+
+#[test]
+fn a_process_that_is_recorded_already() {
+    let bench = Bench::new();
+    let mut target = Running::start(&mut Command::new("cat"));
+    let pid = target.pid().to_string();
+    let record = Record::attach(&bench, target.pid(), &[]);
+    let output = bench.path("second.mtr");
+    let finished = memtrace(["record", "-p", &pid, "-o", text(&output)]).expect_code(2);
+    expect_refusal(&finished, &[&pid, "`cat`", "another memtrace"]);
+    assert!(!output.exists(), "a recording of nothing");
+    record.stop();
+    target.expect_alive();
+    // Once the first is over, it may be recorded again.
+    Record::attach(&bench, target.pid(), &[]).stop();
+}
+
+#[test]
+fn a_stopped_process() {
+    let bench = Bench::new();
+    let mut target = Running::start(&mut Command::new("cat"));
+    target.signal(libc::SIGSTOP);
+    let stat = format!("/proc/{}/stat", target.pid());
+    until("the stop", || {
+        fs::read_to_string(&stat)
+            .ok()?
+            .contains(") T ")
+            .then_some(())
+    });
+    let record = Record::attach(&bench, target.pid(), &[]);
+    record.running.await_stderr(" WARN process");
+    record.stop();
+    // Still stopped: nobody but who stopped it lets it go.
+    let now = fs::read_to_string(&stat).expect("it is there");
+    assert!(now.contains(") T "), "{now}");
+    target.signal(libc::SIGCONT);
+    target.send("runs on\n");
+    target.await_stdout("runs on");
+    target.expect_alive();
+}
+
+/// A control group of its own, of the hierarchy that every process is in.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Self {
+        let unified = Path::new("/sys/fs/cgroup/unified");
+        let root = match unified.exists() {
+            true => unified,
+            false => Path::new("/sys/fs/cgroup"),
+        };
+        let path = root.join(format!("memtrace-test-{}", std::process::id()));
+        fs::create_dir(&path).expect("root may make control groups");
+        Self(path)
+    }
+
+    fn write(&self, file: &str, value: &str) {
+        fs::write(self.0.join(file), value).expect("a file of the control group");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("cgroup.freeze"), "0");
+        // Busy until its processes are gone.
+        until("the end of the group", || fs::remove_dir(&self.0).ok());
+    }
+}
+
+#[test]
+fn a_frozen_process() {
+    let bench = Bench::new();
+    let group = Group::new();
+    let mut target = Running::start(&mut Command::new("cat"));
+    group.write("cgroup.procs", &target.pid().to_string());
+    group.write("cgroup.freeze", "1");
+    let events = group.0.join("cgroup.events");
+    until("the freeze", || {
+        let events = fs::read_to_string(&events).ok()?;
+        events.contains("frozen 1").then_some(())
+    });
+    let record = Record::attach(&bench, target.pid(), &[]);
+    let said = record.running.await_stderr(" WARN process");
+    assert!(said.contains("frozen"), "{said}");
+    record.stop();
+    group.write("cgroup.freeze", "0");
+    target.send("runs on\n");
+    target.await_stdout("runs on");
+    target.close_stdin();
+    target.wait().expect_code(0);
+}
+
+/// Waits until memtrace watches for Ctrl-C, which is long before it has loaded anything.
+fn await_watching(memtrace: &Running) {
+    let status = format!("/proc/{}/status", memtrace.pid());
+    until("memtrace watches for signals", || {
+        let status = fs::read_to_string(&status).ok()?;
+        let caught = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))?;
+        let caught = u64::from_str_radix(caught.trim(), 16).ok()?;
+        (caught >> (libc::SIGTERM - 1) & 1 == 1).then_some(())
+    });
+}
+
+#[test]
+fn ctrl_c_before_recording_began() {
+    let bench = Bench::new();
+    let mut target = Running::start(&mut Command::new("cat"));
+    let (output, mark) = (bench.path("none.mtr"), bench.path("mark"));
+    let pid = target.pid().to_string();
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        for arguments in [["-p", &pid].as_slice(), &["--", "touch", text(&mark)]] {
+            let mut command = record::command(["record", "-o", text(&output)]);
+            let running = Running::start(command.args(arguments));
+            await_watching(&running);
+            running.signal(signal);
+            let finished = running.wait().expect_code(128 + signal);
+            expect_refusal(&finished, &["before recording began"]);
+            assert!(!output.exists() && !mark.exists());
+        }
+    }
+    target.expect_alive();
+}
+
+#[test]
+fn a_target_that_ends_before_recording_began() {
+    let bench = Bench::new();
+    let output = bench.path("none.mtr");
+    let target = Running::start(&mut Command::new("cat"));
+    let pid = target.pid().to_string();
+    let mut command = record::command(["record", "-p", &pid, "-o", text(&output)]);
+    let running = Running::start(&mut command);
+    await_watching(&running);
+    target.signal(libc::SIGKILL);
+    target.wait();
+    let finished = running.wait().expect_code(2);
+    let lines = finished.stderr.lines();
+    let last = lines.last().unwrap_or_default();
+    assert!(
+        last.contains(&format!(
+            "process {pid} (`cat`) ended before recording began"
+        )),
+        "{finished:#?}"
+    );
+    assert!(!output.exists(), "a recording of nothing");
+}
+
+/// Its system calls are not those of the tracepoints, its arguments not where they are looked for.
+#[test]
+fn a_32_bit_program() {
+    let bench = Bench::new();
+    let (source, object, program) = (bench.path("a.s"), bench.path("a.o"), bench.path("a"));
+    // exit(3)
+    let code = ".globl _start\n_start: movl $1, %eax\nmovl $3, %ebx\nint $0x80\n";
+    fs::write(&source, code).expect("the folder is writable");
+    for command in [
+        Command::new("as")
+            .args(["--32", "-o"])
+            .args([&object, &source]),
+        Command::new("ld")
+            .args(["-m", "elf_i386", "-o"])
+            .args([&program, &object]),
+    ] {
+        assert!(command.status().expect("binutils").success());
+    }
+    let Record { running, file } = Record::launch(&bench, &[], [&program]);
+    let finished = running.wait().expect_code(3);
+    assert!(finished.stderr.contains("32-bit program"), "{finished:#?}");
+    assert_eq!(report(&file).loss(Reason::Program32Bit), 1);
+    let shown = memtrace(["report", text(&file)]).expect_code(0);
+    assert!(
+        shown.stdout.contains("32-bit programs are not supported"),
+        "{shown:#?}"
+    );
 }
 
 /// A file system of its own that is small.

@@ -5,8 +5,13 @@
     reason = "test code: a panic is how a test fails, stderr how it tells"
 )]
 
+use memtrace_common::loss::Reason;
 use memtrace_tests::{Bench, record::Record, running::Running, targets, truth::Truth};
-use std::{env, process::Command};
+use std::{
+    env, fs,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// Allocated before attach and freed after by `exact hold`.
 const FREED_OF_BEFORE: u64 = 4;
@@ -81,6 +86,40 @@ fn cpp_exceptions_pass() {
         let report = Record::launch(&bench, &[], [&target, &"throw".into(), &truth]).finish(7);
         report.expect_no_losses(0);
     }
+}
+
+/// Set when it is dropped, whatever became of the test.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A library that is overwritten while it is mapped is read again, or left out; nothing else is lost.
+#[test]
+fn a_file_that_is_rewritten_while_it_is_read() {
+    let bench = Bench::new();
+    let (library, truth) = (bench.path("library.so"), bench.path("truth"));
+    let libstdcxx = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+    let content = fs::read(libstdcxx).expect("libstdc++ is installed");
+    fs::write(&library, &content).expect("the folder is writable");
+    let target = targets::program("rewritten.c");
+    let over = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        // Truncates it first. It is whole for as long as it takes to read it again.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                fs::write(&library, &content).expect("the folder is writable");
+                assert_eq!(fs::read(&library).expect("it is there"), content);
+            }
+        });
+        let _over = AtEnd(&over);
+        Record::launch(&bench, &[], [&target, &library, &truth]).finish(7)
+    });
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses_but(&[Reason::FileChanged], 0);
 }
 
 /// Kernels before 6.10 take a perf event for each probe instead of one link for all.

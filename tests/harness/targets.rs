@@ -175,6 +175,24 @@ pub fn program(source: &str) -> PathBuf {
     compile(source, &[])
 }
 
+/// A program of `targets/`, linked to an allocator.
+#[track_caller]
+pub fn linked_program(source: &str, allocator: Allocator) -> PathBuf {
+    let library = allocator.path();
+    let compiler = if source.ends_with(".cc") {
+        "g++"
+    } else {
+        "gcc"
+    };
+    let library = library.to_str().unwrap();
+    build(
+        compiler,
+        &FLAGS,
+        &[source],
+        &["-Wl,--no-as-needed", library],
+    )
+}
+
 /// A shared library of `targets/`.
 #[track_caller]
 pub fn library(source: &str) -> PathBuf {

@@ -30,6 +30,8 @@ static __attribute__((noinline)) void *nothrow_failing(size_t a)
 }
 SITE(new_aligned, new wide)
 SITE(new_throwing, ::operator new(a))
+SITE(new_array_throwing, new char[a])
+SITE(new_aligned_throwing, ::operator new(a, std::align_val_t(128)))
 
 static void objects() {
 	for (int i = 0; i < 12; i++) {
@@ -61,12 +63,47 @@ static void objects() {
 		fail("a new that must fail");
 }
 
+/* Releases its block while the exception unwinds the stack. */
+struct released {
+	struct block b = ALLOCATE(new_chars, NULL, 1000, 0, 1000);
+	~released() { delete[] (char *)give(&b); }
+};
+
+static OUT_OF_LINE void throw_at(int depth, int which) {
+	if (depth > 0) {
+		throw_at(depth - 1, which);
+		BARRIER();
+		return;
+	}
+	released during_unwinding;
+	if (which % 3 == 0)
+		site_new_throwing(NULL, huge, 0);
+	else if (which % 3 == 1)
+		site_new_array_throwing(NULL, huge, 0);
+	else
+		site_new_aligned_throwing(NULL, huge, 0);
+	if (huge)
+		fail("a new that must throw");
+}
+
+/* libstdc++ allocates the exception, with a header of 128 bytes, and releases it. */
+static void thrown(struct truth *site) {
+	site->alloc_bytes += 128 + sizeof(std::bad_alloc);
+	site->alloc_count++;
+}
+
 static void throwing() {
-	for (int i = 0; i < 10; i++) {
+	static struct truth *const sites[] = {&truth_new_throwing, &truth_new_array_throwing,
+					      &truth_new_aligned_throwing};
+	for (int i = 0; i < 30; i++) {
 		try {
-			site_new_throwing(NULL, huge, 0);
-			fail("a new that must throw");
+			throw_at(i, i);
 		} catch (const std::bad_alloc &) {
+			thrown(sites[i % 3]);
+			/* Both above and below the frame that threw. */
+			struct block b = ALLOCATE(operator_new, NULL, 55, 0, 55);
+			if (i % 2)
+				::operator delete(give(&b));
 		}
 	}
 }

@@ -35,7 +35,10 @@ pub enum Link {
 /// How uprobes are attached.
 pub(super) enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
-    Multi(Vec<OwnedFd>),
+    Multi {
+        programs: Vec<OwnedFd>,
+        unwinding: OwnedFd,
+    },
     /// Older ones: a perf event for each, by the programs of these names.
     Perf([&'static str; 5]),
 }
@@ -57,6 +60,9 @@ const EMPTY_PROGRAMS: [&str; 5] = [
     "empty_entry",
 ];
 
+/// Stops a thread that an exception is about to unwind through probed functions.
+const UNWINDING: &str = "unwinding";
+
 /// Place in the above.
 fn program_of(probe: &Probe, at_return: bool) -> usize {
     match probe.usdt {
@@ -72,8 +78,13 @@ impl Attacher {
         if one_by_one {
             return Self::Perf(programs);
         }
-        match multi::load(ebpf, object, programs) {
-            Ok(programs) => Self::Multi(programs),
+        let [entry, ret, device_entry, device_return, request] = programs;
+        let names = [entry, ret, device_entry, device_return, request, UNWINDING];
+        match multi::load(ebpf, object, names) {
+            Ok([entry, ret, device_entry, device_return, request, unwinding]) => Self::Multi {
+                programs: vec![entry, ret, device_entry, device_return, request],
+                unwinding,
+            },
             Err(error) => {
                 tracing::debug!("uprobes one by one: {error}");
                 Self::Perf(programs)
@@ -86,7 +97,7 @@ impl Attacher {
         let Attacher::Perf(programs) = self else {
             return Ok(());
         };
-        for &program in programs {
+        for &program in programs.iter().chain(&[UNWINDING]) {
             match uprobe(ebpf, program)?.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
                 Err(source) => return Err(TracerError::Program { program, source }),
@@ -111,7 +122,7 @@ impl Attacher {
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
         match self {
-            Attacher::Multi(programs) => {
+            Attacher::Multi { programs, .. } => {
                 let mut links = Vec::new();
                 // Returns before entries: an entry without its return would look in flight for ever.
                 for (probes, at_return) in [
@@ -150,6 +161,37 @@ impl Attacher {
             }
         }
     }
+
+    /// Attaches the program that restores return addresses to offsets of the file, open at `file`,
+    /// at which unwinding begins, in one process.
+    pub(super) fn attach_unwinding(
+        &self,
+        ebpf: &mut Ebpf,
+        tgid: u32,
+        file: &fs::File,
+        offsets: &[u64],
+    ) -> Result<Vec<Link>, TracerError> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match self {
+            Attacher::Multi { unwinding, .. } => {
+                let link = multi::attach_plain(unwinding, tgid, &path, offsets)
+                    .map_err(|source| TracerError::Uprobes { tgid, source })?;
+                Ok(vec![Link::Multi(link)])
+            }
+            Attacher::Perf(_) => {
+                let uprobe = uprobe(ebpf, UNWINDING)?;
+                offsets
+                    .iter()
+                    .map(|&offset| attach_at(uprobe, tgid, &path, offset, None))
+                    .collect::<Result<_, _>>()
+                    .map_err(|source| TracerError::Uprobe {
+                        symbol: UNWINDING.to_owned(),
+                        tgid,
+                        source,
+                    })
+            }
+        }
+    }
 }
 
 fn attach_one(
@@ -159,11 +201,6 @@ fn attach_one(
     path: &str,
     probe: &Probe,
 ) -> Result<Link, TracerError> {
-    let pid = NonZeroU32::new(tgid).ok_or(TracerError::Missing("a process id"))?;
-    let point = UProbeAttachPoint {
-        location: UProbeAttachLocation::AbsoluteOffset(probe.file_offset),
-        cookie: Some(probe.cookie()),
-    };
     let failed = |source| TracerError::Uprobe {
         symbol: probe.symbol.clone(),
         tgid,
@@ -178,10 +215,24 @@ fn attach_one(
             .map(Link::Semaphore)
             .map_err(|source| failed(source.into()));
     }
-    let id = uprobe
-        .attach(point, Path::new(path), UProbeScope::OneProcess(pid))
-        .map_err(failed)?;
-    uprobe.take_link(id).map(Link::Perf).map_err(failed)
+    attach_at(uprobe, tgid, path, probe.file_offset, Some(probe.cookie())).map_err(failed)
+}
+
+fn attach_at(
+    uprobe: &mut UProbe,
+    tgid: u32,
+    path: &str,
+    offset: u64,
+    cookie: Option<u64>,
+) -> Result<Link, ProgramError> {
+    let pid =
+        NonZeroU32::new(tgid).ok_or(std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
+    let point = UProbeAttachPoint {
+        location: UProbeAttachLocation::AbsoluteOffset(offset),
+        cookie,
+    };
+    let id = uprobe.attach(point, Path::new(path), UProbeScope::OneProcess(pid))?;
+    uprobe.take_link(id).map(Link::Perf)
 }
 
 fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, TracerError> {

@@ -10,6 +10,7 @@ mod interpreters;
 pub mod inventory;
 mod multi;
 mod raw;
+pub mod recorded;
 pub mod rows;
 mod semaphore;
 mod stops;

@@ -53,8 +53,8 @@ pub(super) enum MultiError {
 pub(super) fn load(
     ebpf: &Ebpf,
     object: &[u8],
-    names: [&'static str; 5],
-) -> Result<Vec<OwnedFd>, MultiError> {
+    names: [&'static str; 6],
+) -> Result<[OwnedFd; 6], MultiError> {
     let mut object = Object::parse(object)?;
     let maps = std::mem::take(&mut object.maps);
     let sections = object
@@ -71,14 +71,14 @@ pub(super) fn load(
     object.relocate_calls(&sections)?;
     object.sanitize_functions(aya::features());
     let types = load_types(&mut object)?;
-    let mut programs = Vec::with_capacity(names.len());
-    for name in names {
-        programs.push(load_one(&object, types.as_ref(), name)?);
-    }
-    if !filters_processes(&programs[0]) {
+    let load = |name| load_one(&object, types.as_ref(), name);
+    let [first, others @ ..] = names;
+    let first = load(first)?;
+    if !filters_processes(&first) {
         return Err(MultiError::ThreadFilter);
     }
-    Ok(programs)
+    let [a, b, c, d, e] = others;
+    Ok([first, load(a)?, load(b)?, load(c)?, load(d)?, load(e)?])
 }
 
 /// Whether the kernel has commit 46ba0e49b642 ("bpf: fix multi-uprobe PID
@@ -178,6 +178,18 @@ pub(super) fn attach(
         [&offsets, &semaphores, &cookies],
         if at_return { AT_RETURN } else { 0 },
     )
+}
+
+/// Attaches a loaded program that needs no cookie to offsets of the file at `path`, in one process.
+pub(super) fn attach_plain(
+    program: &OwnedFd,
+    tgid: u32,
+    path: &str,
+    offsets: &[u64],
+) -> io::Result<OwnedFd> {
+    let path = CString::new(path)?;
+    let none = vec![0; offsets.len()];
+    create_link(program, tgid, &path, [offsets, &none, &none], 0)
 }
 
 fn create_link(

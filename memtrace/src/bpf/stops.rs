@@ -7,16 +7,19 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, MapError},
 };
 
-use super::{TracerError, tracer::descriptor};
+use memtrace_common::event::Unwinding;
+
+use super::{TracerError, raw::Raw, tracer::descriptor};
 use crate::hold::Stops;
 
 /// Descriptors of the maps, for the holder to be started with.
-pub struct StopMaps([OwnedFd; 2]);
+pub struct StopMaps([OwnedFd; 3]);
 
 impl StopMaps {
     pub(super) fn of(ebpf: &Ebpf) -> Result<Self, TracerError> {
         Ok(Self([
             descriptor(ebpf, "STOPPED")?,
+            descriptor(ebpf, "UNWINDING")?,
             descriptor(ebpf, "RECORDING")?,
         ]))
     }
@@ -29,6 +32,7 @@ impl StopMaps {
 /// The same maps, opened by the holder.
 pub struct OpenStopMaps {
     stopped: HashMap<MapData, u32, u32>,
+    unwinding: HashMap<MapData, u32, Raw<Unwinding>>,
     recording: Array<MapData, u32>,
 }
 
@@ -37,13 +41,14 @@ impl OpenStopMaps {
     ///
     /// # Errors
     /// A descriptor is not that of such a map.
-    pub fn open([stopped, recording]: [RawFd; 2]) -> Result<Self, MapError> {
+    pub fn open([stopped, unwinding, recording]: [RawFd; 3]) -> Result<Self, MapError> {
         let map = |fd: RawFd| {
             // SAFETY: the parent has left it open for this process to own.
             MapData::from_fd(unsafe { OwnedFd::from_raw_fd(fd) })
         };
         Ok(Self {
             stopped: HashMap::try_from(Map::HashMap(map(stopped)?))?,
+            unwinding: HashMap::try_from(Map::HashMap(map(unwinding)?))?,
             recording: Array::try_from(Map::Array(map(recording)?))?,
         })
     }
@@ -52,6 +57,13 @@ impl OpenStopMaps {
 impl Stops for OpenStopMaps {
     fn take(&mut self, tid: u32) -> bool {
         self.stopped.remove(&tid).is_ok()
+    }
+
+    fn take_returns(&mut self, tid: u32) -> Option<Unwinding> {
+        let unwinding = self.unwinding.get(&tid, 0).ok()?;
+        // One that was looked up can be removed.
+        let _ = self.unwinding.remove(&tid);
+        Some(unwinding.0)
     }
 
     fn is_empty(&self) -> bool {

@@ -334,6 +334,18 @@ impl Tracer {
         self.attacher.attach(&mut self.ebpf, tgid, file, probes)
     }
 
+    /// Sees to it that C++ exceptions of one process pass return probes: `offsets` of the file, open
+    /// at `file`, are where unwinding begins.
+    pub fn attach_unwinding(
+        &mut self,
+        tgid: u32,
+        file: &fs::File,
+        offsets: &[u64],
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attacher
+            .attach_unwinding(&mut self.ebpf, tgid, file, offsets)
+    }
+
     /// The kernel side's counters so far: by reason, and records it tried to emit.
     pub fn counters(&self) -> Result<(Vec<(Reason, u64)>, u64), TracerError> {
         let mut sums = Vec::with_capacity(COUNTERS as usize);
@@ -362,8 +374,12 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        if let Attacher::Multi(programs) = &self.attacher {
-            fds.extend(programs.iter().map(AsRawFd::as_raw_fd));
+        if let Attacher::Multi {
+            programs,
+            unwinding,
+        } = &self.attacher
+        {
+            fds.extend(programs.iter().chain([unwinding]).map(AsRawFd::as_raw_fd));
         }
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");

@@ -50,8 +50,15 @@ enum Command {
         with_children: bool,
         /// Descriptors of maps
         stopped: i32,
+        unwinding: i32,
         recording: i32,
     },
+}
+
+/// The number of a process, as options take it.
+fn parse_pid(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.ok_or_else(|| "expected the number of a process, such as 1234".to_owned())
 }
 
 impl Cli {
@@ -75,9 +82,10 @@ impl Cli {
             Command::Hold {
                 with_children,
                 stopped,
+                unwinding,
                 recording,
             } => {
-                let stops = crate::bpf::OpenStopMaps::open([stopped, recording])?;
+                let stops = crate::bpf::OpenStopMaps::open([stopped, unwinding, recording])?;
                 crate::hold::run(stops, with_children)?;
                 Ok(ExitCode::SUCCESS)
             }

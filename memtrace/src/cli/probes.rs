@@ -5,12 +5,13 @@ use std::{io::Write, path::Path, process::ExitCode};
 use anyhow::Context;
 
 use crate::{
+    file::FileBytes,
     host::malloc,
     probes::{
         allocator::ExtraAllocator,
         plan::{self, Lacking, ProbeLine},
     },
-    process::{elf::ElfBytes, files::ModuleFile, maps},
+    process::{elf::Elf, files::ModuleFile, maps},
 };
 
 /// List the probes that would be set in a process
@@ -42,10 +43,10 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
         let shown = mapping.path.as_deref().unwrap_or(Path::new("?"));
         let file = ModuleFile::open(pid, mapping)
             .with_context(|| format!("cannot open `{}` of process {pid}", shown.display()))?;
-        let Ok(bytes) = ElfBytes::map(&file.file) else {
+        let bytes = FileBytes::new(&file.file);
+        let Ok(elf) = Elf::parse(&bytes) else {
             continue;
         };
-        let Ok(elf) = bytes.parse() else { continue };
         let prefixes = ExtraAllocator::prefixes(extra, &file.path);
         let probes = plan::plan(&elf, &prefixes);
         lacks.extend(plan::lacking(&elf, &file.path).map(|lacking| (file.path.clone(), lacking)));

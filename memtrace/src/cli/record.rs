@@ -25,7 +25,8 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct RecordArgs {
     /// Attach to a running process; may be given several times
-    #[arg(short, long, value_name = "PID", required_unless_present = "command")]
+    #[arg(short, long, value_name = "PID", required_unless_present = "command",
+        allow_negative_numbers = true, value_parser = super::parse_pid)]
     pid: Vec<u32>,
     /// Where to record [default: memtrace-PROGRAM-HOST-PID.mtr]
     #[arg(short, long, value_name = "FILE")]
@@ -130,7 +131,6 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             missing.detail
         );
     }
-    raise_file_limit();
     let plan = Plan {
         output: args.output,
         options: Options {
@@ -231,20 +231,6 @@ fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         super::probes::show(pid, &args.allocator, &mut io::stdout().lock())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Every process takes descriptors for its probes: take as many as we may.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` lives.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: as above. Without it fewer children can be probed, which is counted.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-    }
 }
 
 #[cfg(test)]

@@ -16,10 +16,10 @@ use super::{CollectError, Collector, Process, modules::ModuleIndex, store::Messa
 use crate::{
     bpf::{self, code::CodeError},
     event::{Action, Event},
-    probes::plan::Probe,
     process::{
         maps::{self, MapsError},
         memory::{self, Identity},
+        target,
     },
     recording::{Origin, ProcessRow},
 };
@@ -46,9 +46,11 @@ impl Collector {
                     // Not the leader called exec: the probes were scoped to the old
                     // leader. They go before the new ones come, while the process waits.
                     process.probed = false;
+                    process.unwinders = None;
                     bpf::detach(std::mem::take(&mut process.links));
                 }
                 self.adopt(tgid, 0, life.header.time_ns)?;
+                self.look_for_32_bit(tgid);
                 self.forget_facts(tgid)
             }
             Kind::Exit => {
@@ -62,6 +64,13 @@ impl Collector {
 
     /// Says when no allocation function could be probed: an empty heap is then no finding.
     pub(super) fn warn_without_probes(&self, tgid: u32) {
+        if self
+            .processes
+            .get(&tgid)
+            .is_some_and(|process| process.is_32_bit)
+        {
+            return;
+        }
         if let Some(Process { row, links, .. }) = self.processes.get(&tgid)
             && links.is_empty()
             && self.tracer.heap
@@ -102,6 +111,29 @@ impl Collector {
         }
         self.adopt(child, parent, life.header.time_ns)?;
         self.inherit_facts(parent, child)
+    }
+
+    /// Says of a 32-bit program that nothing is recorded of it: neither are its system calls those
+    /// of the tracepoints, nor are arguments where they are looked for.
+    pub(super) fn look_for_32_bit(&mut self, tgid: u32) {
+        // One that is gone already is what it was, or was launched as.
+        if let Ok(is_32_bit) = target::is_32_bit(format!("/proc/{tgid}/exe").as_ref()) {
+            self.is_32_bit(tgid, is_32_bit);
+        }
+    }
+
+    pub(super) fn is_32_bit(&mut self, tgid: u32, is_32_bit: bool) {
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return;
+        };
+        let known = std::mem::replace(&mut process.is_32_bit, is_32_bit);
+        if is_32_bit && !known {
+            tracing::warn!(
+                "process {tgid} executes a 32-bit program, which is not supported: nothing is \
+                 recorded of it"
+            );
+            self.lost(Reason::Program32Bit);
+        }
     }
 
     /// Brings a child, or a process after exec, up to date with what it is now.
@@ -208,6 +240,9 @@ impl Collector {
             }
             _ => {}
         }
+        if let Some(process) = self.processes.get_mut(&tgid) {
+            process.held = life.header.flags & flags::FAILED == 0;
+        }
         // A child of a process with threads may have been copied while another one mapped code.
         if Stop::try_from(life.value) != Ok(Stop::Fork) || self.tracer.code.is_behind(tgid) {
             // One that ended meanwhile has nothing left to look at.
@@ -237,6 +272,7 @@ impl Collector {
         let sequence = self.tracer.code.sequence(tgid);
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
+        let mut unwinder = false;
         let mut code = Vec::new();
         for mapping in mappings
             .iter()
@@ -249,6 +285,7 @@ impl Collector {
                         if !self.modules.get(index).probes.is_empty() {
                             found.push(index);
                         }
+                        unwinder |= !self.modules.get(index).unwinding.is_empty();
                     }
                     self.uses(tgid, index);
                     // Executable data, such as a runtime's cache of generated code.
@@ -256,6 +293,11 @@ impl Collector {
                         .get(index)
                         .is_elf()
                         .then_some((index, mapping.file_offset))
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    tracing::debug!("{error}");
+                    self.lost(Reason::FileChanged);
+                    None
                 }
                 // It changes this very moment: that is logged, and asks for another look.
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -287,6 +329,9 @@ impl Collector {
             verifier.mapped(tgid, *sequence, &mappings, &self.modules);
         }
         self.publish(tgid, sequence, &code);
+        if unwinder {
+            self.found_unwinder();
+        }
         for index in found {
             for tgid in self.probed() {
                 self.probe_module(tgid, index);
@@ -328,13 +373,6 @@ impl Collector {
             },
         };
         self.unannounced.push((key, module.known(index)));
-        if module.probes.iter().any(Probe::may_throw) {
-            tracing::warn!(
-                "`{}` has an operator new of its own: while it is traced, a std::bad_alloc thrown \
-                 through it would end the process",
-                module.file.path.display()
-            );
-        }
         self.tell_lacking(index);
         match self.modules.reopen(index) {
             Ok(file) => {
@@ -386,7 +424,9 @@ impl Collector {
     }
 
     fn probe_module(&mut self, tgid: u32, index: ModuleIndex) {
-        let probes = self.modules.get(index).probes.clone();
-        self.attach_to(tgid, index, &probes);
+        let probes = self.harmless(tgid, index);
+        if !probes.is_empty() {
+            self.attach_to(tgid, index, &probes);
+        }
     }
 }

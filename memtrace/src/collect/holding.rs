@@ -7,6 +7,7 @@ use memtrace_common::{
 
 use super::Collector;
 use crate::{
+    bpf,
     hold::{HoldError, Report},
     process::memory,
 };
@@ -18,7 +19,11 @@ impl Collector {
             return;
         };
         match holder.seize(tgid) {
-            Ok(()) => {}
+            Ok(()) => {
+                if let Some(process) = self.processes.get_mut(&tgid) {
+                    process.held = true;
+                }
+            }
             Err(error @ HoldError::Gone(_)) => self.without_holder(&error),
             Err(error) => tracing::warn!(
                 "{error}: it is not stopped while probes are set, so the first allocations of its \
@@ -72,15 +77,32 @@ impl Collector {
                 for report in reports {
                     match report {
                         Report::LetGo { .. } => self.lost(Reason::NotStopped),
-                        Report::Left { tgid } => tracing::info!(
-                            "process {tgid} is left to another tracer: it is no longer stopped \
-                             while probes are set"
-                        ),
+                        Report::NotRestored { .. } => self.lost(Reason::ReturnNotRestored),
+                        Report::Left { tgid } => self.no_longer_held(tgid),
                         Report::Seized { .. } => {}
                     }
                 }
             }
             Err(error) => self.without_holder(&error),
+        }
+    }
+
+    /// Whether threads of the process can be stopped.
+    pub(super) fn is_held(&self, tgid: u32) -> bool {
+        let process = self.processes.get(&tgid);
+        self.holder.is_some() && process.is_some_and(|process| process.held)
+    }
+
+    /// A process that cannot be stopped any more loses the probes that need it.
+    fn no_longer_held(&mut self, tgid: u32) {
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return;
+        };
+        process.held = false;
+        if process.unwinders.take().is_some() {
+            bpf::detach(std::mem::take(&mut process.links));
+            process.probed = false;
+            self.probe(tgid);
         }
     }
 
@@ -91,6 +113,10 @@ impl Collector {
              allocations of children and new libraries are missed (`not_stopped` counts how often)"
         );
         self.holder = None;
+        let tgids: Vec<u32> = self.processes.keys().copied().collect();
+        for tgid in tgids {
+            self.no_longer_held(tgid);
+        }
         if let Err(error) = self.tracer.set_holder(0) {
             tracing::debug!("{error}");
         }

@@ -8,6 +8,7 @@
 mod addresses;
 mod devices;
 mod events;
+mod exceptions;
 mod fingerprint;
 mod folding;
 mod follow;
@@ -18,6 +19,7 @@ mod python;
 pub mod sampling;
 pub mod session;
 mod stacks;
+mod startup;
 pub mod store;
 mod tables;
 pub mod timings;
@@ -100,8 +102,15 @@ struct Process {
     links: Vec<Link>,
     /// It has the probes of every allocator known so far, and gets those of new ones.
     probed: bool,
+    /// Its threads can be stopped.
+    held: bool,
     /// Another tracer wanted it, and was let have it.
     given_up: bool,
+    /// How many of the files in which unwinding begins have their probe; `None` where no function
+    /// is probed that an exception may leave.
+    unwinders: Option<usize>,
+    /// It executes a 32-bit program.
+    is_32_bit: bool,
 }
 
 impl Process {
@@ -112,7 +121,10 @@ impl Process {
             cgroup: None,
             links: Vec::new(),
             probed: false,
+            held: false,
             given_up: false,
+            unwinders: None,
+            is_32_bit: false,
             row,
         }
     }
@@ -257,11 +269,15 @@ impl Collector {
             }
             self.announce();
             self.tracer.code.distrust(tgid).map_err(TracerError::from)?;
+            // Before its probes: they are to let exceptions pass from the first on.
+            self.tracer.trace(tgid)?;
             self.probe(tgid);
+            self.look_for_32_bit(tgid);
             self.warn_without_probes(tgid);
             self.describe(tgid)?;
+        } else {
+            self.tracer.trace(tgid)?;
         }
-        self.tracer.trace(tgid)?;
         Ok(())
     }
 
@@ -603,12 +619,12 @@ impl Collector {
             mut retired,
             ..
         } = self;
-        // Recording is off: nothing more is stopped.
-        drop(holder);
         let result = store.finish(now_ns);
         retired.extend(processes.into_values().flat_map(|process| process.links));
         bpf::detach(retired);
         drop(tracer);
+        // Until the last probe is gone an exception may have to pass it.
+        drop(holder);
         result
     }
 }

@@ -11,6 +11,7 @@ use memtrace_common::{
 
 use super::addresses::Location;
 use crate::{
+    file::FileBytes,
     host::libraries::Library,
     probes::{
         allocator::ExtraAllocator,
@@ -19,7 +20,7 @@ use crate::{
         plan::{self, Lacking, Probe},
     },
     process::{
-        elf::{Elf, ElfBytes, Segment},
+        elf::{Elf, Segment},
         files::{FileKey, ModuleFile},
         maps::Mapping,
     },
@@ -45,6 +46,10 @@ pub(super) struct Module {
     pub(super) lacking: Option<Lacking>,
     /// PyTorch's caching allocator of device memory.
     pub(super) is_caching_allocator: bool,
+    /// Where unwinding begins, offsets into the file.
+    pub(super) unwinding: Vec<u64>,
+    /// It may throw where no symbol tells, see [`plan::hides_unwinding`].
+    pub(super) hides_unwinding: bool,
     segments: Vec<Segment>,
     /// See [`ModuleFile::version`].
     pub(super) version: u32,
@@ -157,7 +162,8 @@ impl Modules {
     /// The file behind a mapping of a running process; true if it is a new one.
     ///
     /// # Errors
-    /// As [`ModuleFile::open`]: no regular file, or the process is gone.
+    /// As [`ModuleFile::open`]: no regular file, or the process is gone. `ExecutableFileBusy`: it is
+    /// being written to.
     pub(super) fn open(&mut self, tgid: u32, mapping: &Mapping) -> io::Result<(ModuleIndex, bool)> {
         if let Some(index) = self.known_file(mapping) {
             return Ok((index, false));
@@ -169,7 +175,7 @@ impl Modules {
         } else {
             ModuleFile::open(tgid, mapping)?
         };
-        let mut module = self.inspect(file);
+        let mut module = self.inspect(file)?;
         let heap = self.heap;
         let wanted = |probe: &Probe| heap || probe.function.layer != Layer::Heap;
         module.probes.retain(wanted);
@@ -201,8 +207,8 @@ impl Modules {
         if probes.any(|probe| probe.entry_offset == file_offset) {
             return None;
         }
-        let bytes = ElfBytes::map(&module.file.file).ok()?;
-        let elf = bytes.parse().ok()?;
+        let bytes = FileBytes::new(&module.file.file);
+        let elf = Elf::parse(&bytes).ok()?;
         if elf.code(file_offset, 1).is_empty() {
             return None;
         }
@@ -263,6 +269,16 @@ impl Modules {
         }
     }
 
+    /// Files in which unwinding begins, in the order in which they were found.
+    pub(super) fn unwinders(&self) -> Vec<ModuleIndex> {
+        (0..)
+            .map(ModuleIndex)
+            .zip(&self.modules)
+            .filter(|(_, module)| !module.unwinding.is_empty())
+            .map(|(index, _)| index)
+            .collect()
+    }
+
     /// Files that define an allocator.
     pub(super) fn allocators(&self) -> Vec<ModuleIndex> {
         (0..)
@@ -278,45 +294,73 @@ impl Modules {
         self.get(index).file.file.try_clone()
     }
 
+    /// Looks at a file, and again if it was written to meanwhile.
+    ///
+    /// # Errors
+    /// `ExecutableFileBusy` where that goes on and on.
+    fn inspect(&self, file: ModuleFile) -> io::Result<Module> {
+        let mut module = self.look_at(file);
+        for _ in 0..LOOKS {
+            if module.file.version()? == module.version {
+                return Ok(module);
+            }
+            module = self.look_at(module.file);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::ExecutableFileBusy,
+            "it was written to while it was read",
+        ))
+    }
+
     /// Build id, probes and segments. A file that is not ELF, or a damaged one, has none:
     /// it may be executable data (a JIT cache), so that is no failure.
-    fn inspect(&self, file: ModuleFile) -> Module {
-        let bytes = ElfBytes::map(&file.file);
-        let elf = match &bytes {
-            Ok(bytes) => bytes.parse().map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+    fn look_at(&self, file: ModuleFile) -> Module {
+        // Before the content, so that whatever changes later shows.
+        let version = file.version().unwrap_or_default();
+        let bytes = FileBytes::new(&file.file);
+        let of_elf = |elf: Elf<'_>| {
+            (
+                elf.build_id.clone(),
+                library(&file, &elf),
+                plan::plan(&elf, &ExtraAllocator::prefixes(&self.extra, &file.path)),
+                plan::lacking(&elf, &file.path),
+                (plan::unwinding(&elf), plan::hides_unwinding(&elf)),
+                elf.segments().to_vec(),
+                python::find(&elf, &file.path),
+            )
         };
-        let (build_id, library, probes, lacking, segments, python) = match elf {
-            Ok(elf) => {
-                let extra = ExtraAllocator::prefixes(&self.extra, &file.path);
-                (
-                    elf.build_id.clone(),
-                    library(&file, &elf),
-                    plan::plan(&elf, &extra),
-                    plan::lacking(&elf, &file.path),
-                    elf.segments().to_vec(),
-                    python::find(&elf, &file.path),
-                )
-            }
-            Err(error) => {
+        let (build_id, library, probes, lacking, unwinding, segments, python) =
+            Elf::parse(&bytes).map(of_elf).unwrap_or_else(|error| {
                 tracing::debug!("`{}`: {error}", file.path.display());
-                (None, None, Vec::new(), None, Vec::new(), Ok(None))
-            }
-        };
+                (
+                    None,
+                    None,
+                    Vec::new(),
+                    None,
+                    Default::default(),
+                    Vec::new(),
+                    Ok(None),
+                )
+            });
         let name = file.path.file_name().and_then(|name| name.to_str());
         Module {
-            version: file.version().unwrap_or_default(),
+            version,
             is_caching_allocator: name.is_some_and(libraries::is_caching_allocator),
-            file,
             build_id,
             library,
             probes,
             lacking,
+            unwinding: unwinding.0,
+            hides_unwinding: unwinding.1,
             segments,
             python,
+            file,
         }
     }
 }
+
+/// How often a file that changes is looked at again.
+const LOOKS: usize = 3;
 
 /// Numbers a function, so that no two have the same cookie.
 fn number(functions: &mut u16, probe: &mut Probe) {

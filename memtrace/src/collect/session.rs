@@ -17,17 +17,19 @@ use tokio::{
 };
 
 use super::{
-    CollectError, Collector, Parts, sampling::Costs, store::Store, timings::Timings, verify,
+    CollectError, Collector, Parts, sampling::Costs, startup::Startup, store::Store,
+    timings::Timings, verify,
 };
 use crate::{
-    bpf::{Options, Tracer, TracerError},
+    bpf::{Options, Tracer, TracerError, recorded::is_recorded},
     hold::{Holder, Line},
     host::{self, Redactor, Source},
     probes::allocator::ExtraAllocator,
     process::{
         self,
         launch::{LaunchError, Launched},
-        memory,
+        maps, memory,
+        target::{self, Target, TargetError},
     },
     recording::{self, Meta, Origin, Writer},
     symbolize::debuginfod,
@@ -95,12 +97,10 @@ pub struct Summary {
 pub enum SessionError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    #[error("no process has the pid {0}")]
-    NoSuchProcess(u32),
-    #[error("process {0} has ended and waits for its parent")]
-    Ended(u32),
-    #[error("{tid} is a thread of process {tgid}; use `-p {tgid}`")]
-    Thread { tid: u32, tgid: u32 },
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("process {0} (`{1}`) is already being recorded by another memtrace; end that first")]
+    RecordedAlready(u32, String),
     #[error(transparent)]
     Collect(#[from] CollectError),
     #[error(transparent)]
@@ -134,9 +134,11 @@ pub async fn record(
     ready: impl FnOnce(&Plan, &Path),
     recorded: impl FnOnce(&Summary, &Path),
 ) -> Result<Option<i32>, SessionError> {
-    for &pid in &plan.pids {
-        check_pid(pid)?;
-    }
+    let targets = plan
+        .pids
+        .iter()
+        .map(|&pid| find_target(pid))
+        .collect::<Result<Vec<_>, _>>()?;
     // First of all, so that a misspelt program costs nothing and leaves nothing.
     let mut launched = if plan.command.is_empty() {
         None
@@ -150,6 +152,10 @@ pub async fn record(
     // Before the programs are loaded, see `Line`.
     let line = plan.stop.then(Line::new).transpose();
     let line = line.map_err(system("make a socket"))?;
+    // Not before: a launched command inherits the limit, and what is ignored.
+    raise_file_limit();
+    let mut startup = Startup::begin().map_err(system("watch for signals"))?;
+    startup.doing("loading the tracing programs".to_owned());
     let (mut tracer, ring) = Tracer::load(plan.options)?;
     let holder = match line {
         Some(line) => Some(start_holder(line, &mut tracer, plan.options.follow)?),
@@ -167,6 +173,7 @@ pub async fn record(
         .clone()
         .unwrap_or_else(|| default_output(&plan, launched.as_ref(), &redactor));
     let mut writer = Writer::create(&output, plan.force, &meta(&plan, &redactor))?;
+    startup.created(&output);
     writer.facts(&host::machine(&Source::host(), &redactor))?;
     let redactor = Arc::new(redactor);
     let store = Store::start(writer, plan.debuginfod.clone(), Arc::clone(&redactor))
@@ -186,9 +193,14 @@ pub async fn record(
     let mut session = Session::new(ring)?;
 
     let result = session
-        .run(&mut collector, &plan, launched.as_mut(), || {
-            ready(&plan, &output)
-        })
+        .run(
+            &mut collector,
+            &plan,
+            &targets,
+            launched.as_mut(),
+            &mut startup,
+            || ready(&plan, &output),
+        )
         .await;
     // One moment for all probes; what was emitted before it is still read.
     let stopped = collector
@@ -257,14 +269,31 @@ impl Session {
         &mut self,
         collector: &mut Collector,
         plan: &Plan,
+        targets: &[Target],
         mut launched: Option<&mut Launched>,
+        startup: &mut Startup,
         ready: impl FnOnce(),
     ) -> Result<(), SessionError> {
-        for &pid in &plan.pids {
-            collector.begin(pid, Origin::Attached, now_ns())?;
+        for target in targets {
+            let files = maps::read(target.pid)
+                .map_or(0, |mappings| maps::executable_files(&mappings).len());
+            startup.doing(format!(
+                "setting probes in {files} files of process {} (`{}`)",
+                target.pid, target.name
+            ));
+            if let Err(error) = collector.begin(target.pid, Origin::Attached, now_ns()) {
+                target.still_runs()?;
+                return Err(error.into());
+            }
+        }
+        for target in targets {
+            target.still_runs()?;
         }
         if let Some(launched) = &launched {
             collector.begin(launched.tgid(), Origin::Launched, now_ns())?;
+            // It may be gone before anybody can look at it.
+            let is_32_bit = target::is_32_bit(launched.program());
+            collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
         }
         collector
             .tracer()
@@ -273,6 +302,7 @@ impl Session {
         for &pid in &plan.pids {
             collector.seed(pid);
         }
+        startup.over();
         ready();
         let mut child = None;
         if let Some(launched) = &mut launched {
@@ -381,17 +411,31 @@ impl Session {
     }
 }
 
-fn check_pid(pid: u32) -> Result<(), SessionError> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
-        .map_err(|_| SessionError::NoSuchProcess(pid))?;
-    let tgid = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Tgid:"))
-        .and_then(|tgid| tgid.trim().parse().ok());
-    match tgid {
-        Some(tgid) if tgid != pid => Err(SessionError::Thread { tid: pid, tgid }),
-        _ if process::has_ended(pid) => Err(SessionError::Ended(pid)),
-        _ => Ok(()),
+fn find_target(pid: u32) -> Result<Target, SessionError> {
+    let target = Target::find(pid)?;
+    if is_recorded(pid) {
+        return Err(SessionError::RecordedAlready(pid, target.name));
+    }
+    if let Some(halted) = target.halted {
+        let name = &target.name;
+        tracing::warn!(
+            "process {pid} (`{name}`) is {halted}: nothing happens in it until it runs on"
+        );
+    }
+    Ok(target)
+}
+
+/// Every process takes descriptors for its probes: take as many as we may.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: as above. Without it fewer children can be probed, which is counted.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
     }
 }
 

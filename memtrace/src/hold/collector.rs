@@ -31,19 +31,25 @@ impl Collector {
     }
 
     pub(super) fn state(&self) -> State {
+        state(&self.stat())
+    }
+
+    /// Whether it has ended, and its descriptors are closed.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(fields(&self.stat()).next(), None | Some("Z" | "X"))
+    }
+
+    /// Nothing, where it is gone.
+    fn stat(&self) -> String {
         let mut buffer = [0; 1024];
-        match self.stat.read_at(&mut buffer, 0) {
-            Ok(len) => state(&String::from_utf8_lossy(&buffer[..len])),
-            // It is gone.
-            Err(_) => State::Ending,
-        }
+        let len = self.stat.read_at(&mut buffer, 0).unwrap_or(0);
+        String::from_utf8_lossy(&buffer[..len]).into_owned()
     }
 }
 
 /// Fields 3 and 9 of `/proc/PID/stat` (proc_pid_stat(5)).
 fn state(stat: &str) -> State {
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let mut fields = fields.split_whitespace();
+    let mut fields = fields(stat);
     let state = fields.next();
     let flags = fields.nth(5).and_then(|flags| flags.parse::<u32>().ok());
     match (state, flags) {
@@ -52,6 +58,12 @@ fn state(stat: &str) -> State {
         (Some("T" | "t"), _) => State::Stopped,
         _ => State::AtWork,
     }
+}
+
+/// Fields from the third on.
+fn fields(stat: &str) -> impl Iterator<Item = &str> {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace()
 }
 
 #[cfg(test)]

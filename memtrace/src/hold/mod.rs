@@ -14,6 +14,8 @@
 //! two is in `wire.rs`, requests of ptrace are in `ptrace.rs`. Does not know
 //! probes.
 
+use memtrace_common::event::Unwinding;
+
 mod collector;
 mod holder;
 mod process;
@@ -29,6 +31,9 @@ pub use wire::Report;
 pub trait Stops {
     /// Whether thread `tid` is to wait for the collector; asked once at each of its stops.
     fn take(&mut self, tid: u32) -> bool;
+
+    /// Return addresses that are to be put back in thread `tid` before an exception unwinds it.
+    fn take_returns(&mut self, tid: u32) -> Option<Unwinding>;
 
     /// Whether no thread is about to stop.
     fn is_empty(&self) -> bool;

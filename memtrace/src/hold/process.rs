@@ -4,14 +4,17 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fs,
     io::{self, Write},
     mem,
     os::{
         fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
-        unix::net::UnixStream,
+        unix::{fs::FileExt, net::UnixStream},
     },
     time::{Duration, Instant},
 };
+
+use memtrace_common::event::Unwinding;
 
 use super::{
     Stops,
@@ -27,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(5);
 /// At the end, so long for the stops that were on their way.
 const LAST_STOPS: Duration = Duration::from_millis(100);
+/// The kernel takes the probes of a dead collector away one by one.
+const LONGEST_DEATH: Duration = Duration::from_secs(120);
 
 /// A traced thread.
 struct Thread {
@@ -190,7 +195,7 @@ impl<S: Stops> Process<S> {
         match status {
             Status::Signal(libc::SIGSTOP) if signal == 0 => {
                 if !self.keep(tid) {
-                    self.give_way(tid);
+                    self.serve(tid);
                 }
             }
             Status::Signal(_) => self.resume(tid, signal),
@@ -275,8 +280,20 @@ impl<S: Stops> Process<S> {
         }
     }
 
-    /// A thread that was sent SIGSTOP by the kernel side without a mark: it calls ptrace. Whoever is
-    /// in its way has to go, then it calls again.
+    /// A thread that was sent SIGSTOP by the kernel side without a mark is about to be unwound by an
+    /// exception, or calls ptrace.
+    fn serve(&mut self, tid: u32) {
+        let Some(unwinding) = self.stops.take_returns(tid) else {
+            return self.give_way(tid);
+        };
+        // A thread that was killed meanwhile is not unwound.
+        if restore(&unwinding).is_err() && seize::tgid_of(tid).is_some() {
+            self.report(Report::NotRestored { tid });
+        }
+        self.resume(tid, 0);
+    }
+
+    /// Whoever is in the way of a call of ptrace has to go, then the thread calls again.
     fn give_way(&mut self, tid: u32) {
         let Some(wanted) = ptrace::refused_call(tid).and_then(|call| self.wanted(tid, call)) else {
             self.resume(tid, 0);
@@ -413,10 +430,13 @@ impl<S: Stops> Process<S> {
         }
     }
 
-    /// Lets every thread go on, those too whose stop is on its way, and ends the tracing.
+    /// Lets every thread go on, those too whose stop is on its way, and ends the tracing. While the
+    /// collector dies its probes are still there, and exceptions have to pass them.
     fn end(mut self, children: &OwnedFd) -> io::Result<()> {
         self.stops.end_recording();
+        let is_dying = self.collector.state() == State::Ending;
         self.collector_state = State::Ending;
+        let limit = if is_dying { LONGEST_DEATH } else { LAST_STOPS };
         let begun = Instant::now();
         loop {
             let held: Vec<u32> = self.held.keys().copied().collect();
@@ -426,11 +446,15 @@ impl<S: Stops> Process<S> {
             self.reap();
             let spent = begun.elapsed();
             let is_quiet = self.stops.is_empty() && self.held.is_empty() && self.allowed.is_empty();
-            if is_quiet || spent >= LAST_STOPS {
+            let is_over = match is_dying {
+                true => self.collector.is_gone(),
+                false => is_quiet,
+            };
+            if is_over || spent >= limit {
                 // The kernel detaches from threads that run without stopping them.
                 return Ok(());
             }
-            poll(&[children.as_raw_fd()], Some(LAST_STOPS - spent))?;
+            poll(&[children.as_raw_fd()], Some(LAST_STOPS.min(limit - spent)))?;
             drain(children);
         }
     }
@@ -444,6 +468,17 @@ impl Thread {
             leaving: false,
         }
     }
+}
+
+/// Puts the return addresses of a stopped thread back.
+fn restore(unwinding: &Unwinding) -> io::Result<()> {
+    let path = format!("/proc/{}/mem", unwinding.tgid);
+    let memory = fs::File::options().write(true).open(path)?;
+    let returns = unwinding.returns.iter().take(unwinding.n as usize);
+    for entry in returns {
+        memory.write_all_at(&entry.original.to_ne_bytes(), entry.slot)?;
+    }
+    Ok(())
 }
 
 /// A descriptor that is readable when a traced thread has stopped or ended. Signals that would end

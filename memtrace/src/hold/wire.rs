@@ -25,6 +25,8 @@ pub enum Report {
     Left { tgid: u32 },
     /// The thread went on before the collector said so: that was stopped, or took too long.
     LetGo { tid: u32 },
+    /// Return addresses of the thread could not be put back.
+    NotRestored { tid: u32 },
 }
 
 impl Request {
@@ -52,6 +54,7 @@ impl Report {
             Report::Seized { tgid, errno } => pack(1, tgid, errno.cast_unsigned()),
             Report::Left { tgid } => pack(2, tgid, 0),
             Report::LetGo { tid } => pack(3, tid, 0),
+            Report::NotRestored { tid } => pack(4, tid, 0),
         }
     }
 
@@ -63,6 +66,7 @@ impl Report {
             },
             [2, tgid, _] => Report::Left { tgid },
             [3, tid, _] => Report::LetGo { tid },
+            [4, tid, _] => Report::NotRestored { tid },
             _ => return None,
         })
     }
@@ -147,6 +151,7 @@ mod tests {
             },
             Report::Left { tgid: 6 },
             Report::LetGo { tid: 8 },
+            Report::NotRestored { tid: 9 },
         ];
         let bytes: Vec<u8> = reports.iter().flat_map(|r| r.encode()).collect();
         inbox.fill(&mut &bytes[..]).unwrap();

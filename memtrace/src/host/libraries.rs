@@ -7,12 +7,9 @@ use std::{
 
 use super::{Fact, Facts, Redactor};
 use crate::{
+    file::FileBytes,
     ledger::ProcessId,
-    process::{
-        elf::{Elf, ElfBytes},
-        files::ModuleFile,
-        maps,
-    },
+    process::{elf::Elf, files::ModuleFile, maps},
 };
 
 /// A file that a process executes.
@@ -34,7 +31,7 @@ impl Library {
     pub fn of(path: String, size: u64, elf: &Elf) -> Self {
         Self {
             glibc: (elf.soname.as_deref() == Some("libc.so.6"))
-                .then(|| glibc_version(elf.bytes()))
+                .then(|| elf.contents().find_map(glibc_version))
                 .flatten(),
             path,
             soname: elf.soname.clone(),
@@ -137,8 +134,8 @@ pub fn of_process(tgid: u32) -> Vec<Library> {
         .filter_map(|mapping| {
             let file = ModuleFile::open(tgid, mapping).ok()?;
             let size = file.file.metadata().ok()?.len();
-            let bytes = ElfBytes::map(&file.file).ok()?;
-            let elf = bytes.parse().ok()?;
+            let bytes = FileBytes::new(&file.file);
+            let elf = Elf::parse(&bytes).ok()?;
             Some(Library::of(file.path.display().to_string(), size, &elf))
         })
         .collect()

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::file::FileBytes;
 use crate::process::{
-    elf::ElfBytes,
+    elf::Elf,
     files::ModuleFile,
     link_order,
     maps::{self, Mapping},
@@ -14,8 +15,8 @@ use crate::process::{
 pub fn provider(pid: u32, mappings: &[Mapping]) -> Option<PathBuf> {
     link_order::read(pid).ok()??.iter().find_map(|linked| {
         let file = ModuleFile::open(pid, maps::find(mappings, linked.dynamic)?).ok()?;
-        let bytes = ElfBytes::map(&file.file).ok()?;
-        let elf = bytes.parse().ok()?;
+        let bytes = FileBytes::new(&file.file);
+        let elf = Elf::parse(&bytes).ok()?;
         let defines = elf
             .exported_functions()
             .any(|function| function.name == "malloc");

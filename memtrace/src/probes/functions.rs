@@ -104,13 +104,13 @@ const MIMALLOC: &[Row] = &[
     row("free_size", free(0)),
     row("free_size_aligned", free(0)),
     row("free_aligned", free(0)),
-    row("new", alloc(0)),
-    row("new_aligned", alloc(0)),
-    row("new_nothrow", alloc(0)),
-    row("new_aligned_nothrow", alloc(0)),
-    row("new_n", alloc_array(0, 1)),
-    row("new_realloc", realloc(0, 1)),
-    row("new_reallocn", realloc_array(0, 1, 2)),
+    row("new", throwing(alloc(0))),
+    row("new_aligned", throwing(alloc(0))),
+    row("new_nothrow", throwing(alloc(0))),
+    row("new_aligned_nothrow", throwing(alloc(0))),
+    row("new_n", throwing(alloc_array(0, 1))),
+    row("new_realloc", throwing(realloc(0, 1))),
+    row("new_reallocn", throwing(realloc_array(0, 1, 2))),
     row("heap_malloc", alloc(1)),
     row("heap_malloc_small", alloc(1)),
     row("heap_zalloc", alloc(1)),
@@ -133,20 +133,20 @@ const MIMALLOC: &[Row] = &[
     row("heap_rezalloc_aligned_at", realloc(1, 2)),
     row("heap_recalloc_aligned", realloc_array(1, 2, 3)),
     row("heap_recalloc_aligned_at", realloc_array(1, 2, 3)),
-    row("heap_alloc_new", alloc(1)),
-    row("heap_alloc_new_n", alloc_array(1, 2)),
+    row("heap_alloc_new", throwing(alloc(1))),
+    row("heap_alloc_new_n", throwing(alloc_array(1, 2))),
 ];
 
 /// gperftools/tcmalloc.h.
 const TCMALLOC: &[Row] = &[
     row("malloc_skip_new_handler", alloc(0)),
-    row("new", alloc(0)),
+    row("new", throwing(alloc(0))),
     row("new_nothrow", alloc(0)),
-    row("new_aligned", alloc(0)),
+    row("new_aligned", throwing(alloc(0))),
     row("new_aligned_nothrow", alloc(0)),
-    row("newarray", alloc(0)),
+    row("newarray", throwing(alloc(0))),
     row("newarray_nothrow", alloc(0)),
-    row("newarray_aligned", alloc(0)),
+    row("newarray_aligned", throwing(alloc(0))),
     row("newarray_aligned_nothrow", alloc(0)),
     row("delete", free(0)),
     row("delete_sized", free(0)),
@@ -186,12 +186,12 @@ const SNMALLOC: &[Row] = &[
 /// C++ operators new and delete (Itanium ABI; `m` is unsigned long). Only those
 /// of an allocator are of interest: the C++ runtimes' own call malloc and free.
 pub const OPERATORS: &[Row] = &[
-    row("_Znwm", alloc(0)),
-    row("_Znam", alloc(0)),
+    row("_Znwm", throwing(alloc(0))),
+    row("_Znam", throwing(alloc(0))),
     row("_ZnwmRKSt9nothrow_t", alloc(0)),
     row("_ZnamRKSt9nothrow_t", alloc(0)),
-    row("_ZnwmSt11align_val_t", alloc(0)),
-    row("_ZnamSt11align_val_t", alloc(0)),
+    row("_ZnwmSt11align_val_t", throwing(alloc(0))),
+    row("_ZnamSt11align_val_t", throwing(alloc(0))),
     row("_ZnwmSt11align_val_tRKSt9nothrow_t", alloc(0)),
     row("_ZnamSt11align_val_tRKSt9nothrow_t", alloc(0)),
     row("_ZdlPv", free(0)),
@@ -208,6 +208,15 @@ pub const OPERATORS: &[Row] = &[
     row("_ZdaPvSt11align_val_tRKSt9nothrow_t", free(0)),
 ];
 
+/// Functions by which an exception begins, or a thread is unwound for another reason (Itanium C++
+/// ABI: Exception Handling; `_Unwind_ForcedUnwind` is pthread_exit's and pthread_cancel's).
+pub const UNWINDING: &[&str] = &[
+    "__cxa_allocate_exception",
+    "__cxa_allocate_dependent_exception",
+    "__cxa_rethrow",
+    "_Unwind_ForcedUnwind",
+];
+
 const fn row(name: &'static str, function: Function) -> Row {
     Row { name, function }
 }
@@ -222,6 +231,7 @@ const fn shape(operation: Operation, size: u8, count: u8, block: u8) -> Function
         block,
         measure: Measure::Arguments,
         stream_ordered: false,
+        may_throw: false,
         index: 0,
     }
 }
@@ -232,6 +242,14 @@ const fn alloc(size: u8) -> Function {
 
 const fn alloc_array(count: u8, size: u8) -> Function {
     shape(Operation::Alloc, size, count, NO_ARGUMENT)
+}
+
+/// A C++ exception may leave it: std::bad_alloc, or what a new_handler throws.
+const fn throwing(function: Function) -> Function {
+    Function {
+        may_throw: true,
+        ..function
+    }
 }
 
 /// Writes the address where the first argument points.

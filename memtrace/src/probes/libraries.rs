@@ -347,6 +347,8 @@ const TORCH: &[Row] = &[
         ALLOC_CPU,
         Function {
             outcome: Outcome::Pointer,
+            // c10::Error where there is no memory.
+            may_throw: true,
             ..to(Layer::TorchCpu, 0)
         },
     ),
@@ -387,6 +389,7 @@ const fn to(layer: Layer, size: u8) -> Function {
         block: NO_ARGUMENT,
         measure: Measure::Arguments,
         stream_ordered: false,
+        may_throw: false,
         index: 0,
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use memtrace_common::function::{Function, Operation};
 
-use super::functions::{FAMILY, OPERATORS, OWN, PREFIXES, Row};
+use super::functions::{FAMILY, OPERATORS, OWN, PREFIXES, Row, UNWINDING};
 use super::libraries::LIBRARIES;
 use super::site::{self, Forward, Site};
 use super::usdt::{self, Usdt};
@@ -61,7 +61,7 @@ impl Probe {
 
     /// Whether a C++ exception may have to pass the return address that a return probe replaces.
     pub fn may_throw(&self) -> bool {
-        self.needs_return && self.symbol.starts_with("_Zn") && !self.symbol.contains("nothrow")
+        self.needs_return && self.function.may_throw
     }
 
     /// The probe as a line of a list; `library` is the file as the process sees it.
@@ -135,8 +135,7 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     };
     let mut accepted: HashSet<usize> = (0..operators).filter(|&group| complete(group)).collect();
     // Beside libc's own malloc the operators are libstdc++'s, linked statically: they
-    // call malloc, so their probes would add nothing, and a return probe on one
-    // keeps std::bad_alloc from being caught.
+    // call malloc, so their probes would add nothing.
     let of_libc = elf
         .functions()
         .any(|function| function.name.starts_with("__libc_start_main"));
@@ -162,6 +161,34 @@ fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
         .copied()
         .collect();
     found.retain(|candidate| !others.contains(candidate.symbol.name));
+}
+
+/// Where unwinding begins in a file that defines it: offsets into the file, bytes, sorted.
+pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
+    let mut offsets: Vec<u64> = elf
+        .functions()
+        .filter(|function| UNWINDING.contains(&function.name))
+        .map(|function| {
+            let body = body(elf, function.file_offset, function.size);
+            let size_known = function.size == body.len() as u64;
+            function.file_offset + site::choose(elf.machine, body, size_known).offset
+        })
+        .collect();
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets
+}
+
+/// Whether a file may throw by functions of its own of which it has no symbols: it handles
+/// exceptions and names nothing that has to do with them.
+pub fn hides_unwinding(elf: &Elf<'_>) -> bool {
+    let known = |name: &str| {
+        UNWINDING.contains(&name)
+            || name == "__cxa_throw"
+            || name.starts_with("_Unwind_")
+            || name.starts_with("_ZSt")
+    };
+    elf.has_section(".gcc_except_table") && !elf.names().any(known)
 }
 
 /// What a library's version does not have.
@@ -292,6 +319,18 @@ struct Place<'data> {
 }
 
 impl Place<'_> {
+    fn may_throw(&self) -> bool {
+        self.chosen.function.may_throw
+    }
+
+    /// What it does, whether or not an exception may leave it.
+    fn shape(&self) -> Function {
+        Function {
+            may_throw: false,
+            ..self.chosen.function
+        }
+    }
+
     fn probe(self, elf: &Elf<'_>) -> Probe {
         let Candidate {
             symbol, function, ..
@@ -340,9 +379,11 @@ fn merge(candidates: Vec<Candidate<'_>>) -> BTreeMap<u64, Place<'_>> {
                 place.size = place.size.max(symbol.size);
                 // `free` and `cfree` rank alike: the shorter name is the usual one.
                 let rank = |of: &Candidate<'_>| (of.group, of.symbol.name.len());
+                let may_throw = place.may_throw() || candidate.function.may_throw;
                 if rank(&candidate) < rank(&place.chosen) {
                     place.chosen = candidate;
                 }
+                place.chosen.function.may_throw = may_throw;
             }
         }
     }
@@ -358,7 +399,7 @@ fn drop_forwarders(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place<'_>>) {
         .iter()
         .filter_map(|(&offset, place)| Some((offset, forward_target(elf, places, place)?)))
         .filter(|(offset, target)| {
-            let shape = |at| places.get(at).map(|place| place.chosen.function);
+            let shape = |at| places.get(at).map(Place::shape);
             offset != target && shape(offset) == shape(target)
         })
         .collect();
@@ -372,6 +413,7 @@ fn drop_forwarders(elf: &Elf<'_>, places: &mut BTreeMap<u64, Place<'_>>) {
             continue;
         };
         if let Some(place) = places.get_mut(&end) {
+            place.chosen.function.may_throw |= forwarder.may_throw();
             place.names.extend(forwarder.names);
         }
     }

@@ -93,6 +93,7 @@ const FUNCTION: Function = Function {
     block: NO_ARGUMENT,
     measure: Measure::Arguments,
     stream_ordered: false,
+    may_throw: false,
     index: 0,
 };
 

@@ -2,24 +2,20 @@
 //! symbols and the way from an address to a file offset. Any bytes are
 //! accepted: a malformed file is an error or has fewer symbols, never a panic.
 
-use std::fs::File;
-use std::io;
+use std::cell::OnceCell;
 
-use memmap2::Mmap;
 use object::Endianness;
 use object::elf;
 use object::read::elf::{
     Dyn as _, ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _, SymbolTable,
 };
-use object::read::{Object as _, RelocationTarget, StringTable};
+use object::read::{Object as _, ReadRef as _, RelocationTarget, StringTable};
 
-use crate::file::hex;
+use crate::file::{Bytes, Source, hex};
 
 /// Why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    #[error("cannot map the file: {0}")]
-    Map(io::Error),
     #[error("expected an ELF file, got other content")]
     NotElf,
     /// Their arguments are not in registers.
@@ -27,35 +23,6 @@ pub enum ElfError {
     NotSupported,
     #[error("malformed ELF file: {0}")]
     Malformed(#[from] object::read::Error),
-}
-
-/// The bytes of a file. Truncating the file while they are read raises SIGBUS,
-/// as it does in the process that executes it.
-#[derive(Debug)]
-pub struct ElfBytes(Option<Mmap>);
-
-impl ElfBytes {
-    /// Maps an open file; an empty one has no bytes.
-    pub fn map(file: &File) -> Result<ElfBytes, ElfError> {
-        if file.metadata().map_err(ElfError::Map)?.len() == 0 {
-            return Ok(ElfBytes(None));
-        }
-        // SAFETY: the mapping is private and read-only. That nothing changes the file meanwhile cannot be
-        // promised; every read is bounds-checked and no value is read twice for a check and its use.
-        let map = unsafe { Mmap::map(file) }.map_err(ElfError::Map)?;
-        Ok(ElfBytes(Some(map)))
-    }
-
-    /// Reads the headers.
-    pub fn parse(&self) -> Result<Elf<'_>, ElfError> {
-        Elf::parse(self.as_ref())
-    }
-}
-
-impl AsRef<[u8]> for ElfBytes {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
-    }
 }
 
 /// The instruction set of a file.
@@ -143,10 +110,18 @@ impl<'data> UsdtNote<'data> {
     }
 }
 
+/// A symbol table, and where its names are kept.
+type Table<'elf, 'data> = (
+    &'elf SymbolTable<'data, elf::FileHeader64<Endianness>, Bytes<'data>>,
+    &'elf OnceCell<&'data [u8]>,
+);
+
 /// A parsed file.
 pub struct Elf<'data> {
-    data: &'data [u8],
-    file: ElfFile64<'data, Endianness>,
+    data: Bytes<'data>,
+    file: ElfFile64<'data, Endianness, Bytes<'data>>,
+    /// Names of the dynamic symbols, and of the others: each table read as a whole, once.
+    names: [OnceCell<&'data [u8]>; 2],
     segments: Vec<Segment>,
     pub machine: Machine,
     /// Lower-case hex.
@@ -161,13 +136,14 @@ pub struct Elf<'data> {
 impl<'data> Elf<'data> {
     /// Reads the headers of a 64-bit file. Broken notes and a broken dynamic
     /// section cost only what they would have told.
-    pub fn parse(data: &'data [u8]) -> Result<Elf<'data>, ElfError> {
-        match data.get(..5) {
-            Some([0x7f, b'E', b'L', b'F', 2]) => {}
-            Some([0x7f, b'E', b'L', b'F', 1]) => return Err(ElfError::NotSupported),
+    pub fn parse(source: &'data (dyn Source + 'data)) -> Result<Elf<'data>, ElfError> {
+        let data = Bytes(source);
+        match data.read_bytes_at(0, 5) {
+            Ok([0x7f, b'E', b'L', b'F', 2]) => {}
+            Ok([0x7f, b'E', b'L', b'F', 1]) => return Err(ElfError::NotSupported),
             _ => return Err(ElfError::NotElf),
         }
-        let file = ElfFile64::<Endianness>::parse(data)?;
+        let file = ElfFile64::<Endianness, _>::parse(data)?;
         let endian = file.endian();
         let mut segments = Vec::new();
         let mut interpreter = None;
@@ -192,6 +168,7 @@ impl<'data> Elf<'data> {
             data,
             machine: machine(&file),
             file,
+            names: Default::default(),
             segments,
             build_id,
             soname: None,
@@ -220,28 +197,42 @@ impl<'data> Elf<'data> {
             let end = segment.file_offset.checked_add(segment.file_size)?;
             (segment.execute && (segment.file_offset..end).contains(&file_offset)).then_some(end)
         });
-        let range = end.and_then(|end| {
+        let bytes = end.and_then(|end| {
             let end = end
                 .min(file_offset.saturating_add(len))
-                .min(self.data.len() as u64);
-            Some(usize::try_from(file_offset).ok()?..usize::try_from(end).ok()?)
+                .min(self.data.len().ok()?);
+            let len = end.checked_sub(file_offset)?;
+            self.data.read_bytes_at(file_offset, len).ok()
         });
-        range
-            .and_then(|range| self.data.get(range))
-            .unwrap_or_default()
+        bytes.unwrap_or_default()
     }
 
     /// The functions that the file defines, dynamic symbols first; a function
     /// in both tables comes twice. Undefined symbols and IFUNCs (whose address
     /// is their resolver's) are left out, as are names that are not UTF-8.
     pub fn functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
-        self.functions_of(self.file.elf_dynamic_symbol_table())
-            .chain(self.functions_of(self.file.elf_symbol_table()))
+        let [dynamic, others] = self.tables();
+        self.functions_of(dynamic).chain(self.functions_of(others))
     }
 
     /// The functions that the dynamic loader can bind other files to.
     pub fn exported_functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
-        self.functions_of(self.file.elf_dynamic_symbol_table())
+        self.functions_of((self.file.elf_dynamic_symbol_table(), &self.names[0]))
+    }
+
+    /// Names of all symbols, defined here or not.
+    pub fn names(&self) -> impl Iterator<Item = &'data str> {
+        let endian = self.file.endian();
+        self.tables().into_iter().flat_map(move |table| {
+            let strings = self.strings(table);
+            table.0.iter().filter_map(move |symbol| {
+                std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()
+            })
+        })
+    }
+
+    pub fn has_section(&self, name: &str) -> bool {
+        self.file.section_by_name(name).is_some()
     }
 
     /// Name of the function whose address the loader puts into the word at
@@ -262,13 +253,9 @@ impl<'data> Elf<'data> {
     /// The variables that the file defines with an address in a segment, dynamic symbols first.
     pub fn variables(&self) -> impl Iterator<Item = Variable<'data>> {
         let endian = self.file.endian();
-        let tables = [
-            self.file.elf_dynamic_symbol_table(),
-            self.file.elf_symbol_table(),
-        ];
-        tables.into_iter().flat_map(move |table| {
-            let strings = table.strings();
-            table.iter().filter_map(move |symbol| {
+        self.tables().into_iter().flat_map(move |table| {
+            let strings = self.strings(table);
+            table.0.iter().filter_map(move |symbol| {
                 if symbol.st_type() != elf::STT_OBJECT || symbol.is_undefined(endian) {
                     return None;
                 }
@@ -287,8 +274,8 @@ impl<'data> Elf<'data> {
         if len as u64 > segment.file_size - inside {
             return None;
         }
-        let start = usize::try_from(segment.file_offset.checked_add(inside)?).ok()?;
-        self.data.get(start..start.checked_add(len)?)
+        let start = segment.file_offset.checked_add(inside)?;
+        self.data.read_bytes_at(start, len as u64).ok()
     }
 
     /// The statically defined probes (USDT) that the file describes. A damaged one ends its section, one without
@@ -308,18 +295,44 @@ impl<'data> Elf<'data> {
             .filter_map(move |note| UsdtNote::parse(note.desc(), base))
     }
 
-    /// The whole file.
-    pub fn bytes(&self) -> &'data [u8] {
+    /// What the file has for each of its segments.
+    pub fn contents(&self) -> impl Iterator<Item = &'data [u8]> {
+        self.segments.iter().filter_map(|segment| {
+            self.data
+                .read_bytes_at(segment.file_offset, segment.file_size)
+                .ok()
+        })
+    }
+
+    /// The whole file, to be read from.
+    pub fn data(&self) -> Bytes<'data> {
         self.data
     }
 
-    fn functions_of(
-        &self,
-        table: &SymbolTable<'data, elf::FileHeader64<Endianness>>,
-    ) -> impl Iterator<Item = FunctionSymbol<'data>> {
+    fn tables(&self) -> [Table<'_, 'data>; 2] {
+        let [dynamic, others] = &self.names;
+        [
+            (self.file.elf_dynamic_symbol_table(), dynamic),
+            (self.file.elf_symbol_table(), others),
+        ]
+    }
+
+    /// The names of a table; none where they cannot be read.
+    fn strings(&self, (table, names): Table<'_, 'data>) -> StringTable<'data> {
+        let names = names.get_or_init(|| {
+            let sections = self.file.elf_section_table();
+            let section = sections.section(table.string_section()).ok();
+            section
+                .and_then(|section| section.data(self.file.endian(), self.data).ok())
+                .unwrap_or_default()
+        });
+        StringTable::new(names, 0, names.len() as u64)
+    }
+
+    fn functions_of(&self, table: Table<'_, 'data>) -> impl Iterator<Item = FunctionSymbol<'data>> {
         let endian = self.file.endian();
-        let strings = table.strings();
-        table.iter().filter_map(move |symbol| {
+        let strings = self.strings(table);
+        table.0.iter().filter_map(move |symbol| {
             if symbol.st_type() != elf::STT_FUNC || symbol.is_undefined(endian) {
                 return None;
             }
@@ -368,7 +381,7 @@ impl<'data> Elf<'data> {
     }
 }
 
-fn machine(file: &ElfFile64<'_, Endianness>) -> Machine {
+fn machine<'data>(file: &ElfFile64<'data, Endianness, Bytes<'data>>) -> Machine {
     use object::read::elf::FileHeader as _;
     match file.elf_header().e_machine(file.endian()) {
         elf::EM_X86_64 => Machine::X86_64,
@@ -387,12 +400,12 @@ mod tests {
 
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 
-    fn open(path: &str) -> ElfBytes {
-        ElfBytes::map(&File::open(path).unwrap()).unwrap()
+    fn open(path: &str) -> Vec<u8> {
+        std::fs::read(path).unwrap()
     }
 
     /// Reads everything there is to read.
-    fn read_all(data: &[u8]) -> usize {
+    fn read_all(data: &Vec<u8>) -> usize {
         let Ok(elf) = Elf::parse(data) else { return 0 };
         let code = elf
             .functions()
@@ -407,7 +420,7 @@ mod tests {
     #[test]
     fn libc_tells_its_name_its_loader_and_its_functions() {
         let bytes = open(LIBC);
-        let elf = bytes.parse().unwrap();
+        let elf = Elf::parse(&bytes).unwrap();
         assert_eq!(elf.machine, Machine::X86_64);
         assert_eq!(elf.soname.as_deref(), Some("libc.so.6"));
         assert_eq!(elf.needed, ["ld-linux-x86-64.so.2"]);
@@ -444,7 +457,7 @@ mod tests {
     #[test]
     fn addresses_outside_the_file_have_no_offset() {
         let bytes = open(LIBC);
-        let elf = bytes.parse().unwrap();
+        let elf = Elf::parse(&bytes).unwrap();
         let last = elf.segments().last().unwrap();
         assert!(!last.execute);
         assert_eq!(elf.file_offset(last.virt + last.file_size), None);
@@ -459,17 +472,23 @@ mod tests {
 
     #[test]
     fn what_is_not_elf_is_refused() {
-        assert!(matches!(Elf::parse(b""), Err(ElfError::NotElf)));
-        assert!(matches!(Elf::parse(b"#!/bin/sh\n"), Err(ElfError::NotElf)));
+        assert!(matches!(Elf::parse(&Vec::new()), Err(ElfError::NotElf)));
         assert!(matches!(
-            Elf::parse(b"\x7fELF\x01"),
+            Elf::parse(&b"#!/bin/sh\n".to_vec()),
+            Err(ElfError::NotElf)
+        ));
+        assert!(matches!(
+            Elf::parse(&b"\x7fELF\x01".to_vec()),
             Err(ElfError::NotSupported)
         ));
         assert!(matches!(
-            Elf::parse(b"\x7fELF\x02"),
+            Elf::parse(&b"\x7fELF\x02".to_vec()),
             Err(ElfError::Malformed(_))
         ));
-        assert!(matches!(open("/dev/null").parse(), Err(ElfError::NotElf)));
+        assert!(matches!(
+            Elf::parse(&open("/dev/null")),
+            Err(ElfError::NotElf)
+        ));
     }
 
     /// A small real library: 20 to 70 KiB.
@@ -482,7 +501,7 @@ mod tests {
         let data = small_library();
         assert!(read_all(&data) > 0);
         for len in (0..data.len()).step_by(37).chain(0..1024.min(data.len())) {
-            read_all(&data[..len]);
+            read_all(&data[..len].to_vec());
         }
     }
 

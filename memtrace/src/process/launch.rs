@@ -7,7 +7,7 @@
 
 use std::{
     env,
-    ffi::{CString, OsStr, OsString},
+    ffi::{CStr, CString, OsStr, OsString},
     fs, io,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -16,6 +16,8 @@ use std::{
     path::{Path, PathBuf},
     ptr,
 };
+
+use super::inherited;
 
 /// Exit code of a child that was never released, as a shell's for "not found".
 const NEVER_RELEASED: libc::c_int = 127;
@@ -67,17 +69,9 @@ impl Launched {
             .iter()
             .map(|argument| c_string(argument))
             .collect::<Result<Vec<_>, _>>()?;
-        let inherited =
-            env::vars_os().filter(|(key, _)| variables.iter().all(|(set, _)| key != set));
-        let set = variables.iter();
-        let environment = inherited
-            .chain(set.map(|(key, value)| (key.into(), value.into())))
-            .map(|(key, value)| {
-                let mut entry = key;
-                entry.push("=");
-                entry.push(value);
-                c_string(&entry)
-            })
+        let environment = variables
+            .iter()
+            .map(|(key, value)| c_string(format!("{key}={value}").as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
         // As execvp does it for a script without `#!`.
         let shell_arguments: Vec<CString> = [c"/bin/sh".to_owned(), path.clone()]
@@ -86,7 +80,10 @@ impl Launched {
             .collect();
         // Everything that allocates is done before the fork.
         let (argv, shell_argv) = (pointers(&arguments), pointers(&shell_arguments));
-        let envp = pointers(&environment);
+        let envp = inherited_environment(variables)
+            .into_iter()
+            .chain(pointers(&environment))
+            .collect::<Vec<_>>();
         let (wait, release) = pipe().map_err(LaunchError::Fork)?;
         let (exec_error, report) = pipe().map_err(LaunchError::Fork)?;
         let child = Child {
@@ -97,9 +94,11 @@ impl Launched {
             argv: argv.as_ptr(),
             shell_argv: shell_argv.as_ptr(),
             envp: envp.as_ptr(),
+            // No handler of this process may run in the child: it would act on what both share.
+            mask: block_signals(),
+            ignore_sigpipe: inherited::ignored_sigpipe(),
+            open: inherited::open_streams(),
         };
-        // No handler of this process may run in the child: it would act on what both share.
-        let mask = block_signals();
         // SAFETY: the child only runs `Child::run`, whose pointers are those of live C strings,
         // each list ended by a null.
         let pid = unsafe {
@@ -110,7 +109,7 @@ impl Launched {
             pid
         };
         let forked = u32::try_from(pid).map_err(|_| io::Error::last_os_error());
-        restore_signals(&mask);
+        restore_signals(&child.mask);
         let tgid = forked.map_err(LaunchError::Fork)?;
         Ok(Self {
             tgid,
@@ -207,6 +206,11 @@ struct Child {
     argv: *const *const libc::c_char,
     shell_argv: *const *const libc::c_char,
     envp: *const *const libc::c_char,
+    /// The signals that were blocked.
+    mask: libc::sigset_t,
+    ignore_sigpipe: bool,
+    /// Standard streams that were open.
+    open: [bool; 3],
 }
 
 impl Child {
@@ -222,12 +226,22 @@ impl Child {
         unsafe {
             // Its own copy would keep the pipe from ending with the parent.
             libc::close(self.release);
-            default_signals();
+            default_signals(self.ignore_sigpipe);
+            for (fd, open) in (0..).zip(self.open) {
+                if !open {
+                    libc::close(fd);
+                }
+            }
+            // Not yet as they were: what is blocked could not end it while it waits.
+            let mut none = std::mem::zeroed::<libc::sigset_t>();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
             let mut byte = 0u8;
             // No handler is left that could interrupt it. 0: the parent is gone.
             if libc::read(self.wait, (&raw mut byte).cast(), 1) != 1 {
                 libc::_exit(NEVER_RELEASED);
             }
+            libc::sigprocmask(libc::SIG_SETMASK, &self.mask, ptr::null_mut());
             libc::execve(self.path, self.argv, self.envp);
             if *libc::__errno_location() == libc::ENOEXEC {
                 libc::execve(*self.shell_argv, self.shell_argv, self.envp);
@@ -239,26 +253,25 @@ impl Child {
     }
 }
 
-/// Gives each signal the disposition that a command started by a shell has, then unblocks all:
-/// ignored and blocked signals would stay so through exec.
+/// Takes the handlers of this process away. What it was told to ignore stays ignored (nohup).
 ///
 /// # Safety
 /// Async-signal-safe; takes this process's handlers away, so for a forked child only.
-unsafe fn default_signals() {
-    // SAFETY: all-zero bytes are a valid sigaction and a valid sigset_t; the calls read and write
-    // them only. Signals that cannot be changed are refused with an error, which is fine.
+unsafe fn default_signals(ignore_sigpipe: bool) {
+    // SAFETY: all-zero bytes are a valid sigaction; the calls read and write it only. Signals that cannot be changed are refused with an error, which is fine.
     unsafe {
         for signal in 1..=libc::SIGRTMAX() {
             let mut now = std::mem::zeroed::<libc::sigaction>();
             libc::sigaction(signal, ptr::null(), &mut now);
-            // What is ignored stays ignored (nohup), but Rust's runtime ignores SIGPIPE by itself.
-            if now.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE {
+            let ignored = match signal {
+                // Rust's runtime ignores it by itself.
+                libc::SIGPIPE => ignore_sigpipe,
+                _ => now.sa_sigaction == libc::SIG_IGN,
+            };
+            if !ignored {
                 libc::signal(signal, libc::SIG_DFL);
             }
         }
-        let mut none = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
     }
 }
 
@@ -350,6 +363,28 @@ fn c_string(text: &OsStr) -> Result<CString, LaunchError> {
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     let ends = [ptr::null()];
     strings.iter().map(|s| s.as_ptr()).chain(ends).collect()
+}
+
+/// The entries of this process's environment as they are, but for those of `variables`. Nothing here
+/// changes the environment.
+fn inherited_environment(variables: &[(&str, &str)]) -> Vec<*const libc::c_char> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut entries = Vec::new();
+    // SAFETY: the C library's list of C strings, ended by a null, which nobody changes.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            let entry = CStr::from_ptr(*at).to_bytes();
+            let name = entry.split(|&byte| byte == b'=').next().unwrap_or_default();
+            if variables.iter().all(|(set, _)| set.as_bytes() != name) {
+                entries.push(*at);
+            }
+            at = at.add(1);
+        }
+    }
+    entries
 }
 
 /// A pipe, read end first, closed by exec.
@@ -484,14 +519,14 @@ mod tests {
     }
 
     #[test]
-    fn signals_that_this_process_ignores_or_blocks_reach_the_command() {
-        let mut mask = block_signals();
-        let blocked = run(&["sh", "-c", "kill -TERM $$; exit 0"]);
-        // SAFETY: reads and writes a mask that lives.
-        unsafe { libc::sigdelset(&mut mask, libc::SIGTERM) };
+    fn blocked_signals_stay_blocked_and_sigpipe_is_as_it_was() {
+        let mask = block_signals();
+        let blocked = run(&["sh", "-c", "kill -TERM $$; exit 5"]);
         restore_signals(&mask);
-        assert_eq!(libc::WTERMSIG(blocked), libc::SIGTERM);
+        assert_eq!(libc::WEXITSTATUS(blocked), 5);
 
+        // The test's runner ignores it, whoever started it did not.
+        assert!(!inherited::ignored_sigpipe());
         let ignored = run(&["sh", "-c", "kill -PIPE $$; exit 0"]);
         assert_eq!(libc::WTERMSIG(ignored), libc::SIGPIPE);
     }

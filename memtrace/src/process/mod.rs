@@ -5,11 +5,13 @@
 pub mod elf;
 pub mod files;
 pub mod gpus;
+pub mod inherited;
 pub mod launch;
 pub mod link_order;
 pub mod maps;
 pub mod memory;
 mod smaps;
+pub mod target;
 
 /// Whether process `tgid` is gone, or a zombie of which no thread runs any more.
 pub fn has_ended(tgid: u32) -> bool {

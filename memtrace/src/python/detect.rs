@@ -50,7 +50,7 @@ pub fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported
         .or_else(|| Build::of_name(path.file_name()?.to_str()?));
     let minor = by_symbol(elf)
         .or(build.map(|build| build.minor))
-        .or_else(|| by_content(elf.bytes()))
+        .or_else(|| by_content(elf))
         .ok_or_else(|| unsupported("one that does not tell its version"))?;
     if !SUPPORTED.contains(&minor) {
         return Err(unsupported(&format!("Python 3.{minor}")));
@@ -112,9 +112,12 @@ fn by_symbol(elf: &Elf<'_>) -> Option<u32> {
 
 /// By the text that `Py_GetVersion` begins with, "3.9.18" and a zero; linkers make it the end
 /// of another text with the same end. `None` where the file has texts of more than one version.
-fn by_content(bytes: &[u8]) -> Option<u32> {
+fn by_content(elf: &Elf<'_>) -> Option<u32> {
     let mut found = None;
-    for at in memchr_all(bytes, b"3.") {
+    for (bytes, at) in elf
+        .contents()
+        .flat_map(|bytes| memchr_all(bytes, b"3.").map(move |at| (bytes, at)))
+    {
         let before = at.checked_sub(1).and_then(|at| bytes.get(at));
         if before.is_some_and(|byte| byte.is_ascii_digit() || *byte == b'.') {
             continue;
@@ -163,7 +166,7 @@ fn by_cold_symbol(elf: &Elf<'_>) -> Option<Range<u64>> {
 pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
     let body = elf.code(elf.file_offset(main.start)?, main.end - main.start);
     let targets = jumps_out(body, main);
-    unwind::fragments(elf.bytes(), &targets)
+    unwind::fragments(elf.data(), &targets)
         .into_iter()
         .filter(|range| range.end <= main.start || range.start >= main.end)
         .max_by_key(|range| {

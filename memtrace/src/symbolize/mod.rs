@@ -23,6 +23,7 @@ mod tests;
 use crate::{
     file,
     rooted::Root,
+    sigbus,
     symbolize::{
         debug_files::{DebugFile, Places, Wanted},
         debuginfod::Client,
@@ -46,6 +47,9 @@ use std::{
 
 /// Why a frame in a procedure linkage table has no function.
 pub const IN_PLT: &str = "in the procedure linkage table";
+
+/// Why no frame of a file has a function.
+const CHANGED: &str = "the file was changed after it was mapped";
 
 /// What kind of code a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -183,14 +187,19 @@ impl Symbolizer {
             .filter(|of| of.is_changed())
         {
             let file_offset = changed.layout.file_offset(virt_offset);
-            return vec![
-                changed.unresolved(file_offset, "the file was changed after it was mapped"),
-            ];
+            return vec![changed.unresolved(file_offset, CHANGED)];
         }
         if let Some(frames) = self.cache.get(&(module, virt_offset)) {
             return frames.clone();
         }
-        let frames = self.resolve(module, virt_offset);
+        let (frames, gone) = sigbus::guarded(|| self.resolve(module, virt_offset));
+        // Meanwhile, too: then the names are of whatever was read.
+        if let Some(changed) = self.modules.get(module.0 as usize)
+            && (gone || changed.is_changed())
+        {
+            let file_offset = changed.layout.file_offset(virt_offset);
+            return vec![changed.unresolved(file_offset, CHANGED)];
+        }
         self.cache.insert((module, virt_offset), frames.clone());
         frames
     }

@@ -2,6 +2,7 @@
 
 use super::image::{Cfi, Image, Slice};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, UnwindContext, UnwindSection, X86_64};
+use object::ReadRef;
 use std::ops::Range;
 
 /// From the stack pointer to the caller's at a function's first instruction: the return
@@ -10,7 +11,7 @@ const AT_ENTRY: i64 = 8;
 
 /// The pieces of code that hold one of `targets` and are no function: where they begin, something
 /// is on the stack already. Addresses as the file means them. Empty where the file does not tell.
-pub fn fragments(file: &[u8], targets: &[u64]) -> Vec<Range<u64>> {
+pub fn fragments<'data>(file: impl ReadRef<'data>, targets: &[u64]) -> Vec<Range<u64>> {
     let Ok(Some(image)) = Image::parse(file) else {
         return Vec::new();
     };

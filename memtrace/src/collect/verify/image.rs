@@ -1,6 +1,6 @@
 //! A file's call frame information, read without memtrace's own unwinder.
 
-use std::{collections::HashMap, fs::File, ops::Range, sync::Arc};
+use std::{collections::HashMap, fs::File, sync::Arc};
 
 use framehop::{ExplicitModuleSectionInfo, Module};
 use gimli::{
@@ -10,26 +10,22 @@ use gimli::{
 use object::{Object, ObjectSection};
 
 use super::Mapped;
-use crate::process::elf::{ElfBytes, Segment};
+use crate::{
+    file::FileBytes,
+    process::elf::{Elf, Segment},
+};
 
 type Slice<'data> = EndianSlice<'data, LittleEndian>;
 
-/// Bytes of a section, kept mapped.
+/// Bytes of a section.
 #[derive(Clone)]
-pub(super) struct Section {
-    file: Arc<ElfBytes>,
-    range: Range<usize>,
-}
+pub(super) struct Section(Arc<[u8]>);
 
 impl std::ops::Deref for Section {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.file
-            .as_ref()
-            .as_ref()
-            .get(self.range.clone())
-            .unwrap_or_default()
+        &self.0
     }
 }
 
@@ -75,24 +71,15 @@ impl Image {
             text: 0,
             known: HashMap::new(),
         };
-        let Ok(bytes) = ElfBytes::map(file) else {
-            return image;
-        };
-        let bytes = Arc::new(bytes);
-        let data: &[u8] = bytes.as_ref().as_ref();
-        if let Ok(elf) = bytes.parse() {
+        let bytes = FileBytes::new(file);
+        if let Ok(elf) = Elf::parse(&bytes) {
             image.segments = elf.segments().to_vec();
         }
-        if let Ok(elf) = object::read::elf::ElfFile64::<object::LittleEndian>::parse(data) {
+        if let Ok(elf) = object::read::elf::ElfFile64::<object::LittleEndian, _>::parse(&bytes) {
             let section = |name| {
                 let section = elf.section_by_name(name)?;
-                let (offset, size) = section.file_range()?;
-                let range = usize::try_from(offset).ok()?
-                    ..usize::try_from(offset.checked_add(size)?).ok()?;
-                (size > 0).then(|| {
-                    let file = Arc::clone(&bytes);
-                    (Section { file, range }, section.address())
-                })
+                let data = section.data().ok()?;
+                (!data.is_empty()).then(|| (Section(data.into()), section.address()))
             };
             image.eh_frame = section(".eh_frame");
             image.eh_frame_hdr = section(".eh_frame_hdr");

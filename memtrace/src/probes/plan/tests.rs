@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -6,14 +5,13 @@ use memtrace_common::function::{NO_ARGUMENT, Outcome};
 
 use super::*;
 use crate::probes::site::{Cost, Why};
-use crate::process::elf::ElfBytes;
 
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
 fn plan_of(path: &Path, extra: &[&str]) -> Vec<Probe> {
     let extra: Vec<String> = extra.iter().map(|&prefix| prefix.to_owned()).collect();
-    let bytes = ElfBytes::map(&File::open(path).unwrap()).unwrap();
-    let elf = bytes.parse().unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    let elf = Elf::parse(&bytes).unwrap();
     let probes = plan(&elf, &extra);
     check(&elf, &probes);
     probes
@@ -438,8 +436,8 @@ fn a_statically_defined_probe_is_planned_where_its_note_says() {
     assert_eq!(probe.site.cost, Cost::Emulated);
     let usdt = probe.usdt.unwrap();
     assert_eq!(probe.cookie(), usdt.cookie);
-    let bytes = ElfBytes::map(&File::open(&path).unwrap()).unwrap();
-    let elf = bytes.parse().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let elf = Elf::parse(&bytes).unwrap();
     let counter = elf
         .variables()
         .find(|variable| variable.name == "malloc_semaphore")
@@ -449,8 +447,8 @@ fn a_statically_defined_probe_is_planned_where_its_note_says() {
     assert!(lacks(&elf).is_empty());
 
     let (_dir, path) = compile("gcc", "int f(void) { return 0; }", &["-shared"]);
-    let bytes = ElfBytes::map(&File::open(&path).unwrap()).unwrap();
-    assert_eq!(lacks(&bytes.parse().unwrap()), ["pytorch:malloc"]);
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(lacks(&Elf::parse(&bytes).unwrap()), ["pytorch:malloc"]);
 }
 
 #[test]

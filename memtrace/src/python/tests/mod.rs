@@ -8,7 +8,7 @@ mod offsets;
 mod walk;
 
 use super::{Candidate, Read, Unsupported, find};
-use crate::process::{elf::ElfBytes, maps};
+use crate::process::{elf::Elf, maps};
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -42,8 +42,8 @@ fn is_supported(program: &Path) -> bool {
 
 /// What is known of the interpreter's file.
 fn candidate(path: &Path) -> Result<Option<Candidate>, Unsupported> {
-    let bytes = ElfBytes::map(&File::open(path).unwrap()).unwrap();
-    find(&bytes.parse().unwrap(), path)
+    let bytes = std::fs::read(path).unwrap();
+    find(&Elf::parse(&bytes).unwrap(), path)
 }
 
 /// A script that runs until it is dropped.
@@ -83,8 +83,8 @@ impl Script {
             let Some(candidate) = candidate(&path)? else {
                 continue;
             };
-            let bytes = ElfBytes::map(&File::open(&path).unwrap()).unwrap();
-            let elf = bytes.parse().unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            let elf = Elf::parse(&bytes).unwrap();
             let code = elf
                 .segments()
                 .iter()

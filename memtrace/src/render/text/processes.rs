@@ -9,6 +9,8 @@ use super::{
     },
     Report,
 };
+use memtrace_common::loss::Reason;
+
 use crate::{
     event::Layer,
     recording::{LayerSnapshot, Moment, Origin, ProcessSnapshot},
@@ -151,7 +153,16 @@ impl Report<'_> {
     fn layer_table(&self, out: &mut impl Write, process: &ProcessSnapshot) -> io::Result<()> {
         let layers = self.layers(process);
         if layers.is_empty() {
-            return writeln!(out, "  no allocation seen");
+            let not_supported = self
+                .snapshot
+                .losses
+                .iter()
+                .any(|&(reason, count)| reason == Reason::Program32Bit && count > 0);
+            let why = match not_supported {
+                true => "; 32-bit programs are not supported, and there was one",
+                false => "",
+            };
+            return writeln!(out, "  no allocation seen{why}");
         }
         writeln!(
             out,

@@ -1,0 +1,96 @@
+//! C++ exceptions through probed functions. A return probe replaces the return address on the
+//! stack, and an unwinder that meets the replacement ends the process. So where unwinding begins,
+//! the thread is stopped for the holder to put the original addresses back.
+
+use aya_ebpf::{macros::uprobe, programs::ProbeContext};
+use memtrace_common::{
+    event::{PendingReturn, UNWOUND, Unwinding},
+    loss::Reason,
+    unwind::Memory,
+};
+
+use crate::{
+    calls::stack_pointer,
+    emit::lost,
+    kernel::{MAX_PENDING_RETURNS, PendingReturns},
+    lifecycle,
+    maps::{UNWINDING, recording},
+    memory::UserMemory,
+    thread::{Caller, Thread},
+};
+
+static NONE: Unwinding = Unwinding {
+    tgid: 0,
+    n: 0,
+    returns: [PendingReturn {
+        slot: 0,
+        original: 0,
+    }; UNWOUND],
+};
+
+/// An exception is about to be thrown, or the thread to be unwound for another reason.
+#[uprobe]
+pub fn unwinding(context: ProbeContext) -> u32 {
+    unwind(&context);
+    0
+}
+
+#[inline(always)]
+fn unwind(context: &ProbeContext) -> Option<()> {
+    // The return addresses are replaced before recording begins, and until the probes are gone.
+    let caller = Caller::traced()?;
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let sp = stack_pointer(unsafe { &*context.regs });
+    let outermost = if recording() {
+        Thread::find(caller.tid)?.leave_throwing(sp)?
+    } else {
+        // Nothing is known of calls.
+        u64::MAX
+    };
+    if UNWINDING.insert(&caller.tid, &NONE, 0).is_err() {
+        lost(Reason::ReturnNotRestored);
+        return None;
+    }
+    let unwinding = UNWINDING.get_ptr_mut(&caller.tid)?;
+    // SAFETY: a live map value, which the holder does not look at before the thread is stopped.
+    let unwinding = unsafe { &mut *unwinding };
+    collect(unwinding, outermost);
+    if unwinding.n == 0 {
+        let _ = UNWINDING.remove(&caller.tid);
+        return None;
+    }
+    unwinding.tgid = caller.tgid;
+    if !lifecycle::stop_for_holder() {
+        let _ = UNWINDING.remove(&caller.tid);
+        lost(Reason::ReturnNotRestored);
+    }
+    None
+}
+
+/// The return addresses that were replaced, up to that at `outermost`.
+#[inline(always)]
+fn collect(unwinding: &mut Unwinding, outermost: u64) {
+    let returns = PendingReturns::current();
+    let trampoline = returns.trampoline();
+    let mut instance = returns.first();
+    for _ in 0..MAX_PENDING_RETURNS {
+        if instance == 0 || trampoline == 0 {
+            return;
+        }
+        let (entry, next) = PendingReturns::entry(instance);
+        instance = next;
+        // An entry that a longjmp left behind is of memory that holds something else by now.
+        if entry.slot > outermost || UserMemory.read(entry.slot) != Some(trampoline) {
+            continue;
+        }
+        let n = unwinding.n as usize;
+        if n >= UNWOUND {
+            lost(Reason::ReturnNotRestored);
+            return;
+        }
+        unwinding.returns[n & (UNWOUND - 1)] = entry;
+        unwinding.n = n as u32 + 1;
+    }
+}
+
+const _: () = assert!(UNWOUND.is_power_of_two());

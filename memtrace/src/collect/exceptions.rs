@@ -1,0 +1,79 @@
+//! C++ exceptions of traced processes: they must pass the return probes of the functions that may
+//! throw, or those functions are left out.
+
+use memtrace_common::loss::Reason;
+
+use super::{Collector, modules::ModuleIndex};
+use crate::{bpf::TracerError, probes::plan::Probe, process::memory};
+
+impl Collector {
+    /// Of a file's probes, those that do no harm to the exceptions of process `tgid`.
+    pub(super) fn harmless(&mut self, tgid: u32, index: ModuleIndex) -> Vec<Probe> {
+        let module = self.modules.get(index);
+        let mut probes = module.probes.clone();
+        if !probes.iter().any(Probe::may_throw) {
+            return probes;
+        }
+        let path = module.file.path.clone();
+        let obstacle = if module.hides_unwinding {
+            Some("its C++ runtime has no symbols".to_owned())
+        } else if !self.is_held(tgid) {
+            Some("the process cannot be held (`--no-stop`, or another debugger)".to_owned())
+        } else {
+            let passes = self.let_exceptions_pass(tgid);
+            passes.err().map(|error| error.to_string())
+        };
+        let Some(obstacle) = obstacle else {
+            return probes;
+        };
+        // One that has ended meanwhile needs no probes.
+        if memory::identity(tgid).is_ok() && self.warned.insert(path.clone()) {
+            tracing::warn!(
+                "operator new of `{}` is not recorded, because a C++ exception could not be let \
+                 pass its probe: {obstacle}",
+                path.display()
+            );
+            self.lost(Reason::OperatorNewLeftOut);
+        }
+        probes.retain(|probe| !probe.may_throw());
+        probes
+    }
+
+    /// Probes where unwinding begins, in every file that is known to define it.
+    fn let_exceptions_pass(&mut self, tgid: u32) -> Result<(), TracerError> {
+        let unwinders = self.modules.unwinders();
+        let Some(process) = self.processes.get_mut(&tgid) else {
+            return Ok(());
+        };
+        let done = process.unwinders.unwrap_or(0);
+        for &index in unwinders.iter().skip(done) {
+            let module = self.modules.get(index);
+            let links = self
+                .tracer
+                .attach_unwinding(tgid, &module.file.file, &module.unwinding)?;
+            process.links.extend(links);
+        }
+        process.unwinders = Some(unwinders.len());
+        Ok(())
+    }
+
+    /// A file was found in which unwinding begins. To be called before it can be executed.
+    pub(super) fn found_unwinder(&mut self) {
+        let concerned: Vec<u32> = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.unwinders.is_some())
+            .map(|(&tgid, _)| tgid)
+            .collect();
+        for tgid in concerned {
+            if let Err(error) = self.let_exceptions_pass(tgid)
+                && memory::identity(tgid).is_ok()
+            {
+                tracing::warn!(
+                    "a C++ exception through operator new may end process {tgid}: {error}"
+                );
+                self.lost(Reason::AttachFailed);
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What this process was given when it was started, as far as Rust's runtime changes it before
+//! `main`: a launched command is to get the same.
+
+use std::{
+    ptr,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// SIGPIPE was ignored. The runtime ignores it in any case.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Standard input, output and error were open. The runtime opens /dev/null in place of those that
+/// were not.
+static OPEN: [AtomicBool; 3] = [const { AtomicBool::new(true) }; 3];
+
+#[used]
+// SAFETY: the C library calls what this section lists, as functions of this type, before `main`.
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look;
+
+extern "C" fn look() {
+    // SAFETY: all-zero bytes are a valid sigaction; the calls change nothing but that.
+    unsafe {
+        let mut now = std::mem::zeroed::<libc::sigaction>();
+        if libc::sigaction(libc::SIGPIPE, ptr::null(), &mut now) == 0 {
+            SIGPIPE_IGNORED.store(now.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        }
+        for (fd, open) in (0..).zip(&OPEN) {
+            open.store(libc::fcntl(fd, libc::F_GETFD) != -1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether SIGPIPE was ignored.
+pub fn ignored_sigpipe() -> bool {
+    SIGPIPE_IGNORED.load(Ordering::Relaxed)
+}
+
+/// Whether standard input, output and error were open.
+pub fn open_streams() -> [bool; 3] {
+    OPEN.each_ref().map(|open| open.load(Ordering::Relaxed))
+}

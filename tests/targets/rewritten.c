@@ -1,0 +1,28 @@
+/* Maps a file that others truncate and rewrite meanwhile, as `cp new.so old.so` does.
+ *
+ *   rewritten FILE TRUTH
+ */
+#include "site.h"
+#include <sys/mman.h>
+
+enum { ROUNDS = 300, PAGES = 16 };
+
+SITE(malloc, malloc(a))
+
+int main(int argc, char **argv) {
+	if (argc < 3)
+		return 96;
+	int fd = open(argv[1], O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		fail("open");
+	for (int i = 0; i < ROUNDS; i++) {
+		/* Mapped, and never touched. */
+		void *code = mmap(NULL, PAGES * 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+		if (code == MAP_FAILED)
+			fail("mmap");
+		ALLOCATE(malloc, NULL, 100, 0, 100);
+		munmap(code, PAGES * 4096);
+	}
+	write_truth(argv[2]);
+	return 7;
+}
