@@ -367,7 +367,7 @@ fn sites(
                 by_allocator: row.get(4)?,
                 device: row.get(21)?,
             },
-            current: match (layer, uint(row, 9)?) {
+            current: match (layer, uint(row, 10)?) {
                 // Forked workers have millions of sites at which they only inherited.
                 (Layer::Vm | Layer::Heap | Layer::Python, 0) => SiteTotals {
                     totals: inherited(row)?,

@@ -242,6 +242,7 @@ fn by_default_an_ended_process_is_shown_at_its_peak() {
     running.at_peak_bytes = 99;
     let mut ended = site(0, 0);
     ended.at_peak_bytes = 77;
+    ended.totals.alloc_count = 1;
     let mut only = interval(1, vec![(key(1, 1), running), (key(2, 1), ended)]);
     only.changes.layers = vec![
         ((ProcessId(1), Layer::Heap), layer(10, 99, 0)),
