@@ -22,7 +22,6 @@ mod stack;
 mod thread;
 mod timing;
 mod unwind;
-mod verifier;
 mod verify;
 mod vm;
 
