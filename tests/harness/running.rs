@@ -1,7 +1,7 @@
 //! A process that a test started: its output as it comes, its end with a
 //! deadline. Knows nothing of memtrace.
 
-use crate::DEADLINE;
+use crate::deadline;
 use std::{
     io::{Read, Write},
     os::{
@@ -57,7 +57,7 @@ impl Output {
 
     /// Waits until `ready` finds what it looks for, the pipe ends or the deadline passes.
     fn wait<T>(&self, ready: impl Fn(&Delivered) -> Option<T>) -> Option<T> {
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + deadline();
         let mut delivered = self.0.0.lock().unwrap();
         loop {
             let found = ready(&delivered);
@@ -201,11 +201,12 @@ impl Running {
             revents: 0,
         };
         // SAFETY: one valid pollfd, whose descriptor `pidfd` keeps open.
-        let ready = unsafe { libc::poll(&mut poll, 1, DEADLINE.as_millis() as i32) };
+        let ready = unsafe { libc::poll(&mut poll, 1, deadline().as_millis() as i32) };
         assert_eq!(
             ready,
             1,
-            "did not end within {DEADLINE:?}\nstdout: {}\nstderr: {}",
+            "did not end within {:?}\nstdout: {}\nstderr: {}",
+            deadline(),
             self.stdout.text(),
             self.stderr.text()
         );

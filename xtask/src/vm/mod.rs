@@ -20,7 +20,7 @@ const MULTI_LINKS: (u32, u32) = (6, 10);
 
 /// A virtual machine needs some minutes; one that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(1_800);
-const LIMIT_OF_A_TEST: Duration = Duration::from_secs(300);
+const LIMIT_OF_A_TEST: Duration = Duration::from_secs(600);
 
 /// What is tried, and the tests for it: file of `tests/e2e/`, function.
 const TESTS: [(&str, &[(&str, &str)]); 10] = [
@@ -221,7 +221,7 @@ fn script(binaries: &BTreeMap<String, PathBuf>) -> Result<String> {
          \"$MEMTRACE_BIN\" record -f -o \"$OUT/x.mtr\" -- true > \"$OUT/record\" 2>&1; echo $? > \"$OUT/record.status\"\n\
          [ \"$(cat \"$OUT/check.status\")\" = 0 ] || exit 0\n\
          \"$MEMTRACE_BIN\" check --loaded > \"$OUT/loaded.json\" 2> \"$OUT/loaded.err\"\n\
-         export MEMTRACE_EXACT_RUNS=2 RUST_BACKTRACE=0\n",
+         export MEMTRACE_EXACT_RUNS=2 MEMTRACE_DEADLINE=240 RUST_BACKTRACE=0\n",
     );
     for (file, test) in TESTS.iter().flat_map(|(_, tests)| *tests) {
         let binary = binaries
