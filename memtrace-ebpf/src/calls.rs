@@ -158,12 +158,14 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     let stack = if addr == 0 {
         0
     } else {
-        let at = Registers {
-            pc: registers.rip,
-            sp: registers.rsp,
-            fp: registers.rbp,
-            bx: registers.rbx,
-            bx_is: rbx::VALUE,
+        let at = |at: &mut Registers| {
+            *at = Registers {
+                pc: registers.rip,
+                sp: registers.rsp,
+                fp: registers.rbp,
+                bx: registers.rbx,
+                bx_is: rbx::VALUE,
+            };
         };
         stack::take(context.as_ptr(), &caller, at)
     };
@@ -176,16 +178,13 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         &caller,
     );
     header.layer = cookie.layer();
-    emit(
-        &Alloc {
-            header,
-            addr,
-            size: call.size,
-            stack,
-        },
-        Reason::RingFullAlloc,
-        Wake::Lazily,
-    );
+    let record = Alloc {
+        header,
+        addr,
+        size: call.size,
+        stack,
+    };
+    emit(&record, Reason::RingFullAlloc, Wake::Lazily);
     None
 }
 

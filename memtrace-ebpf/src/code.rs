@@ -14,8 +14,11 @@ use crate::{
 };
 
 /// The code of one process at one moment.
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) struct Code {
-    log: *const Log,
+    tgid: u32,
+    pad: u32,
     /// [`Log::sequence`] at that moment.
     sequence: u64,
     snapshot: Snapshot,
@@ -31,9 +34,7 @@ impl Code {
     /// It is not known: no snapshot yet, or too many changes since.
     #[inline(always)]
     pub(crate) fn of(tgid: u32) -> Result<Self, End> {
-        let log = LOGS.get_ptr(&tgid).ok_or(End::Stale)?;
-        // SAFETY: a live map value: the process runs this very program.
-        let sequence = unsafe { core::ptr::read_volatile(&raw const (*log).sequence) };
+        let sequence = sequence(tgid).ok_or(End::Stale)?;
         // Twice: the collector's update gives the entry a new place, and the old one, which we may
         // have got, to another process. What a second look confirms is this one's. It stays true for
         // the time of a walk, as the collector writes over a list only long after it was replaced.
@@ -45,7 +46,8 @@ impl Code {
             return Err(End::Stale);
         }
         Ok(Self {
-            log,
+            tgid,
+            pad: 0,
             sequence,
             snapshot,
         })
@@ -66,8 +68,7 @@ impl Code {
     /// Whether the code has not changed since [`Code::of`].
     #[inline(always)]
     pub(crate) fn is_current(&self) -> bool {
-        // SAFETY: a live map value: the process runs this very program.
-        unsafe { core::ptr::read_volatile(&raw const (*self.log).sequence) == self.sequence }
+        sequence(self.tgid) == Some(self.sequence)
     }
 
     /// Whether something has changed since the snapshot.
@@ -112,14 +113,26 @@ impl Code {
         Ok(*mapping)
     }
 
+    /// What was logged. The process runs this very program, so it is there.
+    #[inline(always)]
+    fn log(&self) -> Result<&'static Log, End> {
+        // VERIFIER: a copy on the stack; older kernels take a key from nowhere else.
+        let tgid = self.tgid;
+        // SAFETY: a live map value. Readers of a change check its sequence.
+        LOGS.get_ptr(&tgid)
+            .map(|log| unsafe { &*log })
+            .ok_or(End::Stale)
+    }
+
     #[inline(always)]
     fn find_in_log(&self, pc: u64) -> Result<Option<Mapping>, End> {
+        let log = self.log()?;
         for age in 1..=LOG as u64 {
             let sequence = self.sequence.wrapping_sub(age);
             if sequence.wrapping_add(1) == self.snapshot.as_of {
                 break;
             }
-            let change = self.change(sequence);
+            let change = change(log, sequence);
             if change.sequence != sequence.wrapping_add(1) {
                 return Err(End::Stale);
             }
@@ -132,12 +145,6 @@ impl Code {
             }
         }
         Ok(None)
-    }
-
-    #[inline(always)]
-    fn change(&self, sequence: u64) -> &Change {
-        // SAFETY: a live map value; the index is masked.
-        unsafe { &(*self.log).changes[sequence as usize & (LOG - 1)] }
     }
 
     /// The last mapping of the snapshot that starts before `addr`; the first one if none does.
@@ -162,12 +169,15 @@ impl Code {
     /// Whether something in the range has changed since the snapshot.
     #[inline(always)]
     fn has_changed(&self, start: u64, end: u64) -> bool {
+        let Ok(log) = self.log() else {
+            return true;
+        };
         for age in 1..=LOG as u64 {
             let sequence = self.sequence.wrapping_sub(age);
             if sequence.wrapping_add(1) == self.snapshot.as_of {
                 break;
             }
-            let mapping = &self.change(sequence).mapping;
+            let mapping = &change(log, sequence).mapping;
             if start < mapping.end && mapping.start < end {
                 return true;
             }
@@ -182,6 +192,19 @@ impl Code {
         self.last_before(end)
             .is_some_and(|mapping| start < mapping.end && mapping.start < end)
     }
+}
+
+/// [`Log::sequence`] of a process.
+#[inline(always)]
+fn sequence(tgid: u32) -> Option<u64> {
+    let log = LOGS.get_ptr(&tgid)?;
+    // SAFETY: a live map value.
+    Some(unsafe { core::ptr::read_volatile(&raw const (*log).sequence) })
+}
+
+#[inline(always)]
+fn change(log: &Log, sequence: u64) -> &Change {
+    &log.changes[sequence as usize & (LOG - 1)]
 }
 
 /// Logs that `mapping` is code of the process now (or, of kind UNKNOWN, that
@@ -231,26 +254,31 @@ pub(crate) fn whole_pages(len: u64) -> u64 {
     len.wrapping_add(page.wrapping_sub(1)) & !page.wrapping_sub(1)
 }
 
+// VERIFIER: global functions, these two: the programs that call them are verified without them.
 /// Logs that a range no longer holds code, if it may have held any.
-#[inline(always)]
-pub(crate) fn unmapping(tgid: u32, start: u64, len: u64) {
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn unmapping(tgid: u32, start: u64, len: u64) -> u64 {
     let end = start.wrapping_add(whole_pages(len));
     // What is not known at the moment may hold code.
     if Code::of(tgid).is_ok_and(|code| !code.has_changed(start, end) && !code.had_code(start, end))
     {
-        return;
+        return 0;
     }
     mapped(tgid, unknown(start, end));
+    0
 }
 
 /// Logs the same once it is done, if a snapshot was taken in between: it still has the code, and
 /// came after the first word of its end.
-#[inline(always)]
-pub(crate) fn unmapped(tgid: u32, start: u64, len: u64) {
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn unmapped(tgid: u32, start: u64, len: u64) -> u64 {
     let end = start.wrapping_add(whole_pages(len));
     if Code::of(tgid).is_ok_and(|code| code.had_code(start, end) && !code.has_changed(start, end)) {
         mapped(tgid, unknown(start, end));
     }
+    0
 }
 
 #[inline(always)]

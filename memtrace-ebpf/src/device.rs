@@ -26,10 +26,8 @@ use memtrace_common::{
 };
 
 use crate::{
-    calls::{
-        Arguments, argument, arguments, entry_stack_pointer, release, return_value, stack_pointer,
-    },
-    emit::{Wake, emit, header, lost},
+    calls::{argument, arguments, entry_stack_pointer, release, return_value, stack_pointer},
+    emit::{Wake, emit, emit_in_place, header, lost},
     lifecycle,
     maps::{CONTEXTS, ENTRY_POINTS},
     measure, stack,
@@ -55,21 +53,26 @@ pub fn device_entry(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn enter(context: &ProbeContext) -> Option<()> {
-    // SAFETY: the context of a uprobe is the thread's registers.
-    let registers = unsafe { &*context.regs };
     // SAFETY: the context is the program's own.
     let packed = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
-    let Some(caller) = Caller::current() else {
-        lost(Reason::NotTraced);
-        return None;
-    };
+    if Cookie(packed).operation() == Operation::Report as u8 {
+        report(context, Cookie(packed))
+    } else {
+        begin(context, packed)
+    }
+}
+
+// VERIFIER: a function of its own, and `done` below: their stack does not count where stacks are walked.
+/// Any other function was entered.
+#[inline(never)]
+fn begin(context: &ProbeContext, packed: u64) -> Option<()> {
+    let caller = &traced()?;
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
     let cookie = Cookie(packed);
     let operation = cookie.operation();
     let sp = stack_pointer(registers);
     let arguments = arguments(registers);
-    if operation == Operation::Report as u8 {
-        return report(context, registers, &caller, cookie, &arguments);
-    }
     let thread = Thread::find_or_make(caller.tid)?;
     thread.drop_stale(sp, packed);
     let gives = operation == Operation::Alloc as u8;
@@ -81,7 +84,7 @@ fn enter(context: &ProbeContext) -> Option<()> {
     if operation == Operation::Free as u8 {
         if block != 0 && !nested {
             let repeated = thread.released_already(block, sp, packed);
-            release(Kind::Free, &caller, cookie, block, repeated);
+            release(Kind::Free, caller, cookie, block, repeated);
         }
         return None;
     }
@@ -89,7 +92,7 @@ fn enter(context: &ProbeContext) -> Option<()> {
         if !nested {
             range(
                 Kind::DeviceUnmap,
-                &caller,
+                caller,
                 cookie,
                 arguments[0],
                 arguments[1],
@@ -132,21 +135,31 @@ fn enter(context: &ProbeContext) -> Option<()> {
     None
 }
 
+/// The current thread; `None` (counted) if it is not to be traced.
+#[inline(always)]
+fn traced() -> Option<Caller> {
+    let caller = Caller::current();
+    if caller.is_none() {
+        lost(Reason::NotTraced);
+    }
+    caller
+}
+
 /// PyTorch's allocator tells that it has given or taken a block, or that it cannot give one: bytes,
 /// then what it has given and what it holds in all, then the device. It does so itself, at the end.
 #[inline(always)]
-fn report(
-    context: &ProbeContext,
-    registers: &pt_regs,
-    caller: &Caller,
-    cookie: Cookie,
-    arguments: &Arguments,
-) -> Option<()> {
-    let first = cookie.size();
-    let size = argument(arguments, first);
-    let allocated = argument(arguments, first + 1);
-    let reserved = argument(arguments, first + 2);
-    let device = argument(arguments, first + 3);
+fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
+    let caller = &traced()?;
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    // The block comes first. Where no argument is one: out of memory.
+    // VERIFIER: not by an index into the arguments, which would have to be on the stack for it.
+    let [a, b, c, d, e, ..] = arguments(registers);
+    let (addr, [size, allocated, reserved, device]) = if cookie.block() == NO_ARGUMENT {
+        (0, [a, b, c, d])
+    } else {
+        (a, [b, c, d, e])
+    };
     // Type in the low byte, index in the next.
     if device & 0xff != TORCH_CUDA || size == 0 {
         return None;
@@ -159,12 +172,14 @@ fn report(
         let sp = stack_pointer(registers);
         // SAFETY: the helper checks the address and fails on a bad one.
         let pc = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-        let at = Registers {
-            pc,
-            sp: sp.wrapping_add(8),
-            fp: registers.rbp,
-            bx: registers.rbx,
-            bx_is: rbx::VALUE,
+        let at = |at: &mut Registers| {
+            *at = Registers {
+                pc,
+                sp: sp.wrapping_add(8),
+                fp: registers.rbp,
+                bx: registers.rbx,
+                bx_is: rbx::VALUE,
+            };
         };
         stack::take(context.as_ptr(), caller, at)
     };
@@ -175,21 +190,20 @@ fn report(
     } else {
         Reason::RingFullAlloc
     };
-    emit(
-        &Report {
+    emit_in_place(Some(reason), Wake::Lazily, |to: *mut Report| {
+        let record = Report {
             header,
-            // Without an argument for it: no block, and out of memory.
-            addr: argument(arguments, cookie.block()),
+            addr,
             size: size as i64,
             stack,
             allocated,
             reserved,
             device,
             pad: 0,
-        },
-        reason,
-        Wake::Lazily,
-    );
+        };
+        // SAFETY: the pointer is to room for one.
+        unsafe { to.write(record) };
+    });
     None
 }
 
@@ -243,7 +257,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     let cookie = Cookie(call.cookie);
     if cookie.operation() != Operation::Alloc as u8 {
         return if error == 0 {
-            done(context, &caller, thread, &call)
+            done(context, thread, call)
         } else {
             None
         };
@@ -267,12 +281,14 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         // Nothing was asked for, and nothing given.
         return None;
     }
-    let at = Registers {
-        pc: registers.rip,
-        sp: registers.rsp,
-        fp: registers.rbp,
-        bx: registers.rbx,
-        bx_is: rbx::VALUE,
+    let at = |at: &mut Registers| {
+        *at = Registers {
+            pc: registers.rip,
+            sp: registers.rsp,
+            fp: registers.rbp,
+            bx: registers.rbx,
+            bx_is: rbx::VALUE,
+        };
     };
     let stack = stack::take(context.as_ptr(), &caller, at);
     let mut header = header(Kind::DeviceAlloc, &caller);
@@ -292,29 +308,29 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     } else {
         thread.devices as u32 & 0xff
     };
-    emit(
-        &Alloc {
-            header,
-            addr,
-            size,
-            stack,
-            device,
-            error,
-        },
-        Reason::RingFullAlloc,
+    emit_in_place(
+        Some(Reason::RingFullAlloc),
         Wake::Lazily,
+        |to: *mut Alloc| {
+            let record = Alloc {
+                header,
+                addr,
+                size,
+                stack,
+                device,
+                error,
+            };
+            // SAFETY: the pointer is to room for one.
+            unsafe { to.write(record) };
+        },
     );
     None
 }
 
 /// What a successful call did that gave no memory.
-#[inline(always)]
-fn done(
-    context: &RetProbeContext,
-    caller: &Caller,
-    thread: &mut Thread,
-    call: &Call,
-) -> Option<()> {
+#[inline(never)]
+fn done(context: &RetProbeContext, thread: &mut Thread, call: &Call) -> Option<()> {
+    let caller = &Caller::current()?;
     let cookie = Cookie(call.cookie);
     let operation = cookie.operation();
     if operation == Operation::Map as u8 {
@@ -437,10 +453,7 @@ pub fn device_request(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn requested(context: &ProbeContext) -> Option<()> {
-    let Some(caller) = Caller::current() else {
-        lost(Reason::NotTraced);
-        return None;
-    };
+    let caller = traced()?;
     // SAFETY: the context is the program's own.
     let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
     // Copied, for an index into the context itself is refused.

@@ -106,7 +106,11 @@ pub(crate) fn emit_after<T: Copy + 'static>(
 /// Sends one record, written in place by `fill`; false if there is no room, which is counted under
 /// `reason`. `None`: it says something about memtrace itself, and is then as if never made.
 #[inline(always)]
-pub(crate) fn emit_in_place<T: 'static>(reason: Option<Reason>, fill: impl FnOnce(*mut T)) -> bool {
+pub(crate) fn emit_in_place<T: 'static>(
+    reason: Option<Reason>,
+    wake: Wake,
+    fill: impl FnOnce(*mut T),
+) -> bool {
     let Some(mut entry) = EVENTS.reserve::<T>(0) else {
         if let Some(reason) = reason {
             add(COUNTER_EMITTED);
@@ -116,7 +120,7 @@ pub(crate) fn emit_in_place<T: 'static>(reason: Option<Reason>, fill: impl FnOnc
     };
     fill(entry.as_mut_ptr());
     add(COUNTER_EMITTED);
-    entry.submit(Wake::Lazily.flags());
+    entry.submit(wake.flags());
     true
 }
 

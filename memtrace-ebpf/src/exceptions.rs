@@ -2,11 +2,12 @@
 //! stack, and an unwinder that meets the replacement ends the process. So where unwinding begins,
 //! the thread is stopped for the holder to put the original addresses back.
 
-use aya_ebpf::{macros::uprobe, programs::ProbeContext};
+use core::ffi::c_void;
+
+use aya_ebpf::{helpers::generated::bpf_loop, macros::uprobe, programs::ProbeContext};
 use memtrace_common::{
     event::{PendingReturn, UNWOUND, Unwinding},
     loss::Reason,
-    unwind::Memory,
 };
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     kernel::{MAX_PENDING_RETURNS, PendingReturns},
     lifecycle,
     maps::{UNWINDING, recording},
-    memory::UserMemory,
+    memory::word_or_zero,
     thread::{Caller, Thread},
 };
 
@@ -67,30 +68,59 @@ fn unwind(context: &ProbeContext) -> Option<()> {
     None
 }
 
+/// A search among the return addresses that were replaced.
+struct Search {
+    unwinding: *mut Unwinding,
+    instance: u64,
+    trampoline: u64,
+    outermost: u64,
+}
+
 /// The return addresses that were replaced, up to that at `outermost`.
 #[inline(always)]
 fn collect(unwinding: &mut Unwinding, outermost: u64) {
     let returns = PendingReturns::current();
-    let trampoline = returns.trampoline();
-    let mut instance = returns.first();
-    for _ in 0..MAX_PENDING_RETURNS {
-        if instance == 0 || trampoline == 0 {
-            return;
-        }
-        let (entry, next) = PendingReturns::entry(instance);
-        instance = next;
-        // An entry that a longjmp left behind is of memory that holds something else by now.
-        if entry.slot > outermost || UserMemory.read(entry.slot) != Some(trampoline) {
-            continue;
-        }
-        let n = unwinding.n as usize;
-        if n >= UNWOUND {
-            lost(Reason::ReturnNotRestored);
-            return;
-        }
-        unwinding.returns[n & (UNWOUND - 1)] = entry;
-        unwinding.n = n as u32 + 1;
+    let mut search = Search {
+        unwinding,
+        instance: returns.first(),
+        trampoline: returns.trampoline(),
+        outermost,
+    };
+    if search.trampoline == 0 {
+        return;
     }
+    // SAFETY: the callback has the signature that the helper wants, and `search` outlives the call.
+    unsafe {
+        bpf_loop(
+            MAX_PENDING_RETURNS,
+            next_return as *const () as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        )
+    };
+}
+
+/// Callback of `bpf_loop`.
+unsafe extern "C" fn next_return(_index: u64, search: *mut Search) -> i64 {
+    // SAFETY: the pointers are those that `collect` passed.
+    let (search, unwinding) = unsafe { (&mut *search, &mut *(*search).unwinding) };
+    if search.instance == 0 {
+        return 1;
+    }
+    let (entry, next) = PendingReturns::entry(search.instance);
+    search.instance = next;
+    // An entry that a longjmp left behind is of memory that holds something else by now.
+    if entry.slot > search.outermost || word_or_zero(entry.slot) != search.trampoline {
+        return 0;
+    }
+    let n = unwinding.n as usize;
+    if n >= UNWOUND {
+        lost(Reason::ReturnNotRestored);
+        return 1;
+    }
+    unwinding.returns[n & (UNWOUND - 1)] = entry;
+    unwinding.n = n as u32 + 1;
+    0
 }
 
 const _: () = assert!(UNWOUND.is_power_of_two());

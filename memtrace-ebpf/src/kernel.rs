@@ -1,8 +1,10 @@
 //! Reads of kernel structures by the offsets of the running kernel's BTF.
 
+use core::{ffi::c_void, mem::MaybeUninit};
+
 use aya_ebpf::helpers::{
-    bpf_get_current_task, bpf_probe_read_kernel,
-    generated::{bpf_get_current_task_btf, bpf_task_pt_regs},
+    bpf_get_current_task,
+    generated::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, bpf_task_pt_regs},
 };
 use memtrace_common::{
     event::PendingReturn,
@@ -18,10 +20,25 @@ pub(crate) struct Task(u64);
 
 /// Reads kernel memory; 0 where it cannot be read, which every caller treats as absent.
 #[inline(always)]
-fn read<T: Default>(address: u64) -> T {
-    // SAFETY: the helper checks the address and fails on a bad one.
-    unsafe { bpf_probe_read_kernel(address as *const T) }.unwrap_or_default()
+fn read<T: Integer>(address: u64) -> T {
+    let mut value = MaybeUninit::<T>::uninit();
+    // VERIFIER: no look at the result, which would double the ways: where it fails, the helper writes
+    // zeroes.
+    // SAFETY: there is room for one; the helper checks the address, and of an integer all values are valid.
+    unsafe {
+        bpf_probe_read_kernel(
+            value.as_mut_ptr().cast(),
+            size_of::<T>() as u32,
+            address as *const c_void,
+        );
+        value.assume_init()
+    }
 }
+
+trait Integer: Copy {}
+impl Integer for u32 {}
+impl Integer for u64 {}
+impl Integer for i64 {}
 
 impl Task {
     #[inline(always)]
@@ -113,18 +130,25 @@ mod pt_regs {
     pub(super) const SP: u64 = 19 * 8;
 }
 
+// VERIFIER: a global function, see `unwind::walk`: its stack does not count beside a walk's.
 /// The registers with which the current thread entered the kernel by a system call.
-#[inline(always)]
-pub(crate) fn user_registers() -> Registers {
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn user_registers(to: *mut Registers) -> u64 {
+    // SAFETY: null, or part of the caller's map value.
+    let Some(to) = (unsafe { to.as_mut() }) else {
+        return 0;
+    };
     // SAFETY: the helpers have no preconditions, and `read` checks the address.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
-    Registers {
+    *to = Registers {
         pc: read(regs + pt_regs::IP),
         sp: read(regs + pt_regs::SP),
         fp: read(regs + pt_regs::BP),
         bx: read(regs + pt_regs::BX),
         bx_is: rbx::VALUE,
-    }
+    };
+    1
 }
 
 /// Return addresses that the kernel has replaced to probe returns. It keeps the
@@ -138,7 +162,7 @@ pub(crate) struct PendingReturns {
 }
 
 /// As many as one thread can have (MAX_URETPROBE_DEPTH, kernel/events/uprobes.c).
-pub(crate) const MAX_PENDING_RETURNS: usize = 64;
+pub(crate) const MAX_PENDING_RETURNS: u32 = 64;
 
 impl PendingReturns {
     /// Those of the current thread.
@@ -193,17 +217,51 @@ impl PendingReturns {
         if self.trampoline == 0 || pc != self.trampoline {
             return pc;
         }
-        let mut instance = self.list;
-        for _ in 0..MAX_PENDING_RETURNS {
-            if instance == 0 {
-                break;
-            }
-            let stack: u64 = read(instance + u64::from(loaded(&OFFSETS.return_instance_stack)));
-            if stack == slot {
-                return read(instance + u64::from(loaded(&OFFSETS.return_instance_original)));
-            }
-            instance = read(instance + u64::from(loaded(&OFFSETS.return_instance_next)));
-        }
-        pc
+        original_return(self.list, pc, slot)
     }
+}
+
+/// A search for the entry of a stack position.
+struct Search {
+    instance: u64,
+    slot: u64,
+    /// The return address.
+    pc: u64,
+}
+
+// VERIFIER: a global function, see `unwind::walk`, and a loop of the kernel's.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn original_return(list: u64, pc: u64, slot: u64) -> u64 {
+    let mut search = Search {
+        instance: list,
+        slot,
+        pc,
+    };
+    // SAFETY: the callback has the signature that the helper wants, and `search` outlives the call.
+    unsafe {
+        bpf_loop(
+            MAX_PENDING_RETURNS,
+            next_return as *const () as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        )
+    };
+    search.pc
+}
+
+/// Callback of `bpf_loop`.
+unsafe extern "C" fn next_return(_index: u64, search: *mut Search) -> u64 {
+    // SAFETY: the pointer is that which `original_return` passed.
+    let search = unsafe { &mut *search };
+    if search.instance == 0 {
+        return 1;
+    }
+    let (entry, next) = PendingReturns::entry(search.instance);
+    if entry.slot == search.slot {
+        search.pc = entry.original;
+        return 1;
+    }
+    search.instance = next;
+    0
 }

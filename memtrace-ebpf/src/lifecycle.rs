@@ -169,7 +169,8 @@ fn is_held() -> bool {
 /// Stops the current thread before it returns to user code, and reports that to the collector,
 /// which has it continued. Without room for the record it is not stopped. A thread that cannot be
 /// stopped is counted, and reported all the same.
-#[inline(always)]
+// VERIFIER: a function of its own, lest its stack counts where stacks are walked.
+#[inline(never)]
 pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
     let mut header = header(Kind::Stopped, caller);
     header.tgid = caller.tgid;

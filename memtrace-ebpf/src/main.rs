@@ -23,7 +23,6 @@ mod stack;
 mod thread;
 mod timing;
 mod unwind;
-mod verifier;
 mod verify;
 mod vm;
 

@@ -1,12 +1,12 @@
 //! How large a block of a device is, from the arguments of the call: rows,
 //! volumes and arrays have dimensions instead of a size.
 
-use aya_ebpf::helpers::bpf_probe_read_user;
 use memtrace_common::function::{Cookie, Measure, NO_ARGUMENT};
 
 use crate::{
     calls::{self, Arguments, argument},
     device,
+    memory::word_or_zero as word,
     thread::Call,
 };
 
@@ -136,12 +136,6 @@ fn array(measure: u8, arguments: &Arguments, sp: u64, size: u64, count: u64) -> 
         elements = elements.wrapping_add(part.elements().wrapping_mul(less(level, levels)));
     }
     elements.wrapping_mul(element)
-}
-
-#[inline(always)]
-fn word(addr: u64) -> u64 {
-    // SAFETY: the helper checks the address and fails on a bad one.
-    unsafe { bpf_probe_read_user(addr as *const u64) }.unwrap_or(0)
 }
 
 #[inline(always)]

@@ -3,7 +3,7 @@
 //! Each read is a call of a helper with checks of its own, most of which do not depend on its size:
 //! what is needed of one place is copied at once.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, mem::MaybeUninit};
 
 use aya_ebpf::helpers::{bpf_probe_read_user, generated};
 use memtrace_common::unwind::Memory;
@@ -19,12 +19,31 @@ impl Memory for UserMemory {
     }
 }
 
+/// A word of the process; 0 where it cannot be read.
+#[inline(always)]
+pub(crate) fn word_or_zero(abs_addr: u64) -> u64 {
+    let mut word = MaybeUninit::<u64>::uninit();
+    // VERIFIER: no look at the result, which would double the ways: where it fails, the helper writes
+    // zeroes.
+    // SAFETY: there is room for one; the helper checks the source.
+    unsafe {
+        generated::bpf_probe_read_user(
+            word.as_mut_ptr().cast(),
+            size_of::<u64>() as u32,
+            abs_addr as *const c_void,
+        );
+        word.assume_init()
+    }
+}
+
 /// A copy of one place.
 #[repr(C)]
 pub(crate) struct Window {
     start: u64,
     /// Bytes from `start` on that were copied.
     len: u64,
+    /// What [`read_stack`] read.
+    read: u64,
     words: [u64; WORDS],
 }
 
@@ -45,8 +64,10 @@ impl Window {
     #[inline(always)]
     pub(crate) fn get(&self, abs_addr: u64) -> Option<u64> {
         let offset = abs_addr.wrapping_sub(self.start);
-        (offset < self.len && offset & 7 == 0)
-            .then(|| self.words[(offset >> 3) as usize & (WORDS - 1)])
+        // VERIFIER: volatile, for the compiler drops the mask of an index whose bound it knows.
+        // SAFETY: a reference is valid to read.
+        let len = unsafe { core::ptr::read_volatile(&raw const self.len) };
+        (offset < len && offset & 7 == 0).then(|| self.words[(offset >> 3) as usize & (WORDS - 1)])
     }
 
     /// Copies `len` bytes, or [`Window::BYTES`] if that is less. False, and nothing, if they cannot be
@@ -92,16 +113,25 @@ impl Memory for StackMemory {
         let window = unsafe { &mut *self.0 };
         window
             .get(abs_addr)
-            .or_else(|| read_stack(window, abs_addr))
+            .or_else(|| (read_stack(window, abs_addr) != 0).then_some(window.read))
     }
 }
 
+// VERIFIER: a global function: it is verified once, not wherever the stack is read.
+/// Reads a word into `window.read`, and what lies around it into the window. 0 if it cannot be read.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn read_stack(window: &mut Window, abs_addr: u64) -> Option<u64> {
+extern "C" fn read_stack(window: *mut Window, abs_addr: u64) -> u64 {
+    // SAFETY: null, or part of the caller's claimed map value.
+    let Some(window) = (unsafe { window.as_mut() }) else {
+        return 0;
+    };
     let page = abs_addr & !(PAGE - 1);
     let start = (abs_addr & !7).wrapping_sub(BEFORE).max(page);
     let len = page.wrapping_add(PAGE).wrapping_sub(start);
     window.copy(start, len);
     // One that is not aligned, or cannot be read.
-    window.get(abs_addr).or_else(|| UserMemory.read(abs_addr))
+    let read = window.get(abs_addr).or_else(|| UserMemory.read(abs_addr));
+    window.read = read.unwrap_or(0);
+    read.is_some().into()
 }

@@ -18,16 +18,17 @@ use memtrace_common::{
         BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, FRAME_BYTES, FRAME_BYTES_BEFORE_311,
         Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text, characters, fingerprint,
     },
-    unwind::{End, Memory, Word},
+    unwind::{End, Word},
 };
 
 use crate::{
-    emit::{emit_in_place, header, lost},
+    emit::{Wake, emit_in_place, header, lost},
     kernel::Task,
     maps::{INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
-    memory::{PAGE, UserMemory, Window, copy},
+    memory::{PAGE, Window, copy, word_or_zero},
     stack::Scratch,
     thread::{Caller, current_ids},
+    unwind::{BREAK, CONTINUE},
 };
 
 /// Where the Python side of a walk is; part of [`Scratch`].
@@ -44,6 +45,7 @@ pub(crate) struct State {
     /// 1 once the innermost frame was asked for.
     asked: u32,
     pad: u32,
+    search: Search,
     frames: Window,
     /// Part of a code object, or of what belongs to it.
     object: Window,
@@ -104,7 +106,7 @@ fn field(window: &Window, object: u64, offset: u32) -> u64 {
 
 /// Whether Python frames come before this native frame; then [`advance`] collects them.
 #[inline(always)]
-pub(crate) fn enters(state: &mut State, python: &Interpreter, word: u64) -> bool {
+pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, word: u64) -> bool {
     let [hot, cold] = &python.eval;
     let (exec, vaddr) = Word::in_file(word);
     if !Word::is_file(word)
@@ -113,13 +115,14 @@ pub(crate) fn enters(state: &mut State, python: &Interpreter, word: u64) -> bool
     {
         return false;
     }
+    let state = &mut scratch.state.python;
     if state.done != 0 {
         state.done = 0;
         return false;
     }
     if state.asked == 0 {
         state.asked = 1;
-        state.frame = innermost(state, python);
+        find_innermost(state, python);
     }
     if state.frame == 0 {
         return false;
@@ -128,15 +131,24 @@ pub(crate) fn enters(state: &mut State, python: &Interpreter, word: u64) -> bool
     true
 }
 
+// VERIFIER: a global function, as are the others that are exported.
 /// Collects one Python frame, or ends the run.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(), End> {
+pub(crate) extern "C" fn next_python_frame(
+    scratch: *mut Scratch,
+    python: *const Interpreter,
+) -> u64 {
+    // SAFETY: null, or the caller's map values.
+    let (Some(scratch), Some(python)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
+        return BREAK;
+    };
     let state = &mut scratch.state.python;
     let frame = state.frame;
     if frame == 0 || !state.copy_frame(frame, python) {
         state.frame = 0;
         state.end_run();
-        return Ok(());
+        return CONTINUE;
     }
     let word = |offset| field(&state.frames, frame, offset);
     // The low bits are tags in 3.14.
@@ -146,7 +158,7 @@ pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(),
     state.frame = word(python.frame_previous);
     if python.minor >= 12 && boundary >= 3 {
         state.end_run();
-        return Ok(());
+        return CONTINUE;
     }
     let instruction = if python.minor >= 11 {
         instruction.wrapping_sub(code.wrapping_add(u64::from(python.code_instructions)))
@@ -160,7 +172,7 @@ pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(),
     if !state.object.copy(from, CODE_BYTES) {
         state.frame = 0;
         state.end_run();
-        return Ok(());
+        return CONTINUE;
     }
     let word = |offset| field(&state.object, code, offset);
     let first_line = word(python.code_first_line) >> ((python.code_first_line & 7) << 3);
@@ -168,32 +180,34 @@ pub(crate) fn advance(scratch: &mut Scratch, python: &Interpreter) -> Result<(),
     let (name, linetable) = (word(python.code_name), word(python.code_linetable));
     let from = linetable.wrapping_add(u64::from(python.bytes_size));
     state.object.copy(from, BYTES_HEAD);
-    let name_hash = UserMemory.read(name.wrapping_add(u64::from(STR_HASH)));
+    let name_hash = word_or_zero(name.wrapping_add(u64::from(STR_HASH)));
     let print = fingerprint(&Identity {
         filename,
         name,
         linetable,
         first_line: first_line as u32,
-        name_hash: name_hash.unwrap_or(0),
+        name_hash,
         linetable_size: field(&state.object, linetable, python.bytes_size),
         linetable_start: field(&state.object, linetable, python.bytes_data),
     });
-    let image = scratch.state.image;
+    let image = scratch.caller.image;
     if scratch.len() + 2 > MAX_FRAMES as u32
         || !scratch.push(Word::python(code), image)
         || !scratch.push(Word::python_at(instruction as u32, print), 0)
     {
-        return Err(End::Truncated);
+        scratch.state.end = End::Truncated;
+        return BREAK;
     }
-    Ok(())
+    CONTINUE
 }
 
 /// Most thread states that are looked at to find a thread's own.
 const MOST_THREADS: u32 = 4096;
 
 /// A search for the thread state of the thread whose thread pointer is `id`.
+#[derive(Clone, Copy)]
+#[repr(C)]
 struct Search {
-    python: *const Interpreter,
     id: u64,
     /// Where it is.
     interpreter: u64,
@@ -203,21 +217,28 @@ struct Search {
     another: u64,
 }
 
-/// The innermost Python frame of the current thread, 0 if there is none.
+/// What [`next_thread`] is given.
+struct Searching {
+    search: *mut Search,
+    python: *const Interpreter,
+}
+
+/// Finds the innermost Python frame of the current thread; 0 if there is none.
 ///
 /// By the thread pointer and not by the interpreter's own "current" one, which is unset while the
 /// global lock is released: exactly where extension modules allocate. A thread that has entered a
 /// subinterpreter from another one has frames in each; how they are nested cannot be told then, so
 /// none are taken (counted).
-#[inline(always)]
-fn innermost(state: &mut State, python: &Interpreter) -> u64 {
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_innermost(state: *mut State, python: *const Interpreter) -> u64 {
+    // SAFETY: null, or the caller's map values.
+    let (Some(state), Some(python)) = (unsafe { (state.as_mut(), python.as_ref()) }) else {
+        return 0;
+    };
     let (_, tid) = current_ids();
     let id = Task::current().thread_pointer();
-    let follow = |address: u64, offset: u32| {
-        UserMemory
-            .read(address.wrapping_add(u64::from(offset)))
-            .unwrap_or(0)
-    };
+    let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     let interpreter = follow(python.runtime, python.runtime_interpreters);
     let alone = follow(interpreter, python.interpreter_next) == 0;
     // SAFETY: copied at once.
@@ -225,47 +246,49 @@ fn innermost(state: &mut State, python: &Interpreter) -> u64 {
     let thread = if alone && known != 0 && follow(known, python.thread_id) == id {
         known
     } else {
-        let mut search = Search {
-            python,
+        state.search = Search {
             id,
             interpreter,
             thread: 0,
             found: 0,
             another: 0,
         };
-        // SAFETY: the callback has the signature that the helper wants, and `search` outlives the call.
+        let mut searching = Searching {
+            search: &raw mut state.search,
+            python,
+        };
+        // SAFETY: the callback has the signature that the helper wants, and `searching` outlives the call.
         unsafe {
             bpf_loop(
                 MOST_THREADS,
                 next_thread as *const () as *mut c_void,
-                (&raw mut search).cast(),
+                (&raw mut searching).cast(),
                 0,
             )
         };
-        if search.another != 0 {
+        // SAFETY: `searching` was made from this reference.
+        let Search { found, another, .. } = unsafe { *searching.search };
+        if another != 0 {
             lost(Reason::PythonAmbiguous);
             return 0;
         }
-        if search.found != 0 {
-            let _ = THREAD_STATES.insert(&tid, &search.found, 0);
+        if found != 0 {
+            let _ = THREAD_STATES.insert(&tid, &found, 0);
         }
-        search.found
+        found
     };
     if thread == 0 {
         return 0;
     }
     state.thread = thread;
-    top_frame(thread, python)
+    state.frame = top_frame(thread, python);
+    1
 }
 
 /// The innermost frame of a thread state, 0 if it runs nothing.
 #[inline(always)]
 fn top_frame(thread: u64, python: &Interpreter) -> u64 {
-    let follow = |address: u64, offset: u32| {
-        UserMemory
-            .read(address.wrapping_add(u64::from(offset)))
-            .unwrap_or(0)
-    };
+    let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     let frame = follow(thread, python.thread_frame);
     if python.cframe_frame == NONE || frame == 0 {
         frame
@@ -275,14 +298,10 @@ fn top_frame(thread: u64, python: &Interpreter) -> u64 {
 }
 
 /// Callback of `bpf_loop`: looks at the next thread state.
-unsafe extern "C" fn next_thread(_index: u64, search: *mut Search) -> i64 {
-    // SAFETY: the pointers are those that `innermost` passed.
-    let (search, python) = unsafe { (&mut *search, &*(*search).python) };
-    let follow = |address: u64, offset: u32| {
-        UserMemory
-            .read(address.wrapping_add(u64::from(offset)))
-            .unwrap_or(0)
-    };
+unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> i64 {
+    // SAFETY: the pointers are those that `find_innermost` passed.
+    let (search, python) = unsafe { (&mut *(*searching).search, &*(*searching).python) };
+    let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     if search.interpreter == 0 {
         return 1;
     }
@@ -322,23 +341,18 @@ struct Record {
 struct Report {
     scratch: *const Scratch,
     python: *const Interpreter,
-    caller: *const Caller,
 }
 
 /// Tells the collector of the code objects of a new stack, before the stack.
 #[inline(always)]
-pub(crate) fn report(caller: &Caller, scratch: &Scratch) {
+pub(crate) fn report(scratch: &Scratch) {
     if scratch.state.python.thread == 0 {
         return;
     }
-    let Some(python) = of(caller.space) else {
+    let Some(python) = of(scratch.caller.space) else {
         return;
     };
-    let mut report = Report {
-        scratch,
-        python,
-        caller,
-    };
+    let mut report = Report { scratch, python };
     // SAFETY: the callback has the signature that the helper wants, and `report` outlives the call.
     unsafe {
         bpf_loop(
@@ -353,8 +367,8 @@ pub(crate) fn report(caller: &Caller, scratch: &Scratch) {
 /// Callback of `bpf_loop`: reports the code object of frame `index`, if it is one.
 unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
     // SAFETY: the pointers are those that `report` passed.
-    let (scratch, python, caller) =
-        unsafe { (&*(*report).scratch, &*(*report).python, &*(*report).caller) };
+    let (scratch, python) = unsafe { (&*(*report).scratch, &*(*report).python) };
+    let caller = &scratch.caller;
     if index + 1 >= u64::from(scratch.len()) {
         return 1;
     }
@@ -369,7 +383,7 @@ unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
     if unsafe { SEEN_CODE.get(&key) }.is_some() {
         return 0;
     }
-    let sent = emit_in_place::<Record>(Some(Reason::RingFullStack), |record| {
+    let sent = emit_in_place::<Record>(Some(Reason::RingFullStack), Wake::Lazily, |record| {
         // SAFETY: reserved for one record; plain bytes.
         capture(unsafe { &mut *record }, caller, python, address, print);
     });
@@ -381,16 +395,9 @@ unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
 
 #[inline(always)]
 fn capture(record: &mut Record, caller: &Caller, python: &Interpreter, address: u64, print: u32) {
-    let memory = UserMemory;
-    let field = |offset: u32| {
-        memory
-            .read(address.wrapping_add(u64::from(offset)))
-            .unwrap_or(0)
-    };
+    let field = |offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     let linetable = field(python.code_linetable);
-    let linetable_len = memory
-        .read(linetable.wrapping_add(u64::from(python.bytes_size)))
-        .unwrap_or(0) as u32;
+    let linetable_len = word_or_zero(linetable.wrapping_add(u64::from(python.bytes_size))) as u32;
     record.code = Code {
         header: header(Kind::PythonCode, caller),
         image: caller.image,
@@ -413,13 +420,8 @@ fn capture(record: &mut Record, caller: &Caller, python: &Interpreter, address: 
 /// A string object; its characters go into `area`, as far as they fit.
 #[inline(always)]
 fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -> Text {
-    let memory = UserMemory;
-    let length = memory
-        .read(object.wrapping_add(u64::from(python.str_length)))
-        .unwrap_or(0) as u32;
-    let state = memory
-        .read(object.wrapping_add(u64::from(python.str_state)))
-        .unwrap_or(0) as u32;
+    let length = word_or_zero(object.wrapping_add(u64::from(python.str_length))) as u32;
+    let state = word_or_zero(object.wrapping_add(u64::from(python.str_state))) as u32;
     let (width, ascii) = characters(state);
     let data = if ascii {
         python.str_ascii_data

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::{
     bindings::BPF_F_USER_STACK,
-    helpers::generated::{bpf_get_current_comm, bpf_get_stack},
+    helpers::generated::{bpf_get_current_comm, bpf_get_stack, bpf_loop},
 };
 use memtrace_common::{
     event::{COMM, Kind, Stack},
@@ -34,6 +34,9 @@ use crate::{
 #[repr(C)]
 pub(crate) struct Scratch {
     busy: u64,
+    pub(crate) caller: Caller,
+    /// Where the walk begins.
+    pub(crate) at: Registers,
     pub(crate) state: State,
     record: Stack,
     frames: [u64; FRAMES],
@@ -75,51 +78,50 @@ impl Scratch {
     }
 }
 
-/// Key of the current user stack, 0 (counted) if there is none. `at` are the
+/// Key of the current user stack, 0 (counted) if there is none. `at` fills in the
 /// registers of a caller: `pc` is a return address.
 #[inline(always)]
-pub(crate) fn take(context: *mut c_void, caller: &Caller, at: Registers) -> u64 {
+pub(crate) fn take(context: *mut c_void, caller: &Caller, at: impl FnOnce(&mut Registers)) -> u64 {
+    let Some(scratch) = claimed() else {
+        lost(Reason::ScratchBusy);
+        return 0;
+    };
+    scratch.caller = *caller;
+    at(&mut scratch.at);
+    scratch.record.stack = SEED;
+    scratch.record.n = 0;
+    scratch.state.end = End::Truncated;
+    timing::measure(context, scratch, |scratch| {
+        if loaded(&SETTINGS.unwind) != 0 {
+            unwind::walk(scratch);
+        } else {
+            follow_frame_pointers(context, scratch);
+        }
+    });
+    let key = finish(scratch);
+    // SAFETY: the value was claimed above.
+    unsafe { release(&raw mut scratch.busy) };
+    key
+}
+
+/// A free one of this CPU's.
+#[inline(always)]
+fn claimed() -> Option<&'static mut Scratch> {
     for slot in 0..SCRATCH_SLOTS {
-        let Some(scratch) = SCRATCH.get_ptr_mut(slot) else {
-            continue;
-        };
+        let scratch = SCRATCH.get_ptr_mut(slot)?;
         // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
         unsafe {
             if claim(&raw mut (*scratch).busy) {
-                let key = take_into(context, caller, at, &mut *scratch);
-                release(&raw mut (*scratch).busy);
-                return key;
+                return Some(&mut *scratch);
             }
         }
     }
-    lost(Reason::ScratchBusy);
-    0
-}
-
-#[inline(always)]
-fn take_into(context: *mut c_void, caller: &Caller, at: Registers, scratch: &mut Scratch) -> u64 {
-    scratch.record.stack = SEED;
-    scratch.record.n = 0;
-    let end = timing::measure(context, caller, scratch, |scratch| {
-        if loaded(&SETTINGS.unwind) != 0 {
-            unwind::walk(caller, at, scratch)
-        } else {
-            follow_frame_pointers(context, caller, scratch)
-        }
-    });
-    verify::sample(caller, &at, scratch, end);
-    if let Some(reason) = reason(end) {
-        lost(reason);
-    }
-    if scratch.record.n == 0 {
-        return 0;
-    }
-    report(caller, scratch, end)
+    None
 }
 
 /// The kernel's own walk, which ends at the first function without a frame pointer.
-#[inline(never)]
-fn follow_frame_pointers(context: *mut c_void, caller: &Caller, scratch: &mut Scratch) -> End {
+#[inline(always)]
+fn follow_frame_pointers(context: *mut c_void, scratch: &mut Scratch) {
     // SAFETY: the buffer holds more.
     let bytes = unsafe {
         bpf_get_stack(
@@ -129,21 +131,55 @@ fn follow_frame_pointers(context: *mut c_void, caller: &Caller, scratch: &mut Sc
             u64::from(BPF_F_USER_STACK),
         )
     };
-    if bytes <= 0 {
-        return End::Unreadable;
+    frames_of_pointers(scratch, if bytes <= 0 { 0 } else { bytes as u64 >> 3 });
+}
+
+// VERIFIER: a global function.
+/// Turns `read` return addresses at the beginning of the frames into frames.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn frames_of_pointers(scratch: *mut Scratch, read: u64) -> u64 {
+    // SAFETY: null, or the caller's claimed map value.
+    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+        return 0;
+    };
+    let mut kept = Kept { scratch, read };
+    // SAFETY: the callback has the signature that the helper wants, and `kept` outlives the call.
+    unsafe {
+        bpf_loop(
+            MAX_FRAME_POINTERS as u32,
+            keep_frame as *const () as *mut c_void,
+            (&raw mut kept).cast(),
+            0,
+        )
+    };
+    0
+}
+
+/// What [`keep_frame`] is given.
+struct Kept {
+    scratch: *mut Scratch,
+    read: u64,
+}
+
+/// Callback of `bpf_loop`.
+unsafe extern "C" fn keep_frame(index: u64, kept: *mut Kept) -> u64 {
+    // SAFETY: the pointers are those that `frames_of_pointers` passed.
+    let (scratch, read) = unsafe { (&mut *(*kept).scratch, (*kept).read) };
+    let pc = scratch.frame(index as usize);
+    // A frame pointer that was none can lead to a zero: nothing is beyond it.
+    if index >= read || pc == 0 {
+        scratch.state.end = if read == 0 {
+            End::Unreadable
+        } else {
+            End::FramePointersOnly
+        };
+        return 1;
     }
-    let read = (bytes as u64 >> 3).min(MAX_FRAME_POINTERS as u64);
-    for i in 0..MAX_FRAME_POINTERS {
-        let pc = scratch.frames[i];
-        // A frame pointer that was none can lead to a zero: nothing is beyond it.
-        if i as u64 >= read || pc == 0 {
-            return End::FramePointersOnly;
-        }
-        // Every frame is a return address (the probes fire at returns, the
-        // system calls after their instruction); the call is what is looked up.
-        scratch.push(Word::absolute(pc.wrapping_sub(1)), caller.epoch);
-    }
-    End::Truncated
+    // Every frame is a return address (the probes fire at returns, the
+    // system calls after their instruction); the call is what is looked up.
+    scratch.push(Word::absolute(pc.wrapping_sub(1)), scratch.caller.epoch);
+    0
 }
 
 /// What a walk that ended so is counted under.
@@ -162,9 +198,24 @@ fn reason(end: End) -> Option<Reason> {
     })
 }
 
-/// Sends the record unless it was sent before; its key.
-#[inline(always)]
-fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
+// VERIFIER: a global function.
+/// Counts how the walk ended, and sends the record unless it was sent before; its key, 0 if there is
+/// no frame.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn finish(scratch: *mut Scratch) -> u64 {
+    // SAFETY: null, or the caller's claimed map value.
+    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+        return 0;
+    };
+    let end = scratch.state.end;
+    verify::sample(scratch, end);
+    if let Some(reason) = reason(end) {
+        lost(reason);
+    }
+    if scratch.record.n == 0 {
+        return 0;
+    }
     let thread = name_thread(&mut scratch.record.comm);
     let key = mix(scratch.record.stack ^ thread, end as u64).max(1);
     // Array indices are always in range.
@@ -173,29 +224,33 @@ fn report(caller: &Caller, scratch: &mut Scratch, end: End) -> u64 {
     };
     // SAFETY: a live map value.
     let seen = unsafe { &mut *seen };
-    if was_sent(seen, key) {
-        return key;
+    if !was_sent(seen, key) {
+        python::report(scratch);
+        if send(scratch, key, end) {
+            remember(seen, key);
+        }
     }
-    python::report(caller, scratch);
-    scratch.record.header = header(Kind::Stack, caller);
-    scratch.record.image = caller.image;
+    key
+}
+
+/// False if there was no room.
+#[inline(always)]
+fn send(scratch: &mut Scratch, key: u64, end: End) -> bool {
+    scratch.record.header = header(Kind::Stack, &scratch.caller);
+    scratch.record.image = scratch.caller.image;
     scratch.record.stack = key;
     scratch.record.end = end as u32;
     // VERIFIER: the mask is what bounds the length.
     let n = u64::from(scratch.record.n) & (FRAMES as u64 - 1);
     let len = size_of::<Stack>() as u64 + n * 8;
     // SAFETY: the record and its frames lie side by side, and `len` ends in them.
-    let sent = unsafe {
+    unsafe {
         emit_bytes(
             (&raw const scratch.record).cast(),
             len,
             Reason::RingFullStack,
         )
-    };
-    if sent {
-        remember(seen, key);
     }
-    key
 }
 
 /// Writes the current thread's name; gives what tells it from others.

@@ -24,6 +24,7 @@ use crate::{
 
 /// A thread of a traced process.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) struct Caller {
     pub(crate) tgid: u32,
     pub(crate) tid: u32,
@@ -115,6 +116,17 @@ struct Freed {
 #[repr(C)]
 pub(crate) struct Syscall {
     pub(crate) args: [u64; 6],
+    /// Of an mmap of code: the file's inode and device, else 0.
+    pub(crate) ino: u64,
+    pub(crate) dev: u64,
+}
+
+impl Syscall {
+    const EMPTY: Syscall = Syscall {
+        args: [0; 6],
+        ino: 0,
+        dev: 0,
+    };
 }
 
 /// Value of the THREADS map.
@@ -134,7 +146,7 @@ pub(crate) struct Thread {
 static EMPTY: Thread = Thread {
     calls: [Call::EMPTY; MAX_IN_FLIGHT],
     depth: 0,
-    syscall: Syscall { args: [0; 6] },
+    syscall: Syscall::EMPTY,
     freed: [Freed {
         addr: 0,
         sp: 0,
@@ -205,11 +217,13 @@ impl Thread {
         true
     }
 
-    /// Takes the call that was entered with stack pointer `sp`, dropping any deeper ones.
+    /// Takes the call that was entered with stack pointer `sp`, dropping any deeper ones. It stays
+    /// where it is until the thread enters the next one.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, sp: u64) -> Option<Call> {
+    pub(crate) fn pop(&mut self, sp: u64) -> Option<&'static Call> {
         for _ in 0..MAX_IN_FLIGHT {
-            let top = *self.top()?;
+            // SAFETY: part of a live map value that only this thread uses.
+            let top = unsafe { &*core::ptr::from_ref(self.top()?) };
             if top.sp > sp {
                 return None;
             }

@@ -7,16 +7,12 @@ use aya_ebpf::{
     bindings::BPF_F_USER_STACK,
     helpers::{bpf_ktime_get_ns, generated::bpf_get_stackid},
 };
-use memtrace_common::{
-    event::{Kind, Timing},
-    unwind::End,
-};
+use memtrace_common::event::{Kind, Timing};
 
 use crate::{
-    emit::{emit_in_place, header},
+    emit::{Wake, emit_in_place, header},
     maps::{SETTINGS, STACK_IDS, loaded},
     stack::Scratch,
-    thread::Caller,
 };
 
 #[inline(always)]
@@ -29,37 +25,42 @@ fn now() -> u64 {
 #[inline(always)]
 pub(crate) fn measure(
     context: *mut c_void,
-    caller: &Caller,
     scratch: &mut Scratch,
-    walk: impl FnOnce(&mut Scratch) -> End,
-) -> End {
-    if loaded(&SETTINGS.time_walks) == 0 {
-        return walk(scratch);
-    }
+    walk: impl FnOnce(&mut Scratch),
+) {
+    let timed = loaded(&SETTINGS.time_walks) != 0;
+    let begin = if timed { now() } else { 0 };
     // Whichever comes second finds the stack in the cache: each comes first about as often.
-    let begin = now();
     let stackid_first = begin & 64 != 0;
-    let mut stackid_ns = if stackid_first { stackid(context) } else { 0 };
-    let begin = now();
-    let end = walk(scratch);
+    let mut stackid_ns = if timed && stackid_first {
+        stackid(context)
+    } else {
+        0
+    };
+    let begin = if timed { now() } else { 0 };
+    walk(scratch);
+    if !timed {
+        return;
+    }
     let walk_ns = now().wrapping_sub(begin);
     if !stackid_first {
         stackid_ns = stackid(context);
     }
     let timing = Timing {
-        header: header(Kind::Timing, caller),
+        header: header(Kind::Timing, &scratch.caller),
         walk_ns,
         stackid_ns,
         frames: scratch.len(),
-        end: end as u32,
+        end: scratch.state.end as u32,
     };
     // SAFETY: the pointer is to room for one.
-    emit_in_place(None, |to: *mut Timing| unsafe { to.write(timing) });
-    end
+    emit_in_place(None, Wake::Lazily, |to: *mut Timing| unsafe {
+        to.write(timing)
+    });
 }
 
 /// Nanoseconds of `bpf_get_stackid`.
-#[inline(never)]
+#[inline(always)]
 fn stackid(context: *mut c_void) -> u64 {
     let begin = now();
     // SAFETY: the map is one of stacks; the context is the program's own.

@@ -19,21 +19,20 @@ use crate::{
     memory::{StackMemory, UserMemory, Window},
     python, rows,
     stack::Scratch,
-    thread::Caller,
 };
 
 /// Where a walk is; part of [`Scratch`], because a callback has little stack.
 #[repr(C)]
 pub(crate) struct State {
     at: Registers,
+    /// What addresses mean.
+    code: Code,
     /// 1 if `at.pc` is a return address: the call before it is what is looked up.
     is_return: u64,
-    end: End,
+    /// How the walk ended.
+    pub(crate) end: End,
     /// 1 if the last step was along a frame pointer.
     by_frame_pointer: i32,
-    epoch: u64,
-    /// As [`Caller::image`].
-    pub(crate) image: u64,
     returns: PendingReturns,
     /// What is known of the present address.
     row: Row,
@@ -52,7 +51,6 @@ impl State {
 /// What the callback is given. On the stack of the program, as the kernel demands.
 struct Walk {
     scratch: *mut Scratch,
-    code: Code,
     python: *const Interpreter,
 }
 
@@ -85,35 +83,38 @@ fn is_signal_return(pc: u64) -> bool {
     UserMemory.read(pc) == Some(CODE)
 }
 
-/// Collects the frames of the current thread from `at` on.
-#[inline(always)]
-pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End {
-    let code = match Code::of(caller.space) {
-        Ok(code) => code,
+// VERIFIER: a global function, as are all that are exported here: each is verified once and by
+// itself, whoever calls it.
+/// Collects the frames of the current thread from `scratch.at` on.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
+    // SAFETY: null, or the caller's claimed map value.
+    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+        return BREAK;
+    };
+    let (space, epoch) = (scratch.caller.space, scratch.caller.epoch);
+    match Code::of(space) {
+        Ok(code) => scratch.state.code = code,
         Err(end) => {
             // A stack that says why it has no callers.
-            scratch.push(Word::absolute(at.pc.wrapping_sub(1)), caller.epoch);
-            return end;
+            scratch.push(Word::absolute(scratch.at.pc.wrapping_sub(1)), epoch);
+            scratch.state.end = end;
+            return BREAK;
         }
     };
-    let Some(python) = python::of(caller.space) else {
-        return End::Stale;
+    let Some(python) = python::of(space) else {
+        scratch.state.end = End::Stale;
+        return BREAK;
     };
     let state = &mut scratch.state;
-    state.at = at;
+    state.at = scratch.at;
     state.is_return = 1;
-    state.end = End::Truncated;
     state.by_frame_pointer = 0;
-    state.epoch = caller.epoch;
-    state.image = caller.image;
     state.returns = PendingReturns::current();
     state.stack.clear();
     state.python.begin();
-    let mut walk = Walk {
-        scratch,
-        code,
-        python,
-    };
+    let mut walk = Walk { scratch, python };
     // SAFETY: the callback has the signature that the helper wants, and `walk` outlives the call.
     unsafe {
         bpf_loop(
@@ -124,80 +125,88 @@ pub(crate) fn walk(caller: &Caller, at: Registers, scratch: &mut Scratch) -> End
         )
     };
     // SAFETY: `walk` was made from this reference.
-    let end = unsafe { (*walk.scratch).state.end };
-    if !walk.code.is_current() {
-        return End::Stale;
-    }
-    if end == End::NoMapping {
+    let state = unsafe { &mut (*walk.scratch).state };
+    if !state.code.is_current() {
+        state.end = End::Stale;
+    } else if state.end == End::NoMapping {
         // Code can appear without a mapping call of its own (mprotect, mremap).
-        code::request_snapshot(caller.space);
+        code::request_snapshot(space);
     }
-    end
+    BREAK
 }
 
 /// A frame each, and for each run of Python frames one to enter and one to leave it.
 const STEPS: u32 = 3 * MAX_FRAMES as u32;
 
-const CONTINUE: i64 = 0;
-const BREAK: i64 = 1;
+pub(crate) const CONTINUE: u64 = 0;
+pub(crate) const BREAK: u64 = 1;
 
 /// Callback of `bpf_loop`.
-unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> i64 {
+unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
     // SAFETY: the pointers are those that `walk` was called with.
-    let (scratch, code, python) =
-        unsafe { (&mut *(*walk).scratch, &(*walk).code, &*(*walk).python) };
-    let result = if scratch.state.python.is_running() {
-        python::advance(scratch, python)
-    } else {
-        advance(scratch, code, python)
-    };
-    match result {
-        Ok(()) => CONTINUE,
-        Err(end) => {
-            scratch.state.end = end;
-            BREAK
-        }
+    let (scratch, python) = unsafe { (&mut *(*walk).scratch, &*(*walk).python) };
+    if scratch.state.python.is_running() {
+        // VERIFIER: what a callback returns must be seen to be 0 or 1.
+        return match core::hint::black_box(python::next_python_frame(scratch, python)) {
+            CONTINUE => CONTINUE,
+            _ => BREAK,
+        };
     }
+    advance(scratch, python)
 }
 
 #[inline(always)]
-fn advance(scratch: &mut Scratch, code: &Code, python: &Interpreter) -> Result<(), End> {
+fn ended(state: &mut State, end: End) -> u64 {
+    state.end = end;
+    BREAK
+}
+
+#[inline(always)]
+fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
     let state = &mut scratch.state;
-    match code.known(state.pc()) {
+    match state.code.known(state.pc()) {
         Some(row) => state.row = row,
-        None => locate(scratch, code)?,
+        None => {
+            if locate(scratch) != CONTINUE {
+                return BREAK;
+            }
+        }
     }
     let word = scratch.state.row.word;
-    if python::enters(&mut scratch.state.python, python, word) {
-        return Ok(());
+    if python::enters(scratch, python, word) {
+        return CONTINUE;
     }
     let salt = if Word::is_file(word) {
         0
     } else {
-        scratch.state.epoch
+        scratch.caller.epoch
     };
     if !scratch.push(word, salt) {
-        return Err(End::Truncated);
+        return ended(&mut scratch.state, End::Truncated);
     }
-    if scratch.state.row.rule == rows::SEARCH {
-        search(&mut scratch.state, code)?;
+    if scratch.state.row.rule == rows::SEARCH && search(scratch) != CONTINUE {
+        return BREAK;
     }
-    climb(&mut scratch.state)
+    match climb(&mut scratch.state) {
+        Ok(()) => CONTINUE,
+        Err(end) => ended(&mut scratch.state, end),
+    }
 }
 
-// VERIFIER: these two are functions of their own, for after them nothing tells the ways through
-// them apart. Calls take their time; these are made only for what is not known yet.
-
 /// Finds what the present address means.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn locate(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
+extern "C" fn locate(scratch: *mut Scratch) -> u64 {
+    // SAFETY: null, or the caller's claimed map value.
+    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+        return BREAK;
+    };
     let pc = scratch.state.pc();
-    let mapping = match code.find(pc) {
+    let mapping = match scratch.state.code.find(pc) {
         Ok(mapping) => mapping,
         Err(end) => {
-            let epoch = scratch.state.epoch;
-            scratch.push(Word::absolute(pc), epoch);
-            return Err(end);
+            scratch.push(Word::absolute(pc), scratch.caller.epoch);
+            return ended(&mut scratch.state, end);
         }
     };
     scratch.state.row = if mapping.kind == mapping_kind::FILE {
@@ -210,18 +219,27 @@ fn locate(scratch: &mut Scratch, code: &Code) -> Result<(), End> {
             word: Word::absolute(pc),
             rule: rows::FRAME_POINTER,
         };
-        code.remember(pc, row);
+        scratch.state.code.remember(pc, row);
         row
     };
-    Ok(())
+    CONTINUE
 }
 
 /// Finds the rule of the present address, which is in a file.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn search(state: &mut State, code: &Code) -> Result<(), End> {
-    state.row.rule = rows::find(state.row.word)?;
-    code.remember(state.pc(), state.row);
-    Ok(())
+extern "C" fn search(scratch: *mut Scratch) -> u64 {
+    // SAFETY: null, or the caller's claimed map value.
+    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+        return BREAK;
+    };
+    let state = &mut scratch.state;
+    match rows::find(state.row.word) {
+        Ok(rule) => state.row.rule = rule,
+        Err(end) => return ended(state, end),
+    }
+    state.code.remember(state.pc(), state.row);
+    CONTINUE
 }
 
 /// Goes to the caller by the present row.

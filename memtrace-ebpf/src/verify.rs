@@ -11,22 +11,21 @@ use aya_ebpf::helpers::{
 use memtrace_common::{
     event::{COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Kind, Verify},
     kernel::Sampling,
-    unwind::{End, Registers},
+    unwind::End,
 };
 
 use crate::{
     atomic::{fetch_add, increment},
     code::Code,
-    emit::{emit_in_place, header},
+    emit::{Wake, emit_in_place, header},
     kernel::PendingReturns,
     maps::{SAMPLING, SETTINGS, loaded},
     stack::Scratch,
-    thread::Caller,
 };
 
-/// Sends the walk that began at `at` and has just ended, if it is its turn.
+/// Sends the walk that has just ended, if it is its turn.
 #[inline(always)]
-pub(crate) fn sample(caller: &Caller, at: &Registers, scratch: &Scratch, end: End) {
+pub(crate) fn sample(scratch: &Scratch, end: End) {
     let every = loaded(&SETTINGS.verify_every);
     if every == 0 {
         return;
@@ -37,7 +36,7 @@ pub(crate) fn sample(caller: &Caller, at: &Registers, scratch: &Scratch, end: En
     // SAFETY: a live map value.
     unsafe {
         if fetch_add(&raw mut (*sampling).walks, 1) % every == 0
-            && !(has_budget(sampling) && send(caller, at, scratch, end))
+            && !(has_budget(sampling) && send(scratch, end))
         {
             increment(&raw mut (*sampling).skipped);
         }
@@ -64,15 +63,15 @@ unsafe fn has_budget(sampling: *mut Sampling) -> bool {
 }
 
 /// False if there was no room.
-#[inline(never)]
-fn send(caller: &Caller, at: &Registers, scratch: &Scratch, end: End) -> bool {
-    emit_in_place(None, |record: *mut Verify| {
+#[inline(always)]
+fn send(scratch: &Scratch, end: End) -> bool {
+    emit_in_place(None, Wake::Lazily, |record: *mut Verify| {
         // SAFETY: the pointer is to room for one; the helpers check what they read and write
         // zeroes where they cannot.
         unsafe {
-            (&raw mut (*record).header).write(header(Kind::Verify, caller));
-            (*record).at = *at;
-            (*record).sequence = Code::of(caller.space).map_or(0, |code| code.sequence());
+            (&raw mut (*record).header).write(header(Kind::Verify, &scratch.caller));
+            (*record).at = scratch.at;
+            (*record).sequence = Code::of(scratch.caller.space).map_or(0, |code| code.sequence());
             (*record).n = scratch.len();
             (*record).end = end as u32;
             let frames = &raw mut (*record).frames;
@@ -82,7 +81,7 @@ fn send(caller: &Caller, at: &Registers, scratch: &Scratch, end: End) -> bool {
                 scratch.frames().as_ptr().cast(),
             );
             copy_returns(record);
-            copy_stack(record, at.sp);
+            copy_stack(record, scratch.at.sp);
         }
     })
 }

@@ -12,13 +12,12 @@ use memtrace_common::{
 
 use crate::{
     code,
-    emit::{Wake, emit, header},
+    emit::{Wake, emit, emit_in_place, header},
     kernel::{Task, user_registers},
     lifecycle,
     maps::{FILES, PROCESSES},
     stack,
     thread::{Caller, Syscall, Thread},
-    verifier::forget,
 };
 
 // include/uapi/asm-generic/mman-common.h
@@ -58,13 +57,13 @@ fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
             *arg = argument(context, index);
         }
     }
-    thread.syscall = Syscall { args };
+    thread.syscall.args = args;
     Some((caller, args))
 }
 
 /// What the entry kept, and whether an allocator made the call.
 #[inline(always)]
-fn exit() -> Option<(Caller, [u64; 6], u16)> {
+fn exit() -> Option<(Caller, &'static mut Syscall, u16)> {
     let caller = Caller::current()?;
     let thread = Thread::find(caller.tid)?;
     let flags = if thread.depth == 0 {
@@ -72,7 +71,7 @@ fn exit() -> Option<(Caller, [u64; 6], u16)> {
     } else {
         flags::BY_ALLOCATOR
     };
-    Some((caller, thread.syscall.args, flags))
+    Some((caller, &mut thread.syscall, flags))
 }
 
 #[inline(always)]
@@ -89,20 +88,25 @@ fn unmap(kind: Kind, caller: &Caller, addr: u64, len: u64, flags: u16) {
 /// The stack of the current system call.
 #[inline(always)]
 fn call_stack(context: &TracePointContext, caller: &Caller) -> u64 {
-    stack::take(context.as_ptr(), caller, user_registers())
+    stack::take(context.as_ptr(), caller, |at| {
+        user_registers(at);
+    })
 }
 
 /// A mapping that now exists. Of code the collector is told at once: its tables may be missing.
 #[inline(always)]
-fn map(kind: Kind, caller: &Caller, flags: u16, mut record: Map) {
-    record.header = header(kind, caller);
-    record.header.flags = flags;
+fn map(kind: Kind, caller: &Caller, flags: u16, record: Map) {
+    let mut header = header(kind, caller);
+    header.flags = flags;
     let wake = if u64::from(record.prot) & PROT_EXEC == 0 {
         Wake::Lazily
     } else {
         Wake::Now
     };
-    emit(&record, Reason::RingFullAlloc, wake);
+    emit_in_place(Some(Reason::RingFullAlloc), wake, |to: *mut Map| {
+        // SAFETY: the pointer is to room for one.
+        unsafe { to.write(Map { header, ..record }) };
+    });
 }
 
 #[tracepoint]
@@ -119,25 +123,31 @@ pub fn mmap_exit(context: TracePointContext) -> u32 {
 
 #[inline(always)]
 fn mmap_done(context: &TracePointContext) -> Option<()> {
-    let (caller, [_, len, prot, map_flags, fd, file_offset], by) = exit()?;
+    let (caller, syscall, by) = exit()?;
     let addr = result(context)?;
-    let mut record = Map {
-        addr,
-        len,
-        prot: prot as u32,
-        map_flags: map_flags as u32,
-        file_offset,
-        ..Map::default()
-    };
-    let mut must_wait = 0u64;
+    let [_, len, prot, map_flags, ..] = syscall.args;
+    syscall.ino = 0;
+    syscall.dev = 0;
+    let mut must_wait = 0;
     if prot & PROT_EXEC != 0 {
-        must_wait = map_code(&caller, fd, &mut record).into();
+        must_wait = map_code(syscall, addr, caller.tgid, caller.space);
     } else if map_flags & MAP_FIXED != 0 {
         code::unmapping(caller.space, addr, len);
     }
-    let must_wait = forget(&must_wait);
-    record = forget(&record);
-    record.stack = call_stack(context, &caller);
+    let stack = call_stack(context, &caller);
+    // Read once more: what is kept across calls takes stack.
+    let [_, len, prot, map_flags, _, file_offset] = syscall.args;
+    let record = Map {
+        addr,
+        len,
+        stack,
+        prot: prot as u32,
+        map_flags: map_flags as u32,
+        ino: syscall.ino,
+        file_offset,
+        dev: syscall.dev as u32,
+        ..Map::default()
+    };
     map(Kind::Mmap, &caller, by, record);
     if must_wait != 0 {
         lifecycle::stop(context, &caller, Stop::Map);
@@ -145,40 +155,46 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
     None
 }
 
-/// New code: addresses may mean something else from now on. True if the process has to wait for the
+// VERIFIER: a global function: the programs that call it are verified without it.
+/// New code: addresses may mean something else from now on. 1 if the process has to wait for the
 /// collector, which has not seen the file, or whose knowledge of the process's code is too old.
-#[inline(always)]
-fn map_code(caller: &Caller, fd: u64, record: &mut Map) -> bool {
-    if let Some(process) = PROCESSES.get_ptr_mut(&caller.tgid) {
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn map_code(syscall: *mut Syscall, addr: u64, tgid: u32, space: u32) -> u64 {
+    // SAFETY: null, or part of the thread's map value.
+    let Some(syscall) = (unsafe { syscall.as_mut() }) else {
+        return 0;
+    };
+    if let Some(process) = PROCESSES.get_ptr_mut(&tgid) {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
-        unsafe { (*process).epoch = next_epoch(&*process, caller.tgid) };
+        unsafe { (*process).epoch = next_epoch(&*process, tgid) };
     }
+    let [_, len, _, map_flags, fd, file_offset] = syscall.args;
     let mut mapping = Mapping {
-        start: record.addr,
-        end: record.addr.wrapping_add(code::whole_pages(record.len)),
+        start: addr,
+        end: addr.wrapping_add(code::whole_pages(len)),
         ..Mapping::default()
     };
-    if u64::from(record.map_flags) & MAP_ANONYMOUS != 0 {
+    if map_flags & MAP_ANONYMOUS != 0 {
         mapping.kind = mapping_kind::ANONYMOUS;
-        code::mapped(caller.space, mapping);
-        return false;
+        code::mapped(space, mapping);
+        return 0;
     }
     let file = Task::current().file(fd);
     // SAFETY: copied before anything could remove it.
     let known = file.and_then(|key| unsafe { FILES.get(&key) }.copied());
     if let Some(known) = known {
-        mapping.bias = record
-            .addr
-            .wrapping_sub(record.file_offset.wrapping_add(known.delta));
+        mapping.bias = addr.wrapping_sub(file_offset.wrapping_add(known.delta));
         mapping.exec = known.exec;
         mapping.kind = known.kind;
     }
-    code::mapped(caller.space, mapping);
-    if let Some(key) = file {
-        record.ino = key.ino;
-        record.dev = key.dev;
-    }
-    file.is_some() && (known.is_none() || code::is_far_behind(caller.space))
+    code::mapped(space, mapping);
+    let Some(key) = file else {
+        return 0;
+    };
+    syscall.ino = key.ino;
+    syscall.dev = u64::from(key.dev);
+    (known.is_none() || code::is_far_behind(space)).into()
 }
 
 /// Another epoch than before, and than any relative's: forked children begin with
@@ -210,7 +226,8 @@ pub fn shmdt_enter(context: TracePointContext) -> u32 {
 /// Exit of munmap and shmdt.
 #[tracepoint]
 pub fn unmap_exit(context: TracePointContext) -> u32 {
-    if let Some((caller, args, _)) = exit() {
+    if let Some((caller, syscall, _)) = exit() {
+        let args = syscall.args;
         let flags = if result(&context).is_some() {
             code::unmapped(caller.space, args[0], args[1]);
             0
@@ -236,35 +253,33 @@ pub fn mremap_enter(context: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn mremap_exit(context: TracePointContext) -> u32 {
-    let Some((caller, [old, old_len, len, map_flags, ..], by)) = exit() else {
-        return 0;
-    };
+    mremap_done(&context);
+    0
+}
+
+#[inline(always)]
+fn mremap_done(context: &TracePointContext) -> Option<()> {
+    let (caller, syscall, mut by) = exit()?;
+    let [old, old_len, ..] = syscall.args;
     code::unmapped(caller.space, old, old_len);
+    let (mut addr, mut stack) = (0, 0);
+    match result(context) {
+        Some(new) => {
+            addr = new;
+            stack = call_stack(context, &caller);
+        }
+        None => by = flags::FAILED,
+    }
+    let [_, _, len, map_flags, ..] = syscall.args;
     let record = Map {
+        addr,
         len,
+        stack,
         map_flags: map_flags as u32,
         ..Map::default()
     };
-    match result(&context) {
-        Some(addr) => {
-            let record = Map {
-                addr,
-                stack: call_stack(&context, &caller),
-                ..record
-            };
-            map(Kind::RemapEnd, &caller, by, record);
-        }
-        None => {
-            let mut header = header(Kind::RemapEnd, &caller);
-            header.flags = flags::FAILED;
-            emit(
-                &Map { header, ..record },
-                Reason::RingFullFree,
-                Wake::Lazily,
-            );
-        }
-    }
-    0
+    map(Kind::RemapEnd, &caller, by, record);
+    None
 }
 
 #[tracepoint]
@@ -275,16 +290,21 @@ pub fn brk_enter(context: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn brk_exit(context: TracePointContext) -> u32 {
-    if let (Some((caller, [len, ..], by)), Some(addr)) = (exit(), result(&context)) {
-        let record = Map {
-            addr,
-            len,
-            stack: call_stack(&context, &caller),
-            ..Map::default()
-        };
-        map(Kind::Brk, &caller, by, record);
-    }
+    brk_done(&context);
     0
+}
+
+#[inline(always)]
+fn brk_done(context: &TracePointContext) -> Option<()> {
+    let (caller, syscall, by) = exit()?;
+    let record = Map {
+        addr: result(context)?,
+        stack: call_stack(context, &caller),
+        len: syscall.args[0],
+        ..Map::default()
+    };
+    map(Kind::Brk, &caller, by, record);
+    None
 }
 
 #[tracepoint]
@@ -295,16 +315,21 @@ pub fn shmat_enter(context: TracePointContext) -> u32 {
 
 #[tracepoint]
 pub fn shmat_exit(context: TracePointContext) -> u32 {
-    if let (Some((caller, _, by)), Some(addr)) = (exit(), result(&context)) {
-        let record = Map {
-            addr,
-            stack: call_stack(&context, &caller),
-            ..Map::default()
-        };
-        map(Kind::Shmat, &caller, by, record);
-        // The length is not among the arguments: the collector reads it while the
-        // attachment must still be there.
-        lifecycle::stop(&context, &caller, Stop::Map);
-    }
+    shmat_done(&context);
     0
+}
+
+#[inline(always)]
+fn shmat_done(context: &TracePointContext) -> Option<()> {
+    let (caller, _, by) = exit()?;
+    let record = Map {
+        addr: result(context)?,
+        stack: call_stack(context, &caller),
+        ..Map::default()
+    };
+    map(Kind::Shmat, &caller, by, record);
+    // The length is not among the arguments: the collector reads it while the
+    // attachment must still be there.
+    lifecycle::stop(context, &caller, Stop::Map);
+    None
 }

@@ -2,7 +2,7 @@
 //! or their parent too.
 
 use crate::{
-    DEADLINE,
+    deadline,
     kernel::{processes, state},
 };
 use std::{
@@ -24,7 +24,7 @@ impl Descendants {
     /// Waits until none is left.
     #[track_caller]
     pub fn expect_none(&self) {
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + deadline();
         loop {
             reap();
             let left = all();

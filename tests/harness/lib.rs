@@ -35,18 +35,27 @@ pub use bench::Bench;
 
 use std::time::{Duration, Instant};
 
-/// How long any one thing that a test waits for may take.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+/// How long any one thing that a test waits for may take: a minute, or as many seconds as
+/// `MEMTRACE_DEADLINE` says (`cargo xtask vm`, for an emulated processor).
+pub fn deadline() -> Duration {
+    let seconds = std::env::var("MEMTRACE_DEADLINE");
+    Duration::from_secs(seconds.map_or(60, |seconds| {
+        seconds
+            .parse()
+            .expect("MEMTRACE_DEADLINE is a number of seconds")
+    }))
+}
 
-/// Asks again and again, at most [`DEADLINE`] long, until there is an answer.
+/// Asks again and again, at most [`deadline`] long, until there is an answer.
 /// For conditions that nobody announces; what is announced is awaited.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+    let deadline = deadline();
+    let end = Instant::now() + deadline;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < end, "{what}: not within {DEADLINE:?}");
+        assert!(Instant::now() < end, "{what}: not within {deadline:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,7 +1,7 @@
 //! A process that a test started: its output as it comes, its end with a
 //! deadline. Knows nothing of memtrace.
 
-use crate::DEADLINE;
+use crate::deadline;
 use std::{
     io::{Read, Write},
     os::{
@@ -57,7 +57,7 @@ impl Output {
 
     /// Waits until `ready` finds what it looks for, the pipe ends or the deadline passes.
     pub(crate) fn wait<T>(&self, ready: impl Fn(&Delivered) -> Option<T>) -> Option<T> {
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + deadline();
         let mut delivered = self.0.0.lock().unwrap();
         loop {
             let found = ready(&delivered);
@@ -194,12 +194,12 @@ impl Running {
     /// until the value is dropped.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
-        self.end_within(DEADLINE)
+        self.end_within(deadline())
     }
 
     /// As [`Running::end`], with another deadline.
     #[track_caller]
-    pub fn end_within(&mut self, deadline: Duration) -> ExitStatus {
+    pub fn end_within(&mut self, limit: Duration) -> ExitStatus {
         let pidfd = pidfd(self.pid());
         let mut poll = libc::pollfd {
             fd: pidfd.as_raw_fd(),
@@ -207,11 +207,11 @@ impl Running {
             revents: 0,
         };
         // SAFETY: one valid pollfd, whose descriptor `pidfd` keeps open.
-        let ready = unsafe { libc::poll(&mut poll, 1, deadline.as_millis() as i32) };
+        let ready = unsafe { libc::poll(&mut poll, 1, limit.as_millis() as i32) };
         assert_eq!(
             ready,
             1,
-            "did not end within {deadline:?}\nstdout: {}\nstderr: {}",
+            "did not end within {limit:?}\nstdout: {}\nstderr: {}",
             self.stdout.text(),
             self.stderr.text()
         );
@@ -222,7 +222,7 @@ impl Running {
     /// Waits for its end and that of its output.
     #[track_caller]
     pub fn wait(self) -> Finished {
-        self.wait_within(DEADLINE)
+        self.wait_within(deadline())
     }
 
     /// As [`Running::wait`], with another deadline.

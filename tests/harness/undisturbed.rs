@@ -1,7 +1,7 @@
 //! One program, run untraced and traced: what can be seen of it must be the same.
 
 use crate::{
-    Bench, DEADLINE,
+    Bench, deadline,
     descendants::Descendants,
     record::{BEGUN, command, report},
     running::{Finished, Running, shell_code},
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How much longer a traced run may take than the untraced one, beside [`DEADLINE`].
+/// How much longer a traced run may take than the untraced one, beside [`deadline`].
 const SLOWER: u32 = 20;
 
 /// A program and what it does without memtrace.
@@ -57,7 +57,7 @@ impl Case<'_> {
         let run = Run::new(&bench, self, "untraced");
         let start = Instant::now();
         let outcome = run.untraced();
-        let deadline = DEADLINE + start.elapsed() * SLOWER;
+        let limit = deadline() + start.elapsed() * SLOWER;
         assert_eq!(
             (outcome.status, outcome.stdout.as_str()),
             (self.status, self.stdout),
@@ -67,7 +67,7 @@ impl Case<'_> {
         descendants.expect_none();
         for &tracing in tracings {
             let run = Run::new(&bench, self, &format!("{tracing:?}"));
-            let (traced, said) = run.traced(tracing, deadline);
+            let (traced, said) = run.traced(tracing, limit);
             assert_eq!(traced, outcome, "{tracing:?}\n{said}");
             let report = report(&run.recording());
             assert!(report.received > 0, "nothing was recorded\n{said}");
@@ -155,14 +155,14 @@ impl Run {
 
     /// What can be seen of the program, and what memtrace says.
     #[track_caller]
-    fn traced(&self, tracing: Tracing, deadline: Duration) -> (Outcome, String) {
+    fn traced(&self, tracing: Tracing, limit: Duration) -> (Outcome, String) {
         let mut memtrace = command(["record", "-o"]);
         memtrace.arg(self.recording());
         let (outcome, recording) = match tracing {
             Tracing::Launched => {
                 self.may_go_on();
                 memtrace.args(["--", "env"]).args(self.words("run"));
-                let both = self.start(&mut memtrace).wait_within(deadline);
+                let both = self.start(&mut memtrace).wait_within(limit);
                 (self.outcome(&both), both)
             }
             Tracing::Attached => {
@@ -172,7 +172,7 @@ impl Run {
                 let memtrace = self.start(memtrace.args(["-p", pid.trim()]));
                 memtrace.await_stderr(BEGUN);
                 self.may_go_on();
-                let program = program.wait_within(deadline);
+                let program = program.wait_within(limit);
                 (self.outcome(&program), memtrace.wait().expect_code(0))
             }
         };

@@ -13,6 +13,7 @@ mod test;
 mod torch;
 mod verdicts;
 mod verifier;
+mod vm;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -54,7 +55,15 @@ enum Task {
     /// Check that the committed object belongs to the sources beside it
     CheckEbpf,
     /// What the kernel's verifier has to do for each program, and the memory of the maps (as root)
-    Verifier,
+    Verifier {
+        /// Also on these kernels, in virtual machines: see `vm`
+        kernels: Vec<String>,
+    },
+    /// Part of the end-to-end tests on other kernels, in virtual machines (as root)
+    Vm {
+        /// 6.1, 6.12, 5.10 (which is refused) or host; 6.1, 6.12 and host where none is named
+        kernels: Vec<String>,
+    },
     /// Trace large programs under load and verify their stacks (slow; as root)
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
@@ -79,7 +88,8 @@ fn main() -> ExitCode {
         Task::Setup { ebpf } => setup::run(ebpf),
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),
-        Task::Verifier => verifier::run(),
+        Task::Verifier { kernels } => verifier::run(&kernels),
+        Task::Vm { kernels } => vm::run(&kernels),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
         Task::TestPythons(options) => pythons::run(&options),

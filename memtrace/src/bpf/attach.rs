@@ -100,7 +100,7 @@ impl Attacher {
         for &program in programs.iter().chain(&[UNWINDING]) {
             match uprobe(ebpf, program)?.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-                Err(source) => return Err(TracerError::Program { program, source }),
+                Err(source) => return Err(TracerError::program(program, source)),
             }
         }
         Ok(())

@@ -1,6 +1,12 @@
 //! What can go wrong with the kernel side.
 
-use std::io;
+use std::{
+    env,
+    fs::OpenOptions,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+};
 
 use aya::{EbpfError, maps::MapError, programs::ProgramError};
 
@@ -13,10 +19,19 @@ pub enum TracerError {
     Btf(#[from] btf::BtfError),
     #[error("cannot mount tracefs at `/sys/kernel/tracing`: {0}; run as root, or mount it")]
     Tracefs(io::Error),
-    #[error("the kernel refused the tracing programs: {}", headline(.0))]
+    #[error("the kernel refused the tracing programs: {0}")]
     Load(#[from] EbpfError),
     #[error("the tracing programs lack {0}; the build is broken")]
     Missing(&'static str),
+    #[error(
+        "the kernel's verifier refused program `{program}`: {reason}; please report it with `{}`",
+        log.display()
+    )]
+    Verifier {
+        program: &'static str,
+        reason: String,
+        log: PathBuf,
+    },
     #[error("the kernel refused program `{program}`: {}", headline(source))]
     Program {
         program: &'static str,
@@ -41,13 +56,119 @@ pub enum TracerError {
     State(io::Error),
 }
 
-/// An error without the verifier's log, which goes to the debug log.
-fn headline(error: &impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    tracing::debug!("{text}");
-    text.split("Verifier output")
-        .next()
-        .unwrap_or(&text)
-        .trim_end()
-        .to_owned()
+impl TracerError {
+    /// A program could not be loaded. What the verifier says of it goes into a file.
+    pub(super) fn program(program: &'static str, source: ProgramError) -> Self {
+        let ProgramError::LoadError { verifier_log, .. } = &source else {
+            return Self::Program { program, source };
+        };
+        let text = verifier_log.to_string();
+        let Some(reason) = verdict(&text) else {
+            return Self::Program { program, source };
+        };
+        match keep(program, &text) {
+            Ok(log) => Self::Verifier {
+                program,
+                reason: reason.to_owned(),
+                log,
+            },
+            Err(error) => {
+                tracing::debug!("the verifier's log could not be written: {error}");
+                Self::Program { program, source }
+            }
+        }
+    }
+}
+
+/// An error in one line: without the verifier's log, but with its reason.
+fn headline(error: &ProgramError) -> String {
+    let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = error
+    else {
+        return error.to_string();
+    };
+    match verdict(&verifier_log.to_string()) {
+        Some(reason) => format!("{io_error}: {reason}"),
+        None => io_error.to_string(),
+    }
+}
+
+/// Lines that follow the reason.
+const STATISTICS: [&str; 4] = [
+    "verification time ",
+    "stack depth ",
+    "processed ",
+    "insns processed ",
+];
+
+/// The last line of the verifier's log that is no figure: its reason. `None` in an empty log.
+fn verdict(log: &str) -> Option<&str> {
+    log.lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty() && !STATISTICS.iter().any(|start| line.starts_with(start)))
+}
+
+/// Writes a log into a new file of the folder for temporary ones.
+fn keep(program: &str, log: &str) -> io::Result<PathBuf> {
+    let name = format!("memtrace-verifier-{program}-{}.log", std::process::id());
+    let path = env::temp_dir().join(name);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    file.write_all(log.as_bytes())?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn refusal(log: &str) -> ProgramError {
+        ProgramError::LoadError {
+            io_error: io::Error::from_raw_os_error(libc::EACCES),
+            verifier_log: aya_obj::VerifierLog::new(log.to_owned()),
+        }
+    }
+
+    /// As Linux 6.12 writes it.
+    const LOG: &str = "0: R1=ctx() R10=fp0\n1: (85) call pc+7\n\
+        combined stack size of 4 calls is 560. Too large\n\
+        verification time 2043915 usec\nstack depth 128+0+96\n\
+        processed 56837 insns (limit 1000000) max_states_per_insn 4\n\n";
+
+    #[test]
+    fn a_refusal_is_one_line_with_the_reason_and_names_the_log() {
+        let error = TracerError::program("call_return", refusal(LOG));
+        let TracerError::Verifier { log, .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(fs::read_to_string(log).unwrap(), LOG);
+        fs::remove_file(log).unwrap();
+        let text = error.to_string();
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.contains("combined stack size of 4 calls is 560. Too large"));
+        assert!(text.contains(log.to_str().unwrap()));
+    }
+
+    #[test]
+    fn without_a_log_the_error_number_has_to_do() {
+        let text = TracerError::program("call_return", refusal("")).to_string();
+        assert_eq!(
+            text,
+            "the kernel refused program `call_return`: Permission denied (os error 13)"
+        );
+    }
+
+    #[test]
+    fn the_reason_is_what_stands_before_the_figures() {
+        let reason =
+            verdict("5: (85) call unknown#181\ninvalid func unknown#181\nprocessed 6 insns");
+        assert_eq!(reason, Some("invalid func unknown#181"));
+        assert_eq!(verdict("processed 6 insns\n"), None);
+    }
 }

@@ -42,6 +42,8 @@ pub(super) enum MultiError {
         program: &'static str,
         source: io::Error,
     },
+    #[error("the kernel has no such links")]
+    Unknown,
     #[error("the kernel filters threads instead of processes")]
     ThreadFilter,
 }
@@ -49,7 +51,7 @@ pub(super) enum MultiError {
 /// Loads programs of an object whose maps `ebpf` holds.
 ///
 /// # Errors
-/// A kernel before 6.6 refuses with `EINVAL`; one whose filter is broken is refused here.
+/// A kernel before 6.6 has no such links; one whose filter is broken is refused here.
 pub(super) fn load(
     ebpf: &Ebpf,
     object: &[u8],
@@ -71,22 +73,25 @@ pub(super) fn load(
     object.relocate_calls(&sections)?;
     object.sanitize_functions(aya::features());
     let types = load_types(&mut object)?;
-    let load = |name| load_one(&object, types.as_ref(), name);
-    let [first, others @ ..] = names;
-    let first = load(first)?;
-    if !filters_processes(&first) {
+    let mut programs = Vec::with_capacity(names.len());
+    for name in names {
+        programs.push(load_one(&object, types.as_ref(), name)?);
+    }
+    // `/` cannot be probed. Which error that gives tells how far the kernel came.
+    let refusal = |pid| match create_link(&programs[0], pid, c"/", [&[0], &[0], &[0]], 0) {
+        Err(error) => error.raw_os_error(),
+        Ok(_) => None,
+    };
+    // Some kernels load programs of a type that they cannot attach.
+    if refusal(0) == Some(libc::EINVAL) {
+        return Err(MultiError::Unknown);
+    }
+    // Commit 46ba0e49b642 ("bpf: fix multi-uprobe PID filtering logic") came with a check that refuses
+    // an impossible pid before the path is looked at.
+    if refusal(u32::MAX) != Some(libc::EINVAL) {
         return Err(MultiError::ThreadFilter);
     }
-    let [a, b, c, d, e] = others;
-    Ok([first, load(a)?, load(b)?, load(c)?, load(d)?, load(e)?])
-}
-
-/// Whether the kernel has commit 46ba0e49b642 ("bpf: fix multi-uprobe PID
-/// filtering logic"). It came with a check that refuses an impossible pid before
-/// the path is looked at; `/` cannot be probed either way.
-fn filters_processes(program: &OwnedFd) -> bool {
-    let link = create_link(program, u32::MAX, c"/", [&[0], &[0], &[0]], 0);
-    matches!(link, Err(error) if error.raw_os_error() == Some(libc::EINVAL))
+    programs.try_into().map_err(|_| MultiError::Unknown)
 }
 
 /// The object's BTF, by which the kernel knows functions that are called back.

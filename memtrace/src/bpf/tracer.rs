@@ -145,26 +145,6 @@ impl Tracer {
     /// Loads and verifies the programs and attaches the tracepoints. Nothing is
     /// recorded before [`Tracer::set_recording`].
     pub fn load(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
-        match Self::load_as(options) {
-            // The unwinder is what asks most of a kernel.
-            Err(error) if !options.frame_pointers => {
-                let degraded = Self::load_as(Options {
-                    frame_pointers: true,
-                    ..options
-                })
-                // What is wrong without the unwinder too is the better message.
-                ?;
-                tracing::warn!(
-                    "stacks end at the first function without a frame pointer: this kernel does not \
-                     take the program that unwinds by tables (Linux 5.17 has what it needs): {error}"
-                );
-                Ok(degraded)
-            }
-            result => result,
-        }
-    }
-
-    fn load_as(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
         let offsets = btf::kernel_offsets()?;
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
         // The kernel wants a power of two, at least a page.
@@ -236,7 +216,7 @@ impl Tracer {
         for &(program, tracepoint) in RAW_TRACEPOINTS {
             let raw: &mut RawTracePoint = self.program(program)?;
             raw.load()
-                .map_err(|source| TracerError::Program { program, source })?;
+                .map_err(|source| TracerError::program(program, source))?;
             raw.attach(tracepoint)
                 .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
         }
@@ -244,7 +224,7 @@ impl Tracer {
             let syscall: &mut TracePoint = self.program(program)?;
             match syscall.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-                Err(source) => return Err(TracerError::Program { program, source }),
+                Err(source) => return Err(TracerError::program(program, source)),
             }
             match syscall.attach("syscalls", tracepoint) {
                 Ok(id) => {
@@ -274,6 +254,11 @@ impl Tracer {
                 program: name,
                 source,
             })
+    }
+
+    /// Whether one link holds all probes of a file (Linux 6.10).
+    pub fn has_multi_links(&self) -> bool {
+        matches!(self.attacher, Attacher::Multi { .. })
     }
 
     /// Begins or ends recording in all processes at one moment.

@@ -8,10 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Oldest kernel with everything used: ring buffers (5.8) and uprobe cookies (5.15).
-const OLDEST_KERNEL: (u32, u32) = (5, 15);
-/// With bpf_loop, by which stacks are walked.
-const RECOMMENDED_KERNEL: (u32, u32) = (5, 17);
+/// Oldest kernel with everything used: ring buffers (5.8), uprobe cookies (5.15), bpf_loop (5.17).
+const OLDEST_KERNEL: (u32, u32) = (5, 17);
 /// Inode of the initial pid namespace, PROC_PID_INIT_INO of include/linux/proc_ns.h.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// On kernels without multi links a traced process takes about 50 descriptors for its
@@ -58,11 +56,8 @@ fn kernel(release: io::Result<String>) -> Check {
         None => Check::unknown(NAME, format!("`{release}` is no version")),
         Some(found) if found < OLDEST_KERNEL => Check::missing(
             NAME,
-            format!("{release}, 5.15 or later is needed"),
-            "ring buffers came with 5.8, uprobe cookies with 5.15",
-        ),
-        Some(found) if found < RECOMMENDED_KERNEL => Check::ok(NAME, release).help(
-            "5.17 or later unwinds by tables; here stacks end where a frame pointer is missing",
+            format!("{release}, 5.17 or later is needed"),
+            "stacks are walked by bpf_loop, which came with 5.17",
         ),
         Some(_) => Check::ok(NAME, release),
     }
@@ -334,7 +329,7 @@ mod tests {
         for (release, outcome, has_help) in [
             ("4.18.0-553.el8.x86_64", Missing, true),
             ("5.14.0-427.el9.x86_64", Missing, true),
-            ("5.15.0-113-generic", Fine, true),
+            ("5.15.0-113-generic", Missing, true),
             ("5.17-rc1", Fine, false),
             ("6.1.0-35-amd64\n", Fine, false),
             ("10.0.1", Fine, false),

@@ -1,13 +1,14 @@
 //! Whether this host can trace, and what would help where it cannot.
 //!
-//! Owns the questions that can be answered without loading anything: each is a
-//! name, one of three outcomes and a remedy. Nothing here changes the host.
+//! Owns the questions: each is a name, one of three outcomes and a remedy. Nothing here changes the
+//! host; that the kernel takes the tracing programs is tried by `cli/check.rs`.
 
 mod host;
 
 use std::{
     fmt,
     io::{self, Write},
+    time::Duration,
 };
 
 /// What a check found.
@@ -92,6 +93,15 @@ pub fn run_checks() -> Vec<Check> {
     host::checks()
 }
 
+/// What came of loading the kernel side: how long it took, or why it was refused.
+pub fn programs(loaded: Result<Duration, String>) -> Check {
+    const NAME: &str = "tracing programs";
+    match loaded {
+        Ok(time) => Check::ok(NAME, format!("loaded in {:.1} s", time.as_secs_f64())),
+        Err(reason) => Check::new(NAME, Outcome::Missing, reason),
+    }
+}
+
 /// The first thing without which tracing is impossible. What could not be told does not count.
 pub fn first_failure(checks: &[Check]) -> Option<&Check> {
     checks
@@ -152,6 +162,21 @@ mod tests {
             "capabilities: no CAP_BPF; run it as root"
         );
         assert!(text(&checks).ends_with("cannot trace here: capabilities\n"));
+    }
+
+    #[test]
+    fn programs_that_are_refused_are_missing() {
+        let fine = programs(Ok(Duration::from_millis(312)));
+        assert_eq!(
+            (fine.outcome, &*fine.detail),
+            (Outcome::Ok, "loaded in 0.3 s")
+        );
+        let refused = [programs(Err("invalid func unknown#181".to_owned()))];
+        let failure = first_failure(&refused).unwrap();
+        assert_eq!(
+            failure.to_string(),
+            "tracing programs: invalid func unknown#181"
+        );
     }
 
     #[test]

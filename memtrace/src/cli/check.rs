@@ -1,11 +1,16 @@
 //! `memtrace check`: whether this host can trace.
 
 use crate::{
-    bpf::{Options, Tracer, inventory::Inventory},
+    bpf::{Options, Tracer, TracerError, inventory::Inventory},
     check,
 };
 use anyhow::Context;
-use std::{io::Write, process::ExitCode};
+use serde_json::json;
+use std::{
+    io::Write,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 /// Tell whether this host can trace, and what would help
 #[derive(Clone, Debug, clap::Args)]
@@ -24,15 +29,33 @@ const CANNOT_TRACE: u8 = 2;
 /// The kernel side was to be loaded and cannot be; or `out` fails.
 pub fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     if args.loaded {
-        let (_tracer, _ring) = Tracer::load(Options::default())?;
+        let begun = Instant::now();
+        let (tracer, _ring) = Tracer::load(Options::default())?;
+        let load_ms = begun.elapsed().as_millis();
         let inventory = Inventory::of_this_process().context("cannot list what was loaded")?;
-        writeln!(out, "{}", inventory.to_json())?;
+        let mut loaded = inventory.to_json();
+        loaded["load_ms"] = json!(load_ms);
+        loaded["multi_links"] = json!(tracer.has_multi_links());
+        writeln!(out, "{loaded}")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let checks = check::run_checks();
+    let mut checks = check::run_checks();
+    if check::first_failure(&checks).is_none() {
+        checks.push(check::programs(load().map_err(|error| error.to_string())));
+    }
     check::render(&checks, out)?;
     Ok(match check::first_failure(&checks) {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::from(CANNOT_TRACE),
     })
+}
+
+/// Loads the kernel side as `record` does, which tells what no other question does.
+fn load() -> Result<Duration, TracerError> {
+    let begun = Instant::now();
+    Tracer::load(Options {
+        ring_bytes: 0,
+        ..Options::default()
+    })?;
+    Ok(begun.elapsed())
 }

@@ -3,6 +3,7 @@
 //! `toolchain` finds a compiler for it, `object` makes it small.
 
 mod object;
+mod stack;
 mod stamp;
 mod toolchain;
 
@@ -25,6 +26,7 @@ pub(crate) fn build(install: bool) -> Result<()> {
     let preferred = Stamp::read().ok();
     let toolchain = Toolchain::find(preferred.as_ref(), install)?;
     let object = compile(&toolchain)?;
+    let deepest = stack::check(&object)?;
     let stamp = Stamp {
         sources_sha256: stamp::sources_digest()?,
         object_sha256: stamp::digest(&object),
@@ -42,6 +44,11 @@ pub(crate) fn build(install: bool) -> Result<()> {
         "memtrace/bpf/memtrace.bpf.o: {} bytes, sha256 {}",
         object.len(),
         stamp.object_sha256
+    );
+    println!(
+        "deepest chain of calls: {} bytes of stack: {}",
+        deepest.bytes,
+        deepest.functions.join(" → ")
     );
     Ok(())
 }
@@ -75,6 +82,12 @@ pub(crate) fn check() -> Result<()> {
         );
     }
     println!("check-ebpf: ok: the object is the one that was built");
+
+    let deepest = stack::check(&object)?;
+    println!(
+        "check-ebpf: ok: no chain of calls takes more than {} bytes of stack",
+        deepest.bytes
+    );
 
     let same = Toolchain::find(Some(&stamp), false)
         .ok()

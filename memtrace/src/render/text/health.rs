@@ -171,9 +171,9 @@ fn explain(end: Option<End>) -> (String, &'static str) {
              with -XX:+PreserveFramePointer",
         ),
         Some(End::FramePointersOnly) => (
-            "only frame pointers could be followed, so callers may be missing: the kernel lacks \
-             bpf_loop (Linux 5.17)",
-            "use Linux 5.17 or newer, or build program and libraries with -fno-omit-frame-pointer",
+            "only frame pointers were followed, so callers may be missing",
+            "record without --frame-pointers, or build program and libraries with \
+             -fno-omit-frame-pointer",
         ),
         None => (
             "no stack was taken, or its record was lost",

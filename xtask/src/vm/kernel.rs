@@ -1,0 +1,166 @@
+//! Debian's kernels, as packages. Which package it is, apt says when it is wanted; what was fetched stays in
+//! the user's cache. apt's own lists and folders, so that the host's are left alone.
+
+use crate::command;
+use anyhow::{Context, Result, bail};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const MIRROR: &str = "http://deb.debian.org/debian";
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Depends on the newest kernel of a release for virtual machines: small, with BTF.
+const NEWEST: &str = "linux-image-cloud-amd64";
+
+/// Versions by name, and the release that has them.
+pub(crate) const RELEASES: [(&str, &str); 3] = [
+    ("6.1", "bookworm"),
+    ("6.12", "bookworm-backports"),
+    // Older than what memtrace works with.
+    ("5.10", "bullseye"),
+];
+
+/// An unpacked kernel package.
+pub(crate) struct Kernel {
+    pub(crate) image: PathBuf,
+    /// Folder of its modules.
+    pub(crate) modules: PathBuf,
+}
+
+impl Kernel {
+    /// The newest kernel of this version, fetched if it is not in the cache.
+    ///
+    /// # Errors
+    /// No such version is known, or it cannot be fetched and none was before.
+    pub(crate) fn fetch(version: &str) -> Result<Kernel> {
+        let Some((_, release)) = RELEASES.iter().find(|(known, _)| *known == version) else {
+            let known: Vec<_> = RELEASES.iter().map(|(version, _)| *version).collect();
+            bail!(
+                "no kernel `{version}`; there are host, {}",
+                known.join(", ")
+            );
+        };
+        let folder = cache()?.join(version);
+        let apt = Apt::new(folder.join("apt"), release)?;
+        if let Err(error) = apt.update() {
+            let kernel = unpacked(&folder)?
+                .with_context(|| format!("Linux {version} cannot be fetched: {error:#}"))?;
+            eprintln!("vm: apt has no network, Linux {version} is as it was fetched last");
+            return Ok(kernel);
+        }
+        let package = apt.newest()?;
+        let place = folder.join("packages").join(&package);
+        if !place.exists() {
+            // Others go: each is 100 MB and more.
+            let _ = fs::remove_dir_all(folder.join("packages"));
+            apt.unpack(&package, &place)?;
+        }
+        unpacked(&folder)?.with_context(|| format!("package {package} has no kernel"))
+    }
+}
+
+/// Where kernels are kept: not in the repository, so that no clean build fetches them again.
+fn cache() -> Result<PathBuf> {
+    let base = match env::var_os("XDG_CACHE_HOME") {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    Ok(base.join("memtrace/vm"))
+}
+
+/// The kernel in this folder.
+fn unpacked(folder: &Path) -> Result<Option<Kernel>> {
+    let only = |folder: PathBuf| -> Result<Option<PathBuf>> {
+        let Ok(mut entries) = fs::read_dir(folder) else {
+            return Ok(None);
+        };
+        Ok(entries.next().transpose()?.map(|entry| entry.path()))
+    };
+    let Some(package) = only(folder.join("packages"))? else {
+        return Ok(None);
+    };
+    let Some(modules) = only(package.join("lib/modules"))? else {
+        return Ok(None);
+    };
+    let release = modules.file_name().unwrap_or_default().to_string_lossy();
+    let image = package.join("boot").join(format!("vmlinuz-{release}"));
+    Ok(image.is_file().then_some(Kernel { image, modules }))
+}
+
+/// apt with lists of one release only.
+struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    fn new(folder: PathBuf, release: &str) -> Result<Apt> {
+        for part in ["lists/partial", "archives/partial"] {
+            let part = folder.join(part);
+            fs::create_dir_all(&part)
+                .with_context(|| format!("cannot create `{}`", part.display()))?;
+        }
+        let sources = format!("deb [signed-by={KEYS}] {MIRROR} {release} main\n");
+        fs::write(folder.join("sources.list"), sources)?;
+        Ok(Apt { folder })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let folder = self.folder.display();
+        for setting in [
+            format!("Dir::Etc::sourcelist={folder}/sources.list"),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::State={folder}"),
+            format!("Dir::State::lists={folder}/lists"),
+            format!("Dir::Cache={folder}"),
+            "APT::Sandbox::User=root".to_owned(),
+        ] {
+            command.args(["-o", &setting]);
+        }
+        command
+    }
+
+    fn update(&self) -> Result<()> {
+        // Without this, a mirror that cannot be reached is a warning.
+        let strict = ["-o", "APT::Update::Error-Mode=any"];
+        command::output(self.command("apt-get").args(strict).args(["update", "-qq"])).map(drop)
+    }
+
+    /// The package that the release's newest kernel is in.
+    fn newest(&self) -> Result<String> {
+        let depends = command::output(self.command("apt-cache").args(["depends", NEWEST]))?;
+        depends
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Depends: "))
+            .map(str::to_owned)
+            .with_context(|| format!("apt knows no package {NEWEST}"))
+    }
+
+    fn unpack(&self, package: &str, to: &Path) -> Result<()> {
+        eprintln!("vm: fetching {package}");
+        let archives = self.folder.join("archives");
+        command::output(
+            self.command("apt-get")
+                .args(["download", "-qq", package])
+                .current_dir(&archives),
+        )?;
+        let unfinished = to.with_extension("unfinished");
+        let archive = fs::read_dir(&archives)?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .with_context(|| format!("apt fetched nothing for {package}"))?;
+        fs::create_dir_all(&unfinished)?;
+        command::output(
+            Command::new("dpkg-deb")
+                .arg("-x")
+                .arg(&archive)
+                .arg(&unfinished),
+        )?;
+        fs::remove_file(archive)?;
+        fs::rename(unfinished, to)?;
+        Ok(())
+    }
+}

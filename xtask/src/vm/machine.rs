@@ -1,0 +1,181 @@
+//! A virtual machine that runs one script on another kernel, over the host's own files.
+//!
+//! QEMU emulates the processor (TCG): KVM may be missing, or what it gives too new for the kernel. The host's
+//! root folder is shared read-only (virtiofs), so the script finds compilers, interpreters and what was
+//! built where they are on the host.
+
+use super::kernel::Kernel;
+use crate::{command, setup};
+use anyhow::{Context, Result, bail};
+use std::{
+    fs::{self, File},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Debian packages that it takes.
+const PACKAGES: [&str; 3] = ["qemu-system-x86", "busybox-static", "cpio"];
+
+const INIT: &str = include_str!("init.sh");
+const BUSYBOX: &str = "/bin/busybox";
+const SHARING: [&str; 2] = ["/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd"];
+const MEMORY: &str = "3G";
+
+/// Folders that the machine has in its memory; see `init.sh`.
+const HIDDEN: [&str; 3] = ["/tmp", "/run", "/var/tmp"];
+
+/// What the host's files are seen through, where the kernel has it as modules; in order.
+const MODULES: [&str; 7] = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "fuse",
+    "virtiofs",
+];
+
+/// Ends a process that it stands for.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `script` on `kernel`. It finds the folder `out` in the variable OUT, and `targets` can be
+/// written to.
+///
+/// # Errors
+/// The machine cannot be started, or does not end within `limit`.
+pub(super) fn run(
+    kernel: &Kernel,
+    script: &str,
+    out: &Path,
+    targets: &Path,
+    limit: Duration,
+) -> Result<()> {
+    setup::install(&PACKAGES)?;
+    for hidden in HIDDEN {
+        if out.starts_with(hidden) {
+            bail!(
+                "`{}` is not seen in a virtual machine: {hidden} is its own there",
+                out.display()
+            );
+        }
+    }
+    fs::write(out.join("script"), script)?;
+    fs::write(out.join("targets"), targets.as_os_str().as_encoded_bytes())?;
+    let work = out.join("machine");
+    fs::create_dir_all(&work)?;
+    let initramfs = initramfs(kernel, &work)?;
+    let shares = [("host", Path::new("/")), ("out", out), ("targets", targets)];
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", MEMORY])
+        // Without cmpxchg16b, after which the flags are wrong in QEMU 7.2: kernels crash at random.
+        .args(["-cpu", "max,-cx16"])
+        .args(["-nographic", "-no-reboot", "-nic", "none"])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(initramfs)
+        .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"])
+        .args(["-numa", "node,memdev=memory", "-object"])
+        .arg(format!(
+            "memory-backend-memfd,id=memory,size={MEMORY},share=on"
+        ));
+    let mut sharing = Vec::new();
+    for (name, folder) in shares {
+        let socket = work.join(format!("{name}.socket"));
+        sharing.push(share(folder, &socket)?);
+        qemu.arg("-chardev")
+            .arg(format!("socket,id={name},path={}", socket.display()))
+            .arg("-device")
+            .arg(format!("vhost-user-fs-pci,chardev={name},tag={name}"));
+    }
+    let console = work.join("console.log");
+    qemu.stdin(Stdio::null())
+        .stdout(File::create(&console)?)
+        .stderr(File::create(work.join("qemu.log"))?);
+    let mut qemu = Ending(qemu.spawn().context("cannot start qemu-system-x86_64")?);
+    let end = Instant::now() + limit;
+    while qemu.0.try_wait()?.is_none() {
+        if Instant::now() > end {
+            bail!(
+                "the virtual machine did not end within {limit:?}; see `{}`",
+                console.display()
+            );
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// Shares a folder at a socket.
+fn share(folder: &Path, socket: &Path) -> Result<Ending> {
+    let program = SHARING
+        .iter()
+        .find(|path| Path::new(path).exists())
+        .context("no virtiofsd: it comes with Debian 12's qemu-system-common")?;
+    let log = File::create(socket.with_extension("log"))?;
+    let mut child = Ending(
+        Command::new(program)
+            .arg(format!("--socket-path={}", socket.display()))
+            .args(["-o", "sandbox=chroot", "-o", "cache=always", "-o"])
+            .arg(format!("source={}", folder.display()))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?,
+    );
+    let end = Instant::now() + Duration::from_secs(10);
+    while !socket.exists() {
+        if child.0.try_wait()?.is_some() || Instant::now() > end {
+            bail!(
+                "virtiofsd does not share `{}`; see `{}`",
+                folder.display(),
+                socket.with_extension("log").display()
+            );
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(child)
+}
+
+/// An initramfs with busybox, the modules and what runs first.
+fn initramfs(kernel: &Kernel, work: &Path) -> Result<PathBuf> {
+    let root = work.join("initramfs");
+    for folder in ["bin", "proc", "sys", "dev", "host", "modules"] {
+        fs::create_dir_all(root.join(folder))?;
+    }
+    fs::copy(BUSYBOX, root.join("bin/busybox"))
+        .with_context(|| format!("cannot copy `{BUSYBOX}`"))?;
+    let init = root.join("init");
+    fs::write(&init, INIT)?;
+    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+    let mut order = String::new();
+    for name in MODULES {
+        let file = format!("{name}.ko");
+        let found = command::output(
+            Command::new("find")
+                .arg(&kernel.modules)
+                .args(["-name", &file]),
+        )?;
+        if let Some(path) = found.lines().next() {
+            fs::copy(path, root.join("modules").join(&file))?;
+            order += &format!("{file}\n");
+        }
+    }
+    fs::write(root.join("modules/order"), order)?;
+    let archive = work.join("initramfs.cpio");
+    let mut pack = Command::new("sh");
+    pack.args(["-c", "find . | cpio --quiet -o -H newc > ../initramfs.cpio"])
+        .current_dir(&root);
+    command::output(&mut pack)?;
+    Ok(archive)
+}

@@ -1,0 +1,326 @@
+//! `cargo xtask vm`: part of the end-to-end suite on other kernels. Which tests, and what came of them.
+
+mod kernel;
+mod machine;
+
+use crate::command::{self, build_memtrace, cargo};
+use anyhow::{Context, Result, bail};
+use kernel::Kernel;
+use serde_json::Value;
+use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf, process::Command, time::Duration};
+
+/// The kernel that this runs on, without a virtual machine.
+const HOST: &str = "host";
+/// What is wanted where nothing is said: the oldest and the newest of Debian 12's, and the host's.
+const USUAL: [&str; 3] = ["6.1", "6.12", HOST];
+/// From here on the walk by tables can be verified (bpf_loop).
+const SUPPORTED: (u32, u32) = (5, 17);
+/// From here on one link holds all probes of a file.
+const MULTI_LINKS: (u32, u32) = (6, 10);
+
+/// A virtual machine needs some minutes; one that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(1_800);
+const LIMIT_OF_A_TEST: Duration = Duration::from_secs(600);
+
+/// What is tried, and the tests for it: file of `tests/e2e/`, function.
+const TESTS: [(&str, &[(&str, &str)]); 10] = [
+    (
+        "exact counts",
+        &[
+            (
+                "exact",
+                "launched_with_every_function_thread_child_and_library",
+            ),
+            ("exact", "attached_while_it_waits"),
+            ("exact", "probes_attached_one_by_one"),
+        ],
+    ),
+    (
+        "stacks of C",
+        &[
+            ("stacks", "gcc_without_frame_pointers"),
+            ("stacks", "attached"),
+        ],
+    ),
+    ("stacks of Python", &[("python", "of_the_distribution")]),
+    (
+        "another unwinder",
+        &[("verify", "another_unwinder_finds_the_same_stacks")],
+    ),
+    (
+        "fork",
+        &[("launch", "children_are_reported_with_their_parents")],
+    ),
+    (
+        "exec",
+        &[("launch", "exec_by_another_thread_than_the_leader")],
+    ),
+    (
+        "dlopen",
+        &[("stacks", "libraries_that_replace_one_another")],
+    ),
+    (
+        "vm layer",
+        &[
+            ("vm", "map_fixed_middle"),
+            ("vm", "unmap_several"),
+            ("vm", "remap_part"),
+            ("vm", "brk_up"),
+            ("vm", "shared_segment"),
+        ],
+    ),
+    (
+        "devices",
+        &[("devices", "every_function_is_counted_in_its_layer")],
+    ),
+    (
+        "kill -9",
+        &[
+            ("killed", "attached_to_a_busy_program"),
+            ("killed", "no_forked_child_stays_stopped"),
+        ],
+    ),
+];
+
+/// What came of one kernel: by name, whether it held, and in a few words what was seen.
+struct Column {
+    kernel: String,
+    cells: BTreeMap<String, (bool, String)>,
+}
+
+/// `cargo xtask vm`.
+///
+/// # Errors
+/// When not root, a virtual machine cannot be started, or something does not hold on a kernel.
+pub(crate) fn run(kernels: &[String]) -> Result<()> {
+    command::need_root("tracing on other kernels")?;
+    build_memtrace(false)?;
+    let binaries = test_binaries()?;
+    let mut columns = Vec::new();
+    for name in wanted(kernels) {
+        eprintln!("vm: {name}");
+        let session = Session::run(&name, &script(&binaries)?)?;
+        columns.push(column(&name, &session)?);
+    }
+    print!("{}", table(&columns));
+    let failed: Vec<_> = columns
+        .iter()
+        .flat_map(|column| {
+            let cells = column.cells.iter().filter(|(_, (held, _))| !held);
+            cells.map(move |(name, _)| format!("{name} on {}", column.kernel))
+        })
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "failed: {}; see `{}`",
+        failed.join(", "),
+        results().display()
+    );
+}
+
+fn wanted(kernels: &[String]) -> Vec<String> {
+    if kernels.is_empty() {
+        USUAL.map(str::to_owned).to_vec()
+    } else {
+        kernels.to_vec()
+    }
+}
+
+/// Where what a kernel said is kept until it is asked again.
+fn results() -> PathBuf {
+    command::target_dir().join("vm")
+}
+
+/// One script that has run on one kernel.
+pub(crate) struct Session {
+    folder: PathBuf,
+    release: (u32, u32),
+    /// As uname says.
+    pub(crate) kernel: String,
+}
+
+impl Session {
+    /// Runs a script on a kernel, host or not; it finds memtrace as `$MEMTRACE_BIN` and writes
+    /// into `$OUT`.
+    ///
+    /// # Errors
+    /// There is no such kernel, or the virtual machine cannot be started or does not end.
+    pub(crate) fn run(name: &str, script: &str) -> Result<Session> {
+        let folder = results().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        let targets = command::target_dir().join("test-targets");
+        fs::create_dir_all(&targets)?;
+        let memtrace = command::target_dir().join("debug/memtrace");
+        let script = format!(
+            "export MEMTRACE_BIN='{}'\nuname -r > \"$OUT/release\"\n{script}",
+            memtrace.display()
+        );
+        if name == HOST {
+            let path = folder.join("script");
+            fs::write(&path, &script)?;
+            command::run(Command::new("bash").arg(path).env("OUT", &folder))?;
+        } else {
+            machine::run(&Kernel::fetch(name)?, &script, &folder, &targets, LIMIT)?;
+        }
+        let kernel = fs::read_to_string(folder.join("release")).with_context(|| {
+            let console = folder.join("machine/console.log");
+            format!("Linux {name} did not come up; see `{}`", console.display())
+        })?;
+        let kernel = kernel.trim().to_owned();
+        let mut numbers = kernel.split(|c: char| !c.is_ascii_digit());
+        let mut number = || numbers.next().and_then(|number| number.parse().ok());
+        let release = number()
+            .zip(number())
+            .with_context(|| format!("`{kernel}` is no version"))?;
+        Ok(Session {
+            folder,
+            release,
+            kernel,
+        })
+    }
+
+    /// A file that the script has written.
+    ///
+    /// # Errors
+    /// It has not.
+    pub(crate) fn read(&self, file: &str) -> Result<String> {
+        let path = self.folder.join(file);
+        fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))
+    }
+}
+
+/// The end-to-end tests' executables, by file of `tests/e2e/`.
+fn test_binaries() -> Result<BTreeMap<String, PathBuf>> {
+    let mut build = cargo();
+    // As `cargo xtask test` builds them: another selection would build twice.
+    build.args(["test", "--workspace", "--test", "*", "--no-run"]);
+    build.args(["--message-format", "json"]);
+    let messages = command::output(&mut build)?;
+    let mut binaries = BTreeMap::new();
+    for line in messages.lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
+        if let (Some(name), Some(path)) = (
+            message["target"]["name"].as_str(),
+            message["executable"].as_str(),
+        ) {
+            binaries.insert(name.to_owned(), PathBuf::from(path));
+        }
+    }
+    Ok(binaries)
+}
+
+/// Runs every test, on a kernel that memtrace works with; on another one it has to refuse.
+fn script(binaries: &BTreeMap<String, PathBuf>) -> Result<String> {
+    let mut script = String::from(
+        "\"$MEMTRACE_BIN\" check > \"$OUT/check\" 2>&1; echo $? > \"$OUT/check.status\"\n\
+         \"$MEMTRACE_BIN\" record -f -o \"$OUT/x.mtr\" -- true > \"$OUT/record\" 2>&1; echo $? > \"$OUT/record.status\"\n\
+         [ \"$(cat \"$OUT/check.status\")\" = 0 ] || exit 0\n\
+         \"$MEMTRACE_BIN\" check --loaded > \"$OUT/loaded.json\" 2> \"$OUT/loaded.err\"\n\
+         export MEMTRACE_EXACT_RUNS=2 MEMTRACE_DEADLINE=240 RUST_BACKTRACE=0\n",
+    );
+    for (file, test) in TESTS.iter().flat_map(|(_, tests)| *tests) {
+        let binary = binaries
+            .get(*file)
+            .with_context(|| format!("no tests are built from `tests/e2e/{file}.rs`"))?;
+        let limit = LIMIT_OF_A_TEST.as_secs();
+        writeln!(
+            script,
+            "begin=$(date +%s)\n\
+             timeout {limit} '{}' --exact {test} --test-threads=1 > \"$OUT/{file}-{test}.log\" 2>&1\n\
+             echo \"{file}-{test} $? $(( $(date +%s) - begin ))\" >> \"$OUT/results\"",
+            binary.display()
+        )?;
+    }
+    Ok(script)
+}
+
+fn column(name: &str, session: &Session) -> Result<Column> {
+    let mut cells = BTreeMap::new();
+    let status = |file: &str| Ok::<_, anyhow::Error>(session.read(file)?.trim().to_owned());
+    let (checked, recorded) = (status("check.status")?, status("record.status")?);
+    let supported = session.release >= SUPPORTED;
+    // Yes where it works, no where it does not, and never one without the other.
+    let agreed = (checked == "0") == supported && (recorded == "0") == supported;
+    let lines = session.read("record")?.lines().count();
+    let seen = match (agreed, supported) {
+        (true, true) => "yes".to_owned(),
+        (true, false) if lines == 1 => "refused".to_owned(),
+        _ => format!("check {checked}, record {recorded}, {lines} lines"),
+    };
+    let held = agreed && (supported || lines == 1);
+    cells.insert("check".to_owned(), (held, seen));
+    if checked == "0" {
+        let loaded: Value = serde_json::from_str(&session.read("loaded.json")?)
+            .context("`check --loaded` gave no JSON")?;
+        let seconds = loaded["load_ms"].as_f64().unwrap_or(f64::MAX) / 1e3;
+        cells.insert(
+            "load".to_owned(),
+            (seconds < 20.0, format!("{seconds:.1} s")),
+        );
+        let multi = loaded["multi_links"].as_bool() == Some(true);
+        let seen = if multi { "yes" } else { "no" }.to_owned();
+        let held = multi == (session.release >= MULTI_LINKS);
+        cells.insert("multi links".to_owned(), (held, seen));
+        let results = session.read("results").unwrap_or_default();
+        for (label, tests) in TESTS {
+            let mut seconds = 0;
+            let mut failed = 0;
+            for (file, test) in tests {
+                let key = format!("{file}-{test} ");
+                let line = results.lines().find_map(|line| line.strip_prefix(&key));
+                let numbers: Vec<u64> = line
+                    .unwrap_or("1 0")
+                    .split(' ')
+                    .filter_map(|number| number.parse().ok())
+                    .collect();
+                // A filter that fits no test lets the harness pass.
+                let log = session
+                    .read(&format!("{file}-{test}.log"))
+                    .unwrap_or_default();
+                let passed = numbers.first() == Some(&0) && log.contains("1 passed");
+                failed += usize::from(!passed);
+                seconds += numbers.get(1).copied().unwrap_or(0);
+            }
+            let seen = match failed {
+                0 => format!("ok, {seconds} s"),
+                _ => format!("{failed} of {} failed", tests.len()),
+            };
+            cells.insert(label.to_owned(), (failed == 0, seen));
+        }
+    }
+    Ok(Column {
+        kernel: format!("{} ({name})", session.kernel),
+        cells,
+    })
+}
+
+fn table(columns: &[Column]) -> String {
+    let mut text = format!("{:<18}", "");
+    for column in columns {
+        let _ = write!(text, "{:<36}", column.kernel);
+    }
+    text.push('\n');
+    let labels = ["check", "load", "multi links"].into_iter();
+    for label in labels.chain(TESTS.iter().map(|(label, _)| *label)) {
+        let _ = write!(text, "{label:<18}");
+        for column in columns {
+            let (held, seen) = match column.cells.get(label) {
+                Some((held, seen)) => (*held, seen.as_str()),
+                None => (true, "–"),
+            };
+            let seen = if held {
+                seen.to_owned()
+            } else {
+                format!("FAILED: {seen}")
+            };
+            let _ = write!(text, "{seen:<36}");
+        }
+        text.push('\n');
+    }
+    text
+}
