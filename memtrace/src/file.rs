@@ -66,36 +66,36 @@ impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
 
 /// Where a file's bytes come from: the file, or memory.
 pub trait Source {
-    fn length(&self) -> Result<u64, ()>;
-    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()>;
-    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()>;
+    fn length(&self) -> Option<u64>;
+    fn at(&self, offset: u64, size: u64) -> Option<&[u8]>;
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Option<&[u8]>;
 }
 
 impl Source for FileBytes<'_> {
-    fn length(&self) -> Result<u64, ()> {
-        ReadRef::len(self)
+    fn length(&self) -> Option<u64> {
+        ReadRef::len(self).ok()
     }
 
-    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
-        ReadRef::read_bytes_at(self, offset, size)
+    fn at(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        ReadRef::read_bytes_at(self, offset, size).ok()
     }
 
-    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
-        ReadRef::read_bytes_at_until(self, range, delimiter)
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Option<&[u8]> {
+        ReadRef::read_bytes_at_until(self, range, delimiter).ok()
     }
 }
 
 impl Source for Vec<u8> {
-    fn length(&self) -> Result<u64, ()> {
-        ReadRef::len(self.as_slice())
+    fn length(&self) -> Option<u64> {
+        ReadRef::len(self.as_slice()).ok()
     }
 
-    fn at(&self, offset: u64, size: u64) -> Result<&[u8], ()> {
-        ReadRef::read_bytes_at(self.as_slice(), offset, size)
+    fn at(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        ReadRef::read_bytes_at(self.as_slice(), offset, size).ok()
     }
 
-    fn until(&self, range: Range<u64>, delimiter: u8) -> Result<&[u8], ()> {
-        ReadRef::read_bytes_at_until(self.as_slice(), range, delimiter)
+    fn until(&self, range: Range<u64>, delimiter: u8) -> Option<&[u8]> {
+        ReadRef::read_bytes_at_until(self.as_slice(), range, delimiter).ok()
     }
 }
 
@@ -105,15 +105,15 @@ pub struct Bytes<'data>(pub &'data (dyn Source + 'data));
 
 impl<'data> ReadRef<'data> for Bytes<'data> {
     fn len(self) -> Result<u64, ()> {
-        self.0.length()
+        self.0.length().ok_or(())
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'data [u8], ()> {
-        self.0.at(offset, size)
+        self.0.at(offset, size).ok_or(())
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'data [u8], ()> {
-        self.0.until(range, delimiter)
+        self.0.until(range, delimiter).ok_or(())
     }
 }
 
