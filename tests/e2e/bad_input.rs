@@ -292,15 +292,19 @@ fn a_zombie() {
 fn a_process_that_is_recorded_already() {
     let bench = Bench::new();
     let mut target = Running::start(&mut Command::new("cat"));
-    let pid = target.pid().to_string();
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let first = Record::attach(&bench, target.pid(), &[]);
     let output = bench.path("second.mtr");
-    let finished = memtrace(["record", "-p", &pid, "-o", text(&output)]).expect_code(2);
-    expect_refusal(&finished, &[&pid, "`cat`", "another memtrace"]);
-    assert!(!output.exists(), "a recording of nothing");
-    record.stop();
+    let pid = target.pid().to_string();
+    let mut command = record::command(["record", "-p", &pid, "-o", text(&output)]);
+    let second = Running::start(&mut command);
+    // It can be recorded, but held by one of them only.
+    second.await_stderr("is traced already, by `memtrace");
+    second.await_stderr(record::BEGUN);
+    second.signal(libc::SIGINT);
+    second.wait().expect_code(0);
+    report(&output);
+    first.stop();
     target.expect_alive();
-    // Once the first is over, it may be recorded again.
     Record::attach(&bench, target.pid(), &[]).stop();
 }
 

@@ -34,6 +34,11 @@ impl Bench {
             .open(lock)
             .unwrap();
         turn.lock().unwrap();
+        // A shell ignores these for what it runs in the background, which may be the tests.
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+            // SAFETY: installs no handler.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         let folder = tempfile::tempdir().unwrap();
         // Some targets run as another user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -3,7 +3,7 @@
 use std::{
     ffi::c_char,
     fs, io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd},
 };
 
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_map_info, bpf_prog_info};
@@ -107,13 +107,6 @@ impl Inventory {
             "maps": maps.collect::<Value>(),
         })
     }
-}
-
-/// Name of a map, bytes of its keys and of its values.
-pub(super) fn shape_of_map(map: &OwnedFd) -> io::Result<(String, u32, u32)> {
-    // SAFETY: the descriptor is a map's.
-    let info: bpf_map_info = unsafe { info(map.as_fd())? };
-    Ok((name(&info.name), info.key_size, info.value_size))
 }
 
 /// What BPF_OBJ_GET_INFO_BY_FD says; an older kernel leaves fields that it does not know zero.

@@ -10,7 +10,6 @@ mod interpreters;
 pub mod inventory;
 mod multi;
 mod raw;
-pub mod recorded;
 pub mod rows;
 mod semaphore;
 mod stops;

@@ -9,7 +9,7 @@ use super::Collector;
 use crate::{
     bpf,
     hold::{HoldError, Report},
-    process::memory,
+    process::{self, memory},
 };
 
 impl Collector {
@@ -25,6 +25,8 @@ impl Collector {
                 }
             }
             Err(error @ HoldError::Gone(_)) => self.without_holder(&error),
+            // Its end is found out by whoever looks at it next.
+            Err(_) if process::has_ended(tgid) => {}
             Err(error) => tracing::warn!(
                 "{error}: it is not stopped while probes are set, so the first allocations of its \
                  children and of libraries that it loads are missed (`not_stopped` counts how often)"

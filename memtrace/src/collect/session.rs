@@ -21,7 +21,7 @@ use super::{
     timings::Timings, verify,
 };
 use crate::{
-    bpf::{Options, Tracer, TracerError, recorded::is_recorded},
+    bpf::{Options, Tracer, TracerError},
     hold::{Holder, Line},
     host::{self, Redactor, Source},
     probes::allocator::ExtraAllocator,
@@ -99,8 +99,6 @@ pub enum SessionError {
     Launch(#[from] LaunchError),
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("process {0} (`{1}`) is already being recorded by another memtrace; end that first")]
-    RecordedAlready(u32, String),
     #[error(transparent)]
     Collect(#[from] CollectError),
     #[error(transparent)]
@@ -413,9 +411,6 @@ impl Session {
 
 fn find_target(pid: u32) -> Result<Target, SessionError> {
     let target = Target::find(pid)?;
-    if is_recorded(pid) {
-        return Err(SessionError::RecordedAlready(pid, target.name));
-    }
     if let Some(halted) = target.halted {
         let name = &target.name;
         tracing::warn!(

@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use super::wire::{Inbox, Report, Request};
+use super::{
+    seize,
+    wire::{Inbox, Report, Request},
+};
 
 /// The hidden subcommand that is the holder.
 pub const SUBCOMMAND: &str = "hold";
@@ -22,9 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// Its number.
-    #[error("process {0} is traced by another debugger")]
-    TracedAlready(u32),
+    #[error("process {tgid} is traced already, by `{name}` ({tracer})")]
+    TracedAlready {
+        tgid: u32,
+        tracer: u32,
+        name: String,
+    },
     #[error("process {tgid} cannot be traced by ptrace: {source}")]
     Refused { tgid: u32, source: io::Error },
     #[error("the holder process is gone: {0}")]
@@ -67,9 +73,16 @@ impl Holder {
             .stdin(Stdio::from(OwnedFd::from(line.other)))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // SAFETY: fcntl and setsid are async-signal-safe, and nothing allocates.
+        // SAFETY: the calls are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
+                // What memtrace inherited is not to be held open by a process that outlives it.
+                libc::syscall(
+                    libc::SYS_close_range,
+                    3,
+                    libc::c_uint::MAX,
+                    libc::CLOSE_RANGE_CLOEXEC,
+                );
                 for &map in &maps {
                     // Not closed by exec.
                     if libc::fcntl(map, libc::F_SETFD, 0) < 0 {
@@ -106,10 +119,14 @@ impl Holder {
             if let Some(at) = self.reports.iter().position(answer)
                 && let Some(Report::Seized { errno, .. }) = self.reports.remove(at)
             {
-                return match errno {
-                    0 => Ok(()),
-                    libc::EPERM if is_traced(tgid) => Err(HoldError::TracedAlready(tgid)),
-                    errno => Err(HoldError::Refused {
+                return match (errno, seize::tracer_of(tgid)) {
+                    (0, _) => Ok(()),
+                    (_, Some(tracer)) if tracer != 0 => Err(HoldError::TracedAlready {
+                        tgid,
+                        tracer,
+                        name: seize::name_of(tracer),
+                    }),
+                    (errno, _) => Err(HoldError::Refused {
                         tgid,
                         source: io::Error::from_raw_os_error(errno),
                     }),
@@ -176,9 +193,4 @@ impl Drop for Holder {
         // Nothing is left to do but to exit; the status says nothing.
         let _ = self.child.wait();
     }
-}
-
-/// Whether a process has a ptracer.
-fn is_traced(tgid: u32) -> bool {
-    super::seize::tracer_of(tgid).is_some_and(|tracer| tracer != 0)
 }

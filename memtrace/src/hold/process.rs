@@ -74,6 +74,8 @@ pub fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
     // SAFETY: standard input is the socket, and nobody else's.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     socket.set_nonblocking(true)?;
+    // SAFETY: the name is a C string. Otherwise it would be `exe`.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrace-hold".as_ptr()) };
     let children = watch_children()?;
     let mut process = Process {
         stops,

@@ -60,6 +60,12 @@ pub(super) fn tracer_of(tid: u32) -> Option<u32> {
     field(&status(tid)?, "TracerPid")
 }
 
+/// The name of a process; nothing if it is gone.
+pub(super) fn name_of(tgid: u32) -> String {
+    let comm = fs::read(format!("/proc/{tgid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&comm).trim_end().to_owned()
+}
+
 /// The number of a thread in the innermost pid namespace that has it.
 pub(super) fn own_number_of(tid: u32) -> Option<u32> {
     field_words(&status(tid)?, "NSpid")?.last()?.parse().ok()

@@ -42,7 +42,10 @@ const TESTS: [(&str, &[(&str, &str)]); 10] = [
             ("stacks", "attached"),
         ],
     ),
-    ("stacks of Python", &[("python", "of_the_distribution")]),
+    (
+        "stacks of Python",
+        &[("python", "of_a_virtual_environment")],
+    ),
     (
         "another unwinder",
         &[("verify", "another_unwinder_finds_the_same_stacks")],
