@@ -5,7 +5,7 @@
 
 use aya_ebpf::{
     EbpfContext,
-    helpers::generated::bpf_send_signal_thread,
+    helpers::{bpf_get_current_uid_gid, generated::bpf_send_signal_thread},
     macros::{raw_tracepoint, tracepoint},
     programs::{RawTracePointContext, TracePointContext},
 };
@@ -239,10 +239,16 @@ pub fn ptrace_enter(context: TracePointContext) -> u32 {
         if !stop_for_holder() {
             lost(Reason::StopFailed);
         }
-    } else if request != PTRACE_TRACEME {
+    } else if request != PTRACE_TRACEME && is_root() {
         report_tracer(vm::argument(&context, 1) as u32);
     }
     0
+}
+
+/// Whether the current process may trace any other, as far as its user tells.
+#[inline(always)]
+fn is_root() -> bool {
+    bpf_get_current_uid_gid() as u32 == 0
 }
 
 /// Reports that a process which is not traced by us wants to trace the process `tgid`.

@@ -27,6 +27,23 @@ impl StopMaps {
     pub fn descriptors(&self) -> &[OwnedFd] {
         &self.0
     }
+
+    /// Threads that the kernel side has marked, and nobody has seen to.
+    pub(super) fn marked(&self) -> Vec<u32> {
+        let [stopped, unwinding, _] = &self.0;
+        let map = |fd: &OwnedFd| Some(Map::HashMap(MapData::from_fd(fd.try_clone().ok()?).ok()?));
+        let stopped = map(stopped).and_then(|map| HashMap::<_, u32, u32>::try_from(map).ok());
+        let unwinding =
+            map(unwinding).and_then(|map| HashMap::<_, u32, Raw<Unwinding>>::try_from(map).ok());
+        let mut marked = Vec::new();
+        if let Some(map) = stopped {
+            marked.extend(map.keys().filter_map(Result::ok));
+        }
+        if let Some(map) = unwinding {
+            marked.extend(map.keys().filter_map(Result::ok));
+        }
+        marked
+    }
 }
 
 /// The same maps, opened by the holder.

@@ -385,6 +385,16 @@ impl Tracer {
         }
     }
 
+    /// Lets threads go on that were sent SIGSTOP for a holder which has died before it took the signal
+    /// away: their marks are still there.
+    pub fn let_stopped_go(&mut self) {
+        let stopped = self.stop_maps.marked();
+        for tid in stopped {
+            // SAFETY: no memory is involved. A thread that is gone is no error.
+            unsafe { libc::kill(tid.cast_signed(), libc::SIGCONT) };
+        }
+    }
+
     /// What the holder needs.
     pub fn stop_maps(&self) -> &StopMaps {
         &self.stop_maps

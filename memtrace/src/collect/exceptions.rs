@@ -51,7 +51,7 @@ impl Collector {
             let links = self
                 .tracer
                 .attach_unwinding(tgid, &module.file.file, &module.unwinding)?;
-            process.links.extend(links);
+            process.unwinding_links.extend(links);
         }
         process.unwinders = Some(unwinders.len());
         Ok(())

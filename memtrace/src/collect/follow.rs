@@ -47,6 +47,7 @@ impl Collector {
                     // leader. They go before the new ones come, while the process waits.
                     process.probed = false;
                     process.unwinders = None;
+                    process.links.append(&mut process.unwinding_links);
                     bpf::detach(std::mem::take(&mut process.links));
                 }
                 self.adopt(tgid, 0, life.header.time_ns)?;
@@ -187,6 +188,7 @@ impl Collector {
             None => {
                 if let Some(old) = self.processes.insert(tgid, Process::new(row)) {
                     self.retired.extend(old.links);
+                    self.retired.extend(old.unwinding_links);
                 }
             }
         }
@@ -219,6 +221,7 @@ impl Collector {
             process.row.ended_ns = Some(now_ns);
             process.row.exit_status = status;
             self.retired.append(&mut process.links);
+            self.retired.append(&mut process.unwinding_links);
             self.send(Message::Process(process.row.clone()))?;
             self.folding.ended(&process.row, &mut self.ledger);
         }

@@ -48,8 +48,7 @@ impl Collector {
 
     /// Another process wants to trace one of ours, and was refused.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
-        let (Some(holder), Some(process)) = (&mut self.holder, self.processes.get_mut(&tgid))
-        else {
+        let Some(process) = self.processes.get_mut(&tgid) else {
             return;
         };
         // A debugger asks for each thread.
@@ -64,7 +63,10 @@ impl Collector {
             "{who} wants to trace process {tgid} and was refused, because memtrace holds it; \
              memtrace gives it up now, so run that again"
         );
-        if let Err(error) = holder.leave(tgid) {
+        // First, while exceptions can still pass the probes.
+        self.no_longer_held(tgid);
+        let left = self.holder.as_mut().map(|holder| holder.leave(tgid));
+        if let Some(Err(error)) = left {
             self.without_holder(&error);
         }
     }
@@ -103,6 +105,7 @@ impl Collector {
         process.held = false;
         if process.unwinders.take().is_some() {
             bpf::detach(std::mem::take(&mut process.links));
+            bpf::detach(std::mem::take(&mut process.unwinding_links));
             process.probed = false;
             self.probe(tgid);
         }
@@ -115,6 +118,7 @@ impl Collector {
              allocations of children and new libraries are missed (`not_stopped` counts how often)"
         );
         self.holder = None;
+        self.tracer.let_stopped_go();
         let tgids: Vec<u32> = self.processes.keys().copied().collect();
         for tgid in tgids {
             self.no_longer_held(tgid);

@@ -100,6 +100,8 @@ struct Process {
     cgroup: Option<u32>,
     /// Probes on allocation functions.
     links: Vec<Link>,
+    /// Probes by which exceptions pass those, so they are taken away later.
+    unwinding_links: Vec<Link>,
     /// It has the probes of every allocator known so far, and gets those of new ones.
     probed: bool,
     /// Its threads can be stopped.
@@ -120,6 +122,7 @@ impl Process {
             fingerprint: Fingerprint::default(),
             cgroup: None,
             links: Vec::new(),
+            unwinding_links: Vec::new(),
             probed: false,
             held: false,
             given_up: false,
@@ -273,7 +276,10 @@ impl Collector {
             self.tracer.trace(tgid)?;
             self.probe(tgid);
             self.look_for_32_bit(tgid);
-            self.warn_without_probes(tgid);
+            // One that has ended meanwhile has nothing to probe.
+            if !process::has_ended(tgid) {
+                self.warn_without_probes(tgid);
+            }
             self.describe(tgid)?;
         } else {
             self.tracer.trace(tgid)?;
@@ -563,6 +569,9 @@ impl Collector {
     /// # Errors
     /// The store or the kernel side has failed.
     pub fn interval(&mut self, now_ns: u64, births: bool) -> Result<(), CollectError> {
+        if let Some(holder) = &self.holder {
+            holder.wake();
+        }
         self.tracer.flush_log();
         let retired = std::mem::take(&mut self.retired);
         if !retired.is_empty() {
@@ -620,8 +629,13 @@ impl Collector {
             ..
         } = self;
         let result = store.finish(now_ns);
-        retired.extend(processes.into_values().flat_map(|process| process.links));
+        let mut unwinding = Vec::new();
+        for process in processes.into_values() {
+            retired.extend(process.links);
+            unwinding.extend(process.unwinding_links);
+        }
         bpf::detach(retired);
+        bpf::detach(unwinding);
         drop(tracer);
         // Until the last probe is gone an exception may have to pass it.
         drop(holder);

@@ -36,7 +36,7 @@ impl Collector {
 
     /// Whether it has ended, and its descriptors are closed.
     pub(super) fn is_gone(&self) -> bool {
-        matches!(fields(&self.stat()).next(), None | Some("Z" | "X"))
+        is_gone(&self.stat())
     }
 
     /// Nothing, where it is gone.
@@ -44,6 +44,18 @@ impl Collector {
         let mut buffer = [0; 1024];
         let len = self.stat.read_at(&mut buffer, 0).unwrap_or(0);
         String::from_utf8_lossy(&buffer[..len]).into_owned()
+    }
+}
+
+/// Fields 3 and 20: a leader that has ended while other threads run on is a zombie too.
+fn is_gone(stat: &str) -> bool {
+    let fields: Vec<&str> = fields(stat).collect();
+    match fields.first() {
+        None => true,
+        Some(&("Z" | "X")) => fields
+            .get(17)
+            .is_none_or(|threads| matches!(*threads, "0" | "1")),
+        Some(_) => false,
     }
 }
 
@@ -83,5 +95,16 @@ mod tests {
         ] {
             assert_eq!(state(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_process_is_gone_with_its_last_thread() {
+        let stat = |state, threads| {
+            format!("7 (memtrace) {state} 1 7 7 0 -1 4194308 1 0 0 0 0 0 0 0 20 0 {threads} 0 5")
+        };
+        assert!(!is_gone(&stat("R", 1)));
+        assert!(!is_gone(&stat("Z", 3)));
+        assert!(is_gone(&stat("Z", 1)));
+        assert!(is_gone(""));
     }
 }

@@ -8,7 +8,7 @@ use std::{
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -33,7 +33,7 @@ pub enum HoldError {
     },
     #[error("process {tgid} cannot be traced by ptrace: {source}")]
     Refused { tgid: u32, source: io::Error },
-    #[error("the holder process is gone: {0}")]
+    #[error("the helper process `memtrace hold` does not answer: {0}")]
     Gone(#[source] io::Error),
 }
 
@@ -153,6 +153,12 @@ impl Holder {
         Ok(self.reports.drain(..).collect())
     }
 
+    /// Has the holder go on, should somebody have stopped it: threads would wait for it without limit.
+    pub fn wake(&self) {
+        // SAFETY: no memory is involved; the child is not reaped yet. One that runs ignores it.
+        unsafe { libc::kill(self.pid().cast_signed(), libc::SIGCONT) };
+    }
+
     fn send(&mut self, request: Request) -> io::Result<()> {
         self.socket.write_all(&request.encode())
     }
@@ -191,6 +197,15 @@ impl Drop for Holder {
         // The end of the stream is its word to go.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
         // Nothing is left to do but to exit; the status says nothing.
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            self.wake();
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }

@@ -60,6 +60,8 @@ struct Process<S> {
     held: HashMap<u32, Instant>,
     /// Threads that may go on at a stop which is yet to come.
     allowed: HashSet<u32>,
+    /// Threads that went on before the collector said so, which is yet to come.
+    early: HashSet<u32>,
     /// Threads that wait, to make their call of ptrace again, for a process to be left.
     repeating: HashMap<u32, Wanted>,
     /// As of the last look.
@@ -86,6 +88,7 @@ pub fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
         threads: HashMap::new(),
         held: HashMap::new(),
         allowed: HashSet::new(),
+        early: HashSet::new(),
         repeating: HashMap::new(),
         collector_state: State::AtWork,
     };
@@ -142,6 +145,9 @@ impl<S: Stops> Process<S> {
 
     /// A thread need not wait, or no longer.
     fn may_continue(&mut self, tid: u32) {
+        if self.early.remove(&tid) {
+            return;
+        }
         if self.held.remove(&tid).is_some() {
             self.resume(tid, 0);
         } else if seize::tgid_of(tid).is_some() {
@@ -167,11 +173,12 @@ impl<S: Stops> Process<S> {
             }
             if !self.threads.contains_key(&tid) {
                 let Some(tgid) = seize::tgid_of(tid) else {
+                    let _ = ptrace::detach(tid, 0);
                     continue;
                 };
                 let mut thread = Thread::of(tgid);
                 // A process that clone made without telling its parent of its end; it is left out.
-                thread.leaving = tgid == tid && !self.with_children;
+                thread.leaving = tgid == tid && !self.with_children && status != Status::Exec;
                 self.threads.insert(tid, thread);
             }
             self.stopped(tid, status);
@@ -183,12 +190,16 @@ impl<S: Stops> Process<S> {
             return;
         };
         thread.stopped = true;
+        let is_leaving = thread.leaving;
+        if status == Status::Exec {
+            self.only_thread(tid);
+        }
         let signal = match status {
             Status::Signal(libc::SIGSTOP) if ptrace::is_from_kernel(tid) => 0,
             Status::Signal(signal) => signal,
             _ => 0,
         };
-        if thread.leaving {
+        if is_leaving {
             // It may be marked, but nobody keeps it.
             self.stops.take(tid);
             self.detach(tid, signal);
@@ -201,19 +212,15 @@ impl<S: Stops> Process<S> {
                 }
             }
             Status::Signal(_) => self.resume(tid, signal),
-            Status::Exec => {
-                self.only_thread(tid);
-                if !self.keep(tid) {
-                    self.resume(tid, 0);
-                }
-            }
-            Status::Trap => {
+            Status::Exec | Status::Trap => {
                 if !self.keep(tid) {
                     self.resume(tid, 0);
                 }
             }
             Status::GroupStop => {
-                thread.stopped = false;
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.stopped = false;
+                }
                 let _ = ptrace::listen(tid);
             }
             Status::Made | Status::Ended => self.resume(tid, 0),
@@ -243,6 +250,7 @@ impl<S: Stops> Process<S> {
     /// Lets a thread go on before the collector says so.
     fn let_go(&mut self, tid: u32) {
         self.held.remove(&tid);
+        self.early.insert(tid);
         self.resume(tid, 0);
         self.report(Report::LetGo { tid });
     }
@@ -418,6 +426,7 @@ impl<S: Stops> Process<S> {
         self.threads.remove(&tid);
         self.held.remove(&tid);
         self.allowed.remove(&tid);
+        self.early.remove(&tid);
         self.repeating.remove(&tid);
     }
 
