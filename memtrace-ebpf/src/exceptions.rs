@@ -42,11 +42,10 @@ fn unwind(context: &ProbeContext) -> Option<()> {
     let caller = Caller::traced()?;
     // SAFETY: the context of a uprobe is the thread's registers.
     let sp = stack_pointer(unsafe { &*context.regs });
-    let outermost = if recording() {
-        Thread::find(caller.tid)?.leave_throwing(sp)?
-    } else {
-        // Nothing is known of calls.
-        u64::MAX
+    let outermost = match Thread::find(caller.tid) {
+        Some(thread) if recording() && thread.depth != 0 => thread.leave_throwing(sp)?,
+        // Nothing is known of calls: they began before recording did.
+        _ => u64::MAX,
     };
     if UNWINDING.insert(&caller.tid, &NONE, 0).is_err() {
         lost(Reason::ReturnNotRestored);

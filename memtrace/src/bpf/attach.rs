@@ -4,7 +4,7 @@
 use std::{
     fs,
     num::NonZeroU32,
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
 };
 
@@ -176,7 +176,7 @@ impl Attacher {
             Attacher::Multi { unwinding, .. } => {
                 let link = multi::attach_plain(unwinding, tgid, &path, offsets)
                     .map_err(|source| TracerError::Uprobes { tgid, source })?;
-                Ok(vec![Link::Multi(closed_late(link))])
+                Ok(vec![Link::Multi(link)])
             }
             Attacher::Perf(_) => {
                 let uprobe = uprobe(ebpf, UNWINDING)?;
@@ -191,24 +191,6 @@ impl Attacher {
                     })
             }
         }
-    }
-}
-
-/// The same under a high number: the descriptors of a process that is killed are closed in their
-/// order, and exceptions have to pass return probes as long as those are there.
-fn closed_late(link: OwnedFd) -> OwnedFd {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` lives.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    let lowest = i32::try_from(limit.rlim_cur / 2).unwrap_or(i32::MAX / 2);
-    // SAFETY: no memory is involved.
-    match unsafe { libc::fcntl(link.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) } {
-        // SAFETY: the kernel has just made it for us.
-        high if high >= 0 => unsafe { OwnedFd::from_raw_fd(high) },
-        _ => link,
     }
 }
 
