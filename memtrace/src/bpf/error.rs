@@ -103,7 +103,7 @@ const STATISTICS: [&str; 4] = [
     "insns processed ",
 ];
 
-/// The last line of the verifier's log that is no figure: its reason. `None` in an empty log.
+/// The last line of the verifier's log that is not a figure: its reason. `None` in an empty log.
 fn verdict(log: &str) -> Option<&str> {
     log.lines()
         .map(str::trim)

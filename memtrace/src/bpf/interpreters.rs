@@ -1,4 +1,4 @@
-//! Numbers of Python interpreters. Each process that is no fork of another has its own, for its
+//! Numbers of Python interpreters. Each process that was not forked from another has its own, because its
 //! addresses differ, so a number is given again once no process has it any more.
 
 use std::collections::{HashMap, VecDeque};

@@ -12,7 +12,7 @@ use memtrace_common::event::Unwinding;
 use super::{TracerError, raw::Raw, tracer::descriptor};
 use crate::hold::Stops;
 
-/// Descriptors of the maps, for the holder to be started with.
+/// Descriptors of the maps, which the holder inherits.
 pub struct StopMaps([OwnedFd; 3]);
 
 impl StopMaps {

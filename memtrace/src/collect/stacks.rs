@@ -137,7 +137,7 @@ impl Stacks {
         self.last.path.clear();
     }
 
-    /// The keys of an owner that is no more.
+    /// The keys of an owner that has ended.
     pub(super) fn forget(&mut self, owner: Owner) {
         for key in self.keys.remove(&owner).unwrap_or_default() {
             self.by_key.remove(&key);

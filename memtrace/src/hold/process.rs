@@ -62,7 +62,7 @@ struct Process<S> {
     allowed: HashSet<u32>,
     /// Threads that went on before the collector said so, which is yet to come.
     early: HashSet<u32>,
-    /// Threads that wait, to make their call of ptrace again, for a process to be left.
+    /// Threads that repeat their call of ptrace once a process has been left.
     repeating: HashMap<u32, Wanted>,
     /// As of the last look.
     collector_state: State,
@@ -131,7 +131,7 @@ impl<S: Stops> Process<S> {
     }
 
     fn report(&mut self, report: Report) {
-        // A collector that reads nothing any more is told nothing.
+        // A collector that has stopped reading gets no report.
         let _ = self.socket.write_all(&report.encode());
     }
 

@@ -21,7 +21,7 @@ pub(super) enum Request {
 pub enum Report {
     /// The process is traced now, or why not: an errno, 0 for success.
     Seized { tgid: u32, errno: i32 },
-    /// The process is no longer traced, because somebody else wants to trace it.
+    /// The process is no longer traced: another tracer wants it.
     Left { tgid: u32 },
     /// The thread went on before the collector said so: that was stopped, or took too long.
     LetGo { tid: u32 },

@@ -54,7 +54,7 @@ impl Book {
         }
     }
 
-    /// What the group's largest process held at its peak is no longer asked for: there is a larger one.
+    /// Drops what the group's largest process held at its peak: a larger process has joined.
     fn forget_peaks(&mut self, group: ProcessId, of: [bool; Layer::ALL.len()]) {
         let Some(account) = self.accounts.get(&group).filter(|_| of.contains(&true)) else {
             return;

@@ -14,7 +14,7 @@ use crate::ledger::{ProcessId, SiteKey};
 /// are not kept.
 pub const SHORT_LIVED: Duration = Duration::from_secs(30);
 
-/// Ended processes whose ids of sites are kept, for the ages of what they left are told a while later.
+/// Ended processes whose site ids are kept, because the ages of their blocks are written later.
 const ENDED: usize = 256;
 
 /// Tables whose key begins with the process.
