@@ -34,7 +34,13 @@ pub struct Offsets {
     /// `task_struct.ptrace`: not 0 in a traced task, whose `parent` is its tracer.
     pub task_ptrace: u32,
     pub task_parent: u32,
+    pub task_thread_pid: u32,
+    /// `pid.level`: how deep its pid namespace lies; 0 is the host's.
+    pub pid_level: u32,
 }
+
+/// Name of the process that holds threads (`comm` of its task), padded with zeroes.
+pub const HOLDER_COMM: [u8; 16] = *b"memtrace-hold\0\0\0";
 
 /// Behaviour chosen on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +76,6 @@ pub struct Sampling {
     pub skipped: u64,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 96);
+const _: () = assert!(size_of::<Offsets>() == 104);
 const _: () = assert!(size_of::<Sampling>() == 32);
 const _: () = assert!(size_of::<Settings>() == 40);

@@ -71,6 +71,14 @@ impl Task {
         ptrace != 0 && Task(parent).tgid() == tgid
     }
 
+    /// Whether it lives in the host's pid namespace, so that it names others by the host's numbers.
+    #[inline(always)]
+    pub(crate) fn is_in_host_namespace(self) -> bool {
+        let pid: u64 = read(self.0 + u64::from(loaded(&OFFSETS.task_thread_pid)));
+        let level: u32 = read(pid + u64::from(loaded(&OFFSETS.pid_level)));
+        pid != 0 && level == 0
+    }
+
     /// What pthread_self gives: the fs base.
     #[inline(always)]
     pub(crate) fn thread_pointer(self) -> u64 {

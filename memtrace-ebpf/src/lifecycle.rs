@@ -5,13 +5,16 @@
 
 use aya_ebpf::{
     EbpfContext,
-    helpers::{bpf_get_current_uid_gid, generated::bpf_send_signal_thread},
+    helpers::{
+        bpf_get_current_comm, bpf_get_current_uid_gid, generated::bpf_send_signal_thread,
+    },
     macros::{raw_tracepoint, tracepoint},
     programs::{RawTracePointContext, TracePointContext},
 };
 use aya_log_ebpf::warn;
 use memtrace_common::{
     event::{Kind, Lifecycle, Stop, flags},
+    kernel::HOLDER_COMM,
     loss::Reason,
     process::Process,
 };
@@ -239,16 +242,19 @@ pub fn ptrace_enter(context: TracePointContext) -> u32 {
         if !stop_for_holder() {
             lost(Reason::StopFailed);
         }
-    } else if request != PTRACE_TRACEME && is_root() {
+    } else if request != PTRACE_TRACEME && may_trace() {
         report_tracer(vm::argument(&context, 1) as u32);
     }
     0
 }
 
-/// Whether the current process may trace any other, as far as its user tells.
+/// Whether the current process, as far as its user and namespace tell, may trace any other. The holder of another
+/// recording gives way instead.
 #[inline(always)]
-fn is_root() -> bool {
+fn may_trace() -> bool {
     bpf_get_current_uid_gid() as u32 == 0
+        && Task::current().is_in_host_namespace()
+        && bpf_get_current_comm() != Ok(HOLDER_COMM)
 }
 
 /// Reports that a process which is not traced by us wants to trace the process `tgid`.

@@ -186,6 +186,8 @@ pub(crate) static OFFSETS: Offsets = Offsets {
     task_fsbase: 0,
     task_ptrace: 0,
     task_parent: 0,
+    task_thread_pid: 0,
+    pid_level: 0,
 };
 
 /// Written by the collector before loading.

@@ -97,7 +97,8 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// A library that is overwritten while it is mapped is read again, or left out; nothing else is lost.
+/// A library that is overwritten while it is mapped is read again, or left out. Stacks may end early where it was
+/// mapped again faster than it is read; no allocation is lost.
 #[test]
 fn a_file_that_is_rewritten_while_it_is_read() {
     let bench = Bench::new();
@@ -119,7 +120,7 @@ fn a_file_that_is_rewritten_while_it_is_read() {
         Record::launch(&bench, &[], [&target, &library, &truth]).finish(7)
     });
     report.expect_exact(&Truth::read(&truth));
-    report.expect_no_losses_but(&[Reason::FileChanged], 0);
+    report.expect_no_losses_but(&[Reason::FileChanged, Reason::StackStale], 0);
 }
 
 /// Kernels before 6.10 take a perf event for each probe instead of one link for all.

@@ -18,7 +18,7 @@ impl Collector {
         let obstacle = if module.hides_unwinding {
             Some("its C++ runtime has no symbols".to_owned())
         } else if !self.is_held(tgid) {
-            Some("the process cannot be held (`--no-stop`, or another debugger)".to_owned())
+            Some("memtrace does not hold the process".to_owned())
         } else {
             let passes = self.let_exceptions_pass(tgid);
             passes.err().map(|error| error.to_string())

@@ -1,8 +1,6 @@
 //! Following: births, execs and ends of processes, and the probes that each
 //! needs before it may run on.
 
-use std::time::Duration;
-
 use memtrace_common::{
     code,
     event::{Kind, Lifecycle, Stop, flags},
@@ -17,15 +15,13 @@ use crate::{
     bpf::{self, code::CodeError},
     event::{Action, Event},
     process::{
+        self,
         maps::{self, MapsError},
         memory::{self, Identity},
         target,
     },
     recording::{Origin, ProcessRow},
 };
-
-/// A stopped process waits so long for the unwind tables of its files.
-const TABLES_AT_STOP: Duration = Duration::from_millis(250);
 
 impl Collector {
     pub(super) fn lifecycle(&mut self, kind: Kind, life: Lifecycle) -> Result<(), CollectError> {
@@ -246,14 +242,12 @@ impl Collector {
         if let Some(process) = self.processes.get_mut(&tgid) {
             process.held = life.header.flags & flags::FAILED == 0;
         }
+        let mut files = Vec::new();
         // A child of a process with threads may have been copied while another one mapped code.
         if Stop::try_from(life.value) != Ok(Stop::Fork) || self.tracer.code.is_behind(tgid) {
             // One that ended meanwhile has nothing left to look at.
             match self.inspect(tgid) {
-                // A table that takes longer comes while the process runs; its stacks say so.
-                Ok(files) => {
-                    self.tables.wait(&files, TABLES_AT_STOP);
-                }
+                Ok(mapped) => files = mapped,
                 Err(error) => tracing::debug!("{error}"),
             }
             self.announce();
@@ -263,7 +257,7 @@ impl Collector {
             self.adopt(tgid, 0, life.header.time_ns)?;
             self.describe(tgid)?;
         }
-        self.let_continue(&life);
+        self.continue_with_tables(life, files);
         Ok(())
     }
 
@@ -309,6 +303,7 @@ impl Collector {
                 }
                 Err(error) => {
                     if let Some(path) = mapping.path.clone().filter(|_| mapping.ino != 0)
+                        && !process::has_ended(tgid)
                         && self.warned.insert(path.clone())
                     {
                         tracing::warn!("cannot open `{}`: {error}", path.display());

@@ -1,5 +1,7 @@
 //! What the collector wants of the holder, and what that reports.
 
+use std::time::{Duration, Instant};
+
 use memtrace_common::{
     event::{Lifecycle, flags},
     loss::Reason,
@@ -11,6 +13,17 @@ use crate::{
     hold::{HoldError, Report},
     process::{self, memory},
 };
+
+/// A stopped thread waits so long for unwind tables, less than the holder keeps it.
+const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
+
+/// A stopped thread whose probes are set, while unwind tables are being made.
+pub(super) struct Waiting {
+    life: Lifecycle,
+    /// Numbers of the files its process maps.
+    files: Vec<u32>,
+    until: Instant,
+}
 
 impl Collector {
     /// Has a process traced, so that its threads can be stopped.
@@ -43,6 +56,28 @@ impl Collector {
             && let Err(error) = holder.let_continue(life.header.tid)
         {
             self.without_holder(&error);
+        }
+    }
+
+    /// As [`Collector::let_continue`], once these files have their unwind tables. Tables that take too long come
+    /// while the process runs; its stacks say so.
+    pub(super) fn continue_with_tables(&mut self, life: Lifecycle, files: Vec<u32>) {
+        self.waiting.push(Waiting {
+            life,
+            files,
+            until: Instant::now() + LONGEST_FOR_TABLES,
+        });
+        self.continue_ready();
+    }
+
+    /// Lets those threads go on that need not wait for tables any longer.
+    pub(super) fn continue_ready(&mut self) {
+        let now = Instant::now();
+        let is_ready =
+            |waiting: &mut Waiting| waiting.until <= now || self.tables.are_done(&waiting.files);
+        let ready: Vec<_> = self.waiting.extract_if(.., is_ready).collect();
+        for Waiting { life, .. } in ready {
+            self.let_continue(&life);
         }
     }
 

@@ -40,11 +40,14 @@ use memtrace_common::{
     unwind::{End, Word},
 };
 
+use tokio::sync::Notify;
+
 use self::{
     addresses::{Addresses, Location},
     devices::OnDevices,
     fingerprint::Fingerprint,
     folding::Folding,
+    holding::Waiting,
     images::Images,
     modules::Modules,
     python::Pythons,
@@ -152,6 +155,8 @@ pub struct Collector {
     tracer: Tracer,
     /// `None` where nothing is to be stopped, or once it is gone.
     holder: Option<Holder>,
+    /// Held until tables are there.
+    waiting: Vec<Waiting>,
     store: Store,
     ledger: Ledger,
     folding: Folding,
@@ -208,6 +213,7 @@ impl Collector {
             modules: Modules::new(allocators, tracer.heap),
             tracer,
             holder,
+            waiting: Vec::new(),
             store,
             ledger: Ledger::new(page_size),
             folding: Folding::new(fold),
@@ -520,9 +526,15 @@ impl Collector {
         Ok(())
     }
 
+    /// Notified when an unwind table is done: [`Collector::look_around`] has something to do.
+    pub fn table_news(&self) -> Arc<Notify> {
+        self.tables.news()
+    }
+
     /// Sees to what comes by other ways than the ring buffer.
     pub fn look_around(&mut self) {
         self.hear_holder();
+        self.continue_ready();
         self.refresh_code();
     }
 

@@ -316,6 +316,7 @@ impl Session {
         intervals.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut births_at = start + BIRTHS_EVERY;
         let mut interrupted = false;
+        let tables = collector.table_news();
         loop {
             tokio::select! {
                 guard = self.ring.readable_mut() => {
@@ -325,6 +326,7 @@ impl Session {
                 _ = poll.tick() => {
                     self.drain(collector)?;
                 }
+                () = tables.notified() => collector.look_around(),
                 _ = intervals.tick() => {
                     let vanished = collector.vanished();
                     let drained = self.drain(collector)?;

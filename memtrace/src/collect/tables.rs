@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::Notify;
+
 use crate::{
     bpf::rows::Rows,
     file::FileBytes,
@@ -35,6 +37,7 @@ struct Shared {
     cache: Option<Cache>,
     state: Mutex<State>,
     changed: Condvar,
+    news: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -43,6 +46,12 @@ struct State {
     /// Queued, or being compiled.
     unfinished: HashSet<u32>,
     closed: bool,
+}
+
+impl State {
+    fn are_done(&self, execs: &[u32]) -> bool {
+        !execs.iter().any(|exec| self.unfinished.contains(exec))
+    }
 }
 
 impl Shared {
@@ -62,6 +71,7 @@ impl Tables {
             cache: Cache::open(),
             state: Mutex::default(),
             changed: Condvar::new(),
+            news: Arc::default(),
         });
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         for number in 0..count.min(8) {
@@ -85,12 +95,22 @@ impl Tables {
         self.shared.changed.notify_all();
     }
 
+    /// Whether the tables of these files are loaded, or cannot be.
+    pub(super) fn are_done(&self, execs: &[u32]) -> bool {
+        self.shared.state().are_done(execs)
+    }
+
+    /// Told when a table is done.
+    pub(super) fn news(&self) -> Arc<Notify> {
+        Arc::clone(&self.shared.news)
+    }
+
     /// Waits until the tables of these files are loaded (or cannot be), `at_most` so long.
     /// False if the time was over.
     pub(super) fn wait(&self, execs: &[u32], at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
         let mut state = self.shared.state();
-        while execs.iter().any(|exec| state.unfinished.contains(exec)) {
+        while !state.are_done(execs) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -128,6 +148,7 @@ fn work(shared: &Shared) {
         state = shared.state();
         state.unfinished.remove(&job.exec);
         shared.changed.notify_all();
+        shared.news.notify_one();
     }
 }
 

@@ -8,13 +8,13 @@ use std::{
     io::{self, Write},
     mem,
     os::{
-        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::{fs::FileExt, net::UnixStream},
     },
     time::{Duration, Instant},
 };
 
-use memtrace_common::event::Unwinding;
+use memtrace_common::{event::Unwinding, kernel::HOLDER_COMM};
 
 use super::{
     Stops,
@@ -53,6 +53,8 @@ struct Process<S> {
     stops: S,
     socket: UnixStream,
     inbox: Inbox,
+    /// Reports that the collector has left no room for yet.
+    unsent: Vec<u8>,
     collector: Collector,
     with_children: bool,
     threads: HashMap<u32, Thread>,
@@ -76,13 +78,14 @@ pub fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
     // SAFETY: standard input is the socket, and nobody else's.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     socket.set_nonblocking(true)?;
-    // SAFETY: the name is a C string. Otherwise it would be `exe`.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrace-hold".as_ptr()) };
+    // SAFETY: the name ends in a zero. Otherwise it would be `exe`.
+    unsafe { libc::prctl(libc::PR_SET_NAME, HOLDER_COMM.as_ptr()) };
     let children = watch_children()?;
     let mut process = Process {
         stops,
         socket,
         inbox: Inbox::default(),
+        unsent: Vec::new(),
         collector: Collector::of_this_process()?,
         with_children,
         threads: HashMap::new(),
@@ -93,11 +96,19 @@ pub fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
         collector_state: State::AtWork,
     };
     while process.collector_state != State::Ending {
+        let room = match process.unsent.is_empty() {
+            true => 0,
+            false => libc::POLLOUT,
+        };
         poll(
-            &[process.socket.as_fd().as_raw_fd(), children.as_raw_fd()],
+            &[
+                (process.socket.as_raw_fd(), libc::POLLIN | room),
+                (children.as_raw_fd(), libc::POLLIN),
+            ],
             process.next_look(),
         )?;
         drain(&children);
+        process.send();
         if !process.hear()? {
             break;
         }
@@ -131,8 +142,21 @@ impl<S: Stops> Process<S> {
     }
 
     fn report(&mut self, report: Report) {
-        // A collector that has stopped reading gets no report.
-        let _ = self.socket.write_all(&report.encode());
+        self.unsent.extend(report.encode());
+        self.send();
+    }
+
+    /// Sends as much as there is room for.
+    fn send(&mut self) {
+        while !self.unsent.is_empty() {
+            match self.socket.write(&self.unsent) {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // It has ended, which is found out by reading.
+                Err(_) => self.unsent.clear(),
+            }
+        }
     }
 
     fn seize(&mut self, tgid: u32) -> io::Result<()> {
@@ -465,7 +489,10 @@ impl<S: Stops> Process<S> {
                 // The kernel detaches from threads that run without stopping them.
                 return Ok(());
             }
-            poll(&[children.as_raw_fd()], Some(LAST_STOPS.min(limit - spent)))?;
+            poll(
+                &[(children.as_raw_fd(), libc::POLLIN)],
+                Some(LAST_STOPS.min(limit - spent)),
+            )?;
             drain(children);
         }
     }
@@ -536,13 +563,13 @@ fn drain(children: &OwnedFd) {
     {}
 }
 
-/// Waits until one of them is readable, or for the time.
-fn poll(fds: &[i32], timeout: Option<Duration>) -> io::Result<()> {
+/// Waits until one of them is ready for its events, or for the time.
+fn poll(fds: &[(i32, i16)], timeout: Option<Duration>) -> io::Result<()> {
     let mut fds: Vec<libc::pollfd> = fds
         .iter()
-        .map(|&fd| libc::pollfd {
+        .map(|&(fd, events)| libc::pollfd {
             fd,
-            events: libc::POLLIN,
+            events,
             revents: 0,
         })
         .collect();
