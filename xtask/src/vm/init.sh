@@ -13,18 +13,32 @@ fail() {
     poweroff -f
 }
 mount -t virtiofs -o ro host /host || fail "the host's files are not there"
+mkdir /out
+mount -t virtiofs out /out || fail "no place for results"
+number=0
+while read -r folder; do
+    number=$((number + 1))
+    mkdir /seen$number
+    mount -o bind "/host$folder" /seen$number
+done </out/seen
 for place in tmp run var/tmp; do
     mount -t tmpfs tmpfs /host/$place
 done
+number=0
+while read -r folder; do
+    number=$((number + 1))
+    mkdir -p "/host$folder"
+    mount -o bind /seen$number "/host$folder"
+done </out/seen
 mount -o bind /proc /host/proc
 mount -o bind /sys /host/sys
 mount -o bind /dev /host/dev
 mkdir -p /dev/pts /dev/shm /host/tmp/out
+mount -o bind /out /host/tmp/out
 mount -t devpts devpts /host/dev/pts
 mount -t tmpfs tmpfs /host/dev/shm
 mount -t bpf bpf /host/sys/fs/bpf
-mount -t virtiofs out /host/tmp/out || fail "no place for results"
-targets=$(cat /host/tmp/out/targets)
+targets=$(cat /out/targets)
 mount -t virtiofs targets "/host$targets" || fail "no place for the tests' targets"
 ip link set lo up
 OUT=/tmp/out HOME=/tmp PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
