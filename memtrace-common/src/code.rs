@@ -6,8 +6,12 @@
 //! snapshot first, the newest first. So a range that was unmapped, or reused,
 //! never means what it did before, however late the collector is.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// An executable mapping, an element of the MAPPINGS map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Mapping {
     /// First address, absolute in the process.
@@ -34,7 +38,9 @@ pub mod mapping_kind {
 
 /// Value of the SNAPSHOTS map, keyed by tgid: a range of MAPPINGS, sorted by
 /// address. Never changed once published; a new one takes its place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Snapshot {
     pub first: u32,
@@ -53,7 +59,9 @@ pub const LOG: usize = 32;
 pub const LOG_EXEC: u64 = 1 << 32;
 
 /// One change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Change {
     /// [`Log::sequence`] of the change plus one, written last: any other value means
@@ -63,7 +71,9 @@ pub struct Change {
 }
 
 /// Value of the LOGS map, keyed by tgid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Log {
     /// Number of changes so far.
@@ -73,7 +83,9 @@ pub struct Log {
 }
 
 /// Value of the FILES map: an executable file that the collector has inspected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct KnownFile {
     /// Address as the file means it − file offset, of its executable segment, bytes.
@@ -93,7 +105,9 @@ pub const BLOCK: usize = 256;
 /// `first_page` on, the index of its first row, and one past the last page's),
 /// then the rows: `address & 0xffff` in the upper half, the rule's index in
 /// RULES in the lower. Each page's first row is at 0, so every address has one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Exec {
     /// An [`exec_state`].
@@ -168,9 +182,4 @@ impl RowSearch {
 /// Rules that all files together may have, limited by a row's 16 bits.
 pub const RULES: u32 = 1 << 16;
 
-const _: () = assert!(size_of::<Mapping>() == 32);
-const _: () = assert!(size_of::<Snapshot>() == 24);
-const _: () = assert!(size_of::<Log>() == 8 + LOG * 40);
-const _: () = assert!(size_of::<KnownFile>() == 16);
-const _: () = assert!(size_of::<Exec>() == 16);
 const _: () = assert!(LOG.is_power_of_two() && BLOCK.is_power_of_two());

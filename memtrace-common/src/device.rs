@@ -1,12 +1,16 @@
 //! Records about memory of devices (GPUs), and what the kernel side must know to make them.
 
-use crate::event::Header;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{event::Header, wire::wire_enum};
 
 /// A device as a thread has it current: its index + 1. 0: the thread was not seen choosing one.
 pub type Current = u32;
 
 /// [`crate::event::Kind::DeviceAlloc`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Alloc {
     pub header: Header,
@@ -24,7 +28,9 @@ pub struct Alloc {
 
 /// [`crate::event::Kind::DeviceReport`], as `c10::reportMemoryUsageToProfiler` is called, or
 /// `c10::reportOutOfMemoryToProfiler`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Report {
     pub header: Header,
@@ -43,7 +49,9 @@ pub struct Report {
 }
 
 /// Several kinds, see [`crate::event::Kind`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Range {
     pub header: Header,
@@ -55,27 +63,15 @@ pub struct Range {
     pub pad: u32,
 }
 
-/// Figures of a driver's pool: cudaMemPoolAttr… of driver_types.h.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Pool {
-    Reserved = 5,
-    PeakReserved = 6,
-    Used = 7,
-    PeakUsed = 8,
-}
-
-impl TryFrom<u64> for Pool {
-    type Error = u64;
-
-    fn try_from(value: u64) -> Result<Self, u64> {
-        match value {
-            5 => Ok(Pool::Reserved),
-            6 => Ok(Pool::PeakReserved),
-            7 => Ok(Pool::Used),
-            8 => Ok(Pool::PeakUsed),
-            other => Err(other),
-        }
+wire_enum! {
+    /// Figures of a driver's pool: cudaMemPoolAttr… of driver_types.h.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u64)]
+    pub enum Pool: u64 {
+        Reserved = 5,
+        PeakReserved = 6,
+        Used = 7,
+        PeakUsed = 8,
     }
 }
 
@@ -84,7 +80,7 @@ pub const NAME: usize = 48;
 
 /// Key of the ENTRY_POINTS map: the name of a function that is asked of the driver by name,
 /// padded with zeroes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct EntryPoint {
     pub name: [u8; NAME],
@@ -103,19 +99,15 @@ impl EntryPoint {
 }
 
 /// Key of the CONTEXTS map: a driver context of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct ContextKey {
     pub context: u64,
     pub tgid: u32,
     pub pad: u32,
 }
-
-const _: () = assert!(size_of::<Alloc>() == 56);
-const _: () = assert!(size_of::<Report>() == 72);
-const _: () = assert!(size_of::<Range>() == 56);
-const _: () = assert!(size_of::<EntryPoint>() == NAME);
-const _: () = assert!(size_of::<ContextKey>() == 16);
 
 #[cfg(test)]
 mod tests {

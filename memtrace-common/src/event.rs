@@ -8,142 +8,96 @@
 //! taking before the call, so that another thread's reuse of the range cannot
 //! overtake it, and the outcome after.
 
-use crate::{limits::MAX_FRAMES, unwind::Registers};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Kind of a record, first byte of its [`Header`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// [`Alloc`]: a successful allocation.
-    Alloc = 1,
-    /// [`Free`]: a release that is about to happen.
-    Free = 2,
-    /// [`Free`]: a realloc of `addr` is about to happen; [`Kind::ReallocEnd`] tells its fate.
-    ReallocBegin = 3,
-    /// [`Alloc`]: outcome of the thread's last [`Kind::ReallocBegin`]. `addr` 0 with `size` > 0: it
-    /// failed and the old block lives on. `addr` 0 with `size` 0: the old block was freed.
-    ReallocEnd = 4,
-    /// [`Map`]: a successful mmap.
-    Mmap = 5,
-    /// [`Unmap`]: a munmap or shmdt is about to happen.
-    UnmapBegin = 6,
-    /// [`Unmap`]: outcome of the thread's last [`Kind::UnmapBegin`], in `flags` ([`flags::FAILED`]).
-    UnmapEnd = 7,
-    /// [`Unmap`]: an mremap of `addr`, `len` is about to happen.
-    RemapBegin = 8,
-    /// [`Map`]: outcome of the thread's last [`Kind::RemapBegin`]; [`flags::FAILED`] when it failed.
-    /// `map_flags` holds mremap's flags.
-    RemapEnd = 9,
-    /// [`Map`]: brk returned; `addr` is the program break now, `len` the one asked for (0: a query).
-    Brk = 10,
-    /// [`Map`]: a successful shmat; the kernel side does not know the length, `len` is 0 on the wire.
-    Shmat = 11,
-    /// [`Lifecycle`]: a process was forked; `Header::tgid` is the child's, `other` the parent's.
-    Fork = 12,
-    /// [`Lifecycle`]: a successful exec; `other` is the tid that called it (the tgid's from now on).
-    Exec = 13,
-    /// [`Lifecycle`]: the last thread of a process ended; `value` is its wait status.
-    Exit = 14,
-    /// [`Stack`]: a stack not reported before.
-    Stack = 15,
-    /// [`Lifecycle`]: the thread stops and waits for the collector, or cannot be stopped
-    /// ([`flags::FAILED`]) and runs on; `value` is a [`Stop`].
-    Stopped = 16,
-    /// [`Verify`]: a walk with what it was made from, to be repeated by other means.
-    Verify = 17,
-    /// [`Timing`]: what a walk took.
-    Timing = 18,
-    /// [`crate::python::Code`]: a code object that stacks refer to.
-    PythonCode = 19,
-    /// [`crate::device::Alloc`]: memory of a device, or page-locked; also a call that failed.
-    DeviceAlloc = 20,
-    /// [`crate::device::Report`]: what PyTorch's caching allocator says of a block of its own, or
-    /// that it cannot give one.
-    DeviceReport = 21,
-    /// [`crate::device::Range`]: physical memory was mapped (cuMemMap).
-    DeviceMap = 22,
-    /// [`crate::device::Range`]: a range is about to be unmapped (cuMemUnmap).
-    DeviceUnmap = 23,
-    /// [`crate::device::Range`]: one more reference to the physical memory `handle`.
-    DeviceRetain = 24,
-    /// [`crate::device::Range`]: a pool of the driver told its figure with the number `handle`,
-    /// `len` bytes; [`crate::device::Pool`].
-    DevicePool = 25,
-    /// [`crate::device::Range`]: the driver gave the address `addr` for the name with number
-    /// `handle`. The process is stopped, if it may be.
-    EntryPoint = 26,
-    /// [`crate::device::Range`]: of the block at `addr` of PyTorch's caching allocator, which was
-    /// reported before, `len` bytes were asked for, on the stream with the number `handle`.
-    DeviceRequest = 27,
-}
+use crate::{limits::MAX_FRAMES, unwind::Registers, wire::wire_enum};
 
-impl TryFrom<u8> for Kind {
-    type Error = u8;
-
-    fn try_from(value: u8) -> Result<Self, u8> {
-        Ok(match value {
-            1 => Kind::Alloc,
-            2 => Kind::Free,
-            3 => Kind::ReallocBegin,
-            4 => Kind::ReallocEnd,
-            5 => Kind::Mmap,
-            6 => Kind::UnmapBegin,
-            7 => Kind::UnmapEnd,
-            8 => Kind::RemapBegin,
-            9 => Kind::RemapEnd,
-            10 => Kind::Brk,
-            11 => Kind::Shmat,
-            12 => Kind::Fork,
-            13 => Kind::Exec,
-            14 => Kind::Exit,
-            15 => Kind::Stack,
-            16 => Kind::Stopped,
-            17 => Kind::Verify,
-            18 => Kind::Timing,
-            19 => Kind::PythonCode,
-            20 => Kind::DeviceAlloc,
-            21 => Kind::DeviceReport,
-            22 => Kind::DeviceMap,
-            23 => Kind::DeviceUnmap,
-            24 => Kind::DeviceRetain,
-            25 => Kind::DevicePool,
-            26 => Kind::EntryPoint,
-            27 => Kind::DeviceRequest,
-            other => return Err(other),
-        })
+wire_enum! {
+    /// Kind of a record, first byte of its [`Header`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum Kind: u8 {
+        /// [`Alloc`]: a successful allocation.
+        Alloc = 1,
+        /// [`Free`]: a release that is about to happen.
+        Free = 2,
+        /// [`Free`]: a realloc of `addr` is about to happen; [`Kind::ReallocEnd`] tells its fate.
+        ReallocBegin = 3,
+        /// [`Alloc`]: outcome of the thread's last [`Kind::ReallocBegin`]. `addr` 0 with `size` > 0: it
+        /// failed and the old block lives on. `addr` 0 with `size` 0: the old block was freed.
+        ReallocEnd = 4,
+        /// [`Map`]: a successful mmap.
+        Mmap = 5,
+        /// [`Unmap`]: a munmap or shmdt is about to happen.
+        UnmapBegin = 6,
+        /// [`Unmap`]: outcome of the thread's last [`Kind::UnmapBegin`], in `flags` ([`flags::FAILED`]).
+        UnmapEnd = 7,
+        /// [`Unmap`]: an mremap of `addr`, `len` is about to happen.
+        RemapBegin = 8,
+        /// [`Map`]: outcome of the thread's last [`Kind::RemapBegin`]; [`flags::FAILED`] when it failed.
+        /// `map_flags` holds mremap's flags.
+        RemapEnd = 9,
+        /// [`Map`]: brk returned; `addr` is the program break now, `len` the one asked for (0: a query).
+        Brk = 10,
+        /// [`Map`]: a successful shmat; the kernel side does not know the length, `len` is 0 on the wire.
+        Shmat = 11,
+        /// [`Lifecycle`]: a process was forked; `Header::tgid` is the child's, `other` the parent's.
+        Fork = 12,
+        /// [`Lifecycle`]: a successful exec; `other` is the tid that called it (the tgid's from now on).
+        Exec = 13,
+        /// [`Lifecycle`]: the last thread of a process ended; `value` is its wait status.
+        Exit = 14,
+        /// [`Stack`]: a stack not reported before.
+        Stack = 15,
+        /// [`Lifecycle`]: the thread stops and waits for the collector, or cannot be stopped
+        /// ([`flags::FAILED`]) and runs on; `value` is a [`Stop`].
+        Stopped = 16,
+        /// [`Verify`]: a walk with what it was made from, to be repeated by other means.
+        Verify = 17,
+        /// [`Timing`]: what a walk took.
+        Timing = 18,
+        /// [`crate::python::Code`]: a code object that stacks refer to.
+        PythonCode = 19,
+        /// [`crate::device::Alloc`]: memory of a device, or page-locked; also a call that failed.
+        DeviceAlloc = 20,
+        /// [`crate::device::Report`]: what PyTorch's caching allocator says of a block of its own, or
+        /// that it cannot give one.
+        DeviceReport = 21,
+        /// [`crate::device::Range`]: physical memory was mapped (cuMemMap).
+        DeviceMap = 22,
+        /// [`crate::device::Range`]: a range is about to be unmapped (cuMemUnmap).
+        DeviceUnmap = 23,
+        /// [`crate::device::Range`]: one more reference to the physical memory `handle`.
+        DeviceRetain = 24,
+        /// [`crate::device::Range`]: a pool of the driver told its figure with the number `handle`,
+        /// `len` bytes; [`crate::device::Pool`].
+        DevicePool = 25,
+        /// [`crate::device::Range`]: the driver gave the address `addr` for the name with number
+        /// `handle`. The process is stopped, if it may be.
+        EntryPoint = 26,
+        /// [`crate::device::Range`]: of the block at `addr` of PyTorch's caching allocator, which was
+        /// reported before, `len` bytes were asked for, on the stream with the number `handle`.
+        DeviceRequest = 27,
     }
 }
 
-/// Why a process was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Stop {
-    /// A forked child before its first user instruction.
-    Fork = 1,
-    /// A new program before its interpreter's first instruction.
-    Exec = 2,
-    /// After it mapped an executable file that the collector has not seen, or attached shared
-    /// memory whose length only its maps tell; the record of it precedes.
-    Map = 3,
-    /// When it was given the address of a driver's function that may have no probe yet; the record
-    /// of it precedes.
-    EntryPoint = 4,
-    /// The process `other` wants to trace it, and finds it traced. Nothing waits.
-    Tracer = 5,
-}
-
-impl TryFrom<u64> for Stop {
-    type Error = u64;
-
-    fn try_from(value: u64) -> Result<Self, u64> {
-        match value {
-            1 => Ok(Stop::Fork),
-            2 => Ok(Stop::Exec),
-            3 => Ok(Stop::Map),
-            4 => Ok(Stop::EntryPoint),
-            5 => Ok(Stop::Tracer),
-            other => Err(other),
-        }
+wire_enum! {
+    /// Why a process was stopped.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[repr(u8)]
+    pub enum Stop: u64 {
+        /// A forked child before its first user instruction.
+        Fork = 1,
+        /// A new program before its interpreter's first instruction.
+        Exec = 2,
+        /// After it mapped an executable file that the collector has not seen, or attached shared
+        /// memory whose length only its maps tell; the record of it precedes.
+        Map = 3,
+        /// When it was given the address of a driver's function that may have no probe yet; the record
+        /// of it precedes.
+        EntryPoint = 4,
+        /// The process `other` wants to trace it, and finds it traced. Nothing waits.
+        Tracer = 5,
     }
 }
 
@@ -170,7 +124,9 @@ pub mod flags {
 }
 
 /// First bytes of every record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Header {
     /// A [`Kind`].
@@ -189,7 +145,9 @@ pub struct Header {
 }
 
 /// [`Kind::Alloc`], [`Kind::ReallocEnd`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Alloc {
     pub header: Header,
@@ -202,7 +160,9 @@ pub struct Alloc {
 }
 
 /// [`Kind::Free`], [`Kind::ReallocBegin`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Free {
     pub header: Header,
@@ -211,7 +171,9 @@ pub struct Free {
 }
 
 /// [`Kind::Mmap`], [`Kind::RemapEnd`], [`Kind::Brk`], [`Kind::Shmat`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Map {
     pub header: Header,
@@ -235,7 +197,9 @@ pub struct Map {
 }
 
 /// [`Kind::UnmapBegin`], [`Kind::UnmapEnd`], [`Kind::RemapBegin`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Unmap {
     pub header: Header,
@@ -245,7 +209,9 @@ pub struct Unmap {
 }
 
 /// [`Kind::Fork`], [`Kind::Exec`], [`Kind::Exit`], [`Kind::Stopped`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Lifecycle {
     pub header: Header,
@@ -258,7 +224,9 @@ pub struct Lifecycle {
 
 /// [`Kind::Stack`]: followed by `n` words, leaf first, each a [`crate::unwind::Word`]. Its
 /// address is the one to look up: of a return address that is the address minus one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Stack {
     pub header: Header,
@@ -285,7 +253,9 @@ pub const COPIED_PAGE: usize = 4096;
 pub const COPIED_RETURNS: usize = 16;
 
 /// A return address that the kernel has replaced to probe the return.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct PendingReturn {
     /// Where on the stack it was, absolute address.
@@ -298,7 +268,9 @@ pub struct PendingReturn {
 pub const UNWOUND: usize = 8;
 
 /// Return addresses that the holder puts back before a thread may be unwound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Unwinding {
     pub tgid: u32,
@@ -308,7 +280,7 @@ pub struct Unwinding {
 }
 
 /// [`Kind::Verify`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Verify {
     pub header: Header,
@@ -334,7 +306,9 @@ pub struct Verify {
 }
 
 /// [`Kind::Timing`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Timing {
     pub header: Header,
@@ -347,17 +321,3 @@ pub struct Timing {
     /// A [`crate::unwind::End`].
     pub end: u32,
 }
-
-const _: () = assert!(size_of::<Header>() == 24);
-const _: () = assert!(size_of::<Alloc>() == 48);
-const _: () = assert!(size_of::<Free>() == 32);
-const _: () = assert!(size_of::<Map>() == 80);
-const _: () = assert!(size_of::<Unmap>() == 40);
-const _: () = assert!(size_of::<Lifecycle>() == 40);
-const _: () = assert!(size_of::<Stack>() == 64);
-const _: () = assert!(size_of::<Unwinding>() == 8 + UNWOUND * 16);
-const _: () = assert!(size_of::<Timing>() == 48);
-const _: () = assert!(
-    size_of::<Verify>()
-        == 96 + COPIED_RETURNS * 16 + (MAX_FRAMES + 1) * 8 + COPIED_PAGES * COPIED_PAGE
-);

@@ -1,8 +1,12 @@
 //! What the collector tells the kernel side when it loads it.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Offsets of kernel structure fields, resolved from the running kernel's BTF.
 /// All in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Offsets {
     pub task_tgid: u32,
@@ -43,7 +47,9 @@ pub struct Offsets {
 pub const HOLDER_COMM: [u8; 16] = *b"memtrace-hold\0\0\0";
 
 /// Behaviour chosen on the command line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Settings {
     /// 1: trace forked children.
@@ -63,7 +69,9 @@ pub struct Settings {
 }
 
 /// Value of the SAMPLING map: which walks were sent to be verified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Sampling {
     /// Walks so far.
@@ -75,7 +83,3 @@ pub struct Sampling {
     /// Walks that were chosen, and left out because of the limit or a full ring buffer.
     pub skipped: u64,
 }
-
-const _: () = assert!(size_of::<Offsets>() == 104);
-const _: () = assert!(size_of::<Sampling>() == 32);
-const _: () = assert!(size_of::<Settings>() == 40);

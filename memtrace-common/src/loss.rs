@@ -17,8 +17,11 @@ pub enum Effect {
     Filtered,
 }
 
+/// From here on the user side counts.
+const USER: u32 = 1 << 16;
+
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $variant:ident = $value:literal, $name:literal, $effect:ident;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $value:expr, $name:literal, $effect:ident;)*) => {
         /// Why something is missing.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u32)]
@@ -31,6 +34,11 @@ macro_rules! reasons {
             /// Stable name in reports and JSON.
             pub const fn name(self) -> &'static str {
                 match self { $(Reason::$variant => $name,)* }
+            }
+
+            /// Slot of the kernel side's array; `None`: the user side counts it.
+            pub const fn slot(self) -> Option<u32> {
+                if (self as u32) < USER { Some(self as u32) } else { None }
             }
 
             pub const fn effect(self) -> Effect {
@@ -74,63 +82,65 @@ reasons! {
     NotTraced = 14, "not_traced", Filtered;
     /// User side: a release of an address that is not outstanding: allocated before attach, or
     /// the allocator's own (glibc empties an ending thread's cache by `free`).
-    UnknownFree = 15, "unknown_free", Filtered;
+    UnknownFree = USER, "unknown_free", Filtered;
     /// User side: an address was handed out again without a release seen: the old entry was replaced.
-    AddressReused = 16, "address_reused", ReleasesLost;
+    AddressReused = USER + 1, "address_reused", ReleasesLost;
     /// User side: an allocation referred to a stack that never arrived.
-    UnknownStack = 17, "unknown_stack", StackLost;
+    UnknownStack = USER + 2, "unknown_stack", StackLost;
     /// User side: a record could not be decoded.
-    Undecodable = 18, "undecodable", AllocationsLost;
+    Undecodable = USER + 3, "undecodable", AllocationsLost;
     /// User side: the length of an attached shared memory segment could not be found.
-    SegmentLengthUnknown = 19, "segment_length_unknown", AllocationsLost;
+    SegmentLengthUnknown = USER + 4, "segment_length_unknown", AllocationsLost;
     /// User side: probes could not be attached to a process or library.
-    AttachFailed = 20, "attach_failed", Untraced;
+    AttachFailed = USER + 5, "attach_failed", Untraced;
     /// A stack had more frames than are kept.
-    StackTruncated = 21, "stack_truncated", StackLost;
+    StackTruncated = 15, "stack_truncated", StackLost;
     /// User side: a realloc, munmap or mremap whose outcome never arrived.
-    OutcomeLost = 22, "outcome_lost", ReleasesLost;
+    OutcomeLost = USER + 6, "outcome_lost", ReleasesLost;
     /// A child, a new program or the opener of an unknown library ran on while its probes were being
     /// set: `--no-stop`, another debugger traces it, or memtrace itself was stopped or too slow.
-    NotStopped = 23, "not_stopped", Untraced;
+    NotStopped = 16, "not_stopped", Untraced;
     /// A stack ends at an address in no known executable mapping.
-    StackNoMapping = 24, "stack_no_mapping", StackLost;
+    StackNoMapping = 17, "stack_no_mapping", StackLost;
     /// A stack ends in a file whose unwind tables are not loaded.
-    StackNoTable = 25, "stack_no_table", StackLost;
+    StackNoTable = 18, "stack_no_table", StackLost;
     /// A stack ends in code that its file's unwind tables leave out.
-    StackNoRow = 26, "stack_no_row", StackLost;
+    StackNoRow = 19, "stack_no_row", StackLost;
     /// A stack ends at call frame information that is not supported.
-    StackUnsupportedRule = 27, "stack_unsupported_rule", StackLost;
+    StackUnsupportedRule = 20, "stack_unsupported_rule", StackLost;
     /// A stack ends because the process's mappings were changing.
-    StackStale = 28, "stack_stale", StackLost;
+    StackStale = 21, "stack_stale", StackLost;
     /// A stack ends in code that has no tables and keeps no frame pointer.
-    StackBadFramePointer = 29, "stack_bad_frame_pointer", StackLost;
+    StackBadFramePointer = 22, "stack_bad_frame_pointer", StackLost;
     /// A stack without its Python frames: the thread has states in several interpreters.
-    PythonAmbiguous = 30, "python_ambiguous", StackLost;
+    PythonAmbiguous = 23, "python_ambiguous", StackLost;
     /// A C++ exception met the return probe of an operator new, and the return address could not be
     /// restored: the process has probably ended.
-    ReturnNotRestored = 31, "return_not_restored", AllocationsLost;
+    ReturnNotRestored = 24, "return_not_restored", AllocationsLost;
     /// User side: an allocator's own operator new was left out, because C++ exceptions could not have
     /// passed its return probe.
-    OperatorNewLeftOut = 32, "operator_new_left_out", AllocationsLost;
+    OperatorNewLeftOut = USER + 7, "operator_new_left_out", AllocationsLost;
     /// User side: a mapped file changed again and again while it was read: it has no probes.
-    FileChanged = 33, "file_changed", Untraced;
+    FileChanged = USER + 8, "file_changed", Untraced;
     /// User side: a 32-bit program, of which nothing is recorded.
-    Program32Bit = 34, "program_32_bit", Untraced;
+    Program32Bit = USER + 9, "program_32_bit", Untraced;
 }
 
-/// Slots of the kernel's counter array: the reasons, then these.
-pub const COUNTER_EMITTED: u32 = Reason::ALL.len() as u32;
+/// Reasons that the kernel side counts: one slot of its array each, then these.
+pub const COUNTER_EMITTED: u32 = {
+    let (mut at, mut slots) = (0, 0);
+    while at < Reason::ALL.len() {
+        let reason = Reason::ALL[at] as u32;
+        if reason < USER {
+            assert!(
+                reason == slots,
+                "the kernel side's reasons number its slots without gaps"
+            );
+            slots += 1;
+        }
+        at += 1;
+    }
+    slots
+};
 /// Total number of counter slots.
 pub const COUNTERS: u32 = COUNTER_EMITTED + 1;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_number_the_slots_without_gaps() {
-        for (slot, reason) in Reason::ALL.iter().enumerate() {
-            assert_eq!(*reason as usize, slot, "{}", reason.name());
-        }
-    }
-}

@@ -1,7 +1,11 @@
 //! What the kernel side knows of a traced process.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Value of the PROCESSES map, keyed by tgid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Process {
     /// Mixed into stack keys: changes whenever the process's code may have
@@ -22,7 +26,9 @@ pub mod process_flags {
 }
 
 /// Key of the FILES map: executable files that the collector has inspected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct FileKey {
     pub ino: u64,
@@ -39,6 +45,3 @@ impl FileKey {
         (mtime_sec as u32).rotate_left(16) ^ mtime_nsec
     }
 }
-
-const _: () = assert!(size_of::<Process>() == 24);
-const _: () = assert!(size_of::<FileKey>() == 16);

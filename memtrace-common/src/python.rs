@@ -1,6 +1,8 @@
 //! What the kernel side needs to know of a CPython interpreter, and what it
 //! tells of Python code.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 use crate::hash::{SEED, mix};
 
 /// A field that this version of the interpreter does not have.
@@ -8,7 +10,9 @@ pub const NONE: u32 = u32::MAX;
 
 /// Value of the INTERPRETERS map, keyed by tgid. Offsets in bytes; structures
 /// are named as in CPython's sources.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Interpreter {
     /// Absolute address of `_PyRuntime`.
@@ -91,7 +95,9 @@ pub const fn characters(state: u32) -> (u32, bool) {
 }
 
 /// A string object as far as it was copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Text {
     /// Absolute address of the object.
@@ -106,7 +112,9 @@ pub struct Text {
 
 /// [`crate::event::Kind::PythonCode`]: a code object not reported before. Followed by the
 /// filename, the name and the line table, each in an area of the size above.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Code {
     pub header: crate::event::Header,
@@ -155,9 +163,6 @@ pub const fn fingerprint(of: &Identity) -> u32 {
     hash = mix(hash, of.linetable_start);
     hash as u32
 }
-
-const _: () = assert!(size_of::<Interpreter>() == 40 + 24 * 4);
-const _: () = assert!(size_of::<Code>() == 24 + 16 + 32 + 24);
 
 #[cfg(test)]
 mod tests {

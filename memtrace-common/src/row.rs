@@ -6,13 +6,15 @@
 //! place. Any CPU reads and writes it at any time without a lock: an entry has a check over all it
 //! says, so one that was half written, or is of another address, is not found.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 use crate::{
     hash::{SEED, mix},
     unwind::Rule,
 };
 
 /// What is known of an address of code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Row {
     /// The frame: see [`crate::unwind::Word`].
@@ -29,7 +31,9 @@ pub const PLACES: u32 = 1 << 16;
 pub const HOT_PLACES: usize = 1 << 10;
 
 /// Value of the KNOWN_ROWS and HOT_ROWS maps. Of eight-byte words only, each read and written by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Known {
     pub check: u64,

@@ -5,9 +5,15 @@
 //! information (DWARF 5, section 6.4), x86-64 register numbers and the return
 //! address at CFA − 8 from the System V psABI, AMD64 supplement, section 3.6.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::wire::wire_enum;
+
 /// How to find the caller of one range of code. Eight bytes, deduplicated over
 /// all files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Rule {
     /// A [`cfa`] kind: where the canonical frame address (CFA) is.
@@ -88,7 +94,9 @@ impl Rule {
 }
 
 /// The registers that a walk needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Registers {
     /// Of a caller: the return address.
@@ -124,47 +132,35 @@ pub trait Memory {
     fn read(&self, abs_addr: u64) -> Option<u64>;
 }
 
-/// Why a walk ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum End {
-    /// At the thread's outermost frame.
-    Complete = 0,
-    /// At [`crate::limits::MAX_FRAMES`].
-    Truncated = 1,
-    /// An address in no executable mapping, as far as known.
-    NoMapping = 2,
-    /// The file's tables are not loaded.
-    NoTable = 3,
-    /// The file has tables, but none covers the code (assembler without CFI).
-    NoRow = 4,
-    /// Call frame information that is not supported.
-    UnsupportedRule = 5,
-    /// Stack memory that could not be read, or a frame below its callee's.
-    Unreadable = 6,
-    /// The mappings changed during the walk, or too often since they were last read.
-    Stale = 7,
-    /// Code without tables that keeps no frame pointer.
-    BadFramePointer = 8,
-    /// Not walked by tables: frame pointers were followed, and end where one is missing.
-    FramePointersOnly = 9,
+wire_enum! {
+    /// Why a walk ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[repr(u32)]
+    pub enum End: u32 {
+        /// At the thread's outermost frame.
+        Complete = 0,
+        /// At [`crate::limits::MAX_FRAMES`].
+        Truncated = 1,
+        /// An address in no executable mapping, as far as known.
+        NoMapping = 2,
+        /// The file's tables are not loaded.
+        NoTable = 3,
+        /// The file has tables, but none covers the code (assembler without CFI).
+        NoRow = 4,
+        /// Call frame information that is not supported.
+        UnsupportedRule = 5,
+        /// Stack memory that could not be read, or a frame below its callee's.
+        Unreadable = 6,
+        /// The mappings changed during the walk, or too often since they were last read.
+        Stale = 7,
+        /// Code without tables that keeps no frame pointer.
+        BadFramePointer = 8,
+        /// Not walked by tables: frame pointers were followed, and end where one is missing.
+        FramePointersOnly = 9,
+    }
 }
 
 impl End {
-    /// Every end, in the order in which reports list them.
-    pub const ALL: [End; 10] = [
-        End::Complete,
-        End::Truncated,
-        End::NoMapping,
-        End::NoTable,
-        End::NoRow,
-        End::UnsupportedRule,
-        End::Unreadable,
-        End::Stale,
-        End::BadFramePointer,
-        End::FramePointersOnly,
-    ];
-
     /// Stable name in reports, JSON and recordings.
     pub const fn name(self) -> &'static str {
         match self {
@@ -179,14 +175,6 @@ impl End {
             End::BadFramePointer => "bad_frame_pointer",
             End::FramePointersOnly => "frame_pointers_only",
         }
-    }
-}
-
-impl TryFrom<u32> for End {
-    type Error = u32;
-
-    fn try_from(value: u32) -> Result<Self, u32> {
-        End::ALL.get(value as usize).copied().ok_or(value)
     }
 }
 
@@ -392,8 +380,6 @@ impl Word {
         }
     }
 }
-
-const _: () = assert!(size_of::<Rule>() == 8);
 
 #[cfg(test)]
 mod tests;

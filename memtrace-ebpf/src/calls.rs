@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use memtrace_common::{
     event::{Alloc, Free, Kind, flags},
-    function::{Cookie, NO_ARGUMENT, Operation, Outcome},
+    function::{Cookie, NESTED, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
     unwind::{Registers, rbx},
 };
@@ -19,7 +19,7 @@ use memtrace_common::{
 use crate::{
     emit::{Wake, emit, header, lost},
     stack,
-    thread::{Call, Caller, NESTED, Thread},
+    thread::{Call, Caller, Thread},
 };
 
 /// An allocation function was entered.

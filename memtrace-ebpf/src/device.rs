@@ -19,7 +19,7 @@ use memtrace_common::{
     Layer,
     device::{Alloc, ContextKey, Current, EntryPoint, NAME, Range, Report},
     event::{Kind, Stop, flags},
-    function::{Cookie, NO_ARGUMENT, Operation, Outcome},
+    function::{Cookie, NESTED, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
     unwind::{Registers, rbx},
     usdt::{Operand, operand},
@@ -31,7 +31,7 @@ use crate::{
     lifecycle,
     maps::{CONTEXTS, ENTRY_POINTS},
     measure, stack,
-    thread::{Call, Caller, NESTED, Thread},
+    thread::{Call, Caller, Thread},
 };
 
 /// Device types of PyTorch (c10/core/DeviceType.h): CUDA, which ROCm builds use as well.

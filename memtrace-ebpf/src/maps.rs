@@ -159,6 +159,11 @@ pub(crate) static SAMPLING: Array<Sampling> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static STACK_IDS: StackTrace = StackTrace::with_max_entries(1024, 0);
 
+/// Compared by the collector before loading: from which sources this was built.
+#[used]
+#[unsafe(no_mangle)]
+pub(crate) static ABI: u64 = memtrace_common::ABI;
+
 /// Written by the collector before loading.
 #[unsafe(no_mangle)]
 pub(crate) static OFFSETS: Offsets = Offsets {

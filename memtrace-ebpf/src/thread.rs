@@ -11,7 +11,7 @@ use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use memtrace_common::{
     Layer,
     device::Current,
-    function::Cookie,
+    function::{Cookie, NESTED},
     limits::MAX_IN_FLIGHT,
     loss::Reason,
     process::{Process, process_flags},
@@ -98,9 +98,6 @@ impl Call {
         device: 0,
     };
 }
-
-/// Set in [`Call::cookie`], above what `Function::cookie` uses.
-pub(crate) const NESTED: u64 = 1 << 63;
 
 /// A release.
 #[derive(Clone, Copy)]

@@ -288,7 +288,7 @@ fn nothing_waits_for_a_collector_stopped_from_its_terminal() {
         storm.mark().longest_gap();
     }
     shell.send("fg\n");
-    shell.await_text(" record -o ");
+    shell.await_foreground_job();
     storm.mark().longest_gap();
     shell.send(CTRL_C);
     shell.await_text("memtrace: next: ");
@@ -321,7 +321,7 @@ fn a_launched_storm_stops_with_its_terminal_and_goes_on() {
         shell.run("bg");
         storm.mark().longest_gap();
         shell.send("fg\n");
-        shell.await_text(" record -o ");
+        shell.await_foreground_job();
     }
     storm.mark().longest_gap();
     shell.send(CTRL_C);

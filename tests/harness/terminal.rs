@@ -101,6 +101,16 @@ impl Terminal {
         self.await_text(PROMPT);
     }
 
+    /// Waits until another process group than the shell's has the terminal: `fg` names the job before it has it.
+    #[track_caller]
+    pub fn await_foreground_job(&self) {
+        until("a job in the foreground", || {
+            // SAFETY: takes an integer.
+            let group = unsafe { libc::tcgetpgrp(self.keyboard.as_raw_fd()) };
+            (group > 0 && group != self.child.id().cast_signed()).then_some(())
+        });
+    }
+
     /// Has a shell run a command, and waits until it is ready for another.
     #[track_caller]
     pub fn run(&mut self, line: &str) {

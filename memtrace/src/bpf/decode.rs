@@ -1,16 +1,16 @@
 //! Bytes of the ring buffer → records. Nothing here touches the kernel.
 
-use bytes::Buf;
 use memtrace_common::{
     device,
     event::{
-        Alloc, COMM, COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map,
-        PendingReturn, Stack, Timing, Unmap, Verify,
+        Alloc, COPIED_PAGES, COPIED_RETURNS, Free, Header, Kind, Lifecycle, Map, PendingReturn,
+        Stack, Timing, Unmap, Verify,
     },
     limits::MAX_FRAMES,
-    python::{Code, Text},
+    python::Code,
     unwind::{End, Registers, Word},
 };
+use zerocopy::FromBytes;
 
 /// A record as the kernel side wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,198 +58,77 @@ pub enum DecodeError {
 }
 
 /// Decodes one record.
-pub fn decode(mut bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
-    let length = bytes.len();
-    expect(length, size_of::<Header>())?;
-    let header = Header {
-        kind: bytes.get_u8(),
-        layer: bytes.get_u8(),
-        flags: bytes.get_u16_ne(),
-        tgid: bytes.get_u32_ne(),
-        tid: bytes.get_u32_ne(),
-        pad: bytes.get_u32_ne(),
-        time_ns: bytes.get_u64_ne(),
-    };
+pub fn decode(bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
+    let header: Header = prefix(bytes)?;
     let kind = Kind::try_from(header.kind).map_err(DecodeError::Kind)?;
     let record = match kind {
-        Kind::Alloc | Kind::ReallocEnd => {
-            expect(length, size_of::<Alloc>())?;
-            Record::Alloc(Alloc {
-                header,
-                addr: bytes.get_u64_ne(),
-                size: bytes.get_u64_ne(),
-                stack: bytes.get_u64_ne(),
-            })
-        }
-        Kind::Free | Kind::ReallocBegin => {
-            expect(length, size_of::<Free>())?;
-            Record::Free(Free {
-                header,
-                addr: bytes.get_u64_ne(),
-            })
-        }
-        Kind::Mmap | Kind::RemapEnd | Kind::Brk | Kind::Shmat => {
-            expect(length, size_of::<Map>())?;
-            Record::Map(Map {
-                header,
-                addr: bytes.get_u64_ne(),
-                len: bytes.get_u64_ne(),
-                stack: bytes.get_u64_ne(),
-                prot: bytes.get_u32_ne(),
-                map_flags: bytes.get_u32_ne(),
-                ino: bytes.get_u64_ne(),
-                file_offset: bytes.get_u64_ne(),
-                dev: bytes.get_u32_ne(),
-                pad: bytes.get_u32_ne(),
-            })
-        }
-        Kind::UnmapBegin | Kind::UnmapEnd | Kind::RemapBegin => {
-            expect(length, size_of::<Unmap>())?;
-            Record::Unmap(Unmap {
-                header,
-                addr: bytes.get_u64_ne(),
-                len: bytes.get_u64_ne(),
-            })
-        }
-        Kind::Fork | Kind::Exec | Kind::Exit | Kind::Stopped => {
-            expect(length, size_of::<Lifecycle>())?;
-            Record::Lifecycle(Lifecycle {
-                header,
-                value: bytes.get_u64_ne(),
-                other: bytes.get_u32_ne(),
-                pad: bytes.get_u32_ne(),
-            })
-        }
+        Kind::Alloc | Kind::ReallocEnd => Record::Alloc(prefix(bytes)?),
+        Kind::Free | Kind::ReallocBegin => Record::Free(prefix(bytes)?),
+        Kind::Mmap | Kind::RemapEnd | Kind::Brk | Kind::Shmat => Record::Map(prefix(bytes)?),
+        Kind::UnmapBegin | Kind::UnmapEnd | Kind::RemapBegin => Record::Unmap(prefix(bytes)?),
+        Kind::Fork | Kind::Exec | Kind::Exit | Kind::Stopped => Record::Lifecycle(prefix(bytes)?),
         Kind::Stack => {
-            expect(length, size_of::<Stack>())?;
-            let mut stack = Stack {
-                header,
-                stack: bytes.get_u64_ne(),
-                n: bytes.get_u32_ne(),
-                end: bytes.get_u32_ne(),
-                image: bytes.get_u64_ne(),
-                comm: [0; COMM],
-            };
-            bytes.copy_to_slice(&mut stack.comm);
-            let words = stack.n as usize;
-            expect(bytes.len() / 8, words)?;
-            Record::Stack(stack, (0..words).map(|_| bytes.get_u64_ne()).collect())
+            let (stack, words) = split::<Stack>(bytes)?;
+            let wanted = stack.n as usize;
+            let words: Vec<u64> = words
+                .as_chunks()
+                .0
+                .iter()
+                .take(wanted)
+                .map(|word| u64::from_ne_bytes(*word))
+                .collect();
+            if words.len() < wanted {
+                return Err(DecodeError::Length {
+                    got: words.len(),
+                    expected: wanted,
+                });
+            }
+            Record::Stack(stack, words)
         }
         Kind::PythonCode => {
-            expect(length, size_of::<Code>())?;
-            let text = |bytes: &mut &[u8]| Text {
-                object: bytes.get_u64_ne(),
-                length: bytes.get_u32_ne(),
-                width: bytes.get_u16_ne(),
-                ascii: bytes.get_u16_ne(),
-            };
-            let code = Code {
-                header,
-                image: bytes.get_u64_ne(),
-                code: bytes.get_u64_ne(),
-                filename: text(&mut bytes),
-                name: text(&mut bytes),
-                linetable: bytes.get_u64_ne(),
-                linetable_len: bytes.get_u32_ne(),
-                first_line: bytes.get_u32_ne(),
-                fingerprint: bytes.get_u32_ne(),
-                pad: bytes.get_u32_ne(),
-            };
-            Record::PythonCode(Box::new(code), bytes.to_vec())
+            let (code, copied) = split(bytes)?;
+            Record::PythonCode(Box::new(code), copied.to_vec())
         }
-        Kind::Verify => {
-            expect(length, size_of::<Verify>())?;
-            Record::Verify(Box::new(sample(header, bytes)?))
-        }
-        Kind::Timing => {
-            expect(length, size_of::<Timing>())?;
-            Record::Timing(Timing {
-                header,
-                walk_ns: bytes.get_u64_ne(),
-                stackid_ns: bytes.get_u64_ne(),
-                frames: bytes.get_u32_ne(),
-                end: bytes.get_u32_ne(),
-            })
-        }
-        Kind::DeviceAlloc => {
-            expect(length, size_of::<device::Alloc>())?;
-            Record::DeviceAlloc(device::Alloc {
-                header,
-                addr: bytes.get_u64_ne(),
-                size: bytes.get_u64_ne(),
-                stack: bytes.get_u64_ne(),
-                device: bytes.get_u32_ne(),
-                error: bytes.get_u32_ne(),
-            })
-        }
-        Kind::DeviceReport => {
-            expect(length, size_of::<device::Report>())?;
-            Record::DeviceReport(device::Report {
-                header,
-                addr: bytes.get_u64_ne(),
-                size: bytes.get_i64_ne(),
-                stack: bytes.get_u64_ne(),
-                allocated: bytes.get_u64_ne(),
-                reserved: bytes.get_u64_ne(),
-                device: bytes.get_u32_ne(),
-                pad: bytes.get_u32_ne(),
-            })
-        }
+        Kind::Verify => Record::Verify(Box::new(sample(&prefix(bytes)?)?)),
+        Kind::Timing => Record::Timing(prefix(bytes)?),
+        Kind::DeviceAlloc => Record::DeviceAlloc(prefix(bytes)?),
+        Kind::DeviceReport => Record::DeviceReport(prefix(bytes)?),
         Kind::DeviceMap
         | Kind::DeviceUnmap
         | Kind::DeviceRetain
         | Kind::DevicePool
         | Kind::EntryPoint
-        | Kind::DeviceRequest => {
-            expect(length, size_of::<device::Range>())?;
-            Record::DeviceRange(device::Range {
-                header,
-                addr: bytes.get_u64_ne(),
-                len: bytes.get_u64_ne(),
-                handle: bytes.get_u64_ne(),
-                device: bytes.get_u32_ne(),
-                pad: bytes.get_u32_ne(),
-            })
-        }
+        | Kind::DeviceRequest => Record::DeviceRange(prefix(bytes)?),
     };
     Ok((kind, record))
 }
 
-/// The rest of a [`Verify`], which is there in full.
-fn sample(header: Header, mut bytes: &[u8]) -> Result<Sample, DecodeError> {
-    let at = Registers {
-        pc: bytes.get_u64_ne(),
-        sp: bytes.get_u64_ne(),
-        fp: bytes.get_u64_ne(),
-        bx: bytes.get_u64_ne(),
-        bx_is: bytes.get_u64_ne(),
-    };
-    let (sequence, trampoline) = (bytes.get_u64_ne(), bytes.get_u64_ne());
-    let pending = bytes.get_u32_ne() as usize;
-    let n = bytes.get_u32_ne() as usize;
-    let end = End::try_from(bytes.get_u32_ne()).map_err(DecodeError::End)?;
-    let pages = bytes.get_u32_ne() as usize;
-    let mut returns: Vec<PendingReturn> = (0..COPIED_RETURNS)
-        .map(|_| PendingReturn {
-            slot: bytes.get_u64_ne(),
-            original: bytes.get_u64_ne(),
-        })
-        .collect();
-    returns.truncate(pending);
-    let mut frames: Vec<u64> = (0..=MAX_FRAMES).map(|_| bytes.get_u64_ne()).collect();
-    frames.truncate(n.min(MAX_FRAMES));
+/// What a record begins with.
+fn prefix<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
+    split(bytes).map(|(value, _)| value)
+}
+
+/// What a record begins with, and the rest.
+fn split<T: FromBytes>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
+    T::read_from_prefix(bytes).map_err(|_| DecodeError::Length {
+        got: bytes.len(),
+        expected: size_of::<T>(),
+    })
+}
+
+fn sample(walk: &Verify) -> Result<Sample, DecodeError> {
+    let first = |n: u32, most: usize| (n as usize).min(most);
+    let mut frames = walk.frames[..first(walk.n, MAX_FRAMES)].to_vec();
     frames.retain(|&word| !is_python(word));
-    let mut copy = bytes[..COPIED_PAGES * COPIED_PAGE].to_vec();
-    copy.truncate(pages.saturating_mul(COPIED_PAGE));
     Ok(Sample {
-        header,
-        at,
-        sequence,
-        trampoline,
-        end,
-        returns,
+        header: walk.header,
+        at: walk.at,
+        sequence: walk.sequence,
+        trampoline: walk.trampoline,
+        end: End::try_from(walk.end).map_err(DecodeError::End)?,
+        returns: walk.returns[..first(walk.pending, COPIED_RETURNS)].to_vec(),
         frames,
-        copy,
+        copy: walk.copy[..first(walk.pages, COPIED_PAGES)].concat(),
     })
 }
 
@@ -260,23 +139,16 @@ fn is_python(word: u64) -> bool {
     )
 }
 
-fn expect(got: usize, expected: usize) -> Result<(), DecodeError> {
-    if got < expected {
-        Err(DecodeError::Length { got, expected })
-    } else {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use memtrace_common::event::COPIED_PAGE;
+    use zerocopy::{Immutable, IntoBytes};
+
     use super::*;
 
     /// The bytes that the kernel side would write.
-    fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
-        // SAFETY: the event types have no implicit padding (their sizes are asserted).
-        unsafe { std::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }
-            .to_vec()
+    fn bytes_of<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {
+        value.as_bytes().to_vec()
     }
 
     fn header(kind: Kind) -> Header {

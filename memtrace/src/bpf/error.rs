@@ -24,6 +24,12 @@ pub enum TracerError {
     #[error("the tracing programs lack {0}; the build is broken")]
     Missing(&'static str),
     #[error(
+        "the tracing programs were built from other sources ({built_from:016x}, expected {:016x}); \
+         run `cargo xtask build-ebpf`, then build memtrace again",
+        memtrace_common::ABI
+    )]
+    Abi { built_from: u64 },
+    #[error(
         "the kernel's verifier refused program `{program}`: {reason}; please report it with `{}`",
         log.display()
     )]

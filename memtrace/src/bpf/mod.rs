@@ -1,6 +1,7 @@
 //! The kernel side as the user side sees it: loading, attaching, its maps, its
 //! records. Knows what an event looks like, not what it means.
 
+mod abi;
 mod attach;
 pub mod btf;
 pub mod code;
@@ -19,4 +20,4 @@ mod tracer;
 pub use attach::{Link, detach};
 pub use error::TracerError;
 pub use stops::{OpenStopMaps, StopMaps};
-pub use tracer::{Options, Tracer};
+pub use tracer::{Losses, Options, RING_BYTES, Tracer};

@@ -9,14 +9,19 @@ use std::{
 };
 
 use aya_obj::generated::{bpf_attr, bpf_cmd};
-use memtrace_common::Plain;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A type that may cross the kernel boundary as it lies in memory.
+pub(super) trait Plain: Copy + FromBytes + Immutable + IntoBytes + 'static {}
+
+impl<T: Copy + FromBytes + Immutable + IntoBytes + 'static> Plain for T {}
 
 /// A shared type in a map: aya's marker cannot be put on another crate's type.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Raw<T>(pub(super) T);
 
-// SAFETY: what `Plain` promises is what `Pod` asks for.
+// SAFETY: every bit pattern is a value, and there is no padding.
 unsafe impl<T: Plain> aya::Pod for Raw<T> {}
 
 /// A bpf(2) command; what it returns depends on the command.

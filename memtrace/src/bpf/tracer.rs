@@ -21,6 +21,7 @@ use memtrace_common::{
 };
 
 use super::{
+    abi,
     attach::{Attacher, Link, detach},
     btf,
     code::CodeMaps,
@@ -32,8 +33,11 @@ use super::{
 };
 use crate::probes::{libraries, plan::Probe};
 
+/// How often something was lost, by reason.
+pub type Losses = std::collections::HashMap<Reason, u64>;
+
 /// The kernel side, built by `cargo xtask build-ebpf`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
 
 /// Program, tracepoint of `syscalls`, whether recording is wrong without it.
 /// The optional ones do not exist on every architecture or kernel.
@@ -67,7 +71,7 @@ const RAW_TRACEPOINTS: &[(&str, &str)] = &[
 /// How to load.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of the ring buffer; rounded up to what the kernel takes.
+    /// Bytes of the ring buffer, in [`RING_BYTES`]; rounded up to a power of two.
     pub ring_bytes: u32,
     /// Trace forked children.
     pub follow: bool,
@@ -118,6 +122,9 @@ pub struct Tracer {
     pub mounted_tracefs: bool,
 }
 
+/// Bytes that a ring buffer may have: a page, and what the kernel takes at most.
+pub const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=1 << 30;
+
 /// As `memtrace record` without options.
 impl Default for Options {
     fn default() -> Self {
@@ -145,10 +152,11 @@ impl Tracer {
     /// Loads and verifies the programs and attaches the tracepoints. Nothing is
     /// recorded before [`Tracer::set_recording`].
     pub fn load(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
+        abi::check(OBJECT)?;
         let offsets = btf::kernel_offsets()?;
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
-        // The kernel wants a power of two, at least a page.
-        let ring_bytes = options.ring_bytes.clamp(4096, 1 << 30).next_power_of_two();
+        // The kernel wants a power of two.
+        let ring_bytes = options.ring_bytes.next_power_of_two();
         let settings = Settings {
             follow: u32::from(options.follow),
             unwind: u32::from(!options.frame_pointers),
@@ -332,16 +340,17 @@ impl Tracer {
     }
 
     /// The kernel side's counters so far: by reason, and records it tried to emit.
-    pub fn counters(&self) -> Result<(Vec<(Reason, u64)>, u64), TracerError> {
+    pub fn counters(&self) -> Result<(Losses, u64), TracerError> {
         let mut sums = Vec::with_capacity(COUNTERS as usize);
         for slot in 0..COUNTERS {
             sums.push(self.counters.get(&slot, 0)?.iter().sum::<u64>());
         }
-        let mut losses: Vec<(Reason, u64)> = Reason::ALL
-            .iter()
-            .map(|&reason| (reason, sums[reason as usize]))
+        let skipped = self.skipped()?;
+        let mut losses: Losses = Reason::ALL
+            .into_iter()
+            .filter_map(|reason| Some((reason, *sums.get(reason.slot()? as usize)?)))
             .collect();
-        losses[Reason::ProgramSkipped as usize].1 += self.skipped()?;
+        *losses.entry(Reason::ProgramSkipped).or_default() += skipped;
         Ok((losses, sums[COUNTER_EMITTED as usize]))
     }
 

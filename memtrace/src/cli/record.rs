@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    bpf::Options,
+    bpf::{Options, RING_BYTES},
     check,
     collect::session::{self, Plan, Summary},
     probes::allocator::ExtraAllocator,
@@ -53,9 +53,9 @@ pub struct RecordArgs {
     /// Fetch debug information that is not on this machine from the servers in DEBUGINFOD_URLS
     #[arg(long)]
     debuginfod: bool,
-    /// Size of the buffer between kernel and collector, rounded up to a power of two
-    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = units::parse_size)]
-    ring_buffer: u64,
+    /// Size of the buffer between kernel and collector, 4k to 1g, rounded up to a power of two
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = ring_bytes)]
+    ring_buffer: u32,
     /// Follow frame pointers instead of unwind tables: stacks end where one is missing
     #[arg(long)]
     frame_pointers: bool,
@@ -134,7 +134,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     let plan = Plan {
         output: args.output,
         options: Options {
-            ring_bytes: u32::try_from(args.ring_buffer).unwrap_or(u32::MAX),
+            ring_bytes: args.ring_buffer,
             follow: !args.no_follow,
             one_by_one: args.one_by_one,
             frame_pointers: args.frame_pointers,
@@ -223,6 +223,15 @@ fn exit_code(status: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(2))
 }
 
+/// Bytes of a ring buffer that the kernel side can have.
+fn ring_bytes(text: &str) -> Result<u32, String> {
+    let bytes = units::parse_size(text)?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| RING_BYTES.contains(bytes))
+        .ok_or_else(|| format!("`{text}` is outside the range from `4k` to `1g`"))
+}
+
 fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if args.pid.is_empty() {
         bail!("`--dry-run` needs a running process: give one with `-p PID`");
@@ -243,6 +252,16 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         record: RecordArgs,
+    }
+
+    #[test]
+    fn a_ring_buffer_that_cannot_be_had_is_refused() {
+        let parse = |size: &str| Cli::try_parse_from(["record", "--ring-buffer", size, "-p", "1"]);
+        for size in ["8g", "2g", "100", "0", "x"] {
+            assert!(parse(size).is_err(), "{size}");
+        }
+        assert_eq!(parse("1g").unwrap().record.ring_buffer, 1 << 30);
+        assert_eq!(parse("4k").unwrap().record.ring_buffer, 4096);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! needs before it may run on.
 
 use memtrace_common::{
-    code,
+    code::{self, KnownFile},
     event::{Kind, Lifecycle, Stop, flags},
     loss::Reason,
     process::FileKey,
@@ -400,10 +400,12 @@ impl Collector {
         }
     }
 
-    /// Tells the kernel side which files need no stop any more. To be called once their tables were
-    /// waited for: a process that maps one meanwhile is stopped as well, and waits too.
+    /// Tells the kernel side which files need no stop any more: those whose tables are there. A process that maps
+    /// another one meanwhile is stopped as well, and waits too.
     pub(super) fn announce(&mut self) {
-        for (key, known) in std::mem::take(&mut self.unannounced) {
+        let is_done = |(_, known): &mut (FileKey, KnownFile)| self.tables.are_done(&[known.exec]);
+        let done: Vec<_> = self.unannounced.extract_if(.., is_done).collect();
+        for (key, known) in done {
             if let Err(error) = self.tracer.file_known(key, known) {
                 tracing::debug!("{error}");
             }

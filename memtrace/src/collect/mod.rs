@@ -589,13 +589,12 @@ impl Collector {
         if !retired.is_empty() {
             std::thread::spawn(move || bpf::detach(retired));
         }
-        let (mut losses, emitted) = self.tracer.counters()?;
-        for (reason, count) in &mut losses {
-            *count += self.losses.get(reason).copied().unwrap_or(0);
+        let (mut counted, emitted) = self.tracer.counters()?;
+        let of_ledger = self.ledger.counts().by_reason();
+        for (reason, count) in self.losses.clone().into_iter().chain(of_ledger) {
+            *counted.entry(reason).or_default() += count;
         }
-        for (reason, count) in self.ledger.counts().by_reason() {
-            losses[reason as usize].1 += count;
-        }
+        let losses = Reason::ALL.map(|reason| (reason, counted.remove(&reason).unwrap_or(0)));
         self.describe_libraries()?;
         for group in self.folding.take_changed() {
             self.send(Message::Process(group))?;
@@ -610,7 +609,7 @@ impl Collector {
             cgroups: samples.cgroups,
             members: samples.members,
             device_usage: self.device_usage(),
-            losses: losses.clone(),
+            losses: losses.to_vec(),
             emitted,
             received: self.received,
             births: if births {

@@ -1,0 +1,31 @@
+//! Numbers the ABI: a hash of this crate's sources without comments, blank lines and tests.
+
+use std::{env, fs, path::PathBuf};
+
+#[path = "src/hash.rs"]
+mod hash;
+
+fn main() -> std::io::Result<()> {
+    println!("cargo::rerun-if-changed=src");
+    let sources = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("src");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&sources)? {
+        files.push(entry?.path());
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    files.sort();
+    let mut abi = hash::SEED;
+    for file in files {
+        let text = fs::read_to_string(&file)?;
+        let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
+        for line in lines.map(str::trim) {
+            if !line.is_empty() && !line.starts_with("//") {
+                abi = line
+                    .bytes()
+                    .fold(abi, |hash, byte| hash::mix(hash, byte.into()));
+            }
+        }
+    }
+    println!("cargo::rustc-env=MEMTRACE_ABI={abi:016x}");
+    Ok(())
+}
