@@ -51,11 +51,6 @@ impl Addresses {
         self.0.insert(start, Code { end, file });
     }
 
-    /// Forgets everything (exec).
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Where an absolute address of this process is, `tgid`, which runs the program `image`.
     pub(super) fn locate(&self, tgid: u32, image: u64, abs_addr: u64) -> Location {
         match self.0.range(..=abs_addr).next_back() {

@@ -9,11 +9,11 @@ use memtrace_common::{
     loss::Reason,
 };
 
-use super::{Collector, addresses::Location, modules::ModuleIndex, store::Message};
+use super::{Collector, addresses::Location, modules::ModuleIndex, sink::Message};
 use crate::{
     event::{Action, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId, Told},
     probes::libraries,
-    process::{gpus, memory},
+    process::memory,
     recording::Origin,
 };
 
@@ -29,13 +29,23 @@ pub(super) struct OnDevices {
     entry_points: Vec<(u64, u64)>,
 }
 
+impl OnDevices {
+    /// `one`: the process can have one device only.
+    pub(super) fn new(one: bool) -> Self {
+        Self {
+            one,
+            ..Self::default()
+        }
+    }
+}
+
 impl Collector {
     /// The device of a call. A thread that never chose one has the first, but of a thread that ran
     /// before tracing began it is not known what it chose: where PyTorch's allocator spoke of one only,
     /// that is taken to be it.
     fn device(&mut self, tgid: u32, current: Current) -> Device {
         self.chosen_device(tgid, current).or_else(|| {
-            let mut of_torch = self.on_devices(tgid).torch.iter();
+            let mut of_torch = self.processes.on_devices(tgid).torch.iter();
             let first = of_torch.next().copied();
             first.filter(|_| of_torch.next().is_none())
         })
@@ -43,20 +53,13 @@ impl Collector {
 
     /// The same, where it is known.
     fn chosen_device(&mut self, tgid: u32, current: Current) -> Device {
-        let process = self.processes.get(&tgid);
+        let process = self.processes.get(tgid);
         let attached = process.is_none_or(|process| process.row.origin == Origin::Attached);
-        let known = self.on_devices(tgid);
+        let known = self.processes.on_devices(tgid);
         if let Some(index) = current.checked_sub(1) {
             return u8::try_from(index).ok();
         }
         (!attached || known.one).then_some(0)
-    }
-
-    fn on_devices(&mut self, tgid: u32) -> &mut OnDevices {
-        self.on_devices.entry(tgid).or_insert_with(|| OnDevices {
-            one: gpus::has_one(tgid),
-            ..OnDevices::default()
-        })
     }
 
     pub(super) fn device_alloc(&mut self, alloc: device::Alloc) {
@@ -113,7 +116,10 @@ impl Collector {
             self.lost(Reason::Undecodable);
             return;
         };
-        self.on_devices(report.header.tgid).torch.insert(device);
+        self.processes
+            .on_devices(report.header.tgid)
+            .torch
+            .insert(device);
         let stack = if report.size < 0 {
             StackId::UNKNOWN
         } else {
@@ -172,7 +178,10 @@ impl Collector {
                 }
             }
             _ => {
-                self.on_devices(tgid).entry_points.push((addr, handle));
+                self.processes
+                    .on_devices(tgid)
+                    .entry_points
+                    .push((addr, handle));
                 return;
             }
         };
@@ -182,7 +191,7 @@ impl Collector {
     /// Probes the functions that a process was given since the last time, and that have no probe:
     /// what the driver gives need not be what it exports.
     pub(super) fn probe_entry_points(&mut self, tgid: u32) {
-        let given = std::mem::take(&mut self.on_devices(tgid).entry_points);
+        let given = std::mem::take(&mut self.processes.on_devices(tgid).entry_points);
         if given.is_empty() {
             return;
         }
@@ -206,7 +215,7 @@ impl Collector {
     fn code_at(&mut self, tgid: u32, addr: u64) -> Option<(ModuleIndex, u64)> {
         for look_again in [true, false] {
             // The image matters to generated code only, which has no file.
-            let found = self.addresses.get(&tgid)?.locate(tgid, 0, addr);
+            let found = self.processes.addresses(tgid)?.locate(tgid, 0, addr);
             if let Location::File(index, offset) = found {
                 return Some((index, offset));
             }
@@ -219,11 +228,7 @@ impl Collector {
 
     /// Processes that have the probes of every allocator known so far.
     pub(super) fn probed(&self) -> Vec<u32> {
-        self.processes
-            .iter()
-            .filter(|(_, process)| process.probed)
-            .map(|(&tgid, _)| tgid)
-            .collect()
+        self.processes.which(|process| process.probed)
     }
 
     pub(super) fn attach_to(
@@ -233,9 +238,9 @@ impl Collector {
         probes: &[crate::probes::plan::Probe],
     ) {
         let module = self.modules.get(index);
-        match self.tracer.attach(tgid, &module.file.file, probes) {
+        match self.kernel.attach(tgid, &module.file.file, probes) {
             Ok(links) => {
-                if let Some(process) = self.processes.get_mut(&tgid) {
+                if let Some(process) = self.processes.get_mut(tgid) {
                     process.links.extend(links);
                 }
             }
@@ -249,11 +254,11 @@ impl Collector {
     }
 
     /// Tells the recording what a version of a device's library lacks.
-    pub(super) fn tell_lacking(&self, index: ModuleIndex) {
+    pub(super) fn tell_lacking(&mut self, index: ModuleIndex) {
         let module = self.modules.get(index);
         if let Some(lacking) = &module.lacking {
             // A store that has failed shows at the next interval.
-            let _ = self.store.send(Message::Library(
+            let _ = self.sink.send(Message::Library(
                 module.file.path.display().to_string(),
                 lacking.clone(),
             ));
@@ -263,9 +268,9 @@ impl Collector {
     /// Bytes of device memory that each process has in all, as NVIDIA's management library says.
     pub(super) fn device_usage(&mut self) -> Vec<(crate::ledger::ProcessId, u8, u64)> {
         let processes: Vec<_> = self
-            .on_devices
-            .keys()
-            .filter_map(|&tgid| Some((tgid, self.processes.get(&tgid)?.row.id)))
+            .processes
+            .that_used_devices()
+            .map(|(tgid, process)| (tgid, process.row.id))
             .collect();
         self.gpus.usage(&processes)
     }

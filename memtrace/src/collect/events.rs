@@ -152,7 +152,7 @@ impl Collector {
     /// Whether a new mapping is an arena of Python's object allocator: private and anonymous, of
     /// exactly an arena's size, and asked for by the interpreter's own code.
     fn is_arena(&self, tgid: u32, len: u64, stack: StackId, kind: MapKind) -> bool {
-        self.pythons.interpreter(tgid).is_some_and(|interpreter| {
+        self.processes.interpreter(tgid).is_some_and(|interpreter| {
             !kind.shared
                 && !kind.file
                 && len == python::arena_size(interpreter)
@@ -183,9 +183,8 @@ impl Collector {
                 None => return,
             }
         };
-        self.addresses
-            .entry(map.header.tgid)
-            .or_default()
+        self.processes
+            .addresses_mut(map.header.tgid)
             .insert(map.addr, end, file);
     }
 }

@@ -42,14 +42,14 @@ impl Collector {
     /// Probes where unwinding begins, in every file that is known to define it.
     fn let_exceptions_pass(&mut self, tgid: u32) -> Result<(), TracerError> {
         let unwinders = self.modules.unwinders();
-        let Some(process) = self.processes.get_mut(&tgid) else {
+        let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
         };
         let done = process.unwinders.unwrap_or(0);
         for &index in unwinders.iter().skip(done) {
             let module = self.modules.get(index);
             let links = self
-                .tracer
+                .kernel
                 .attach_unwinding(tgid, &module.file.file, &module.unwinding)?;
             process.unwinding_links.extend(links);
         }
@@ -59,12 +59,7 @@ impl Collector {
 
     /// A file was found in which unwinding begins. To be called before it can be executed.
     pub(super) fn found_unwinder(&mut self) {
-        let concerned: Vec<u32> = self
-            .processes
-            .iter()
-            .filter(|(_, process)| process.unwinders.is_some())
-            .map(|(&tgid, _)| tgid)
-            .collect();
+        let concerned = self.processes.which(|process| process.unwinders.is_some());
         for tgid in concerned {
             if let Err(error) = self.let_exceptions_pass(tgid)
                 && memory::identity(tgid).is_ok()

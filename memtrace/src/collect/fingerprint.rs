@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{CollectError, Collector, modules::ModuleIndex, store::Message};
+use super::{CollectError, Collector, modules::ModuleIndex, sink::Message};
 use crate::{
     host::{
         self, Fact, Redactor,
@@ -71,7 +71,7 @@ impl Looking {
 impl Collector {
     /// Notes that a process executes a file.
     pub(super) fn uses(&mut self, tgid: u32, index: ModuleIndex) {
-        if let Some(process) = self.processes.get_mut(&tgid)
+        if let Some(process) = self.processes.get_mut(tgid)
             && self.modules.get(index).library.is_some()
         {
             process.fingerprint.changed |= process.fingerprint.libraries.insert(index);
@@ -81,7 +81,7 @@ impl Collector {
     /// Tells what a process is now. To be called where it runs a program that was not told of, or where
     /// something may have changed.
     pub(super) fn describe(&mut self, tgid: u32) -> Result<(), CollectError> {
-        let Some(process) = self.processes.get_mut(&tgid) else {
+        let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
         };
         let source = &self.sampling.source;
@@ -89,17 +89,13 @@ impl Collector {
         process.fingerprint.launch = Launch::read(tgid).map(Arc::new);
         process.fingerprint.start_time =
             memory::identity(tgid).map_or(0, |identity| identity.start_time);
-        self.store.send(Message::Facts(facts))?;
+        self.sink.send(Message::Facts(facts))?;
         self.look(tgid)
     }
 
     /// Tells of the libraries that were added since, of every process.
     pub(super) fn describe_libraries(&mut self) -> Result<(), CollectError> {
-        let changed = self
-            .processes
-            .iter()
-            .filter(|(_, process)| process.fingerprint.changed);
-        let changed: Vec<u32> = changed.map(|(&tgid, _)| tgid).collect();
+        let changed = self.processes.which(|process| process.fingerprint.changed);
         for tgid in changed {
             self.tell_libraries(tgid)?;
             self.look(tgid)?;
@@ -111,12 +107,10 @@ impl Collector {
     ///
     /// # Errors
     /// The store has failed.
-    pub fn describe_all(&mut self) -> Result<(), CollectError> {
+    pub(super) fn describe_all(&mut self) -> Result<(), CollectError> {
         let executed = self
             .processes
-            .iter()
-            .filter(|(_, process)| process.fingerprint.launch.is_some());
-        let executed: Vec<u32> = executed.map(|(&tgid, _)| tgid).collect();
+            .which(|process| process.fingerprint.launch.is_some());
         for tgid in executed {
             if memory::identity(tgid).is_ok() {
                 self.describe(tgid)?;
@@ -127,7 +121,7 @@ impl Collector {
 
     /// Tells of the libraries of one process, if some were added.
     pub(super) fn tell_libraries(&mut self, tgid: u32) -> Result<(), CollectError> {
-        let Some(process) = self.processes.get_mut(&tgid) else {
+        let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
         };
         let fingerprint = &mut process.fingerprint;
@@ -138,11 +132,11 @@ impl Collector {
         let libraries = fingerprint.libraries.iter();
         let libraries = libraries.filter_map(|&index| self.modules.get(index).library.as_ref());
         let facts = libraries::facts(process.row.id, libraries, program, &self.redactor);
-        Ok(self.store.send(Message::Facts(facts))?)
+        Ok(self.sink.send(Message::Facts(facts))?)
     }
 
     fn look(&mut self, tgid: u32) -> Result<(), CollectError> {
-        let Some(process) = self.processes.get(&tgid) else {
+        let Some(process) = self.processes.get(tgid) else {
             return Ok(());
         };
         let Fingerprint {
@@ -165,18 +159,18 @@ impl Collector {
             launch: Arc::clone(launch),
             files: files.collect(),
         };
-        Ok(self.store.send(Message::Look(Box::new(look)))?)
+        Ok(self.sink.send(Message::Look(Box::new(look)))?)
     }
 
     /// A forked child is what its parent is.
     pub(super) fn inherit_facts(&mut self, parent: u32, child: u32) -> Result<(), CollectError> {
         self.tell_libraries(parent)?;
-        let Some(process) = self.processes.get(&parent) else {
+        let Some(process) = self.processes.get(parent) else {
             return Ok(());
         };
         let (parent, libraries) = (process.row.id, process.fingerprint.libraries.clone());
         let launch = process.fingerprint.launch.clone();
-        let Some(process) = self.processes.get_mut(&child) else {
+        let Some(process) = self.processes.get_mut(child) else {
             return Ok(());
         };
         let start_time = memory::identity(child).map_or(0, |identity| identity.start_time);
@@ -187,17 +181,17 @@ impl Collector {
             start_time,
         };
         let child = process.row.id;
-        Ok(self.store.send(Message::InheritFacts { parent, child })?)
+        Ok(self.sink.send(Message::InheritFacts { parent, child })?)
     }
 
     /// Another program begins: nothing that was told holds for it.
     pub(super) fn forget_facts(&mut self, tgid: u32) -> Result<(), CollectError> {
-        let Some(process) = self.processes.get_mut(&tgid) else {
+        let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
         };
         process.fingerprint = Fingerprint::default();
         process.cgroup = None;
         let process = process.row.id;
-        Ok(self.store.send(Message::ForgetFacts(process))?)
+        Ok(self.sink.send(Message::ForgetFacts(process))?)
     }
 }

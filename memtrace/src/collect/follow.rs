@@ -10,7 +10,13 @@ use memtrace_common::{
 
 use aya::maps::MapError;
 
-use super::{CollectError, Collector, Process, modules::ModuleIndex, store::Message, tables::Job};
+use super::{
+    CollectError, Collector,
+    modules::ModuleIndex,
+    processes::{Ended, Process},
+    sink::Message,
+    tables::Job,
+};
 use crate::{
     bpf::{self, code::CodeError},
     event::{Action, Event},
@@ -30,14 +36,13 @@ impl Collector {
             Kind::Fork => self.forked(life),
             Kind::Exec => {
                 self.apply(&life.header, Action::Exec);
-                self.addresses.entry(tgid).or_default().clear();
-                self.forget_code(tgid);
-                self.on_devices.remove(&tgid);
+                let gone = self.processes.exec(tgid);
+                self.forget_code(tgid, gone);
                 if let Some(verifier) = &self.verifier {
                     verifier.forgotten(tgid);
                 }
                 if life.other != tgid
-                    && let Some(process) = self.processes.get_mut(&tgid)
+                    && let Some(process) = self.processes.get_mut(tgid)
                 {
                     // Not the leader called exec: the probes were scoped to the old
                     // leader. They go before the new ones come, while the process waits.
@@ -63,14 +68,14 @@ impl Collector {
     pub(super) fn warn_without_probes(&self, tgid: u32) {
         if self
             .processes
-            .get(&tgid)
+            .get(tgid)
             .is_some_and(|process| process.is_32_bit)
         {
             return;
         }
-        if let Some(Process { row, links, .. }) = self.processes.get(&tgid)
+        if let Some(Process { row, links, .. }) = self.processes.get(tgid)
             && links.is_empty()
-            && self.tracer.heap
+            && self.abilities.heap
         {
             tracing::warn!(
                 "process {tgid} (`{}`) has no symbols of allocation functions: only its address \
@@ -93,15 +98,12 @@ impl Collector {
             // It runs in the parent's memory until its exec makes it a process of its own.
             return Ok(());
         }
-        let addresses = self.addresses.get(&parent).cloned().unwrap_or_default();
-        self.addresses.insert(child, addresses);
-        self.pythons.forked(parent, child);
-        let gone = self.images.forked(parent, child);
+        let gone = self.processes.fork(parent, child);
         self.forget_image(gone);
         if let Some(verifier) = &self.verifier {
             verifier.forked(parent, child);
         }
-        if !self.tracer.code.forked(parent, child)
+        if !self.kernel.code_forked(parent, child)
             && let Err(error) = self.inspect(child)
         {
             tracing::debug!("{error}");
@@ -120,7 +122,7 @@ impl Collector {
     }
 
     pub(super) fn is_32_bit(&mut self, tgid: u32, is_32_bit: bool) {
-        let Some(process) = self.processes.get_mut(&tgid) else {
+        let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };
         let known = std::mem::replace(&mut process.is_32_bit, is_32_bit);
@@ -141,13 +143,13 @@ impl Collector {
         let identity = memory::identity(tgid).ok();
         let known = self
             .processes
-            .get(&tgid)
+            .get(tgid)
             .filter(|process| process.row.id == id);
         let mut row = match known {
             Some(process) => process.row.clone(),
             None => {
                 // A child that is gone already was, until its exec, what its parent is.
-                let like = self.processes.get(&parent).map(|process| &process.row);
+                let like = self.processes.get(parent).map(|process| &process.row);
                 ProcessRow {
                     id,
                     tgid,
@@ -177,12 +179,12 @@ impl Collector {
         self.send(Message::Process(row.clone()))?;
         match self
             .processes
-            .get_mut(&tgid)
+            .get_mut(tgid)
             .filter(|process| process.row.id == id)
         {
             Some(process) => process.row = row,
             None => {
-                if let Some(old) = self.processes.insert(tgid, Process::new(row)) {
+                if let Some(old) = self.processes.trace(tgid, Process::new(row)) {
                     self.retired.extend(old.links);
                     self.retired.extend(old.unwinding_links);
                 }
@@ -197,23 +199,21 @@ impl Collector {
         status: Option<u32>,
         now_ns: u64,
     ) -> Result<(), CollectError> {
-        self.addresses.remove(&tgid);
-        self.tracer.code.ended(tgid);
-        self.looked_at.remove(&tgid);
-        self.on_devices.remove(&tgid);
-        self.forget_code(tgid);
-        if let Some(verifier) = &self.verifier {
-            verifier.forgotten(tgid);
-        }
         if self
             .processes
-            .get(&tgid)
+            .get(tgid)
             .is_some_and(|process| process.row.origin == Origin::Launched)
         {
             self.warn_without_probes(tgid);
         }
         self.tell_libraries(tgid)?;
-        if let Some(mut process) = self.processes.remove(&tgid) {
+        let Ended { process, image } = self.processes.end(tgid);
+        self.kernel.code_ended(tgid);
+        self.forget_code(tgid, image);
+        if let Some(verifier) = &self.verifier {
+            verifier.forgotten(tgid);
+        }
+        if let Some(mut process) = process {
             process.row.ended_ns = Some(now_ns);
             process.row.exit_status = status;
             self.retired.append(&mut process.links);
@@ -222,6 +222,47 @@ impl Collector {
             self.folding.ended(&process.row, &mut self.ledger);
         }
         Ok(())
+    }
+
+    /// Processes whose end was not told though they are gone. To be asked before
+    /// the ring buffer is read: an end that is still in it comes first.
+    pub(super) fn vanished(&self) -> Vec<u32> {
+        self.processes
+            .which(|process| process::has_ended(process.row.tgid))
+    }
+
+    /// Ends those of `vanished` whose end did not come with the records read since.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(super) fn bury(&mut self, vanished: &[u32], now_ns: u64) -> Result<(), CollectError> {
+        for &tgid in vanished {
+            if self.processes.is_traced(tgid) {
+                let action = Action::Exit { status: 0 };
+                self.ledger.apply(&Event {
+                    time_ns: now_ns,
+                    tgid,
+                    tid: tgid,
+                    action,
+                });
+                self.ended(tgid, None, now_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a new snapshot of the code of each process whose code has changed.
+    pub(super) fn refresh_code(&mut self) {
+        for tgid in self.kernel.code_requests() {
+            let has_changed = self.kernel.is_code_behind(tgid);
+            if !self.processes.is_traced(tgid) || !self.processes.may_look(tgid, has_changed) {
+                continue;
+            }
+            if let Err(error) = self.inspect(tgid) {
+                tracing::debug!("{error}");
+            }
+        }
+        self.announce();
     }
 
     /// A process waits for its probes (or, with `--no-stop`, runs on without).
@@ -239,12 +280,12 @@ impl Collector {
             }
             _ => {}
         }
-        if let Some(process) = self.processes.get_mut(&tgid) {
+        if let Some(process) = self.processes.get_mut(tgid) {
             process.held = life.header.flags & flags::FAILED == 0;
         }
         let mut files = Vec::new();
         // A child of a process with threads may have been copied while another one mapped code.
-        if Stop::try_from(life.value) != Ok(Stop::Fork) || self.tracer.code.is_behind(tgid) {
+        if Stop::try_from(life.value) != Ok(Stop::Fork) || self.kernel.is_code_behind(tgid) {
             // One that ended meanwhile has nothing left to look at.
             match self.inspect(tgid) {
                 Ok(mapped) => files = mapped,
@@ -266,7 +307,7 @@ impl Collector {
     /// whichever maps it later needs no stop then. Gives the numbers of its files.
     pub(super) fn inspect(&mut self, tgid: u32) -> Result<Vec<u32>, MapsError> {
         // Before the mappings: what changes while they are read is logged.
-        let sequence = self.tracer.code.sequence(tgid);
+        let sequence = self.kernel.code_sequence(tgid);
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
         let mut unwinder = false;
@@ -312,9 +353,8 @@ impl Collector {
                     None
                 }
             };
-            self.addresses
-                .entry(tgid)
-                .or_default()
+            self.processes
+                .addresses_mut(tgid)
                 .insert(mapping.start, mapping.end, file);
             let index = file.map(|(index, _)| index);
             let mapping = self.modules.code(mapping, index, self.page_size);
@@ -342,8 +382,9 @@ impl Collector {
         let module = self.modules.get(index);
         // The layer `python` needs the interpreter even where stacks are to do without.
         if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
-            && self.tracer.python_frames
-            && let Err(error) = self.tracer.code.set_interpreter(tgid, interpreter)
+            && self.processes.set_interpreter(tgid, interpreter)
+            && self.abilities.python_frames
+            && let Err(error) = self.kernel.set_interpreter(tgid, interpreter)
         {
             tracing::warn!("stacks of process {tgid} have no Python frames: {error}");
         }
@@ -352,7 +393,7 @@ impl Collector {
     fn publish(&mut self, tgid: u32, sequence: Result<u64, MapError>, code: &[code::Mapping]) {
         let published = sequence
             .map_err(CodeError::from)
-            .and_then(|sequence| self.tracer.code.publish(tgid, sequence, code));
+            .and_then(|sequence| self.kernel.publish_code(tgid, sequence, code));
         if let Err(error) = published {
             // One that has ended meanwhile has no more stacks.
             tracing::debug!("the code of process {tgid} is not known to the kernel side: {error}");
@@ -364,7 +405,7 @@ impl Collector {
         let key = FileKey {
             ino: module.file.key.ino,
             dev: module.file.key.dev,
-            version: if self.tracer.tells_versions() {
+            version: if self.abilities.tells_versions {
                 module.version
             } else {
                 0
@@ -375,7 +416,7 @@ impl Collector {
         match self.modules.reopen(index) {
             Ok(file) => {
                 let module = self.modules.get(index);
-                if self.tracer.unwinds {
+                if self.abilities.unwinds {
                     match file.try_clone() {
                         Ok(file) => self.tables.add(Job {
                             exec: index.0,
@@ -394,7 +435,7 @@ impl Collector {
                     root: format!("/proc/{tgid}/root").into(),
                 };
                 // A store that has failed shows at the next interval.
-                let _ = self.store.send(message);
+                let _ = self.sink.send(message);
             }
             Err(error) => tracing::warn!("frames of a module will have no names: {error}"),
         }
@@ -406,7 +447,7 @@ impl Collector {
         let is_done = |(_, known): &mut (FileKey, KnownFile)| self.tables.are_done(&[known.exec]);
         let done: Vec<_> = self.unannounced.extract_if(.., is_done).collect();
         for (key, known) in done {
-            if let Err(error) = self.tracer.file_known(key, known) {
+            if let Err(error) = self.kernel.file_known(key, known) {
                 tracing::debug!("{error}");
             }
         }
@@ -414,7 +455,7 @@ impl Collector {
 
     /// Attaches every known allocator's probes, unless the process has them.
     pub(super) fn probe(&mut self, tgid: u32) {
-        match self.processes.get_mut(&tgid) {
+        match self.processes.get_mut(tgid) {
             Some(process) if !process.probed => process.probed = true,
             _ => return,
         }

@@ -33,7 +33,7 @@ impl Collector {
         };
         match holder.seize(tgid) {
             Ok(()) => {
-                if let Some(process) = self.processes.get_mut(&tgid) {
+                if let Some(process) = self.processes.get_mut(tgid) {
                     process.held = true;
                 }
             }
@@ -83,7 +83,7 @@ impl Collector {
 
     /// Another process wants to trace one of ours, and was refused.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
-        let Some(process) = self.processes.get_mut(&tgid) else {
+        let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };
         // A debugger asks for each thread.
@@ -128,13 +128,13 @@ impl Collector {
 
     /// Whether threads of the process can be stopped.
     pub(super) fn is_held(&self, tgid: u32) -> bool {
-        let process = self.processes.get(&tgid);
+        let process = self.processes.get(tgid);
         self.holder.is_some() && process.is_some_and(|process| process.held)
     }
 
     /// A process that cannot be stopped any more loses the probes that need it.
     fn no_longer_held(&mut self, tgid: u32) {
-        let Some(process) = self.processes.get_mut(&tgid) else {
+        let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };
         process.held = false;
@@ -153,12 +153,11 @@ impl Collector {
              allocations of children and new libraries are missed (`not_stopped` counts how often)"
         );
         self.holder = None;
-        self.tracer.let_stopped_go();
-        let tgids: Vec<u32> = self.processes.keys().copied().collect();
-        for tgid in tgids {
+        self.kernel.let_stopped_go();
+        for tgid in self.processes.which(|_| true) {
             self.no_longer_held(tgid);
         }
-        if let Err(error) = self.tracer.set_holder(0) {
+        if let Err(error) = self.kernel.set_holder(0) {
             tracing::debug!("{error}");
         }
     }

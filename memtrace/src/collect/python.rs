@@ -33,8 +33,6 @@ pub(super) struct CodeId(u32);
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Pythons {
-    /// By tgid.
-    interpreters: HashMap<u32, Interpreter>,
     /// By what the kernel side calls them: program; address, fingerprint.
     known: FastMap<u64, FastMap<(u64, u32), CodeId>>,
     objects: Vec<Arc<CodeObject>>,
@@ -52,8 +50,7 @@ fn read(tgid: u32) -> impl Fn(u64, &mut [u8]) -> io::Result<()> {
 }
 
 impl Pythons {
-    /// Looks at a file that a process maps with this bias. Gives the process's interpreter if it was
-    /// not known: the kernel side has to be told.
+    /// Looks at a file that a process maps with this bias: the interpreter that it holds.
     pub(super) fn mapped(
         &mut self,
         tgid: u32,
@@ -81,10 +78,7 @@ impl Pythons {
                 }
                 None
             }
-            Ok(interpreter) => {
-                let old = self.interpreters.insert(tgid, interpreter);
-                (old != Some(interpreter)).then_some(interpreter)
-            }
+            Ok(interpreter) => Some(interpreter),
             Err(error) => {
                 if self.warned.insert(index) {
                     tracing::warn!(
@@ -97,33 +91,19 @@ impl Pythons {
         }
     }
 
-    /// The interpreter of a process.
-    pub(super) fn interpreter(&self, tgid: u32) -> Option<&Interpreter> {
-        self.interpreters.get(&tgid)
-    }
-
-    /// A forked child has its parent's; the kernel side has seen to the rest.
-    pub(super) fn forked(&mut self, parent: u32, child: u32) {
-        match self.interpreters.get(&parent).copied() {
-            Some(interpreter) => self.interpreters.insert(child, interpreter),
-            None => self.interpreters.remove(&child),
-        };
-    }
-
-    /// A process has ended, or become another program.
-    pub(super) fn forget(&mut self, tgid: u32) {
-        self.interpreters.remove(&tgid);
-    }
-
     /// Nobody runs the program any more.
     pub(super) fn forget_image(&mut self, image: u64) {
         self.known.remove(&image);
     }
 
-    /// Takes in a code object; gives it if it is new to the recording.
-    pub(super) fn learn(&mut self, code: &Code, areas: &[u8]) -> Option<(CodeId, Arc<CodeObject>)> {
+    /// Takes in a code object of a process that runs `interpreter`; gives it if it is new to the recording.
+    pub(super) fn learn(
+        &mut self,
+        interpreter: &Interpreter,
+        code: &Code,
+        areas: &[u8],
+    ) -> Option<(CodeId, Arc<CodeObject>)> {
         let tgid = code.header.tgid;
-        let interpreter = self.interpreters.get(&tgid)?;
         let object = Arc::new(CodeObject::decode(code, areas, interpreter, &read(tgid)));
         let next = CodeId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
         // Of two that were cut it is not known whether they are the same.

@@ -98,13 +98,13 @@ impl Collector {
         let mut memory = Vec::new();
         let mut members = Vec::new();
         let mut wanted = HashSet::new();
-        for (&tgid, process) in &mut self.processes {
+        for (tgid, process) in self.processes.iter_mut() {
             let id = process.row.id;
             let begin = Instant::now();
             let Ok((mut sample, detailed)) = process.sampler.sample() else {
                 continue;
             };
-            sample.threads_created = Some(self.tracer.threads_created(tgid));
+            sample.threads_created = Some(self.kernel.threads_created(tgid));
             match detailed {
                 true => costs.detailed.add(1, begin.elapsed()),
                 false => costs.process.add(1, begin.elapsed()),
@@ -134,7 +134,7 @@ impl Collector {
     }
 
     /// What samples cost so far.
-    pub fn sample_costs(&self) -> Costs {
+    pub(super) fn sample_costs(&self) -> Costs {
         self.sampling.costs
     }
 }

@@ -179,9 +179,9 @@ pub async fn record(
     let allocators = plan.allocators.clone();
     let page_size = process::page_size();
     let mut collector = Collector::new(Parts {
-        tracer,
+        kernel: Box::new(tracer),
         holder,
-        store,
+        sink: Box::new(store),
         allocators,
         redactor,
         page_size,
@@ -202,7 +202,7 @@ pub async fn record(
         .await;
     // One moment for all probes; what was emitted before it is still read.
     let stopped = collector
-        .tracer()
+        .kernel()
         .set_recording(false)
         .map_err(CollectError::from);
     // A program that was past the switch may still emit; this waits for all of them.
@@ -294,7 +294,7 @@ impl Session {
             collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
         }
         collector
-            .tracer()
+            .kernel()
             .set_recording(true)
             .map_err(CollectError::from)?;
         for &pid in &plan.pids {

@@ -3,8 +3,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    path::PathBuf,
     sync::Arc,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::JoinHandle,
@@ -13,45 +11,21 @@ use std::{
 
 use super::{
     addresses::Location,
-    fingerprint::{Look, Looking},
+    fingerprint::Looking,
     modules::ModuleIndex,
     python::CodeId,
-    stacks::News,
+    sink::{Message, Sink, Stopped},
 };
 use crate::{
-    host::{Fact, Redactor},
-    ledger::ProcessId,
-    probes::plan::Lacking,
+    host::Redactor,
     python::CodeObject,
-    recording::{self, Interval, LocationId, ProcessRow, Writer},
+    recording::{self, LocationId, Writer},
     symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
 };
 
-/// What the collector hands over, in order: what names a location comes before it.
-pub(super) enum Message {
-    Module {
-        index: ModuleIndex,
-        path: String,
-        file: File,
-        build_id: Option<String>,
-        /// `/proc/PID/root` of a process that maps it.
-        root: PathBuf,
-    },
-    Code(CodeId, Arc<CodeObject>),
-    Stacks(News),
-    Process(ProcessRow),
-    /// A device's library, and what its version lacks.
-    Library(String, Lacking),
-    Facts(Vec<Fact>),
-    /// The child is what the parent is, until its exec.
-    InheritFacts {
-        parent: ProcessId,
-        child: ProcessId,
-    },
-    ForgetFacts(ProcessId),
-    /// Look for what takes longer: packages of Python, and whose malloc a process uses.
-    Look(Box<Look>),
-    Interval(Box<Interval>),
+/// What the thread is to do.
+enum Order {
+    Write(Message),
     /// The recording is complete, CLOCK_MONOTONIC ns.
     Finish(u64),
 }
@@ -61,15 +35,10 @@ pub(super) enum Message {
 const BACKLOG: usize = 65_536;
 
 /// Handle of the thread.
-pub struct Store {
-    sender: SyncSender<Message>,
+pub(super) struct Store {
+    sender: SyncSender<Order>,
     thread: Option<JoinHandle<Result<(), recording::Error>>>,
 }
-
-/// The store has stopped; [`Store::finish`] tells why.
-#[derive(Debug, thiserror::Error)]
-#[error("the recording can no longer be written")]
-pub struct Stopped;
 
 impl Store {
     /// Starts the thread, and with `debuginfod` the one that fetches debug files.
@@ -91,22 +60,17 @@ impl Store {
             thread: Some(thread),
         })
     }
+}
 
-    /// Hands over a message; waits if too many are waiting.
-    ///
-    /// # Errors
-    /// The store has failed.
-    pub(super) fn send(&self, message: Message) -> Result<(), Stopped> {
-        self.sender.send(message).map_err(|_| Stopped)
+impl Sink for Store {
+    fn send(&mut self, message: Message) -> Result<(), Stopped> {
+        let order = Order::Write(message);
+        self.sender.send(order).map_err(|_| Stopped)
     }
 
-    /// Waits until everything is written.
-    ///
-    /// # Errors
-    /// Why the recording could not be written.
-    pub(super) fn finish(mut self, time_ns: u64) -> Result<(), recording::Error> {
+    fn finish(mut self: Box<Self>, time_ns: u64) -> Result<(), recording::Error> {
         // If it has stopped, the thread's result says why.
-        let _ = self.send(Message::Finish(time_ns));
+        let _ = self.sender.send(Order::Finish(time_ns));
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -119,7 +83,7 @@ fn run(
     mut writer: Writer,
     client: Option<debuginfod::Client>,
     redactor: Arc<Redactor>,
-    receiver: &Receiver<Message>,
+    receiver: &Receiver<Order>,
 ) -> Result<(), recording::Error> {
     let mut looking = Looking::default();
     let mut names = Names {
@@ -132,7 +96,17 @@ fn run(
     };
     // The channel closes without a Finish if the collector failed; what was
     // committed stays.
-    for message in receiver {
+    for order in receiver {
+        let message = match order {
+            Order::Write(message) => message,
+            Order::Finish(time_ns) => {
+                if let Some(patience) = names.symbolizer.patience() {
+                    tracing::warn!("waiting for debug files, for {patience:?} at most");
+                    names.rewrite(&mut writer, Instant::now() + patience)?;
+                }
+                return writer.finish(time_ns);
+            }
+        };
         match message {
             Message::Module {
                 index,
@@ -177,13 +151,6 @@ fn run(
                     names.rename(&mut writer, tgid)?;
                 }
                 writer.interval(&interval)?;
-            }
-            Message::Finish(time_ns) => {
-                if let Some(patience) = names.symbolizer.patience() {
-                    tracing::warn!("waiting for debug files, for {patience:?} at most");
-                    names.rewrite(&mut writer, Instant::now() + patience)?;
-                }
-                return writer.finish(time_ns);
             }
         }
     }

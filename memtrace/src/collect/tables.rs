@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    bpf::rows::Rows,
+    bpf::rows::{Rows, RowsError},
     file::FileBytes,
     unwind::{Cache, Table, trampoline},
 };
@@ -27,13 +27,28 @@ pub(super) struct Job {
     pub(super) build_id: Option<String>,
 }
 
+/// Where tables go.
+pub(super) trait Loader: Send + Sync {
+    /// Makes `table` the one of file number `exec`; `None`: it has none.
+    ///
+    /// # Errors
+    /// It cannot be had; walks then end in the file.
+    fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError>;
+}
+
+impl Loader for Rows {
+    fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
+        self.load(exec, table)
+    }
+}
+
 /// Handle of the threads that compile. They end when it is dropped.
 pub(super) struct Tables {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    rows: Arc<Rows>,
+    loader: Arc<dyn Loader>,
     cache: Option<Cache>,
     state: Mutex<State>,
     changed: Condvar,
@@ -65,9 +80,9 @@ impl Tables {
     ///
     /// # Errors
     /// Not even one could be started.
-    pub(super) fn start(rows: Arc<Rows>) -> std::io::Result<Self> {
+    pub(super) fn start(loader: Arc<dyn Loader>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            rows,
+            loader,
             cache: Cache::open(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -160,7 +175,7 @@ fn compile(shared: &Shared, job: &Job) {
     } else {
         cached(shared, job).or_else(|| compiled(shared, job))
     };
-    if let Err(error) = shared.rows.load(job.exec, table.as_ref()) {
+    if let Err(error) = shared.loader.load(job.exec, table.as_ref()) {
         tracing::warn!(
             "stacks end in `{}`: its unwind table cannot be loaded: {error}",
             job.path

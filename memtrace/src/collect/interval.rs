@@ -1,0 +1,60 @@
+//! Once an interval: what has changed since, and what was lost so far.
+
+use memtrace_common::loss::{Effect, Reason};
+
+use super::{CollectError, Collector, sink::Message};
+use crate::{bpf, recording::Interval};
+
+impl Collector {
+    /// Hands the changes since the last interval to the store. `births` adds the
+    /// ages of what is outstanding, which costs a scan.
+    ///
+    /// # Errors
+    /// The store or the kernel side has failed.
+    pub(super) fn interval(&mut self, now_ns: u64, births: bool) -> Result<(), CollectError> {
+        if let Some(holder) = &self.holder {
+            holder.wake();
+        }
+        self.kernel.flush_log();
+        let retired = std::mem::take(&mut self.retired);
+        if !retired.is_empty() {
+            std::thread::spawn(move || bpf::detach(retired));
+        }
+        let (mut counted, emitted) = self.kernel.counters()?;
+        let of_ledger = self.ledger.counts().by_reason();
+        for (reason, count) in self.losses.clone().into_iter().chain(of_ledger) {
+            *counted.entry(reason).or_default() += count;
+        }
+        let losses = Reason::ALL.map(|reason| (reason, counted.remove(&reason).unwrap_or(0)));
+        self.describe_libraries()?;
+        for group in self.folding.take_changed() {
+            self.send(Message::Process(group))?;
+        }
+        let samples = self.sample();
+        let interval = Interval {
+            time_ns: now_ns,
+            changes: self.ledger.take_changes(),
+            folded: self.folding.take_folded(),
+            memory: samples.memory,
+            system: Some(samples.system),
+            cgroups: samples.cgroups,
+            members: samples.members,
+            device_usage: self.device_usage(),
+            losses: losses.to_vec(),
+            emitted,
+            received: self.received,
+            births: if births {
+                self.ledger.births()
+            } else {
+                Vec::new()
+            },
+        };
+        self.lost_events = losses
+            .iter()
+            .filter(|(reason, _)| reason.effect() != Effect::Filtered)
+            .map(|(_, count)| count)
+            .sum();
+        self.send(Message::Interval(Box::new(interval)))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! What the collector needs of the kernel side: a trait, so that it can be tested on captured
+//! records, without a kernel.
+
+use std::{fs::File, sync::Arc};
+
+use aya::maps::MapError;
+use memtrace_common::{
+    code::{self, KnownFile},
+    process::FileKey,
+    python::Interpreter,
+};
+
+use super::tables::Loader;
+use crate::{
+    bpf::{Link, Losses, Tracer, TracerError, code::CodeError},
+    probes::plan::Probe,
+};
+
+/// What was asked for when the kernel side was loaded, and what this kernel has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Abilities {
+    /// The malloc family is probed.
+    pub(super) heap: bool,
+    /// Stacks are walked by unwind tables.
+    pub(super) unwinds: bool,
+    /// Stacks have their Python frames.
+    pub(super) python_frames: bool,
+    /// Walks are sent to be verified.
+    pub(super) verifies: bool,
+    /// The kernel tells when a file was written to.
+    pub(super) tells_versions: bool,
+}
+
+/// See the module. What cannot be done is an error of the kernel, unless a method says otherwise.
+pub(super) trait Kernel {
+    fn abilities(&self) -> Abilities;
+
+    /// Where unwind tables go.
+    fn tables(&self) -> Arc<dyn Loader>;
+
+    /// Begins or ends recording in all processes at one moment.
+    fn set_recording(&mut self, on: bool) -> Result<(), TracerError>;
+
+    /// Begins tracing a process whose probes are in place (or that will exec).
+    fn trace(&mut self, tgid: u32) -> Result<(), TracerError>;
+
+    /// Attaches the probes of one file, open at `file`, in one process.
+    fn attach(
+        &mut self,
+        tgid: u32,
+        file: &File,
+        probes: &[Probe],
+    ) -> Result<Vec<Link>, TracerError>;
+
+    /// Sees to it that C++ exceptions of one process pass return probes: `offsets` of the file, open
+    /// at `file`, are where unwinding begins.
+    fn attach_unwinding(
+        &mut self,
+        tgid: u32,
+        file: &File,
+        offsets: &[u64],
+    ) -> Result<Vec<Link>, TracerError>;
+
+    /// Remembers that a file needs no stop when it is mapped, and what its mappings mean.
+    fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError>;
+
+    /// Begins to log the changes of a process's code.
+    fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError>;
+
+    /// Makes what was published of a process's code count for nothing until it is published again.
+    fn distrust_code(&mut self, tgid: u32) -> Result<(), TracerError>;
+
+    /// Number of changes of a process's code so far: to be asked before its mappings are read.
+    fn code_sequence(&self, tgid: u32) -> Result<u64, MapError>;
+
+    /// Whether a process's code has changed since it was published, or may have.
+    fn is_code_behind(&self, tgid: u32) -> bool;
+
+    /// Publishes a process's executable mappings, sorted by address, as of a sequence.
+    fn publish_code(
+        &mut self,
+        tgid: u32,
+        sequence: u64,
+        mappings: &[code::Mapping],
+    ) -> Result<(), CodeError>;
+
+    /// A forked child has its parent's code. False if it needs a snapshot of its own.
+    fn code_forked(&mut self, parent: u32, child: u32) -> bool;
+
+    /// Forgets the code of a process that has ended.
+    fn code_ended(&mut self, tgid: u32);
+
+    /// Processes of whose code the kernel side wants a new snapshot.
+    fn code_requests(&mut self) -> Vec<u32>;
+
+    /// Tells which interpreter a process runs.
+    fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError>;
+
+    /// Begins to stop threads for the process `holder`, where that traces them; 0: for none.
+    fn set_holder(&mut self, holder: u32) -> Result<(), TracerError>;
+
+    /// Lets threads go on that were stopped for a holder which has died.
+    fn let_stopped_go(&mut self);
+
+    /// Threads that a running process has made while recording.
+    fn threads_created(&self, tgid: u32) -> u64;
+
+    /// What was lost so far, by reason, and how many records were to be sent.
+    fn counters(&self) -> Result<(Losses, u64), TracerError>;
+
+    /// Walks that were chosen to be verified and were not sent.
+    fn unverified(&self) -> Result<u64, TracerError>;
+
+    /// Passes on what the kernel side logged.
+    fn flush_log(&mut self);
+}
+
+impl Kernel for Tracer {
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            heap: self.heap,
+            unwinds: self.unwinds,
+            python_frames: self.python_frames,
+            verifies: self.verifies,
+            tells_versions: self.tells_versions(),
+        }
+    }
+
+    fn tables(&self) -> Arc<dyn Loader> {
+        self.rows()
+    }
+
+    fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
+        self.set_recording(on)
+    }
+
+    fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+        self.trace(tgid)
+    }
+
+    fn attach(
+        &mut self,
+        tgid: u32,
+        file: &File,
+        probes: &[Probe],
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attach(tgid, file, probes)
+    }
+
+    fn attach_unwinding(
+        &mut self,
+        tgid: u32,
+        file: &File,
+        offsets: &[u64],
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attach_unwinding(tgid, file, offsets)
+    }
+
+    fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
+        self.file_known(key, known)
+    }
+
+    fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
+        self.watch_code(tgid)
+    }
+
+    fn distrust_code(&mut self, tgid: u32) -> Result<(), TracerError> {
+        Ok(self.code.distrust(tgid)?)
+    }
+
+    fn code_sequence(&self, tgid: u32) -> Result<u64, MapError> {
+        self.code.sequence(tgid)
+    }
+
+    fn is_code_behind(&self, tgid: u32) -> bool {
+        self.code.is_behind(tgid)
+    }
+
+    fn publish_code(
+        &mut self,
+        tgid: u32,
+        sequence: u64,
+        mappings: &[code::Mapping],
+    ) -> Result<(), CodeError> {
+        self.code.publish(tgid, sequence, mappings)
+    }
+
+    fn code_forked(&mut self, parent: u32, child: u32) -> bool {
+        self.code.forked(parent, child)
+    }
+
+    fn code_ended(&mut self, tgid: u32) {
+        self.code.ended(tgid);
+    }
+
+    fn code_requests(&mut self) -> Vec<u32> {
+        self.code.requests()
+    }
+
+    fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError> {
+        self.code.set_interpreter(tgid, interpreter)
+    }
+
+    fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {
+        self.set_holder(holder)
+    }
+
+    fn let_stopped_go(&mut self) {
+        self.let_stopped_go();
+    }
+
+    fn threads_created(&self, tgid: u32) -> u64 {
+        self.threads_created(tgid)
+    }
+
+    fn counters(&self) -> Result<(Losses, u64), TracerError> {
+        self.counters()
+    }
+
+    fn unverified(&self) -> Result<u64, TracerError> {
+        self.unverified()
+    }
+
+    fn flush_log(&mut self) {
+        self.flush_log();
+    }
+}

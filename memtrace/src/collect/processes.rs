@@ -1,0 +1,203 @@
+//! What is kept of each process, and how it comes and goes. Much of it is also kept of a process
+//! whose birth was lost.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use memtrace_common::python::Interpreter;
+
+use super::{addresses::Addresses, devices::OnDevices, fingerprint::Fingerprint, images::Images};
+use crate::{
+    bpf::Link,
+    process::{gpus, memory::Sampler},
+    recording::ProcessRow,
+};
+
+/// A process whose code has not changed, as far as is logged, is looked at so often at most.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A traced process.
+pub(super) struct Process {
+    pub(super) row: ProcessRow,
+    pub(super) sampler: Sampler,
+    pub(super) fingerprint: Fingerprint,
+    /// Number of its memory control group, once looked at and if it can be seen.
+    pub(super) cgroup: Option<u32>,
+    /// Probes on allocation functions.
+    pub(super) links: Vec<Link>,
+    /// Probes by which exceptions pass those, so they are taken away later.
+    pub(super) unwinding_links: Vec<Link>,
+    /// It has the probes of every allocator known so far, and gets those of new ones.
+    pub(super) probed: bool,
+    /// Its threads can be stopped.
+    pub(super) held: bool,
+    /// Another tracer wanted it, and was let have it.
+    pub(super) given_up: bool,
+    /// How many of the files in which unwinding begins have their probe; `None` where no function
+    /// is probed that an exception may leave.
+    pub(super) unwinders: Option<usize>,
+    /// It executes a 32-bit program.
+    pub(super) is_32_bit: bool,
+}
+
+impl Process {
+    pub(super) fn new(row: ProcessRow) -> Self {
+        Self {
+            sampler: Sampler::new(row.tgid),
+            fingerprint: Fingerprint::default(),
+            cgroup: None,
+            links: Vec::new(),
+            unwinding_links: Vec::new(),
+            probed: false,
+            held: false,
+            given_up: false,
+            unwinders: None,
+            is_32_bit: false,
+            row,
+        }
+    }
+}
+
+/// See the module. Everything is by tgid.
+#[derive(Default)]
+pub(super) struct Processes {
+    /// A process that has ended is gone from here.
+    traced: HashMap<u32, Process>,
+    addresses: HashMap<u32, Addresses>,
+    interpreters: HashMap<u32, Interpreter>,
+    /// Once a process has used a device.
+    on_devices: HashMap<u32, OnDevices>,
+    /// When the code of a process was looked at by its request.
+    looked_at: HashMap<u32, Instant>,
+    images: Images,
+}
+
+/// What is left of a process.
+pub(super) struct Ended {
+    /// `None`: its birth was lost.
+    pub(super) process: Option<Process>,
+    /// The image that nobody runs any more.
+    pub(super) image: Option<u64>,
+}
+
+impl Processes {
+    pub(super) fn get(&self, tgid: u32) -> Option<&Process> {
+        self.traced.get(&tgid)
+    }
+
+    pub(super) fn get_mut(&mut self, tgid: u32) -> Option<&mut Process> {
+        self.traced.get_mut(&tgid)
+    }
+
+    pub(super) fn is_traced(&self, tgid: u32) -> bool {
+        self.traced.contains_key(&tgid)
+    }
+
+    /// Every traced process.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Process)> {
+        self.traced.iter().map(|(&tgid, process)| (tgid, process))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
+        self.traced
+            .iter_mut()
+            .map(|(&tgid, process)| (tgid, process))
+    }
+
+    /// Traced processes of which something holds.
+    pub(super) fn which(&self, holds: impl Fn(&Process) -> bool) -> Vec<u32> {
+        self.iter()
+            .filter(|(_, process)| holds(process))
+            .map(|(tgid, _)| tgid)
+            .collect()
+    }
+
+    /// Begins to trace a process. Gives one of the same number whose end was lost.
+    pub(super) fn trace(&mut self, tgid: u32, process: Process) -> Option<Process> {
+        self.traced.insert(tgid, process)
+    }
+
+    /// A child has what its parent has. Gives an image that nobody runs any more.
+    pub(super) fn fork(&mut self, parent: u32, child: u32) -> Option<u64> {
+        let addresses = self.addresses(parent).cloned().unwrap_or_default();
+        self.addresses.insert(child, addresses);
+        match self.interpreters.get(&parent).copied() {
+            Some(interpreter) => self.interpreters.insert(child, interpreter),
+            None => self.interpreters.remove(&child),
+        };
+        self.images.forked(parent, child)
+    }
+
+    /// Another program begins. Gives an image that nobody runs any more.
+    pub(super) fn exec(&mut self, tgid: u32) -> Option<u64> {
+        self.addresses.remove(&tgid);
+        self.interpreters.remove(&tgid);
+        self.on_devices.remove(&tgid);
+        self.images.left(tgid)
+    }
+
+    /// A process has ended: nothing of it is kept.
+    pub(super) fn end(&mut self, tgid: u32) -> Ended {
+        self.looked_at.remove(&tgid);
+        Ended {
+            image: self.exec(tgid),
+            process: self.traced.remove(&tgid),
+        }
+    }
+
+    /// A process runs this image. Gives one that nobody runs any more.
+    pub(super) fn runs(&mut self, tgid: u32, image: u64) -> Option<u64> {
+        // Of one whose birth was lost the end may be, too.
+        self.is_traced(tgid)
+            .then(|| self.images.runs(tgid, image))
+            .flatten()
+    }
+
+    /// What is known of a process's addresses.
+    pub(super) fn addresses(&self, tgid: u32) -> Option<&Addresses> {
+        self.addresses.get(&tgid)
+    }
+
+    pub(super) fn addresses_mut(&mut self, tgid: u32) -> &mut Addresses {
+        self.addresses.entry(tgid).or_default()
+    }
+
+    pub(super) fn interpreter(&self, tgid: u32) -> Option<&Interpreter> {
+        self.interpreters.get(&tgid)
+    }
+
+    /// True if that is news.
+    pub(super) fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> bool {
+        self.interpreters.insert(tgid, interpreter) != Some(interpreter)
+    }
+
+    pub(super) fn on_devices(&mut self, tgid: u32) -> &mut OnDevices {
+        self.on_devices
+            .entry(tgid)
+            .or_insert_with(|| OnDevices::new(gpus::has_one(tgid)))
+    }
+
+    /// Traced processes that have used a device.
+    pub(super) fn that_used_devices(&self) -> impl Iterator<Item = (u32, &Process)> {
+        self.on_devices
+            .keys()
+            .filter_map(|&tgid| Some((tgid, self.get(tgid)?)))
+    }
+
+    /// Whether the code of a process may be looked at: not if that was done a moment ago, unless it
+    /// has changed since. An address that is nowhere asks again and again.
+    pub(super) fn may_look(&mut self, tgid: u32, has_changed: bool) -> bool {
+        let now = Instant::now();
+        let is_due = has_changed
+            || self
+                .looked_at
+                .get(&tgid)
+                .is_none_or(|last| now.duration_since(*last) >= LOOK_AGAIN);
+        if is_due {
+            self.looked_at.insert(tgid, now);
+        }
+        is_due
+    }
+}

@@ -1,0 +1,165 @@
+//! Records of the kernel side, one by one: what each is about, and stacks as the recording has them.
+
+use memtrace_common::{
+    event::{Kind, Stack},
+    loss::Reason,
+    unwind::{End, Word},
+};
+
+use super::{
+    CollectError, Collector,
+    addresses::{Addresses, Location},
+    sink::Message,
+    stacks::{Owner, Walk},
+};
+use crate::{
+    bpf::decode::{self, Record},
+    event::StackId,
+};
+
+impl Collector {
+    /// Handles one record of the ring buffer.
+    ///
+    /// # Errors
+    /// The store has failed; anything else is counted.
+    pub(super) fn handle(&mut self, bytes: &[u8]) -> Result<(), CollectError> {
+        self.received += 1;
+        match decode::decode(bytes) {
+            Ok((kind, Record::Stack(stack, frames))) => {
+                debug_assert_eq!(kind, Kind::Stack);
+                self.new_stack(stack, &frames)
+            }
+            Ok((_, Record::PythonCode(code, areas))) => {
+                self.runs(code.header.tgid, code.image);
+                if let Some(interpreter) = self.processes.interpreter(code.header.tgid)
+                    && let Some((id, code)) = self.pythons.learn(interpreter, &code, &areas)
+                {
+                    self.sink.send(Message::Code(id, code))?;
+                }
+                self.stacks.forget_last();
+                Ok(())
+            }
+            Ok((kind, Record::Alloc(alloc))) => {
+                self.allocated(kind, alloc);
+                Ok(())
+            }
+            Ok((kind, Record::Free(free))) => {
+                self.freed(kind, &free);
+                Ok(())
+            }
+            Ok((kind, Record::Unmap(unmap))) => {
+                self.unmapped(kind, unmap);
+                Ok(())
+            }
+            Ok((kind, Record::Map(map))) => {
+                self.mapped(kind, map);
+                Ok(())
+            }
+            Ok((kind, Record::Lifecycle(life))) => self.lifecycle(kind, life),
+            Ok((_, Record::Verify(sample))) => {
+                if let Some(verifier) = &mut self.verifier {
+                    verifier.sample(sample);
+                }
+                Ok(())
+            }
+            Ok((_, Record::DeviceAlloc(alloc))) => {
+                self.device_alloc(alloc);
+                Ok(())
+            }
+            Ok((_, Record::DeviceReport(report))) => {
+                self.device_report(report);
+                Ok(())
+            }
+            Ok((kind, Record::DeviceRange(range))) => {
+                self.device_range(kind, range);
+                Ok(())
+            }
+            Ok((_, Record::Timing(timing))) => {
+                self.timings.add(&timing);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::debug!("{error}");
+                self.lost(Reason::Undecodable);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn lost(&mut self, reason: Reason) {
+        *self.losses.entry(reason).or_default() += 1;
+    }
+
+    pub(super) fn stack_id(&mut self, key: u64) -> StackId {
+        match self.stacks.find(key) {
+            Some(id) => id,
+            None => {
+                // Key 0 was counted by the kernel side.
+                if key != 0 {
+                    self.lost(Reason::UnknownStack);
+                }
+                StackId::UNKNOWN
+            }
+        }
+    }
+
+    fn new_stack(&mut self, stack: Stack, frames: &[u64]) -> Result<(), CollectError> {
+        let Ok(end) = End::try_from(stack.end) else {
+            self.lost(Reason::Undecodable);
+            return Ok(());
+        };
+        let (tgid, image) = (stack.header.tgid, stack.image);
+        let owner = Owner::of(frames, tgid, image);
+        if owner == Some(Owner::Image(image)) {
+            self.runs(tgid, image);
+        }
+        let unknown = Addresses::default();
+        let addresses = self.processes.addresses(tgid).unwrap_or(&unknown);
+        let (modules, pythons) = (&self.modules, &self.pythons);
+        let locate = |index: usize| {
+            Some(match Word::decode(frames[index]) {
+                Some(Word::File { exec, vaddr }) => modules.locate(exec, vaddr),
+                Some(Word::Absolute(addr)) => addresses.locate(tgid, image, addr),
+                Some(Word::Python(code)) => {
+                    let at = frames.get(index + 1).copied().and_then(Word::decode);
+                    return pythons.locate(image, code, at);
+                }
+                // Said by the one before.
+                Some(Word::PythonAt { .. }) => return None,
+                None => Location::Unmapped(frames[index]),
+            })
+        };
+        let walk = Walk {
+            key: stack.stack,
+            image,
+            words: frames,
+            end,
+            comm: stack.comm,
+            owner,
+        };
+        self.stacks.learn(&walk, locate);
+        if self.stacks.has_much_news() {
+            self.hand_over_stacks()?;
+        }
+        Ok(())
+    }
+
+    /// A process runs this image, as far as something of it has to be forgotten later.
+    fn runs(&mut self, tgid: u32, image: u64) {
+        let gone = self.processes.runs(tgid, image);
+        self.forget_image(gone);
+    }
+
+    /// A process has ended, or executes another program; `image` is one that nobody runs any more.
+    pub(super) fn forget_code(&mut self, tgid: u32, image: Option<u64>) {
+        self.stacks.forget(Owner::Process(tgid));
+        self.forget_image(image);
+    }
+
+    pub(super) fn forget_image(&mut self, image: Option<u64>) {
+        if let Some(image) = image {
+            self.pythons.forget_image(image);
+            self.stacks.forget(Owner::Image(image));
+        }
+    }
+}
