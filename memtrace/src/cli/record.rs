@@ -56,6 +56,9 @@ pub struct RecordArgs {
     /// Size of the buffer between kernel and collector, 4k to 1g, rounded up to a power of two
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = ring_bytes)]
     ring_buffer: u32,
+    /// Also write the kernel side's records to a file, for memtrace's own tests
+    #[arg(long, value_name = "FILE", hide = true)]
+    capture: Option<PathBuf>,
     /// Follow frame pointers instead of unwind tables: stacks end where one is missing
     #[arg(long)]
     frame_pointers: bool,
@@ -154,6 +157,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         allocators: args.allocator,
         redact: args.redact,
         fold: !args.no_fold,
+        capture: args.capture,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
         invocation: std::env::args().collect(),
     };

@@ -6,6 +6,7 @@
 //! waiting, signals, end.
 
 mod addresses;
+mod capture;
 mod devices;
 mod events;
 mod exceptions;
@@ -27,6 +28,8 @@ mod stacks;
 mod startup;
 mod store;
 mod tables;
+#[cfg(test)]
+mod tests;
 pub mod timings;
 pub mod verify;
 

@@ -186,6 +186,17 @@ impl Processes {
             .filter_map(|&tgid| Some((tgid, self.get(tgid)?)))
     }
 
+    /// Entries of every kind.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.traced.len()
+            + self.addresses.len()
+            + self.interpreters.len()
+            + self.on_devices.len()
+            + self.looked_at.len()
+            + self.images.len()
+    }
+
     /// Whether the code of a process may be looked at: not if that was done a moment ago, unless it
     /// has changed since. An address that is nowhere asks again and again.
     pub(super) fn may_look(&mut self, tgid: u32, has_changed: bool) -> bool {

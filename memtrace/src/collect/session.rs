@@ -17,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    CollectError, Collector, Parts, sampling::Costs, startup::Startup, store::Store,
-    timings::Timings, verify,
+    CollectError, Collector, Parts, capture::Capture, sampling::Costs, startup::Startup,
+    store::Store, timings::Timings, verify,
 };
 use crate::{
     bpf::{Options, Tracer, TracerError},
@@ -72,6 +72,8 @@ pub struct Plan {
     pub redact: bool,
     /// Fold short-lived processes that have ended.
     pub fold: bool,
+    /// Also write the kernel side's records to this file, for tests.
+    pub capture: Option<PathBuf>,
     /// memtrace's own command line, for the recording.
     pub invocation: Vec<String>,
 }
@@ -188,7 +190,7 @@ pub async fn record(
         fold: plan.fold,
     })
     .map_err(system("start a thread"))?;
-    let mut session = Session::new(ring)?;
+    let mut session = Session::new(ring, plan.capture.as_deref())?;
 
     let result = session
         .run(
@@ -247,16 +249,19 @@ fn start_holder(
 
 struct Session {
     ring: AsyncFd<RingBuf<MapData>>,
+    capture: Option<Capture>,
     interrupts: Signal,
     terminations: Signal,
     hangups: Signal,
 }
 
 impl Session {
-    fn new(ring: RingBuf<MapData>) -> Result<Self, SessionError> {
+    fn new(ring: RingBuf<MapData>, capture: Option<&Path>) -> Result<Self, SessionError> {
         let ring = watch(ring).map_err(system("watch the ring buffer"))?;
+        let capture = capture.map(Capture::create).transpose();
         Ok(Self {
             ring,
+            capture: capture.map_err(system("write the capture"))?,
             interrupts: signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?,
             terminations: signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?,
             hangups: signal(SignalKind::hangup()).map_err(system("watch SIGHUP"))?,
@@ -375,6 +380,9 @@ impl Session {
                     collector.look_around();
                     return Ok(true);
                 };
+                if let Some(capture) = &mut self.capture {
+                    capture.add(&record).map_err(system("write the capture"))?;
+                }
                 collector.handle(&record)?;
             }
         }

@@ -1,0 +1,276 @@
+//! The collector on captured records of the kernel side (`captures/`; tests/e2e/captures.rs writes
+//! them), without a kernel: following, ending, losing.
+
+mod replay;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use memtrace_common::{
+    event::{Kind, flags},
+    loss::Reason,
+};
+
+use self::replay::{Capture, Replay};
+use crate::{
+    bpf::decode::Record,
+    event::{Layer, StackId},
+    recording::{Origin, ProcessRow},
+};
+
+const CAPTURES: [&str; 4] = ["c", "python", "fork-storm", "torch"];
+
+/// Allocations of one layer, all processes together, told from the records alone.
+fn allocations(capture: &Capture, wanted: Layer) -> (u64, u64) {
+    let mut sum = (0, 0);
+    for (kind, record) in capture.decoded() {
+        if let Record::Alloc(alloc) = record
+            && alloc.header.layer == wanted as u8
+            && (kind == Kind::Alloc || alloc.addr != 0)
+        {
+            sum = (sum.0 + alloc.size, sum.1 + 1);
+        }
+    }
+    sum
+}
+
+/// Births and ends, told from the records alone: wait statuses by tgid.
+fn lives(capture: &Capture) -> (BTreeSet<u32>, BTreeMap<u32, u32>) {
+    let mut born = BTreeSet::from([capture.root()]);
+    let mut ended = BTreeMap::new();
+    for (kind, record) in capture.decoded() {
+        let Record::Lifecycle(life) = record else {
+            continue;
+        };
+        match kind {
+            Kind::Fork if life.header.flags & flags::SHARED_VM == 0 => {
+                born.insert(life.header.tgid);
+            }
+            Kind::Exit => {
+                ended.insert(life.header.tgid, life.value as u32);
+            }
+            _ => {}
+        }
+    }
+    (born, ended)
+}
+
+/// The last word on each process.
+fn last_rows(replay: &Replay) -> BTreeMap<u32, ProcessRow> {
+    let rows = replay.rows().into_iter();
+    rows.map(|row| (row.tgid, row)).collect()
+}
+
+#[test]
+fn every_process_is_followed_to_its_end() {
+    for name in CAPTURES {
+        let capture = Capture::read(name);
+        let (born, ended) = lives(&capture);
+        assert!(born.iter().all(|tgid| ended.contains_key(tgid)), "{name}");
+        let mut replay = Replay::of(&capture);
+        replay.all(&capture);
+        let rows = last_rows(&replay);
+        assert_eq!(rows.keys().copied().collect::<BTreeSet<_>>(), born);
+        for (tgid, row) in &rows {
+            assert_eq!(row.exit_status, ended.get(tgid).copied(), "{name}");
+            assert!(row.ended_ns >= Some(row.started_ns), "{name}: {row:?}");
+            let expected = match *tgid == capture.root() {
+                true => Origin::Launched,
+                false => Origin::Child,
+            };
+            assert_eq!(row.origin, expected, "{name}");
+        }
+        assert_eq!(replay.kernel().ended, born, "{name}");
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_processes_that_have_ended() {
+    for name in CAPTURES {
+        let capture = Capture::read(name);
+        let mut replay = Replay::of(&capture);
+        let mut most = 0;
+        for record in capture.records() {
+            replay.one(record);
+            most = most.max(replay.collector.processes.kept());
+        }
+        assert!(most > 0, "{name}: nothing was kept of those that ran");
+        assert_eq!(replay.collector.processes.kept(), 0, "{name}");
+        assert_eq!(replay.collector.waiting.len(), 0, "{name}");
+    }
+}
+
+#[test]
+fn every_allocation_is_counted_and_nothing_is_lost() {
+    for name in CAPTURES {
+        let capture = Capture::read(name);
+        let mut replay = Replay::of(&capture);
+        replay.all(&capture);
+        let expected = allocations(&capture, Layer::Heap);
+        assert_eq!(replay.allocated(Layer::Heap), expected, "{name}");
+        let losses = replay.losses();
+        // What the kernel side has counted is not in a capture.
+        let lost: Vec<_> = losses
+            .iter()
+            .filter(|(reason, count)| **count > 0 && **reason != Reason::UnknownFree)
+            .collect();
+        assert!(lost.is_empty(), "{name}: {lost:?}");
+    }
+}
+
+#[test]
+fn an_exec_clears_what_the_program_before_it_held() {
+    let capture = Capture::read("c");
+    let execs: Vec<usize> = capture
+        .decoded()
+        .enumerate()
+        .filter(|(_, (kind, _))| *kind == Kind::Exec)
+        .map(|(at, _)| at)
+        .collect();
+    // The launch, and a thread that is not the leader.
+    assert_eq!(execs.len(), 2);
+    let mut replay = Replay::of(&capture);
+    for record in &capture.records()[..execs[1]] {
+        replay.one(record);
+    }
+    let before = replay.collector.ledger.outstanding();
+    assert!(before > 0);
+    replay.one(&capture.records()[execs[1]]);
+    assert_eq!(replay.collector.ledger.outstanding(), 0);
+    let mut most = 0;
+    for record in &capture.records()[execs[1] + 1..] {
+        replay.one(record);
+        most = most.max(replay.collector.ledger.outstanding());
+    }
+    // The new program's are kept until it ends.
+    assert!(most >= 1000, "{most}");
+    assert_eq!(replay.collector.ledger.outstanding(), 0);
+}
+
+#[test]
+fn children_of_a_storm_have_parents() {
+    let capture = Capture::read("fork-storm");
+    let mut replay = Replay::of(&capture);
+    replay.all(&capture);
+    let rows = last_rows(&replay);
+    assert!(rows.len() > 10, "{}", rows.len());
+    for row in rows.values().filter(|row| row.tgid != capture.root()) {
+        assert!(rows.contains_key(&row.ppid), "{row:?}");
+    }
+    let forks = replay.kernel().forked.clone();
+    let (born, _) = lives(&capture);
+    let children: BTreeSet<u32> = forks.iter().map(|&(_, child)| child).collect();
+    assert_eq!(children.len() + 1, born.len());
+}
+
+#[test]
+fn stacks_that_were_lost_are_counted_by_the_allocations_without_them() {
+    let capture = Capture::read("c");
+    let without = capture.without(|_, record| matches!(record, Record::Stack(..)));
+    let mut expected = 0;
+    for (_, record) in without.decoded() {
+        expected += match record {
+            Record::Alloc(alloc) => u64::from(alloc.addr != 0 && alloc.stack != 0),
+            Record::Map(map) => u64::from(map.stack != 0),
+            _ => 0,
+        };
+    }
+    let mut replay = Replay::of(&without);
+    replay.all(&without);
+    assert!(expected > 1000);
+    assert_eq!(replay.losses()[&Reason::UnknownStack], expected);
+    // The blocks are counted all the same.
+    let whole = allocations(&capture, Layer::Heap);
+    assert_eq!(replay.allocated(Layer::Heap), whole);
+    let sites = replay.sites(Layer::Heap);
+    assert_eq!(sites, HashSet::from([StackId::UNKNOWN]));
+}
+
+#[test]
+fn an_overload_shows_in_the_losses_and_not_as_a_panic() {
+    for name in CAPTURES {
+        let capture = Capture::read(name);
+        for (from, to) in [(0.0, 0.3), (0.2, 0.9), (0.5, 1.0)] {
+            // A full ring buffer drops what comes while it is full, of whatever kind.
+            let part = capture.without_range(from, to);
+            let dropped = (capture.records().len() - part.records().len()) as u64;
+            let mut replay = Replay::of(&part);
+            replay
+                .kernel_mut()
+                .lost
+                .insert(Reason::RingFullAlloc, dropped);
+            replay.all(&part);
+            let losses = replay.losses();
+            assert_eq!(losses[&Reason::RingFullAlloc], dropped, "{name}");
+            assert!(replay.collector.lost_events() >= dropped, "{name}");
+            assert_eq!(losses[&Reason::Undecodable], 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_process_whose_end_was_lost_is_buried_once() {
+    let capture = Capture::read("fork-storm");
+    let without = capture.without(|kind, _| kind == Kind::Exit);
+    let mut replay = Replay::of(&without);
+    replay.all(&without);
+    // None of them is a process of this machine.
+    let vanished = replay.collector.vanished();
+    let (born, _) = lives(&without);
+    assert_eq!(vanished.iter().copied().collect::<BTreeSet<_>>(), born);
+    for _ in 0..2 {
+        replay.collector.bury(&vanished, u64::MAX).unwrap();
+    }
+    assert_eq!(replay.collector.processes.kept(), 0);
+    let ends = replay
+        .rows()
+        .into_iter()
+        .filter(|row| row.ended_ns.is_some());
+    assert_eq!(ends.count(), born.len());
+    assert!(
+        last_rows(&replay)
+            .values()
+            .all(|row| row.exit_status.is_none())
+    );
+}
+
+#[test]
+fn damaged_records_are_counted_each() {
+    let capture = Capture::read("torch");
+    let mut replay = Replay::of(&capture);
+    for record in capture.records() {
+        replay.one(&record[..record.len().min(20)]);
+    }
+    let count = capture.records().len() as u64;
+    assert_eq!(replay.losses()[&Reason::Undecodable], count);
+}
+
+#[test]
+fn code_objects_of_python_name_its_frames() {
+    let capture = Capture::read("python");
+    let mut replay = Replay::of(&capture);
+    replay.python_minor = Some(11);
+    replay.all(&capture);
+    let names = replay.code_names();
+    for name in ["<module>", "Kept.add", "Kept.add.<locals>.<listcomp>"] {
+        assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+    }
+}
+
+#[test]
+fn memory_of_devices_is_counted_by_layer() {
+    let capture = Capture::read("torch");
+    let mut replay = Replay::of(&capture);
+    replay.all(&capture);
+    let mut expected = BTreeMap::new();
+    for (_, record) in capture.decoded() {
+        if let Record::DeviceAlloc(alloc) = record
+            && alloc.error == 0
+            && let Ok(layer) = Layer::try_from(alloc.header.layer)
+        {
+            *expected.entry(layer).or_insert(0) += 1;
+        }
+    }
+    for layer in [Layer::CudaDriver, Layer::CudaRuntime, Layer::Pinned] {
+        assert_eq!(replay.allocated(layer).1, expected[&layer], "{layer:?}");
+    }
+}
