@@ -5,9 +5,7 @@
 
 use aya_ebpf::{
     EbpfContext,
-    helpers::{
-        bpf_get_current_comm, bpf_get_current_uid_gid, generated::bpf_send_signal_thread,
-    },
+    helpers::{bpf_get_current_comm, bpf_get_current_uid_gid, generated::bpf_send_signal_thread},
     macros::{raw_tracepoint, tracepoint},
     programs::{RawTracePointContext, TracePointContext},
 };

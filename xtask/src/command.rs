@@ -91,14 +91,18 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 /// # Errors
 /// When this process is not root's; `what` says who needs it.
 pub(crate) fn need_root(what: &str) -> Result<()> {
-    // SAFETY: geteuid takes nothing and always succeeds.
-    if unsafe { libc::geteuid() } == 0 {
+    if is_root() {
         return Ok(());
     }
     bail!(
         "{what} loads BPF programs and must run as root: \
          sudo --preserve-env env PATH=\"$PATH\" cargo xtask …"
     )
+}
+
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and always succeeds.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// Builds memtrace and returns the path of its binary.

@@ -1,10 +1,13 @@
 //! `cargo xtask lint`: formatting, clippy, and what the repository demands of itself.
 
-use crate::command::{self, cargo, output, root};
+use crate::{
+    command::{self, cargo, output, root},
+    imports,
+};
 use anyhow::{Context, Result, bail};
 use std::{fs, path::Path, process::Command};
 
-/// Lines from which on a Rust file wants splitting.
+/// Most lines of a Rust file.
 const LONG_FILE: usize = 600;
 /// Parents that many checkouts share, so their names in a file give nothing away.
 const COMMON_PARENTS: [&str; 6] = ["/", "/tmp/", "/home/", "/root/", "/srv/", "/opt/"];
@@ -12,7 +15,7 @@ const COMMON_PARENTS: [&str; 6] = ["/", "/tmp/", "/home/", "/root/", "/srv/", "/
 /// `cargo xtask lint`.
 ///
 /// # Errors
-/// When one of the checks fails; long files only warn.
+/// When one of the checks fails.
 pub(crate) fn run() -> Result<()> {
     command::run(cargo().args(["fmt", "--all", "--check"]))?;
     command::run(cargo().args([
@@ -30,6 +33,7 @@ pub(crate) fn run() -> Result<()> {
         "warnings",
     ]))?;
     files()?;
+    imports::check()?;
     if command::find("cargo-deny").is_some() {
         command::run(cargo().args(["deny", "check"]))?;
     } else {
@@ -56,20 +60,19 @@ fn files() -> Result<()> {
         };
         let lines = text.lines().count();
         if name.ends_with(".rs") && lines > LONG_FILE {
-            println!("lint: warning: `{name}` has {lines} lines: split it");
+            bad.push(format!(
+                "`{name}` has {lines} lines, at most {LONG_FILE}: split it"
+            ));
         }
         bad.extend(
             private
                 .iter()
                 .filter(|path| text.contains(path.as_str()))
-                .map(|path| format!("`{name}` names `{path}`")),
+                .map(|path| format!("`{name}` names `{path}`, a path of this machine")),
         );
     }
     if !bad.is_empty() {
-        bail!(
-            "paths of this machine in the repository: {}",
-            bad.join(", ")
-        );
+        bail!("{}", bad.join("\n"));
     }
     Ok(())
 }

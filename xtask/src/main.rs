@@ -4,6 +4,7 @@ mod bench;
 mod command;
 mod demo;
 mod ebpf;
+mod imports;
 mod lint;
 mod oracle;
 mod pythons;
@@ -37,6 +38,9 @@ enum Task {
     Test {
         /// Only the tests whose name contains this
         filter: Option<String>,
+        /// Only unit tests, which need no root
+        #[arg(long)]
+        unit: bool,
     },
     /// Formatting, lints and the repository's own rules
     Lint,
@@ -83,7 +87,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Demo { python } => demo::run(python),
-        Task::Test { filter } => test::run(filter.as_deref()),
+        Task::Test { filter, unit } => test::run(filter.as_deref(), unit),
         Task::Lint => lint::run(),
         Task::Setup { ebpf } => setup::run(ebpf),
         Task::BuildEbpf { install } => ebpf::build(install),

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_file_is_still_the_mapped_one() {
+    fn a_replaced_file_is_still_the_mapped_one_as_root() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a file");
         std::fs::write(&path, "mapped").unwrap();

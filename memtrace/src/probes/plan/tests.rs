@@ -43,14 +43,15 @@ fn check(elf: &Elf<'_>, probes: &[Probe]) {
     assert!(probes.is_sorted_by_key(|probe| !probe.needs_return));
 }
 
-/// A library of this machine; tests say when one is not installed.
-fn installed(path: &str) -> Option<PathBuf> {
-    let path = Path::new(path);
-    if path.exists() {
-        return Some(path.to_owned());
-    }
-    println!("SKIPPED: `{}` is not installed", path.display());
-    None
+/// A library of this machine.
+fn installed(path: &str) -> PathBuf {
+    let path = PathBuf::from(path);
+    assert!(
+        path.exists(),
+        "`{}` is not installed: run `cargo xtask setup`",
+        path.display()
+    );
+    path
 }
 
 fn find<'p>(probes: &'p [Probe], name: &str) -> &'p Probe {
@@ -127,9 +128,7 @@ fn a_library_that_uses_malloc_is_not_an_allocator() {
 
 #[test]
 fn jemalloc_with_its_functions_with_flags_and_its_operators() {
-    let Some(path) = installed(&format!("{LIBRARIES}/libjemalloc.so.2")) else {
-        return;
-    };
+    let path = installed(&format!("{LIBRARIES}/libjemalloc.so.2"));
     let probes = plan_of(&path, &[]);
     for name in [
         "malloc",
@@ -186,9 +185,7 @@ fn tcmalloc_in_all_its_builds() {
 
 #[test]
 fn mimalloc_with_its_heaps() {
-    let Some(path) = installed(&format!("{LIBRARIES}/libmimalloc.so.2")) else {
-        return;
-    };
+    let path = installed(&format!("{LIBRARIES}/libmimalloc.so.2"));
     let probes = plan_of(&path, &[]);
     assert_eq!(find(&probes, "mi_malloc").symbol, "malloc");
     let heap_recalloc = find(&probes, "mi_heap_recalloc_aligned").function;
@@ -218,9 +215,7 @@ fn mimalloc_with_its_heaps() {
 
 #[test]
 fn musl_is_an_allocator() {
-    let Some(path) = installed("/lib/ld-musl-x86_64.so.1") else {
-        return;
-    };
+    let path = installed("/lib/ld-musl-x86_64.so.1");
     let probes = plan_of(&path, &[]);
     for name in [
         "malloc",
@@ -274,9 +269,7 @@ fn operators_linked_beside_libc_are_not_probed() {
 
 #[test]
 fn a_static_musl_program_reports_a_free_once() {
-    if installed("/usr/bin/musl-gcc").is_none() {
-        return;
-    }
+    installed("/usr/bin/musl-gcc");
     let (_dir, program) = compile("musl-gcc", USES_MALLOC, &["-static"]);
     let probes = plan_of(&program, &[]);
     // `free` only jumps to `__libc_free`.

@@ -98,12 +98,12 @@ fn force_replaces_regular_files_only() {
 }
 
 #[test]
-fn under_sudo_the_file_belongs_to_the_invoking_user() {
+fn under_sudo_the_file_belongs_to_the_invoking_user_as_root() {
     if std::env::var_os("SUDO_UID").is_none() {
         // The environment of a process is one for all threads: a child has its own.
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact"])
-            .arg("recording::tests::file::under_sudo_the_file_belongs_to_the_invoking_user")
+            .arg("recording::tests::file::under_sudo_the_file_belongs_to_the_invoking_user_as_root")
             .envs([("SUDO_UID", "12345"), ("SUDO_GID", "54321")])
             .status()
             .unwrap();
