@@ -51,6 +51,7 @@ fn write(path: &Path, sites: u32) -> Result<(), Error> {
         started_ns: SECOND,
         interval_ns: SECOND,
         page_size: 4096,
+        allocator_prefixes: vec![],
     };
     let mut writer = Writer::create(path, true, &meta)?;
     stacks(&mut writer)?;

@@ -8,10 +8,11 @@ use std::{collections::BTreeMap, io::Write};
 
 use inferno::flamegraph::{self, Options};
 
-use super::{Comparison, SiteDifference, keys::shown};
+use super::{Comparison, SiteDifference};
 use crate::{
-    render::{clean, frame_label, part, until_closed},
-    symbolize::Frame,
+    escape::clean,
+    frames::names,
+    render::{part, until_closed},
 };
 
 /// What widths are from.
@@ -72,13 +73,12 @@ pub fn flamegraph(
 }
 
 fn stack(site: &SiteDifference) -> String {
-    let frames = site.frames();
-    let shown: Vec<&Frame> = shown(frames);
+    let shown = site.stack().map_or_else(Vec::new, |stack| stack.shown());
     let names = shown
         .iter()
         .rev()
-        .map(|frame| part(&clean(&frame_label(frame))));
-    let no_stack = frames.is_empty().then(|| "[no stack]".to_owned());
+        .map(|frame| part(&clean(&names::label(frame))));
+    let no_stack = site.frames().is_empty().then(|| "[no stack]".to_owned());
     [site.layer.name().to_owned()]
         .into_iter()
         .chain(names)

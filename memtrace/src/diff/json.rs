@@ -6,7 +6,7 @@ use std::{io::Write, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{Comparison, Growth, Level, Matched, SiteDifference, fingerprint::isa};
-use crate::{render::until_closed, symbolize::Frame};
+use crate::{frames::Frame, render::until_closed};
 
 /// Writes a comparison, with the first `top` sites.
 ///
@@ -75,13 +75,14 @@ fn matched(level: &str, row: &Matched) -> Value {
 }
 
 fn site(site: &SiteDifference) -> Value {
-    let side = match (&site.baseline_frames, &site.new_frames) {
+    let side = match (&site.baseline_stack, &site.new_stack) {
         (Some(_), Some(_)) => "both",
         (Some(_), None) => "baseline",
         (None, _) => "new",
     };
     // Where both are the same, once is enough.
-    let differ = site.baseline_frames != site.new_frames && side == "both";
+    let differ = site.baseline_stack != site.new_stack && side == "both";
+    let baseline = site.baseline_stack.as_deref();
     json!({
         "layer": site.layer.name(),
         "side": side,
@@ -95,7 +96,7 @@ fn site(site: &SiteDifference) -> Value {
         "baseline_bytes": site.baseline_bytes,
         "new_bytes": site.new_bytes,
         "frames": frames(site.frames()),
-        "baseline_frames": site.baseline_frames.as_deref().filter(|_| differ).map(frames),
+        "baseline_frames": baseline.filter(|_| differ).map(|stack| frames(&stack.frames)),
     })
 }
 

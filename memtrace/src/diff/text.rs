@@ -3,20 +3,16 @@
 use std::{
     collections::BTreeSet,
     io::{self, Write},
-    sync::Arc,
 };
 
 use super::{
-    Comparison, Difference, Level, Matched, Per, SiteDifference, Workload, fingerprint::isa,
-    keys::shown,
+    Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload, fingerprint::isa,
 };
 use crate::{
-    render::{
-        clean, frame_name, source_line,
-        units::{plural, size},
-        until_closed,
-    },
-    symbolize::{Frame, FrameKind},
+    escape::clean,
+    frames::names,
+    render::until_closed,
+    units::{plural, size},
 };
 
 /// Facts that are listed: later ones seldom matter.
@@ -195,7 +191,7 @@ impl Text<'_> {
 
     fn site(&self, out: &mut impl Write, rank: usize, site: &SiteDifference) -> io::Result<()> {
         let unit = self.comparison.per.unit();
-        let level = match (site.level, &site.new_frames) {
+        let level = match (site.level, &site.new_stack) {
             (Some(level), _) => format!("{}: {}", level.name(), level.meaning()),
             (None, Some(_)) => "only in the new recording".into(),
             (None, None) => "only in the baseline".into(),
@@ -215,12 +211,12 @@ impl Text<'_> {
             size(site.baseline_bytes),
             size(site.new_bytes)
         )?;
-        frames(out, site.frames())?;
-        if let (Some(Level::Leaf | Level::Module), Some(old)) = (site.level, &site.baseline_frames)
-            && Some(old) != site.new_frames.as_ref()
+        frames(out, site.stack())?;
+        if let (Some(Level::Leaf | Level::Module), Some(old)) = (site.level, &site.baseline_stack)
+            && Some(old) != site.new_stack.as_ref()
         {
             writeln!(out, "     in the baseline:")?;
-            frames(out, old)?;
+            frames(out, Some(old))?;
         }
         Ok(())
     }
@@ -236,7 +232,7 @@ impl Text<'_> {
         let only = |new: bool| {
             let sites = comparison.sites.iter();
             let sites =
-                sites.filter(|site| site.level.is_none() && site.new_frames.is_some() == new);
+                sites.filter(|site| site.level.is_none() && site.new_stack.is_some() == new);
             plural(sites.count() as u64, "site")
         };
         if comparison.unmatched.sites > 0 {
@@ -318,21 +314,19 @@ fn signed(bytes: f64) -> String {
     }
 }
 
-fn frames(out: &mut impl Write, frames: &[Arc<Frame>]) -> io::Result<()> {
-    if frames.is_empty() {
+fn frames(out: &mut impl Write, stack: Option<&Stack>) -> io::Result<()> {
+    let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
         return writeln!(out, "       [no stack]");
-    }
-    for frame in shown(frames) {
-        let mut line = frame_name(frame);
-        if let Some(source) = source_line(frame) {
+    };
+    for frame in stack.shown() {
+        let mut line = names::name(frame);
+        if let Some(source) = names::source_line(frame) {
             line += &format!("  {source}");
         }
-        match (frame.kind, &frame.module) {
-            (FrameKind::Python, _) => line += "  [Python]",
-            (_, Some(module)) if frame.function.is_some() => {
-                line += &format!("  [{}]", clean(module.rsplit('/').next().unwrap_or(module)));
-            }
-            _ => {}
+        if frame.is_python() {
+            line += "  [Python]";
+        } else if let (Some(module), Some(_)) = (frame.module_name(), &frame.function) {
+            line += &format!("  [{}]", clean(module));
         }
         let found = isa(frame);
         if !found.is_empty() {

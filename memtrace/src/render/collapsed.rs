@@ -6,13 +6,9 @@ use std::{collections::BTreeMap, io::Write};
 use inferno::flamegraph::{self, Options};
 
 use super::{
-    Error, Filter, Metric, clean, frame_name, group::UNKNOWN_THREAD, group_name, select::Shown,
-    source_line, until_closed,
+    Error, Filter, Metric, group::UNKNOWN_THREAD, group_name, select::Shown, until_closed,
 };
-use crate::{
-    recording::Snapshot,
-    symbolize::{Frame, FrameKind},
-};
+use crate::{escape::clean, frames::names, recording::Snapshot};
 use memtrace_common::unwind::End;
 
 /// Writes the collapsed stacks of the sites that `filter` leaves and whose `metric` is not zero.
@@ -104,19 +100,9 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
         parts.push(format!("[incomplete: {}]", end.name()));
     }
     for frame in filter.frames(stack).iter().rev() {
-        parts.push(part(&frame_label(frame)));
+        parts.push(part(&names::label(frame)));
     }
     parts.join(";")
-}
-
-/// Python's names repeat (`<module>`, `__init__`): they come with their lines.
-pub(crate) fn frame_label(frame: &Frame) -> String {
-    let name = frame_name(frame);
-    match source_line(frame) {
-        Some(source) if frame.kind == FrameKind::Python => format!("{name} ({source})"),
-        _ if frame.inlined => name + " (inlined)",
-        _ => name,
-    }
 }
 
 /// A name must not look like two frames.

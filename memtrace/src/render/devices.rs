@@ -6,12 +6,13 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{
-    Filter, clean,
-    frames::frames,
+    Filter,
     json::Place,
+    stack,
     units::{plural, size},
 };
 use crate::{
+    escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},
     ledger::{DeviceTotals, ProcessId},
     recording::{DeviceSnapshot, FailureSnapshot, ProcessSnapshot, Snapshot},
@@ -265,7 +266,7 @@ fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) 
         failure.last_ns.saturating_sub(snapshot.meta.started_ns) as f64 / 1e9,
         size(held.known()),
     )?;
-    frames(
+    stack::in_short(
         out,
         &Filter::default().frames(snapshot.stacks.get(key.stack)),
     )

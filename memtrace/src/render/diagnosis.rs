@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{
-    Error, Filter, clean,
+    Error, Filter,
     devices::name as device_name,
-    frames::frames,
     json::print,
+    stack,
     units::{plural, size},
     until_closed,
 };
@@ -17,6 +17,7 @@ use crate::{
         account::{Account, Kind},
         verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
     },
+    escape::clean,
     event::StackId,
 };
 
@@ -201,7 +202,7 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
         writeln!(out, "      {line}")?;
     }
     if let Scope::Site(key) = &verdict.scope {
-        frames(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
+        stack::in_short(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
     }
     for line in &verdict.next {
         writeln!(out, "      next: {}", clean(line))?;

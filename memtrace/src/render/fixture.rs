@@ -2,12 +2,12 @@
 
 use crate::{
     event::{Layer, StackId},
+    frames::{Frame, FrameKind, fixture::python as python_frame},
     ledger::{Births, LayerTotals, ProcessId, SiteKey, Totals},
     recording::{
         At, BirthsAt, LayerSnapshot, Meta, Moment, Origin, ProcessRow, ProcessSnapshot,
         SiteSnapshot, Snapshot, Stacks,
     },
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::{loss::Reason, unwind::End};
 
@@ -50,20 +50,6 @@ fn frame(function: Option<&str>, inlined: bool) -> Frame {
         line: function.map(|_| 7),
         inlined,
         unresolved: function.is_none().then(|| "no symbols".into()),
-    }
-}
-
-pub(super) fn python_frame(function: &str, file: &str, line: u32) -> Frame {
-    Frame {
-        kind: FrameKind::Python,
-        function: Some(function.into()),
-        module: None,
-        build_id: None,
-        file_offset: None,
-        file: Some(file.into()),
-        line: Some(line),
-        inlined: false,
-        unresolved: None,
     }
 }
 
@@ -201,6 +187,7 @@ pub(super) fn snapshot() -> Snapshot {
             started_ns: START,
             interval_ns: SECOND,
             page_size: 4096,
+            allocator_prefixes: vec![],
         },
         processes: vec![
             process(1, PARENT, None),

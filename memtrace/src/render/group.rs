@@ -8,13 +8,12 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt, str::FromStr};
 
 use serde_json::{Value, json};
 
-use super::{Error, Metric, frame_name, health::UNKNOWN_MODULE, select::Selection, wrappers};
+use super::{Error, Metric, health::UNKNOWN_MODULE, select::Selection};
 use crate::{
     event::Layer,
+    frames::{Frame, FrameKind, innermost_of_program, names},
     ledger::{ProcessId, Totals},
-    python::installed,
     recording::Stack,
-    symbolize::{Frame, FrameKind},
 };
 
 const NO_STACK: &str = "[no stack]";
@@ -94,7 +93,7 @@ impl By {
             };
             return line.map_or(NO_PYTHON_FRAME.into(), python_line);
         }
-        let frames = stack.frames().skip(wrappers::leading(stack.frames()));
+        let frames = stack.frames().skip(stack.wrappers());
         let mut native = frames.filter(|frame| frame.kind == FrameKind::Native);
         let Some(frame) = native.next() else {
             return NO_NATIVE_FRAME.into();
@@ -102,7 +101,7 @@ impl By {
         let module = frame.module.as_deref().unwrap_or(UNKNOWN_MODULE);
         match self {
             By::Module => module.into(),
-            _ => format!("{} [{module}]", frame_name(frame)),
+            _ => format!("{} [{module}]", names::name(frame)),
         }
     }
 }
@@ -125,21 +124,6 @@ impl FromStr for By {
     }
 }
 
-/// See [`By::ProgramLine`].
-pub(super) fn innermost_of_program<'a>(
-    mut python: impl Iterator<Item = &'a Frame>,
-) -> Option<&'a Frame> {
-    let is_of_program = |frame: &&Frame| {
-        let file = frame.file.as_deref();
-        file.is_some_and(|file| installed(file).is_none())
-    };
-    let innermost = python.next()?;
-    if is_of_program(&innermost) {
-        return Some(innermost);
-    }
-    python.find(is_of_program).or(Some(innermost))
-}
-
 /// `file:line function`.
 fn python_line(frame: &Frame) -> String {
     let parts = [
@@ -151,7 +135,7 @@ fn python_line(frame: &Frame) -> String {
     ];
     let known: Vec<String> = parts.into_iter().flatten().collect();
     match known.is_empty() {
-        true => frame_name(frame),
+        true => names::name(frame),
         false => known.join(" "),
     }
 }
@@ -297,7 +281,7 @@ mod tests {
         super::{Filter, fixture},
         *,
     };
-    use crate::recording::Snapshot;
+    use crate::{frames::fixture::python, recording::Snapshot};
 
     fn of(snapshot: &Snapshot, filter: &Filter, by: By) -> Vec<Group> {
         let selection = filter.select(snapshot, Metric::LiveBytes).unwrap();
@@ -340,33 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn a_programs_line_lies_outside_of_what_is_installed() {
-        let [linear, json, own, main] = [
-            (
-                "/venv/lib/python3.11/site-packages/torch/nn/functional.py",
-                5,
-            ),
-            ("/usr/lib/python3.11/json/decoder.py", 6),
-            ("/srv/train.py", 7),
-            ("/srv/main.py", 8),
-        ]
-        .map(|(file, line)| fixture::python_frame("f", file, line));
-        let line = |frames: &[&Frame]| {
-            innermost_of_program(frames.iter().copied()).and_then(|frame| frame.line)
-        };
-        assert_eq!(line(&[&linear, &json, &own, &main]), Some(7));
-        assert_eq!(line(&[&main, &own]), Some(8));
-        assert_eq!(
-            line(&[&json, &linear]),
-            Some(6),
-            "a program that is installed"
-        );
-        assert_eq!(line(&[]), None);
-    }
-
-    #[test]
     fn a_python_line_is_named_by_what_is_known() {
-        let mut frame = fixture::python_frame("f", "/a.py", 3);
+        let mut frame = python("f", "/a.py", 3);
         assert_eq!(python_line(&frame), "/a.py:3 f");
         frame.line = None;
         assert_eq!(python_line(&frame), "/a.py f");

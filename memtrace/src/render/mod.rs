@@ -5,15 +5,13 @@
 mod collapsed;
 mod devices;
 mod diagnosis;
-mod frames;
 mod group;
 mod health;
-mod interpreter;
 mod json;
 mod losses;
 mod select;
+mod stack;
 mod text;
-mod wrappers;
 
 #[cfg(test)]
 mod fixture;
@@ -21,21 +19,19 @@ mod fixture;
 use std::{fmt, io, str::FromStr};
 
 use crate::{
+    escape::clean,
     ledger::Totals,
     recording::{Moment, ProcessRow},
-    symbolize::Frame,
 };
 
 pub use crate::units;
+pub(crate) use collapsed::part;
 pub use collapsed::{collapsed, flamegraph};
-pub(crate) use collapsed::{frame_label, part};
 pub use diagnosis::{diagnosis, diagnosis_json};
 pub use group::By;
-pub(crate) use interpreter::marks as interpreter_marks;
 pub use json::{Series, export, json, json_groups, stack_health_json};
 pub use select::{Filter, Selection};
 pub use text::{TextOptions, stack_health, text};
-pub(crate) use wrappers::leading as leading_wrappers;
 
 /// Why something cannot be rendered.
 #[derive(Debug, thiserror::Error)]
@@ -136,19 +132,6 @@ pub(crate) fn until_closed(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Text of a traced program, harmless to a terminal: control characters are escaped.
-pub(crate) fn clean(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            clean.extend(c.escape_default());
-        } else {
-            clean.push(c);
-        }
-    }
-    clean
-}
-
 /// What a group of folded processes is called.
 pub(crate) fn group_name(row: &ProcessRow) -> String {
     let processes = match row.processes() {
@@ -160,28 +143,6 @@ pub(crate) fn group_name(row: &ProcessRow) -> String {
         ([], comm) => format!("{processes} of `{}` with other arguments", clean(comm)),
         (line, _) => format!("{processes} of `{}`", clean(&line.join(" "))),
     }
-}
-
-/// A frame's function or, where there is none, where its code is: `module+0xoffset`.
-pub(crate) fn frame_name(frame: &Frame) -> String {
-    if let Some(function) = &frame.function {
-        return clean(function);
-    }
-    let module = frame.module.as_deref().unwrap_or("unknown");
-    let module = module.rsplit('/').next().unwrap_or(module);
-    match frame.file_offset {
-        Some(offset) => format!("{}+{offset:#x}", clean(module)),
-        None => clean(module),
-    }
-}
-
-/// Where a frame is in its source, `file:line`, as recorded.
-pub(crate) fn source_line(frame: &Frame) -> Option<String> {
-    let file = clean(frame.file.as_deref()?);
-    Some(match frame.line {
-        Some(line) => format!("{file}:{line}"),
-        None => file,
-    })
 }
 
 /// A moment's name in JSON and text; a time is told apart by its number.

@@ -2,14 +2,16 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use super::{Error, Metric, interpreter, wrappers};
+use super::{Error, Metric};
 use crate::{
-    analysis::mappings::{self, Use},
     event::Layer,
+    frames::{
+        Fold, Frame,
+        mappings::{self, Use},
+    },
     hash::FastMap,
     ledger::{ProcessId, Totals},
     recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, Stack},
-    symbolize::Frame,
 };
 
 /// What to show. The default shows every site.
@@ -91,24 +93,17 @@ impl Filter {
 
     /// The frames of a stack to show, leaf first.
     pub(super) fn frames<'a>(&self, stack: Stack<'a>) -> Vec<&'a Frame> {
-        let mut frames: Vec<&Frame> = stack.frames().collect();
-        if !self.show_interpreter {
-            let mut folded = interpreter::marks(&frames).into_iter();
-            let wrappers = self.folded_wrappers(stack);
-            frames.drain(..wrappers);
-            folded.by_ref().take(wrappers).for_each(drop);
-            frames.retain(|_| folded.next() != Some(true));
-            return frames;
-        }
-        frames.drain(..self.folded_wrappers(stack));
-        frames
+        stack.shown(Fold {
+            wrappers: !self.show_wrappers,
+            interpreter: !self.show_interpreter,
+        })
     }
 
     /// How many frames at the end of a stack are left out as wrappers.
     pub(super) fn folded_wrappers(&self, stack: Stack) -> usize {
         match self.show_wrappers {
             true => 0,
-            false => wrappers::leading(stack.frames()),
+            false => stack.wrappers(),
         }
     }
 
@@ -206,7 +201,7 @@ impl Shown<'_> {
         key.by_allocator
             || key.layer == Layer::Vm
                 && matches!(
-                    mappings::of(key, self.stack.frames()),
+                    mappings::of(key.by_allocator, self.stack.frames()),
                     Use::Allocator | Use::Library
                 )
     }

@@ -18,10 +18,10 @@ use crate::{
     analysis::{
         account::{Account, Window, accounts, touched},
         machine::Machine,
-        mappings::Use,
         series::{Figure, ProcessSeries},
         statistics::MIN_POINTS,
     },
+    frames::mappings::Use,
     recording::Origin,
     units::plural,
 };

@@ -14,11 +14,11 @@ use super::{
 use crate::{
     analysis::{
         account::{EDGE, Window},
-        mappings::Use,
         series::{Place, ProcessSeries, SiteSeries, place},
         statistics::{WARM_UP, benjamini_hochberg},
     },
     event::{Device, Layer},
+    frames::mappings::Use,
     ledger::SiteKey,
 };
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
+    frames::{Frame, FrameKind, Wrappers},
     recording::{Meta, SitePoint},
-    symbolize::{Frame, FrameKind},
 };
 
 const POINTS: usize = 60;
@@ -28,6 +28,7 @@ fn run(name: &str, sites: Vec<Site>) -> Run {
             started_ns: 0,
             interval_ns: 1_000_000_000,
             page_size: 4096,
+            allocator_prefixes: vec![],
         },
         seconds: (1..=POINTS).map(|second| second as f64).collect(),
         sites,
@@ -46,7 +47,10 @@ fn growing(frames: Vec<Frame>, bytes_per_second: u64) -> Site {
     Site {
         layer: Layer::Heap,
         by_allocator: false,
-        frames: frames.into_iter().map(Arc::new).collect(),
+        stack: Arc::new(Stack::new(
+            frames.into_iter().map(Arc::new),
+            &Wrappers::default(),
+        )),
         live_bytes: points.last().map_or(0, |(_, point)| point.live_bytes),
         points,
     }

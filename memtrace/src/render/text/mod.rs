@@ -12,10 +12,9 @@ use std::{
 };
 
 pub use health::stack_health;
-pub(super) use sites::frame_line;
 
 use super::{
-    By, Error, Filter, Metric, clean, devices, diagnosis, group,
+    By, Error, Filter, Metric, devices, diagnosis, group,
     health::Health,
     losses,
     units::{date, duration, seconds},
@@ -23,8 +22,9 @@ use super::{
 };
 use crate::{
     analysis::verdict::Diagnosis,
+    escape::clean,
+    frames::FrameKind,
     recording::{At, Moment, ProcessSnapshot, Snapshot},
-    symbolize::FrameKind,
 };
 
 /// How to write a report.

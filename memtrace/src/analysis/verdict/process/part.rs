@@ -3,7 +3,6 @@
 use super::{Finding, grade_of, part_of};
 use crate::analysis::{
     account::{Kind, Term, accounts},
-    mappings::Use,
     series::Figure,
     verdict::{
         Class, Grade,
@@ -13,6 +12,7 @@ use crate::analysis::{
         thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
     },
 };
+use crate::frames::mappings::Use;
 
 /// What one live block can keep from being given back, bytes.
 const PAGE: f64 = 4096.0;

@@ -5,7 +5,6 @@ use super::Finding;
 use crate::{
     analysis::{
         account::Window,
-        mappings::Use,
         series::{Figure, ProcessSeries},
         verdict::{
             Class, Grade,
@@ -13,6 +12,7 @@ use crate::{
             thresholds::{LATELY, OF_RESIDUAL, REPORTED, STATE_FLOOR},
         },
     },
+    frames::mappings::Use,
     recording::Origin,
 };
 

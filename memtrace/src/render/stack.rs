@@ -1,28 +1,46 @@
-//! A stack in few lines.
+//! Frames and stacks as lines of text.
 
 use std::{
     io::{self, Write},
     ptr,
 };
 
-use super::{group::innermost_of_program, text::frame_line, units::plural};
-use crate::symbolize::{Frame, FrameKind};
+use super::units::plural;
+use crate::{
+    escape::clean,
+    frames::{Frame, innermost_of_program, names},
+};
 
 /// Innermost frames that are always shown.
 const FRAMES: usize = 6;
 
+/// A frame with all that is known of it.
+pub(super) fn line(frame: &Frame) -> String {
+    let mut line = names::name(frame);
+    if frame.inlined {
+        line += " (inlined)";
+    }
+    if let Some(source) = names::source_line(frame) {
+        line += &format!("  {source}");
+    }
+    if frame.is_python() {
+        line += "  [Python]";
+    } else if let (Some(module), Some(_)) = (frame.module_name(), &frame.function) {
+        line += &format!("  [{}]", clean(module));
+    }
+    if let (Some(why), None) = (&frame.unresolved, &frame.function) {
+        line += &format!(" ({})", clean(&why.to_string()));
+    }
+    line
+}
+
 /// Writes the first frames and, wherever they are, the innermost Python line and the program's own.
-pub(super) fn frames(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
-    let python = || {
-        frames
-            .iter()
-            .copied()
-            .filter(|frame| frame.kind == FrameKind::Python)
-    };
+pub(super) fn in_short(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
+    let python = || frames.iter().copied().filter(|frame| frame.is_python());
     let lines = [python().next(), innermost_of_program(python())];
     // The first of each: recursion has the same frame many times.
-    let lines = lines.map(|line| {
-        let is_line = |frame: &&Frame| line.is_some_and(|line| ptr::eq(line, *frame));
+    let lines = lines.map(|wanted| {
+        let is_line = |frame: &&Frame| wanted.is_some_and(|wanted| ptr::eq(wanted, *frame));
         frames.iter().position(is_line)
     });
     let mut left_out = 0;
@@ -33,7 +51,7 @@ pub(super) fn frames(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> 
         }
         gap(out, left_out)?;
         left_out = 0;
-        writeln!(out, "        {}", frame_line(frame))?;
+        writeln!(out, "        {}", line(frame))?;
     }
     gap(out, left_out)
 }
@@ -48,7 +66,7 @@ fn gap(out: &mut impl Write, frames: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::fixture::python_frame;
+    use crate::frames::{FrameKind, fixture::python as python_frame};
 
     #[test]
     fn the_lines_of_python_are_shown_however_deep() {
@@ -62,7 +80,7 @@ mod tests {
         let own = python_frame("step", "/home/u/train.py", 7);
         stack.extend([&inner, &installed, &own, &own, &native]);
         let mut out = Vec::new();
-        frames(&mut out, &stack).unwrap();
+        in_short(&mut out, &stack).unwrap();
         let out = String::from_utf8(out).unwrap();
         let lines: Vec<_> = out.lines().skip(FRAMES).map(str::trim).collect();
         assert_eq!(

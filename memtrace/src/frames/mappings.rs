@@ -1,6 +1,6 @@
 //! What a mapping is for, as far as the stack that made it tells.
 
-use crate::{ledger::SiteKey, symbolize::Frame};
+use super::Frame;
 
 /// What address space was taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +24,8 @@ const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
 /// Frames in which these functions must be: their callers' callers ask for something else.
 const NEAR: usize = 6;
 
-/// What the mappings of the site `key` with these frames (leaf first) are for.
-pub fn of<'a>(key: &SiteKey, frames: impl Iterator<Item = &'a Frame>) -> Use {
+/// What the mappings are for that were made with these frames (leaf first), `by_allocator` or not.
+pub fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>) -> Use {
     let near: Vec<&Frame> = frames.take(NEAR).collect();
     let named = |names: &[&str]| {
         near.iter().any(|frame| {
@@ -34,15 +34,11 @@ pub fn of<'a>(key: &SiteKey, frames: impl Iterator<Item = &'a Frame>) -> Use {
         })
     };
     let linker = || {
-        let module = near.first().and_then(|frame| frame.module.as_deref());
-        let file = module
-            .unwrap_or_default()
-            .rsplit('/')
-            .next()
-            .unwrap_or_default();
+        let file = near.first().and_then(|frame| frame.module_name());
+        let file = file.unwrap_or_default();
         file.starts_with("ld-linux") || file.starts_with("ld-musl") || file.starts_with("ld64")
     };
-    if key.by_allocator {
+    if by_allocator {
         Use::Allocator
     } else if named(THREADS) {
         Use::Stack
@@ -56,41 +52,21 @@ pub fn of<'a>(key: &SiteKey, frames: impl Iterator<Item = &'a Frame>) -> Use {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        event::{Layer, StackId},
-        ledger::ProcessId,
-        symbolize::Symbolizer,
-    };
-
-    fn frame(function: &str, module: &str) -> Frame {
-        Frame {
-            function: Some(function.into()),
-            module: Some(module.into()),
-            unresolved: None,
-            ..Symbolizer::unknown(0, "")
-        }
-    }
+    use crate::frames::fixture::native as frame;
 
     #[test]
     fn the_leaf_tells_what_a_mapping_is_for() {
-        let key = |by_allocator| SiteKey {
-            process: ProcessId(1),
-            layer: Layer::Vm,
-            stack: StackId(1),
-            by_allocator,
-            device: None,
-        };
         let libc = "/usr/lib/libc.so.6";
         let mmap = frame("__mmap64", libc);
         let main = frame("main", "/bin/program");
         let create = frame("__GI___pthread_create", libc);
         let linker = frame("mmap64", "/usr/lib/ld-linux-x86-64.so.2");
         let plain = [mmap.clone(), main.clone()];
-        assert_eq!(of(&key(true), plain.iter()), Use::Allocator);
-        assert_eq!(of(&key(false), plain.iter()), Use::Program);
+        assert_eq!(of(true, plain.iter()), Use::Allocator);
+        assert_eq!(of(false, plain.iter()), Use::Program);
         let thread = [mmap, create, main.clone()];
-        assert_eq!(of(&key(false), thread.iter()), Use::Stack);
-        assert_eq!(of(&key(false), [linker, main].iter()), Use::Library);
-        assert_eq!(of(&key(false), [].iter()), Use::Program);
+        assert_eq!(of(false, thread.iter()), Use::Stack);
+        assert_eq!(of(false, [linker, main].iter()), Use::Library);
+        assert_eq!(of(false, [].iter()), Use::Program);
     }
 }

@@ -8,7 +8,7 @@
 //! innermost Python frame that file's functions are what allocates, and stay,
 //! except those that only pass the call on.
 
-use crate::symbolize::{Frame, FrameKind};
+use super::Frame;
 
 /// Beginnings of the names of functions that evaluate Python code or call an object, in CPython's
 /// Python/ceval.c, Objects/call.c and Objects/typeobject.c.
@@ -45,13 +45,13 @@ const CALLING_CONVENTION: &str = "vectorcall";
 /// there is no Python frame, so never all true.
 pub(crate) fn marks(frames: &[&Frame]) -> Vec<bool> {
     let mut marks = vec![false; frames.len()];
-    let Some(innermost) = frames.iter().position(|frame| is_python(frame)) else {
+    let Some(innermost) = frames.iter().position(|frame| frame.is_python()) else {
         return marks;
     };
     let modules = evaluating(frames);
     let internal = |frame: &Frame| {
         let module = frame.module.as_deref();
-        !is_python(frame) && module.is_some_and(|module| modules.contains(&module))
+        !frame.is_python() && module.is_some_and(|module| modules.contains(&module))
     };
     for (mark, frame) in marks.iter_mut().zip(frames).skip(innermost) {
         *mark = internal(frame);
@@ -63,16 +63,12 @@ pub(crate) fn marks(frames: &[&Frame]) -> Vec<bool> {
     marks
 }
 
-fn is_python(frame: &Frame) -> bool {
-    frame.kind == FrameKind::Python
-}
-
 /// The files of the frames directly below Python frames: one, but for a process with two
 /// interpreters.
 fn evaluating<'a>(frames: &[&'a Frame]) -> Vec<&'a str> {
     let mut modules: Vec<&str> = frames
         .windows(2)
-        .filter(|pair| is_python(pair[0]) && !is_python(pair[1]))
+        .filter(|pair| pair[0].is_python() && !pair[1].is_python())
         .filter_map(|pair| pair[1].module.as_deref())
         .collect();
     modules.sort_unstable();
@@ -89,28 +85,15 @@ fn passes_on(frame: &Frame) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fixture::python_frame, *};
-    use crate::symbolize::Symbolizer;
+    use super::*;
+    use crate::frames::{
+        Cause,
+        fixture::{native, python as python_frame, stripped},
+    };
 
     const PYTHON: &str = "/usr/bin/python3.12";
     const LIBC: &str = "/usr/lib/libc.so.6";
     const NUMPY: &str = "/usr/lib/numpy/_multiarray_umath.so";
-
-    fn native(function: &str, module: &str) -> Frame {
-        Frame {
-            function: Some(function.into()),
-            module: Some(module.into()),
-            unresolved: None,
-            ..Symbolizer::unknown(0x10, "")
-        }
-    }
-
-    fn stripped(module: &str) -> Frame {
-        Frame {
-            module: Some(module.into()),
-            ..Symbolizer::unknown(0x10, "no symbols")
-        }
-    }
 
     fn marks(frames: &[Frame]) -> Vec<bool> {
         super::marks(&frames.iter().collect::<Vec<_>>())
@@ -226,8 +209,8 @@ mod tests {
         assert_eq!(marks(&cut_off), [false, false]);
         let unknown = [
             python_frame("fill", "/src/fill.py", 3),
-            Symbolizer::unknown(0x10, "not in a known mapping"),
-            Symbolizer::unknown(0x20, "not in a known mapping"),
+            Frame::unknown(0x10, Cause::NotMapped),
+            Frame::unknown(0x20, Cause::NotMapped),
         ];
         assert_eq!(marks(&unknown), [false; 3]);
         assert!(marks(&[]).is_empty());
