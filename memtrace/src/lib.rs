@@ -1,5 +1,5 @@
-//! memtrace's user side. `analysis`, `diff`, `ledger`, `recording` and
-//! `render` know neither aya nor tokio.
+//! memtrace's user side. `frames`, `ledger`, `recording`, `analysis`, `diff`,
+//! `view` and `render` know neither aya nor tokio.
 
 pub mod analysis;
 pub mod bpf;
@@ -25,3 +25,4 @@ mod sigbus;
 pub mod symbolize;
 pub mod units;
 pub mod unwind;
+pub mod view;

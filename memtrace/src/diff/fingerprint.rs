@@ -158,7 +158,7 @@ impl Traits {
 }
 
 /// Instruction set extensions in the names of a frame's function and module.
-pub(super) fn isa(frame: &Frame) -> Vec<String> {
+pub(crate) fn isa(frame: &Frame) -> Vec<String> {
     if frame.kind == FrameKind::Python {
         return Vec::new();
     }

@@ -2,14 +2,13 @@
 //!
 //! Sites are matched across builds, addresses and install prefixes ([`matching`]), growth is
 //! compared as slopes with intervals ([`growth`]), and what is known of both machines is ranked by
-//! how it relates to what grows ([`fingerprint`]). Pure: recordings come as [`Run`]s, results go to
-//! an `impl Write`. `docs/diff.md` tells what a comparison claims.
+//! how it relates to what grows ([`fingerprint`]). Pure: recordings come as [`Run`]s. `docs/diff.md` tells what a comparison claims.
 
 mod fingerprint;
-mod flame;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod growth;
 mod isa;
-mod json;
 mod keys;
 mod matching;
 mod module_name;
@@ -18,7 +17,6 @@ mod python_path;
 mod run;
 mod stack;
 mod symbol;
-mod text;
 
 #[cfg(test)]
 mod tests;
@@ -28,12 +26,10 @@ use std::{str::FromStr, sync::Arc};
 use crate::{event::Layer, frames::Frame};
 
 pub use fingerprint::Difference;
-pub use flame::{View, flamegraph};
+pub(crate) use fingerprint::isa;
 pub use growth::Growth;
-pub use json::json;
 pub use run::{POINTS, Run, Site};
 pub use stack::Stack;
-pub use text::text;
 
 /// Allocations per unit that differ by more than this share of the larger say that the programs did
 /// different work. So growth that differs by less may only be more of the same.

@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, io::Write};
 
 use inferno::flamegraph::{self, Options};
 
-use super::{
-    Error, Filter, Metric, group::UNKNOWN_THREAD, group_name, select::Shown, until_closed,
+use super::{Error, group_name, until_closed};
+use crate::{
+    escape::clean,
+    frames::names,
+    recording::Snapshot,
+    view::{Filter, Metric, Shown, group::UNKNOWN_THREAD},
 };
-use crate::{escape::clean, frames::names, recording::Snapshot};
 use memtrace_common::unwind::End;
 
 /// Writes the collapsed stacks of the sites that `filter` leaves and whose `metric` is not zero.
@@ -106,14 +109,14 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
 }
 
 /// A name must not look like two frames.
-pub(crate) fn part(name: &str) -> String {
+pub(super) fn part(name: &str) -> String {
     name.replace(';', ":")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fixture, *};
-    use crate::analysis::verdict::Diagnosis;
+    use super::*;
+    use crate::{analysis::verdict::Diagnosis, view::fixture};
 
     fn render(metric: Metric) -> String {
         let mut out = Vec::new();

@@ -5,17 +5,14 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{
-    Filter,
-    json::Place,
-    stack,
-    units::{plural, size},
-};
+use super::{json::Place, stack};
 use crate::{
     escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},
     ledger::{DeviceTotals, ProcessId},
     recording::{DeviceSnapshot, FailureSnapshot, ProcessSnapshot, Snapshot},
+    units::{plural, size},
+    view::Filter,
 };
 
 /// Most failures that text lists.
@@ -297,7 +294,8 @@ mod tests {
     use crate::{
         ledger::{StreamTotals, TorchTotals},
         recording::LibraryRow,
-        render::{TextOptions, fixture, text as report},
+        render::{TextOptions, text as report},
+        view::fixture,
     };
 
     const MIB: u64 = 1 << 20;

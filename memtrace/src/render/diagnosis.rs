@@ -4,14 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{
-    Error, Filter,
-    devices::name as device_name,
-    json::print,
-    stack,
-    units::{plural, size},
-    until_closed,
-};
+use super::{Error, devices::name as device_name, json::print, stack, until_closed};
 use crate::{
     analysis::{
         account::{Account, Kind},
@@ -19,6 +12,8 @@ use crate::{
     },
     escape::clean,
     event::StackId,
+    units::{plural, size},
+    view::Filter,
 };
 
 /// Verdicts on sites that a report lists; `diagnose` lists them all.

@@ -5,10 +5,10 @@ use std::{
     ptr,
 };
 
-use super::units::plural;
 use crate::{
     escape::clean,
     frames::{Frame, innermost_of_program, names},
+    units::plural,
 };
 
 /// Innermost frames that are always shown.

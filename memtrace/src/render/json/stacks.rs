@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 
-use super::super::health;
 use crate::{
     event::StackId,
     frames::{Frame, interpreter_marks},
     hash::FastMap,
     recording::Stacks,
+    view::health,
 };
 
 /// The lists `stacks` and `frames`.

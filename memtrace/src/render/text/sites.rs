@@ -3,16 +3,15 @@
 use std::io::{self, Write};
 
 use super::{
-    super::{
-        group_name,
-        select::{Selection, Shown},
-        stack,
-        units::{duration, plural, seconds, size},
-    },
+    super::{group_name, stack},
     Report,
     health::ends_here,
 };
-use crate::escape::clean;
+use crate::{
+    escape::clean,
+    units::{duration, plural, seconds, size},
+    view::{Selection, Shown},
+};
 
 impl Report<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
@@ -178,11 +177,13 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        super::{Filter, fixture},
         TextOptions,
         tests::{assert_parts, render},
     };
-    use crate::recording::Snapshot;
+    use crate::{
+        recording::Snapshot,
+        view::{Filter, fixture},
+    };
 
     fn filtered(snapshot: &Snapshot, filter: Filter) -> String {
         let options = TextOptions {

@@ -1,4 +1,4 @@
-//! One snapshot for the tests of every format.
+//! One snapshot for the tests of what is shown, in every format.
 
 use crate::{
     event::{Layer, StackId},
@@ -11,8 +11,8 @@ use crate::{
 };
 use memtrace_common::{loss::Reason, unwind::End};
 
-pub(super) const PARENT: u32 = 4242;
-pub(super) const CHILD: u32 = 4243;
+pub(crate) const PARENT: u32 = 4242;
+pub(crate) const CHILD: u32 = 4243;
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 500 * SECOND;
 
@@ -100,7 +100,7 @@ fn stacks() -> Stacks {
 }
 
 /// The frames of a site's stack.
-pub(super) fn frames(snapshot: &Snapshot, site: &SiteSnapshot) -> Vec<Frame> {
+pub(crate) fn frames(snapshot: &Snapshot, site: &SiteSnapshot) -> Vec<Frame> {
     let stack = snapshot.stacks.get(site.key.stack);
     stack.frames().cloned().collect()
 }
@@ -125,7 +125,7 @@ fn layer(process: u32, layer: Layer, live_bytes: u64, live_count: u64) -> LayerS
 }
 
 /// The snapshot, with an allocator's frame at the end of every stack.
-pub(super) fn snapshot_with_wrappers() -> Snapshot {
+pub(crate) fn snapshot_with_wrappers() -> Snapshot {
     let mut snapshot = snapshot();
     for site in &snapshot.sites {
         let wrapper = frame(Some("operator new(unsigned long)"), false);
@@ -139,7 +139,7 @@ pub(super) fn snapshot_with_wrappers() -> Snapshot {
 
 /// The snapshot, with the stack of its largest site that of a Python program's thread `worker`:
 /// `leaker` is the interpreter, and the list is grown in one of its functions.
-pub(super) fn snapshot_of_python() -> Snapshot {
+pub(crate) fn snapshot_of_python() -> Snapshot {
     let mut snapshot = snapshot();
     let id = snapshot.sites[1].key.stack;
     let frames = [
@@ -160,7 +160,7 @@ pub(super) fn snapshot_of_python() -> Snapshot {
 
 /// A parent that ran to the end and a child that ended by itself, ten seconds of recording, and
 /// lost releases.
-pub(super) fn snapshot() -> Snapshot {
+pub(crate) fn snapshot() -> Snapshot {
     let mut growing = site(1, Layer::Heap, 2, 1 << 20, 4);
     let births = Births {
         rows: vec![

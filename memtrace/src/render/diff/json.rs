@@ -5,8 +5,11 @@ use std::{io::Write, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{Comparison, Growth, Level, Matched, SiteDifference, fingerprint::isa};
-use crate::{frames::Frame, render::until_closed};
+use crate::{
+    diff::{Comparison, Growth, Level, Matched, SiteDifference, isa},
+    frames::Frame,
+    render::until_closed,
+};
 
 /// Writes a comparison, with the first `top` sites.
 ///

@@ -6,9 +6,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt, str::FromStr};
 
-use serde_json::{Value, json};
-
-use super::{Error, Metric, health::UNKNOWN_MODULE, select::Selection};
+use super::{Error, Metric, Selection, health::UNKNOWN_MODULE};
 use crate::{
     event::Layer,
     frames::{Frame, FrameKind, innermost_of_program, names},
@@ -19,7 +17,7 @@ use crate::{
 const NO_STACK: &str = "[no stack]";
 const NO_PYTHON_FRAME: &str = "[no Python frame]";
 const NO_NATIVE_FRAME: &str = "[no native frame]";
-pub(super) const UNKNOWN_THREAD: &str = "[unknown thread]";
+pub const UNKNOWN_THREAD: &str = "[unknown thread]";
 
 /// What makes sites one row of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +62,7 @@ impl By {
     }
 
     /// One group, in words.
-    pub(super) const fn noun(self) -> &'static str {
+    pub const fn noun(self) -> &'static str {
         match self {
             By::Site => "site",
             By::PythonLine => "Python line",
@@ -142,10 +140,10 @@ fn python_line(frame: &Frame) -> String {
 
 /// The sites of one layer, in all processes, that have a key in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) layer: Layer,
-    pub(super) key: String,
-    pub(super) sums: Sums,
+pub struct Group {
+    pub layer: Layer,
+    pub key: String,
+    pub sums: Sums,
 }
 
 /// Adds what can be added: all but peaks.
@@ -166,11 +164,11 @@ fn add(sum: &mut Totals, totals: &Totals) {
 
 /// What sites come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sums {
+pub struct Sums {
     /// Without peaks.
-    pub(super) totals: Totals,
-    pub(super) sites: u64,
-    /// The part of `totals` that is not [`indirect`](super::select::Shown::is_indirect).
+    pub totals: Totals,
+    pub sites: u64,
+    /// The part of `totals` that is not [`indirect`](super::Shown::is_indirect).
     own: Totals,
     /// How many each row stands for.
     processes: BTreeMap<ProcessId, u64>,
@@ -182,32 +180,8 @@ impl Sums {
         self.sites += sites;
     }
 
-    pub(super) fn processes(&self) -> u64 {
+    pub fn processes(&self) -> u64 {
         self.processes.values().sum()
-    }
-
-    fn json(&self, layer: Layer) -> Value {
-        json!({
-            "layer": layer.name(),
-            "live_bytes": self.totals.live_bytes,
-            "live_count": self.totals.live_count,
-            "inherited_bytes": self.totals.inherited_bytes,
-            "inherited_count": self.totals.inherited_count,
-            "alloc_bytes": self.totals.alloc_bytes,
-            "alloc_count": self.totals.alloc_count,
-            "free_bytes": self.totals.free_bytes,
-            "free_count": self.totals.free_count,
-            "sites": self.sites,
-            "processes": self.processes(),
-        })
-    }
-}
-
-impl Group {
-    pub(super) fn json(&self) -> Value {
-        let mut value = self.sums.json(self.layer);
-        value["key"] = json!(self.key);
-        value
     }
 }
 
@@ -217,7 +191,7 @@ impl Group {
 /// # Errors
 ///
 /// When they are to be ordered by their peaks.
-pub(super) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<Group>, Error> {
+pub fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<Group>, Error> {
     if sort == Metric::Peak {
         return Err(Error::NoPeakOfGroups);
     }
@@ -247,13 +221,13 @@ pub(super) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
 
 /// The groups that are not listed, of one layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rest {
-    pub(super) groups: u64,
-    pub(super) sums: Sums,
+pub struct Rest {
+    pub groups: u64,
+    pub sums: Sums,
 }
 
 /// Sums up groups by layer: with those that are listed, nothing is missing.
-pub(super) fn rest(groups: &[Group]) -> BTreeMap<Layer, Rest> {
+pub fn rest(groups: &[Group]) -> BTreeMap<Layer, Rest> {
     let mut layers: BTreeMap<Layer, Rest> = BTreeMap::new();
     for group in groups {
         let rest = layers.entry(group.layer).or_default();
@@ -264,24 +238,14 @@ pub(super) fn rest(groups: &[Group]) -> BTreeMap<Layer, Rest> {
     layers
 }
 
-/// For scripts, as an array.
-pub(super) fn rest_json(groups: &[Group]) -> Value {
-    let layers = rest(groups).into_iter();
-    let layers = layers.map(|(layer, rest)| {
-        let mut value = rest.sums.json(layer);
-        value["groups"] = json!(rest.groups);
-        value
-    });
-    layers.collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{Filter, fixture},
-        *,
+    use super::*;
+    use crate::{
+        frames::fixture::python,
+        recording::Snapshot,
+        view::{Filter, fixture},
     };
-    use crate::{frames::fixture::python, recording::Snapshot};
 
     fn of(snapshot: &Snapshot, filter: &Filter, by: By) -> Vec<Group> {
         let selection = filter.select(snapshot, Metric::LiveBytes).unwrap();

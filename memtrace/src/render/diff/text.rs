@@ -5,10 +5,8 @@ use std::{
     io::{self, Write},
 };
 
-use super::{
-    Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload, fingerprint::isa,
-};
 use crate::{
+    diff::{Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload, isa},
     escape::clean,
     frames::names,
     render::until_closed,

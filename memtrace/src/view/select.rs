@@ -92,7 +92,7 @@ impl Filter {
     }
 
     /// The frames of a stack to show, leaf first.
-    pub(super) fn frames<'a>(&self, stack: Stack<'a>) -> Vec<&'a Frame> {
+    pub fn frames<'a>(&self, stack: Stack<'a>) -> Vec<&'a Frame> {
         stack.shown(Fold {
             wrappers: !self.show_wrappers,
             interpreter: !self.show_interpreter,
@@ -100,7 +100,7 @@ impl Filter {
     }
 
     /// How many frames at the end of a stack are left out as wrappers.
-    pub(super) fn folded_wrappers(&self, stack: Stack) -> usize {
+    pub fn folded_wrappers(&self, stack: Stack) -> usize {
         match self.show_wrappers {
             true => 0,
             false => stack.wrappers(),
@@ -226,7 +226,8 @@ pub struct Selection<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fixture, *};
+    use super::*;
+    use crate::view::fixture;
 
     fn live(filter: &Filter) -> Vec<(u64, u64)> {
         let snapshot = fixture::snapshot();

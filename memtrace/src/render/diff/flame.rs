@@ -8,11 +8,11 @@ use std::{collections::BTreeMap, io::Write};
 
 use inferno::flamegraph::{self, Options};
 
-use super::{Comparison, SiteDifference};
 use crate::{
+    diff::{Comparison, SiteDifference},
     escape::clean,
     frames::names,
-    render::{part, until_closed},
+    render::{collapsed::part, until_closed},
 };
 
 /// What widths are from.

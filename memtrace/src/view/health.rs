@@ -6,43 +6,41 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use serde_json::{Map, Value, json};
-
 use super::Filter;
 use crate::recording::{Snapshot, Stack};
 use memtrace_common::unwind::End;
 
 /// Allocations by how the walk of their stack ended; `None`: there is no stack.
-pub(super) type Counts = Vec<(Option<End>, u64)>;
+pub type Counts = Vec<(Option<End>, u64)>;
 
 /// The module of a stack whose outermost frame is in no file, or that has no frames.
-pub(super) const UNKNOWN_MODULE: &str = "[unknown]";
+pub const UNKNOWN_MODULE: &str = "[unknown]";
 
 /// The stacks of all recorded allocations, each allocation counted once, in the process that made
 /// it: blocks that a child inherits are no allocations of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Health {
-    pub(super) complete: u64,
-    pub(super) truncated: u64,
+pub struct Health {
+    pub complete: u64,
+    pub truncated: u64,
     /// Every other end, zero included, in the order of [`End::ALL`]; then those without a stack.
-    pub(super) failed: Counts,
+    pub failed: Counts,
     /// Where the stacks that are not complete end; most allocations first.
-    pub(super) modules: Vec<Module>,
+    pub modules: Vec<Module>,
 }
 
 /// A file in which incomplete stacks end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Module {
+pub struct Module {
     /// Path, or [`UNKNOWN_MODULE`].
-    pub(super) path: String,
+    pub path: String,
     /// More than zero each, in the order of [`Health::failed`], truncated ones first.
-    pub(super) ends: Counts,
+    pub ends: Counts,
 }
 
 impl Health {
     /// Judges the allocations of the processes and layers that `filter` leaves in; its other
     /// choices are about blocks, not about walks.
-    pub(super) fn of(snapshot: &Snapshot, filter: &Filter) -> Health {
+    pub fn of(snapshot: &Snapshot, filter: &Filter) -> Health {
         let processes: HashMap<_, _> = snapshot
             .processes
             .iter()
@@ -82,53 +80,32 @@ impl Health {
     }
 
     /// All allocations.
-    pub(super) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.failures()
             .saturating_add(self.complete)
             .saturating_add(self.truncated)
     }
 
     /// Allocations whose stack is neither complete nor truncated.
-    pub(super) fn failures(&self) -> u64 {
+    pub fn failures(&self) -> u64 {
         sum(&self.failed)
-    }
-
-    /// For scripts: `failed` has every reason, `by_module` those that occurred.
-    pub(super) fn json(&self) -> Value {
-        let object = |counts: &Counts| -> Map<String, Value> {
-            let counts = counts.iter();
-            counts
-                .map(|(end, count)| (name(*end).to_owned(), json!(count)))
-                .collect()
-        };
-        let modules: Map<String, Value> = self
-            .modules
-            .iter()
-            .map(|module| (module.path.clone(), json!(object(&module.ends))))
-            .collect();
-        json!({
-            "complete": self.complete,
-            "truncated": self.truncated,
-            "failed": object(&self.failed),
-            "by_module": modules,
-        })
     }
 }
 
 impl Module {
     /// Allocations whose stack ends here.
-    pub(super) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         sum(&self.ends)
     }
 }
 
 /// Stable name of an end in reports and JSON; that of a stack that is not there, too.
-pub(super) fn name(end: Option<End>) -> &'static str {
+pub fn name(end: Option<End>) -> &'static str {
     end.map_or("no_stack", End::name)
 }
 
 /// The path of the file in which the walk ended: that of the outermost frame.
-pub(super) fn module(stack: Stack<'_>) -> &str {
+pub fn module(stack: Stack<'_>) -> &str {
     stack
         .outermost()
         .and_then(|frame| frame.module.as_deref())
@@ -166,8 +143,8 @@ fn sum(counts: &Counts) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fixture, *};
-    use crate::event::Layer;
+    use super::*;
+    use crate::{event::Layer, view::fixture};
 
     fn nonzero(counts: &Counts) -> Counts {
         counts.iter().copied().filter(|(_, n)| *n > 0).collect()
@@ -192,34 +169,6 @@ mod tests {
                 (UNKNOWN_MODULE, vec![(None, 11)]),
                 ("/usr/bin/leaker", leaker)
             ]
-        );
-    }
-
-    #[test]
-    fn every_end_is_counted_under_its_own_name() {
-        let mut snapshot = fixture::snapshot();
-        let template = snapshot.sites[0].clone();
-        let ends = || End::ALL.into_iter().map(Some).chain([None]);
-        snapshot.sites.clear();
-        for (n, end) in (1..).zip(ends()) {
-            let mut site = template.clone();
-            site.totals.alloc_count = n;
-            site.key.stack.0 = 100 + n as u32;
-            if let Some(end) = end {
-                snapshot.stacks.put(site.key.stack, end, None, []);
-            }
-            snapshot.sites.push(site);
-        }
-        let health = Health::of(&snapshot, &Filter::default());
-        let value = health.json();
-        assert_eq!(value["complete"], 1);
-        assert_eq!(value["truncated"], 2);
-        for (n, end) in (1..).zip(ends()).skip(2) {
-            assert_eq!(value["failed"][name(end)], n, "{value}");
-        }
-        assert_eq!(
-            value["failed"].as_object().unwrap().len(),
-            End::ALL.len() - 1
         );
     }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::diff::{Comparison, Options, compare, fixture::*};
 
 fn comparison() -> Comparison {
     let old = in_library("gemm_avx2", "1", 1);
