@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Error, devices::name as device_name, json::print, stack, until_closed};
+use super::{Error, devices::name as device_name, evidence, json::print, stack, until_closed};
 use crate::{
     analysis::{
         account::{Account, Kind},
@@ -105,7 +105,8 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "class": verdict.class.name(),
         "grade": verdict.grade.name(),
         "bytes_per_s": verdict.rate,
-        "evidence": verdict.evidence,
+        "evidence": verdict.evidence.iter().map(evidence::words).collect::<Vec<_>>(),
+        "evidence_data": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
     });
@@ -194,7 +195,7 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
         verdict.grade.name()
     )?;
     for line in &verdict.evidence {
-        writeln!(out, "      {line}")?;
+        writeln!(out, "      {}", evidence::words(line))?;
     }
     if let Scope::Site(key) = &verdict.scope {
         stack::in_short(out, &Filter::default().frames(found.stacks.get(key.stack)))?;

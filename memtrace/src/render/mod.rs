@@ -6,6 +6,7 @@ mod collapsed;
 mod devices;
 mod diagnosis;
 pub mod diff;
+mod evidence;
 mod json;
 mod losses;
 mod stack;
