@@ -1,6 +1,6 @@
 //! Functions that allocate and free, and where their arguments are. Those of
 //! one allocator stand with it ([`super::allocators`]); where the functions lie
-//! in a file and where their probes go is found elsewhere ([`crate::probes`]).
+//! in a file and where their probes go is found elsewhere (`probes`).
 //!
 //! Left out on purpose:
 //! - jemalloc's `xallocx` and mimalloc's `mi_expand`: they change a block's size in

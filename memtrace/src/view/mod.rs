@@ -1,6 +1,6 @@
 //! What a report shows, whatever it is written as: which sites, in which order
 //! and groups, and how whole their stacks are. Pure; text, JSON and graphs are
-//! made of it in [`crate::render`].
+//! made of it in `render`.
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -2,7 +2,7 @@
 
 use super::{
     Class, Evidence, Grade,
-    detectors::PROCESS,
+    detectors::rules,
     evidence::{Amount, Statement, grown},
     rule::{Finding, OfProcess},
     shape::{Judged, Shape},
@@ -56,8 +56,7 @@ pub(super) fn judge(
         seen: on_device().map(|site| site.growth).sum(),
         leaking: leaking.map(|site| site.growth).sum(),
     };
-    let mut rules = PROCESS.iter().flat_map(|question| question.rules);
-    rules.find_map(|rule| match rule.find {
+    rules().find_map(|rule| match rule.find {
         OfProcess::Device(find) => find(&found),
         _ => None,
     })

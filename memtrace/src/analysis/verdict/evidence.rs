@@ -1,6 +1,6 @@
 //! What a verdict rests on, as data: what was measured, and what it was held
 //! against. A detector declares what its evidence says; how they are shown is
-//! up to [`crate::render`].
+//! up to `render`.
 
 use super::{
     super::statistics::{TooShort, Trend},

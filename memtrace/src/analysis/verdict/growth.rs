@@ -2,7 +2,7 @@
 
 use super::{
     Class, Evidence, Grade,
-    detectors::{PROCESS, undetermined},
+    detectors::{rules, undetermined},
     evidence::{Amount, Statement, grown},
     process::Judging,
     rule::{Finding, OfProcess},
@@ -125,12 +125,14 @@ impl<'a> Growing<'a> {
 
     /// In the order of the rules.
     fn parts(&self) -> Vec<Part> {
-        let rules = || PROCESS.iter().flat_map(|question| question.rules);
         let parts = rules().filter_map(|rule| match rule.find {
             OfProcess::Part(find) => find(self),
             _ => None,
         });
         let mut parts: Vec<Part> = parts.collect();
+        if self.live / self.growth >= REPORTED {
+            parts.extend(self.outstanding());
+        }
         if self.residual / self.growth >= REPORTED {
             parts.extend(rules().find_map(|rule| match rule.find {
                 OfProcess::Unexplained(find) => find(self),
@@ -138,6 +140,19 @@ impl<'a> Growing<'a> {
             }));
         }
         parts
+    }
+
+    /// By the sites, or by all together where it is spread over many.
+    fn outstanding(&self) -> Vec<Part> {
+        let sites = rules().filter_map(|rule| match rule.find {
+            OfProcess::Sites => self.of_sites(rule.class),
+            _ => None,
+        });
+        let sites: Vec<Part> = sites.collect();
+        match sites.iter().any(|part| part.share >= REPORTED) {
+            true => sites,
+            false => self.spread().into_iter().collect(),
+        }
     }
 
     /// So many bytes of the growth, and that.
@@ -165,10 +180,7 @@ impl<'a> Growing<'a> {
     }
 
     /// What sites of a class have of it.
-    pub(super) fn of_sites(&self, class: Class) -> Option<Part> {
-        if self.live / self.growth < REPORTED {
-            return None;
-        }
+    fn of_sites(&self, class: Class) -> Option<Part> {
         let sites = || {
             let host = self.sites.iter().filter(|site| site.is_of_host());
             host.filter(|site| site.verdict.class == class)
@@ -186,19 +198,8 @@ impl<'a> Growing<'a> {
         })
     }
 
-    /// What is outstanding, where no site by itself has much of it: many that grow a little each. By
-    /// the shape of all together.
-    pub(super) fn spread(&self, class: Class, grade: Grade, shapes: &[Shape]) -> Option<Part> {
-        let blamed = [
-            Class::Leak,
-            Class::Cache,
-            Class::Undetermined,
-            Class::MappingLeak,
-        ];
-        let mut blamed = blamed.into_iter().filter_map(|class| self.of_sites(class));
-        if self.live / self.growth < REPORTED || blamed.any(|part| part.share >= REPORTED) {
-            return None;
-        }
+    /// Many sites that grow a little each: the class that the shape of all together has.
+    fn spread(&self) -> Option<Part> {
         let Context { series, window, .. } = self.context;
         let mut all = series.live();
         for (sum, mapped) in all.iter_mut().zip(series.mapped(Use::Program)) {
@@ -207,9 +208,12 @@ impl<'a> Growing<'a> {
         let shape = Judged::of(&series.times, &all, window.from, SITE_FLOOR)
             .map_or(Shape::Flat, |judged| judged.shape());
         let evidence = SPREAD.with([("part", self.amount(self.live))]);
-        shapes.contains(&shape).then(|| Part {
-            grade,
-            ..self.part(class, self.live, evidence)
+        rules().find_map(|rule| match rule.find {
+            OfProcess::Spread(shapes, grade) if shapes.contains(&shape) => Some(Part {
+                grade,
+                ..self.part(rule.class, self.live, evidence.clone())
+            }),
+            _ => None,
         })
     }
 

@@ -3,7 +3,7 @@
 
 use super::{
     Class, Grade, Quality, Scope, Verdict, advice,
-    detectors::{PROCESS, none, undetermined},
+    detectors::{none, rules, undetermined},
     device,
     evidence::{Amount, Rate, Statement},
     growth,
@@ -151,8 +151,7 @@ pub(super) fn judge(
 }
 
 fn unreliable(figures: &Unreliable) -> Option<Finding> {
-    let mut rules = PROCESS.iter().flat_map(|question| question.rules);
-    rules.find_map(|rule| match rule.find {
+    rules().find_map(|rule| match rule.find {
         OfProcess::Unreliable(find) => find(figures),
         _ => None,
     })
@@ -160,7 +159,6 @@ fn unreliable(figures: &Unreliable) -> Option<Finding> {
 
 /// What the rules say, in their order, and the part of the course that it is about.
 fn find(judging: &Judging) -> (Finding, Window) {
-    let rules = || PROCESS.iter().flat_map(|question| question.rules);
     let (window, whole) = (judging.context.window, judging.whole);
     let always = rules().find_map(|rule| match rule.find {
         OfProcess::Always(find) => find(judging),

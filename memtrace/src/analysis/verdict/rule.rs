@@ -7,6 +7,7 @@ use super::{
     device::OnDevice,
     growth::{Growing, Part},
     process::Judging,
+    shape::Shape,
     site::{Grown, SiteFinding},
 };
 
@@ -41,11 +42,14 @@ pub(super) struct Rule<F> {
     pub(super) find: F,
 }
 
-/// Rules that answer one question. The first that finds something does, unless it says otherwise.
+/// Rules that answer one question.
 pub(super) struct Question<F: 'static> {
     pub(super) asks: &'static str,
     pub(super) rules: &'static [Rule<F>],
 }
+
+/// What rules of [`OfProcess::Sites`] look at, all of them.
+pub(super) const OF_SITES: &str = "outstanding memory: what sites with this verdict have of it";
 
 /// How a rule on a process is used.
 pub(super) enum OfProcess {
@@ -57,6 +61,10 @@ pub(super) enum OfProcess {
     Always(fn(&Judging) -> Option<Finding>),
     /// Where it grows: all parts are found, and the largest counts.
     Part(fn(&Growing) -> Option<Part>),
+    /// The same, of outstanding memory: the part that sites of the class have.
+    Sites,
+    /// The same, where no site by itself has much of that: all together have one of these shapes.
+    Spread(&'static [Shape], Grade),
     /// Where it grows: parts of what nothing outstanding explains, of which the first counts.
     Unexplained(fn(&Growing) -> Option<Part>),
     /// Where it does not grow.

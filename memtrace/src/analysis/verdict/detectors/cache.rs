@@ -7,7 +7,7 @@ use crate::analysis::{
         Class, Grade,
         device::OnDevice,
         evidence::{Amount, Statement},
-        rule::{DESCRIPTION, Description, Finding, OfProcess, OfSite, Rule},
+        rule::{DESCRIPTION, Description, Finding, OF_SITES, OfProcess, OfSite, Rule},
         shape::Shape,
         site::{Grown, SiteFinding},
         thresholds::SLOWING,
@@ -49,14 +49,14 @@ pub(super) const DEVICE: Rule<OfProcess> = Rule {
 
 pub(super) const SITES: Rule<OfProcess> = Rule {
     class: Class::Cache,
-    evidence: "outstanding memory: what sites with this verdict have of it",
-    find: OfProcess::Part(|growing| growing.of_sites(Class::Cache)),
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
 };
 
 pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Cache,
     evidence: "outstanding memory where no site grows enough by itself: all together slow down",
-    find: OfProcess::Part(|growing| growing.spread(Class::Cache, Grade::C, &[Shape::Slowing])),
+    find: OfProcess::Spread(&[Shape::Slowing], Grade::C),
 };
 
 pub(super) const FULL: Rule<OfProcess> = Rule {

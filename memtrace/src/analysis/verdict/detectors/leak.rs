@@ -4,7 +4,7 @@ use crate::{
     analysis::verdict::{
         Class, Grade,
         evidence::{Amount, Statement},
-        rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
+        rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},
         thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
     },
@@ -38,14 +38,14 @@ static BETWEEN_BLOCKS: Statement = Statement {
 
 pub(super) const SITES: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "outstanding memory: what sites with this verdict have of it",
-    find: OfProcess::Part(|growing| growing.of_sites(Class::Leak)),
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
 };
 
 pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Leak,
     evidence: "outstanding memory where no site grows enough by itself: all together rise steadily",
-    find: OfProcess::Part(|growing| growing.spread(Class::Leak, Grade::C, &[Shape::Steady])),
+    find: OfProcess::Spread(&[Shape::Steady], Grade::C),
 };
 
 pub(super) const HOLES: Rule<OfProcess> = Rule {

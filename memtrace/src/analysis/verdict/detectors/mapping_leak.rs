@@ -6,7 +6,7 @@ use crate::analysis::{
         Class,
         evidence::{Amount, Statement},
         process::counted,
-        rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
+        rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         thresholds::OF_RESIDUAL,
     },
 };
@@ -35,8 +35,8 @@ static NOT_TOUCHED: Statement = Statement {
 
 pub(super) const SITES: Rule<OfProcess> = Rule {
     class: Class::MappingLeak,
-    evidence: "outstanding memory: what sites with this verdict have of it",
-    find: OfProcess::Part(|growing| growing.of_sites(Class::MappingLeak)),
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
 };
 
 pub(super) const COUNT: Rule<OfProcess> = Rule {

@@ -21,7 +21,7 @@ mod thp;
 mod thread_churn;
 pub(super) mod undetermined;
 
-use super::rule::{Description, OfProcess, OfSite, Question};
+use super::rule::{Description, OfProcess, OfSite, Question, Rule};
 
 /// Makes [`Class`] of a list of classes and their files.
 macro_rules! classes {
@@ -158,6 +158,11 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         rules: &[none::OTHERWISE],
     },
 ];
+
+/// Those on a process, whatever they answer.
+pub(super) fn rules() -> impl Iterator<Item = &'static Rule<OfProcess>> {
+    PROCESS.iter().flat_map(|question| question.rules)
+}
 
 /// The rules on a site, in the order in which they are asked.
 pub(super) const SITE: &[Question<OfSite>] = &[

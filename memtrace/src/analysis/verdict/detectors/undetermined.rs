@@ -8,7 +8,7 @@ use crate::analysis::{
         device::OnDevice,
         evidence::{Amount, Statement, grown},
         growth::Growing,
-        rule::{DESCRIPTION, Description, Finding, OfProcess, OfSite, Rule},
+        rule::{DESCRIPTION, Description, Finding, OF_SITES, OfProcess, OfSite, Rule},
         shape::Shape,
         site::{LIVE, SiteFinding},
         thresholds::{LOST, REPORTED},
@@ -141,20 +141,14 @@ fn not_asked_for(on: &OnDevice) -> Option<Finding> {
 
 pub(super) const SITES: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "outstanding memory: what sites with this verdict have of it",
-    find: OfProcess::Part(|growing| growing.of_sites(Class::Undetermined)),
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
 };
 
 pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
     evidence: "outstanding memory where no site grows enough by itself, nor have all together a clear shape",
-    find: OfProcess::Part(|growing| {
-        growing.spread(
-            Class::Undetermined,
-            Grade::D,
-            &[Shape::Between, Shape::Flat],
-        )
-    }),
+    find: OfProcess::Spread(&[Shape::Between, Shape::Flat], Grade::D),
 };
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
