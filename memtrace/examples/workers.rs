@@ -5,12 +5,12 @@ use std::{path::Path, process::ExitCode};
 
 use memtrace::{
     event::{Action, Event, Layer, StackId},
+    frames::{Frame, FrameKind},
     ledger::{Ledger, ProcessId},
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, StackRow,
         Writer,
     },
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::unwind::End;
 

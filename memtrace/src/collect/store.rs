@@ -19,12 +19,13 @@ use super::{
     stacks::News,
 };
 use crate::{
+    frames::{Cause, Frame, FrameKind},
     host::{Fact, Redactor},
     ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
     recording::{self, Interval, LocationId, ProcessRow, Writer},
-    symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
+    symbolize::{ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
 };
 
 /// What the collector hands over, in order: what names a location comes before it.
@@ -282,7 +283,7 @@ impl Names {
         match location {
             Location::File(index, offset) => match self.modules.get(&index) {
                 Some(&module) => self.symbolizer.frames(module, offset),
-                None => vec![Symbolizer::unknown(offset, "its file could not be opened")],
+                None => vec![Frame::unknown(offset, Cause::FileNotOpened)],
             },
             Location::Anonymous { tgid, abs_addr, .. } => {
                 let map = &mut self.generated.entry(tgid).or_default().map;
@@ -291,22 +292,19 @@ impl Names {
                 }
                 match map {
                     Some(map) => vec![map.frame(abs_addr)],
-                    None => vec![Symbolizer::unknown(
-                        abs_addr,
-                        "generated code, and its process keeps no perf map",
-                    )],
+                    None => vec![Frame::unknown(abs_addr, Cause::NoPerfMap)],
                 }
             }
             Location::Python(id, line) => match self.codes.get(&id) {
                 Some(code) => vec![code.frame(line)],
-                None => vec![Symbolizer::unknown(0, "its code object was lost")],
+                None => vec![Frame::unknown(0, Cause::CodeObjectLost)],
             },
             Location::UnknownPython(addr) => vec![Frame {
                 kind: FrameKind::Python,
-                ..Symbolizer::unknown(addr, "the record of its code object was lost")
+                ..Frame::unknown(addr, Cause::CodeRecordLost)
             }],
             Location::Unmapped(addr) => {
-                vec![Symbolizer::unknown(addr, "not in a known mapping")]
+                vec![Frame::unknown(addr, Cause::NotMapped)]
             }
         }
     }

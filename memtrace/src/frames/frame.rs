@@ -34,7 +34,7 @@ pub struct Frame {
 
 impl Frame {
     /// Of an absolute address that belongs to no module.
-    pub fn unknown(abs_addr: u64, cause: impl Into<Cause>) -> Frame {
+    pub fn unknown(abs_addr: u64, cause: Cause) -> Frame {
         Frame {
             kind: FrameKind::Native,
             function: None,
@@ -44,7 +44,7 @@ impl Frame {
             file: None,
             line: None,
             inlined: false,
-            unresolved: Some(cause.into().at(abs_addr)),
+            unresolved: Some(cause.at(abs_addr)),
         }
     }
 

@@ -8,5 +8,3 @@ pub mod plan;
 pub mod site;
 pub mod usdt;
 mod x86;
-
-pub use crate::frames::functions;

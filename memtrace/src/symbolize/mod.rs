@@ -20,11 +20,9 @@ pub mod perf_map;
 #[cfg(test)]
 mod tests;
 
-pub use crate::frames::{Frame, FrameKind};
-
 use crate::{
     file,
-    frames::{Cause, Unresolved},
+    frames::{Cause, Frame, FrameKind, Unresolved},
     rooted::Root,
     sigbus,
     symbolize::{
@@ -212,11 +210,6 @@ impl Symbolizer {
         let waiting = self.modules.iter().any(|module| module.fetched.is_some());
         let client = self.client.as_ref().filter(|_| waiting);
         client.map(Client::patience)
-    }
-
-    /// Frame of an absolute address that belongs to no module.
-    pub fn unknown(abs_addr: u64, why: impl Into<Cause>) -> Frame {
-        Frame::unknown(abs_addr, why)
     }
 
     fn resolve(&mut self, id: ModuleId, virt_offset: u64) -> Vec<Frame> {

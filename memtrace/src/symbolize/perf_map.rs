@@ -14,8 +14,7 @@ use std::{
 
 use procfs::process::Process;
 
-use super::Frame;
-use crate::frames::Cause;
+use crate::frames::{Cause, Frame};
 use crate::rooted::{LastLink, Root};
 
 /// Most that is read of a map, bytes.

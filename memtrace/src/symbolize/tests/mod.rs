@@ -340,8 +340,9 @@ fn what_is_no_elf_file_or_outside_of_it_says_so() {
         Some("outside the file's segments")
     );
 
-    let unknown = Symbolizer::unknown(0x1234, "not mapped");
-    assert_eq!(words(&unknown).as_deref(), Some("0x1234: not mapped"));
+    let unknown = Frame::unknown(0x1234, Cause::NotMapped);
+    let why = "0x1234: not in a known mapping";
+    assert_eq!(words(&unknown).as_deref(), Some(why));
     assert_eq!(unknown.module, None);
 }
 
