@@ -5,12 +5,12 @@ use std::{path::Path, process::ExitCode};
 
 use memtrace::{
     event::{Action, Event, Layer, StackId},
+    frames::{Frame, FrameKind},
     ledger::{Ledger, ProcessId},
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, StackRow,
         Writer,
     },
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::unwind::End;
 
@@ -51,6 +51,7 @@ fn write(path: &Path, sites: u32) -> Result<(), Error> {
         started_ns: SECOND,
         interval_ns: SECOND,
         page_size: 4096,
+        allocator_prefixes: vec![],
     };
     let mut writer = Writer::create(path, true, &meta)?;
     stacks(&mut writer)?;

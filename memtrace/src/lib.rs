@@ -1,5 +1,5 @@
-//! memtrace's user side. `analysis`, `diff`, `ledger`, `recording` and
-//! `render` know neither aya nor tokio.
+//! memtrace's user side. `frames`, `ledger`, `recording`, `analysis`, `diff`,
+//! `view` and `render` know neither aya nor tokio.
 
 pub mod analysis;
 pub mod bpf;
@@ -7,8 +7,10 @@ pub mod check;
 pub mod cli;
 pub mod collect;
 pub mod diff;
+mod escape;
 pub mod event;
 pub mod file;
+pub mod frames;
 mod hash;
 pub mod hold;
 pub mod host;
@@ -23,3 +25,4 @@ mod sigbus;
 pub mod symbolize;
 pub mod units;
 pub mod unwind;
+pub mod view;

@@ -2,11 +2,10 @@
 //! can be shown to have is *unattributed*, never left out.
 
 use super::{
-    mappings::Use,
     series::{DeviceSeries, Figure, ProcessSeries},
     statistics::{MIN_POINTS, median, warm_up},
 };
-use crate::event::Device;
+use crate::{event::Device, frames::mappings::Use};
 
 /// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

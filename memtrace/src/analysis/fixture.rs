@@ -3,12 +3,12 @@
 
 use crate::{
     event::{Device, Layer, StackId},
+    frames::{Frame, FrameKind},
     ledger::{Changes, DeviceTotals, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
         StackRow, Writer,
     },
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::{loss::Reason, unwind::End};
 
@@ -72,6 +72,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         started_ns: START,
         interval_ns: SECOND,
         page_size: 4096,
+        allocator_prefixes: vec![],
     };
     let mut writer = Writer::create(&path, false, &meta).unwrap();
     let mut row = ProcessRow {

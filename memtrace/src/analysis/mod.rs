@@ -7,7 +7,6 @@ pub mod account;
 #[cfg(test)]
 mod fixture;
 pub mod machine;
-pub mod mappings;
 pub mod series;
 pub mod statistics;
 pub mod suppressions;

@@ -11,11 +11,11 @@ pub use self::devices::DeviceSeries;
 use self::course::{Course, Grid};
 use super::{
     account::Window,
-    mappings::{self, Use},
     statistics::{MIN_POINTS, median},
 };
 use crate::{
     event::{Device, Layer},
+    frames::mappings::{self, Use},
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
     recording::{
@@ -311,7 +311,7 @@ pub fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error
         };
         keys.push((number, key));
         if key.layer == Layer::Vm {
-            uses.insert(key, mappings::of(&key, stack.frames()));
+            uses.insert(key, mappings::of(key.by_allocator, stack.frames()));
         }
         processes[*index].consider(number, site);
     })?;

@@ -3,7 +3,7 @@
 //! a line `leak:PATTERN` hides the leaks whose stack has PATTERN in the name of
 //! a function, a source file or a module.
 
-use crate::symbolize::Frame;
+use crate::frames::Frame;
 
 /// Patterns of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbolize::Symbolizer;
+    use crate::frames::fixture::native;
 
     #[test]
     fn patterns_are_found_anywhere_unless_held() {
@@ -125,17 +125,12 @@ mod tests {
     fn functions_files_and_modules_are_looked_at() {
         let text = "# known\n\nleak:libfoo.so\n  leak:Cache::fill  \n";
         let suppressions = Suppressions::parse(text).unwrap();
-        let frame = |function: &str, module: &str| Frame {
-            function: Some(function.into()),
-            module: Some(module.into()),
-            ..Symbolizer::unknown(0, "")
-        };
         let found = |frame: Frame| suppressions.matching(&[&frame]).map(str::to_owned);
-        let by_module = found(frame("f", "/usr/lib/libfoo.so.2"));
+        let by_module = found(native("f", "/usr/lib/libfoo.so.2"));
         assert_eq!(by_module.as_deref(), Some("libfoo.so"));
-        let by_function = found(frame("Cache::fill(int)", "/bin/x"));
+        let by_function = found(native("Cache::fill(int)", "/bin/x"));
         assert_eq!(by_function.as_deref(), Some("Cache::fill"));
-        assert_eq!(found(frame("main", "/bin/x")), None);
+        assert_eq!(found(native("main", "/bin/x")), None);
         assert_eq!(suppressions.matching(&[]), None);
     }
 

@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use crate::{
     analysis::{machine::Machine, suppressions::Suppressions, verdict},
     recording::{At, Recording},
-    render::{self, Filter},
+    render,
+    view::Filter,
 };
 
 /// Say what kind of growth a recording shows, which sites are behind it, and what to try next.

@@ -12,9 +12,10 @@ use clap::{Args, ValueEnum};
 
 use super::report::write_file;
 use crate::{
-    diff::{self, Comparison, Options, POINTS, Per, Run, View},
+    diff::{self, Comparison, Options, POINTS, Per, Run},
     recording::{At, Recording},
-    render::units,
+    render::diff::{self as rendered, View},
+    units,
 };
 
 /// Compare recordings: what grows more than in the baseline, and what else differs.
@@ -110,8 +111,8 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = match args.format {
-        Format::Text => diff::text(&mut out, &comparison, args.top.unwrap_or(10)),
-        Format::Json => diff::json(&mut out, &comparison, args.top),
+        Format::Text => rendered::text(&mut out, &comparison, args.top.unwrap_or(10)),
+        Format::Json => rendered::json(&mut out, &comparison, args.top),
     };
     written.context("cannot write the output")?;
     let failed = match args.fail_on {
@@ -154,7 +155,7 @@ fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()>
         (path.with_extension("baseline.svg"), View::Baseline),
     ] {
         let mut svg = Vec::new();
-        if diff::flamegraph(&mut svg, comparison, view)? {
+        if rendered::flamegraph(&mut svg, comparison, view)? {
             write_file(&path, force, &svg)?;
         } else {
             tracing::warn!("nothing grows there, so `{}` was not drawn", path.display());

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use super::report::{SplitBy, write_file};
 use crate::{
     recording::{At, Recording, Snapshot},
-    render::{self, Metric},
+    render,
+    view::{Filter, Metric},
 };
 
 /// Write a recording for other tools.
@@ -76,11 +77,11 @@ fn write(
 ) -> anyhow::Result<()> {
     match args.format {
         Format::Collapsed => {
-            let filter = render::Filter {
+            let filter = Filter {
                 show_wrappers: args.show_wrappers,
                 show_interpreter: args.show_interpreter,
                 by_thread: args.by == Some(SplitBy::Thread),
-                ..render::Filter::default()
+                ..Filter::default()
             };
             render::collapsed(out, snapshot, &filter, args.metric)?;
         }

@@ -7,7 +7,8 @@ use clap::Args;
 use super::report::{SelectArgs, SplitBy, check_pid, write_file};
 use crate::{
     recording::Recording,
-    render::{self, Filter, Metric},
+    render,
+    view::{Filter, Metric},
 };
 
 /// Draw the allocation sites as an SVG flame graph.

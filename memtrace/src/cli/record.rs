@@ -17,8 +17,8 @@ use crate::{
     check,
     collect::session::{self, Plan, Summary},
     probes::allocator::ExtraAllocator,
-    render::units,
     symbolize::debuginfod::Config,
+    units,
 };
 
 /// Record a running process or a command

@@ -9,7 +9,9 @@ use crate::{
     analysis::{machine::Machine, suppressions::Suppressions, verdict},
     event::Layer,
     recording::{At, Recording},
-    render::{self, By, Filter, Metric, TextOptions, units},
+    render::{self, TextOptions},
+    units,
+    view::{By, Filter, Metric},
 };
 
 /// Show what was outstanding, and where it was allocated.

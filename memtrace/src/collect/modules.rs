@@ -12,10 +12,10 @@ use memtrace_common::{
 use super::addresses::Location;
 use crate::{
     file::FileBytes,
+    frames::functions::Row,
     host::libraries::Library,
     probes::{
         allocator::ExtraAllocator,
-        functions::Row,
         libraries,
         plan::{self, Lacking, Probe},
     },

@@ -520,6 +520,7 @@ fn meta(plan: &Plan, redactor: &Redactor) -> Meta {
         started_ns: now_ns(),
         interval_ns: u64::try_from(plan.interval.as_nanos()).unwrap_or(u64::MAX),
         page_size: process::page_size(),
+        allocator_prefixes: ExtraAllocator::all_prefixes(&plan.allocators),
     }
 }
 

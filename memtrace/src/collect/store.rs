@@ -17,10 +17,11 @@ use super::{
     sink::{Message, Sink, Stopped},
 };
 use crate::{
+    frames::{Cause, Frame, FrameKind},
     host::Redactor,
     python::CodeObject,
     recording::{self, LocationId, Writer},
-    symbolize::{Frame, FrameKind, ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
+    symbolize::{ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
 };
 
 /// What the thread is to do.
@@ -249,7 +250,7 @@ impl Names {
         match location {
             Location::File(index, offset) => match self.modules.get(&index) {
                 Some(&module) => self.symbolizer.frames(module, offset),
-                None => vec![Symbolizer::unknown(offset, "its file could not be opened")],
+                None => vec![Frame::unknown(offset, Cause::FileNotOpened)],
             },
             Location::Anonymous { tgid, abs_addr, .. } => {
                 let map = &mut self.generated.entry(tgid).or_default().map;
@@ -258,22 +259,19 @@ impl Names {
                 }
                 match map {
                     Some(map) => vec![map.frame(abs_addr)],
-                    None => vec![Symbolizer::unknown(
-                        abs_addr,
-                        "generated code, and its process keeps no perf map",
-                    )],
+                    None => vec![Frame::unknown(abs_addr, Cause::NoPerfMap)],
                 }
             }
             Location::Python(id, line) => match self.codes.get(&id) {
                 Some(code) => vec![code.frame(line)],
-                None => vec![Symbolizer::unknown(0, "its code object was lost")],
+                None => vec![Frame::unknown(0, Cause::CodeObjectLost)],
             },
             Location::UnknownPython(addr) => vec![Frame {
                 kind: FrameKind::Python,
-                ..Symbolizer::unknown(addr, "the record of its code object was lost")
+                ..Frame::unknown(addr, Cause::CodeRecordLost)
             }],
             Location::Unmapped(addr) => {
-                vec![Symbolizer::unknown(addr, "not in a known mapping")]
+                vec![Frame::unknown(addr, Cause::NotMapped)]
             }
         }
     }

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{SiteDifference, keys::shown, module_name, symbol};
-use crate::symbolize::{Frame, FrameKind};
+use super::{SiteDifference, module_name, symbol};
+use crate::frames::{Frame, FrameKind};
 
 /// Sites that are looked at: the growth of later ones is small beside theirs.
 const SITES: usize = 20;
@@ -141,9 +141,9 @@ impl Traits {
             modules: Default::default(),
             has_isa: false,
         };
-        let sides = [&site.baseline_frames, &site.new_frames];
-        for (frames, known) in sides.into_iter().zip(&mut traits.modules) {
-            for frame in shown(frames.as_deref().unwrap_or_default()) {
+        let sides = [&site.baseline_stack, &site.new_stack];
+        for (stack, known) in sides.into_iter().zip(&mut traits.modules) {
+            for frame in stack.iter().flat_map(|stack| stack.shown()) {
                 traits.has_isa |= !isa(frame).is_empty();
                 for module in modules(frame) {
                     if !known.contains(&module) {
@@ -158,7 +158,7 @@ impl Traits {
 }
 
 /// Instruction set extensions in the names of a frame's function and module.
-pub(super) fn isa(frame: &Frame) -> Vec<String> {
+pub(crate) fn isa(frame: &Frame) -> Vec<String> {
     if frame.kind == FrameKind::Python {
         return Vec::new();
     }

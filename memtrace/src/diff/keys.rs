@@ -5,11 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use super::{Level, Site, module_name, python_path::PythonPaths, symbol};
-use crate::{
-    render::{interpreter_marks, leading_wrappers},
-    symbolize::{Frame, FrameKind},
-};
+use super::{Level, Site, Stack, module_name, python_path::PythonPaths, symbol};
+use crate::frames::{Frame, FrameKind};
 
 /// Native frames that say where a leaf is: it, its caller and that one's.
 const LEAF_FRAMES: usize = 3;
@@ -80,7 +77,7 @@ impl<'a> Keys<'a> {
     pub(super) fn new(sides: [&'a [Site]; 2], templates: bool) -> Keys<'a> {
         let frames = |side: &'a [Site]| {
             side.iter()
-                .flat_map(|site| site.frames.iter().map(Arc::as_ref))
+                .flat_map(|site| site.stack.frames.iter().map(Arc::as_ref))
         };
         let mut modules: HashMap<&str, String> = HashMap::new();
         let mut builds: [BTreeMap<String, BTreeSet<Option<&str>>>; 2] = Default::default();
@@ -119,12 +116,11 @@ impl<'a> Keys<'a> {
 
     /// What `step` compares of a site's stack.
     pub(super) fn path(&mut self, side: usize, site: &'a Site, step: Step) -> Vec<u32> {
-        let frames = &site.frames;
         if step == Step::Exact {
-            let physical = frames.iter().filter(|frame| !frame.inlined);
+            let physical = site.stack.frames.iter().filter(|frame| !frame.inlined);
             return physical.map(|frame| self.of(side, frame).exact).collect();
         }
-        let shown = shown(frames);
+        let shown = site.stack.shown();
         match step {
             Step::Exact | Step::Path => self.each(side, &shown, |numbers| numbers.symbol),
             Step::PhysicalPath => {
@@ -132,7 +128,7 @@ impl<'a> Keys<'a> {
                 self.each(side, &physical, |numbers| numbers.symbol)
             }
             Step::Leaf => {
-                let python = shown.iter().position(|frame| is_python(frame));
+                let python = shown.iter().position(|frame| frame.is_python());
                 let native = python.unwrap_or(shown.len()).min(LEAF_FRAMES);
                 let leaf = shown.iter().take(native).copied();
                 let leaf: Vec<_> = leaf.chain(python.map(|at| shown[at])).collect();
@@ -141,7 +137,7 @@ impl<'a> Keys<'a> {
             Step::KnownNames => self.each(side, &shown, |numbers| numbers.known),
             Step::Modules => {
                 // What starts an interpreter is not the program's, and its own functions differ.
-                let outermost = shown.iter().rposition(|frame| is_python(frame));
+                let outermost = shown.iter().rposition(|frame| frame.is_python());
                 let end = outermost.map_or(shown.len(), |at| at + 1);
                 let numbers = shown[..end].iter().map(|frame| self.of(side, frame));
                 let mut modules: Vec<u32> = numbers
@@ -156,7 +152,7 @@ impl<'a> Keys<'a> {
 
     /// The source lines of what `step` compares, where it compares functions.
     pub(super) fn lines(site: &Site) -> Vec<Option<u32>> {
-        shown(&site.frames).iter().map(|frame| frame.line).collect()
+        site.stack.shown().iter().map(|frame| frame.line).collect()
     }
 
     fn each(&mut self, side: usize, frames: &[&'a Frame], of: fn(Numbers) -> u32) -> Vec<u32> {
@@ -240,12 +236,8 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn is_python(frame: &Frame) -> bool {
-    frame.kind == FrameKind::Python
-}
-
 /// The normalised names on a stack, for sites of one kind of machine.
-pub(super) fn names(frames: &[Arc<Frame>], templates: bool) -> Vec<(String, String)> {
+pub(super) fn names(stack: &Stack, templates: bool) -> Vec<(String, String)> {
     let name = |frame: &&Frame| {
         let place = frame.module.as_deref().or(frame.file.as_deref());
         let module = module_name::normalise(place.unwrap_or_default()).0;
@@ -255,17 +247,5 @@ pub(super) fn names(frames: &[Arc<Frame>], templates: bool) -> Vec<(String, Stri
         };
         (module, function)
     };
-    shown(frames).iter().map(name).collect()
-}
-
-/// A stack without the allocator's and the interpreter's own frames, as reports show it.
-pub(super) fn shown(frames: &[Arc<Frame>]) -> Vec<&Frame> {
-    let frames: Vec<&Frame> = frames.iter().map(Arc::as_ref).collect();
-    let marks = interpreter_marks(&frames);
-    let wrappers = leading_wrappers(frames.iter().copied());
-    let frames = frames.into_iter().zip(marks).skip(wrappers);
-    frames
-        .filter(|(_, interpreter)| !interpreter)
-        .map(|(frame, _)| frame)
-        .collect()
+    stack.shown().iter().map(name).collect()
 }

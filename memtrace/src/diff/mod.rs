@@ -2,36 +2,34 @@
 //!
 //! Sites are matched across builds, addresses and install prefixes ([`matching`]), growth is
 //! compared as slopes with intervals ([`growth`]), and what is known of both machines is ranked by
-//! how it relates to what grows ([`fingerprint`]). Pure: recordings come as [`Run`]s, results go to
-//! an `impl Write`. `docs/diff.md` tells what a comparison claims.
+//! how it relates to what grows ([`fingerprint`]). Pure: recordings come as [`Run`]s. `docs/diff.md` tells what a comparison claims.
 
 mod fingerprint;
-mod flame;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod growth;
 mod isa;
-mod json;
 mod keys;
 mod matching;
 mod module_name;
 mod pooled;
 mod python_path;
 mod run;
+mod stack;
 mod symbol;
-mod text;
 
 #[cfg(test)]
 mod tests;
 
 use std::{str::FromStr, sync::Arc};
 
-use crate::{event::Layer, symbolize::Frame};
+use crate::{event::Layer, frames::Frame};
 
 pub use fingerprint::Difference;
-pub use flame::{View, flamegraph};
+pub(crate) use fingerprint::isa;
 pub use growth::Growth;
-pub use json::json;
 pub use run::{POINTS, Run, Site};
-pub use text::text;
+pub use stack::Stack;
 
 /// Allocations per unit that differ by more than this share of the larger say that the programs did
 /// different work. So growth that differs by less may only be more of the same.
@@ -158,16 +156,21 @@ pub struct SiteDifference {
     /// Outstanding where reports look; of several baselines the sum.
     pub baseline_bytes: u64,
     pub new_bytes: u64,
-    /// Leaf first. `None`: the site is not on that side.
-    pub baseline_frames: Option<Arc<[Arc<Frame>]>>,
-    pub new_frames: Option<Arc<[Arc<Frame>]>>,
+    /// `None`: the site is not on that side.
+    pub baseline_stack: Option<Arc<Stack>>,
+    pub new_stack: Option<Arc<Stack>>,
 }
 
 impl SiteDifference {
-    /// The new side's frames, or the baseline's where it has none.
+    /// The new side's stack, or the baseline's where it has none.
+    pub fn stack(&self) -> Option<&Stack> {
+        let stack = self.new_stack.as_ref().or(self.baseline_stack.as_ref());
+        stack.map(Arc::as_ref)
+    }
+
+    /// The frames of that stack, leaf first.
     pub fn frames(&self) -> &[Arc<Frame>] {
-        let frames = self.new_frames.as_ref().or(self.baseline_frames.as_ref());
-        frames.map_or(&[], |frames| frames)
+        self.stack().map_or(&[], |stack| &stack.frames)
     }
 
     /// Growth differs by more than the load of comparable recordings may.

@@ -3,14 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Error, Growth, Options, Per, Run, SiteDifference, Workload,
+    Error, Growth, Options, Per, Run, SiteDifference, Stack, Workload,
     keys::names,
     matching::{self, Group},
 };
-use crate::{
-    analysis::statistics::{MIN_POINTS, median},
-    symbolize::Frame,
-};
+use crate::analysis::statistics::{MIN_POINTS, median};
 
 /// A recording and what its growth is counted by.
 pub(super) struct Measured<'a> {
@@ -113,11 +110,7 @@ fn joined_by_name(gone: Vec<Pool>, baselines: &[Measured], templates: bool) -> V
     for pool in gone {
         let key = pool.baselines.iter().find_map(|(index, sites)| {
             let site = &baselines[*index].run.sites[*sites.first()?];
-            Some((
-                site.layer,
-                site.by_allocator,
-                names(&site.frames, templates),
-            ))
+            Some((site.layer, site.by_allocator, names(&site.stack, templates)))
         });
         let whole = joined.entry(key).or_default();
         for (index, sites) in pool.baselines {
@@ -166,11 +159,11 @@ fn difference(pool: &Pool, baselines: &[Measured], new: &Measured) -> SiteDiffer
         .map(|(index, side)| side.growth(in_baseline(index)))
         .collect();
     let (old_growth, new_growth) = (Growth::pooled(&growths), new.growth(&pool.new));
-    let old_frames = pool.baselines.iter().next().map(|(index, sites)| {
+    let old_stack = pool.baselines.iter().next().map(|(index, sites)| {
         let side = &baselines[*index];
-        frames(side, sites)
+        stack(side, sites)
     });
-    let new_frames = (!pool.new.is_empty()).then(|| frames(new, &pool.new));
+    let new_stack = (!pool.new.is_empty()).then(|| stack(new, &pool.new));
     let first_new = pool.new.first().map(|site| &new.run.sites[*site]);
     let first = first_new.or_else(|| {
         let (index, sites) = pool.baselines.iter().next()?;
@@ -187,19 +180,19 @@ fn difference(pool: &Pool, baselines: &[Measured], new: &Measured) -> SiteDiffer
             .map(|(index, side)| side.bytes(in_baseline(index)))
             .sum(),
         new_bytes: new.bytes(&pool.new),
-        baseline_frames: old_frames,
-        new_frames,
+        baseline_stack: old_stack,
+        new_stack,
     }
 }
 
 /// The stack of the site that holds most, for all.
-fn frames(side: &Measured, sites: &[usize]) -> Arc<[Arc<Frame>]> {
+fn stack(side: &Measured, sites: &[usize]) -> Arc<Stack> {
     let sites = sites.iter().map(|site| &side.run.sites[*site]);
     let most = sites.max_by_key(|site| {
         let last = site.points.last().map_or(0, |(_, point)| point.live_bytes);
         (last, site.live_bytes)
     });
-    most.map_or_else(Arc::default, |site| Arc::clone(&site.frames))
+    most.map_or_else(Arc::default, |site| Arc::clone(&site.stack))
 }
 
 /// How often both allocate per unit; `None` where that is the unit, or cannot be told.

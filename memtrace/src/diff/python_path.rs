@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::python::installed;
+use crate::frames::installed;
 
 /// Names for the Python files of two recordings, equal for what is one file of one project.
 ///

@@ -2,14 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Per, keys::shown};
+use super::{Per, Stack};
 use crate::{
     analysis::statistics::warm_up,
     event::{Layer, StackId},
+    frames::{Frame, Wrappers, names::source_line},
     ledger::ProcessId,
     recording::{Meta, Origin, ProcessRow, SitePoint, SiteSeries, Snapshot},
-    render::source_line,
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::loss::Effect;
 
@@ -37,8 +36,8 @@ pub struct Site {
     pub layer: Layer,
     /// A mapping made by an allocator: what lies in it is counted in another layer.
     pub by_allocator: bool,
-    /// Leaf first. Sites share stacks, and stacks frames.
-    pub frames: Arc<[Arc<Frame>]>,
+    /// Sites share stacks.
+    pub stack: Arc<Stack>,
     /// Outstanding when reports look: at the end, or at the peak of what ended by itself.
     pub live_bytes: u64,
     /// What changed: the index in [`Run::seconds`] from which on a point holds, rising. Zeros hold
@@ -63,7 +62,10 @@ impl Run {
             .filter(|row| !row.is_group())
             .filter_map(|row| Some((row.id, row.ended_ns?)))
             .collect();
-        let mut stacks = Stacks::default();
+        let mut stacks = Stacks {
+            wrappers: Wrappers::new(&snapshot.meta.allocator_prefixes),
+            ..Stacks::default()
+        };
         let groups: HashMap<ProcessId, &ProcessRow> = rows
             .filter(|row| row.is_group())
             .map(|row| (row.id, row))
@@ -92,7 +94,7 @@ impl Run {
             Site {
                 layer: site.key.layer,
                 by_allocator: site.key.by_allocator,
-                frames: stacks.of(site.key.stack, snapshot.stacks.get(site.key.stack).frames()),
+                stack: stacks.of(site.key.stack, snapshot.stacks.get(site.key.stack).frames()),
                 live_bytes: site.totals.live_bytes,
                 points,
             }
@@ -173,16 +175,13 @@ impl Run {
 /// Stacks and frames, each once.
 #[derive(Default)]
 struct Stacks<'a> {
-    stacks: HashMap<StackId, Arc<[Arc<Frame>]>>,
+    stacks: HashMap<StackId, Arc<Stack>>,
+    wrappers: Wrappers,
     frames: HashMap<&'a Frame, Arc<Frame>>,
 }
 
 impl<'a> Stacks<'a> {
-    fn of(
-        &mut self,
-        id: StackId,
-        frames: impl IntoIterator<Item = &'a Frame>,
-    ) -> Arc<[Arc<Frame>]> {
+    fn of(&mut self, id: StackId, frames: impl IntoIterator<Item = &'a Frame>) -> Arc<Stack> {
         let known = &mut self.frames;
         let shared = |frame: &'a Frame| {
             let shared = known
@@ -191,7 +190,10 @@ impl<'a> Stacks<'a> {
             Arc::clone(shared)
         };
         let stack = self.stacks.entry(id);
-        Arc::clone(stack.or_insert_with(|| frames.into_iter().map(shared).collect()))
+        let wrappers = &self.wrappers;
+        Arc::clone(
+            stack.or_insert_with(|| Arc::new(Stack::new(frames.into_iter().map(shared), wrappers))),
+        )
     }
 }
 
@@ -225,8 +227,8 @@ fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
 /// Whether the innermost frame that reports show is at `place`: the name of its function, with or
 /// without parameters, or `file:line`; the innermost Python frame counts as well.
 fn is_at(site: &Site, place: &str) -> bool {
-    let shown = shown(&site.frames);
-    let python = shown.iter().find(|frame| frame.kind == FrameKind::Python);
+    let shown = site.stack.shown();
+    let python = shown.iter().find(|frame| frame.is_python());
     shown.first().into_iter().chain(python).any(|frame| {
         let function = frame.function.as_deref().unwrap_or_default();
         let base = function.split('(').next().unwrap_or(function);

@@ -1,5 +1,6 @@
 //! `--allocator PATH[:PREFIX]`: an allocator that the tables do not know.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -20,6 +21,13 @@ impl ExtraAllocator {
             .filter(|extra| extra.path == path)
             .map(|extra| extra.prefix.clone())
             .collect()
+    }
+
+    /// Every prefix that was given, sorted.
+    pub fn all_prefixes(all: &[ExtraAllocator]) -> Vec<String> {
+        let given: BTreeSet<_> = all.iter().map(|extra| &extra.prefix).collect();
+        let given = given.into_iter().filter(|prefix| !prefix.is_empty());
+        given.cloned().collect()
     }
 }
 
@@ -74,5 +82,11 @@ mod tests {
             ["x_", "z_"]
         );
         assert!(ExtraAllocator::prefixes(&all, Path::new("/c")).is_empty());
+    }
+
+    #[test]
+    fn a_recording_has_each_prefix_once() {
+        let all = ["/a:y_", "/b:x_", "/c:y_", "/d"].map(|text| text.parse().unwrap());
+        assert_eq!(ExtraAllocator::all_prefixes(&all), ["x_", "y_"]);
     }
 }

@@ -1,5 +1,5 @@
 //! Functions that give and take memory of devices (GPUs), and PyTorch's: a
-//! table, as [`super::functions`] is one. A library is known by the names of its
+//! table, as [`crate::frames::allocators`] is one. A library is known by the names of its
 //! functions, and by its file's name where some of them are to be missed.
 //!
 //! Left out on purpose:
@@ -15,7 +15,7 @@ use memtrace_common::Layer;
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
 use memtrace_common::usdt::OPERANDS;
 
-use super::functions::Row;
+use crate::frames::functions::Row;
 
 /// A library with functions of its own.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,8 @@
 //! Which functions of a file are probed, and at which instruction: from the
-//! table of allocation functions and a file's symbols to a list of places.
+//! table of allocators and a file's symbols to a list of places.
 //! Attaching is done elsewhere.
 
 pub mod allocator;
-pub mod functions;
 pub mod libraries;
 pub mod plan;
 pub mod site;

@@ -10,11 +10,23 @@ use std::path::Path;
 
 use memtrace_common::function::{Function, Operation};
 
-use super::functions::{FAMILY, OPERATORS, OWN, PREFIXES, Row, UNWINDING};
 use super::libraries::LIBRARIES;
 use super::site::{self, Forward, Site};
 use super::usdt::{self, Usdt};
+use crate::frames::{
+    allocators,
+    functions::{EXTENSIONS, FAMILY, OPERATORS, Row},
+};
 use crate::process::elf::{Elf, FunctionSymbol};
+
+/// Functions by which an exception begins, or a thread is unwound for another reason (Itanium C++
+/// ABI: Exception Handling; `_Unwind_ForcedUnwind` is pthread_exit's and pthread_cancel's).
+const UNWINDING: &[&str] = &[
+    "__cxa_allocate_exception",
+    "__cxa_allocate_dependent_exception",
+    "__cxa_rethrow",
+    "_Unwind_ForcedUnwind",
+];
 
 /// Longest function that is searched for jumps, bytes. No allocation function
 /// comes near; a symbol table that claims more is not believed.
@@ -111,7 +123,8 @@ struct Candidate<'data> {
 }
 
 fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>> {
-    let operators = PREFIXES.len() + extra.len();
+    let known = allocators::prefixes().count();
+    let operators = known + extra.len();
     let libraries = operators + 1;
     let names = Names::new(extra, operators);
     let mut found: Vec<Candidate<'data>> = Vec::new();
@@ -131,7 +144,7 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     };
     let complete = |group: usize| match (has(group, false), has(group, true)) {
         (true, true) => true,
-        (allocates, frees) => group >= PREFIXES.len() && (allocates || frees),
+        (allocates, frees) => group >= known && (allocates || frees),
     };
     let mut accepted: HashSet<usize> = (0..operators).filter(|&group| complete(group)).collect();
     // Beside libc's own malloc the operators are libstdc++'s, linked statically: they
@@ -261,17 +274,13 @@ impl<'a> Names<'a> {
     fn new(extra: &'a [String], operators_group: usize) -> Names<'a> {
         let by_name = |rows: &'static [Row]| rows.iter().map(|row| (row.name, row.function));
         Names {
-            prefixes: PREFIXES
-                .iter()
-                .copied()
+            prefixes: allocators::prefixes()
+                .map(|prefix| prefix as &str)
                 .chain(extra.iter().map(String::as_str))
                 .collect(),
-            family: by_name(FAMILY).collect(),
-            own: OWN
-                .iter()
-                .flat_map(|&(prefix, rows)| {
-                    by_name(rows).map(move |(name, function)| ((prefix, name), function))
-                })
+            family: by_name(FAMILY).chain(by_name(EXTENSIONS)).collect(),
+            own: allocators::own()
+                .map(|(prefix, row)| ((prefix, row.name), row.function))
                 .collect(),
             operators: by_name(OPERATORS).collect(),
             operators_group,

@@ -1,7 +1,7 @@
 //! Code objects as the kernel side copied them.
 
 use super::{Read, lines};
-use crate::symbolize::{Frame, FrameKind};
+use crate::frames::{Frame, FrameKind};
 use memtrace_common::python::{
     Code, FILENAME, Identity, Interpreter, LINETABLE, NAME, STR_HASH, Text, fingerprint,
 };

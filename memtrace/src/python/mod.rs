@@ -6,7 +6,6 @@
 
 mod code;
 mod detect;
-mod installed;
 mod lines;
 mod offsets;
 #[cfg(test)]
@@ -14,7 +13,6 @@ mod tests;
 
 pub use code::CodeObject;
 pub use detect::{Candidate, Unsupported, find};
-pub(crate) use installed::installed;
 pub use lines::line;
 pub use offsets::{Error, interpreter};
 

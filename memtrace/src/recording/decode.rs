@@ -6,8 +6,8 @@ use rusqlite::{Row, types::Type};
 use super::{LocationId, Node, NodeId, varint, write::kind_name};
 use crate::{
     event::Layer,
+    frames::{Frame, FrameKind},
     ledger::{Births, LIFETIME_BUCKETS, Totals},
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::unwind::End;
 
@@ -25,7 +25,7 @@ pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
         file: row.get(6)?,
         line: row.get(7)?,
         inlined: row.get(8)?,
-        unresolved: row.get(9)?,
+        unresolved: row.get::<_, Option<String>>(9)?.map(Into::into),
     })
 }
 

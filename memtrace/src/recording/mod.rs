@@ -65,6 +65,9 @@ pub struct Meta {
     pub interval_ns: u64,
     /// Bytes of a page on the recorded machine.
     pub page_size: u64,
+    /// What the functions of allocators begin with that were named with `--allocator`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allocator_prefixes: Vec<String>,
 }
 
 /// How a process came into the recording.

@@ -33,7 +33,7 @@ impl Recording {
         Ok(Overview {
             meta: self.meta().clone(),
             processes: read::processes(&transaction)?,
-            stacks: read::stacks(&transaction)?,
+            stacks: read::stacks(&transaction, self.meta())?,
             losses: read::losses(&transaction, last.id)?,
             emitted: last.emitted,
             time_ns: last.time_ns,

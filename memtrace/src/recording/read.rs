@@ -24,8 +24,8 @@ use super::{
 };
 use crate::{
     event::{Layer, StackId},
+    frames::{Frame, Wrappers},
     ledger::{LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
-    symbolize::Frame,
 };
 use memtrace_common::loss::Reason;
 
@@ -165,7 +165,7 @@ impl Recording {
             devices: devices::snapshots(&transaction, last.id)?,
             failures: devices::failures(&transaction, last.time_ns.unwrap_or(0))?,
             libraries: devices::libraries(&transaction)?,
-            stacks: stacks(&transaction)?,
+            stacks: stacks(&transaction, &self.meta)?,
             losses: losses(&transaction, last.id)?,
             emitted: last.emitted,
             received: last.received,
@@ -430,8 +430,9 @@ fn site_history(
         .collect()
 }
 
-pub(super) fn stacks(transaction: &Transaction) -> rusqlite::Result<Stacks> {
+pub(super) fn stacks(transaction: &Transaction, meta: &Meta) -> rusqlite::Result<Stacks> {
     Ok(Stacks {
+        wrappers: Wrappers::new(&meta.allocator_prefixes),
         locations: locations(transaction)?,
         nodes: nodes(transaction)?,
         stacks: known_stacks(transaction)?,

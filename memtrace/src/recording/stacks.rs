@@ -5,12 +5,16 @@
 use std::{collections::HashMap, iter, sync::Arc};
 
 use super::{LocationId, Node, NodeId};
-use crate::{event::StackId, symbolize::Frame};
+use crate::{
+    event::StackId,
+    frames::{Fold, Frame, Wrappers},
+};
 use memtrace_common::unwind::End;
 
 /// All stacks of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
+    pub(super) wrappers: Wrappers,
     /// By id, from 1.
     pub(super) locations: Vec<Box<[Arc<Frame>]>>,
     /// By id, from 1. A parent's id is smaller than its own.
@@ -79,6 +83,16 @@ impl<'a> Stack<'a> {
     pub fn frames(self) -> impl Iterator<Item = &'a Frame> {
         let locations = self.nodes().map(|node| self.all.location(node.location));
         locations.flatten().map(Arc::as_ref)
+    }
+
+    /// How many frames at its leaf lead to an allocator.
+    pub fn wrappers(self) -> usize {
+        self.all.wrappers.leading(self.frames())
+    }
+
+    /// The frames that are left when it is folded, leaf first.
+    pub fn shown(self, fold: Fold) -> Vec<&'a Frame> {
+        fold.of(self.frames().collect(), self.wrappers())
     }
 
     /// The frame at which its walk ended.

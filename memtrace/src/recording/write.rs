@@ -12,8 +12,8 @@ use super::{
     series, varint,
 };
 use crate::{
+    frames::{Frame, FrameKind},
     ledger::{Births, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::{Layer, loss::Reason};
 
@@ -278,7 +278,8 @@ impl Writer {
         let module = self.string(frame.module.as_deref())?;
         let build_id = self.string(frame.build_id.as_deref())?;
         let file = self.string(frame.file.as_deref())?;
-        let unresolved = self.string(frame.unresolved.as_deref())?;
+        let unresolved = frame.unresolved.as_ref().map(ToString::to_string);
+        let unresolved = self.string(unresolved.as_deref())?;
         self.insert(
             "INSERT INTO frame VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![

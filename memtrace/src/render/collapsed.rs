@@ -5,13 +5,12 @@ use std::{collections::BTreeMap, io::Write};
 
 use inferno::flamegraph::{self, Options};
 
-use super::{
-    Error, Filter, Metric, clean, frame_name, group::UNKNOWN_THREAD, group_name, select::Shown,
-    source_line, until_closed,
-};
+use super::{Error, group_name, until_closed};
 use crate::{
+    escape::clean,
+    frames::names,
     recording::Snapshot,
-    symbolize::{Frame, FrameKind},
+    view::{Filter, Metric, Shown, group::UNKNOWN_THREAD},
 };
 use memtrace_common::unwind::End;
 
@@ -104,30 +103,20 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
         parts.push(format!("[incomplete: {}]", end.name()));
     }
     for frame in filter.frames(stack).iter().rev() {
-        parts.push(part(&frame_label(frame)));
+        parts.push(part(&names::label(frame)));
     }
     parts.join(";")
 }
 
-/// Python's names repeat (`<module>`, `__init__`): they come with their lines.
-pub(crate) fn frame_label(frame: &Frame) -> String {
-    let name = frame_name(frame);
-    match source_line(frame) {
-        Some(source) if frame.kind == FrameKind::Python => format!("{name} ({source})"),
-        _ if frame.inlined => name + " (inlined)",
-        _ => name,
-    }
-}
-
 /// A name must not look like two frames.
-pub(crate) fn part(name: &str) -> String {
+pub(super) fn part(name: &str) -> String {
     name.replace(';', ":")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fixture, *};
-    use crate::analysis::verdict::Diagnosis;
+    use super::*;
+    use crate::{analysis::verdict::Diagnosis, view::fixture};
 
     fn render(metric: Metric) -> String {
         let mut out = Vec::new();

@@ -5,16 +5,14 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{
-    Filter, clean,
-    frames::frames,
-    json::Place,
-    units::{plural, size},
-};
+use super::{json::Place, stack};
 use crate::{
+    escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},
     ledger::{DeviceTotals, ProcessId},
     recording::{DeviceSnapshot, FailureSnapshot, ProcessSnapshot, Snapshot},
+    units::{plural, size},
+    view::Filter,
 };
 
 /// Most failures that text lists.
@@ -265,7 +263,7 @@ fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) 
         failure.last_ns.saturating_sub(snapshot.meta.started_ns) as f64 / 1e9,
         size(held.known()),
     )?;
-    frames(
+    stack::in_short(
         out,
         &Filter::default().frames(snapshot.stacks.get(key.stack)),
     )
@@ -296,7 +294,8 @@ mod tests {
     use crate::{
         ledger::{StreamTotals, TorchTotals},
         recording::LibraryRow,
-        render::{TextOptions, fixture, text as report},
+        render::{TextOptions, text as report},
+        view::fixture,
     };
 
     const MIB: u64 = 1 << 20;

@@ -4,20 +4,16 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{
-    Error, Filter, clean,
-    devices::name as device_name,
-    frames::frames,
-    json::print,
-    units::{plural, size},
-    until_closed,
-};
+use super::{Error, devices::name as device_name, evidence, json::print, stack, until_closed};
 use crate::{
     analysis::{
         account::{Account, Kind},
         verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
     },
+    escape::clean,
     event::StackId,
+    units::{plural, size},
+    view::Filter,
 };
 
 /// Verdicts on sites that a report lists; `diagnose` lists them all.
@@ -109,7 +105,8 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "class": verdict.class.name(),
         "grade": verdict.grade.name(),
         "bytes_per_s": verdict.rate,
-        "evidence": verdict.evidence,
+        "evidence": verdict.evidence.iter().map(evidence::words).collect::<Vec<_>>(),
+        "evidence_data": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
     });
@@ -198,10 +195,10 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
         verdict.grade.name()
     )?;
     for line in &verdict.evidence {
-        writeln!(out, "      {line}")?;
+        writeln!(out, "      {}", evidence::words(line))?;
     }
     if let Scope::Site(key) = &verdict.scope {
-        frames(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
+        stack::in_short(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
     }
     for line in &verdict.next {
         writeln!(out, "      next: {}", clean(line))?;

@@ -1,6 +1,8 @@
 //! Snapshots as JSON. Times are nanoseconds since the start of the recording,
 //! sizes bytes. Sites refer to stacks and stacks to frames, leaf first, by their places in lists.
 
+mod groups;
+mod health;
 mod lines;
 mod stacks;
 
@@ -11,19 +13,14 @@ use serde_json::{Map, Value, json};
 
 pub(super) use self::stacks::Place;
 use self::{lines::Lines, stacks::StackTable};
-use super::{
-    By, Error, Filter, Metric, devices, diagnosis, group,
-    health::Health,
-    moment_name,
-    select::{Selection, Shown},
-    until_closed,
-};
+use super::{Error, devices, diagnosis, moment_name, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
     recording::{
         At, CgroupSample, Fact, MemorySample, Moment, ProcessSnapshot, Snapshot, SystemSample,
     },
+    view::{By, Filter, Metric, Selection, Shown, group, health::Health},
 };
 
 /// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`,
@@ -76,8 +73,8 @@ pub fn json_groups(
     let groups = group::groups(&selection, by, sort)?;
     let (listed, unlisted) = groups.split_at(top.unwrap_or(usize::MAX).min(groups.len()));
     let mut report = Report::new(snapshot, filter, &selection);
-    report.add("groups", listed.iter().map(group::Group::json).collect());
-    report.add("rest", group::rest_json(unlisted));
+    report.add("groups", groups::listed(listed));
+    report.add("rest", groups::rest(unlisted));
     print(out, &report)
 }
 
@@ -91,7 +88,7 @@ pub fn stack_health_json(
     snapshot: &Snapshot,
     filter: &Filter,
 ) -> Result<(), Error> {
-    print(out, &Health::of(snapshot, filter).json())
+    print(out, &health::object(&Health::of(snapshot, filter)))
 }
 
 /// Writes the whole snapshot with all its sites and their births, and `series`.
@@ -307,7 +304,7 @@ fn parts(
             |stack| stacks.add(stack),
         ),
         "libraries": devices::libraries_json(snapshot),
-        "stack_health": Health::of(snapshot, filter).json(),
+        "stack_health": health::object(&Health::of(snapshot, filter)),
         "losses": losses,
         "emitted": snapshot.emitted,
         "received": snapshot.received,

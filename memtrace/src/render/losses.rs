@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::units::plural;
-use crate::recording::Snapshot;
+use crate::{recording::Snapshot, units::plural};
 use memtrace_common::loss::Effect;
 
 const EFFECTS: [(Effect, &str); 5] = [

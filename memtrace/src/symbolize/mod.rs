@@ -22,6 +22,7 @@ mod tests;
 
 use crate::{
     file,
+    frames::{Cause, Frame, FrameKind, Unresolved},
     rooted::Root,
     sigbus,
     symbolize::{
@@ -36,7 +37,6 @@ use blazesym::symbolize::{
     self, CodeInfo, Input, Reason, Sym, Symbolized,
     source::{Elf, Source},
 };
-use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     fs::File,
@@ -44,40 +44,6 @@ use std::{
     path::Path,
     time::{Duration, Instant},
 };
-
-/// Why a frame in a procedure linkage table has no function.
-pub const IN_PLT: &str = "in the procedure linkage table";
-
-/// Why no frame of a file has a function.
-const CHANGED: &str = "the file was changed after it was mapped";
-
-/// What kind of code a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FrameKind {
-    Native,
-    Python,
-}
-
-/// One resolved frame. A physical frame with inlined callees becomes several,
-/// the innermost first, all but the last marked `inlined`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Frame {
-    pub kind: FrameKind,
-    /// Demangled; `None` where no symbol covers the address.
-    pub function: Option<String>,
-    /// Path of the file as the process sees it, or a pseudo name such as `[vdso]`.
-    pub module: Option<String>,
-    /// Lower-case hex.
-    pub build_id: Option<String>,
-    /// Offset into the module's file of the looked-up address; `None` for unknown modules.
-    pub file_offset: Option<u64>,
-    pub file: Option<String>,
-    pub line: Option<u32>,
-    pub inlined: bool,
-    /// Why `function` is `None`, in a few words.
-    pub unresolved: Option<String>,
-}
 
 /// A module that a [`Symbolizer`] was told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -166,14 +132,14 @@ impl Symbolizer {
     /// inlined call first, the physical function last. Never empty.
     pub fn frames(&mut self, module: ModuleId, file_offset: u64) -> Vec<Frame> {
         let Some(of) = self.modules.get(module.0 as usize) else {
-            return vec![Self::unknown(file_offset, "no such module")];
+            return vec![Frame::unknown(file_offset, Cause::NoSuchModule)];
         };
         match of.layout.virt_offset(file_offset) {
             Some(virt_offset) => self.frames_at(module, virt_offset),
             None if of.layout.is_elf() => {
-                vec![of.unresolved(Some(file_offset), "outside the file's segments")]
+                vec![of.unresolved(Some(file_offset), Cause::OutsideSegments)]
             }
-            None => vec![of.unresolved(Some(file_offset), "not an ELF file")],
+            None => vec![of.unresolved(Some(file_offset), Cause::NotElf)],
         }
     }
 
@@ -187,7 +153,7 @@ impl Symbolizer {
             .filter(|of| of.is_changed())
         {
             let file_offset = changed.layout.file_offset(virt_offset);
-            return vec![changed.unresolved(file_offset, CHANGED)];
+            return vec![changed.unresolved(file_offset, Cause::FileChanged)];
         }
         if let Some(frames) = self.cache.get(&(module, virt_offset)) {
             return frames.clone();
@@ -198,7 +164,7 @@ impl Symbolizer {
             && (gone || changed.is_changed())
         {
             let file_offset = changed.layout.file_offset(virt_offset);
-            return vec![changed.unresolved(file_offset, CHANGED)];
+            return vec![changed.unresolved(file_offset, Cause::FileChanged)];
         }
         self.cache.insert((module, virt_offset), frames.clone());
         frames
@@ -246,31 +212,15 @@ impl Symbolizer {
         client.map(Client::patience)
     }
 
-    /// Frame of an absolute address that belongs to no module: `why` in a few words.
-    pub fn unknown(abs_addr: u64, why: &str) -> Frame {
-        Frame {
-            kind: FrameKind::Native,
-            function: None,
-            module: None,
-            build_id: None,
-            file_offset: None,
-            file: None,
-            line: None,
-            inlined: false,
-            unresolved: Some(format!("{abs_addr:#x}: {why}")),
-        }
-    }
-
     fn resolve(&mut self, id: ModuleId, virt_offset: u64) -> Vec<Frame> {
         let Some(module) = self.modules.get_mut(id.0 as usize) else {
-            return vec![Self::unknown(virt_offset, "no such module")];
+            return vec![Frame::unknown(virt_offset, Cause::NoSuchModule)];
         };
         if !module.layout.is_elf() {
-            return vec![module.unresolved(None, &format!("{virt_offset:#x}: not an ELF file"))];
+            return vec![module.unresolved(None, Cause::NotElf.at(virt_offset))];
         }
         let Some(file_offset) = module.layout.file_offset(virt_offset) else {
-            let why = format!("{virt_offset:#x}: outside the file's segments");
-            return vec![module.unresolved(None, &why)];
+            return vec![module.unresolved(None, Cause::OutsideSegments.at(virt_offset))];
         };
         let file_offset = Some(file_offset);
 
@@ -298,8 +248,8 @@ impl Symbolizer {
                 Ok(Symbolized::Unknown(reason)) => {
                     source.works = true;
                     why = why.or(Some(match reason {
-                        Reason::MissingSyms => "no symbol covers it (stripped file)",
-                        _ => "no symbol covers it",
+                        Reason::MissingSyms => Cause::Stripped,
+                        _ => Cause::NoSymbol,
                     }));
                 }
                 // One bad unit says nothing of the others; but debug information that never
@@ -311,9 +261,9 @@ impl Symbolizer {
             }
         }
         if module.layout.is_in_plt(virt_offset) {
-            why = Some(IN_PLT);
+            why = Some(Cause::InPlt);
         }
-        vec![module.unresolved(file_offset, why.unwrap_or("its symbols cannot be read"))]
+        vec![module.unresolved(file_offset, why.unwrap_or(Cause::SymbolsUnreadable))]
     }
 }
 
@@ -321,16 +271,16 @@ impl Symbolizer {
 /// `.symtab` that has no size (an assembler label) for whatever follows it, up
 /// to the next symbol: a guess that gives padding, PLT stubs and stripped
 /// static functions a wrong name.
-fn refusal(sym: &Sym<'_>, virt_offset: u64) -> Option<&'static str> {
+fn refusal(sym: &Sym<'_>, virt_offset: u64) -> Option<Cause> {
     let covers = |size: usize| {
         virt_offset
             .checked_sub(sym.addr)
             .is_some_and(|distance| distance < size as u64)
     };
     match sym.size {
-        None => Some("the symbol before it has no size"),
-        Some(size) if !covers(size) => Some("no symbol covers it"),
-        Some(_) if sym.name.is_empty() => Some("its function has no name"),
+        None => Some(Cause::SymbolWithoutSize),
+        Some(size) if !covers(size) => Some(Cause::NoSymbol),
+        Some(_) if sym.name.is_empty() => Some(Cause::NamelessFunction),
         Some(_) => None,
     }
 }
@@ -370,13 +320,13 @@ impl Module {
             // Line 0 is DWARF's "no line of the source".
             line: code.and_then(|code| code.line).filter(|line| *line != 0),
             inlined: false,
-            unresolved: (!named).then(|| "its function has no name".to_owned()),
+            unresolved: (!named).then(|| Cause::NamelessFunction.into()),
         }
     }
 
-    fn unresolved(&self, file_offset: Option<u64>, why: &str) -> Frame {
+    fn unresolved(&self, file_offset: Option<u64>, why: impl Into<Unresolved>) -> Frame {
         Frame {
-            unresolved: Some(why.to_owned()),
+            unresolved: Some(why.into()),
             ..self.frame(file_offset, "", None)
         }
     }

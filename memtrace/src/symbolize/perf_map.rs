@@ -14,7 +14,7 @@ use std::{
 
 use procfs::process::Process;
 
-use super::{Frame, Symbolizer};
+use crate::frames::{Cause, Frame};
 use crate::rooted::{LastLink, Root};
 
 /// Most that is read of a map, bytes.
@@ -114,9 +114,9 @@ impl PerfMap {
                 // As perf names it.
                 module: Some(path),
                 unresolved: None,
-                ..Symbolizer::unknown(abs_addr, "")
+                ..Frame::unknown(abs_addr, Cause::NoPerfMap)
             },
-            None => Symbolizer::unknown(abs_addr, &format!("generated code not in `{path}`")),
+            None => Frame::unknown(abs_addr, Cause::NotInPerfMap(path.into())),
         }
     }
 

@@ -1,35 +1,125 @@
-//! Numbers as evidence says them.
+//! What a verdict rests on, as data: what was measured, and what it was held
+//! against. A detector declares what its evidence says; how they are shown is
+//! up to `render`.
 
-use super::super::statistics::Trend;
-use crate::units::size;
+use super::{
+    super::statistics::{TooShort, Trend},
+    Class,
+};
+use crate::event::Device;
 
-/// A signed size, such as `+1.5 MiB`.
-pub(super) fn signed(bytes: f64) -> String {
-    let sign = if bytes < 0.0 { '-' } else { '+' };
-    format!("{sign}{}", size(bytes.abs() as u64))
+/// What evidence of one kind says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Stable name in JSON.
+    pub name: &'static str,
+    /// The sentence that text shows. Values and limits stand in it by their names: `{growth}`, with
+    /// the number of decimals where it is not the usual one, `{ratio:.2}`.
+    pub sentence: &'static str,
 }
 
-/// A size; what is below 0 counts as 0.
-pub(super) fn bytes(bytes: f64) -> String {
-    size(bytes.max(0.0) as u64)
+/// One thing that speaks for a verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    pub kind: &'static Statement,
+    /// What was measured, by name.
+    pub values: Vec<(&'static str, Amount)>,
+    /// What it was held against.
+    pub limits: Vec<(&'static str, Amount)>,
+    /// It speaks for the runner-up.
+    pub of_runner_up: bool,
 }
 
-/// How much it grew, in what time: `+1.5 MiB in 17.4 s`.
-pub(super) fn grown(trend: &Trend) -> String {
+/// A value with its unit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Amount {
+    /// Bytes; what is below 0 counts as 0.
+    Bytes(f64),
+    /// Bytes more, or less.
+    Change(f64),
+    BytesPerSecond(f64),
+    /// Change of bytes per second, with its interval of 95 %.
+    ByteRate(Rate),
+    Seconds(f64),
+    Count(f64),
+    CountChange(f64),
+    /// Change of a count per second, with its interval of 95 %.
+    CountRate(Rate),
+    Sites(u64),
+    /// 1 is all.
+    Share(f64),
+    Ratio(f64),
+    Probability(f64),
+    /// Change of bytes, and the change that it is a part of.
+    Part(f64, f64),
+    Class(Class),
+    Device(Device),
+    /// Of something measured.
+    Name(&'static str),
+    /// What takes the place of a rate.
+    NoRate(TooShort),
+}
+
+/// A slope per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    pub slope: f64,
+    /// 95 %.
+    pub interval: (f64, f64),
+}
+
+impl Statement {
+    /// Evidence of this kind.
+    pub(super) fn with<const N: usize>(
+        &'static self,
+        values: [(&'static str, Amount); N],
+    ) -> Evidence {
+        Evidence {
+            kind: self,
+            values: values.into(),
+            limits: vec![],
+            of_runner_up: false,
+        }
+    }
+
+    /// That a series of bytes grew, see [`grown`]; its sentence has `{growth}`, `{length}` and `{rate}`.
+    pub(super) fn of(&'static self, trend: &Trend) -> Evidence {
+        self.with(grown(trend))
+    }
+}
+
+impl Evidence {
+    pub(super) fn against<const N: usize>(
+        mut self,
+        limits: [(&'static str, Amount); N],
+    ) -> Evidence {
+        self.limits = limits.into();
+        self
+    }
+
+    /// The value or limit of a name.
+    pub fn amount(&self, name: &str) -> Option<&Amount> {
+        let mut all = self.values.iter().chain(&self.limits);
+        all.find(|(known, _)| *known == name)
+            .map(|(_, amount)| amount)
+    }
+}
+
+impl From<&Trend> for Rate {
+    fn from(trend: &Trend) -> Rate {
+        Rate {
+            slope: trend.slope,
+            interval: trend.interval,
+        }
+    }
+}
+
+/// How much a series of bytes grew, in what time, and how fast.
+pub(super) fn grown(trend: &Trend) -> [(&'static str, Amount); 3] {
     let (growth, seconds) = trend.measured();
-    format!("{} in {seconds:.1} s", signed(growth))
-}
-
-/// A rate with its interval: `+1.5 MiB/s (95 %: +1.2 to +1.8 MiB/s)`.
-pub(super) fn rate(trend: &Trend) -> String {
-    format!(
-        "{}/s (95 %: {} to {}/s)",
-        signed(trend.slope),
-        signed(trend.interval.0),
-        signed(trend.interval.1)
-    )
-}
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
+    [
+        ("growth", Amount::Change(growth)),
+        ("length", Amount::Seconds(seconds)),
+        ("rate", Amount::ByteRate(trend.into())),
+    ]
 }

@@ -3,10 +3,17 @@
 //! [`Class::Undetermined`].
 
 mod advice;
+mod detectors;
+mod device;
+mod document;
 mod evidence;
+mod growth;
+mod offset;
 mod process;
+mod rule;
 mod shape;
 mod site;
+mod survival;
 mod thresholds;
 
 #[cfg(test)]
@@ -24,69 +31,9 @@ use crate::{
 };
 use memtrace_common::loss::Effect;
 
-/// What kind of growth it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
-    /// Outstanding memory grows and goes on growing.
-    Leak,
-    /// Outstanding memory grew and is coming, or came, to its limit.
-    Cache,
-    /// Freed, but the allocator keeps it.
-    Retention,
-    /// Huge pages around little data.
-    Thp,
-    /// Freed lazily: counted until the kernel wants it.
-    MadvFree,
-    /// A forked child's pages become its own.
-    CopyOnWrite,
-    /// Pages of mapped files.
-    PageCache,
-    /// Shared memory: tmpfs, memfd, System V.
-    Shmem,
-    /// Page-locked host memory of a GPU runtime.
-    Pinned,
-    /// Threads made and ended again and again.
-    ThreadChurn,
-    /// Address space or mappings grow, resident memory does not.
-    MappingLeak,
-    FdLeak,
-    /// Others use up the machine's memory.
-    Pressure,
-    /// The kernel or a driver grows, no process does.
-    Kernel,
-    GpuLeak,
-    /// The GPU allocator's reserve grows, what is allocated from it does not.
-    GpuCache,
-    /// No material growth.
-    None,
-    Undetermined,
-}
-
-impl Class {
-    /// Stable name in JSON and text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Class::Leak => "leak",
-            Class::Cache => "cache",
-            Class::Retention => "retention",
-            Class::Thp => "thp",
-            Class::MadvFree => "madv-free",
-            Class::CopyOnWrite => "copy-on-write",
-            Class::PageCache => "page-cache",
-            Class::Shmem => "shmem",
-            Class::Pinned => "pinned",
-            Class::ThreadChurn => "thread-churn",
-            Class::MappingLeak => "mapping-leak",
-            Class::FdLeak => "fd-leak",
-            Class::Pressure => "pressure",
-            Class::Kernel => "kernel",
-            Class::GpuLeak => "gpu-leak",
-            Class::GpuCache => "gpu-cache",
-            Class::None => "none",
-            Class::Undetermined => "undetermined",
-        }
-    }
-}
+pub use detectors::Class;
+pub use document::tables;
+pub use evidence::{Amount, Evidence, Rate, Statement};
 
 /// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
 /// which no single recording holds.
@@ -125,8 +72,7 @@ pub struct Verdict {
     pub scope: Scope,
     pub class: Class,
     pub grade: Grade,
-    /// One sentence each, with numbers.
-    pub evidence: Vec<String>,
+    pub evidence: Vec<Evidence>,
     /// What else it could be.
     pub runner_up: Option<Class>,
     /// What would tell, or help.

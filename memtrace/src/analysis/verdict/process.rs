@@ -1,29 +1,51 @@
-//! The verdicts on a process as a whole: one for each device of which it holds more and more, and
-//! one on its own memory, in this order: are the figures good
-//! enough; does what it holds grow; which part of it; if nothing grows, does
-//! something else (descriptors, mappings), or is what it holds not live, or the machine's doing.
-
-mod beside;
-mod part;
-mod state;
+//! The verdicts on a process as a whole: one for each device of which it holds
+//! more and more, and one on its own memory.
 
 use super::{
     Class, Grade, Quality, Scope, Verdict, advice,
-    evidence::{bytes, percent, rate, signed},
+    detectors::{none, rules, undetermined},
+    device,
+    evidence::{Amount, Rate, Statement},
+    growth,
+    rule::{Finding, OfProcess, Unreliable},
     shape::{Judged, Shape},
     site::{self, Context, JudgedSite},
-    thresholds::{LOST, MAJORITY, PROCESS_FLOOR},
+    thresholds::{LOST, PROCESS_FLOOR, STATE_FLOOR},
 };
 use crate::{
     analysis::{
         account::{Account, Window, accounts, touched},
         machine::Machine,
-        mappings::Use,
         series::{Figure, ProcessSeries},
-        statistics::MIN_POINTS,
+        statistics::{MIN_POINTS, warm_up},
     },
+    frames::mappings::Use,
     recording::Origin,
-    units::plural,
+};
+
+/// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
+const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
+
+/// The same as a share of the machine's memory: on a large one other programs alone make up for more.
+const OF_MACHINE: f64 = 0.01;
+
+/// Least growth of a count.
+pub(super) const COUNT_FLOOR: f64 = 20.0;
+
+/// The process's own resident memory does not grow, though something else does.
+pub(super) static NOT_ITS_OWN: Statement = Statement {
+    name: "process_is_flat",
+    sentence: "the process's own resident memory does not grow",
+};
+
+static TOO_SMALL: Statement = Statement {
+    name: "sites_go_on",
+    sentence: "{sites} grew by {growth} in {length} and go on",
+};
+
+static NOT_YET: Statement = Statement {
+    name: "not_resident_yet",
+    sentence: "resident memory does not show it yet: {rate}, {visible} would be seen",
 };
 
 /// A process's verdict with its sites' and its tables.
@@ -35,13 +57,15 @@ pub(super) struct JudgedProcess {
     pub(super) accounts: Vec<Account>,
 }
 
-/// What is found before it becomes a verdict.
-struct Finding {
-    class: Class,
-    grade: Grade,
-    evidence: Vec<String>,
-    runner_up: Option<Class>,
-    rate: Option<f64>,
+/// A process whose figures can be relied on.
+pub(super) struct Judging<'a> {
+    pub(super) context: &'a Context<'a>,
+    /// What it holds.
+    pub(super) judged: &'a Judged,
+    pub(super) sites: &'a [JudgedSite],
+    pub(super) machine: &'a Machine,
+    /// Its whole course, the start included.
+    pub(super) whole: Window,
 }
 
 /// Judges a process; `None` for a child that ended before anything could be told.
@@ -68,27 +92,31 @@ pub(super) fn judge(
         Ok(_) => site::judge(&context),
         Err(_) => vec![],
     };
-    let (finding, window) = match judged {
-        Err(short) => {
-            let evidence = vec![format!(
-                "{} intervals of this process, expected at least {MIN_POINTS} after its start",
-                short.found + window.from
-            )];
-            (Finding::undetermined(evidence, None), window)
-        }
-        Ok(_) if quality.lost > LOST => {
-            let evidence = vec![format!(
-                "{:.1} % of the records were lost: no figure of the ledger can be relied on",
-                quality.lost * 100.0
-            )];
-            (Finding::undetermined(evidence, None), window)
-        }
-        Ok(judged) => find(&context, &judged, &sites, machine),
+    let too_few = judged.as_ref().err();
+    let unreliable = unreliable(&Unreliable {
+        too_few: too_few.map(|short| short.found + window.from),
+        lost: quality.lost,
+    });
+    let (finding, window) = match (unreliable, &judged) {
+        (None, Ok(judged)) => find(&Judging {
+            context: &context,
+            judged,
+            sites: &sites,
+            machine,
+            whole: Window {
+                from: 0,
+                to: window.to,
+            },
+        }),
+        (found, _) => (
+            found.unwrap_or_else(|| undetermined::finding(vec![])),
+            window,
+        ),
     };
     let reliable = quality.lost <= LOST;
     let devices = series.devices.iter().filter(|_| reliable);
     let mut findings: Vec<Finding> = devices
-        .filter_map(|device| beside::device(&context, device, &sites))
+        .filter_map(|of| device::judge(&context, of, &sites))
         .collect();
     // That nothing else grows need not be said beside what does.
     if finding.class != Class::None || findings.is_empty() {
@@ -96,10 +124,7 @@ pub(super) fn judge(
     }
     let next = |class| {
         if !reliable {
-            vec![
-                "lose less: `memtrace record --ring-buffer 512m …`, or attach after the start"
-                    .into(),
-            ]
+            vec![advice::lose_less()]
         } else if n < 2 * MIN_POINTS && class == Class::Undetermined {
             vec![advice::enough(quality.interval)]
         } else {
@@ -125,187 +150,136 @@ pub(super) fn judge(
     })
 }
 
-fn find(
-    context: &Context,
-    judged: &Judged,
-    sites: &[JudgedSite],
-    machine: &Machine,
-) -> (Finding, Window) {
-    let Context { series, window, .. } = context;
-    let whole = Window {
-        from: 0,
-        to: window.to,
-    };
-    if let Some(finding) = state::copy_on_write(series, whole) {
-        return (finding, whole);
-    }
-    if judged.is_material() {
-        return (part::largest(context, judged, sites), *window);
-    }
-    let finding = beside::pinned(context)
-        .or_else(|| counted(context))
-        .or_else(|| unseen(context, judged, sites));
-    if let Some(finding) = finding {
-        return (finding, *window);
-    }
-    // What can be said of the process itself before what others may do.
-    if let Some(finding) = state::held(series).or_else(|| filled(sites)) {
-        return (finding, whole);
-    }
-    if let Some(finding) = beside::machine(machine) {
-        return (finding, *window);
-    }
-    (Finding::none(judged), *window)
+fn unreliable(figures: &Unreliable) -> Option<Finding> {
+    rules().find_map(|rule| match rule.find {
+        OfProcess::Unreliable(find) => find(figures),
+        _ => None,
+    })
 }
 
-impl Finding {
-    fn undetermined(evidence: Vec<String>, runner_up: Option<Class>) -> Finding {
-        Finding {
-            class: Class::Undetermined,
-            grade: Grade::D,
-            evidence,
-            runner_up,
-            rate: None,
-        }
+/// What the rules say, in their order, and the part of the course that it is about.
+fn find(judging: &Judging) -> (Finding, Window) {
+    let (window, whole) = (judging.context.window, judging.whole);
+    let always = rules().find_map(|rule| match rule.find {
+        OfProcess::Always(find) => find(judging),
+        _ => None,
+    });
+    if let Some(found) = always {
+        return (found, whole);
     }
-
-    fn none(judged: &Judged) -> Finding {
-        let trend = &judged.trend;
-        Finding {
-            class: Class::None,
-            grade: Grade::B,
-            evidence: vec![
-                format!(
-                    "no material growth in {:.1} s: {} at a level of {}",
-                    trend.to - trend.from,
-                    rate(trend),
-                    bytes(trend.level)
-                ),
-                format!(
-                    "growth of {}/s would have been seen",
-                    bytes(judged.detectable())
-                ),
-            ],
-            runner_up: None,
-            rate: Some(trend.slope),
-        }
+    if judging.judged.is_material() {
+        return (growth::largest(judging), window);
     }
+    let flat = rules().find_map(|rule| match rule.find {
+        OfProcess::Flat(find) => find(judging).map(|found| (found, window)),
+        OfProcess::State(find) => find(judging).map(|found| (found, whole)),
+        OfProcess::Otherwise(find) => Some((find(judging), window)),
+        _ => None,
+    });
+    flat.unwrap_or_else(|| (none::finding(judging), window))
 }
 
-/// What is counted and not measured in bytes: descriptors, mappings, threads made.
-fn counted(context: &Context) -> Option<Finding> {
-    /// Least growth of a count.
-    const FLOOR: f64 = 20.0;
-    let Context { series, window, .. } = context;
-    let rising = |figure| {
+impl Judging<'_> {
+    /// Anonymous memory at the end, where there is enough to tell a state of it. Bytes.
+    pub(super) fn anonymous(&self) -> Option<f64> {
+        let anonymous = self.at_end(Figure::Anon) + self.at_end(Figure::Swap);
+        (anonymous >= STATE_FLOOR).then_some(anonymous)
+    }
+
+    pub(super) fn at_end(&self, figure: Figure) -> f64 {
+        let values = self.context.series.figure(figure);
+        values
+            .and_then(|values| values.last())
+            .copied()
+            .unwrap_or(0.0)
+    }
+
+    /// A count (not bytes) that rises and goes on rising.
+    pub(super) fn rising(&self, figure: Figure) -> Option<Judged> {
+        let Context { series, window, .. } = self.context;
         let values = series.figure(figure)?;
-        let judged = Judged::of(&series.times, values, window.from, FLOOR).ok()?;
+        let judged = Judged::of(&series.times, values, window.from, COUNT_FLOOR).ok()?;
         (judged.is_material() && judged.shape() != Shape::Slowing).then_some(judged)
-    };
-    let found = |class, what: &str, judged: &Judged| {
-        let trend = &judged.trend;
-        let (growth, seconds) = trend.measured();
+    }
+
+    /// What the ledger sees and resident memory does not: too small, or not touched. By the growth of
+    /// the sites of a class, bytes.
+    pub(super) fn unseen(&self, class: Class) -> Finding {
+        let of_class = || self.sites.iter().filter(|site| site.verdict.class == class);
+        let growth = self.growth_of(class);
+        let length = self.judged.trend.to - self.judged.trend.from;
+        let all_good = of_class().all(|site| site.verdict.grade == Grade::B);
+        let Context { series, window, .. } = self.context;
+        let points = series.times.get(window.from..window.to).unwrap_or_default();
+        let ends = points.last().zip(points.first());
+        let seconds = ends.map_or(0.0, |(last, first)| last - first);
+        let visible = self.judged.detectable() * length;
         Finding {
             class,
-            grade: Grade::B,
-            evidence: vec![format!(
-                "{what}: {growth:+.0} in {seconds:.1} s, {:+.1}/s (95 %: {:+.1} to {:+.1}/s)",
-                trend.slope, trend.interval.0, trend.interval.1
-            )],
+            grade: if all_good { Grade::B } else { Grade::C },
+            evidence: vec![
+                TOO_SMALL.with([
+                    ("sites", Amount::Sites(of_class().count() as u64)),
+                    ("growth", Amount::Bytes(growth)),
+                    ("length", Amount::Seconds(length)),
+                ]),
+                NOT_YET
+                    .with([("rate", Amount::ByteRate((&self.judged.trend).into()))])
+                    .against([("visible", Amount::Bytes(visible))]),
+            ],
             runner_up: None,
-            rate: None,
+            rate: Some(growth / seconds.max(f64::MIN_POSITIVE)),
         }
-    };
-    if let Some(judged) = rising(Figure::Descriptors) {
-        return Some(found(Class::FdLeak, "open descriptors", &judged));
     }
-    if let Some(judged) = rising(Figure::Mappings) {
-        return Some(found(Class::MappingLeak, "mappings", &judged));
+
+    /// Growth of the sites of a class, bytes.
+    pub(super) fn growth_of(&self, class: Class) -> f64 {
+        let sites = self.sites.iter().filter(|site| site.verdict.class == class);
+        sites.map(|site| site.growth).sum()
     }
-    let judged = rising(Figure::ThreadsCreated)?;
-    let mut finding = found(Class::ThreadChurn, "threads made", &judged);
-    finding.grade = Grade::C;
-    finding
-        .evidence
-        .push("resident memory does not grow by them".into());
-    Some(finding)
+
+    /// Memory of the machine that rises steadily. Others on it may do it.
+    pub(super) fn machine_grows(
+        &self,
+        values: &[f64],
+        class: Class,
+        statement: &'static Statement,
+    ) -> Option<Finding> {
+        let floor = MACHINE_FLOOR.max(OF_MACHINE * self.machine.total);
+        let judged = Judged::of(&self.machine.times, values, warm_up(values), floor).ok()?;
+        steady(&judged, class, statement, Class::None, &NOT_ITS_OWN)
+    }
 }
 
-/// What the ledger sees and resident memory does not: too small, or not touched.
-fn unseen(context: &Context, judged: &Judged, sites: &[JudgedSite]) -> Option<Finding> {
-    let leaking = |class| {
-        let sites = sites.iter().filter(move |site| site.verdict.class == class);
-        sites.map(|site| site.growth).sum::<f64>()
-    };
-    let (leaks, mapped) = (leaking(Class::Leak), leaking(Class::MappingLeak));
-    let class = match (leaks > 0.0, mapped > leaks) {
-        (_, true) => Class::MappingLeak,
-        (true, false) => Class::Leak,
-        (false, false) => return None,
-    };
-    let of_class = || sites.iter().filter(|site| site.verdict.class == class);
-    let growth = leaks.max(mapped);
-    let length = judged.trend.to - judged.trend.from;
-    let all_good = of_class().all(|site| site.verdict.grade == Grade::B);
-    Some(Finding {
+/// What rises steadily, though the process's resident memory says otherwise: `own`.
+pub(super) fn steady(
+    judged: &Judged,
+    class: Class,
+    statement: &'static Statement,
+    runner_up: Class,
+    own: &'static Statement,
+) -> Option<Finding> {
+    (judged.shape() == Shape::Steady).then(|| Finding {
         class,
-        grade: if all_good { Grade::B } else { Grade::C },
-        evidence: vec![
-            format!(
-                "{} grew by {} in {length:.1} s and go on",
-                plural(of_class().count() as u64, "site"),
-                bytes(growth)
-            ),
-            format!(
-                "resident memory does not show it yet: {}, {} would be seen",
-                rate(&judged.trend),
-                bytes(judged.detectable() * length)
-            ),
-        ],
-        runner_up: None,
-        rate: Some(growth / context_length(context).max(f64::MIN_POSITIVE)),
-    })
-}
-
-fn context_length(context: &Context) -> f64 {
-    let Context { series, window, .. } = context;
-    let points = series.times.get(window.from..window.to).unwrap_or_default();
-    points
-        .last()
-        .zip(points.first())
-        .map_or(0.0, |(last, first)| last - first)
-}
-
-/// Caches that filled up while they were watched.
-fn filled(sites: &[JudgedSite]) -> Option<Finding> {
-    let caches = sites
-        .iter()
-        .filter(|site| site.is_of_host() && site.verdict.class == Class::Cache);
-    let count = caches.clone().count();
-    let first = caches.clone().next()?;
-    let mut evidence = vec![format!(
-        "{count} sites grew and then stopped; the first of them:"
-    )];
-    evidence.extend(first.verdict.evidence.iter().cloned());
-    Some(Finding {
-        class: Class::Cache,
         grade: Grade::C,
-        evidence,
-        runner_up: Some(Class::None),
-        rate: None,
+        evidence: vec![statement.of(&judged.trend), own.with([])],
+        runner_up: Some(runner_up),
+        rate: Some(judged.trend.slope),
     })
 }
 
-/// Grade by how much of the growth a class explains.
-fn grade_of(share: f64) -> Grade {
-    if share >= MAJORITY {
-        Grade::B
-    } else {
-        Grade::C
+/// A count that rises, whose statement has `{growth}`, `{length}` and `{rate}`.
+pub(super) fn counted(class: Class, statement: &'static Statement, judged: &Judged) -> Finding {
+    let (growth, seconds) = judged.trend.measured();
+    Finding {
+        class,
+        grade: Grade::B,
+        evidence: vec![statement.with([
+            ("growth", Amount::CountChange(growth)),
+            ("length", Amount::Seconds(seconds)),
+            ("rate", Amount::CountRate(Rate::from(&judged.trend))),
+        ])],
+        runner_up: None,
+        rate: None,
     }
-}
-
-/// `+1.5 MiB (60 %)`.
-fn part_of(growth: f64, whole: f64) -> String {
-    format!("{} ({})", signed(growth), percent(growth / whole))
 }

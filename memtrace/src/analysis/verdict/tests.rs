@@ -37,10 +37,30 @@ fn expect(found: &Diagnosis, class: Class) {
     assert_eq!(process.scope, Scope::Process);
     assert_eq!(process.class, class, "{found:#?}");
     assert!(!process.evidence.is_empty());
+    for evidence in found.verdicts.iter().flat_map(|of| &of.evidence) {
+        assert_whole(evidence);
+    }
     for account in found.accounts.iter().flat_map(|process| &process.accounts) {
         let sum: f64 = account.rows.iter().map(|(_, bytes)| bytes).sum();
         assert!((sum - account.growth).abs() < 1.0, "{account:?}");
     }
+}
+
+/// Every place in the sentence has its value, and every value its place.
+#[track_caller]
+fn assert_whole(evidence: &Evidence) {
+    let places = evidence.kind.sentence.split('{').skip(1);
+    let places: Vec<&str> = places
+        .filter_map(|rest| rest.split(['}', ':']).next())
+        .collect();
+    for place in &places {
+        assert!(evidence.amount(place).is_some(), "{place}: {evidence:?}");
+    }
+    let mut values = evidence.values.iter();
+    assert!(
+        values.all(|(name, _)| places.contains(name)),
+        "{evidence:?}"
+    );
 }
 
 /// A site of `mib` in blocks of a KiB.
@@ -111,8 +131,15 @@ fn a_leak_too_small_for_resident_memory_is_seen() {
 fn nothing_grows() {
     let found = of(&|t| heap(3.0 + 0.2 * (t % 7.0), 20.0 + 0.2 * (t % 7.0)));
     expect(&found, Class::None);
-    let evidence = found.verdicts[0].evidence.join("\n");
-    assert!(evidence.contains("would have been seen"), "{evidence}");
+    let evidence = &found.verdicts[0].evidence;
+    let visible = evidence
+        .iter()
+        .find(|of| of.kind.name == "detectable")
+        .unwrap();
+    let Some(Amount::BytesPerSecond(visible)) = visible.amount("rate") else {
+        panic!("{visible:?}");
+    };
+    assert!((1.0..MIB).contains(visible), "{visible}");
     // The start of the program is no growth.
     expect(&of(&|t| heap(t.min(10.0), 5.0 + t.min(10.0))), Class::None);
 }
@@ -424,4 +451,30 @@ fn the_end_of_a_process_is_no_part_of_its_course() {
     assert_eq!(found.verdicts.len(), 2, "{found:#?}");
     let last = found.accounts[0].to;
     assert!((96.0..97.0).contains(&last), "{last}");
+}
+
+#[test]
+fn what_is_counted_and_rises_is_named() {
+    let counted = |count: &dyn Fn(f64, &mut MemorySample)| {
+        of(&|t| {
+            let mut moment = heap(3.0, 20.0);
+            count(t, &mut moment.memory);
+            moment
+        })
+    };
+    let rising = |t: f64| Some(100 + (3.0 * t) as u64);
+    let descriptors = counted(&|t, memory| memory.fds = rising(t));
+    expect(&descriptors, Class::FdLeak);
+    let slope = descriptors.verdicts[0].evidence[0].amount("rate");
+    let Some(Amount::CountRate(rate)) = slope else {
+        panic!("{descriptors:#?}");
+    };
+    assert!((rate.slope - 3.0).abs() < 0.1, "{rate:?}");
+    expect(
+        &counted(&|t, memory| memory.maps = rising(t)),
+        Class::MappingLeak,
+    );
+    let threads = counted(&|t, memory| memory.threads_created = rising(t));
+    expect(&threads, Class::ThreadChurn);
+    assert_eq!(threads.verdicts[0].grade, Grade::C);
 }

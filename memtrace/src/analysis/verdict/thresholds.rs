@@ -1,4 +1,5 @@
-//! Every number that a verdict turns on. `docs/verdicts.md` says what was measured.
+//! The numbers that several detectors turn on; each has its own in its file.
+//! `docs/verdicts.md` says what was measured.
 
 /// Growth below this share of the level is not material: allocators and page tables drift by it.
 pub(super) const OF_LEVEL: f64 = 0.02;
@@ -34,9 +35,6 @@ pub(super) const STEADY_BY_WORK: f64 = 0.8;
 pub(super) const RISING_BLOCKS: usize = 6;
 pub(super) const LAST_BLOCKS: usize = 8;
 
-/// Share of the blocks that outlived a while and are there at the end.
-pub(super) const SURVIVAL: f64 = 0.95;
-
 /// Records lost, of all, above which figures are too uncertain.
 pub(super) const LOST: f64 = 0.01;
 
@@ -51,21 +49,3 @@ pub(super) const FALSE_DISCOVERIES: f64 = 0.01;
 
 /// How many times longer to run when the shape is not clear yet.
 pub(super) const LONGER: f64 = 4.0;
-
-/// Where a layer grew by less than this share of what its growing sites gained, the others lost it.
-pub(super) const OFFSET: f64 = 0.5;
-
-/// The last part of a recording, in which a state must hold all the time.
-pub(super) const LATELY: f64 = 0.25;
-
-/// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
-pub(super) const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
-
-/// The same as a share of the machine's memory: on a large one other programs alone make up for more.
-pub(super) const OF_MACHINE: f64 = 0.01;
-
-/// Least growth of a GPU's memory, bytes: what PyTorch takes from the driver at a time.
-pub(super) const DEVICE_FLOOR: f64 = 2.0 * 1024.0 * 1024.0;
-
-/// Share of the time in which some task waits for memory, from which on that is the trouble.
-pub(super) const STALLED: f64 = 0.1;

@@ -60,7 +60,7 @@ fn a_site_of_one_side_is_told_whether_it_grows_or_not() {
         .map(|site| {
             (
                 site.level,
-                site.new_frames.is_some(),
+                site.new_stack.is_some(),
                 site.delta.rate.round(),
             )
         })

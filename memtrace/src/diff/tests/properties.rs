@@ -147,17 +147,23 @@ fn a_recording_does_not_differ_from_itself() {
 }
 
 /// What a site is, without its side: comparable, in an order of its own.
-type Row = (Layer, Option<Level>, Stack, Stack, [f64; 3], [u64; 2]);
-type Stack = Arc<[Arc<Frame>]>;
+type Row = (
+    Layer,
+    Option<Level>,
+    Arc<Stack>,
+    Arc<Stack>,
+    [f64; 3],
+    [u64; 2],
+);
 
 fn rows(comparison: &Comparison, exchanged: bool) -> Vec<Row> {
-    let frames = |frames: &Option<Stack>| frames.clone().unwrap_or_default();
+    let stack = |stack: &Option<Arc<Stack>>| stack.clone().unwrap_or_default();
     let all = comparison.sites.iter().chain(&comparison.mappings);
     let mut rows: Vec<Row> = all
         .map(|site| {
             let (low, high) = site.delta.interval.unwrap();
             let delta = [low, site.delta.rate, high];
-            let (old, new) = (frames(&site.baseline_frames), frames(&site.new_frames));
+            let (old, new) = (stack(&site.baseline_stack), stack(&site.new_stack));
             let bytes = [site.baseline_bytes, site.new_bytes];
             match exchanged {
                 false => (site.layer, site.level, old, new, delta, bytes),

@@ -1,7 +1,7 @@
 //! Code objects from records.
 
 use super::{super::CodeObject, *};
-use crate::symbolize::FrameKind;
+use crate::frames::FrameKind;
 use memtrace_common::python::{Code, FILENAME, Interpreter, LINETABLE, NAME, Text};
 
 /// The bytes behind a record.

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use super::*;
 use crate::{
     event::Layer,
+    frames::{Fold, Frame, FrameKind},
     ledger::{LayerTotals, SiteTotals, Totals},
-    symbolize::{Frame, FrameKind},
 };
 use memtrace_common::loss::Reason;
 
@@ -29,6 +29,7 @@ fn meta() -> Meta {
         started_ns: START,
         interval_ns: SECOND,
         page_size: 4096,
+        allocator_prefixes: vec![],
     }
 }
 

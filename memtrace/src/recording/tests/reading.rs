@@ -561,3 +561,47 @@ fn a_stack_of_a_node_or_location_that_was_lost_is_cut_short() {
     let frames = |id| snapshot.stacks.get(StackId(id)).frames().count();
     assert_eq!((frames(1), frames(2)), (1, 0));
 }
+
+#[test]
+fn frames_of_an_allocator_that_was_named_are_known_as_its_own() {
+    let (_directory, path) = temporary();
+    let meta = Meta {
+        allocator_prefixes: vec!["fb_".into()],
+        ..meta()
+    };
+    let mut writer = Writer::create(&path, false, &meta).unwrap();
+    for (id, function) in [(1, "main"), (2, "fb_calloc")] {
+        let location = LocationId(id);
+        writer.location(location, &[frame(function)]).unwrap();
+    }
+    writer.nodes(NodeId(1), &[node(0, 1), node(1, 2)]).unwrap();
+    let stack = StackRow {
+        id: StackId(1),
+        node: NodeId(2),
+        end: End::Complete,
+        thread: None,
+    };
+    writer.stack(&stack).unwrap();
+    writer.interval(&interval(1, vec![])).unwrap();
+    writer.finish(START + SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.meta().allocator_prefixes, ["fb_"]);
+    let stacks = recording.snapshot(At::End).unwrap().stacks;
+    let stack = stacks.get(StackId(1));
+    let names = |frames: Vec<&Frame>| -> Vec<_> {
+        frames
+            .into_iter()
+            .filter_map(|frame| frame.function.clone())
+            .collect()
+    };
+    assert_eq!(names(stack.frames().collect()), ["fb_calloc", "main"]);
+    assert_eq!(names(stack.shown(Fold::ALL)), ["main"]);
+}
+
+#[test]
+fn metadata_without_named_allocators_is_as_it_always_was() {
+    let text = serde_json::to_string(&meta()).unwrap();
+    assert!(!text.contains("allocator_prefixes"), "{text}");
+    assert_eq!(serde_json::from_str::<Meta>(&text).unwrap(), meta());
+}

@@ -4,8 +4,13 @@ use std::collections::HashMap;
 
 use serde::{Serialize, Serializer};
 
-use super::super::{health, interpreter, wrappers};
-use crate::{event::StackId, hash::FastMap, recording::Stacks, symbolize::Frame};
+use crate::{
+    event::StackId,
+    frames::{Frame, interpreter_marks},
+    hash::FastMap,
+    recording::Stacks,
+    view::health,
+};
 
 /// The lists `stacks` and `frames`.
 pub(super) struct StackTable<'a> {
@@ -82,11 +87,11 @@ impl Serialize for ListedStacks<'_> {
         serializer.collect_seq(self.table.listed.iter().map(|id| {
             let stack = self.table.all.get(*id);
             let frames: Vec<&Frame> = stack.frames().collect();
-            let marks = interpreter::marks(&frames).into_iter().enumerate();
+            let marks = interpreter_marks(&frames).into_iter().enumerate();
             ListedStack {
                 end: health::name(stack.end()),
                 thread: stack.thread(),
-                wrappers: wrappers::leading(frames.iter().copied()),
+                wrappers: stack.wrappers(),
                 interpreter: marks.filter(|(_, mark)| *mark).map(|(at, _)| at).collect(),
                 frames: frames
                     .iter()

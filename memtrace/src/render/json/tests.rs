@@ -1,7 +1,7 @@
 //! What scripts rely on.
 
-use super::{super::fixture, *};
-use crate::analysis::verdict::Diagnosis;
+use super::*;
+use crate::{analysis::verdict::Diagnosis, view::fixture};
 
 fn parse(out: &[u8]) -> Value {
     serde_json::from_slice(out).unwrap()

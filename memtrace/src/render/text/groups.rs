@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
-use super::{
-    super::{
-        clean,
+use super::Report;
+use crate::{
+    escape::clean,
+    units::{plural, size},
+    view::{
+        Selection,
         group::{self, Group},
-        select::Selection,
-        units::{plural, size},
     },
-    Report,
 };
 
 impl Report<'_> {
@@ -88,12 +88,15 @@ impl Report<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        super::{By, Error, Filter, Metric, fixture},
+        super::Error,
         TextOptions,
         tests::{assert_parts, render},
         text,
     };
-    use crate::analysis::verdict::Diagnosis;
+    use crate::{
+        analysis::verdict::Diagnosis,
+        view::{self, By, Filter, Metric, fixture},
+    };
     use memtrace_common::unwind::End;
 
     fn by(by: By) -> TextOptions {
@@ -157,7 +160,7 @@ mod tests {
             &Diagnosis::default(),
         )
         .unwrap_err();
-        assert!(matches!(error, Error::NoPeakOfGroups));
+        assert!(matches!(error, Error::View(view::Error::NoPeakOfGroups)));
         assert!(out.is_empty());
     }
 

@@ -6,13 +6,16 @@ use std::{
     io::{self, Write},
 };
 
-use super::super::{
-    Error, Filter, clean,
-    health::{self, Health, UNKNOWN_MODULE, module},
+use super::super::{Error, until_closed};
+use crate::{
+    escape::clean,
+    recording::{Snapshot, Stack},
     units::grouped,
-    until_closed,
+    view::{
+        Filter,
+        health::{self, Health, UNKNOWN_MODULE, module},
+    },
 };
-use crate::recording::{Snapshot, Stack};
 use memtrace_common::{limits::MAX_FRAMES, unwind::End};
 
 /// Failures named in the line of a report.
@@ -229,12 +232,12 @@ fn share(part: u64, total: u64) -> String {
 mod tests {
     use super::{
         super::{
-            super::fixture,
             TextOptions,
             tests::{assert_parts, render},
         },
         *,
     };
+    use crate::view::fixture;
 
     fn table(snapshot: &Snapshot) -> String {
         let mut out = Vec::new();

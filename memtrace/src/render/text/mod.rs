@@ -12,19 +12,15 @@ use std::{
 };
 
 pub use health::stack_health;
-pub(super) use sites::frame_line;
 
-use super::{
-    By, Error, Filter, Metric, clean, devices, diagnosis, group,
-    health::Health,
-    losses,
-    units::{date, duration, seconds},
-    until_closed,
-};
+use super::{Error, devices, diagnosis, losses, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
+    escape::clean,
+    frames::FrameKind,
     recording::{At, Moment, ProcessSnapshot, Snapshot},
-    symbolize::FrameKind,
+    units::{date, duration, seconds},
+    view::{By, Filter, Metric, group, health::Health},
 };
 
 /// How to write a report.
@@ -205,7 +201,8 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fixture, *};
+    use super::*;
+    use crate::view::fixture;
     use memtrace_common::loss::Reason;
 
     pub(super) fn render(snapshot: &Snapshot, options: &TextOptions) -> String {

@@ -3,17 +3,16 @@
 use std::io::{self, Write};
 
 use super::{
-    super::{
-        clean, devices, group_name, losses,
-        units::{plural, size},
-    },
+    super::{devices, group_name, losses},
     Report,
 };
 use memtrace_common::loss::Reason;
 
 use crate::{
+    escape::clean,
     event::Layer,
     recording::{LayerSnapshot, Moment, Origin, ProcessSnapshot},
+    units::{plural, size},
 };
 
 /// Processes listed with their totals; the rest is summed up.
@@ -234,12 +233,12 @@ fn status(wait_status: Option<u32>) -> String {
 mod tests {
     use super::{
         super::{
-            super::fixture,
             TextOptions,
             tests::{assert_parts, render},
         },
         *,
     };
+    use crate::view::fixture;
 
     #[test]
     fn many_processes_are_summed_up() {

@@ -3,16 +3,15 @@
 use std::io::{self, Write};
 
 use super::{
-    super::{
-        clean, frame_name, group_name,
-        select::{Selection, Shown},
-        source_line,
-        units::{duration, plural, seconds, size},
-    },
+    super::{group_name, stack},
     Report,
     health::ends_here,
 };
-use crate::symbolize::{Frame, FrameKind};
+use crate::{
+    escape::clean,
+    units::{duration, plural, seconds, size},
+    view::{Selection, Shown},
+};
 
 impl Report<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
@@ -91,7 +90,7 @@ impl Report<'_> {
     }
 
     fn site(&self, out: &mut impl Write, rank: usize, shown: &Shown) -> io::Result<()> {
-        let (site, stack, totals) = (shown.site, shown.stack, &shown.totals());
+        let (site, totals) = (shown.site, &shown.totals());
         let process = match self.snapshot.processes.len() {
             0 | 1 => String::new(),
             _ => match shown.process.filter(|process| process.row.is_group()) {
@@ -99,7 +98,7 @@ impl Report<'_> {
                 None => format!(" of pid {}", shown.tgid()),
             },
         };
-        let thread = match stack.thread() {
+        let thread = match shown.stack.thread() {
             Some(name) => format!(", thread {}", clean(name)),
             None => String::new(),
         };
@@ -142,39 +141,17 @@ impl Report<'_> {
             .and_then(|counts| lifetimes(counts, self.length()))
             .unwrap_or_default();
         writeln!(out, "     first {}{last}{lived}", self.since(site.first_ns))?;
-        let frames = self.options.filter.frames(stack);
-        for frame in frames {
-            writeln!(out, "       {}", frame_line(frame))?;
+        for frame in self.options.filter.frames(shown.stack) {
+            writeln!(out, "       {}", stack::line(frame))?;
         }
-        if stack.is_empty() {
+        if shown.stack.is_empty() {
             writeln!(out, "       [no stack]")?;
         }
-        if let Some(why) = ends_here(stack) {
+        if let Some(why) = ends_here(shown.stack) {
             writeln!(out, "       {why}")?;
         }
         Ok(())
     }
-}
-
-pub(in super::super) fn frame_line(frame: &Frame) -> String {
-    let mut line = frame_name(frame);
-    if frame.inlined {
-        line += " (inlined)";
-    }
-    if let Some(source) = source_line(frame) {
-        line += &format!("  {source}");
-    }
-    if frame.kind == FrameKind::Python {
-        line += "  [Python]";
-    }
-    if let (FrameKind::Native, Some(module), Some(_)) = (frame.kind, &frame.module, &frame.function)
-    {
-        line += &format!("  [{}]", clean(module.rsplit('/').next().unwrap_or(module)));
-    }
-    if let (Some(why), None) = (&frame.unresolved, &frame.function) {
-        line += &format!(" ({})", clean(why));
-    }
-    line
 }
 
 /// The range and the median of the lifetimes of freed blocks, to a power of two; none is above `longest`, ns.
@@ -200,11 +177,13 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        super::{Filter, fixture},
         TextOptions,
         tests::{assert_parts, render},
     };
-    use crate::recording::Snapshot;
+    use crate::{
+        recording::Snapshot,
+        view::{Filter, fixture},
+    };
 
     fn filtered(snapshot: &Snapshot, filter: Filter) -> String {
         let options = TextOptions {

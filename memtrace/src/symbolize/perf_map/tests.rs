@@ -117,7 +117,7 @@ fn frames_name_the_function_or_say_why_not() {
     assert_eq!(frame.unresolved, None);
     let frame = map.frame(0x1010);
     assert_eq!(frame.function, None);
-    let why = frame.unresolved.unwrap();
+    let why = frame.unresolved.unwrap().to_string();
     assert!(why.starts_with("0x1010: ") && why.contains(path), "{why}");
 }
 

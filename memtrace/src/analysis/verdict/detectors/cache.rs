@@ -1,0 +1,132 @@
+//! Outstanding memory that grew and is coming, or came, to its limit.
+
+use crate::analysis::{
+    account::{EDGE, Window},
+    statistics::WARM_UP,
+    verdict::{
+        Class, Grade,
+        device::OnDevice,
+        evidence::{Amount, Statement},
+        rule::{DESCRIPTION, Description, Finding, OF_SITES, OfProcess, OfSite, Rule},
+        shape::Shape,
+        site::{Grown, SiteFinding},
+        thresholds::SLOWING,
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "cache",
+    mistaken_for: Some(Class::Leak),
+    longer: true,
+    next_of_site: Some(|advice| format!("confirm the limit: {}", advice.longer())),
+    ..DESCRIPTION
+};
+
+static STOPPED: Statement = Statement {
+    name: "sites_stopped",
+    sentence: "{count} sites grew and then stopped; the first of them:",
+};
+
+static GREW: Statement = Statement {
+    name: "site_grew",
+    sentence: "live bytes {growth} since the first fifth of the recording",
+};
+
+static FLAT: Statement = Statement {
+    name: "site_then_flat",
+    sentence: "then flat at {level} for {length:.0}: {rate}",
+};
+
+pub(super) const DEVICE: Rule<OfProcess> = Rule {
+    class: Class::Cache,
+    evidence: "the growth of one of them comes to its end, and none goes on",
+    find: OfProcess::Device(|on: &OnDevice| {
+        let (outstanding, held) = on.shapes();
+        let slows = outstanding == Shape::Slowing || held == Shape::Slowing;
+        slows.then(|| on.finding(Class::Cache, Grade::C, None, None))
+    }),
+};
+
+pub(super) const SITES: Rule<OfProcess> = Rule {
+    class: Class::Cache,
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
+};
+
+pub(super) const SPREAD: Rule<OfProcess> = Rule {
+    class: Class::Cache,
+    evidence: "outstanding memory where no site grows enough by itself: all together slow down",
+    find: OfProcess::Spread(&[Shape::Slowing], Grade::C),
+};
+
+pub(super) const FULL: Rule<OfProcess> = Rule {
+    class: Class::Cache,
+    evidence: "a site grew and stopped, see below",
+    find: OfProcess::State(|judging| {
+        let caches = || {
+            let host = judging.sites.iter().filter(|site| site.is_of_host());
+            host.filter(|site| site.verdict.class == Class::Cache)
+        };
+        let first = caches().next()?;
+        let count = Amount::Count(caches().count() as f64);
+        let mut evidence = vec![STOPPED.with([("count", count)])];
+        evidence.extend(first.verdict.evidence.iter().cloned());
+        Some(Finding {
+            class: Class::Cache,
+            grade: Grade::C,
+            evidence,
+            runner_up: Some(Class::None),
+            rate: None,
+        })
+    }),
+};
+
+pub(super) const SLOWS: Rule<OfSite> = Rule {
+    class: Class::Cache,
+    evidence: "late over early slope at most 0.25",
+    find: OfSite::Growing(|grown| {
+        (grown.shape == Shape::Slowing).then(|| SiteFinding {
+            grade: Grade::C,
+            ..SiteFinding::of(grown.judged)
+        })
+    }),
+};
+
+pub(super) const STAYS: Rule<OfSite> = Rule {
+    class: Class::Cache,
+    evidence: "grew since the first fifth, stopped, and never again was as low as then",
+    find: OfSite::Flat(stays),
+};
+
+fn stays(grown: &Grown) -> Option<SiteFinding> {
+    let (judged, live) = (grown.judged, &grown.site.live_bytes);
+    let Window { from, to } = grown.context.window;
+    let start = (to as f64 * WARM_UP) as usize;
+    let growth = Window { from: start, to }.change(live);
+    let late = judged.trend.growth();
+    // A load that comes and goes is now here, now there: what stays is never again as low.
+    let part = |from: usize, to: usize| live.get(from..to).unwrap_or_default();
+    let before = part(start, start + (to - start) / EDGE);
+    let after = part(from.max(to / 2), to);
+    let highest = before.iter().copied().fold(0.0, f64::max);
+    let lowest = after.iter().copied().fold(f64::INFINITY, f64::min);
+    let full = growth >= judged.threshold && late < judged.threshold && late < SLOWING * growth;
+    if !full || lowest - highest < growth / 2.0 {
+        return None;
+    }
+    let length = judged.trend.to - judged.trend.from;
+    Some(SiteFinding {
+        grade: Grade::C,
+        evidence: vec![
+            GREW.with([("growth", Amount::Change(growth))]),
+            FLAT.with([
+                ("level", Amount::Bytes(judged.trend.level)),
+                ("length", Amount::Seconds(length)),
+                ("rate", Amount::ByteRate((&judged.trend).into())),
+            ]),
+        ],
+        runner_up: Class::None,
+        rate: None,
+        growth: late.max(0.0),
+    })
+}

@@ -1,0 +1,70 @@
+//! A forked child whose pages become its own.
+
+use crate::{
+    analysis::{
+        series::Figure,
+        verdict::{
+            Class, Grade,
+            evidence::{Amount, Statement},
+            process::Judging,
+            rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+            thresholds::{OF_RESIDUAL, REPORTED, STATE_FLOOR},
+        },
+    },
+    recording::Origin,
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "copy-on-write",
+    next: &[
+        "Python: `gc.freeze()` before fork, and the `spawn` start method where that is not enough",
+        "keep shared data out of objects with reference counts: arrays, memory maps",
+    ],
+    ..DESCRIPTION
+};
+
+static DIRTY: Statement = Statement {
+    name: "pages_become_private",
+    sentence: "private dirty pages {private}, shared ones {shared}",
+};
+
+static OWN: Statement = Statement {
+    name: "own_allocations",
+    sentence: "its own allocations {live}",
+};
+
+pub(super) const FORKED: Rule<OfProcess> = Rule {
+    class: Class::CopyOnWrite,
+    evidence: "private dirty pages up by 8 MiB or more, shared dirty ones down by half of that or more, own allocations below 30 % of it",
+    find: OfProcess::Always(forked),
+};
+
+fn forked(judging: &Judging) -> Option<Finding> {
+    let series = judging.context.series;
+    if series.row.origin != Origin::Child {
+        return None;
+    }
+    let change = |figure| {
+        let values = series.figure(figure);
+        values.map(|values| judging.whole.change(values))
+    };
+    let private = change(Figure::PrivateDirty)?;
+    let shared = change(Figure::SharedDirty)?;
+    let live = judging.whole.change(&series.live());
+    if private < STATE_FLOOR || -shared < OF_RESIDUAL * private || live > REPORTED * private {
+        return None;
+    }
+    Some(Finding {
+        class: Class::CopyOnWrite,
+        grade: Grade::B,
+        evidence: vec![
+            DIRTY.with([
+                ("private", Amount::Change(private)),
+                ("shared", Amount::Change(shared)),
+            ]),
+            OWN.with([("live", Amount::Change(live))]),
+        ],
+        runner_up: Some(Class::Leak),
+        rate: None,
+    })
+}

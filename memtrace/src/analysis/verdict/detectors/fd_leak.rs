@@ -1,0 +1,31 @@
+//! Descriptors that are opened and not closed.
+
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        Class,
+        evidence::Statement,
+        process::counted,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "fd-leak",
+    next: &["which: `ls -l /proc/PID/fd`; who: `strace -f -e trace=desc -p PID`"],
+    ..DESCRIPTION
+};
+
+static RISES: Statement = Statement {
+    name: "descriptors_rise",
+    sentence: "open descriptors: {growth} in {length}, {rate}",
+};
+
+pub(super) const COUNT: Rule<OfProcess> = Rule {
+    class: Class::FdLeak,
+    evidence: "descriptors",
+    find: OfProcess::Flat(|judging| {
+        let judged = judging.rising(Figure::Descriptors)?;
+        Some(counted(Class::FdLeak, &RISES, &judged))
+    }),
+};

@@ -1,0 +1,26 @@
+//! The reserve of a device's allocator grows, what is allocated from it does
+//! not.
+
+use crate::analysis::verdict::{
+    Class, Grade,
+    device::OnDevice,
+    rule::{DESCRIPTION, Description, OfProcess, Rule},
+    shape::Shape,
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "gpu-cache",
+    next: &["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache()"],
+    ..DESCRIPTION
+};
+
+pub(super) const DEVICE: Rule<OfProcess> = Rule {
+    class: Class::GpuCache,
+    evidence: "only what PyTorch's allocator holds rises",
+    find: OfProcess::Device(|on: &OnDevice| {
+        let (outstanding, held) = on.shapes();
+        let only_held = matches!(outstanding, Shape::Flat | Shape::Slowing)
+            && matches!(held, Shape::Steady | Shape::Between);
+        only_held.then(|| on.finding(Class::GpuCache, Grade::B, Some(on.held.trend.slope), None))
+    }),
+};

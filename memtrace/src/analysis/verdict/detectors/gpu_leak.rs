@@ -1,0 +1,37 @@
+//! Memory of a device that is outstanding, grows and goes on growing.
+
+use crate::analysis::{
+    series::Place,
+    verdict::{
+        Class, Grade,
+        device::OnDevice,
+        rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
+        shape::Shape,
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "gpu-leak",
+    next: &["the sites below, of the GPU's layers"],
+    next_of_site: Some(|_| super::leak::WHO_KEEPS.into()),
+    ..DESCRIPTION
+};
+
+pub(super) const DEVICE: Rule<OfProcess> = Rule {
+    class: Class::GpuLeak,
+    evidence: "what is outstanding there rises steadily (the device's table, docs/gpu.md)",
+    find: OfProcess::Device(|on: &OnDevice| {
+        let rate = on.outstanding.trend.slope;
+        (on.outstanding.shape() == Shape::Steady)
+            .then(|| on.finding(Class::GpuLeak, Grade::B, Some(rate), None))
+    }),
+};
+
+pub(super) const SITE: Rule<OfSite> = Rule {
+    class: Class::GpuLeak,
+    evidence: "goes on like a leak, in memory of a device (not what an allocator took)",
+    find: OfSite::Growing(|grown| {
+        let grade = grown.leaks()?;
+        matches!(grown.place(), Place::Device(_)).then(|| grown.leak(grade))
+    }),
+};

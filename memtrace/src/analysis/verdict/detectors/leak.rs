@@ -1,0 +1,86 @@
+//! Outstanding memory that grows and goes on growing.
+
+use crate::{
+    analysis::verdict::{
+        Class, Grade,
+        evidence::{Amount, Statement},
+        rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
+        shape::{Judged, Shape},
+        thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
+    },
+    event::Layer,
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "leak",
+    mistaken_for: Some(Class::Cache),
+    next: &["the sites below, the fastest growing first"],
+    next_of_site: Some(|advice| match advice.layer {
+        Layer::Python => {
+            "see each object: launch it with `memtrace record --python-objects -- COMMAND`".into()
+        }
+        _ => WHO_KEEPS.into(),
+    }),
+    ..DESCRIPTION
+};
+
+/// What to ask of a leak's site.
+pub(super) const WHO_KEEPS: &str =
+    "look at what keeps these blocks: who would have to free them, and when?";
+
+/// What one live block can keep from being given back, bytes.
+const PAGE: f64 = 4096.0;
+
+static BETWEEN_BLOCKS: Statement = Statement {
+    name: "kept_between_blocks",
+    sentence: "the allocator has {part} between {blocks} new live blocks, each of which can keep a page: live memory {live}",
+};
+
+pub(super) const SITES: Rule<OfProcess> = Rule {
+    class: Class::Leak,
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
+};
+
+pub(super) const SPREAD: Rule<OfProcess> = Rule {
+    class: Class::Leak,
+    evidence: "outstanding memory where no site grows enough by itself: all together rise steadily",
+    find: OfProcess::Spread(&[Shape::Steady], Grade::C),
+};
+
+pub(super) const HOLES: Rule<OfProcess> = Rule {
+    class: Class::Leak,
+    evidence: "the allocator has mapped at least half of it beyond its live blocks, live memory rises steadily, and its new blocks are enough to keep one page each",
+    find: OfProcess::Unexplained(|growing| {
+        let retained = growing.retained();
+        let series = growing.context.series;
+        let window = growing.context.window;
+        let blocks = window.change(&series.live_blocks);
+        let heap = Judged::of(&series.times, &series.heap, window.from, PROCESS_FLOOR);
+        let rises = heap.is_ok_and(|heap| heap.shape() == Shape::Steady);
+        (retained >= OF_RESIDUAL * growing.residual && rises && blocks * PAGE >= retained).then(
+            || {
+                let evidence = BETWEEN_BLOCKS.with([
+                    ("part", growing.amount(retained)),
+                    ("blocks", Amount::Count(blocks)),
+                    ("live", growing.live_rate()),
+                ]);
+                growing.rest(Class::Leak, Grade::C, evidence)
+            },
+        )
+    }),
+};
+
+pub(super) const UNSEEN: Rule<OfProcess> = Rule {
+    class: Class::Leak,
+    evidence: "sites that leak too little for resident memory to show it",
+    find: OfProcess::Flat(|judging| {
+        (judging.growth_of(Class::Leak) > 0.0).then(|| judging.unseen(Class::Leak))
+    }),
+};
+
+pub(super) const SITE: Rule<OfSite> = Rule {
+    class: Class::Leak,
+    evidence: "goes on: late over early slope at least 0.7 by time, 0.8 by the allocations of other sites; rises in 6 of the last 8 parts; 95 % of the blocks that outlived a quarter of the time are still there",
+    find: OfSite::Growing(|grown| grown.leaks().map(|grade| grown.leak(grade))),
+};

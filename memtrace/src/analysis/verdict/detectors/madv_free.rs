@@ -1,0 +1,66 @@
+//! Memory that was freed lazily: it counts until the kernel wants it.
+
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        Class, Grade,
+        evidence::{Amount, Statement},
+        growth::{Part, grade_of},
+        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+        thresholds::OF_RESIDUAL,
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "madv-free",
+    mistaken_for: Some(Class::Retention),
+    next: &[
+        "nothing to mend: the kernel takes these pages when it needs memory",
+        "to see it in RSS at once: jemalloc MALLOC_CONF=muzzy_decay_ms:0, Go GODEBUG=madvdontneed=1",
+    ],
+    ..DESCRIPTION
+};
+
+static GROWS: Statement = Statement {
+    name: "lazily_freed_grows",
+    sentence: "freed lazily (LazyFree) {part}",
+};
+
+static STATE: Statement = Statement {
+    name: "lazily_freed",
+    sentence: "{lazy} of {anonymous} anonymous memory is freed lazily (LazyFree)",
+};
+
+pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
+    class: Class::MadvFree,
+    evidence: "at least half of it is freed lazily (LazyFree)",
+    find: OfProcess::Unexplained(|growing| {
+        let lazy = growing.of_anonymous(Figure::LazyFree);
+        (lazy >= OF_RESIDUAL * growing.residual).then(|| {
+            let evidence = GROWS.with([("part", growing.amount(lazy))]);
+            Part {
+                grade: grade_of(lazy / growing.growth),
+                ..growing.part(Class::MadvFree, lazy.min(growing.residual), evidence)
+            }
+        })
+    }),
+};
+
+pub(super) const HELD: Rule<OfProcess> = Rule {
+    class: Class::MadvFree,
+    evidence: "half of the anonymous memory is lazily free",
+    find: OfProcess::State(|judging| {
+        let anonymous = judging.anonymous()?;
+        let lazy = judging.at_end(Figure::LazyFree);
+        (lazy >= OF_RESIDUAL * anonymous).then(|| Finding {
+            class: Class::MadvFree,
+            grade: Grade::C,
+            evidence: vec![STATE.with([
+                ("lazy", Amount::Bytes(lazy)),
+                ("anonymous", Amount::Bytes(anonymous)),
+            ])],
+            runner_up: Some(Class::Retention),
+            rate: None,
+        })
+    }),
+};

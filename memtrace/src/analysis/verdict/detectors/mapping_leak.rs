@@ -1,0 +1,72 @@
+//! Address space or mappings that grow while resident memory does not.
+
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        Class,
+        evidence::{Amount, Statement},
+        process::counted,
+        rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
+        thresholds::OF_RESIDUAL,
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "mapping-leak",
+    next: &["the sites below; count them with `wc -l /proc/PID/maps`"],
+    next_of_site: Some(|advice| {
+        format!(
+            "see the mappings themselves: `sort /proc/{}/maps`, `/proc/sys/vm/max_map_count`",
+            advice.tgid
+        )
+    }),
+    ..DESCRIPTION
+};
+
+static RISES: Statement = Statement {
+    name: "mappings_rise",
+    sentence: "mappings: {growth} in {length}, {rate}",
+};
+
+static NOT_TOUCHED: Statement = Statement {
+    name: "not_touched",
+    sentence: "resident memory grew by {share} of what was mapped: mostly not touched",
+};
+
+pub(super) const SITES: Rule<OfProcess> = Rule {
+    class: Class::MappingLeak,
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
+};
+
+pub(super) const COUNT: Rule<OfProcess> = Rule {
+    class: Class::MappingLeak,
+    evidence: "mappings",
+    find: OfProcess::Flat(|judging| {
+        let judged = judging.rising(Figure::Mappings)?;
+        Some(counted(Class::MappingLeak, &RISES, &judged))
+    }),
+};
+
+pub(super) const UNSEEN: Rule<OfProcess> = Rule {
+    class: Class::MappingLeak,
+    evidence: "address space that is not touched, more than leaks",
+    find: OfProcess::Flat(|judging| {
+        let mapped = judging.growth_of(Class::MappingLeak);
+        (mapped > judging.growth_of(Class::Leak)).then(|| judging.unseen(Class::MappingLeak))
+    }),
+};
+
+pub(super) const SITE: Rule<OfSite> = Rule {
+    class: Class::MappingLeak,
+    evidence: "goes on like a leak, of a mapping of which less than half became resident",
+    find: OfSite::Growing(|grown| {
+        let grade = grown.leaks()?;
+        let share = grown.context.touched(grown.site)?;
+        (share < OF_RESIDUAL).then(|| {
+            let mut found = grown.leak(grade);
+            found.evidence = vec![NOT_TOUCHED.with([("share", Amount::Share(share))])];
+            found
+        })
+    }),
+};

@@ -1,0 +1,185 @@
+//! The classes of verdicts, and the order in which their rules are asked. A
+//! class has a file here: its thresholds, its evidence, its advice and its lines
+//! in `docs/verdicts.md`.
+
+mod cache;
+mod copy_on_write;
+mod fd_leak;
+mod gpu_cache;
+mod gpu_leak;
+mod kernel;
+mod leak;
+mod madv_free;
+mod mapping_leak;
+pub(super) mod none;
+mod page_cache;
+mod pinned;
+mod pressure;
+mod retention;
+mod shmem;
+mod thp;
+mod thread_churn;
+pub(super) mod undetermined;
+
+use super::rule::{Description, OfProcess, OfSite, Question, Rule};
+
+/// Makes [`Class`] of a list of classes and their files.
+macro_rules! classes {
+    ($($(#[$doc:meta])* $class:ident = $file:ident,)*) => {
+        /// What kind of growth it is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Class {
+            $($(#[$doc])* $class,)*
+        }
+
+        impl Class {
+            pub const ALL: &[Class] = &[$(Class::$class,)*];
+
+            pub(super) const fn description(self) -> &'static Description {
+                match self {
+                    $(Class::$class => &$file::CLASS,)*
+                }
+            }
+        }
+    };
+}
+
+classes! {
+    /// Outstanding memory grows and goes on growing.
+    Leak = leak,
+    /// Outstanding memory grew and is coming, or came, to its limit.
+    Cache = cache,
+    /// Freed, but the allocator keeps it.
+    Retention = retention,
+    /// Huge pages around little data.
+    Thp = thp,
+    /// Freed lazily: counted until the kernel wants it.
+    MadvFree = madv_free,
+    /// A forked child's pages become its own.
+    CopyOnWrite = copy_on_write,
+    /// Pages of mapped files.
+    PageCache = page_cache,
+    /// Shared memory: tmpfs, memfd, System V.
+    Shmem = shmem,
+    /// Page-locked host memory of a GPU runtime.
+    Pinned = pinned,
+    /// Threads made and ended again and again.
+    ThreadChurn = thread_churn,
+    /// Address space or mappings grow, resident memory does not.
+    MappingLeak = mapping_leak,
+    FdLeak = fd_leak,
+    /// Others use up the machine's memory.
+    Pressure = pressure,
+    /// The kernel or a driver grows, no process does.
+    Kernel = kernel,
+    GpuLeak = gpu_leak,
+    /// The GPU allocator's reserve grows, what is allocated from it does not.
+    GpuCache = gpu_cache,
+    /// No material growth.
+    None = none,
+    Undetermined = undetermined,
+}
+
+impl Class {
+    /// Stable name in JSON and text.
+    pub const fn name(self) -> &'static str {
+        self.description().name
+    }
+}
+
+/// The rules on a process, in the order in which they are asked.
+pub(super) const PROCESS: &[Question<OfProcess>] = &[
+    Question {
+        asks: "can the figures be relied on?",
+        rules: &[undetermined::SHORT, undetermined::LOSSES],
+    },
+    Question {
+        asks: "beside all that follows, for each device a verdict of its own: does memory of it rise?",
+        rules: &[
+            undetermined::DEVICE,
+            gpu_leak::DEVICE,
+            gpu_cache::DEVICE,
+            cache::DEVICE,
+            undetermined::DEVICE_IN_ALL,
+        ],
+    },
+    Question {
+        asks: "do a forked child's pages become its own?",
+        rules: &[copy_on_write::FORKED],
+    },
+    Question {
+        asks: "does it grow? then the part with the largest share, 30 % at least; the next one is the runner-up",
+        rules: &[
+            pinned::PART,
+            page_cache::PART,
+            shmem::PART,
+            leak::SITES,
+            cache::SITES,
+            undetermined::SITES,
+            mapping_leak::SITES,
+            leak::SPREAD,
+            cache::SPREAD,
+            undetermined::SPREAD,
+        ],
+    },
+    Question {
+        asks: "one of these parts: memory that nothing outstanding explains",
+        rules: &[
+            madv_free::UNEXPLAINED,
+            thp::UNEXPLAINED,
+            thread_churn::UNEXPLAINED,
+            leak::HOLES,
+            retention::UNEXPLAINED,
+            undetermined::UNEXPLAINED,
+        ],
+    },
+    Question {
+        asks: "it does not grow, but page-locked memory does",
+        rules: &[pinned::UNSHOWN],
+    },
+    Question {
+        asks: "it does not grow, but a count does",
+        rules: &[fd_leak::COUNT, mapping_leak::COUNT, thread_churn::COUNT],
+    },
+    Question {
+        asks: "it does not grow, but the ledger does",
+        rules: &[mapping_leak::UNSEEN, leak::UNSEEN],
+    },
+    Question {
+        asks: "it does not grow, but holds what is not live, or did grow",
+        rules: &[madv_free::HELD, retention::HELD, cache::FULL],
+    },
+    Question {
+        asks: "it does not grow, but the machine does",
+        rules: &[shmem::MACHINE, kernel::MACHINE, pressure::MACHINE],
+    },
+    Question {
+        asks: "none of these",
+        rules: &[none::OTHERWISE],
+    },
+];
+
+/// Those on a process, whatever they answer.
+pub(super) fn rules() -> impl Iterator<Item = &'static Rule<OfProcess>> {
+    PROCESS.iter().flat_map(|question| question.rules)
+}
+
+/// The rules on a site, in the order in which they are asked.
+pub(super) const SITE: &[Question<OfSite>] = &[
+    Question {
+        asks: "grows",
+        rules: &[
+            undetermined::REPLACED,
+            cache::SLOWS,
+            pinned::SITE,
+            gpu_leak::SITE,
+            mapping_leak::SITE,
+            leak::SITE,
+            undetermined::SITE,
+        ],
+    },
+    Question {
+        asks: "does not grow",
+        rules: &[cache::STAYS],
+    },
+];

@@ -1,0 +1,34 @@
+//! Pages of mapped files.
+
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        Class,
+        evidence::Statement,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "page-cache",
+    next: &[
+        "nothing to mend: clean pages of files go when memory is needed",
+        "to keep it small: madvise(MADV_DONTNEED) or posix_fadvise(POSIX_FADV_DONTNEED) behind the reader",
+    ],
+    ..DESCRIPTION
+};
+
+static FILES: Statement = Statement {
+    name: "file_pages",
+    sentence: "pages of files {part}",
+};
+
+pub(super) const PART: Rule<OfProcess> = Rule {
+    class: Class::PageCache,
+    evidence: "pages of files: RssFile",
+    find: OfProcess::Part(|growing| {
+        let file = growing.change(growing.context.series.figure(Figure::File));
+        let evidence = FILES.with([("part", growing.amount(file))]);
+        Some(growing.part(Class::PageCache, file, evidence))
+    }),
+};

@@ -1,0 +1,79 @@
+//! Page-locked host memory of a GPU runtime.
+
+use crate::analysis::{
+    series::{Figure, Place},
+    verdict::{
+        Class,
+        evidence::Statement,
+        growth::Growing,
+        process::steady,
+        rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
+        shape::Judged,
+        thresholds::PROCESS_FLOOR,
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "pinned",
+    next: &[
+        "fewer or smaller page-locked buffers (pin_memory=False), and free the runtime's cache of them",
+    ],
+    next_of_site: Some(|_| {
+        "fewer of these buffers at a time: what is dropped is kept for the next".into()
+    }),
+    ..DESCRIPTION
+};
+
+static PAGE_LOCKED: Statement = Statement {
+    name: "page_locked",
+    sentence: "page-locked memory {part}",
+};
+
+static GROWS: Statement = Statement {
+    name: "page_locked_grows",
+    sentence: "page-locked host memory {growth} in {length}, {rate}",
+};
+
+static NOT_RESIDENT: Statement = Statement {
+    name: "not_resident",
+    sentence: "resident memory does not show it",
+};
+
+pub(super) const PART: Rule<OfProcess> = Rule {
+    class: Class::Pinned,
+    evidence: "page-locked memory: the layer `pinned`",
+    find: OfProcess::Part(|growing| {
+        let pinned = share_of(growing);
+        let evidence = PAGE_LOCKED.with([("part", growing.amount(pinned))]);
+        Some(growing.part(Class::Pinned, pinned, evidence))
+    }),
+};
+
+pub(super) const UNSHOWN: Rule<OfProcess> = Rule {
+    class: Class::Pinned,
+    evidence: "the layer `pinned`",
+    find: OfProcess::Flat(|judging| {
+        let series = judging.context.series;
+        let from = judging.context.window.from;
+        let judged = Judged::of(&series.times, series.pinned()?, from, PROCESS_FLOOR).ok()?;
+        steady(&judged, Class::Pinned, &GROWS, Class::Shmem, &NOT_RESIDENT)
+    }),
+};
+
+pub(super) const SITE: Rule<OfSite> = Rule {
+    class: Class::Pinned,
+    evidence: "goes on like a leak, in page-locked memory (not what an allocator took)",
+    find: OfSite::Growing(|grown| {
+        let grade = grown.leaks()?;
+        (grown.place() == Place::Locked).then(|| grown.leak(grade))
+    }),
+};
+
+/// How much of a process's growth is page-locked, bytes. It may be shared memory, as NVIDIA's driver
+/// makes it, or of no other kind.
+pub(super) fn share_of(growing: &Growing) -> f64 {
+    let series = growing.context.series;
+    let shared = growing.change(series.figure(Figure::Shmem));
+    let room = shared.max(0.0) + growing.residual.max(0.0);
+    growing.change(series.pinned()).min(room)
+}

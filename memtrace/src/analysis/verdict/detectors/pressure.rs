@@ -1,0 +1,60 @@
+//! Others use up the machine's memory.
+
+use crate::analysis::{
+    account::Window,
+    verdict::{
+        Class, Grade,
+        evidence::{Amount, Statement},
+        process::{Judging, NOT_ITS_OWN},
+        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "pressure",
+    next: &["who else grows: `ps aux --sort=-rss | head`"],
+    ..DESCRIPTION
+};
+
+/// Share of the time in which some task waits for memory, from which on that is the trouble.
+const STALLED: f64 = 0.1;
+
+static WAITED: Statement = Statement {
+    name: "tasks_waited",
+    sentence: "tasks waited for memory in {share} of the time",
+};
+
+static SWAPPED: Statement = Statement {
+    name: "swapped_out",
+    sentence: "{swapped} were swapped out",
+};
+
+pub(super) const MACHINE: Rule<OfProcess> = Rule {
+    class: Class::Pressure,
+    evidence: "tasks wait for memory 10 % of the time while pages are swapped out",
+    find: OfProcess::Flat(waits),
+};
+
+fn waits(judging: &Judging) -> Option<Finding> {
+    let machine = judging.machine;
+    let length = machine.times.last()? - machine.times.first()?;
+    let whole = Window {
+        from: 0,
+        to: machine.times.len(),
+    };
+    let stalled = whole.change(&machine.stalled) / length.max(f64::MIN_POSITIVE);
+    let swapped = whole.change(&machine.swapped_out);
+    (stalled >= STALLED && swapped > 0.0).then(|| Finding {
+        class: Class::Pressure,
+        grade: Grade::C,
+        evidence: vec![
+            WAITED
+                .with([("share", Amount::Share(stalled))])
+                .against([("least", Amount::Share(STALLED))]),
+            SWAPPED.with([("swapped", Amount::Bytes(swapped))]),
+            NOT_ITS_OWN.with([]),
+        ],
+        runner_up: Some(Class::None),
+        rate: None,
+    })
+}

@@ -1,0 +1,92 @@
+//! Memory that was freed and that the allocator keeps.
+
+use crate::{
+    analysis::verdict::{
+        Class, Grade,
+        evidence::{Amount, Statement},
+        growth::grade_of,
+        process::Judging,
+        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+        thresholds::{OF_RESIDUAL, STATE_FLOOR},
+    },
+    frames::mappings::Use,
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "retention",
+    next: &[
+        "in a debugger: `call (int)malloc_trim(0)` gives it back, `call (int)malloc_info(0, stdout)` shows where it is",
+        "fewer arenas: MALLOC_ARENA_MAX=2",
+        "another allocator: LD_PRELOAD=libjemalloc.so.2",
+    ],
+    ..DESCRIPTION
+};
+
+/// The last part of a recording, in which a state must hold all the time.
+const LATELY: f64 = 0.25;
+
+static KEPT: Statement = Statement {
+    name: "kept_by_allocator",
+    sentence: "the allocator has up to {part} that is not live; live memory {live}",
+};
+
+static FELL: Statement = Statement {
+    name: "live_fell",
+    sentence: "live memory fell from {peak} to {now}",
+};
+
+static STAYS: Statement = Statement {
+    name: "resident_stays",
+    sentence: "resident anonymous memory stays at {anonymous}: {kept} of it ({share}) is not live",
+};
+
+pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
+    class: Class::Retention,
+    evidence: "the allocator has mapped at least half of it beyond its live blocks; beside a leak of 30 % the runner-up only: holes between blocks that leak are no retention",
+    find: OfProcess::Unexplained(|growing| {
+        let retained = growing.retained();
+        (retained >= OF_RESIDUAL * growing.residual).then(|| {
+            let evidence = KEPT.with([
+                ("part", growing.amount(retained)),
+                ("live", growing.live_rate()),
+            ]);
+            let grade = grade_of(retained / growing.growth);
+            growing.rest(Class::Retention, grade, evidence)
+        })
+    }),
+};
+
+pub(super) const HELD: Rule<OfProcess> = Rule {
+    class: Class::Retention,
+    evidence: "live memory fell by half and resident memory stayed, throughout the last quarter",
+    find: OfProcess::State(held),
+};
+
+fn held(judging: &Judging) -> Option<Finding> {
+    let anonymous = judging.anonymous()?;
+    let series = judging.context.series;
+    let live = series.live();
+    let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let lately = (live.len() as f64 * (1.0 - LATELY)) as usize;
+    // Not what a load that comes and goes has freed for the moment.
+    let (peak, now) = (largest(&live), largest(&live[lately.min(live.len())..]));
+    let mapped = series.mapped(Use::Program);
+    let kept = anonymous - now - mapped.last().copied().unwrap_or(0.0);
+    let freed = peak - now;
+    let is_kept =
+        freed >= STATE_FLOOR && freed >= OF_RESIDUAL * peak && kept >= OF_RESIDUAL * anonymous;
+    is_kept.then(|| Finding {
+        class: Class::Retention,
+        grade: Grade::C,
+        evidence: vec![
+            FELL.with([("peak", Amount::Bytes(peak)), ("now", Amount::Bytes(now))]),
+            STAYS.with([
+                ("anonymous", Amount::Bytes(anonymous)),
+                ("kept", Amount::Bytes(kept)),
+                ("share", Amount::Share(kept / anonymous)),
+            ]),
+        ],
+        runner_up: Some(Class::None),
+        rate: None,
+    })
+}

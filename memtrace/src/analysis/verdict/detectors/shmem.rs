@@ -1,0 +1,49 @@
+//! Shared memory: tmpfs, memfd, System V.
+
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        Class,
+        evidence::Statement,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "shmem",
+    mistaken_for: Some(Class::Pinned),
+    next: &[
+        "`ls -l /dev/shm`, `ipcs -m`, and descriptors of deleted files: `ls -l /proc/PID/fd | grep deleted`",
+    ],
+    ..DESCRIPTION
+};
+
+static SHARED: Statement = Statement {
+    name: "shared_memory",
+    sentence: "shared memory {part}",
+};
+
+static OF_MACHINE: Statement = Statement {
+    name: "machine_shared_memory_grows",
+    sentence: "shared memory of the machine {growth} in {length}, {rate}",
+};
+
+pub(super) const PART: Rule<OfProcess> = Rule {
+    class: Class::Shmem,
+    evidence: "shared memory: RssShmem, without what is page-locked",
+    find: OfProcess::Part(|growing| {
+        let shared = growing.change(growing.context.series.figure(Figure::Shmem));
+        let pinned = super::pinned::share_of(growing);
+        let shared = shared - pinned.clamp(0.0, shared.max(0.0));
+        let evidence = SHARED.with([("part", growing.amount(shared))]);
+        Some(growing.part(Class::Shmem, shared, evidence))
+    }),
+};
+
+pub(super) const MACHINE: Rule<OfProcess> = Rule {
+    class: Class::Shmem,
+    evidence: "shared memory that nobody maps grows by 1 % of the machine's memory",
+    find: OfProcess::Flat(|judging| {
+        judging.machine_grows(&judging.machine.shared, Class::Shmem, &OF_MACHINE)
+    }),
+};

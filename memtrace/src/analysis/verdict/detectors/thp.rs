@@ -1,0 +1,45 @@
+//! Huge pages around little data.
+
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        Class,
+        evidence::Statement,
+        growth::{Part, grade_of},
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+        thresholds::OF_RESIDUAL,
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "thp",
+    mistaken_for: Some(Class::Retention),
+    next: &[
+        "switch huge pages off for the process: prctl(PR_SET_THP_DISABLE), or for the machine: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
+        "glibc: GLIBC_TUNABLES=glibc.malloc.hugetlb=0; jemalloc: MALLOC_CONF=thp:never",
+    ],
+    ..DESCRIPTION
+};
+
+static HUGE: Statement = Statement {
+    name: "huge_pages",
+    sentence: "huge pages (AnonHugePages) {part}, while nothing outstanding explains {rest}",
+};
+
+pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
+    class: Class::Thp,
+    evidence: "at least half of it is huge pages (AnonHugePages)",
+    find: OfProcess::Unexplained(|growing| {
+        let huge = growing.of_anonymous(Figure::HugePages);
+        (huge >= OF_RESIDUAL * growing.residual).then(|| {
+            let evidence = HUGE.with([
+                ("part", growing.amount(huge)),
+                ("rest", growing.amount(growing.residual)),
+            ]);
+            Part {
+                grade: grade_of(huge / growing.growth),
+                ..growing.part(Class::Thp, huge.min(growing.residual), evidence)
+            }
+        })
+    }),
+};

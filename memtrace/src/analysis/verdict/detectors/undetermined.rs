@@ -1,0 +1,202 @@
+//! The evidence does not carry a verdict.
+
+use crate::analysis::{
+    series::DeviceSeries,
+    statistics::MIN_POINTS,
+    verdict::{
+        Class, Evidence, Grade,
+        device::OnDevice,
+        evidence::{Amount, Statement, grown},
+        growth::Growing,
+        rule::{DESCRIPTION, Description, Finding, OF_SITES, OfProcess, OfSite, Rule},
+        shape::Shape,
+        site::{LIVE, SiteFinding},
+        thresholds::{LOST, REPORTED},
+    },
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "undetermined",
+    mistaken_for: Some(Class::Leak),
+    longer: true,
+    ..DESCRIPTION
+};
+
+static TOO_FEW: Statement = Statement {
+    name: "too_few_intervals",
+    sentence: "{found} intervals of this process, expected at least {least} after its start",
+};
+
+static RECORDS_LOST: Statement = Statement {
+    name: "records_lost",
+    sentence: "{share:.1} of the records were lost: no figure of the ledger can be relied on",
+};
+
+static NO_PART: Statement = Statement {
+    name: "no_part",
+    sentence: "no kind of memory has {least} of it: live {live}, not explained {rest}",
+};
+
+static UNEXPLAINED_REST: Statement = Statement {
+    name: "unexplained",
+    sentence: "nothing outstanding explains {rest}: first use of memory taken before, or what memtrace does not see; live memory {live}",
+};
+
+static UNBLAMED: Statement = Statement {
+    name: "device_sites_unblamed",
+    sentence: "its sites grow by {seen} from {from:.0} on, but {leaking} of that at sites that pass the tests of a leak",
+};
+
+static IN_ALL: Statement = Statement {
+    name: "device_total_grows",
+    sentence: "{device}: what the process has in all, by NVML, {growth} in {length}, {rate}",
+};
+
+static NOT_ASKED_FOR: Statement = Statement {
+    name: "device_not_asked_for",
+    sentence: "what it asked for does not grow: context, modules, libraries that ask by other ways, first use of managed memory, or what the driver's pool keeps",
+};
+
+static IN_PLACE: Statement = Statement {
+    name: "sites_replace_one_another",
+    sentence: "other sites of the layer shrank as much: blocks take one another's place",
+};
+
+pub(super) const SHORT: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "too few intervals",
+    find: OfProcess::Unreliable(|figures| {
+        let found = figures.too_few?;
+        let evidence = TOO_FEW
+            .with([("found", Amount::Count(found as f64))])
+            .against([("least", Amount::Count(MIN_POINTS as f64))]);
+        Some(finding(vec![evidence]))
+    }),
+};
+
+pub(super) const LOSSES: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "more than 1 % of the records lost",
+    find: OfProcess::Unreliable(|figures| {
+        (figures.lost > LOST).then(|| {
+            let evidence = RECORDS_LOST
+                .with([("share", Amount::Share(figures.lost))])
+                .against([("most", Amount::Share(LOST))]);
+            finding(vec![evidence])
+        })
+    }),
+};
+
+pub(super) const DEVICE: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "what is outstanding there rises, but may come to its end; or its sites grow by 60 % of its growth or more, and those that pass the tests of a leak by less than 30 %",
+    find: OfProcess::Device(|on: &OnDevice| {
+        let unblamed = on.is_unblamed();
+        if !unblamed && on.outstanding.shape() != Shape::Between {
+            return None;
+        }
+        let context = on.context;
+        let from = context.series.times.get(context.window.from);
+        let more = unblamed.then(|| {
+            UNBLAMED.with([
+                ("seen", Amount::Bytes(on.seen)),
+                ("from", Amount::Seconds(from.copied().unwrap_or(0.0))),
+                ("leaking", Amount::Bytes(on.leaking)),
+            ])
+        });
+        Some(on.finding(Class::Undetermined, Grade::D, None, more))
+    }),
+};
+
+pub(super) const DEVICE_IN_ALL: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "neither rises, but what the process has there in all by NVML does steadily: nobody asked for it (context, modules, libraries)",
+    find: OfProcess::Device(not_asked_for),
+};
+
+fn not_asked_for(on: &OnDevice) -> Option<Finding> {
+    // What was asked for on a device that is not known may be of this one.
+    let flat = |other: &DeviceSeries| {
+        let judged = on.judged(&other.held);
+        judged.is_some_and(|judged| judged.shape() == Shape::Flat)
+    };
+    let devices = &on.context.series.devices;
+    let mut unknown = devices.iter().filter(|other| other.index.is_none());
+    if on.shapes() != (Shape::Flat, Shape::Flat) || !unknown.all(flat) {
+        return None;
+    }
+    let total = on.judged(on.device.total.as_deref()?)?;
+    let [growth, length, rate] = grown(&total.trend);
+    (total.shape() == Shape::Steady).then(|| Finding {
+        class: Class::Undetermined,
+        grade: Grade::D,
+        evidence: vec![
+            IN_ALL.with([on.name(), growth, length, rate]),
+            NOT_ASKED_FOR.with([]),
+        ],
+        runner_up: Some(Class::GpuLeak),
+        rate: Some(total.trend.slope),
+    })
+}
+
+pub(super) const SITES: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: OF_SITES,
+    find: OfProcess::Sites,
+};
+
+pub(super) const SPREAD: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "outstanding memory where no site grows enough by itself, nor have all together a clear shape",
+    find: OfProcess::Spread(&[Shape::Between, Shape::Flat], Grade::D),
+};
+
+pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "none of these: first use of memory taken earlier, or something that memtrace does not see",
+    find: OfProcess::Unexplained(|growing| {
+        let evidence = UNEXPLAINED_REST.with([
+            ("rest", growing.amount(growing.residual)),
+            ("live", growing.live_rate()),
+        ]);
+        Some(growing.rest(Class::Undetermined, Grade::D, evidence))
+    }),
+};
+
+pub(super) const REPLACED: Rule<OfSite> = Rule {
+    class: Class::Undetermined,
+    evidence: "the other sites of its layer (of memory of a device: on that device) shrink by half of that or more",
+    find: OfSite::Growing(|grown| {
+        grown.replaced.then(|| SiteFinding {
+            evidence: vec![LIVE.of(&grown.judged.trend), IN_PLACE.with([])],
+            rate: None,
+            ..SiteFinding::of(grown.judged)
+        })
+    }),
+};
+
+pub(super) const SITE: Rule<OfSite> = Rule {
+    class: Class::Undetermined,
+    evidence: "grows otherwise",
+    find: OfSite::Growing(|grown| Some(SiteFinding::of(grown.judged))),
+};
+
+/// That no part of a process's growth is large enough.
+pub(in super::super) fn no_part(growing: &Growing) -> Evidence {
+    NO_PART
+        .with([
+            ("live", growing.amount(growing.live)),
+            ("rest", growing.amount(growing.residual)),
+        ])
+        .against([("least", Amount::Share(REPORTED))])
+}
+
+pub(in super::super) fn finding(evidence: Vec<Evidence>) -> Finding {
+    Finding {
+        class: Class::Undetermined,
+        grade: Grade::D,
+        evidence,
+        runner_up: None,
+        rate: None,
+    }
+}

@@ -1,0 +1,131 @@
+//! What a process holds of a device (GPU), as the rules on devices see it.
+
+use super::{
+    Class, Evidence, Grade,
+    detectors::rules,
+    evidence::{Amount, Statement, grown},
+    rule::{Finding, OfProcess},
+    shape::{Judged, Shape},
+    site::{Context, JudgedSite},
+    thresholds::{MAJORITY, REPORTED},
+};
+use crate::analysis::series::DeviceSeries;
+
+/// Least growth of a GPU's memory, bytes: what PyTorch takes from the driver at a time.
+const DEVICE_FLOOR: f64 = 2.0 * 1024.0 * 1024.0;
+
+static ALLOCATED: Statement = Statement {
+    name: "device_allocated",
+    sentence: "{device}: allocated {growth} in {length}, {rate}",
+};
+
+static HELD: Statement = Statement {
+    name: "device_held",
+    sentence: "{device}: with what PyTorch's allocator keeps {growth} in {length}, {rate}",
+};
+
+static FREE: Statement = Statement {
+    name: "device_largest_free",
+    sentence: "at the end {kept} in no block, of which the largest free one has {largest}",
+};
+
+/// A device of a process, outstanding and held memory judged.
+pub(super) struct OnDevice<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) device: &'a DeviceSeries,
+    pub(super) outstanding: Judged,
+    pub(super) held: Judged,
+    /// Growth of its sites, and of those that leak, bytes.
+    pub(super) seen: f64,
+    pub(super) leaking: f64,
+}
+
+/// The first rule that finds something of a device.
+pub(super) fn judge(
+    context: &Context,
+    device: &DeviceSeries,
+    sites: &[JudgedSite],
+) -> Option<Finding> {
+    let on_device = || sites.iter().filter(|site| site.is_on(device.index));
+    let leaking = on_device().filter(|site| site.verdict.class == Class::GpuLeak);
+    let found = OnDevice {
+        context,
+        device,
+        outstanding: judged(context, device, &device.outstanding)?,
+        held: judged(context, device, &device.held)?,
+        seen: on_device().map(|site| site.growth).sum(),
+        leaking: leaking.map(|site| site.growth).sum(),
+    };
+    rules().find_map(|rule| match rule.find {
+        OfProcess::Device(find) => find(&found),
+        _ => None,
+    })
+}
+
+fn judged(context: &Context, device: &DeviceSeries, values: &[f64]) -> Option<Judged> {
+    let from = device.window().from;
+    Judged::of(&context.series.times, values, from, DEVICE_FLOOR).ok()
+}
+
+impl OnDevice<'_> {
+    /// Of other memory of the device, or of another.
+    pub(super) fn judged(&self, values: &[f64]) -> Option<Judged> {
+        judged(self.context, self.device, values)
+    }
+
+    /// The shapes of what is outstanding and of what is held.
+    pub(super) fn shapes(&self) -> (Shape, Shape) {
+        (self.outstanding.shape(), self.held.shape())
+    }
+
+    /// Its sites grow as it does, but hardly any passes the tests of a leak. They are judged from where
+    /// the process's start ends, and may have grown more since then than its own course shows since
+    /// its own: a longer recording tells.
+    pub(super) fn is_unblamed(&self) -> bool {
+        let growth = self.outstanding.trend.growth();
+        self.outstanding.shape() == Shape::Steady
+            && self.seen >= MAJORITY * growth
+            && self.leaking < REPORTED * growth
+    }
+
+    pub(super) fn name(&self) -> (&'static str, Amount) {
+        ("device", Amount::Device(self.device.index))
+    }
+
+    /// With what was measured of the device, and `more`.
+    pub(super) fn finding(
+        &self,
+        class: Class,
+        grade: Grade,
+        rate: Option<f64>,
+        more: Option<Evidence>,
+    ) -> Finding {
+        let figures = |statement: &'static Statement, judged: &Judged| {
+            let [growth, length, rate] = grown(&judged.trend);
+            statement.with([self.name(), growth, length, rate])
+        };
+        let mut evidence = vec![
+            figures(&ALLOCATED, &self.outstanding),
+            figures(&HELD, &self.held),
+        ];
+        evidence.extend(more);
+        let at_end = self.device.totals.last().copied().unwrap_or_default();
+        if let Some(largest) = at_end.torch.and_then(|torch| torch.largest_free) {
+            let kept = at_end.known() - at_end.outstanding();
+            evidence.push(FREE.with([
+                ("kept", Amount::Bytes(kept as f64)),
+                ("largest", Amount::Bytes(largest as f64)),
+            ]));
+        }
+        Finding {
+            class,
+            grade,
+            evidence,
+            runner_up: Some(match class {
+                Class::GpuLeak => Class::GpuCache,
+                _ => Class::GpuLeak,
+            }),
+            rate,
+        }
+    }
+}

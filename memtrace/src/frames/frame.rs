@@ -1,0 +1,60 @@
+//! A frame as it is recorded.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cause, Unresolved};
+
+/// What kind of code a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameKind {
+    Native,
+    Python,
+}
+
+/// One resolved frame. A physical frame with inlined callees becomes several,
+/// the innermost first, all but the last marked `inlined`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    pub kind: FrameKind,
+    /// Demangled; `None` where no symbol covers the address.
+    pub function: Option<String>,
+    /// Path of the file as the process sees it, or a pseudo name such as `[vdso]`.
+    pub module: Option<String>,
+    /// Lower-case hex.
+    pub build_id: Option<String>,
+    /// Offset into the module's file of the looked-up address; `None` for unknown modules.
+    pub file_offset: Option<u64>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub inlined: bool,
+    /// Why `function` is `None`.
+    pub unresolved: Option<Unresolved>,
+}
+
+impl Frame {
+    /// Of an absolute address that belongs to no module.
+    pub fn unknown(abs_addr: u64, cause: Cause) -> Frame {
+        Frame {
+            kind: FrameKind::Native,
+            function: None,
+            module: None,
+            build_id: None,
+            file_offset: None,
+            file: None,
+            line: None,
+            inlined: false,
+            unresolved: Some(cause.at(abs_addr)),
+        }
+    }
+
+    pub fn is_python(&self) -> bool {
+        self.kind == FrameKind::Python
+    }
+
+    /// The name of its module's file, without folders.
+    pub(crate) fn module_name(&self) -> Option<&str> {
+        let module = self.module.as_deref()?;
+        module.rsplit('/').next()
+    }
+}

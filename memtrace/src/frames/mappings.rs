@@ -1,0 +1,72 @@
+//! What a mapping is for, as far as the stack that made it tells.
+
+use super::Frame;
+
+/// What address space was taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Use {
+    /// An allocator's: the heap's blocks lie in it.
+    Allocator,
+    /// Stacks of threads.
+    Stack,
+    /// Libraries, mapped by the dynamic linker.
+    Library,
+    /// The program's own: anonymous memory, or files that it maps.
+    Program,
+}
+
+/// In the names of functions that map the stack of a new thread (glibc, musl).
+const THREADS: &[&str] = &["allocate_stack", "pthread_create"];
+
+/// In the names of the dynamic linkers' functions that map files (glibc elf/dl-map-segments.h, musl ldso/dynlink.c).
+const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
+
+/// Frames in which these functions must be: their callers' callers ask for something else.
+const NEAR: usize = 6;
+
+/// What the mappings are for that were made with these frames (leaf first), `by_allocator` or not.
+pub fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>) -> Use {
+    let near: Vec<&Frame> = frames.take(NEAR).collect();
+    let named = |names: &[&str]| {
+        near.iter().any(|frame| {
+            let function = frame.function.as_deref().unwrap_or_default();
+            names.iter().any(|name| function.contains(name))
+        })
+    };
+    let linker = || {
+        let file = near.first().and_then(|frame| frame.module_name());
+        let file = file.unwrap_or_default();
+        file.starts_with("ld-linux") || file.starts_with("ld-musl") || file.starts_with("ld64")
+    };
+    if by_allocator {
+        Use::Allocator
+    } else if named(THREADS) {
+        Use::Stack
+    } else if named(LINKERS) || linker() {
+        Use::Library
+    } else {
+        Use::Program
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::fixture::native as frame;
+
+    #[test]
+    fn the_leaf_tells_what_a_mapping_is_for() {
+        let libc = "/usr/lib/libc.so.6";
+        let mmap = frame("__mmap64", libc);
+        let main = frame("main", "/bin/program");
+        let create = frame("__GI___pthread_create", libc);
+        let linker = frame("mmap64", "/usr/lib/ld-linux-x86-64.so.2");
+        let plain = [mmap.clone(), main.clone()];
+        assert_eq!(of(true, plain.iter()), Use::Allocator);
+        assert_eq!(of(false, plain.iter()), Use::Program);
+        let thread = [mmap, create, main.clone()];
+        assert_eq!(of(false, thread.iter()), Use::Stack);
+        assert_eq!(of(false, [linker, main].iter()), Use::Library);
+        assert_eq!(of(false, [].iter()), Use::Program);
+    }
+}

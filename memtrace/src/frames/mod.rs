@@ -1,0 +1,53 @@
+//! What a frame is: which code it is, how it is called, and whether it is the
+//! program's, an allocator's or an interpreter's. Pure, and below everything
+//! that reads stacks: recording, analysis, comparison and reports classify
+//! frames here, so that they agree.
+
+pub mod allocators;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod frame;
+pub mod functions;
+mod installed;
+mod interpreter;
+pub mod mappings;
+pub(crate) mod names;
+mod unresolved;
+mod wrappers;
+
+pub use frame::{Frame, FrameKind};
+pub(crate) use installed::{innermost_of_program, installed};
+pub(crate) use interpreter::marks as interpreter_marks;
+pub use unresolved::{Cause, Unresolved};
+pub use wrappers::Wrappers;
+
+/// Which frames of a stack are left out when it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// Those by which an allocator was reached.
+    pub wrappers: bool,
+    /// The Python interpreter's own.
+    pub interpreter: bool,
+}
+
+impl Fold {
+    /// As reports show a stack unless asked otherwise.
+    pub const ALL: Fold = Fold {
+        wrappers: true,
+        interpreter: true,
+    };
+
+    /// The frames of a stack that are shown, leaf first. `wrappers` of them lead to an allocator.
+    pub fn of(self, frames: Vec<&Frame>, wrappers: usize) -> Vec<&Frame> {
+        let wrappers = if self.wrappers { wrappers } else { 0 };
+        if !self.interpreter {
+            return frames.into_iter().skip(wrappers).collect();
+        }
+        let interpreter = interpreter_marks(&frames);
+        let frames = frames.into_iter().zip(interpreter).skip(wrappers);
+        frames
+            .filter(|(_, interpreter)| !interpreter)
+            .map(|(frame, _)| frame)
+            .collect()
+    }
+}

@@ -1,0 +1,36 @@
+//! What a frame is called. Names come from traced programs, so control
+//! characters in them are escaped.
+
+use super::Frame;
+use crate::escape::clean;
+
+/// A frame's function or, where there is none, where its code is: `module+0xoffset`.
+pub(crate) fn name(frame: &Frame) -> String {
+    if let Some(function) = &frame.function {
+        return clean(function);
+    }
+    let module = clean(frame.module_name().unwrap_or("unknown"));
+    match frame.file_offset {
+        Some(offset) => format!("{module}+{offset:#x}"),
+        None => module,
+    }
+}
+
+/// Where a frame is in its source, `file:line`, as recorded.
+pub(crate) fn source_line(frame: &Frame) -> Option<String> {
+    let file = clean(frame.file.as_deref()?);
+    Some(match frame.line {
+        Some(line) => format!("{file}:{line}"),
+        None => file,
+    })
+}
+
+/// Python's names repeat (`<module>`, `__init__`): they come with their lines.
+pub(crate) fn label(frame: &Frame) -> String {
+    let name = name(frame);
+    match source_line(frame) {
+        Some(source) if frame.is_python() => format!("{name} ({source})"),
+        _ if frame.inlined => name + " (inlined)",
+        _ => name,
+    }
+}

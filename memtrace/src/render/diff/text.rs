@@ -1,0 +1,336 @@
+//! A comparison for people.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
+
+use crate::{
+    diff::{Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload, isa},
+    escape::clean,
+    frames::names,
+    render::until_closed,
+    units::{plural, size},
+};
+
+/// Facts that are listed: later ones seldom matter.
+const FACTS: usize = 15;
+
+/// Words from which on of a value that is a list only what differs is shown.
+const LONG_LIST: usize = 6;
+
+/// Writes a comparison, with the first `top` sites that grow more and as many that grow less.
+///
+/// # Errors
+///
+/// When the output cannot be written.
+pub fn text(out: &mut impl Write, comparison: &Comparison, top: usize) -> io::Result<()> {
+    let written = Text { comparison, top }
+        .write(out)
+        .and_then(|()| out.flush());
+    until_closed(written)
+}
+
+struct Text<'a> {
+    comparison: &'a Comparison,
+    top: usize,
+}
+
+impl Text<'_> {
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let comparison = self.comparison;
+        let baselines: Vec<_> = comparison
+            .baselines
+            .iter()
+            .map(|name| clean(name))
+            .collect();
+        writeln!(
+            out,
+            "memtrace: {} → {}",
+            baselines.join(", "),
+            clean(&comparison.new)
+        )?;
+        self.bounds(out)?;
+        if let Some(workload) = comparison.workload {
+            self.workload(out, workload)?;
+        }
+        self.facts(out)?;
+        self.sites(out)?;
+        self.matching(out)
+    }
+
+    /// What makes the figures less than they seem.
+    fn bounds(&self, out: &mut impl Write) -> io::Result<()> {
+        for (run, reasons) in &self.comparison.losses {
+            let (run, reasons) = (clean(run), reasons.join(", "));
+            writeln!(
+                out,
+                "  events of {run} were lost ({reasons}): its growth is only a bound"
+            )?;
+        }
+        for run in &self.comparison.short {
+            let run = clean(run);
+            writeln!(
+                out,
+                "  {run} has too few intervals to say how sure growth is: record longer, or with a shorter --interval"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn workload(&self, out: &mut impl Write, workload: Workload) -> io::Result<()> {
+        let unit = self.comparison.per.unit();
+        let rates = format!("{:.1} → {:.1} per {unit}", workload.baseline, workload.new);
+        match workload.differs() {
+            false => writeln!(out, "  allocations: {rates}, about the same"),
+            true => {
+                writeln!(
+                    out,
+                    "  different workload: allocations {rates}; growth may differ for that reason alone"
+                )?;
+                match self.comparison.per {
+                    Per::Seconds => writeln!(
+                        out,
+                        "  `--per alloc-of=FUNCTION`, of a function that allocates once an iteration, compares iterations"
+                    ),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn facts(&self, out: &mut impl Write) -> io::Result<()> {
+        let facts = &self.comparison.fingerprint;
+        if facts.is_empty() {
+            return writeln!(
+                out,
+                "\nNo recorded fact of the machines and processes differs"
+            );
+        }
+        writeln!(
+            out,
+            "\n{} between the machines and processes, those related to growth first (related is not proven)",
+            plural(facts.len() as u64, "difference")
+        )?;
+        for (rank, fact) in facts.iter().take(FACTS).enumerate() {
+            self.fact(out, rank + 1, fact)?;
+        }
+        match facts.len().saturating_sub(FACTS) {
+            0 => Ok(()),
+            more => writeln!(out, "  {more} more not listed (--format json lists all)"),
+        }
+    }
+
+    fn fact(&self, out: &mut impl Write, rank: usize, fact: &Difference) -> io::Result<()> {
+        let sites: Vec<String> = fact
+            .related_sites
+            .iter()
+            .take(5)
+            .map(|site| (site + 1).to_string())
+            .collect();
+        let related = match sites.len() {
+            0 => String::new(),
+            1 => format!("  (site {})", sites[0]),
+            _ => format!("  (sites {})", sites.join(", ")),
+        };
+        let (old, new) = values(fact);
+        writeln!(
+            out,
+            "{rank:>3}. {}: {old} → {new}{related}",
+            clean(&fact.field)
+        )
+    }
+
+    fn sites(&self, out: &mut impl Write) -> io::Result<()> {
+        let ranked: Vec<_> = self.comparison.sites.iter().enumerate().collect();
+        let unit = self.comparison.per.unit();
+        let part = |wanted: fn(f64) -> bool| {
+            let sites = ranked
+                .iter()
+                .filter(move |(_, site)| wanted(site.delta.rate));
+            sites.copied().collect::<Vec<_>>()
+        };
+        let (more, mut less) = (part(|rate| rate > 0.0), part(|rate| rate < 0.0));
+        less.reverse();
+        for (sites, what) in [(more, "more"), (less, "less")] {
+            if sites.is_empty() {
+                continue;
+            }
+            let listed = sites.len().min(self.top);
+            writeln!(
+                out,
+                "\n{listed} of {} that grow {what} than in the baseline, by bytes per {unit}",
+                plural(sites.len() as u64, "site")
+            )?;
+            for (index, site) in &sites[..listed] {
+                self.site(out, index + 1, site)?;
+            }
+        }
+        if !self
+            .comparison
+            .sites
+            .iter()
+            .any(|site| site.delta.rate != 0.0)
+        {
+            writeln!(out, "\nNo site grows otherwise than in the baseline")?;
+        }
+        let mappings = &self.comparison.mappings;
+        let rate: f64 = mappings.iter().map(|site| site.delta.rate).sum();
+        match mappings.is_empty() {
+            true => Ok(()),
+            false => writeln!(
+                out,
+                "\nMappings by allocators, in which the above lies: {}/{unit} in {} (--format json lists them)",
+                signed(rate),
+                plural(mappings.len() as u64, "site")
+            ),
+        }
+    }
+
+    fn site(&self, out: &mut impl Write, rank: usize, site: &SiteDifference) -> io::Result<()> {
+        let unit = self.comparison.per.unit();
+        let level = match (site.level, &site.new_stack) {
+            (Some(level), _) => format!("{}: {}", level.name(), level.meaning()),
+            (None, Some(_)) => "only in the new recording".into(),
+            (None, None) => "only in the baseline".into(),
+        };
+        writeln!(
+            out,
+            "\n{rank:>3}. {}/{unit} ({}), {}",
+            signed(site.delta.rate),
+            site.layer.name(),
+            sureness(site)
+        )?;
+        writeln!(
+            out,
+            "     {}/{unit} → {}/{unit}; outstanding {} → {}; {level}",
+            signed(site.baseline.rate),
+            signed(site.new.rate),
+            size(site.baseline_bytes),
+            size(site.new_bytes)
+        )?;
+        frames(out, site.stack())?;
+        if let (Some(Level::Leaf | Level::Module), Some(old)) = (site.level, &site.baseline_stack)
+            && Some(old) != site.new_stack.as_ref()
+        {
+            writeln!(out, "     in the baseline:")?;
+            frames(out, Some(old))?;
+        }
+        Ok(())
+    }
+
+    fn matching(&self, out: &mut impl Write) -> io::Result<()> {
+        let comparison = self.comparison;
+        writeln!(out, "\nOutstanding bytes by how their sites were matched")?;
+        let levels = Level::ALL.iter().zip(&comparison.matched);
+        for (level, row) in levels.filter(|(_, row)| row.sites > 0) {
+            self.row(out, &format!("{:<8}{}", level.name(), level.meaning()), row)?;
+        }
+        self.row(out, "unmatched", &comparison.unmatched)?;
+        let only = |new: bool| {
+            let sites = comparison.sites.iter();
+            let sites =
+                sites.filter(|site| site.level.is_none() && site.new_stack.is_some() == new);
+            plural(sites.count() as u64, "site")
+        };
+        if comparison.unmatched.sites > 0 {
+            writeln!(
+                out,
+                "    only in the baseline: {}; only in the new recording: {}",
+                only(false),
+                only(true)
+            )?;
+        }
+        let mut total = comparison.unmatched;
+        for row in &comparison.matched {
+            total.sites += row.sites;
+            total.baseline_bytes += row.baseline_bytes;
+            total.new_bytes += row.new_bytes;
+        }
+        self.row(out, "total", &total)
+    }
+
+    fn row(&self, out: &mut impl Write, name: &str, row: &Matched) -> io::Result<()> {
+        writeln!(
+            out,
+            "  {name:<50} {:>12} → {:>12}  {}",
+            size(row.baseline_bytes),
+            size(row.new_bytes),
+            plural(row.sites, "site")
+        )
+    }
+}
+
+/// Both values; of long lists what only one of them has.
+fn values(fact: &Difference) -> (String, String) {
+    let one = |value: &Option<String>| match value {
+        Some(value) => clean(value),
+        None => "not known".into(),
+    };
+    if let (Some(old), Some(new)) = (&fact.baseline, &fact.new) {
+        let [a, b] = [old, new].map(|value| value.split_whitespace().collect::<BTreeSet<_>>());
+        if a.len().min(b.len()) >= LONG_LIST {
+            let only = |x: &BTreeSet<&str>, y: &BTreeSet<&str>| {
+                let words: Vec<&str> = x.difference(y).copied().collect();
+                match words.len() {
+                    0 => "…".into(),
+                    _ => format!("… {}", clean(&words.join(" "))),
+                }
+            };
+            return (only(&a, &b), only(&b, &a));
+        }
+    }
+    (one(&fact.baseline), one(&fact.new))
+}
+
+fn sureness(site: &SiteDifference) -> String {
+    match site.delta.interval {
+        Some((low, high)) => {
+            let doubt = match (site.delta.is_sure(), site.is_beyond_load()) {
+                (false, _) => ": may be none",
+                (true, false) => ": no more than the load may vary by",
+                (true, true) => "",
+            };
+            format!("95 % interval {} to {}{doubt}", signed(low), signed(high))
+        }
+        None => "undetermined: too few intervals".into(),
+    }
+}
+
+/// `+1.5 KiB`; below ten bytes with decimals, as bytes per iteration may be.
+fn signed(bytes: f64) -> String {
+    let sign = match bytes {
+        _ if bytes > 0.0 => "+",
+        _ if bytes < 0.0 => "−",
+        _ => "",
+    };
+    let bytes = bytes.abs();
+    match bytes {
+        0.0 => "0 B".into(),
+        _ if bytes < 9.995 => format!("{sign}{bytes:.2} B"),
+        _ => format!("{sign}{}", size(bytes.round() as u64)),
+    }
+}
+
+fn frames(out: &mut impl Write, stack: Option<&Stack>) -> io::Result<()> {
+    let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
+        return writeln!(out, "       [no stack]");
+    };
+    for frame in stack.shown() {
+        let mut line = names::name(frame);
+        if let Some(source) = names::source_line(frame) {
+            line += &format!("  {source}");
+        }
+        if frame.is_python() {
+            line += "  [Python]";
+        } else if let (Some(module), Some(_)) = (frame.module_name(), &frame.function) {
+            line += &format!("  [{}]", clean(module));
+        }
+        let found = isa(frame);
+        if !found.is_empty() {
+            line += &format!("  <isa: {}>", clean(&found.join(", ")));
+        }
+        writeln!(out, "       {line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Evidence in words, and as data for scripts.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    analysis::verdict::{Amount, Evidence, Rate},
+    units::{plural, size},
+};
+
+/// The sentence of its kind, with the values in their places.
+pub(super) fn words(evidence: &Evidence) -> String {
+    let mut words = match evidence.of_runner_up {
+        true => "besides: ".to_owned(),
+        false => String::new(),
+    };
+    let mut rest = evidence.kind.sentence;
+    while let Some((before, after)) = rest.split_once('{') {
+        words += before;
+        let (place, after) = after.split_once('}').unwrap_or((after, ""));
+        let (name, decimals) = match place.split_once(":.") {
+            Some((name, decimals)) => (name, decimals.parse().ok()),
+            None => (place, None),
+        };
+        words += &match evidence.amount(name) {
+            Some(amount) => self::amount(amount, decimals),
+            None => "?".into(),
+        };
+        rest = after;
+    }
+    words + rest
+}
+
+fn amount(amount: &Amount, decimals: Option<usize>) -> String {
+    let decimals = |usual| decimals.unwrap_or(usual);
+    match amount {
+        Amount::Bytes(bytes) => size(bytes.max(0.0) as u64),
+        Amount::Change(bytes) => signed(*bytes),
+        Amount::BytesPerSecond(bytes) => format!("{}/s", size(bytes.max(0.0) as u64)),
+        Amount::ByteRate(rate) => self::rate(rate, signed),
+        Amount::Seconds(seconds) => format!("{seconds:.*} s", decimals(1)),
+        Amount::Count(count) => format!("{count:.*}", decimals(0)),
+        Amount::CountChange(count) => format!("{count:+.*}", decimals(0)),
+        Amount::CountRate(rate) => self::rate(rate, |count| format!("{count:+.1}")),
+        Amount::Sites(sites) => plural(*sites, "site"),
+        Amount::Share(share) => format!("{:.*} %", decimals(0), share * 100.0),
+        Amount::Ratio(ratio) => match decimals(usize::MAX) {
+            usize::MAX => ratio.to_string(),
+            decimals => format!("{ratio:.decimals$}"),
+        },
+        Amount::Probability(p) => format!("{p:.1e}"),
+        Amount::Part(bytes, whole) => {
+            format!("{} ({:.0} %)", signed(*bytes), bytes / whole * 100.0)
+        }
+        Amount::Class(class) => class.name().into(),
+        Amount::Device(index) => {
+            let index = index.map_or("?".into(), |index| index.to_string());
+            format!("GPU {index}")
+        }
+        Amount::Name(name) => (*name).into(),
+        Amount::NoRate(short) => short.to_string(),
+    }
+}
+
+/// `+1.5 MiB/s (95 %: +1.2 MiB to +1.8 MiB/s)`.
+fn rate(rate: &Rate, one: fn(f64) -> String) -> String {
+    let (low, high) = rate.interval;
+    format!(
+        "{}/s (95 %: {} to {}/s)",
+        one(rate.slope),
+        one(low),
+        one(high)
+    )
+}
+
+/// A signed size, such as `+1.5 MiB`.
+fn signed(bytes: f64) -> String {
+    let sign = if bytes < 0.0 { '-' } else { '+' };
+    format!("{sign}{}", size(bytes.abs() as u64))
+}
+
+/// As data: the kind, and each value and limit with its unit.
+pub(super) fn json(evidence: &Evidence) -> Value {
+    let amounts = |all: &[(&str, Amount)]| -> Map<String, Value> {
+        let all = all.iter();
+        all.map(|(name, amount)| ((*name).to_owned(), data(amount)))
+            .collect()
+    };
+    json!({
+        "kind": evidence.kind.name,
+        "values": amounts(&evidence.values),
+        "limits": amounts(&evidence.limits),
+        "of_runner_up": evidence.of_runner_up,
+    })
+}
+
+fn data(amount: &Amount) -> Value {
+    let rate = |rate: &Rate, unit| {
+        json!({
+            "value": rate.slope,
+            "unit": unit,
+            "low": rate.interval.0,
+            "high": rate.interval.1,
+        })
+    };
+    let (value, unit) = match amount {
+        Amount::Bytes(bytes) | Amount::Change(bytes) => (json!(bytes), "bytes"),
+        Amount::BytesPerSecond(bytes) => (json!(bytes), "bytes/s"),
+        Amount::ByteRate(of) => return rate(of, "bytes/s"),
+        Amount::Seconds(seconds) => (json!(seconds), "s"),
+        Amount::Count(count) | Amount::CountChange(count) => (json!(count), "count"),
+        Amount::CountRate(of) => return rate(of, "count/s"),
+        Amount::Sites(sites) => (json!(sites), "count"),
+        Amount::Share(share) => (json!(share), "share"),
+        Amount::Ratio(ratio) => (json!(ratio), "ratio"),
+        Amount::Probability(p) => (json!(p), "probability"),
+        Amount::Part(bytes, whole) => {
+            return json!({ "value": bytes, "unit": "bytes", "of": whole });
+        }
+        Amount::Class(class) => (json!(class.name()), "class"),
+        Amount::Device(index) => (json!(index), "device"),
+        Amount::Name(name) => (json!(name), "name"),
+        Amount::NoRate(_) => (Value::Null, "bytes/s"),
+    };
+    json!({ "value": value, "unit": unit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::verdict::Statement;
+
+    static KIND: Statement = Statement {
+        name: "example",
+        sentence: "{part} in {length:.0}, {rate}: at least {least}",
+    };
+
+    fn evidence() -> Evidence {
+        let rate = Rate {
+            slope: 1536.0,
+            interval: (-1.0, 2048.0),
+        };
+        Evidence {
+            kind: &KIND,
+            values: vec![
+                ("part", Amount::Part(2048.0, 4096.0)),
+                ("length", Amount::Seconds(7.6)),
+                ("rate", Amount::ByteRate(rate)),
+            ],
+            limits: vec![("least", Amount::Share(0.3))],
+            of_runner_up: false,
+        }
+    }
+
+    #[test]
+    fn values_stand_in_their_places() {
+        let mut evidence = evidence();
+        let text = "+2.0 KiB (50 %) in 8 s, +1.5 KiB/s (95 %: -1 B to +2.0 KiB/s): at least 30 %";
+        assert_eq!(words(&evidence), text);
+        evidence.of_runner_up = true;
+        assert_eq!(words(&evidence), format!("besides: {text}"));
+    }
+
+    #[test]
+    fn data_has_units_and_limits() {
+        let expected = json!({
+            "kind": "example",
+            "values": {
+                "part": { "value": 2048.0, "unit": "bytes", "of": 4096.0 },
+                "length": { "value": 7.6, "unit": "s" },
+                "rate": { "value": 1536.0, "unit": "bytes/s", "low": -1.0, "high": 2048.0 },
+            },
+            "limits": { "least": { "value": 0.3, "unit": "share" } },
+            "of_runner_up": false,
+        });
+        assert_eq!(json(&evidence()), expected);
+    }
+}

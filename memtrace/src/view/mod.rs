@@ -1,0 +1,27 @@
+//! What a report shows, whatever it is written as: which sites, in which order
+//! and groups, and how whole their stacks are. Pure; text, JSON and graphs are
+//! made of it in `render`.
+
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod group;
+pub mod health;
+mod metric;
+mod select;
+
+pub use group::By;
+pub use metric::Metric;
+pub use select::{Ages, Filter, Selection, Shown};
+
+/// Why there is nothing to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "ages are known at the end of a recording only, and this one has none; leave out `--older`, or `--at`"
+    )]
+    NoAges,
+    #[error(
+        "sites need not have peaked together, so groups of them have no peak; choose another `--sort`, or leave out `--by`"
+    )]
+    NoPeakOfGroups,
+}
