@@ -5,6 +5,7 @@ mod file;
 mod folded;
 mod interrupted;
 mod reading;
+mod stacks;
 
 use std::path::PathBuf;
 
