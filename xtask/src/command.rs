@@ -120,6 +120,14 @@ pub(crate) fn build_memtrace(release: bool) -> Result<PathBuf> {
     Ok(target_dir().join(profile).join("memtrace"))
 }
 
+/// Builds everything as the tests need it: another selection has other features and would build twice.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn build_workspace() -> Result<()> {
+    run(cargo().args(["build", "--workspace"]))
+}
+
 /// Compiles one C file with symbols and frame pointers.
 ///
 /// # Errors

@@ -50,7 +50,7 @@ pub(crate) fn run(filter: Option<&str>, only_unit: bool) -> Result<()> {
     if !only_unit {
         command::need_root("the end-to-end test suite (`--unit` leaves it out)")?;
         setup::for_tests()?;
-        command::run(cargo().args(["build", "--workspace"]))?;
+        command::build_workspace()?;
     }
 
     // Always the whole workspace: another selection has other features and would build twice.

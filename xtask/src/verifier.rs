@@ -1,10 +1,7 @@
 //! `cargo xtask verifier`: what the kernel's verifier has to do for each
 //! program, and the memory of the maps.
 
-use crate::{
-    command::{self, build_memtrace},
-    vm::Session,
-};
+use crate::{command, vm::Session};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
@@ -18,7 +15,7 @@ const LIMIT: u64 = 200_000;
 /// When not root, the programs cannot be loaded, or one exceeds the limit.
 pub(crate) fn run(kernels: &[String]) -> Result<()> {
     command::need_root("the verifier's report")?;
-    build_memtrace(false)?;
+    command::build_workspace()?;
     let mut columns = Vec::new();
     for name in ["host"]
         .into_iter()

@@ -3,7 +3,7 @@
 mod kernel;
 mod machine;
 
-use crate::command::{self, build_memtrace, cargo};
+use crate::command::{self, cargo};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
 use serde_json::Value;
@@ -97,7 +97,7 @@ struct Column {
 /// When not root, a virtual machine cannot be started, or something does not hold on a kernel.
 pub(crate) fn run(kernels: &[String]) -> Result<()> {
     command::need_root("tracing on other kernels")?;
-    build_memtrace(false)?;
+    command::build_workspace()?;
     let binaries = test_binaries()?;
     let mut columns = Vec::new();
     for name in wanted(kernels) {
