@@ -59,7 +59,7 @@ use self::{
 };
 use crate::{
     bpf::{self, Link, TracerError},
-    hold::Holder,
+    hold::Hold,
     host::Redactor,
     ledger::Ledger,
     probes::allocator::ExtraAllocator,
@@ -90,7 +90,7 @@ pub enum CollectError {
 struct Parts {
     kernel: Box<dyn Kernel>,
     /// `None`: no thread is to be stopped.
-    holder: Option<Holder>,
+    holder: Option<Box<dyn Hold>>,
     sink: Box<dyn Sink>,
     allocators: Vec<ExtraAllocator>,
     redactor: Arc<Redactor>,
@@ -105,7 +105,7 @@ struct Collector {
     kernel: Box<dyn Kernel>,
     abilities: Abilities,
     /// `None` where nothing is to be stopped, or once it is gone.
-    holder: Option<Holder>,
+    holder: Option<Box<dyn Hold>>,
     /// Held until tables are there.
     waiting: Vec<Waiting>,
     sink: Box<dyn Sink>,

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     bpf::{Options, Tracer, TracerError},
-    hold::{Holder, Line},
+    hold::{Hold, Holder, Line},
     host::{self, Redactor, Source},
     probes::allocator::ExtraAllocator,
     process::{
@@ -158,7 +158,10 @@ pub async fn record(
     startup.doing("loading the tracing programs".to_owned());
     let (mut tracer, ring) = Tracer::load(plan.options)?;
     let holder = match line {
-        Some(line) => Some(start_holder(line, &mut tracer, plan.options.follow)?),
+        Some(line) => {
+            let holder = start_holder(line, &mut tracer, plan.options.follow)?;
+            Some(Box::new(holder) as Box<dyn Hold>)
+        }
         None => None,
     };
     if tracer.mounted_tracefs {

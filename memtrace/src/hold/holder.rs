@@ -37,6 +37,36 @@ pub enum HoldError {
     Gone(#[source] io::Error),
 }
 
+/// What the collector wants of whoever holds threads.
+pub trait Hold {
+    /// Begins to trace every thread of a process, and those that it makes. No thread stops for it.
+    ///
+    /// # Errors
+    /// Somebody else traces the process, or nobody may.
+    fn seize(&mut self, tgid: u32) -> Result<(), HoldError>;
+
+    /// Lets a thread go on that waits, or is about to.
+    ///
+    /// # Errors
+    /// The holder is gone: the kernel has let every thread go.
+    fn let_continue(&mut self, tid: u32) -> Result<(), HoldError>;
+
+    /// Gives a process up to somebody else who wants to trace it. Its threads run on.
+    ///
+    /// # Errors
+    /// As [`Hold::let_continue`].
+    fn leave(&mut self, tgid: u32) -> Result<(), HoldError>;
+
+    /// What the holder has done of its own accord since the last call.
+    ///
+    /// # Errors
+    /// As [`Hold::let_continue`].
+    fn reports(&mut self) -> Result<Vec<Report>, HoldError>;
+
+    /// Has the holder go on, should somebody have stopped it: threads would wait for it without limit.
+    fn wake(&self);
+}
+
 /// Two connected sockets. To be made before the programs are loaded: when the collector dies, its
 /// descriptors are closed in their order, and each of a probe takes its time.
 pub struct Line {
@@ -109,56 +139,6 @@ impl Holder {
         self.child.id()
     }
 
-    /// Begins to trace every thread of a process, and those that it makes. No thread stops for it.
-    pub fn seize(&mut self, tgid: u32) -> Result<(), HoldError> {
-        self.send(Request::Seize { tgid })
-            .map_err(HoldError::Gone)?;
-        loop {
-            let answer =
-                |report: &Report| matches!(report, Report::Seized { tgid: of, .. } if *of == tgid);
-            if let Some(at) = self.reports.iter().position(answer)
-                && let Some(Report::Seized { errno, .. }) = self.reports.remove(at)
-            {
-                return match (errno, seize::tracer_of(tgid)) {
-                    (0, _) => Ok(()),
-                    (_, Some(tracer)) if tracer != 0 => Err(HoldError::TracedAlready {
-                        tgid,
-                        tracer,
-                        name: seize::name_of(tracer),
-                    }),
-                    (errno, _) => Err(HoldError::Refused {
-                        tgid,
-                        source: io::Error::from_raw_os_error(errno),
-                    }),
-                };
-            }
-            self.read(true).map_err(HoldError::Gone)?;
-        }
-    }
-
-    /// Lets a thread go on that waits, or is about to.
-    pub fn let_continue(&mut self, tid: u32) -> Result<(), HoldError> {
-        self.send(Request::Continue { tid })
-            .map_err(HoldError::Gone)
-    }
-
-    /// Gives a process up to somebody else who wants to trace it. Its threads run on.
-    pub fn leave(&mut self, tgid: u32) -> Result<(), HoldError> {
-        self.send(Request::Leave { tgid }).map_err(HoldError::Gone)
-    }
-
-    /// What the holder has done of its own accord since the last call.
-    pub fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
-        self.read(false).map_err(HoldError::Gone)?;
-        Ok(self.reports.drain(..).collect())
-    }
-
-    /// Has the holder go on, should somebody have stopped it: threads would wait for it without limit.
-    pub fn wake(&self) {
-        // SAFETY: no memory is involved; the child is not reaped yet. One that runs ignores it.
-        unsafe { libc::kill(self.pid().cast_signed(), libc::SIGCONT) };
-    }
-
     fn send(&mut self, request: Request) -> io::Result<()> {
         self.socket.write_all(&request.encode())
     }
@@ -189,6 +169,53 @@ impl Holder {
                 error => Err(error),
             },
         }
+    }
+}
+
+impl Hold for Holder {
+    fn seize(&mut self, tgid: u32) -> Result<(), HoldError> {
+        self.send(Request::Seize { tgid })
+            .map_err(HoldError::Gone)?;
+        loop {
+            let answer =
+                |report: &Report| matches!(report, Report::Seized { tgid: of, .. } if *of == tgid);
+            if let Some(at) = self.reports.iter().position(answer)
+                && let Some(Report::Seized { errno, .. }) = self.reports.remove(at)
+            {
+                return match (errno, seize::tracer_of(tgid)) {
+                    (0, _) => Ok(()),
+                    (_, Some(tracer)) if tracer != 0 => Err(HoldError::TracedAlready {
+                        tgid,
+                        tracer,
+                        name: seize::name_of(tracer),
+                    }),
+                    (errno, _) => Err(HoldError::Refused {
+                        tgid,
+                        source: io::Error::from_raw_os_error(errno),
+                    }),
+                };
+            }
+            self.read(true).map_err(HoldError::Gone)?;
+        }
+    }
+
+    fn let_continue(&mut self, tid: u32) -> Result<(), HoldError> {
+        self.send(Request::Continue { tid })
+            .map_err(HoldError::Gone)
+    }
+
+    fn leave(&mut self, tgid: u32) -> Result<(), HoldError> {
+        self.send(Request::Leave { tgid }).map_err(HoldError::Gone)
+    }
+
+    fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
+        self.read(false).map_err(HoldError::Gone)?;
+        Ok(self.reports.drain(..).collect())
+    }
+
+    fn wake(&self) {
+        // SAFETY: no memory is involved; the child is not reaped yet. One that runs ignores it.
+        unsafe { libc::kill(self.pid().cast_signed(), libc::SIGCONT) };
     }
 }
 

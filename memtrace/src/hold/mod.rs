@@ -23,7 +23,7 @@ mod ptrace;
 mod seize;
 mod wire;
 
-pub use holder::{HoldError, Holder, Line, SUBCOMMAND};
+pub use holder::{Hold, HoldError, Holder, Line, SUBCOMMAND};
 pub use process::run;
 pub use wire::Report;
 

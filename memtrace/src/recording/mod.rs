@@ -2,6 +2,7 @@
 //! other command. Knows neither aya nor tokio, and counts nothing itself: what
 //! the ledger says is stored and given back. `docs/recording.md` has the tables.
 
+mod compat;
 mod create;
 mod decode;
 mod devices;

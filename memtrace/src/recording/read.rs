@@ -13,6 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transac
 
 use super::{
     At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
+    compat,
     decode::{
         end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
     },
@@ -70,11 +71,19 @@ impl Recording {
         match number("user_version")? {
             schema::VERSION => {}
             found if found > schema::VERSION => {
-                return Err(Error::Newer {
-                    path: path.into(),
-                    found,
-                    expected: schema::VERSION,
-                });
+                let min_reader: i64 = connection
+                    .query_row("SELECT min_reader FROM recording", [], |row| row.get(0))
+                    .map_err(|error| Error::reading(path, &error))?;
+                if min_reader > schema::VERSION {
+                    return Err(Error::Newer {
+                        path: path.into(),
+                        found,
+                        expected: schema::VERSION,
+                    });
+                }
+            }
+            found if found >= schema::OLDEST => {
+                compat::complete(&connection).map_err(|error| Error::reading(path, &error))?;
             }
             found if found > 0 => {
                 return Err(Error::Older {

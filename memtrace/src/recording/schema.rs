@@ -1,11 +1,27 @@
 //! The tables of a recording and their version. `docs/recording.md` describes
-//! them for readers; a change here is a new [`VERSION`] and a line there.
+//! them for readers; a change here is a new [`VERSION`], a line there and a recording of it in
+//! `tests/schemas/`.
+
+use super::{facts, series};
 
 /// `application_id` of the SQLite header: "mtrc".
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 5;
+pub(super) const VERSION: i64 = 6;
+
+/// The oldest version that is still read: a later one has only added tables and columns, which
+/// are NULL, or their default, in older recordings.
+pub(super) const OLDEST: i64 = 5;
+
+/// The oldest version of memtrace's schema whose readers understand a recording made now. To be
+/// raised to [`VERSION`] when what they know changes its meaning, or goes.
+pub(super) const MIN_READER: i64 = 6;
+
+/// Makes every table.
+pub(super) fn statements() -> String {
+    [TABLES, &series::tables(), facts::TABLE].concat()
+}
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and
 /// stacks are stored once; the tree of stacks has millions of nodes, so a row holds a run of them.
@@ -16,7 +32,8 @@ pub(super) const TABLES: &str = "
 CREATE TABLE recording (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     meta TEXT NOT NULL,
-    finished_ns INTEGER
+    finished_ns INTEGER,
+    min_reader INTEGER
 );
 CREATE TABLE process (
     id INTEGER PRIMARY KEY,

@@ -6,10 +6,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
     Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create, devices,
-    facts,
     fold::Written,
     schema::{self, int},
-    series, varint,
+    varint,
 };
 use crate::{
     frames::{Frame, FrameKind},
@@ -74,10 +73,11 @@ impl Writer {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         connection.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
         connection.pragma_update(None, "user_version", schema::VERSION)?;
-        connection.execute_batch(schema::TABLES)?;
-        connection.execute_batch(&series::tables())?;
-        connection.execute_batch(facts::TABLE)?;
-        connection.execute("INSERT INTO recording (id, meta) VALUES (1, ?1)", [meta])?;
+        connection.execute_batch(&schema::statements())?;
+        connection.execute(
+            "INSERT INTO recording (id, meta, min_reader) VALUES (1, ?1, ?2)",
+            params![meta, schema::MIN_READER],
+        )?;
         connection.execute_batch("COMMIT")?;
         Ok(Writer {
             connection,

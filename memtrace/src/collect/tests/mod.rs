@@ -3,14 +3,18 @@
 
 mod replay;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    time::Duration,
+};
 
 use memtrace_common::{
-    event::{Kind, flags},
+    event::{Kind, Lifecycle, flags},
     loss::Reason,
 };
 
 use self::replay::{Capture, Replay};
+use super::tables::Job;
 use crate::{
     bpf::decode::Record,
     event::{Layer, StackId},
@@ -160,6 +164,57 @@ fn children_of_a_storm_have_parents() {
     let (born, _) = lives(&capture);
     let children: BTreeSet<u32> = forks.iter().map(|&(_, child)| child).collect();
     assert_eq!(children.len() + 1, born.len());
+}
+
+/// Threads that wait for the collector.
+fn stops(capture: &Capture) -> Vec<Lifecycle> {
+    let stops = capture.decoded().filter_map(|(kind, record)| match record {
+        Record::Lifecycle(life) if kind == Kind::Stopped => Some(life),
+        _ => None,
+    });
+    let stops = stops.filter(|life| life.header.flags & flags::FAILED == 0);
+    stops.collect()
+}
+
+#[test]
+fn every_stopped_thread_goes_on_once() {
+    for name in CAPTURES {
+        let capture = Capture::read(name);
+        let expected: Vec<u32> = stops(&capture).iter().map(|life| life.header.tid).collect();
+        assert!(!expected.is_empty(), "{name}");
+        let mut replay = Replay::of(&capture);
+        replay.all(&capture);
+        assert_eq!(replay.continued(), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_stopped_thread_waits_for_the_tables_of_its_files_and_for_no_others() {
+    let capture = Capture::read("c");
+    let mut replay = Replay::of(&capture);
+    let mut life = stops(&capture)[0];
+    let no_elf = tempfile::tempfile().unwrap();
+    for exec in [1, 2] {
+        replay.collector.tables.add(Job {
+            exec,
+            path: "file".to_owned(),
+            file: no_elf.try_clone().unwrap(),
+            build_id: None,
+        });
+    }
+    for (tid, files) in [(11, vec![1]), (12, vec![1, 2]), (13, vec![])] {
+        life.header.tid = tid;
+        replay.collector.continue_with_tables(life, files);
+    }
+    assert_eq!(replay.continued(), [13]);
+    let long = Duration::from_secs(60);
+    for _ in [1, 2] {
+        replay.open_gate.send(()).unwrap();
+    }
+    assert!(replay.collector.tables.wait(&[1, 2], long));
+    replay.collector.look_around();
+    assert_eq!(replay.continued(), [13, 11, 12]);
+    assert_eq!(replay.collector.waiting.len(), 0);
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{
     fs::File,
     path::Path,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
 };
 
 use aya::maps::MapError;
@@ -32,6 +35,7 @@ use crate::{
         rows::RowsError,
     },
     event::{Layer, StackId},
+    hold::{Hold, HoldError, Report},
     host::Redactor,
     probes::plan::Probe,
     recording::{self, Interval, Origin, ProcessRow},
@@ -108,14 +112,46 @@ pub(super) struct Asked {
     pub(super) lost: Losses,
 }
 
-struct Captured(Rc<RefCell<Asked>>);
+struct Captured {
+    asked: Rc<RefCell<Asked>>,
+    gate: Arc<Gate>,
+}
 
-struct NoTables;
+/// Where tables go: nowhere, one each time that it is opened.
+pub(super) struct Gate {
+    opened: Mutex<Receiver<()>>,
+}
 
-impl Loader for NoTables {
+impl Loader for Gate {
     fn load(&self, _: u32, _: Option<&Table>) -> Result<(), RowsError> {
+        // Its other end is gone when the test is over.
+        let _ = self.opened.lock().unwrap().recv();
         Ok(())
     }
+}
+
+/// A holder that notes who may go on.
+struct Noting(Rc<RefCell<Vec<u32>>>);
+
+impl Hold for Noting {
+    fn seize(&mut self, _: u32) -> Result<(), HoldError> {
+        Ok(())
+    }
+
+    fn let_continue(&mut self, tid: u32) -> Result<(), HoldError> {
+        self.0.borrow_mut().push(tid);
+        Ok(())
+    }
+
+    fn leave(&mut self, _: u32) -> Result<(), HoldError> {
+        Ok(())
+    }
+
+    fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
+        Ok(Vec::new())
+    }
+
+    fn wake(&self) {}
 }
 
 impl Kernel for Captured {
@@ -129,7 +165,7 @@ impl Kernel for Captured {
     }
 
     fn tables(&self) -> Arc<dyn Loader> {
-        Arc::new(NoTables)
+        Arc::clone(&self.gate) as Arc<dyn Loader>
     }
 
     fn set_recording(&mut self, _: bool) -> Result<(), TracerError> {
@@ -173,12 +209,15 @@ impl Kernel for Captured {
     }
 
     fn code_forked(&mut self, parent: u32, child: u32) -> bool {
-        self.0.borrow_mut().forked.push((parent, child));
+        self.asked.borrow_mut().forked.push((parent, child));
         true
     }
 
     fn code_ended(&mut self, tgid: u32) {
-        assert!(self.0.borrow_mut().ended.insert(tgid), "{tgid} ended twice");
+        assert!(
+            self.asked.borrow_mut().ended.insert(tgid),
+            "{tgid} ended twice"
+        );
     }
 
     fn code_requests(&mut self) -> Vec<u32> {
@@ -200,7 +239,7 @@ impl Kernel for Captured {
     }
 
     fn counters(&self) -> Result<(Losses, u64), TracerError> {
-        Ok((self.0.borrow().lost.clone(), 0))
+        Ok((self.asked.borrow().lost.clone(), 0))
     }
 
     fn unverified(&self) -> Result<u64, TracerError> {
@@ -228,17 +267,26 @@ pub(super) struct Replay {
     pub(super) collector: Collector,
     /// Processes with code objects run an interpreter of this version.
     pub(super) python_minor: Option<u32>,
+    /// Lets the next unwind table be done.
+    pub(super) open_gate: Sender<()>,
     asked: Rc<RefCell<Asked>>,
     kept: Rc<RefCell<Vec<Message>>>,
+    continued: Rc<RefCell<Vec<u32>>>,
 }
 
 impl Replay {
     /// One that has begun to trace the capture's process.
     pub(super) fn of(capture: &Capture) -> Self {
-        let (asked, kept) = (Rc::default(), Rc::default());
+        let (asked, kept, continued) = (Rc::default(), Rc::default(), Rc::default());
+        let (open_gate, opened) = channel();
         let mut collector = Collector::new(Parts {
-            kernel: Box::new(Captured(Rc::clone(&asked))),
-            holder: None,
+            kernel: Box::new(Captured {
+                asked: Rc::clone(&asked),
+                gate: Arc::new(Gate {
+                    opened: Mutex::new(opened),
+                }),
+            }),
+            holder: Some(Box::new(Noting(Rc::clone(&continued)))),
             sink: Box::new(Kept(Rc::clone(&kept))),
             allocators: Vec::new(),
             redactor: Arc::new(Redactor::default()),
@@ -252,8 +300,10 @@ impl Replay {
         Self {
             collector,
             python_minor: None,
+            open_gate,
             asked,
             kept,
+            continued,
         }
     }
 
@@ -286,6 +336,11 @@ impl Replay {
 
     pub(super) fn kernel_mut(&self) -> RefMut<'_, Asked> {
         self.asked.borrow_mut()
+    }
+
+    /// Threads that were let go on, in order.
+    pub(super) fn continued(&self) -> Vec<u32> {
+        self.continued.borrow().clone()
     }
 
     /// What was said of processes.

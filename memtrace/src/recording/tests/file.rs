@@ -144,13 +144,19 @@ fn a_recording_of_another_version_says_what_reads_it() {
     let (_directory, path) = temporary();
     write_small(&path);
     let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute(
+            "UPDATE recording SET min_reader = ?1",
+            [schema::VERSION + 1],
+        )
+        .unwrap();
     for (version, parts) in [
         (
             schema::VERSION + 1,
             ["written by a newer memtrace", "with a newer memtrace"],
         ),
         (
-            schema::VERSION - 1,
+            schema::OLDEST - 1,
             ["written by an older memtrace", "or record again"],
         ),
         (-1, ["damaged", "schema version -1"]),

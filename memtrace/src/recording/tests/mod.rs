@@ -5,6 +5,7 @@ mod file;
 mod folded;
 mod interrupted;
 mod reading;
+mod schemas;
 mod stacks;
 
 use std::path::PathBuf;

@@ -1,0 +1,72 @@
+//! Recordings of other versions: `schemas/N.mtr.zst` was made by the memtrace whose schema had the
+//! number N.
+
+use super::*;
+use std::fs;
+
+/// A recording of that version, if there is one.
+fn recorded_by(version: i64, path: &std::path::Path) -> bool {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recording/tests/schemas");
+    let Ok(compressed) = fs::File::open(folder.join(format!("{version}.mtr.zst"))) else {
+        return false;
+    };
+    fs::write(path, zstd::decode_all(compressed).unwrap()).unwrap();
+    true
+}
+
+#[test]
+fn recordings_of_every_schema_that_is_read_are_read() {
+    let (_directory, path) = temporary();
+    for version in schema::OLDEST..=schema::VERSION {
+        assert!(
+            recorded_by(version, &path),
+            "record something small with this version: tests/schemas/{version}.mtr.zst is missing"
+        );
+        let recording = Recording::open(&path).unwrap();
+        assert!(recording.meta().version.starts_with("0."));
+        for at in [At::End, At::Default] {
+            let snapshot = recording.snapshot(at).unwrap();
+            assert!(snapshot.finished_ns.is_some(), "{version}");
+            assert!(!snapshot.processes.is_empty(), "{version}");
+            assert!(
+                snapshot
+                    .sites
+                    .iter()
+                    .any(|site| site.key.layer == Layer::Heap)
+            );
+            let layers = &snapshot.layers;
+            assert!(
+                layers
+                    .iter()
+                    .any(|layer| layer.totals.totals.alloc_count > 0)
+            );
+        }
+        assert!(!recording.facts().unwrap().is_empty(), "{version}");
+    }
+}
+
+#[test]
+fn a_newer_recording_is_read_unless_it_says_otherwise() {
+    let (_directory, path) = temporary();
+    assert!(recorded_by(schema::VERSION, &path));
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "ALTER TABLE site ADD COLUMN later INTEGER; CREATE TABLE later (id INTEGER);",
+        )
+        .unwrap();
+    connection
+        .pragma_update(None, "user_version", schema::VERSION + 1)
+        .unwrap();
+    let sites = Recording::open(&path).unwrap().snapshot(At::End).unwrap();
+    assert!(!sites.sites.is_empty());
+    connection
+        .execute(
+            "UPDATE recording SET min_reader = ?1",
+            [schema::VERSION + 1],
+        )
+        .unwrap();
+    let refused = Recording::open(&path).unwrap_err();
+    assert!(matches!(refused, Error::Newer { .. }), "{refused}");
+}
