@@ -68,15 +68,15 @@ pub enum Action {
         device: Device,
         error: u32,
         /// Where it was PyTorch's caching allocator that could not give a block.
-        told: Option<Told>,
+        report: Option<CacheReport>,
     },
-    /// PyTorch's caching allocator gave a block, or takes it back (`size` 0), and tells its totals.
+    /// A caching allocator gave a block, or takes it back (`size` 0), and reports its totals.
     CachedBlock {
         addr: u64,
         size: u64,
         stack: StackId,
         device: Device,
-        told: Told,
+        report: CacheReport,
     },
     /// So much was asked for of the block at `addr` that PyTorch's caching allocator gave, on the
     /// stream with this number (PyTorch's own, `torch.cuda.Stream.stream_id`; 0: the default one).
@@ -154,9 +154,9 @@ pub type Device = Option<u8>;
 /// Out of memory, in CUDA's runtime and driver and in HIP (cudaErrorMemoryAllocation and its relatives).
 pub const OUT_OF_MEMORY: u32 = 2;
 
-/// What PyTorch's caching allocator tells that it has of a device, bytes: in blocks, and in all.
+/// What a caching allocator reports that it has of a device, bytes: in blocks, and in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct CacheReport {
     pub allocated: u64,
     pub reserved: u64,
 }

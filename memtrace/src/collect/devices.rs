@@ -11,7 +11,7 @@ use memtrace_common::{
 
 use super::{Collector, addresses::Location, modules::ModuleIndex, sink::Message};
 use crate::{
-    event::{Action, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId, Told},
+    event::{Action, CacheReport, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId},
     probes::libraries,
     process::memory,
     recording::Origin,
@@ -99,7 +99,7 @@ impl Collector {
                 stack,
                 device,
                 error: alloc.error,
-                told: None,
+                report: None,
             }
         };
         self.apply(&header, action);
@@ -111,45 +111,45 @@ impl Collector {
         leaf.is_some_and(|leaf| self.modules.get(leaf).is_caching_allocator)
     }
 
-    pub(super) fn device_report(&mut self, report: device::Report) {
-        let Ok(device) = u8::try_from(report.device) else {
+    pub(super) fn device_report(&mut self, block: device::Report) {
+        let Ok(device) = u8::try_from(block.device) else {
             self.lost(Reason::Undecodable);
             return;
         };
         self.processes
-            .on_devices(report.header.tgid)
+            .on_devices(block.header.tgid)
             .torch
             .insert(device);
-        let stack = if report.size < 0 {
+        let stack = if block.size < 0 {
             StackId::UNKNOWN
         } else {
-            self.stack_id(report.stack)
+            self.stack_id(block.stack)
         };
-        let size = u64::try_from(report.size).unwrap_or(0);
+        let size = u64::try_from(block.size).unwrap_or(0);
         let device = Some(device);
-        let told = Told {
-            allocated: report.allocated,
-            reserved: report.reserved,
+        let report = CacheReport {
+            allocated: block.allocated,
+            reserved: block.reserved,
         };
-        let action = if report.addr == 0 && size > 0 {
+        let action = if block.addr == 0 && size > 0 {
             Action::DeviceFailed {
                 layer: Layer::TorchCuda,
                 size,
                 stack,
                 device,
                 error: OUT_OF_MEMORY,
-                told: Some(told),
+                report: Some(report),
             }
         } else {
             Action::CachedBlock {
-                addr: report.addr,
+                addr: block.addr,
                 size,
                 stack,
                 device,
-                told,
+                report,
             }
         };
-        self.apply(&report.header, action);
+        self.apply(&block.header, action);
     }
 
     pub(super) fn device_range(&mut self, kind: Kind, range: device::Range) {

@@ -1,4 +1,4 @@
-//! What PyTorch's caching allocator has asked for, and what is known of its
+//! What a caching allocator has asked for, and what is known of its
 //! blocks beside their size: from that, the largest block that it could give
 //! without asking for more.
 
@@ -18,8 +18,8 @@ pub(super) struct Request {
 
 #[derive(Default)]
 pub(super) struct Cache {
-    /// It tells of its blocks, and with each what it holds; the driver's pool is asked.
-    pub(super) tells: bool,
+    /// It reports its blocks, and with each what it holds; the driver's pool is asked.
+    pub(super) reports: bool,
     /// What it asked the runtime for, by address: device, bytes.
     pub(super) segments: BTreeMap<u64, (Device, u64)>,
     /// Blocks that it takes from a stream's pool, which are in two layers, by address: device, bytes.

@@ -9,6 +9,7 @@
 
 mod births;
 mod cache;
+mod device_totals;
 mod devices;
 mod fold;
 mod lineage;
@@ -24,7 +25,7 @@ mod tests;
 use crate::event::{Action, Device, Event, Layer, StackId};
 use crate::hash::FastMap;
 use births::BirthScan;
-pub use devices::{DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals, TorchTotals};
+pub use device_totals::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals};
 use lineage::Ancestor;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
@@ -461,7 +462,7 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             stack,
             device,
             error,
-            told,
+            report,
         } => {
             let key = FailureKey {
                 process: space.process(),
@@ -470,15 +471,15 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
                 stack,
                 error,
             };
-            space.device_failed(key, size, told, time_ns, book);
+            space.device_failed(key, size, report, time_ns, book);
         }
         Action::CachedBlock {
             addr,
             size,
             stack,
             device,
-            told,
-        } => space.cached_block(addr, size, device, told, born(stack), book),
+            report,
+        } => space.cached_block(addr, size, device, report, born(stack), book),
         Action::DeviceRequest { addr, size, stream } => {
             space.device_request(addr, size, stream, book);
         }
@@ -489,7 +490,7 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             device,
             bytes,
             figure,
-        } => book.pool(space.process(), device, bytes, figure),
+        } => book.devices.pool(space.process(), device, bytes, figure),
         // About processes, not about their memory: applied by the caller.
         Action::Fork { .. } | Action::Exec | Action::Exit { .. } => {}
     }

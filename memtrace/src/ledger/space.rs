@@ -10,8 +10,9 @@
 
 use super::{
     ProcessId, SiteKey,
-    devices::Devices,
+    cache::Cache,
     lineage::Lineage,
+    physical::Physical,
     regions::{Cut, Piece, Region, Regions},
     table::{Block, Table},
     totals::{Book, Ended, block_site},
@@ -61,7 +62,9 @@ pub(super) struct Space {
     page_size: u64,
     /// By layer; those of vm and python stay empty, their blocks are regions.
     pub(super) tables: [Table; Layer::ALL.len()],
-    pub(super) devices: Devices,
+    /// What the caching allocator asked for.
+    pub(super) cache: Cache,
+    pub(super) physical: Physical,
     regions: Regions,
     /// Program break, rounded up to a page, once known.
     brk: Option<u64>,
@@ -77,7 +80,8 @@ impl Space {
             lineage: Arc::default(),
             page_size,
             tables: Default::default(),
-            devices: Devices::default(),
+            cache: Cache::default(),
+            physical: Physical::default(),
             regions: Regions::default(),
             brk: None,
             pending: FastMap::default(),
@@ -110,7 +114,8 @@ impl Space {
             lineage: self.lineage.forked(),
             page_size: self.page_size,
             tables: self.tables.clone(),
-            devices: Devices::default(),
+            cache: Cache::default(),
+            physical: Physical::default(),
             regions: self.regions.clone(),
             brk: self.brk,
             pending: FastMap::default(),
@@ -374,7 +379,7 @@ impl Space {
         for block in self.tables.iter().flat_map(Table::iter) {
             f(block.site, block.birth_ns, block.size, 1);
         }
-        for block in self.devices.physical.blocks() {
+        for block in self.physical.blocks() {
             f(block.site, block.birth_ns, block.size, 1);
         }
         for (start, region) in self.regions.iter() {

@@ -12,7 +12,7 @@
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
-    devices::DeviceBook, lineage::Ancestor, table::Block,
+    device_totals::DeviceBook, lineage::Ancestor, table::Block,
 };
 use crate::{
     event::{Device, Layer, StackId},

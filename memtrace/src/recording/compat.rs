@@ -5,6 +5,9 @@ use rusqlite::{Connection, params};
 
 use super::schema;
 
+/// Columns that had another name before.
+const RENAMED: [(&str, &str); 1] = [("runtime_by_cache", "runtime_by_torch")];
+
 /// Makes tables and columns that the file lacks visible to this connection: nothing is written.
 ///
 /// # Errors
@@ -25,7 +28,11 @@ pub(super) fn complete(connection: &Connection) -> rusqlite::Result<()> {
         let lacking: String = columns(&wanted, &table)?
             .into_iter()
             .filter(|(column, _)| !there.iter().any(|(known, _)| known == column))
-            .map(|(column, default)| format!(", {default} AS \"{column}\""))
+            .map(|(column, default)| {
+                let before = RENAMED.iter().find(|(now, _)| *now == column);
+                let value = before.map_or(default, |(_, before)| format!("\"{before}\""));
+                format!(", {value} AS \"{column}\"")
+            })
             .collect();
         if !lacking.is_empty() {
             // A view of the same name is found before the table.

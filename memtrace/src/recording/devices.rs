@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     event::{Device, StackId},
-    ledger::{DeviceTotals, Failure, FailureKey, ProcessId, StreamTotals, TorchTotals},
+    ledger::{CacheTotals, DeviceTotals, Failure, FailureKey, ProcessId, StreamTotals},
 };
 
 /// A device of a process at a moment.
@@ -53,8 +53,8 @@ pub(super) fn device(row: &Row, column: usize) -> rusqlite::Result<Device> {
 
 /// The columns of [`DeviceTotals`].
 fn columns(totals: &DeviceTotals) -> [Option<i64>; 10] {
-    let torch = totals.torch.as_ref();
-    let of_torch = |figure: fn(&TorchTotals) -> Option<u64>| torch.and_then(figure);
+    let torch = totals.cache.as_ref();
+    let of_torch = |figure: fn(&CacheTotals) -> Option<u64>| torch.and_then(figure);
     [
         of_torch(|torch| Some(torch.allocated)),
         of_torch(|torch| Some(torch.peak_allocated)),
@@ -62,7 +62,7 @@ fn columns(totals: &DeviceTotals) -> [Option<i64>; 10] {
         of_torch(|torch| torch.peak_reserved),
         of_torch(|torch| torch.largest_free),
         Some(totals.runtime),
-        Some(totals.runtime_by_torch),
+        Some(totals.runtime_by_cache),
         Some(totals.driver),
         Some(totals.driver_by_allocator),
         Some(totals.pinned),
@@ -73,7 +73,7 @@ fn columns(totals: &DeviceTotals) -> [Option<i64>; 10] {
 fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
     let torch = optional(row, first)?
         .map(|allocated| {
-            Ok::<_, rusqlite::Error>(TorchTotals {
+            Ok::<_, rusqlite::Error>(CacheTotals {
                 allocated,
                 peak_allocated: uint(row, first + 1)?,
                 reserved: optional(row, first + 2)?,
@@ -83,9 +83,9 @@ fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
         })
         .transpose()?;
     Ok(DeviceTotals {
-        torch,
+        cache: torch,
         runtime: uint(row, first + 5)?,
-        runtime_by_torch: uint(row, first + 6)?,
+        runtime_by_cache: uint(row, first + 6)?,
         driver: uint(row, first + 7)?,
         driver_by_allocator: uint(row, first + 8)?,
         pinned: uint(row, first + 9)?,
@@ -201,7 +201,7 @@ pub(super) fn snapshots(
     connection
         .prepare(
             "SELECT process, device, max(interval), allocated, peak_allocated, reserved, \
-             peak_reserved, largest_free, runtime, runtime_by_torch, driver, driver_by_allocator, pinned \
+             peak_reserved, largest_free, runtime, runtime_by_cache, driver, driver_by_allocator, pinned \
              FROM device_history WHERE interval <= ?1 GROUP BY process, device \
              ORDER BY process, device",
         )?
@@ -244,7 +244,7 @@ pub(super) fn history(
     connection
         .prepare(
             "SELECT time_ns, device, allocated, peak_allocated, reserved, peak_reserved, \
-             largest_free, runtime, runtime_by_torch, driver, driver_by_allocator, pinned \
+             largest_free, runtime, runtime_by_cache, driver, driver_by_allocator, pinned \
              FROM device_history JOIN interval ON interval.id = interval \
              WHERE process = ?1 ORDER BY interval",
         )?

@@ -44,7 +44,7 @@ fn told(device: &DeviceSnapshot) -> (u64, u64) {
 
 /// What was asked for of the blocks of PyTorch's caching allocator, where that is known of all.
 fn requested(device: &DeviceSnapshot) -> Option<u64> {
-    let torch = device.totals.torch?;
+    let torch = device.totals.cache?;
     let (of, requested) = told(device);
     (of == torch.allocated).then_some(requested)
 }
@@ -79,7 +79,7 @@ pub(super) fn json(snapshot: &Snapshot, filter: &Filter) -> Value {
 }
 
 fn figures(totals: &DeviceTotals) -> Value {
-    let torch = totals.torch;
+    let torch = totals.cache;
     json!({
         "allocated": torch.map(|torch| torch.allocated),
         "reserved": torch.and_then(|torch| torch.reserved),
@@ -87,7 +87,7 @@ fn figures(totals: &DeviceTotals) -> Value {
         "peak_reserved": torch.and_then(|torch| torch.peak_reserved),
         "largest_free": torch.and_then(|torch| torch.largest_free),
         "runtime": totals.runtime,
-        "runtime_by_torch": totals.runtime_by_torch,
+        "runtime_by_torch": totals.runtime_by_cache,
         "driver": totals.driver,
         "driver_by_allocator": totals.driver_by_allocator,
         "pinned": totals.pinned,
@@ -173,8 +173,8 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
     )?;
     let mut line =
         |what: &str, bytes: String, note: &str| writeln!(out, "    {what:<44} {bytes:>12}{note}");
-    let held = totals.held_by_torch();
-    if let Some(torch) = totals.torch {
+    let held = totals.held_by_cache();
+    if let Some(torch) = totals.cache {
         let peak = |bytes: Option<u64>| {
             bytes.map_or_else(String::new, |bytes| format!("   peak {}", size(bytes)))
         };
@@ -245,7 +245,7 @@ fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) 
         error => format!("failed with error {error}"),
     };
     let held = failure.held;
-    let torch = held.torch.map_or_else(String::new, |torch| {
+    let torch = held.cache.map_or_else(String::new, |torch| {
         let largest = torch.largest_free.map_or_else(String::new, |bytes| {
             format!(", its largest free block {}", size(bytes))
         });
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use crate::analysis::verdict::Diagnosis;
     use crate::{
-        ledger::{StreamTotals, TorchTotals},
+        ledger::{CacheTotals, StreamTotals},
         recording::LibraryRow,
         render::{TextOptions, text as report},
         view::fixture,
@@ -313,7 +313,7 @@ mod tests {
             process: ProcessId(1),
             device: Some(1),
             totals: DeviceTotals {
-                torch: Some(TorchTotals {
+                cache: Some(CacheTotals {
                     allocated: 3 * MIB,
                     peak_allocated: 9 * MIB,
                     reserved: Some(20 * MIB),
@@ -321,7 +321,7 @@ mod tests {
                     largest_free: Some(12 * MIB),
                 }),
                 runtime: 25 * MIB,
-                runtime_by_torch: 20 * MIB,
+                runtime_by_cache: 20 * MIB,
                 driver: 26 * MIB,
                 driver_by_allocator: 25 * MIB,
                 pinned: 7 * MIB,

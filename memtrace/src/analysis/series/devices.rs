@@ -35,7 +35,7 @@ impl DeviceSeries {
         let totals = self.totals.get(window.from..window.to);
         let torch = totals.unwrap_or_default().iter();
         torch
-            .filter_map(|totals| totals.torch)
+            .filter_map(|totals| totals.cache)
             .all(|torch| torch.reserved.is_some())
     }
 }
@@ -80,12 +80,12 @@ fn device(
         let mut totals = *totals;
         // What PyTorch's allocator holds is not known once it gave back what is older than the recording,
         // until it tells again: as before.
-        told = totals.torch.and_then(|torch| torch.reserved.or(told));
-        if let Some(torch) = &mut totals.torch {
+        told = totals.cache.and_then(|torch| torch.reserved.or(told));
+        if let Some(torch) = &mut totals.cache {
             torch.reserved = told.map(|told| told.max(torch.allocated));
         }
         // PyTorch says with its first block what it had before tracing, too.
-        let had = attached && totals.torch.is_some() && nth == 0;
+        let had = attached && totals.cache.is_some() && nth == 0;
         let from = if had { grid.first } else { *at };
         held.set(grid, from, totals.known() as f64);
         outstanding.set(grid, from, totals.outstanding() as f64);

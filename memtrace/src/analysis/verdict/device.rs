@@ -110,7 +110,7 @@ impl OnDevice<'_> {
         ];
         evidence.extend(more);
         let at_end = self.device.totals.last().copied().unwrap_or_default();
-        if let Some(largest) = at_end.torch.and_then(|torch| torch.largest_free) {
+        if let Some(largest) = at_end.cache.and_then(|torch| torch.largest_free) {
             let kept = at_end.known() - at_end.outstanding();
             evidence.push(FREE.with([
                 ("kept", Amount::Bytes(kept as f64)),

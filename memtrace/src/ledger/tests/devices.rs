@@ -1,7 +1,7 @@
 //! Memory of devices: layers beside each other, what PyTorch holds, physical memory.
 
 use super::*;
-use crate::event::{Pool, Source, Told};
+use crate::event::{CacheReport, Pool, Source};
 
 const SEGMENT: u64 = 2 << 20;
 
@@ -61,7 +61,7 @@ impl Devices {
             size,
             stack: StackId(2),
             device: Some(0),
-            told: Told {
+            report: CacheReport {
                 allocated,
                 reserved,
             },
@@ -81,7 +81,7 @@ impl Devices {
 
     /// Allocated, reserved and their peaks.
     fn torch(&mut self) -> (u64, Option<u64>, u64, Option<u64>) {
-        let torch = self.device(1).torch.expect("PyTorch has said something");
+        let torch = self.device(1).cache.expect("PyTorch has said something");
         (
             torch.allocated,
             torch.reserved,
@@ -119,7 +119,7 @@ fn a_block_counts_once_in_each_layer_and_once_in_all() {
 fn emptying_the_cache_is_seen_though_nothing_is_reported() {
     let mut devices = Devices::new();
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
-    assert_eq!(devices.device(1).torch, None);
+    assert_eq!(devices.device(1).cache, None);
     devices.report(1, 512, 512, SEGMENT);
     devices.alloc(Layer::CudaRuntime, 0x2000, SEGMENT, BY_CACHE);
     assert_eq!(devices.torch().1, Some(2 * SEGMENT));
@@ -129,7 +129,7 @@ fn emptying_the_cache_is_seen_though_nothing_is_reported() {
     devices.free(Layer::CudaRuntime, 0x2000);
     let expected = (0, Some(0), 512, Some(2 * SEGMENT));
     assert_eq!(devices.torch(), expected);
-    assert_eq!(devices.device(1).held_by_torch(), 0);
+    assert_eq!(devices.device(1).held_by_cache(), 0);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_segment_is_of_the_device_of_its_blocks() {
         sites.extend(changes.sites);
         let totals = devices.device(1);
         assert_eq!(
-            (totals.runtime, totals.runtime_by_torch),
+            (totals.runtime, totals.runtime_by_cache),
             (SEGMENT, SEGMENT)
         );
         assert_eq!(totals.known(), SEGMENT);
@@ -247,7 +247,7 @@ fn what_is_held_is_not_known_once_something_older_was_given_back() {
     devices.report(0x200, 512, 4096, 3 * SEGMENT);
     devices.free(Layer::CudaRuntime, 0x7000_0000);
     assert_eq!(devices.torch(), (4096, None, 4096, Some(3 * SEGMENT)));
-    assert_eq!(devices.device(1).held_by_torch(), 4096, "at least");
+    assert_eq!(devices.device(1).held_by_cache(), 4096, "at least");
     // What it asks for now takes the place of what it gave back: no peak.
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
     devices.report(0x1000, 512, 4608, 2 * SEGMENT);
@@ -349,7 +349,7 @@ fn what_was_asked_for_is_known_by_stream_until_the_release() {
     devices.report(0x1600, 512, 4 * 512, SEGMENT);
     devices.bench.does(1, 1, request(0x1600, u64::MAX, 9));
     devices.report(0x1600, 0, 3 * 512, SEGMENT);
-    let free = |devices: &mut Devices| devices.device(1).torch.unwrap().largest_free;
+    let free = |devices: &mut Devices| devices.device(1).cache.unwrap().largest_free;
     assert_eq!(free(&mut devices), Some(SEGMENT - 3 * 512));
     let stream = |devices: &Devices, stream| {
         let key = StreamKey {
@@ -385,7 +385,7 @@ fn a_failure_keeps_what_was_held_then() {
         stack: StackId(9),
         device: Some(0),
         error: 2,
-        told: None,
+        report: None,
     };
     devices.bench.does(1, 1, failed(100));
     devices.alloc(Layer::CudaRuntime, 0x100, 64, Source::default());
@@ -411,7 +411,7 @@ fn out_of_memory_brings_the_allocators_own_totals() {
         stack: StackId(9),
         device: Some(0),
         error: 2,
-        told: Some(Told {
+        report: Some(CacheReport {
             allocated: 512,
             reserved: 2 * SEGMENT,
         }),
@@ -422,7 +422,7 @@ fn out_of_memory_brings_the_allocators_own_totals() {
     let [(_, failure)] = devices.failures[..] else {
         panic!("{:?}", devices.failures);
     };
-    assert_eq!(failure.held.held_by_torch(), 2 * SEGMENT);
+    assert_eq!(failure.held.held_by_cache(), 2 * SEGMENT);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What was written reads back: at the end, at the peak, and at a time.
 
 use super::*;
-use crate::ledger::{DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals, TorchTotals};
+use crate::ledger::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals};
 
 #[test]
 fn devices_read_back_as_of_each_moment() {
@@ -9,7 +9,7 @@ fn devices_read_back_as_of_each_moment() {
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     writer.process(&process(1, None)).unwrap();
     let totals = |allocated| DeviceTotals {
-        torch: Some(TorchTotals {
+        cache: Some(CacheTotals {
             allocated,
             peak_allocated: 99,
             reserved: None,
@@ -17,7 +17,7 @@ fn devices_read_back_as_of_each_moment() {
             largest_free: Some(3),
         }),
         runtime: 5,
-        runtime_by_torch: 4,
+        runtime_by_cache: 4,
         driver: 3,
         driver_by_allocator: 2,
         pinned: 1,

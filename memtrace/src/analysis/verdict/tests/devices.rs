@@ -9,7 +9,7 @@ fn has(evidence: &[Evidence], kind: &str, name: &str, mib: f64) -> bool {
 }
 use crate::{
     event::Device,
-    ledger::{DeviceTotals, TorchTotals},
+    ledger::{CacheTotals, DeviceTotals},
 };
 
 /// A device whose allocator grows by so many MiB a second.
@@ -17,7 +17,7 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
     of(&|t| {
         let bytes = |mib: f64| (mib * MIB) as u64;
         let (allocated, reserved) = (bytes(100.0 + allocated * t), bytes(200.0 + reserved * t));
-        let torch = TorchTotals {
+        let torch = CacheTotals {
             allocated,
             peak_allocated: allocated,
             reserved: Some(reserved),
@@ -25,9 +25,9 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
             largest_free: Some(7 << 20),
         };
         let totals = DeviceTotals {
-            torch: Some(torch),
+            cache: Some(torch),
             runtime: reserved,
-            runtime_by_torch: reserved,
+            runtime_by_cache: reserved,
             ..DeviceTotals::default()
         };
         let blocks = site(Layer::TorchCuda, "tensor", allocated as f64 / MIB);
@@ -41,10 +41,10 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
 }
 
 /// A process that has nothing but what PyTorch's allocator holds of device 0, and a steady heap.
-fn of_torch(torch: TorchTotals) -> Moment {
+fn of_torch(torch: CacheTotals) -> Moment {
     Moment {
         device: Some(DeviceTotals {
-            torch: Some(torch),
+            cache: Some(torch),
             ..DeviceTotals::default()
         }),
         ..heap(5.0, 50.0)
@@ -141,10 +141,10 @@ fn the_largest_free_block_is_that_before_the_end() {
         lost: 0,
         at: &|t| {
             let held = if t < 100.0 { 50.0 + t } else { 0.0 };
-            let torch = TorchTotals {
+            let torch = CacheTotals {
                 reserved: Some((held * MIB) as u64),
                 largest_free: Some(if t < 100.0 { 7 << 20 } else { 0 }),
-                ..TorchTotals::default()
+                ..CacheTotals::default()
             };
             of_torch(torch)
         },
@@ -168,10 +168,10 @@ fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
             // The interpreter gives back all blocks at its end, PyTorch keeps what they were in.
             let held = ((50.0 + t) * MIB) as u64;
             let allocated = if t < 99.0 { held } else { 0 };
-            let torch = TorchTotals {
+            let torch = CacheTotals {
                 allocated,
                 reserved: Some(held),
-                ..TorchTotals::default()
+                ..CacheTotals::default()
             };
             Moment {
                 sites: vec![site(Layer::TorchCuda, "tensor", allocated as f64 / MIB)],
@@ -289,14 +289,14 @@ fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
             ends: false,
             lost: 0,
             at: &|t| {
-                let torch = TorchTotals {
+                let torch = CacheTotals {
                     allocated: 1 << 30,
                     reserved: gib(match t {
                         t if t < 50.0 => first,
                         t if t < 90.0 => then,
                         _ => last,
                     }),
-                    ..TorchTotals::default()
+                    ..CacheTotals::default()
                 };
                 of_torch(torch)
             },
@@ -346,7 +346,7 @@ fn page_locked_memory_has_a_class_of_its_own() {
 
 #[test]
 fn what_pytorch_had_before_tracing_is_no_growth() {
-    let torch = TorchTotals {
+    let torch = CacheTotals {
         allocated: 10 << 30,
         peak_allocated: 10 << 30,
         reserved: Some(12 << 30),
@@ -354,7 +354,7 @@ fn what_pytorch_had_before_tracing_is_no_growth() {
         largest_free: None,
     };
     let totals = DeviceTotals {
-        torch: Some(torch),
+        cache: Some(torch),
         ..DeviceTotals::default()
     };
     let found = judged(&Course {

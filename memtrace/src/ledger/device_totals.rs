@@ -1,0 +1,294 @@
+//! What each process holds of each device, in all and by who holds it, and the allocations that
+//! failed there.
+
+use super::{ProcessId, SiteKey, cache::Request};
+use crate::{
+    event::{Device, Layer, Pool, StackId},
+    hash::FastMap,
+};
+
+/// What PyTorch's caching allocator has of a device, bytes, as torch.cuda.memory_allocated() and
+/// its relatives say it. Peaks are since tracing began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheTotals {
+    pub allocated: u64,
+    pub peak_allocated: u64,
+    /// `None`: the driver's pool has it, and the program has not asked how much; or memory that is older
+    /// than the recording was given back, and the allocator has not told its totals since.
+    pub reserved: Option<u64>,
+    pub peak_reserved: Option<u64>,
+    /// The largest block that it could give of what it holds. `None`: not all of that is known.
+    pub largest_free: Option<u64>,
+}
+
+/// What of a device PyTorch's caching allocator has given on a stream, bytes, as far as it told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamTotals {
+    /// As it rounds them.
+    pub allocated: u64,
+    /// As they were asked for.
+    pub requested: u64,
+}
+
+/// A stream of a device of a process, by the number that PyTorch gives it
+/// (`torch.cuda.Stream.stream_id`); 0 is the default one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamKey {
+    pub process: ProcessId,
+    pub device: Device,
+    pub stream: u64,
+}
+
+/// What a process has of a device, bytes; outstanding, of what was allocated since tracing began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTotals {
+    /// `None`: its caching allocator has not been heard of.
+    pub cache: Option<CacheTotals>,
+    /// The runtime's layer (CUDA or HIP), and how much of it PyTorch's allocator asked for.
+    pub runtime: u64,
+    pub runtime_by_cache: u64,
+    /// The driver's layer, and how much of it the runtime or PyTorch's allocator asked for.
+    pub driver: u64,
+    pub driver_by_allocator: u64,
+    /// Page-locked host memory, by the device that was current.
+    pub pinned: u64,
+}
+
+impl DeviceTotals {
+    /// Device memory that is accounted for, each byte once: what PyTorch holds, and what others
+    /// asked the runtime or the driver for.
+    pub fn known(&self) -> u64 {
+        self.held_by_cache() + self.other_runtime() + self.other_driver()
+    }
+
+    /// The same without what PyTorch's allocator holds and has no block in.
+    pub fn outstanding(&self) -> u64 {
+        let of_torch = self.held_by_cache();
+        let in_blocks = self.cache.map_or(of_torch, |torch| torch.allocated);
+        self.known() - of_torch.saturating_sub(in_blocks)
+    }
+
+    /// What PyTorch holds, by its own word where it gave it; else at least.
+    pub fn held_by_cache(&self) -> u64 {
+        let told = self
+            .cache
+            .map(|torch| torch.reserved.unwrap_or(torch.allocated));
+        told.unwrap_or(0).max(self.runtime_by_cache)
+    }
+
+    pub fn other_runtime(&self) -> u64 {
+        self.runtime.saturating_sub(self.runtime_by_cache)
+    }
+
+    pub fn other_driver(&self) -> u64 {
+        self.driver.saturating_sub(self.driver_by_allocator)
+    }
+}
+
+/// What tells failed allocations apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FailureKey {
+    pub process: ProcessId,
+    pub layer: Layer,
+    pub device: Device,
+    pub stack: StackId,
+    /// The library's code; 2 is out of memory in CUDA and HIP.
+    pub error: u32,
+}
+
+/// Failed allocations of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    pub count: u64,
+    /// CLOCK_MONOTONIC ns.
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Bytes asked for the last time, and what was held then.
+    pub size: u64,
+    pub held: DeviceTotals,
+}
+
+/// A figure, and as it was told last.
+#[derive(Default)]
+struct Figure<T> {
+    now: T,
+    told: Option<T>,
+}
+
+impl<T: Copy + PartialEq> Figure<T> {
+    fn news(&mut self) -> Option<T> {
+        let news = self.told != Some(self.now);
+        self.told = Some(self.now);
+        news.then_some(self.now)
+    }
+}
+
+/// Part of [`Book`].
+#[derive(Default)]
+pub(super) struct DeviceBook {
+    totals: FastMap<(ProcessId, Device), Figure<DeviceTotals>>,
+    streams: FastMap<StreamKey, Figure<StreamTotals>>,
+    failures: FastMap<FailureKey, Figure<Failure>>,
+}
+
+impl DeviceBook {
+    pub(super) fn touch(&mut self, process: ProcessId, device: Device) -> &mut DeviceTotals {
+        &mut self.totals.entry((process, device)).or_default().now
+    }
+
+    pub(super) fn allocated(&mut self, key: &SiteKey, bytes: u64) {
+        self.change(key, |figure| *figure += bytes);
+    }
+
+    pub(super) fn released(&mut self, key: &SiteKey, bytes: u64) {
+        self.change(key, |figure| *figure -= bytes);
+    }
+
+    fn change(&mut self, key: &SiteKey, change: impl Fn(&mut u64)) {
+        let totals = self.touch(key.process, key.device);
+        let (all, part) = match key.layer {
+            Layer::CudaRuntime | Layer::Hip => (&mut totals.runtime, &mut totals.runtime_by_cache),
+            Layer::CudaDriver => (&mut totals.driver, &mut totals.driver_by_allocator),
+            Layer::Pinned => return change(&mut totals.pinned),
+            _ => return,
+        };
+        change(all);
+        if key.by_allocator {
+            change(part);
+        }
+    }
+
+    /// The process runs another program now.
+    pub(super) fn cleared(&mut self, process: ProcessId) {
+        for ((of, _), totals) in &mut self.totals {
+            if *of == process {
+                totals.now = DeviceTotals::default();
+            }
+        }
+        for (key, totals) in &mut self.streams {
+            if key.process == process {
+                totals.now = StreamTotals::default();
+            }
+        }
+    }
+
+    /// PyTorch's caching allocators of a process, by device.
+    pub(super) fn caches(
+        &mut self,
+        process: ProcessId,
+    ) -> impl Iterator<Item = (Device, &mut CacheTotals)> {
+        self.totals
+            .iter_mut()
+            .filter(move |((of, _), _)| *of == process)
+            .filter_map(|((_, device), totals)| Some((*device, totals.now.cache.as_mut()?)))
+    }
+
+    pub(super) fn stream(&mut self, process: ProcessId, request: &Request) -> &mut StreamTotals {
+        let key = StreamKey {
+            process,
+            device: request.device,
+            stream: request.stream,
+        };
+        &mut self.streams.entry(key).or_default().now
+    }
+
+    /// Whether the process has used a device.
+    pub(super) fn knows(&self, process: ProcessId) -> bool {
+        self.totals.keys().any(|(of, _)| *of == process)
+            || self.failures.keys().any(|key| key.process == process)
+    }
+
+    /// The process has ended and its last figures were taken.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.totals.retain(|(of, _), _| *of != process);
+        self.streams.retain(|key, _| key.process != process);
+        self.failures.retain(|key, _| key.process != process);
+    }
+
+    /// An allocation has failed.
+    pub(super) fn failed(&mut self, key: FailureKey, size: u64, time_ns: u64) {
+        let held = *self.touch(key.process, key.device);
+        let failure = &mut self.failures.entry(key).or_default().now;
+        if failure.count == 0 {
+            failure.first_ns = time_ns;
+        }
+        *failure = Failure {
+            count: failure.count + 1,
+            last_ns: time_ns,
+            size,
+            held,
+            ..*failure
+        };
+    }
+
+    /// What the driver's pool of a device says. Only of interest where PyTorch takes from it, whose
+    /// figures are then the pool's.
+    pub(super) fn pool(&mut self, process: ProcessId, device: Device, bytes: u64, figure: Pool) {
+        let Some(torch) = &mut self.touch(process, device).cache else {
+            return;
+        };
+        match figure {
+            Pool::Reserved => torch.set_reserved(bytes),
+            Pool::PeakReserved => torch.peak_reserved = torch.peak_reserved.max(Some(bytes)),
+            Pool::Used => torch.set_allocated(bytes),
+            Pool::PeakUsed => torch.peak_allocated = torch.peak_allocated.max(bytes),
+        }
+    }
+
+    /// The caching allocator asked for more, or gave back.
+    pub(super) fn reserve(
+        &mut self,
+        process: ProcessId,
+        device: Device,
+        change: impl Fn(u64) -> u64,
+    ) {
+        if let Some(torch) = &mut self.touch(process, device).cache
+            && let Some(reserved) = torch.reserved
+        {
+            torch.set_reserved(change(reserved));
+        }
+    }
+
+    /// Blocks were given out, or taken back.
+    pub(super) fn cache_allocated(
+        &mut self,
+        process: ProcessId,
+        device: Device,
+        change: impl Fn(u64) -> u64,
+    ) {
+        let totals = self.touch(process, device);
+        let torch = totals.cache.get_or_insert_default();
+        torch.set_allocated(change(torch.allocated));
+    }
+
+    pub(super) fn take_changes(&mut self, changes: &mut super::Changes) {
+        fn news<K: Copy, T: Copy + PartialEq>(
+            figures: &mut FastMap<K, Figure<T>>,
+        ) -> impl Iterator<Item = (K, T)> {
+            let figures = figures.iter_mut();
+            figures.filter_map(|(key, figure)| Some((*key, figure.news()?)))
+        }
+        // What was thought to be of a device that is not known, and turned out to be of another.
+        self.totals.retain(|(_, device), totals| {
+            device.is_some() || totals.told.is_some() || totals.now != DeviceTotals::default()
+        });
+        changes.devices.extend(news(&mut self.totals));
+        changes.failures.extend(news(&mut self.failures));
+        changes.streams.extend(news(&mut self.streams));
+        changes.devices.sort_unstable_by_key(|(key, _)| *key);
+        changes.streams.sort_unstable_by_key(|(key, _)| *key);
+        changes.failures.sort_unstable_by_key(|(key, _)| *key);
+    }
+}
+
+impl CacheTotals {
+    pub(super) fn set_allocated(&mut self, bytes: u64) {
+        self.allocated = bytes;
+        self.peak_allocated = self.peak_allocated.max(bytes);
+    }
+
+    pub(super) fn set_reserved(&mut self, bytes: u64) {
+        self.reserved = Some(bytes);
+        self.peak_reserved = self.peak_reserved.max(Some(bytes));
+    }
+}
