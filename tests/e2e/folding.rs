@@ -93,8 +93,8 @@ fn folding_changes_no_sum_and_says_how_many() {
     let mut of_one = command(["report", "--pid", &last]);
     let refused = Running::start(of_one.arg(&file)).wait();
     assert!(!refused.status.success());
-    let told = format!("no process {last} in the recording");
-    assert!(refused.stderr.contains(&told), "{refused:#?}");
+    let refusal = format!("no process {last} in the recording");
+    assert!(refused.stderr.contains(&refusal), "{refused:#?}");
     assert!(
         refused.stderr.contains("22 short-lived ones were folded"),
         "{refused:#?}"

@@ -17,11 +17,11 @@ fn checked(options: &[&str], key: &str) -> Value {
         .arg("run")
         .arg(bench.path("truth"))
         .arg(targets::library("constructor.c"));
-    told(&mut command, key, 7)
+    findings(&mut command, key, 7)
 }
 
 /// The line of standard error that begins with `key`.
-fn told(command: &mut Command, key: &str, code: i32) -> Value {
+fn findings(command: &mut Command, key: &str, code: i32) -> Value {
     let finished = Running::start(command).wait().expect_code(code);
     let line = finished
         .stderr
@@ -47,7 +47,7 @@ fn another_unwinder_finds_the_same_stacks_below_python() {
         "-c",
         "import json; json.dumps(json.loads('[[1, 2], {\"a\": [3]}]'))",
     ]);
-    expect_agreement(&told(&mut command, "verified: ", 0));
+    expect_agreement(&findings(&mut command, "verified: ", 0));
 }
 
 #[track_caller]

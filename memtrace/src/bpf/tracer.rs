@@ -108,7 +108,7 @@ pub struct Tracer {
     /// What addresses mean to the kernel side.
     pub code: CodeMaps,
     rows: Arc<Rows>,
-    tells_versions: bool,
+    has_file_versions: bool,
     /// Stacks are walked by unwind tables.
     pub unwinds: bool,
     /// Stacks are to have their Python frames.
@@ -179,7 +179,7 @@ impl Tracer {
         let mut tracer = Self {
             rows: Arc::new(Rows::new(&ebpf)?),
             code: CodeMaps::take(&mut ebpf)?,
-            tells_versions: offsets.inode_mtime_sec != 0,
+            has_file_versions: offsets.inode_mtime_sec != 0,
             unwinds: !options.frame_pointers,
             python_frames: options.python_frames,
             heap: options.heap,
@@ -203,13 +203,13 @@ impl Tracer {
             Err(error) => tracing::debug!("the kernel side's log is not available: {error}"),
         }
         tracer.attacher.load(&mut tracer.ebpf)?;
-        tracer.tell_entry_points()?;
+        tracer.publish_entry_points()?;
         tracer.attach_tracepoints()?;
         Ok((tracer, ring))
     }
 
     /// Tells which of the driver's functions are probed wherever they turn out to be.
-    fn tell_entry_points(&mut self) -> Result<(), TracerError> {
+    fn publish_entry_points(&mut self) -> Result<(), TracerError> {
         let mut map: HashMap<MapData, Raw<EntryPoint>, u32> =
             HashMap::try_from(take(&mut self.ebpf, "ENTRY_POINTS")?)?;
         for (number, (name, _)) in (0..).zip(libraries::entry_points()) {
@@ -298,8 +298,8 @@ impl Tracer {
     }
 
     /// Whether the kernel tells when a file was written to.
-    pub fn tells_versions(&self) -> bool {
-        self.tells_versions
+    pub fn has_file_versions(&self) -> bool {
+        self.has_file_versions
     }
 
     /// Where unwind tables go.

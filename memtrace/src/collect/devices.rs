@@ -254,7 +254,7 @@ impl Collector {
     }
 
     /// Tells the recording what a version of a device's library lacks.
-    pub(super) fn tell_lacking(&mut self, index: ModuleIndex) {
+    pub(super) fn report_lacking(&mut self, index: ModuleIndex) {
         let module = self.modules.get(index);
         if let Some(lacking) = &module.lacking {
             // A store that has failed shows at the next interval.

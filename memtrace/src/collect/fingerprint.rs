@@ -97,7 +97,7 @@ impl Collector {
     pub(super) fn describe_libraries(&mut self) -> Result<(), CollectError> {
         let changed = self.processes.which(|process| process.fingerprint.changed);
         for tgid in changed {
-            self.tell_libraries(tgid)?;
+            self.report_libraries(tgid)?;
             self.look(tgid)?;
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Collector {
     }
 
     /// Tells of the libraries of one process, if some were added.
-    pub(super) fn tell_libraries(&mut self, tgid: u32) -> Result<(), CollectError> {
+    pub(super) fn report_libraries(&mut self, tgid: u32) -> Result<(), CollectError> {
         let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
         };
@@ -164,7 +164,7 @@ impl Collector {
 
     /// A forked child is what its parent is.
     pub(super) fn inherit_facts(&mut self, parent: u32, child: u32) -> Result<(), CollectError> {
-        self.tell_libraries(parent)?;
+        self.report_libraries(parent)?;
         let Some(process) = self.processes.get(parent) else {
             return Ok(());
         };

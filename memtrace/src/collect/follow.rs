@@ -206,7 +206,7 @@ impl Collector {
         {
             self.warn_without_probes(tgid);
         }
-        self.tell_libraries(tgid)?;
+        self.report_libraries(tgid)?;
         let Ended { process, image } = self.processes.end(tgid);
         self.kernel.code_ended(tgid);
         self.forget_code(tgid, image);
@@ -405,14 +405,14 @@ impl Collector {
         let key = FileKey {
             ino: module.file.key.ino,
             dev: module.file.key.dev,
-            version: if self.abilities.tells_versions {
+            version: if self.abilities.has_file_versions {
                 module.version
             } else {
                 0
             },
         };
         self.unannounced.push((key, module.known(index)));
-        self.tell_lacking(index);
+        self.report_lacking(index);
         match self.modules.reopen(index) {
             Ok(file) => {
                 let module = self.modules.get(index);

@@ -28,7 +28,7 @@ pub(super) struct Abilities {
     /// Walks are sent to be verified.
     pub(super) verifies: bool,
     /// The kernel tells when a file was written to.
-    pub(super) tells_versions: bool,
+    pub(super) has_file_versions: bool,
 }
 
 /// See the module. What cannot be done is an error of the kernel, unless a method says otherwise.
@@ -122,7 +122,7 @@ impl Kernel for Tracer {
             unwinds: self.unwinds,
             python_frames: self.python_frames,
             verifies: self.verifies,
-            tells_versions: self.tells_versions(),
+            has_file_versions: self.has_file_versions(),
         }
     }
 

@@ -155,8 +155,8 @@ impl Stacks {
         if self.news.stacks.is_empty() {
             return None;
         }
-        let told = self.tree.len() - self.news.nodes.len();
-        self.news.first_node = NodeId(next_id(told));
+        let reported = self.tree.len() - self.news.nodes.len();
+        self.news.first_node = NodeId(next_id(reported));
         Some(std::mem::take(&mut self.news))
     }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     /// Locations of a stack, the innermost first, as the store was told of them.
-    fn told(news: &[News], id: StackId) -> Vec<Location> {
+    fn reported(news: &[News], id: StackId) -> Vec<Location> {
         let nodes: Vec<_> = news.iter().flat_map(|news| &news.nodes).collect();
         let locations: Vec<_> = news.iter().flat_map(|news| &news.locations).collect();
         let mut rows = news.iter().flat_map(|news| &news.stacks);
@@ -340,7 +340,7 @@ mod tests {
         for (id, words) in ids.into_iter().zip(walks) {
             let frames = words.iter().filter(|word| word.is_multiple_of(2));
             let frames: Vec<_> = frames.map(|word| Location::Unmapped(*word)).collect();
-            assert_eq!(told(&news, id), frames);
+            assert_eq!(reported(&news, id), frames);
         }
         let nodes: usize = news.iter().map(|news| news.nodes.len()).sum();
         assert_eq!(nodes, 3 + 1 + 1 + 2 + 2, "frames that no stack before has");

@@ -278,13 +278,13 @@ fn memory(source: &Source, facts: &mut Facts) {
 }
 
 fn hypervisor(source: &Source) -> Option<String> {
-    let told = source.text("sys/hypervisor/type");
+    let reported = source.text("sys/hypervisor/type");
     let release = source.text("proc/sys/kernel/osrelease").unwrap_or_default();
     if release.to_ascii_lowercase().contains("microsoft") {
         return Some("WSL".into());
     }
     // The vendor of the machine tells which.
-    told.or_else(|| {
+    reported.or_else(|| {
         let flags = source.flags()?;
         let virtual_machine = flags.iter().any(|flag| flag == "hypervisor");
         Some(if virtual_machine { "yes" } else { "no" }.into())

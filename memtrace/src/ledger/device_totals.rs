@@ -70,10 +70,10 @@ impl DeviceTotals {
 
     /// What PyTorch holds, by its own word where it gave it; else at least.
     pub fn held_by_cache(&self) -> u64 {
-        let told = self
+        let reported = self
             .cache
             .map(|torch| torch.reserved.unwrap_or(torch.allocated));
-        told.unwrap_or(0).max(self.runtime_by_cache)
+        reported.unwrap_or(0).max(self.runtime_by_cache)
     }
 
     pub fn other_runtime(&self) -> u64 {
@@ -112,13 +112,13 @@ pub struct Failure {
 #[derive(Default)]
 struct Figure<T> {
     now: T,
-    told: Option<T>,
+    reported: Option<T>,
 }
 
 impl<T: Copy + PartialEq> Figure<T> {
     fn news(&mut self) -> Option<T> {
-        let news = self.told != Some(self.now);
-        self.told = Some(self.now);
+        let news = self.reported != Some(self.now);
+        self.reported = Some(self.now);
         news.then_some(self.now)
     }
 }
@@ -270,7 +270,7 @@ impl DeviceBook {
         }
         // What was thought to be of a device that is not known, and turned out to be of another.
         self.totals.retain(|(_, device), totals| {
-            device.is_some() || totals.told.is_some() || totals.now != DeviceTotals::default()
+            device.is_some() || totals.reported.is_some() || totals.now != DeviceTotals::default()
         });
         changes.devices.extend(news(&mut self.totals));
         changes.failures.extend(news(&mut self.failures));

@@ -50,7 +50,7 @@ pub(super) struct Tally {
     pub(super) lifetimes: Option<Box<[u64; LIFETIME_BUCKETS]>>,
     changed: bool,
     /// It was told once.
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Default)]
@@ -318,8 +318,8 @@ impl Book {
             if let Some(tally) = &mut site.tally {
                 tally.changed = false;
                 // Of one that came to nothing before anybody heard of it nothing is told.
-                tally.told |= tally.totals != Totals::default();
-                if tally.told {
+                tally.reported |= tally.totals != Totals::default();
+                if tally.reported {
                     changes.sites.push((site.key, tally.site_totals()));
                 }
             }

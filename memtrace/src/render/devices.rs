@@ -35,7 +35,7 @@ fn unattributed(device: &DeviceSnapshot) -> Option<i64> {
 }
 
 /// Of how many bytes in blocks of PyTorch's caching allocator it is known what was asked for, and that.
-fn told(device: &DeviceSnapshot) -> (u64, u64) {
+fn reported(device: &DeviceSnapshot) -> (u64, u64) {
     let streams = device.streams.iter().map(|(_, totals)| totals);
     streams.fold((0, 0), |(allocated, requested), totals| {
         (allocated + totals.allocated, requested + totals.requested)
@@ -45,7 +45,7 @@ fn told(device: &DeviceSnapshot) -> (u64, u64) {
 /// What was asked for of the blocks of PyTorch's caching allocator, where that is known of all.
 fn requested(device: &DeviceSnapshot) -> Option<u64> {
     let torch = device.totals.cache?;
-    let (of, requested) = told(device);
+    let (of, requested) = reported(device);
     (of == torch.allocated).then_some(requested)
 }
 
@@ -196,9 +196,9 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
                 };
                 line(&name, size(totals.allocated), "")?;
             }
-            let untold = allocated.saturating_sub(told(device).0);
-            if untold > 0 {
-                line("  on streams that are not known", size(untold), "")?;
+            let unreported = allocated.saturating_sub(reported(device).0);
+            if unreported > 0 {
+                line("  on streams that are not known", size(unreported), "")?;
             }
         }
         let largest = torch.largest_free.map_or_else(String::new, |bytes| {

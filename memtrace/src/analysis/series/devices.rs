@@ -75,14 +75,14 @@ fn device(
     usage: &[(usize, u64)],
 ) -> DeviceSeries {
     let (mut outstanding, mut held) = (Course::default(), Course::default());
-    let mut told = None;
+    let mut reported = None;
     for (nth, (at, totals)) in changes.iter().enumerate() {
         let mut totals = *totals;
         // What PyTorch's allocator holds is not known once it gave back what is older than the recording,
         // until it tells again: as before.
-        told = totals.cache.and_then(|torch| torch.reserved.or(told));
+        reported = totals.cache.and_then(|torch| torch.reserved.or(reported));
         if let Some(torch) = &mut totals.cache {
-            torch.reserved = told.map(|told| told.max(torch.allocated));
+            torch.reserved = reported.map(|reported| reported.max(torch.allocated));
         }
         // PyTorch says with its first block what it had before tracing, too.
         let had = attached && totals.cache.is_some() && nth == 0;

@@ -287,17 +287,17 @@ fn check(walker: &Walker<'_>, source: &str, file: &str) {
     let minor = walker.at.minor;
     let stacks = walker.stacks();
     let named = |stack: &[Walked]| -> Vec<(String, String, Option<u32>)> {
-        let told = |frame: &Walked| (frame.name.clone(), frame.file.clone(), frame.line);
-        stack.iter().map(told).collect()
+        let seen = |frame: &Walked| (frame.name.clone(), frame.file.clone(), frame.line);
+        stack.iter().map(seen).collect()
     };
     let expected = |frames: &[(&str, &str)]| -> Vec<(String, String, Option<u32>)> {
-        let told = |&(name, mark): &(&str, &str)| {
+        let seen = |&(name, mark): &(&str, &str)| {
             // There are only own names before 3.11.
             let own = name.rsplit('.').next().unwrap();
             let name = if minor < 11 { own } else { name };
             (name.to_owned(), file.to_owned(), marked(source, mark))
         };
-        frames.iter().map(told).collect()
+        frames.iter().map(seen).collect()
     };
     let long = "l".repeat(LONG);
     let lambda = format!("{long}.<locals>.<lambda>");
