@@ -64,7 +64,7 @@ impl Window {
     #[inline(always)]
     pub(crate) fn get(&self, abs_addr: u64) -> Option<u64> {
         let offset = abs_addr.wrapping_sub(self.start);
-        // VERIFIER: volatile, for the compiler drops the mask of an index whose bound it knows.
+        // VERIFIER: volatile, or the compiler drops the mask of an index whose bound it knows.
         // SAFETY: a reference is valid to read.
         let len = unsafe { core::ptr::read_volatile(&raw const self.len) };
         (offset < len && offset & 7 == 0).then(|| self.words[(offset >> 3) as usize & (WORDS - 1)])

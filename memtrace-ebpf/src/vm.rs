@@ -135,7 +135,7 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         code::unmapping(caller.space, addr, len);
     }
     let stack = call_stack(context, &caller);
-    // Read once more: what is kept across calls takes stack.
+    // Read again: a value kept across calls would take stack.
     let [_, len, prot, map_flags, _, file_offset] = syscall.args;
     let record = Map {
         addr,

@@ -95,12 +95,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "t" | "tb" | "tib" => 1u64 << 40,
         _ => {
             return Err(format!(
-                "`{text}` is no size, expected one such as `4k`, `1m` or `2GiB`"
+                "`{text}` is not a size; give one such as `4k`, `1m` or `2GiB`"
             ));
         }
     };
     scale(number, factor)
-        .ok_or_else(|| format!("`{text}` is no size, expected one such as `4k`, `1m` or `2GiB`"))
+        .ok_or_else(|| format!("`{text}` is not a size; give one such as `4k`, `1m` or `2GiB`"))
 }
 
 /// The time that `60`, `60s`, `1.5m`, `250ms`, `2h` or `1d` names; without a unit it is seconds.

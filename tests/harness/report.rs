@@ -188,7 +188,7 @@ impl Report {
     /// Reads a report, and puts each stack where it is referred to.
     ///
     /// # Errors
-    /// When it is no report.
+    /// When the text is not a report.
     pub fn parse(json: &str) -> Result<Report, serde_json::Error> {
         let mut report: Value = serde_json::from_str(json)?;
         let [stacks, frames] = ["stacks", "frames"].map(|list| report[list].take());

@@ -53,7 +53,7 @@ fn kernel(release: io::Result<String>) -> Check {
     };
     let release = release.trim();
     match version(release) {
-        None => Check::unknown(NAME, format!("`{release}` is no version")),
+        None => Check::unknown(NAME, format!("`{release}` is not a kernel version")),
         Some(found) if found < OLDEST_KERNEL => Check::missing(
             NAME,
             format!("{release}, 5.17 or later is needed"),

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(frame(&[spill, other].concat()), 64);
         assert_eq!(frame(&[load].concat()), 64);
         assert_eq!(frame(&[copy, between, below].concat()), 128);
-        // What is added to something else is no variable.
+        // A term of a sum does not address a variable.
         assert_eq!(frame(&[between, below].concat()), 32);
     }
 

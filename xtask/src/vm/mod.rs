@@ -177,7 +177,7 @@ impl Session {
         let mut number = || numbers.next().and_then(|number| number.parse().ok());
         let release = number()
             .zip(number())
-            .with_context(|| format!("`{kernel}` is no version"))?;
+            .with_context(|| format!("`{kernel}` is not a kernel version"))?;
         Ok(Session {
             folder,
             release,
