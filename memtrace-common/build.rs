@@ -17,8 +17,11 @@ fn main() -> std::io::Result<()> {
     let mut abi = hash::SEED;
     for file in files {
         let text = fs::read_to_string(&file)?;
-        let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
-        for line in lines.map(str::trim) {
+        let code = text
+            .split("#[cfg(test)]\nmod tests")
+            .next()
+            .unwrap_or(&text);
+        for line in code.lines().map(str::trim) {
             if !line.is_empty() && !line.starts_with("//") {
                 abi = line
                     .bytes()

@@ -72,14 +72,21 @@ fn sources(folder: &Path) -> Result<BTreeMap<String, Vec<PathBuf>>> {
         if !["lib", "main"].contains(&name.as_ref()) {
             let mut files = Vec::new();
             collect(&path, &mut files)?;
-            modules.insert(name.into_owned(), files);
+            modules
+                .entry(name.into_owned())
+                .or_insert_with(Vec::new)
+                .append(&mut files);
         }
     }
     Ok(modules)
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    if path.file_stem().is_some_and(|stem| stem == "tests") {
+    // Modules of these names are tests' own.
+    if path
+        .file_stem()
+        .is_some_and(|stem| ["tests", "fixture"].iter().any(|name| stem == *name))
+    {
         return Ok(());
     }
     if path.is_dir() {
@@ -107,6 +114,7 @@ fn breaches(
         .filter_map(|import| match order.get(import) {
             Some(above) if above <= place => None,
             Some(_) => Some(format!("`crate::{import}` is below it")),
+            None if import == "*" => Some("`crate` as a whole is imported".to_owned()),
             None => Some(format!("{RULE}'s table lacks `{SOURCES}/{import}`")),
         })
         .collect()
@@ -136,7 +144,13 @@ impl Imports {
             UseTree::Name(name) => {
                 self.0.insert(name.ident.to_string());
             }
-            UseTree::Rename(_) | UseTree::Glob(_) => {}
+            UseTree::Rename(rename) => {
+                self.0.insert(rename.ident.to_string());
+            }
+            // Everything, so also what it may not know.
+            UseTree::Glob(_) => {
+                self.0.insert("*".to_owned());
+            }
         }
     }
 }
@@ -156,10 +170,12 @@ impl<'ast> Visit<'ast> for Imports {
     }
 
     fn visit_use_tree(&mut self, tree: &'ast UseTree) {
-        if let UseTree::Path(path) = tree
-            && path.ident == "crate"
-        {
-            self.add_tree(&path.tree);
+        match tree {
+            UseTree::Path(path) if path.ident == "crate" => self.add_tree(&path.tree),
+            UseTree::Rename(rename) if rename.ident == "crate" => {
+                self.0.insert("*".to_owned());
+            }
+            _ => {}
         }
     }
 
@@ -211,6 +227,10 @@ mod tests {
             "use crate::{hash, cli};",
             "fn f() -> crate::cli::Args { todo!() }",
             "mod inner { use crate::cli; }",
+            "use crate::cli as options;",
+            "use crate::{hash, cli as options};",
+            "use crate::*;",
+            "use crate as everything;",
         ] {
             assert_eq!(breaches_of("ledger", text).len(), 1, "{text}");
         }

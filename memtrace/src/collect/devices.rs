@@ -215,8 +215,9 @@ impl Collector {
     fn code_at(&mut self, tgid: u32, addr: u64) -> Option<(ModuleIndex, u64)> {
         for look_again in [true, false] {
             // The image matters to generated code only, which has no file.
-            let found = self.processes.addresses(tgid)?.locate(tgid, 0, addr);
-            if let Location::File(index, offset) = found {
+            let addresses = self.processes.addresses(tgid);
+            let found = addresses.map(|addresses| addresses.locate(tgid, 0, addr));
+            if let Some(Location::File(index, offset)) = found {
                 return Some((index, offset));
             }
             if look_again && let Err(error) = self.inspect(tgid) {

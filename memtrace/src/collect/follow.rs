@@ -1,8 +1,10 @@
 //! Following: births, execs and ends of processes, and the probes that each
 //! needs before it may run on.
 
+use std::time::Instant;
+
 use memtrace_common::{
-    code::{self, KnownFile},
+    code::{self, KnownFile, mapping_kind},
     event::{Kind, Lifecycle, Stop, flags},
     loss::Reason,
     process::FileKey,
@@ -12,6 +14,7 @@ use aya::maps::MapError;
 
 use super::{
     CollectError, Collector,
+    holding::LONGEST_FOR_TABLES,
     modules::ModuleIndex,
     processes::{Ended, Process},
     sink::Message,
@@ -29,6 +32,13 @@ use crate::{
     recording::{Origin, ProcessRow},
 };
 
+/// A file that the kernel side is to know, see [`Collector::announce`].
+pub(super) struct Unannounced {
+    key: FileKey,
+    known: KnownFile,
+    until: Instant,
+}
+
 impl Collector {
     pub(super) fn lifecycle(&mut self, kind: Kind, life: Lifecycle) -> Result<(), CollectError> {
         let tgid = life.header.tgid;
@@ -36,6 +46,7 @@ impl Collector {
             Kind::Fork => self.forked(life),
             Kind::Exec => {
                 self.apply(&life.header, Action::Exec);
+                self.forget_waiting(tgid);
                 let gone = self.processes.exec(tgid);
                 self.forget_code(tgid, gone);
                 if let Some(verifier) = &self.verifier {
@@ -207,6 +218,7 @@ impl Collector {
             self.warn_without_probes(tgid);
         }
         self.report_libraries(tgid)?;
+        self.forget_waiting(tgid);
         let Ended { process, image } = self.processes.end(tgid);
         self.kernel.code_ended(tgid);
         self.forget_code(tgid, image);
@@ -375,7 +387,10 @@ impl Collector {
                 self.probe_module(tgid, index);
             }
         }
-        Ok(code.iter().map(|mapping| mapping.exec).collect())
+        let files = code
+            .iter()
+            .filter(|mapping| mapping.kind == mapping_kind::FILE);
+        Ok(files.map(|mapping| mapping.exec).collect())
     }
 
     fn look_for_python(&mut self, tgid: u32, index: ModuleIndex, bias: u64) {
@@ -411,7 +426,11 @@ impl Collector {
                 0
             },
         };
-        self.unannounced.push((key, module.known(index)));
+        self.unannounced.push(Unannounced {
+            key,
+            known: module.known(index),
+            until: Instant::now() + LONGEST_FOR_TABLES,
+        });
         self.report_lacking(index);
         match self.modules.reopen(index) {
             Ok(file) => {
@@ -441,12 +460,16 @@ impl Collector {
         }
     }
 
-    /// Tells the kernel side which files need no stop any more: those whose tables are there. A process that maps
-    /// another one meanwhile is stopped as well, and waits too.
+    /// Tells the kernel side which files need no stop any more: those whose tables are there, or take too long. A
+    /// process that maps another one meanwhile is stopped as well, and waits too, if it can.
     pub(super) fn announce(&mut self) {
-        let is_done = |(_, known): &mut (FileKey, KnownFile)| self.tables.are_done(&[known.exec]);
-        let done: Vec<_> = self.unannounced.extract_if(.., is_done).collect();
-        for (key, known) in done {
+        let now = Instant::now();
+        let nobody_waits = self.holder.is_none();
+        let is_due = |file: &mut Unannounced| {
+            nobody_waits || file.until <= now || self.tables.are_done(&[file.known.exec])
+        };
+        let due: Vec<_> = self.unannounced.extract_if(.., is_due).collect();
+        for Unannounced { key, known, .. } in due {
             if let Err(error) = self.kernel.file_known(key, known) {
                 tracing::debug!("{error}");
             }

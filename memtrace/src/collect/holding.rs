@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A stopped thread waits so long for unwind tables, less than the holder keeps it.
-const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
+pub(super) const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
 
 /// A stopped thread whose probes are set, while unwind tables are being made.
 pub(super) struct Waiting {
@@ -81,6 +81,20 @@ impl Collector {
         }
     }
 
+    /// Lets every thread go on: recording is over.
+    pub(super) fn continue_all(&mut self) {
+        for Waiting { life, .. } in std::mem::take(&mut self.waiting) {
+            self.let_continue(&life);
+        }
+    }
+
+    /// No thread of the process waits any more: it has ended, executes another program or is left to another tracer. To
+    /// let such a thread go on would let its number's next stop pass.
+    pub(super) fn forget_waiting(&mut self, tgid: u32) {
+        self.waiting
+            .retain(|waiting| waiting.life.header.tgid != tgid);
+    }
+
     /// Another process wants to trace one of ours, and was refused.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
         let Some(process) = self.processes.get_mut(tgid) else {
@@ -98,6 +112,7 @@ impl Collector {
             "{who} wants to trace process {tgid} and was refused, because memtrace holds it; \
              memtrace gives it up now, so run that again"
         );
+        self.forget_waiting(tgid);
         // First, while exceptions can still pass the probes.
         self.no_longer_held(tgid);
         let left = self.holder.as_mut().map(|holder| holder.leave(tgid));

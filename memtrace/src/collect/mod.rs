@@ -40,11 +40,12 @@ use std::{
     time::Duration,
 };
 
-use memtrace_common::{code::KnownFile, loss::Reason, process::FileKey};
+use memtrace_common::loss::Reason;
 use tokio::sync::Notify;
 
 use self::{
     folding::Folding,
+    follow::Unannounced,
     holding::Waiting,
     kernel::{Abilities, Kernel},
     modules::Modules,
@@ -128,8 +129,7 @@ struct Collector {
     /// Links of ended processes, dropped off the hot path: closing one waits for RCU.
     retired: Vec<Link>,
     warned: HashSet<PathBuf>,
-    /// Files that the kernel side is to know, see [`Collector::announce`].
-    unannounced: Vec<(FileKey, KnownFile)>,
+    unannounced: Vec<Unannounced>,
     /// Only where walks are to be verified.
     verifier: Option<Verifier>,
     timings: Timings,
@@ -319,6 +319,7 @@ impl Collector {
 
     /// Ends tracing and waits for the recording to be written.
     fn finish(mut self, now_ns: u64) -> Result<(), crate::recording::Error> {
+        self.continue_all();
         // If the store has stopped, its result says why.
         let _ = self.hand_over_stacks();
         let Self {

@@ -159,9 +159,20 @@ fn work(shared: &Shared) {
             continue;
         };
         drop(state);
+        let finished = Finished(shared, job.exec);
         compile(shared, &job);
+        drop(finished);
         state = shared.state();
-        state.unfinished.remove(&job.exec);
+    }
+}
+
+/// Says that a file's table is done when it is dropped, whatever became of it: threads wait for it.
+struct Finished<'a>(&'a Shared, u32);
+
+impl Drop for Finished<'_> {
+    fn drop(&mut self) {
+        let Self(shared, exec) = *self;
+        shared.state().unfinished.remove(&exec);
         shared.changed.notify_all();
         shared.news.notify_one();
     }

@@ -143,8 +143,8 @@ impl Holder {
         self.socket.write_all(&request.encode())
     }
 
-    /// Reads what has come, or waits for something to come.
-    fn read(&mut self, wait: bool) -> io::Result<()> {
+    /// Reads what has come, or waits for something to come. False if nothing was there.
+    fn read(&mut self, wait: bool) -> io::Result<bool> {
         let mut buffer = [0; 1024];
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the buffer lives and has that many bytes.
@@ -161,11 +161,11 @@ impl Holder {
             Ok(read) => {
                 self.inbox.fill(&mut &buffer[..read])?;
                 self.reports.extend(self.inbox.reports());
-                Ok(())
+                Ok(true)
             }
             Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::WouldBlock && !wait => Ok(()),
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+                error if error.kind() == io::ErrorKind::WouldBlock && !wait => Ok(false),
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(true),
                 error => Err(error),
             },
         }
@@ -209,7 +209,7 @@ impl Hold for Holder {
     }
 
     fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
-        self.read(false).map_err(HoldError::Gone)?;
+        while self.read(false).map_err(HoldError::Gone)? {}
         Ok(self.reports.drain(..).collect())
     }
 

@@ -463,6 +463,8 @@ impl<S: Stops> Process<S> {
         for other in others {
             self.forget(other);
         }
+        // Of the leader that is gone: the collector has forgotten it too.
+        self.early.remove(&tid);
     }
 
     /// Lets every thread go on, those too whose stop is on its way, and ends the tracing. While the

@@ -53,7 +53,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// When `path` cannot be read, is not a recording, is damaged, or has another version of the schema.
+    /// When `path` cannot be read, is not a recording, is damaged, or has a version of the schema that is not understood.
     pub fn open(path: &Path) -> Result<Recording, Error> {
         check_kind(path)?;
         let connection = connect(path).map_err(|error| Error::reading(path, &error))?;

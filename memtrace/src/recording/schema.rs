@@ -10,12 +10,13 @@ pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 /// `user_version` of the SQLite header.
 pub(super) const VERSION: i64 = 6;
 
-/// The oldest version that is still read: a later one has only added tables and columns, which
-/// are NULL, or their default, in older recordings.
+/// The oldest version that is still read: a later one has only added tables, and columns at the end of
+/// their tables, which are NULL, or their default, in older recordings.
 pub(super) const OLDEST: i64 = 5;
 
 /// The oldest version of memtrace's schema whose readers understand a recording made now. To be
-/// raised to [`VERSION`] when what they know changes its meaning, or goes.
+/// raised to [`VERSION`] when what they know changes its meaning, or goes, and when a layer, an end of
+/// stacks or an origin is added.
 pub(super) const MIN_READER: i64 = 6;
 
 /// Makes every table.

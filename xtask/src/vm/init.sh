@@ -19,7 +19,7 @@ number=0
 while read -r folder; do
     number=$((number + 1))
     mkdir /seen$number
-    mount -o bind "/host$folder" /seen$number
+    mount -o bind "/host$folder" /seen$number || fail "$folder is not there"
 done </out/seen
 for place in tmp run var/tmp; do
     mount -t tmpfs tmpfs /host/$place
@@ -28,7 +28,7 @@ number=0
 while read -r folder; do
     number=$((number + 1))
     mkdir -p "/host$folder"
-    mount -o bind /seen$number "/host$folder"
+    mount -o bind /seen$number "/host$folder" || fail "$folder cannot be shown"
 done </out/seen
 mount -o bind /proc /host/proc
 mount -o bind /sys /host/sys

@@ -8,6 +8,7 @@ use super::kernel::Kernel;
 use crate::{command, setup};
 use anyhow::{Context, Result, bail};
 use std::{
+    fmt::Write,
     fs::{self, File},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -62,8 +63,14 @@ pub(super) fn run(
     fs::write(out.join("script"), script)?;
     // They are seen even where they lie in a folder that the machine has in its memory, such as /tmp.
     let seen = [command::root(), command::target_dir()];
-    let seen: String = seen.map(|path| format!("{}\n", path.display())).concat();
-    fs::write(out.join("seen"), seen)?;
+    let mut list = String::new();
+    for path in seen {
+        // A link would mean something else in there.
+        let path =
+            fs::canonicalize(&path).with_context(|| format!("cannot find `{}`", path.display()))?;
+        writeln!(list, "{}", path.display())?;
+    }
+    fs::write(out.join("seen"), list)?;
     fs::write(out.join("targets"), targets.as_os_str().as_encoded_bytes())?;
     let work = out.join("machine");
     fs::create_dir_all(&work)?;

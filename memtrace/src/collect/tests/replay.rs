@@ -6,10 +6,7 @@ use std::{
     fs::File,
     path::Path,
     rc::Rc,
-    sync::{
-        Arc, Mutex,
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::{Arc, Condvar, Mutex},
 };
 
 use aya::maps::MapError;
@@ -108,6 +105,13 @@ fn move_pids(record: &mut [u8]) {
 pub(super) struct Asked {
     pub(super) ended: BTreeSet<u32>,
     pub(super) forked: Vec<(u32, u32)>,
+    /// Probes attached, by process.
+    pub(super) attached: Vec<(u32, usize)>,
+    pub(super) known: HashSet<u32>,
+    /// Mappings published last, by process.
+    pub(super) published: HashMap<u32, Vec<code::Mapping>>,
+    /// Processes of whose code it wants to be told again and again.
+    pub(super) wanted: Vec<u32>,
     /// What it answers when it is asked what was lost.
     pub(super) lost: Losses,
 }
@@ -117,15 +121,24 @@ struct Captured {
     gate: Arc<Gate>,
 }
 
-/// Where tables go: nowhere, one each time that it is opened.
+/// Where tables go: nowhere, once the file's number was let pass.
+#[derive(Default)]
 pub(super) struct Gate {
-    opened: Mutex<Receiver<()>>,
+    open: Mutex<HashSet<u32>>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub(super) fn let_pass(&self, execs: impl IntoIterator<Item = u32>) {
+        self.open.lock().unwrap().extend(execs);
+        self.changed.notify_all();
+    }
 }
 
 impl Loader for Gate {
-    fn load(&self, _: u32, _: Option<&Table>) -> Result<(), RowsError> {
-        // Its other end is gone when the test is over.
-        let _ = self.opened.lock().unwrap().recv();
+    fn load(&self, exec: u32, _: Option<&Table>) -> Result<(), RowsError> {
+        let open = self.open.lock().unwrap();
+        drop(self.changed.wait_while(open, |open| !open.contains(&exec)));
         Ok(())
     }
 }
@@ -157,7 +170,7 @@ impl Hold for Noting {
 impl Kernel for Captured {
     fn abilities(&self) -> Abilities {
         Abilities {
-            heap: false,
+            heap: true,
             unwinds: true,
             python_frames: true,
             ..Abilities::default()
@@ -176,7 +189,8 @@ impl Kernel for Captured {
         Ok(())
     }
 
-    fn attach(&mut self, _: u32, _: &File, _: &[Probe]) -> Result<Vec<Link>, TracerError> {
+    fn attach(&mut self, tgid: u32, _: &File, probes: &[Probe]) -> Result<Vec<Link>, TracerError> {
+        self.asked.borrow_mut().attached.push((tgid, probes.len()));
         Ok(Vec::new())
     }
 
@@ -184,7 +198,8 @@ impl Kernel for Captured {
         Ok(Vec::new())
     }
 
-    fn file_known(&mut self, _: FileKey, _: KnownFile) -> Result<(), TracerError> {
+    fn file_known(&mut self, _: FileKey, known: KnownFile) -> Result<(), TracerError> {
+        self.asked.borrow_mut().known.insert(known.exec);
         Ok(())
     }
 
@@ -204,7 +219,14 @@ impl Kernel for Captured {
         false
     }
 
-    fn publish_code(&mut self, _: u32, _: u64, _: &[code::Mapping]) -> Result<(), CodeError> {
+    fn publish_code(
+        &mut self,
+        tgid: u32,
+        _: u64,
+        mappings: &[code::Mapping],
+    ) -> Result<(), CodeError> {
+        let published = &mut self.asked.borrow_mut().published;
+        published.insert(tgid, mappings.to_vec());
         Ok(())
     }
 
@@ -221,7 +243,7 @@ impl Kernel for Captured {
     }
 
     fn code_requests(&mut self) -> Vec<u32> {
-        Vec::new()
+        self.asked.borrow().wanted.clone()
     }
 
     fn set_interpreter(&mut self, _: u32, _: Interpreter) -> Result<(), MapError> {
@@ -267,8 +289,7 @@ pub(super) struct Replay {
     pub(super) collector: Collector,
     /// Processes with code objects run an interpreter of this version.
     pub(super) python_minor: Option<u32>,
-    /// Lets the next unwind table be done.
-    pub(super) open_gate: Sender<()>,
+    pub(super) gate: Arc<Gate>,
     asked: Rc<RefCell<Asked>>,
     kept: Rc<RefCell<Vec<Message>>>,
     continued: Rc<RefCell<Vec<u32>>>,
@@ -277,14 +298,22 @@ pub(super) struct Replay {
 impl Replay {
     /// One that has begun to trace the capture's process.
     pub(super) fn of(capture: &Capture) -> Self {
+        let mut replay = Self::idle();
+        replay
+            .collector
+            .begin(capture.root(), Origin::Launched, 0)
+            .unwrap();
+        replay
+    }
+
+    /// One that traces nothing yet.
+    pub(super) fn idle() -> Self {
         let (asked, kept, continued) = (Rc::default(), Rc::default(), Rc::default());
-        let (open_gate, opened) = channel();
-        let mut collector = Collector::new(Parts {
+        let gate = Arc::new(Gate::default());
+        let collector = Collector::new(Parts {
             kernel: Box::new(Captured {
                 asked: Rc::clone(&asked),
-                gate: Arc::new(Gate {
-                    opened: Mutex::new(opened),
-                }),
+                gate: Arc::clone(&gate),
             }),
             holder: Some(Box::new(Noting(Rc::clone(&continued)))),
             sink: Box::new(Kept(Rc::clone(&kept))),
@@ -294,13 +323,10 @@ impl Replay {
             fold: false,
         })
         .unwrap();
-        collector
-            .begin(capture.root(), Origin::Launched, 0)
-            .unwrap();
         Self {
             collector,
             python_minor: None,
-            open_gate,
+            gate,
             asked,
             kept,
             continued,
