@@ -2,27 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{modules::ModuleIndex, python::CodeId};
-
-/// Where a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Location {
-    /// Offset in a file, bytes.
-    File(ModuleIndex, u64),
-    /// In code that no file holds (generated code).
-    Anonymous {
-        tgid: u32,
-        /// The program that the process ran.
-        image: u64,
-        abs_addr: u64,
-    },
-    /// Code object, and line where it is known.
-    Python(CodeId, Option<u32>),
-    /// Absolute address of a code object whose record was lost.
-    UnknownPython(u64),
-    /// Absolute address that is not mapped executable, as far as known.
-    Unmapped(u64),
-}
+use super::location::{Location, ModuleIndex};
 
 #[derive(Clone, Copy, Debug)]
 struct Code {

@@ -9,7 +9,11 @@ use memtrace_common::{
     loss::Reason,
 };
 
-use super::{Collector, addresses::Location, modules::ModuleIndex, sink::Message};
+use super::{
+    Collector,
+    location::{Location, ModuleIndex},
+    sink::Message,
+};
 use crate::{
     event::{Action, CacheReport, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId},
     probes::libraries,

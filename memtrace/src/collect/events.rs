@@ -6,7 +6,7 @@ use memtrace_common::{
     loss::Reason,
 };
 
-use super::{Collector, modules::ModuleIndex, python};
+use super::{Collector, location::ModuleIndex, python};
 use crate::{
     event::{Action, Event, Layer, MapKind, StackId},
     process::{files, maps},

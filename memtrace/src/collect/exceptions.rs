@@ -3,7 +3,7 @@
 
 use memtrace_common::loss::Reason;
 
-use super::{Collector, modules::ModuleIndex};
+use super::{Collector, location::ModuleIndex};
 use crate::{bpf::TracerError, probes::plan::Probe, process::memory};
 
 impl Collector {

@@ -6,16 +6,14 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{CollectError, Collector, modules::ModuleIndex, sink::Message};
+use super::{CollectError, Collector, location::ModuleIndex, look::Look, sink::Message};
 use crate::{
     host::{
-        self, Fact, Redactor,
+        self,
         libraries::{self, Library},
-        malloc,
-        python::{Launch, Scanner},
+        python::Launch,
     },
-    ledger::ProcessId,
-    process::{maps, memory},
+    process::memory,
 };
 
 /// What is known of one process.
@@ -28,44 +26,6 @@ pub(super) struct Fingerprint {
     launch: Option<Arc<Launch>>,
     /// Clock ticks after boot, by which a later process of the same number is told apart.
     start_time: u64,
-}
-
-/// What the store's thread is to look for.
-pub(super) struct Look {
-    process: ProcessId,
-    tgid: u32,
-    start_time: u64,
-    launch: Arc<Launch>,
-    /// Paths of the files that it executes.
-    files: Vec<String>,
-}
-
-/// The store's side.
-#[derive(Default)]
-pub(super) struct Looking {
-    scanner: Scanner,
-}
-
-impl Looking {
-    pub(super) fn look(&mut self, look: &Look, redactor: &Redactor) -> Vec<Fact> {
-        let files = look.files.iter().map(String::as_str);
-        let mut facts = self
-            .scanner
-            .facts(look.process, &look.launch, files, redactor);
-        let mappings = maps::read(look.tgid).unwrap_or_default();
-        let provider = malloc::provider(look.tgid, &mappings);
-        // Whether it was still this process.
-        let is_same = memory::identity(look.tgid)
-            .is_ok_and(|identity| identity.start_time == look.start_time);
-        if is_same && let Some(path) = provider {
-            facts.push(Fact {
-                process: Some(look.process),
-                field: "malloc.provider".to_owned(),
-                value: redactor.path(&path.display().to_string()),
-            });
-        }
-        facts
-    }
 }
 
 impl Collector {

@@ -15,7 +15,7 @@ use aya::maps::MapError;
 use super::{
     CollectError, Collector,
     holding::LONGEST_FOR_TABLES,
-    modules::ModuleIndex,
+    location::ModuleIndex,
     processes::{Ended, Process},
     sink::Message,
     tables::Job,

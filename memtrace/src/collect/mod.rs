@@ -17,6 +17,8 @@ mod holding;
 mod images;
 mod interval;
 mod kernel;
+mod location;
+mod look;
 mod modules;
 mod processes;
 mod python;

@@ -9,7 +9,7 @@ use memtrace_common::{
     unwind::EXECS,
 };
 
-use super::addresses::Location;
+use super::location::{Location, ModuleIndex};
 use crate::{
     file::FileBytes,
     frames::functions::Row,
@@ -27,10 +27,6 @@ use crate::{
     python,
     unwind::trampoline,
 };
-
-/// Index of a file in [`Modules`]; the kernel side's number of it too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct ModuleIndex(pub(super) u32);
 
 /// One file.
 #[derive(Debug)]

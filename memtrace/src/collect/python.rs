@@ -18,17 +18,13 @@ use memtrace_common::{
 };
 
 use super::{
-    addresses::Location,
-    modules::{Module, ModuleIndex},
+    location::{CodeId, Location, ModuleIndex},
+    modules::Module,
 };
 use crate::{
     hash::FastMap,
     python::{self, CodeObject},
 };
-
-/// A distinct code object of the recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct CodeId(u32);
 
 /// See the module.
 #[derive(Debug, Default)]

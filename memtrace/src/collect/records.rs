@@ -8,7 +8,8 @@ use memtrace_common::{
 
 use super::{
     CollectError, Collector,
-    addresses::{Addresses, Location},
+    addresses::Addresses,
+    location::Location,
     sink::Message,
     stacks::{Owner, Walk},
 };

@@ -2,7 +2,11 @@
 
 use std::{fs::File, path::PathBuf, sync::Arc};
 
-use super::{fingerprint::Look, modules::ModuleIndex, python::CodeId, stacks::News};
+use super::{
+    location::{CodeId, ModuleIndex},
+    look::Look,
+    stacks::News,
+};
 use crate::{
     host::Fact,
     ledger::ProcessId,

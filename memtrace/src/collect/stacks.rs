@@ -11,7 +11,7 @@ use memtrace_common::{
     unwind::{End, Word},
 };
 
-use super::{addresses::Location, modules::ModuleIndex};
+use super::location::{Location, ModuleIndex};
 use crate::{
     event::StackId,
     hash::FastMap,

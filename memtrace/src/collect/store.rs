@@ -10,10 +10,8 @@ use std::{
 };
 
 use super::{
-    addresses::Location,
-    fingerprint::Looking,
-    modules::ModuleIndex,
-    python::CodeId,
+    location::{CodeId, Location, ModuleIndex},
+    look::Looking,
     sink::{Message, Sink, Stopped},
 };
 use crate::{

@@ -14,20 +14,27 @@ use crate::{
 /// Innermost frames that are always shown.
 const FRAMES: usize = 6;
 
+/// Where a frame is: its source line, and its file or language.
+pub(super) fn place(frame: &Frame) -> String {
+    let mut place = String::new();
+    if let Some(source) = names::source_line(frame) {
+        place += &format!("  {source}");
+    }
+    if frame.is_python() {
+        place += "  [Python]";
+    } else if let (Some(module), Some(_)) = (frame.module_name(), &frame.function) {
+        place += &format!("  [{}]", clean(module));
+    }
+    place
+}
+
 /// A frame with all that is known of it.
 pub(super) fn line(frame: &Frame) -> String {
     let mut line = names::name(frame);
     if frame.inlined {
         line += " (inlined)";
     }
-    if let Some(source) = names::source_line(frame) {
-        line += &format!("  {source}");
-    }
-    if frame.is_python() {
-        line += "  [Python]";
-    } else if let (Some(module), Some(_)) = (frame.module_name(), &frame.function) {
-        line += &format!("  [{}]", clean(module));
-    }
+    line += &place(frame);
     if let (Some(why), None) = (&frame.unresolved, &frame.function) {
         line += &format!(" ({})", clean(&why.to_string()));
     }

@@ -28,7 +28,7 @@ use self::{
     compare::{Ended, Outcome, Space},
     image::Image,
 };
-use super::modules::{ModuleIndex, Modules};
+use super::{location::ModuleIndex, modules::Modules};
 use crate::{bpf::decode::Sample, process::maps::Mapping};
 
 /// Samples that wait for the thread: some 130 MB of copies at most.

@@ -9,7 +9,7 @@ use crate::{
     diff::{Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload, isa},
     escape::clean,
     frames::names,
-    render::until_closed,
+    render::{stack::place, until_closed},
     units::{plural, size},
 };
 
@@ -317,15 +317,7 @@ fn frames(out: &mut impl Write, stack: Option<&Stack>) -> io::Result<()> {
         return writeln!(out, "       [no stack]");
     };
     for frame in stack.shown() {
-        let mut line = names::name(frame);
-        if let Some(source) = names::source_line(frame) {
-            line += &format!("  {source}");
-        }
-        if frame.is_python() {
-            line += "  [Python]";
-        } else if let (Some(module), Some(_)) = (frame.module_name(), &frame.function) {
-            line += &format!("  [{}]", clean(module));
-        }
+        let mut line = names::name(frame) + &place(frame);
         let found = isa(frame);
         if !found.is_empty() {
             line += &format!("  <isa: {}>", clean(&found.join(", ")));

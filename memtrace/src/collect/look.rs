@@ -1,0 +1,52 @@
+//! Facts of a process that take long to find, so that the store's thread looks for them: packages of
+//! Python, and whose malloc it uses.
+
+use std::sync::Arc;
+
+use crate::{
+    host::{
+        Fact, Redactor, malloc,
+        python::{Launch, Scanner},
+    },
+    ledger::ProcessId,
+    process::{maps, memory},
+};
+
+/// What the store's thread is to look for.
+pub(super) struct Look {
+    pub(super) process: ProcessId,
+    pub(super) tgid: u32,
+    /// Clock ticks after boot.
+    pub(super) start_time: u64,
+    pub(super) launch: Arc<Launch>,
+    /// Paths of the files that it executes.
+    pub(super) files: Vec<String>,
+}
+
+/// The store's side.
+#[derive(Default)]
+pub(super) struct Looking {
+    scanner: Scanner,
+}
+
+impl Looking {
+    pub(super) fn look(&mut self, look: &Look, redactor: &Redactor) -> Vec<Fact> {
+        let files = look.files.iter().map(String::as_str);
+        let mut facts = self
+            .scanner
+            .facts(look.process, &look.launch, files, redactor);
+        let mappings = maps::read(look.tgid).unwrap_or_default();
+        let provider = malloc::provider(look.tgid, &mappings);
+        // Whether it was still this process.
+        let is_same = memory::identity(look.tgid)
+            .is_ok_and(|identity| identity.start_time == look.start_time);
+        if is_same && let Some(path) = provider {
+            facts.push(Fact {
+                process: Some(look.process),
+                field: "malloc.provider".to_owned(),
+                value: redactor.path(&path.display().to_string()),
+            });
+        }
+        facts
+    }
+}
