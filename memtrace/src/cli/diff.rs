@@ -1,6 +1,7 @@
 //! `memtrace diff`.
 
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -97,15 +98,16 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             "several new recordings, expected one: `memtrace diff --baseline A --baseline B -- NEW`"
         ),
     };
+    let prefixes = prefixes(baselines.iter().chain([new]))?;
     let options = Options {
         per,
         templates: !args.ignore_template_arguments,
     };
     let baselines: Vec<Run> = baselines
         .iter()
-        .map(|path| read(path))
+        .map(|path| read(path, &prefixes))
         .collect::<Result<_, _>>()?;
-    let comparison = diff::compare(&baselines, &read(new)?, &options)?;
+    let comparison = diff::compare(&baselines, &read(new, &prefixes)?, &options)?;
     if let Some(path) = &args.flamegraph {
         draw(path, args.force, &comparison)?;
     }
@@ -139,14 +141,24 @@ fn per(args: &DiffArgs) -> anyhow::Result<(Per, Vec<PathBuf>)> {
     Ok((per.parse().map_err(anyhow::Error::msg)?, files))
 }
 
-fn read(path: &Path) -> anyhow::Result<Run> {
+/// What functions of allocators begin with that were named for any of these recordings: all fold
+/// their frames, or equal stacks would differ.
+fn prefixes<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<Vec<String>> {
+    let mut prefixes = BTreeSet::new();
+    for path in paths {
+        prefixes.extend(Recording::open(path)?.meta().allocator_prefixes.clone());
+    }
+    Ok(prefixes.into_iter().collect())
+}
+
+fn read(path: &Path, prefixes: &[String]) -> anyhow::Result<Run> {
     let recording = Recording::open(path)?;
     let snapshot = recording.snapshot(At::Default)?;
     let series = recording.site_series(POINTS)?;
     let facts = recording.facts()?.into_iter();
     let facts = facts.map(|fact| (fact.field, fact.value)).collect();
     let name = path.display().to_string();
-    Ok(Run::new(name, &snapshot, &series, facts))
+    Ok(Run::new(name, &snapshot, &series, facts, prefixes))
 }
 
 fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()> {

@@ -46,12 +46,14 @@ pub struct Site {
 }
 
 impl Run {
-    /// From a recording's snapshot at [`crate::recording::At::Default`] and its series.
+    /// From a recording's snapshot at [`crate::recording::At::Default`] and its series. `prefixes`: what
+    /// functions of allocators begin with that were named for this or another of the recordings.
     pub fn new(
         name: String,
         snapshot: &Snapshot,
         series: &SiteSeries,
         facts: Vec<(String, String)>,
+        prefixes: &[String],
     ) -> Run {
         let rows = snapshot.processes.iter().map(|process| &process.row);
         let end = end(rows.clone());
@@ -63,7 +65,7 @@ impl Run {
             .filter_map(|row| Some((row.id, row.ended_ns?)))
             .collect();
         let mut stacks = Stacks {
-            wrappers: Wrappers::new(&snapshot.meta.allocator_prefixes),
+            wrappers: Wrappers::new(prefixes),
             ..Stacks::default()
         };
         let groups: HashMap<ProcessId, &ProcessRow> = rows
