@@ -195,7 +195,11 @@ fn files_that_are_no_recordings() {
 fn a_recording_of_a_newer_memtrace() {
     let bench = Bench::new();
     let file = recording(&bench);
+    let before = report(&file);
     sql(&file, "PRAGMA user_version = 1000000");
+    // One that has only more than is known here is read.
+    assert_eq!(report(&file).processes.len(), before.processes.len());
+    sql(&file, "UPDATE recording SET min_reader = 1000000");
     let finished = try_report(&file).expect_err("from the future");
     expect_refusal(&finished, &[text(&file), "newer"]);
 }
