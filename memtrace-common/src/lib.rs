@@ -39,18 +39,18 @@ wire_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[repr(u8)]
     pub enum Layer: u8 {
-        /// Address space asked of the kernel: mmap, mremap, brk, shmat.
+        /// Address space from the kernel: mmap, mremap, brk, shmat.
         Vm = 0,
         /// The malloc family of any allocator.
         Heap = 1,
-        /// Arenas of CPython's object allocator (pymalloc): address space asked of the kernel, and
+        /// Arenas of CPython's object allocator (pymalloc): address space from the kernel, and
         /// left out of [`Layer::Vm`].
         Python = 2,
-        /// Device memory asked of CUDA's driver (libcuda).
+        /// Device memory from CUDA's driver (libcuda).
         CudaDriver = 3,
-        /// Device memory asked of CUDA's runtime (libcudart), which asks the driver.
+        /// Device memory from CUDA's runtime (libcudart), which gets it from the driver.
         CudaRuntime = 4,
-        /// Device memory asked of ROCm's runtime (libamdhip64).
+        /// Device memory from ROCm's runtime (libamdhip64).
         Hip = 5,
         /// Page-locked host memory, whichever library was asked.
         Pinned = 6,

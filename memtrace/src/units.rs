@@ -124,7 +124,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .and_then(|factor| scale(number, factor))
         .map(Duration::from_nanos)
         .ok_or_else(|| {
-            format!("`{text}` is no duration, expected one such as `60s`, `5m` or `250ms`")
+            format!("`{text}` is not a duration; give one such as `60s`, `5m` or `250ms`")
         })
 }
 

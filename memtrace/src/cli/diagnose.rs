@@ -47,7 +47,7 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read `{}`", path.display()))?;
             Suppressions::parse(&text)
-                .with_context(|| format!("`{}` is no file of suppressions", path.display()))?
+                .with_context(|| format!("`{}` is not a suppressions file", path.display()))?
         }
     };
     let recording = Recording::open(&args.file)?;

@@ -75,7 +75,7 @@ impl FromStr for FailOn {
             return Ok(FailOn::Leak);
         }
         let size = text.strip_prefix("growth=").ok_or_else(|| {
-            format!("`{text}` is no condition, expected `leak` or one such as `growth=1k/s`")
+            format!("`{text}` is not a condition; give `leak` or one such as `growth=1k/s`")
         })?;
         units::parse_size(size.strip_suffix("/s").unwrap_or(size)).map(FailOn::Growth)
     }

@@ -188,7 +188,7 @@ pub(super) fn parse_at(text: &str) -> Result<At, String> {
             .and_then(|time| u64::try_from(time.as_nanos()).ok())
             .map(At::Time)
             .ok_or_else(|| {
-                format!("`{text}` is no moment, expected `end`, `peak` or a time such as `90s`")
+                format!("`{text}` is not a moment; give `end`, `peak` or a time such as `90s`")
             }),
     }
 }
@@ -197,7 +197,7 @@ fn parse_layer(text: &str) -> Result<Layer, String> {
     let known = Layer::ALL.into_iter().find(|layer| layer.name() == text);
     known.ok_or_else(|| {
         let names = Layer::ALL.map(Layer::name).join(", ");
-        format!("`{text}` is no layer, expected one of {names}")
+        format!("`{text}` is not a layer; give one of {names}")
     })
 }
 

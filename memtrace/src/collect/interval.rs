@@ -7,7 +7,7 @@ use crate::{bpf, recording::Interval};
 
 impl Collector {
     /// Hands the changes since the last interval to the store. `births` adds the
-    /// ages of what is outstanding, which costs a scan.
+    /// ages of live blocks, which costs a scan.
     ///
     /// # Errors
     /// The store or the kernel side has failed.

@@ -5,7 +5,7 @@ use crate::analysis::statistics::{theil_sen, trend_after};
 /// So that the same recordings give the same intervals.
 const SEED: u64 = 0;
 
-/// Growth of what is outstanding: bytes per unit (a second, or what else was asked for).
+/// Growth of live memory: bytes per unit (a second, or the unit that was requested).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Growth {
     pub rate: f64,

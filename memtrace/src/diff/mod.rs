@@ -70,7 +70,7 @@ impl FromStr for Per {
                     Ok(Per::AllocOf(place.trim_start_matches(['=', ':']).into()))
                 }
                 _ => Err(format!(
-                    "`{text}` is no unit, expected `seconds`, `count` or `alloc-of=FUNCTION`"
+                    "`{text}` is not a unit; give `seconds`, `count` or `alloc-of=FUNCTION`"
                 )),
             },
         }

@@ -3,7 +3,7 @@
 //! Pure: no clock, no file, no process is touched here, and neither aya nor
 //! tokio is known; the same events always give the same totals.
 //!
-//! `table` and `regions` know what is outstanding where, `totals` what it
+//! `table` and `regions` know which blocks live where, `totals` what it
 //! counts for; `space` joins them for one address space, and this file says
 //! which process has which.
 

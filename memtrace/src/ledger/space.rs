@@ -1,4 +1,4 @@
-//! One address space: what is outstanding in it, and the calls in flight that
+//! One address space: the live blocks in it, and the calls in flight that
 //! take something from it. Turns events into entries of the [`Book`].
 //!
 //! A block or a range that a realloc, munmap or mremap is about to release

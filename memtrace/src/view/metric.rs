@@ -71,7 +71,7 @@ impl FromStr for Metric {
         let known = Metric::ALL.into_iter().find(|metric| metric.name() == text);
         known.ok_or_else(|| {
             let names = Metric::ALL.map(Metric::name).join(", ");
-            format!("`{text}` is no metric, expected one of {names}")
+            format!("`{text}` is not a metric; give one of {names}")
         })
     }
 }

@@ -73,7 +73,7 @@ impl OnDevice<'_> {
         judged(self.context, self.device, values)
     }
 
-    /// The shapes of what is outstanding and of what is held.
+    /// The shapes of live and of held memory.
     pub(super) fn shapes(&self) -> (Shape, Shape) {
         (self.outstanding.shape(), self.held.shape())
     }

@@ -30,7 +30,7 @@ static CALLED: Statement = Statement {
 
 static SPREAD: Statement = Statement {
     name: "part_of_many_sites",
-    sentence: "what is outstanding grew {part}, spread over sites that each grow too little to be judged",
+    sentence: "live memory grew {part}, spread over sites that each grow too little to be judged",
 };
 
 /// A process that grows.

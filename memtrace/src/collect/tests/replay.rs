@@ -75,7 +75,7 @@ impl Capture {
         Self(kept.map(|(_, bytes)| bytes.clone()).collect())
     }
 
-    /// Without the records between two shares of all; the first one stays, for it names the process.
+    /// Without the records between two shares of all; the first one stays because it names the process.
     pub(super) fn without_range(&self, from: f64, to: f64) -> Self {
         let at = |share: f64| ((self.0.len() as f64 * share) as usize).max(1);
         Self([&self.0[..at(from)], &self.0[at(to)..]].concat())
@@ -100,7 +100,7 @@ fn move_pids(record: &mut [u8]) {
     }
 }
 
-/// What the collector has asked of the kernel side.
+/// What the collector has requested from the kernel side.
 #[derive(Default)]
 pub(super) struct Asked {
     pub(super) ended: BTreeSet<u32>,

@@ -19,7 +19,7 @@ pub(super) const CLASS: Description = Description {
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuLeak,
-    evidence: "what is outstanding there rises steadily (the device's table, docs/gpu.md)",
+    evidence: "live memory there rises steadily (the device's table, docs/gpu.md)",
     find: OfProcess::Device(|on: &OnDevice| {
         let rate = on.outstanding.trend.slope;
         (on.outstanding.shape() == Shape::Steady)

@@ -89,7 +89,7 @@ pub(super) const LOSSES: Rule<OfProcess> = Rule {
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "what is outstanding there rises, but may come to its end; or its sites grow by 60 % of its growth or more, and those that pass the tests of a leak by less than 30 %",
+    evidence: "live memory there rises, but may come to its end; or its sites grow by 60 % of its growth or more, and those that pass the tests of a leak by less than 30 %",
     find: OfProcess::Device(|on: &OnDevice| {
         let unblamed = on.is_unblamed();
         if !unblamed && on.outstanding.shape() != Shape::Between {
