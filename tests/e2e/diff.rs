@@ -284,7 +284,7 @@ fn what_cannot_be_compared_says_what_to_do() {
         ),
         (
             vec!["--per".as_ref(), "hours".as_ref(), file, file],
-            "expected `seconds`",
+            "is not a unit; give `seconds`",
         ),
         (
             vec!["--fail-on".as_ref(), "growth".as_ref(), file, file],
