@@ -45,11 +45,6 @@ impl Mapping {
         self.end - self.start
     }
 
-    /// Never true of what the kernel prints.
-    pub fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
     /// Whether `abs_addr` lies in the mapping.
     pub fn contains(&self, abs_addr: u64) -> bool {
         (self.start..self.end).contains(&abs_addr)
@@ -61,14 +56,6 @@ impl Mapping {
             dev: self.dev,
             ino: self.ino,
         })
-    }
-
-    /// Offset into the file of `abs_addr`, `None` outside the mapping or without a file.
-    pub fn file_offset_of(&self, abs_addr: u64) -> Option<u64> {
-        if self.ino == 0 || !self.contains(abs_addr) {
-            return None;
-        }
-        self.file_offset.checked_add(abs_addr - self.start)
     }
 }
 
@@ -264,8 +251,6 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
                 deleted: false,
             }
         );
-        assert_eq!(mappings[0].file_offset_of(0x55d0_c0a0_0010), Some(0x2010));
-        assert_eq!(mappings[0].file_offset_of(0x55d0_c0a2_1000), None);
         assert_eq!(mappings[0].len(), 0x21000);
     }
 
@@ -285,7 +270,6 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         for anonymous in &mappings[4..6] {
             assert_eq!(anonymous.path, None);
             assert_eq!(anonymous.file(), None);
-            assert_eq!(anonymous.file_offset_of(anonymous.start), None);
         }
         assert_eq!(mappings[8].path.as_deref(), Some(Path::new("[vdso]")));
         assert_eq!(mappings[8].file(), None);
