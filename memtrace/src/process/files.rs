@@ -7,22 +7,13 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::maps::Mapping;
+use super::maps::{FileId, Mapping};
 use crate::file;
-
-/// A file, as `/proc/PID/maps` and the kernel side name it. Not comparable to
-/// stat's `st_dev` on file systems with anonymous devices (btrfs subvolumes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileKey {
-    /// `MAJOR << 20 | MINOR`.
-    pub dev: u32,
-    pub ino: u64,
-}
 
 /// A mapped file, kept open.
 #[derive(Debug)]
 pub struct ModuleFile {
-    pub key: FileKey,
+    pub key: FileId,
     /// The path as the process sees it: to show, not to open.
     pub path: PathBuf,
     pub file: File,
@@ -60,7 +51,7 @@ impl ModuleFile {
     /// There is no memory for them.
     pub fn of_bytes(mapping: &Mapping, bytes: &[u8]) -> io::Result<ModuleFile> {
         Ok(ModuleFile {
-            key: FileKey { dev: 0, ino: 0 },
+            key: FileId { dev: 0, ino: 0 },
             path: mapping.path.clone().unwrap_or_default(),
             file: file::of_bytes(bytes)?,
         })

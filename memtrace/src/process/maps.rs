@@ -7,8 +7,6 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::files::FileKey;
-
 /// What the `rwxp` column says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Permissions {
@@ -16,6 +14,15 @@ pub struct Permissions {
     pub write: bool,
     pub execute: bool,
     pub shared: bool,
+}
+
+/// A file, as `/proc/PID/maps` and the kernel side name it. Not comparable to
+/// stat's `st_dev` on file systems with anonymous devices (btrfs subvolumes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    pub ino: u64,
 }
 
 /// One line of `/proc/PID/maps`.
@@ -51,8 +58,8 @@ impl Mapping {
     }
 
     /// The file behind the mapping, `None` for anonymous memory and pseudo names.
-    pub fn file(&self) -> Option<FileKey> {
-        (self.ino != 0).then_some(FileKey {
+    pub fn file(&self) -> Option<FileId> {
+        (self.ino != 0).then_some(FileId {
             dev: self.dev,
             ino: self.ino,
         })
