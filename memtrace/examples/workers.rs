@@ -3,14 +3,9 @@
 
 use std::{path::Path, process::ExitCode};
 
-use memtrace::{
-    event::{Action, Event, Layer, StackId},
-    frames::{Frame, FrameKind},
-    ledger::{Ledger, ProcessId},
-    recording::{
-        Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, StackRow,
-        Writer,
-    },
+use memtrace::made_up::{
+    Action, Event, Frame, FrameKind, Interval, Layer, Ledger, LocationId, MemorySample, Meta, Node,
+    NodeId, Origin, ProcessId, ProcessRow, StackId, StackRow, Writer,
 };
 use memtrace_common::unwind::End;
 

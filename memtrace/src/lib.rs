@@ -1,28 +1,43 @@
 //! memtrace's user side. `frames`, `ledger`, `recording`, `analysis`, `diff`,
 //! `view` and `render` know neither aya nor tokio.
 
-pub mod analysis;
-pub mod bpf;
-pub mod check;
-pub mod cli;
-pub mod collect;
-pub mod diff;
+mod analysis;
+mod bpf;
+mod check;
+mod cli;
+mod collect;
+mod diff;
 mod escape;
-pub mod event;
-pub mod file;
-pub mod frames;
+mod event;
+mod file;
+mod frames;
 mod hash;
-pub mod hold;
-pub mod host;
-pub mod ledger;
-pub mod probes;
-pub mod process;
-pub mod python;
-pub mod recording;
-pub mod render;
+mod hold;
+mod host;
+mod ledger;
+mod probes;
+mod process;
+mod python;
+mod recording;
+mod render;
 mod rooted;
 mod sigbus;
-pub mod symbolize;
-pub mod units;
-pub mod unwind;
-pub mod view;
+mod symbolize;
+mod units;
+mod unwind;
+mod view;
+
+pub use cli::Cli;
+
+/// What `examples/workers.rs` makes a recording of: events, through the ledger to the file.
+pub mod made_up {
+    pub use crate::{
+        event::{Action, Event, Layer, StackId},
+        frames::{Frame, FrameKind},
+        ledger::{Ledger, ProcessId},
+        recording::{
+            Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, StackRow,
+            Writer,
+        },
+    };
+}

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Parser;
-use memtrace::cli::Cli;
+use memtrace::Cli;
 use tracing_subscriber::EnvFilter;
 
 /// Something went wrong, or the command line was not understood.

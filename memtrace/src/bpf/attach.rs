@@ -18,9 +18,10 @@ use aya::{
 };
 
 use super::{error::TracerError, multi, semaphore};
-use crate::probes::plan::Probe;
+use crate::probes::Probe;
 
 /// Attached programs; dropping it detaches them.
+#[expect(dead_code, reason = "they are held to be dropped")]
 #[derive(Debug)]
 pub enum Link {
     /// Any number of places of one file.

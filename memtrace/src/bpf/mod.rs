@@ -19,5 +19,5 @@ mod tracer;
 
 pub use attach::{Link, detach};
 pub use error::TracerError;
-pub use stops::{OpenStopMaps, StopMaps};
+pub use stops::OpenStopMaps;
 pub use tracer::{Losses, Options, RING_BYTES, Tracer};

@@ -19,7 +19,7 @@ use aya_obj::{
 };
 
 use super::{raw::bpf, tracer::map_fd};
-use crate::probes::plan::Probe;
+use crate::probes::Probe;
 
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
 const AT_RETURN: u32 = 1;

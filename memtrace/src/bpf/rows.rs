@@ -4,10 +4,7 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Mutex, PoisonError},
 };
 
 use aya::{
@@ -46,7 +43,6 @@ pub struct Rows {
     outer: OwnedFd,
     execs: OwnedFd,
     rules: Mutex<Rules>,
-    bytes: AtomicU64,
 }
 
 impl Rows {
@@ -58,7 +54,6 @@ impl Rows {
                 Shared::map(descriptor(ebpf, "RULES")?.as_fd(), RULES as usize)
                     .map_err(TracerError::State)?,
             )),
-            bytes: AtomicU64::new(0),
         })
     }
 
@@ -105,8 +100,6 @@ impl Rows {
                 from & 0xffff_0000 | number
             };
         }
-        self.bytes
-            .fetch_add((blocks * BLOCK * 4) as u64, Ordering::Relaxed);
         update(
             self.outer.as_fd(),
             exec,
@@ -122,11 +115,6 @@ impl Rows {
             update(self.execs.as_fd(), exec, entry)?;
         }
         Ok(())
-    }
-
-    /// Kernel memory of all tables, bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
     }
 }
 

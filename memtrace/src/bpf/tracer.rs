@@ -31,7 +31,7 @@ use super::{
     stops::StopMaps,
     tracefs,
 };
-use crate::probes::{libraries, plan::Probe};
+use crate::probes::{Probe, libraries};
 
 /// How often something was lost, by reason.
 pub type Losses = std::collections::HashMap<Reason, u64>;

@@ -8,8 +8,9 @@ use crate::{
     file::FileBytes,
     host::malloc,
     probes::{
+        ProbeLine,
         allocator::ExtraAllocator,
-        plan::{self, Lacking, ProbeLine},
+        plan::{self, Lacking},
     },
     process::{elf::Elf, files::ModuleFile, maps},
 };

@@ -240,7 +240,7 @@ impl Collector {
         &mut self,
         tgid: u32,
         index: ModuleIndex,
-        probes: &[crate::probes::plan::Probe],
+        probes: &[crate::probes::Probe],
     ) {
         let module = self.modules.get(index);
         match self.kernel.attach(tgid, &module.file.file, probes) {

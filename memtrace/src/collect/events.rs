@@ -9,7 +9,7 @@ use memtrace_common::{
 use super::{Collector, location::ModuleIndex, python};
 use crate::{
     event::{Action, Event, Layer, MapKind, StackId},
-    process::{files, maps},
+    process::maps,
 };
 
 impl Collector {
@@ -167,7 +167,7 @@ impl Collector {
             return;
         }
         let end = map.addr + map.len.next_multiple_of(self.page_size);
-        let key = files::FileKey {
+        let key = maps::FileId {
             ino: map.ino,
             dev: map.dev,
         };

@@ -4,7 +4,7 @@
 use memtrace_common::loss::Reason;
 
 use super::{Collector, location::ModuleIndex};
-use crate::{bpf::TracerError, probes::plan::Probe, process::memory};
+use crate::{bpf::TracerError, probes::Probe, process::memory};
 
 impl Collector {
     /// Of a file's probes, those that do no harm to the exceptions of process `tgid`.

@@ -13,7 +13,7 @@ use memtrace_common::{
 use super::tables::Loader;
 use crate::{
     bpf::{Link, Losses, Tracer, TracerError, code::CodeError},
-    probes::plan::Probe,
+    probes::Probe,
 };
 
 /// What was asked for when the kernel side was loaded, and what this kernel has.

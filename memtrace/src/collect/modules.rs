@@ -15,14 +15,15 @@ use crate::{
     frames::functions::Row,
     host::libraries::Library,
     probes::{
+        Probe,
         allocator::ExtraAllocator,
         libraries,
-        plan::{self, Lacking, Probe},
+        plan::{self, Lacking},
     },
     process::{
         elf::{Elf, Segment},
-        files::{FileKey, ModuleFile},
-        maps::Mapping,
+        files::ModuleFile,
+        maps::{FileId, Mapping},
     },
     python,
     unwind::trampoline,
@@ -113,7 +114,7 @@ impl Module {
 #[derive(Debug, Default)]
 pub(super) struct Modules {
     modules: Vec<Module>,
-    by_key: HashMap<FileKey, ModuleIndex>,
+    by_key: HashMap<FileId, ModuleIndex>,
     /// The kernel's own, the same in every process.
     vdso: Option<ModuleIndex>,
     trampoline: Option<ModuleIndex>,
@@ -135,7 +136,7 @@ impl Modules {
     }
 
     /// A file that was seen before, and not written to since.
-    pub(super) fn find(&self, key: FileKey) -> Option<ModuleIndex> {
+    pub(super) fn find(&self, key: FileId) -> Option<ModuleIndex> {
         let index = *self.by_key.get(&key)?;
         let module = self.get(index);
         (module.file.version().ok() == Some(module.version)).then_some(index)

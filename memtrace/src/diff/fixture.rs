@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     frames::{Frame, FrameKind, Wrappers},
-    recording::{Meta, SitePoint},
+    recording::SitePoint,
 };
 
 const POINTS: usize = 60;
@@ -14,17 +14,6 @@ const POINTS: usize = 60;
 pub(crate) fn run(name: &str, sites: Vec<Site>) -> Run {
     Run {
         name: name.into(),
-        meta: Meta {
-            version: "0.1.0".into(),
-            host: "host".into(),
-            kernel: "6.18.0".into(),
-            command: vec![],
-            started_unix_ns: 0,
-            started_ns: 0,
-            interval_ns: 1_000_000_000,
-            page_size: 4096,
-            allocator_prefixes: vec![],
-        },
         seconds: (1..=POINTS).map(|second| second as f64).collect(),
         sites,
         facts: Vec::new(),

@@ -8,7 +8,7 @@ use crate::{
     event::{Layer, StackId},
     frames::{Frame, Wrappers, names::source_line},
     ledger::ProcessId,
-    recording::{Meta, Origin, ProcessRow, SitePoint, SiteSeries, Snapshot},
+    recording::{Origin, ProcessRow, SitePoint, SiteSeries, Snapshot},
 };
 use memtrace_common::loss::Effect;
 
@@ -20,7 +20,6 @@ pub const POINTS: usize = 240;
 pub struct Run {
     /// What it is called: the file.
     pub name: String,
-    pub meta: Meta,
     /// Ends of the intervals that count, seconds since the start.
     pub seconds: Vec<f64>,
     pub sites: Vec<Site>,
@@ -113,7 +112,6 @@ impl Run {
         let seconds = |time: &u64| time.saturating_sub(started) as f64 / 1e9;
         Run {
             name,
-            meta: snapshot.meta.clone(),
             seconds: times.iter().map(seconds).collect(),
             sites: sites.collect(),
             facts,

@@ -3,8 +3,11 @@
 //! Attaching is done elsewhere.
 
 pub mod allocator;
+mod arch;
 pub mod libraries;
 pub mod plan;
-pub mod site;
-pub mod usdt;
-mod x86;
+mod probe;
+mod site;
+mod usdt;
+
+pub use probe::{Probe, ProbeLine};

@@ -11,8 +11,7 @@ use std::path::Path;
 use memtrace_common::function::{Function, Operation};
 
 use super::libraries::LIBRARIES;
-use super::site::{self, Forward, Site};
-use super::usdt::{self, Usdt};
+use super::{arch, probe::Probe, site::Forward, usdt};
 use crate::frames::{
     allocators,
     functions::{EXTENSIONS, FAMILY, OPERATORS, Row},
@@ -31,67 +30,6 @@ const UNWINDING: &[&str] = &[
 /// Longest function that is searched for jumps, bytes. No allocation function
 /// comes near; a symbol table that claims more is not believed.
 const MAX_BODY: u64 = 1 << 20;
-
-/// One probed function of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// Mangled.
-    pub symbol: String,
-    /// Other names that lead to the function, sorted.
-    pub aliases: Vec<String>,
-    /// `index` is 0: the collector gives it.
-    pub function: Function,
-    /// Where the function begins, offset into the file, bytes.
-    pub entry_offset: u64,
-    /// Where the probe goes, offset into the file, bytes.
-    pub file_offset: u64,
-    /// Whether the outcome matters; the return probe goes to `file_offset` too.
-    pub needs_return: bool,
-    pub site: Site,
-    /// It is no function's, but a statically defined one.
-    pub usdt: Option<Usdt>,
-}
-
-/// One line of the list of probes, ready to print.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeLine {
-    pub library: String,
-    pub symbol: String,
-    /// Offset into the file of the probe, bytes.
-    pub file_offset: u64,
-    pub instruction: String,
-    pub cost: &'static str,
-    pub why: String,
-}
-
-impl Probe {
-    /// What the kernel side is to know of it.
-    pub fn cookie(&self) -> u64 {
-        self.usdt
-            .map_or_else(|| self.function.cookie(), |usdt| usdt.cookie)
-    }
-
-    /// Whether a C++ exception may have to pass the return address that a return probe replaces.
-    pub fn may_throw(&self) -> bool {
-        self.needs_return && self.function.may_throw
-    }
-
-    /// The probe as a line of a list; `library` is the file as the process sees it.
-    pub fn line(&self, library: &Path) -> ProbeLine {
-        let offset = match self.site.offset {
-            0 => String::new(),
-            offset => format!("+{offset:#x}"),
-        };
-        ProbeLine {
-            library: library.display().to_string(),
-            symbol: format!("{}{offset}", self.symbol),
-            file_offset: self.file_offset,
-            instruction: self.site.instruction.clone(),
-            cost: self.site.cost.name(),
-            why: self.site.why.text().to_owned(),
-        }
-    }
-}
 
 /// Finds what to probe in a file.
 ///
@@ -184,7 +122,7 @@ pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
         .map(|function| {
             let body = body(elf, function.file_offset, function.size);
             let size_known = function.size == body.len() as u64;
-            function.file_offset + site::choose(elf.machine, body, size_known).offset
+            function.file_offset + arch::choose(elf.machine, body, size_known).offset
         })
         .collect();
     offsets.sort_unstable();
@@ -246,7 +184,7 @@ pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
 
 /// The probe of a function that is known by its address only, offset into the file.
 pub fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
-    let site = site::choose(elf.machine, body(elf, file_offset, 0), false);
+    let site = arch::choose(elf.machine, body(elf, file_offset, 0), false);
     Probe {
         symbol: row.name.to_owned(),
         aliases: Vec::new(),
@@ -345,7 +283,7 @@ impl Place<'_> {
             symbol, function, ..
         } = self.chosen;
         let body = body(elf, symbol.file_offset, self.size);
-        let site = site::choose(elf.machine, body, self.size == body.len() as u64);
+        let site = arch::choose(elf.machine, body, self.size == body.len() as u64);
         let mut aliases: Vec<String> = self
             .names
             .into_iter()
@@ -438,7 +376,7 @@ fn forward_target(
     let mut virt = place.chosen.symbol.virt;
     let mut code = body(elf, place.chosen.symbol.file_offset, place.size);
     for _function_then_stub in 0..2 {
-        match site::forwards(elf.machine, code)? {
+        match arch::forwards(elf.machine, code)? {
             Forward::To(target) => {
                 virt = virt.checked_add_signed(target)?;
                 let offset = elf.file_offset(virt)?;

@@ -6,8 +6,6 @@
 //! twenty on some virtual machines. Where a function does not begin with an
 //! instruction that is emulated, one soon after will often do.
 
-use crate::process::elf::Machine;
-
 /// How the kernel executes the instruction under a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cost {
@@ -34,7 +32,7 @@ impl Cost {
 /// instruction, the arguments are in their registers and the return address
 /// is where the stack pointer points, so a return probe may share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct ProbeSite {
     /// Bytes from the function's first instruction.
     pub offset: u64,
     /// Disassembled, Intel syntax, jump targets in bytes from the function's first instruction; empty
@@ -75,20 +73,6 @@ impl Why {
     }
 }
 
-/// Chooses the site in a function whose code is `body`. `size_known` says
-/// that `body` is all of it, so that jumps within can be seen.
-pub fn choose(machine: Machine, body: &[u8], size_known: bool) -> Site {
-    match machine {
-        Machine::X86_64 => super::x86::choose(body, size_known),
-        Machine::Aarch64 | Machine::Other(_) => Site {
-            offset: 0,
-            instruction: String::new(),
-            cost: Cost::Unknown,
-            why: Why::NotDecoded,
-        },
-    }
-}
-
 /// Where a function leads that does nothing but jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
@@ -96,26 +80,4 @@ pub enum Forward {
     To(i64),
     /// To the address in a word (a slot of the global offset table), in bytes from the function's first.
     Through(i64),
-}
-
-/// Where a function leads that does nothing but jump; `None` for all others.
-pub fn forwards(machine: Machine, body: &[u8]) -> Option<Forward> {
-    match machine {
-        Machine::X86_64 => super::x86::forwards(body),
-        Machine::Aarch64 | Machine::Other(_) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_machines_get_the_first_instruction() {
-        for machine in [Machine::Aarch64, Machine::Other(243)] {
-            let site = choose(machine, &[0x55, 0xc3], true);
-            assert_eq!((site.offset, site.cost), (0, Cost::Unknown));
-            assert_eq!(forwards(machine, &[0xeb, 0]), None);
-        }
-    }
 }

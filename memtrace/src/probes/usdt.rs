@@ -7,24 +7,12 @@ use memtrace_common::{
     usdt::{self, OPERANDS, Operand},
 };
 
-use super::{libraries::LIBRARIES, plan::Probe, site};
+use super::{
+    arch,
+    libraries::LIBRARIES,
+    probe::{Probe, UsdtProbe},
+};
 use crate::process::elf::{Elf, Machine, UsdtNote};
-
-/// What a statically defined probe needs beside its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Usdt {
-    /// Where its arguments are, see [`memtrace_common::usdt`].
-    pub cookie: u64,
-    /// Offset into the file of the counter of those who look, bytes.
-    pub semaphore: Option<u64>,
-}
-
-/// The words of x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h), as the assembler names
-/// them; empty for what is no general register.
-const REGISTERS: [&str; 20] = [
-    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
-    "rdi", "", "", "", "", "rsp",
-];
 
 /// The probes of a file that are in the table of libraries and can be understood.
 pub(super) fn probes(elf: &Elf<'_>) -> Vec<Probe> {
@@ -55,12 +43,12 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         offset: None,
     }; OPERANDS];
     for (operand, &index) in operands.iter_mut().zip(&wanted.arguments) {
-        *operand = parse(given.get(index)?)?;
+        *operand = parse(elf.machine, given.get(index)?)?;
     }
     let file_offset = elf.file_offset(note.virt)?;
     // Only there are the arguments where the note says. A breakpoint elsewhere than on the instruction that
     // stands for the probe could be amid one.
-    let site = site::choose(elf.machine, elf.code(file_offset, 1), true);
+    let site = arch::choose(elf.machine, elf.code(file_offset, 1), true);
     if site.instruction != "nop" {
         return None;
     }
@@ -76,7 +64,7 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         file_offset,
         needs_return: false,
         site,
-        usdt: Some(Usdt {
+        usdt: Some(UsdtProbe {
             cookie: usdt::cookie(operands),
             semaphore,
         }),
@@ -98,7 +86,7 @@ const FUNCTION: Function = Function {
 };
 
 /// An argument of 8 bytes in a register or at an offset from one, `-8@%rax` or `8@-56(%rbp)`.
-fn parse(argument: &str) -> Option<Operand> {
+fn parse(machine: Machine, argument: &str) -> Option<Operand> {
     let (size, place) = argument.split_once('@')?;
     if !matches!(size, "8" | "-8") {
         return None;
@@ -116,11 +104,8 @@ fn parse(argument: &str) -> Option<Operand> {
         None => (None, place),
     };
     let name = register.strip_prefix('%')?;
-    let register = REGISTERS
-        .iter()
-        .position(|known| *known == name && !name.is_empty())?;
     Some(Operand {
-        register: u8::try_from(register).ok()?,
+        register: arch::register(machine, name)?,
         offset,
     })
 }
@@ -132,6 +117,7 @@ mod tests {
     #[test]
     fn arguments_are_in_registers_or_near_where_one_points() {
         let operand = |register, offset| Some(Operand { register, offset });
+        let parse = |argument| parse(Machine::X86_64, argument);
         assert_eq!(parse("-8@%rbp"), operand(4, None));
         assert_eq!(parse("8@%rax"), operand(10, None));
         assert_eq!(parse("-8@56(%rsp)"), operand(19, Some(56)));

@@ -129,8 +129,6 @@ pub struct Elf<'data> {
     pub soname: Option<String>,
     /// DT_NEEDED, in the order in which the loader takes them.
     pub needed: Vec<String>,
-    /// The program interpreter (dynamic loader).
-    pub interpreter: Option<String>,
 }
 
 impl<'data> Elf<'data> {
@@ -146,7 +144,6 @@ impl<'data> Elf<'data> {
         let file = ElfFile64::<Endianness, _>::parse(data)?;
         let endian = file.endian();
         let mut segments = Vec::new();
-        let mut interpreter = None;
         let mut dynamic = None;
         for header in file.elf_program_headers() {
             match header.p_type(endian) {
@@ -156,9 +153,6 @@ impl<'data> Elf<'data> {
                     file_size: header.p_filesz(endian),
                     execute: header.p_flags(endian).0 & elf::PF_X.0 != 0,
                 }),
-                elf::PT_INTERP => {
-                    interpreter = header.interpreter(endian, data).ok().flatten().map(text);
-                }
                 elf::PT_DYNAMIC => dynamic = header.dynamic(endian, data).ok().flatten(),
                 _ => {}
             }
@@ -173,7 +167,6 @@ impl<'data> Elf<'data> {
             build_id,
             soname: None,
             needed: Vec::new(),
-            interpreter,
         };
         elf.read_dynamic(dynamic.unwrap_or_default());
         Ok(elf)
@@ -424,10 +417,6 @@ mod tests {
         assert_eq!(elf.machine, Machine::X86_64);
         assert_eq!(elf.soname.as_deref(), Some("libc.so.6"));
         assert_eq!(elf.needed, ["ld-linux-x86-64.so.2"]);
-        assert_eq!(
-            elf.interpreter.as_deref(),
-            Some("/lib64/ld-linux-x86-64.so.2")
-        );
         let build_id = elf.build_id.as_deref().unwrap();
         assert_eq!(build_id.len(), 40);
         assert!(

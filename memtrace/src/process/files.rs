@@ -4,26 +4,16 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::maps::Mapping;
+use super::maps::{FileId, Mapping};
 use crate::file;
-
-/// A file, as `/proc/PID/maps` and the kernel side name it. Not comparable to
-/// stat's `st_dev` on file systems with anonymous devices (btrfs subvolumes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileKey {
-    /// `MAJOR << 20 | MINOR`.
-    pub dev: u32,
-    pub ino: u64,
-}
 
 /// A mapped file, kept open.
 #[derive(Debug)]
 pub struct ModuleFile {
-    pub key: FileKey,
+    pub key: FileId,
     /// The path as the process sees it: to show, not to open.
     pub path: PathBuf,
     pub file: File,
@@ -45,24 +35,6 @@ impl ModuleFile {
         Ok(ModuleFile { key, path, file })
     }
 
-    /// Opens a file that is not mapped yet, such as a program that is about to
-    /// be executed. The key comes from stat, so it is the maps form only where
-    /// the file system's devices are plain ones.
-    pub fn open_path(path: &Path) -> io::Result<ModuleFile> {
-        require_regular(&std::fs::metadata(path)?)?;
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        let dev = libc::major(metadata.dev()) << 20 | libc::minor(metadata.dev());
-        Ok(ModuleFile {
-            key: FileKey {
-                dev,
-                ino: metadata.ino(),
-            },
-            path: path.to_owned(),
-            file,
-        })
-    }
-
     /// A copy of what `mapping` of process `pid` holds, for one that no file is behind (the vDSO).
     ///
     /// # Errors
@@ -79,7 +51,7 @@ impl ModuleFile {
     /// There is no memory for them.
     pub fn of_bytes(mapping: &Mapping, bytes: &[u8]) -> io::Result<ModuleFile> {
         Ok(ModuleFile {
-            key: FileKey { dev: 0, ino: 0 },
+            key: FileId { dev: 0, ino: 0 },
             path: mapping.path.clone().unwrap_or_default(),
             file: file::of_bytes(bytes)?,
         })
@@ -95,12 +67,6 @@ impl ModuleFile {
             metadata.mtime().cast_unsigned(),
             metadata.mtime_nsec() as u32,
         ))
-    }
-
-    /// A path by which this process reaches the open file, whatever its name
-    /// means here; valid as long as the `ModuleFile` lives.
-    pub fn attach_path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 }
 
@@ -208,7 +174,7 @@ mod tests {
 
         let module = ModuleFile::open(std::process::id(), &before).unwrap();
         assert_eq!(module.path, path);
-        assert_eq!(content(File::open(module.attach_path()).unwrap()), "mapped");
+        assert_eq!(content(module.file), "mapped");
 
         let error = open_by_name(std::process::id(), &before).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
@@ -220,10 +186,6 @@ mod tests {
         let path = dir.path().join("x");
         std::fs::write(&path, "mapped").unwrap();
         let (_map, mut mapping) = mapped(&path);
-        assert_eq!(
-            ModuleFile::open_path(&path).unwrap().key,
-            mapping.file().unwrap()
-        );
         // No such entry in map_files.
         mapping.end += 0x1000;
         let file = open_mapped(std::process::id(), &mapping).unwrap();
@@ -239,8 +201,8 @@ mod tests {
             .unwrap();
         for error in [
             open_mapped(std::process::id(), vdso).unwrap_err(),
-            ModuleFile::open_path(Path::new("/dev/null")).unwrap_err(),
-            ModuleFile::open_path(Path::new("/")).unwrap_err(),
+            open_regular(Path::new("/dev/null")).unwrap_err(),
+            open_regular(Path::new("/")).unwrap_err(),
         ] {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         }

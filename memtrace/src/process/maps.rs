@@ -7,8 +7,6 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::files::FileKey;
-
 /// What the `rwxp` column says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Permissions {
@@ -16,6 +14,15 @@ pub struct Permissions {
     pub write: bool,
     pub execute: bool,
     pub shared: bool,
+}
+
+/// A file, as `/proc/PID/maps` and the kernel side name it. Not comparable to
+/// stat's `st_dev` on file systems with anonymous devices (btrfs subvolumes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    pub ino: u64,
 }
 
 /// One line of `/proc/PID/maps`.
@@ -45,30 +52,17 @@ impl Mapping {
         self.end - self.start
     }
 
-    /// Never true of what the kernel prints.
-    pub fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
     /// Whether `abs_addr` lies in the mapping.
     pub fn contains(&self, abs_addr: u64) -> bool {
         (self.start..self.end).contains(&abs_addr)
     }
 
     /// The file behind the mapping, `None` for anonymous memory and pseudo names.
-    pub fn file(&self) -> Option<FileKey> {
-        (self.ino != 0).then_some(FileKey {
+    pub fn file(&self) -> Option<FileId> {
+        (self.ino != 0).then_some(FileId {
             dev: self.dev,
             ino: self.ino,
         })
-    }
-
-    /// Offset into the file of `abs_addr`, `None` outside the mapping or without a file.
-    pub fn file_offset_of(&self, abs_addr: u64) -> Option<u64> {
-        if self.ino == 0 || !self.contains(abs_addr) {
-            return None;
-        }
-        self.file_offset.checked_add(abs_addr - self.start)
     }
 }
 
@@ -264,8 +258,6 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
                 deleted: false,
             }
         );
-        assert_eq!(mappings[0].file_offset_of(0x55d0_c0a0_0010), Some(0x2010));
-        assert_eq!(mappings[0].file_offset_of(0x55d0_c0a2_1000), None);
         assert_eq!(mappings[0].len(), 0x21000);
     }
 
@@ -285,7 +277,6 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         for anonymous in &mappings[4..6] {
             assert_eq!(anonymous.path, None);
             assert_eq!(anonymous.file(), None);
-            assert_eq!(anonymous.file_offset_of(anonymous.start), None);
         }
         assert_eq!(mappings[8].path.as_deref(), Some(Path::new("[vdso]")));
         assert_eq!(mappings[8].file(), None);

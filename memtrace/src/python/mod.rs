@@ -13,8 +13,7 @@ mod tests;
 
 pub use code::CodeObject;
 pub use detect::{Candidate, Unsupported, find};
-pub use lines::line;
-pub use offsets::{Error, interpreter};
+pub use offsets::interpreter;
 
 use std::io;
 

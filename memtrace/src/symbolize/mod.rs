@@ -21,7 +21,6 @@ pub mod perf_map;
 mod tests;
 
 use crate::{
-    file,
     frames::{Cause, Frame, FrameKind, Unresolved},
     rooted::Root,
     sigbus,
@@ -40,7 +39,6 @@ use blazesym::symbolize::{
 use std::{
     collections::HashMap,
     fs::File,
-    io,
     path::Path,
     time::{Duration, Instant},
 };
@@ -120,12 +118,6 @@ impl Symbolizer {
         }
         self.modules.push(module);
         id
-    }
-
-    /// Adds a module that is no file, such as `[vdso]`, by its bytes as read from a process.
-    pub fn module_from_bytes(&mut self, display_path: &str, bytes: &[u8]) -> io::Result<ModuleId> {
-        let file = file::of_bytes(bytes)?;
-        Ok(self.module(display_path, file, None, None))
     }
 
     /// Frames at `file_offset` (bytes; of a return address, the address minus one), the innermost

@@ -1,8 +1,8 @@
 //! The table of one file, laid out as the kernel side reads it.
 
-use super::{CompileError, compile, rules::NO_ROW};
+use super::{CompileError, compile};
 use memtrace_common::{
-    code::{BLOCK, Exec, RULES, RowSearch},
+    code::{BLOCK, Exec, RULES},
     unwind::{Rule, cfa, fp},
 };
 use object::ReadRef;
@@ -65,26 +65,5 @@ impl Table {
             at = end as usize;
         }
         (words.len() - at < BLOCK).then_some(Table { exec, rules, words })
-    }
-
-    /// The rule for an address as the file means it, searched as the kernel side does.
-    pub fn lookup(&self, vaddr: u64) -> Rule {
-        self.search(vaddr).unwrap_or(NO_ROW)
-    }
-
-    fn search(&self, vaddr: u64) -> Option<Rule> {
-        let page = (vaddr >> 16).checked_sub(self.exec.first_page.into())?;
-        if page >= self.exec.pages.into() {
-            return None;
-        }
-        let word = |index: u32| self.words.get(index as usize).copied();
-        let (first, end) = (word(page as u32)?, word(page as u32 + 1)?);
-        let mut search = RowSearch::new(first, end, vaddr);
-        for _ in 0..RowSearch::STEPS {
-            if search.narrow(word(search.probe())?) {
-                break;
-            }
-        }
-        self.rules.get(search.rule() as usize).copied()
     }
 }

@@ -11,7 +11,7 @@ mod select;
 
 pub use group::By;
 pub use metric::Metric;
-pub use select::{Ages, Filter, Selection, Shown};
+pub use select::{Filter, Selection, Shown};
 
 /// Why there is nothing to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@
 //! Points of one process are not independent of one another, so tests made for
 //! independent points see growth where there is none. Here the effect is a
 //! robust slope with a bootstrap interval that keeps neighbours together
-//! ([`trend`]), over means of blocks long enough to be nearly independent; the
+//! ([`trend_after`]), over means of blocks long enough to be nearly independent; the
 //! significance test ([`mann_kendall`]) only opens the gate.
 
 mod bootstrap;
@@ -15,9 +15,11 @@ mod trend;
 mod warm_up;
 
 pub use fdr::benjamini_hochberg;
-pub use mann_kendall::{MannKendall, mann_kendall};
+pub use mann_kendall::mann_kendall;
 pub use slope::theil_sen;
-pub use trend::{BLOCKS, MIN_POINTS, SIGNIFICANCE, TooShort, Trend, trend, trend_after};
+#[cfg(test)]
+pub use trend::trend;
+pub use trend::{MIN_POINTS, TooShort, Trend, trend_after};
 pub use warm_up::{WARM_UP, warm_up};
 
 /// The middle value, of an even number the mean of the middle two; `None` of no values. NaN counts

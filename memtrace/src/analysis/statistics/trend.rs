@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::{bootstrap, mann_kendall, mean, median, median_deviation, theil_sen, warm_up};
+use super::{bootstrap, mann_kendall, mean, median, median_deviation, theil_sen};
 
 /// Blocks that a series is averaged into. Ten are the fewest with which the significance test keeps
 /// its level; more show more of the shape but are less independent (`docs/verdicts.md` has what was
@@ -92,18 +92,15 @@ impl Trend {
     }
 }
 
-/// The trend of `y` over `x`, without the start of the program ([`warm_up`]). `x` rises in about
-/// equal steps. The same arguments give the same trend.
-///
-/// # Errors
-///
-/// When too few points are left.
+/// As [`trend_after`], without the start of the program ([`super::warm_up`]).
+#[cfg(test)]
 pub fn trend(x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
-    trend_after(warm_up(&y[..x.len().min(y.len())]), x, y, seed)
+    trend_after(super::warm_up(&y[..x.len().min(y.len())]), x, y, seed)
 }
 
-/// As [`trend`], leaving out the first `skip` points: to compare series of one process, they must
-/// share its start.
+/// The trend of `y` over `x`, without the first `skip` points: the start of the program, which series
+/// of one process must share to be compared. `x` rises in about equal steps. The same arguments give
+/// the same trend.
 ///
 /// # Errors
 ///

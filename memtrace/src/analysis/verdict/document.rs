@@ -1,12 +1,15 @@
-//! The tables of classes in `docs/verdicts.md`, made of the rules.
+//! Compares the tables of classes in `docs/verdicts.md` with the rules.
 
 use super::{
+    Class,
     detectors::{PROCESS, SITE},
     rule::Question,
 };
 
+const DOCUMENT: &str = include_str!("../../../../docs/verdicts.md");
+
 /// Both tables, as they stand in the document: of a process, and of a site.
-pub fn tables() -> [String; 2] {
+fn tables() -> [String; 2] {
     [
         table("question", PROCESS),
         table("it, over the recording", SITE),
@@ -32,31 +35,24 @@ fn table<F>(first: &str, questions: &[Question<F>]) -> String {
     table
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{super::Class, *};
-
-    const DOCUMENT: &str = include_str!("../../../../docs/verdicts.md");
-
-    #[test]
-    fn the_document_has_the_rules_as_they_are() {
-        for table in tables() {
-            assert!(
-                DOCUMENT.contains(&table),
-                "docs/verdicts.md lacks this table, or has it otherwise; put it there:\n\n{table}"
-            );
-        }
+#[test]
+fn the_document_has_the_rules_as_they_are() {
+    for table in tables() {
+        assert!(
+            DOCUMENT.contains(&table),
+            "docs/verdicts.md lacks this table, or has it otherwise; put it there:\n\n{table}"
+        );
     }
+}
 
-    #[test]
-    fn every_class_has_a_rule_and_a_name_of_its_own() {
-        let of_process = PROCESS.iter().flat_map(|question| question.rules);
-        let of_process: Vec<Class> = of_process.map(|rule| rule.class).collect();
-        for (index, class) in Class::ALL.iter().enumerate() {
-            assert!(of_process.contains(class), "{class:?}");
-            let others = Class::ALL[..index].iter();
-            assert!(!class.name().is_empty());
-            assert!(others.into_iter().all(|other| other.name() != class.name()));
-        }
+#[test]
+fn every_class_has_a_rule_and_a_name_of_its_own() {
+    let of_process = PROCESS.iter().flat_map(|question| question.rules);
+    let of_process: Vec<Class> = of_process.map(|rule| rule.class).collect();
+    for (index, class) in Class::ALL.iter().enumerate() {
+        assert!(of_process.contains(class), "{class:?}");
+        let others = Class::ALL[..index].iter();
+        assert!(!class.name().is_empty());
+        assert!(others.into_iter().all(|other| other.name() != class.name()));
     }
 }

@@ -5,6 +5,7 @@
 mod advice;
 mod detectors;
 mod device;
+#[cfg(test)]
 mod document;
 mod evidence;
 mod growth;
@@ -32,8 +33,9 @@ use crate::{
 use memtrace_common::loss::Effect;
 
 pub use detectors::Class;
-pub use document::tables;
-pub use evidence::{Amount, Evidence, Rate, Statement};
+#[cfg(test)]
+pub use evidence::Statement;
+pub use evidence::{Amount, Evidence, Rate};
 
 /// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
 /// which no single recording holds.

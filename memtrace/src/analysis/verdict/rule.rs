@@ -38,12 +38,20 @@ pub(super) const DESCRIPTION: Description = Description {
 pub(super) struct Rule<F> {
     pub(super) class: Class,
     /// What it looks at, for the documentation.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "a unit test compares docs/verdicts.md with it")
+    )]
     pub(super) evidence: &'static str,
     pub(super) find: F,
 }
 
 /// Rules that answer one question.
 pub(super) struct Question<F: 'static> {
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "a unit test compares docs/verdicts.md with it")
+    )]
     pub(super) asks: &'static str,
     pub(super) rules: &'static [Rule<F>],
 }

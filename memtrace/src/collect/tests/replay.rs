@@ -34,7 +34,7 @@ use crate::{
     event::{Layer, StackId},
     hold::{Hold, HoldError, Report},
     host::Redactor,
-    probes::plan::Probe,
+    probes::Probe,
     recording::{self, Interval, Origin, ProcessRow},
     unwind::Table,
 };

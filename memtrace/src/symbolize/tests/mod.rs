@@ -117,6 +117,12 @@ pub(super) fn assert_inlined_chain(frames: &[Frame], source_path: &Path) {
     }
 }
 
+/// Adds a module that is no file, such as `[vdso]`.
+fn module_from_bytes(symbolizer: &mut Symbolizer, name: &str, bytes: &[u8]) -> ModuleId {
+    let file = crate::file::of_bytes(bytes).unwrap();
+    symbolizer.module(name, file, None, None)
+}
+
 #[test]
 fn inlined_calls_have_exact_lines_innermost_first() {
     let dir = TempDir::new().unwrap();
@@ -309,7 +315,7 @@ fn the_vdso_resolves_from_its_bytes() {
         .address();
 
     let mut symbolizer = Symbolizer::default();
-    let module = symbolizer.module_from_bytes("[vdso]", &bytes).unwrap();
+    let module = module_from_bytes(&mut symbolizer, "[vdso]", &bytes);
     let found = symbolizer.frames_at(module, address);
     assert_eq!(found[0].file_offset, Some(address));
     // `clock_gettime` is its weak alias.
@@ -327,9 +333,7 @@ fn the_vdso_resolves_from_its_bytes() {
 #[test]
 fn what_is_no_elf_file_or_outside_of_it_says_so() {
     let mut symbolizer = Symbolizer::default();
-    let text = symbolizer
-        .module_from_bytes("[text]", b"no ELF file")
-        .unwrap();
+    let text = module_from_bytes(&mut symbolizer, "[text]", b"no ELF file");
     let found = symbolizer.frames(text, 4);
     assert_eq!(words(&found[0]).as_deref(), Some("not an ELF file"));
 

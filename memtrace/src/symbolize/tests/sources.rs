@@ -1,6 +1,7 @@
 //! Each place where names may be, with programs that have them nowhere else.
 
 use super::*;
+use std::io;
 
 /// A stripped library and its debug file, both of [`INLINED_C`].
 struct Split {

@@ -53,7 +53,8 @@ impl Cache {
     }
 
     /// The one in `folder`, which is made if it is missing.
-    pub fn at(folder: &Path) -> Option<Cache> {
+    #[cfg(test)]
+    fn at(folder: &Path) -> Option<Cache> {
         Cache::of(folder, User::invoking())
     }
 

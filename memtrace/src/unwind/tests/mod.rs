@@ -4,11 +4,36 @@ mod oracle;
 mod shapes;
 mod writer;
 
+use super::{Table, rules::NO_ROW};
+use memtrace_common::{code::RowSearch, unwind::Rule};
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
+
+impl Table {
+    /// The rule for an address as the file means it, searched as the kernel side does.
+    pub(super) fn lookup(&self, vaddr: u64) -> Rule {
+        self.search(vaddr).unwrap_or(NO_ROW)
+    }
+
+    fn search(&self, vaddr: u64) -> Option<Rule> {
+        let page = (vaddr >> 16).checked_sub(self.exec.first_page.into())?;
+        if page >= self.exec.pages.into() {
+            return None;
+        }
+        let word = |index: u32| self.words.get(index as usize).copied();
+        let (first, end) = (word(page as u32)?, word(page as u32 + 1)?);
+        let mut search = RowSearch::new(first, end, vaddr);
+        for _ in 0..RowSearch::STEPS {
+            if search.narrow(word(search.probe())?) {
+                break;
+            }
+        }
+        self.rules.get(search.rule() as usize).copied()
+    }
+}
 
 /// xorshift64 (Marsaglia 2003).
 struct Random(u64);

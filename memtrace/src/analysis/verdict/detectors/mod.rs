@@ -33,7 +33,8 @@ macro_rules! classes {
         }
 
         impl Class {
-            pub const ALL: &[Class] = &[$(Class::$class,)*];
+            #[cfg(test)]
+            pub(super) const ALL: &[Class] = &[$(Class::$class,)*];
 
             pub(super) const fn description(self) -> &'static Description {
                 match self {

@@ -1,4 +1,4 @@
-//! Sites on x86-64. What the kernel emulates is decided in its
+//! x86-64: sites, and registers by name. What the kernel emulates is decided in its
 //! arch/x86/kernel/uprobes.c by `branch_setup_xol_ops` (near jumps, near
 //! conditional jumps, relative calls, nops) and `push_setup_xol_ops` (push of a
 //! register); everything else is single-stepped out of line.
@@ -8,23 +8,30 @@ use iced_x86::{
     IntelFormatter, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use super::site::{Cost, Forward, Site, Why};
+use crate::probes::site::{Cost, Forward, ProbeSite, Why};
+
+/// The words of x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h), as the assembler names
+/// them; empty for what is no general register.
+const REGISTERS: [&str; 20] = [
+    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
+    "rdi", "", "", "", "", "rsp",
+];
 
 /// How many instructions from the first are looked at. Few: everything before
 /// the site runs before the event is taken.
 const REACH: usize = 6;
 
-/// See [`super::site::choose`]. The rule: the first emulated instruction such
+/// See [`super::choose`]. The rule: the first emulated instruction such
 /// that those before it leave the argument registers, the stack pointer and
 /// the flow alone, and that no jump within the function leads past the first
 /// instruction and not past the site (it would fire again in the same call).
 /// A jump from another function, or from a part of this one that the compiler
 /// moved away (`.cold`), is not looked for: those return behind the branch that
 /// led to them, and a site is never behind a branch.
-pub(super) fn choose(body: &[u8], size_known: bool) -> Site {
+pub(super) fn choose(body: &[u8], size_known: bool) -> ProbeSite {
     let code = Code64 { body };
     let Some(first) = code.instructions().next() else {
-        return Site {
+        return ProbeSite {
             offset: 0,
             instruction: String::new(),
             cost: Cost::Unknown,
@@ -43,7 +50,7 @@ pub(super) fn choose(body: &[u8], size_known: bool) -> Site {
     site(&first, Cost::SingleStepped, why)
 }
 
-/// See [`super::site::forwards`].
+/// See [`super::forwards`].
 pub(super) fn forwards(body: &[u8]) -> Option<Forward> {
     let jump = Code64 { body }
         .instructions()
@@ -60,7 +67,14 @@ pub(super) fn forwards(body: &[u8]) -> Option<Forward> {
     }
 }
 
-fn site(instruction: &Instruction, cost: Cost, why: Why) -> Site {
+/// See [`super::register`].
+pub(super) fn register(name: &str) -> Option<u8> {
+    let mut names = REGISTERS.iter();
+    let place = names.position(|known| *known == name && !name.is_empty())?;
+    u8::try_from(place).ok()
+}
+
+fn site(instruction: &Instruction, cost: Cost, why: Why) -> ProbeSite {
     let mut formatter = IntelFormatter::new();
     let options = formatter.options_mut();
     options.set_hex_prefix("0x");
@@ -70,7 +84,7 @@ fn site(instruction: &Instruction, cost: Cost, why: Why) -> Site {
     options.set_show_branch_size(false);
     let mut text = String::new();
     formatter.format(instruction, &mut text);
-    Site {
+    ProbeSite {
         offset: instruction.ip(),
         instruction: text,
         cost,

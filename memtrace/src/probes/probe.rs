@@ -1,0 +1,77 @@
+//! One place of a file to be probed, and what it looks like in a list.
+
+use std::path::Path;
+
+use memtrace_common::function::Function;
+
+use super::site::ProbeSite;
+
+/// One probed function of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Mangled.
+    pub symbol: String,
+    /// Other names that lead to the function, sorted.
+    pub aliases: Vec<String>,
+    /// `index` is 0: the collector gives it.
+    pub function: Function,
+    /// Where the function begins, offset into the file, bytes.
+    pub entry_offset: u64,
+    /// Where the probe goes, offset into the file, bytes.
+    pub file_offset: u64,
+    /// Whether the outcome matters; the return probe goes to `file_offset` too.
+    pub needs_return: bool,
+    pub site: ProbeSite,
+    /// It is no function's, but a statically defined one.
+    pub usdt: Option<UsdtProbe>,
+}
+
+/// One line of the list of probes, ready to print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeLine {
+    pub library: String,
+    pub symbol: String,
+    /// Offset into the file of the probe, bytes.
+    pub file_offset: u64,
+    pub instruction: String,
+    pub cost: &'static str,
+    pub why: String,
+}
+
+/// What a statically defined probe needs beside its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UsdtProbe {
+    /// Where its arguments are, see [`memtrace_common::usdt`].
+    pub cookie: u64,
+    /// Offset into the file of the counter of those who look, bytes.
+    pub semaphore: Option<u64>,
+}
+
+impl Probe {
+    /// What the kernel side is to know of it.
+    pub fn cookie(&self) -> u64 {
+        self.usdt
+            .map_or_else(|| self.function.cookie(), |usdt| usdt.cookie)
+    }
+
+    /// Whether a C++ exception may have to pass the return address that a return probe replaces.
+    pub fn may_throw(&self) -> bool {
+        self.needs_return && self.function.may_throw
+    }
+
+    /// The probe as a line of a list; `library` is the file as the process sees it.
+    pub fn line(&self, library: &Path) -> ProbeLine {
+        let offset = match self.site.offset {
+            0 => String::new(),
+            offset => format!("+{offset:#x}"),
+        };
+        ProbeLine {
+            library: library.display().to_string(),
+            symbol: format!("{}{offset}", self.symbol),
+            file_offset: self.file_offset,
+            instruction: self.site.instruction.clone(),
+            cost: self.site.cost.name(),
+            why: self.site.why.text().to_owned(),
+        }
+    }
+}
