@@ -10,6 +10,7 @@ pub mod launch;
 pub mod link_order;
 pub mod maps;
 pub mod memory;
+pub mod pagemap;
 mod smaps;
 pub mod target;
 
