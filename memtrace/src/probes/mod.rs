@@ -3,7 +3,7 @@
 //! Attaching is done elsewhere.
 
 pub mod allocator;
-pub mod libraries;
+pub mod device_libraries;
 pub mod plan;
 pub mod site;
 pub mod usdt;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) use self::stacks::Place;
 use self::{lines::Lines, stacks::StackTable};
-use super::{Error, devices, diagnosis, moment_name, until_closed};
+use super::{Error, device_table, diagnosis, moment_name, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
@@ -296,14 +296,14 @@ fn parts(
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
             "scanned": since.of(ages.time_ns),
         })),
-        "devices": devices::json(snapshot, filter),
-        "device_failures": devices::failures_json(
+        "devices": device_table::json(snapshot, filter),
+        "device_failures": device_table::failures_json(
             snapshot,
             filter,
             |time| since.of(time),
             |stack| stacks.add(stack),
         ),
-        "libraries": devices::libraries_json(snapshot),
+        "libraries": device_table::libraries_json(snapshot),
         "stack_health": health::object(&Health::of(snapshot, filter)),
         "losses": losses,
         "emitted": snapshot.emitted,

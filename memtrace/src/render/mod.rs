@@ -3,7 +3,7 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
-mod devices;
+mod device_table;
 mod diagnosis;
 pub mod diff;
 mod evidence;
