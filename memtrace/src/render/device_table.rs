@@ -3,9 +3,10 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{json::Place, stack};
+use super::stack;
 use crate::{
     escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},
@@ -104,12 +105,12 @@ fn figures(totals: &DeviceTotals) -> Value {
     })
 }
 
-/// The list `device_failures` of a report.
-pub(super) fn failures_json(
+/// The list `device_failures` of a report; `place` tells where its list of stacks has one.
+pub(super) fn failures_json<P: Serialize>(
     snapshot: &Snapshot,
     filter: &Filter,
     since: impl Fn(u64) -> u64,
-    mut place: impl FnMut(StackId) -> Place,
+    mut place: impl FnMut(StackId) -> P,
 ) -> Value {
     let failures = snapshot.failures.iter();
     failures

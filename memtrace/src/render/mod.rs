@@ -8,6 +8,7 @@ mod diagnosis;
 pub mod diff;
 mod evidence;
 mod json;
+mod json_lines;
 mod losses;
 mod stack;
 mod text;
