@@ -160,7 +160,7 @@ impl ProcessSeries {
 
     /// Its caching allocator of device memory.
     pub fn caching_allocator(&self) -> &'static CachingAllocator {
-        caching::used(|layer| self.beside.keys().any(|(_, of)| *of == layer))
+        caching::of_process(|layer| self.beside.keys().any(|(_, of)| *of == layer))
     }
 
     /// Outstanding in a layer beside the process's own memory.

@@ -74,7 +74,7 @@ impl Collector {
             return;
         };
         let stack = self.stack_id(alloc.stack);
-        let by_cache = self.cache_that_asked(layer, stack);
+        let by_cache = self.calling_cache(layer, stack);
         let device = if by_cache.is_some() && alloc.error == 0 {
             // Its next block tells, if that is not known.
             self.chosen_device(header.tgid, alloc.device)
@@ -110,9 +110,9 @@ impl Collector {
         self.apply(&header, action);
     }
 
-    /// The layer of the caching allocator that made the call itself, for device memory.
-    fn cache_that_asked(&self, layer: Layer, stack: StackId) -> Option<Layer> {
-        if layer == Layer::Pinned || caching::gives(layer) {
+    /// The layer of the caching allocator that made the call itself.
+    fn calling_cache(&self, layer: Layer, stack: StackId) -> Option<Layer> {
+        if layer == Layer::Pinned || caching::is_layer_of_blocks(layer) {
             return None;
         }
         let leaf = self.stacks.leaf_file(stack)?;

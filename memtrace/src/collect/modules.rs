@@ -39,7 +39,7 @@ pub(super) struct Module {
     pub(super) probes: Vec<Probe>,
     /// Of a device's library: what this version of it has no function for.
     pub(super) lacking: Option<Lacking>,
-    /// The layer of the caching allocator whose code it holds that asks for device memory.
+    /// The layer of the caching allocator that calls the runtime from it.
     pub(super) caching_allocator: Option<Layer>,
     /// Where unwinding begins, offsets into the file.
     pub(super) unwinding: Vec<u64>,
@@ -340,7 +340,7 @@ impl Modules {
         let name = file.path.file_name().and_then(|name| name.to_str());
         Module {
             version,
-            caching_allocator: name.and_then(caching::asking),
+            caching_allocator: name.and_then(caching::layer_of_caller),
             build_id,
             library,
             probes,

@@ -67,7 +67,7 @@ impl Space {
             return;
         }
         self.put_block(key, addr, size, born, book);
-        if caching::gives(layer) && self.cache.is_of(layer) {
+        if caching::is_layer_of_blocks(layer) && self.cache.is_of(layer) {
             self.count_block(addr, size, device, book);
         }
         let Some(of_blocks) = source.by_cache.filter(|&layer| self.cache.is_of(layer)) else {

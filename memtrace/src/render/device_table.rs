@@ -29,7 +29,7 @@ fn process_of(snapshot: &Snapshot, id: ProcessId) -> Option<&ProcessSnapshot> {
 fn caching_allocator(snapshot: &Snapshot, process: ProcessId) -> &'static CachingAllocator {
     let layers = snapshot.layers.iter();
     let of_process = layers.filter(|layer| layer.process == process);
-    caching::used(|wanted| of_process.clone().any(|of| of.layer == wanted))
+    caching::of_process(|wanted| of_process.clone().any(|of| of.layer == wanted))
 }
 
 fn is_shown(snapshot: &Snapshot, filter: &Filter, id: ProcessId) -> bool {

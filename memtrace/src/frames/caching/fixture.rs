@@ -1,5 +1,5 @@
-//! A second caching allocator for tests, which tells by its functions and not by reports. It has no layer of
-//! its own, for that would be one of the kernel side's.
+//! A second caching allocator for tests, of which the functions are known that give and take. It has no
+//! layer of its own, for that would be one of the kernel side's too.
 
 use memtrace_common::Layer;
 
@@ -11,7 +11,7 @@ use super::{
 pub(crate) const POOL: CachingAllocator = CachingAllocator {
     name: "the pool",
     layer: Layer::TorchCuda,
-    asking: Library {
+    caller: Library {
         name: "a pool",
         files: &["libpool"],
         rows: &[
@@ -21,6 +21,7 @@ pub(crate) const POOL: CachingAllocator = CachingAllocator {
         alternatives: &[],
         usdt: &[],
     },
-    telling: &[],
+    others: &[],
     advice: "pool_trim()",
+    settings: &["POOL_SIZE"],
 };

@@ -1,9 +1,9 @@
 //! Caching allocators of device memory: they ask the driver or its runtime for segments, and give blocks
-//! out of them. A table: probing, the collector, the ledger's users and reports read it; a new one is
-//! a row here and a file beside this one.
+//! out of them. A table, and the only one: probing, the collector, the ledger, analysis and reports read it.
+//! A new one is a row here and a file beside this one.
 //!
-//! One that calls a function with its totals has rows of [`report`](super::device_functions::report); of any
-//! other the functions that give and take are rows, and its blocks are added up.
+//! Its functions are either such that it calls with its totals
+//! ([`report`](super::device_functions::report)), or those that give and take blocks, which are then added up.
 
 mod pytorch;
 
@@ -18,12 +18,14 @@ pub struct CachingAllocator {
     pub name: &'static str,
     /// The layer of its blocks.
     pub layer: Layer,
-    /// Its code that asks for device memory: what that asked for is its.
-    pub asking: Library,
-    /// Other libraries whose functions tell of its blocks.
-    pub telling: &'static [Library],
+    /// The library that calls the runtime for its segments. It may have functions of its own.
+    pub caller: Library,
+    /// Other libraries with functions of its blocks.
+    pub others: &'static [Library],
     /// What makes it keep less.
     pub advice: &'static str,
+    /// Variables of the environment that set it; `*` at the end stands for any ending.
+    pub settings: &'static [&'static str],
 }
 
 /// Every caching allocator. A process that shows no blocks of any is taken to use the first.
@@ -33,27 +35,32 @@ const CACHING_ALLOCATORS: &[CachingAllocator] = &[
     fixture::POOL,
 ];
 
-/// Their libraries, those that tell first.
+/// Their libraries.
 pub fn libraries() -> impl Iterator<Item = &'static Library> {
     CACHING_ALLOCATORS
         .iter()
-        .flat_map(|of| of.telling.iter().chain([&of.asking]))
+        .flat_map(|of| of.others.iter().chain([&of.caller]))
 }
 
-/// The layer of the caching allocator whose code that asks for device memory is in a file of this name
-/// (without folder).
-pub fn asking(file: &str) -> Option<Layer> {
+/// Variables of the environment that set one.
+pub fn settings() -> impl Iterator<Item = &'static str> {
+    let all = CACHING_ALLOCATORS.iter();
+    all.flat_map(|of| of.settings).copied()
+}
+
+/// The layer of the caching allocator that calls the runtime from a file of this name (without folder).
+pub fn layer_of_caller(file: &str) -> Option<Layer> {
     let mut all = CACHING_ALLOCATORS.iter();
-    all.find(|of| of.asking.is_named(file)).map(|of| of.layer)
+    all.find(|of| of.caller.is_named(file)).map(|of| of.layer)
 }
 
 /// Whether a layer is of a caching allocator's blocks.
-pub fn gives(layer: Layer) -> bool {
+pub fn is_layer_of_blocks(layer: Layer) -> bool {
     CACHING_ALLOCATORS.iter().any(|of| of.layer == layer)
 }
 
 /// The caching allocator of a process, which `has` blocks in some layers.
-pub fn used(has: impl Fn(Layer) -> bool) -> &'static CachingAllocator {
+pub fn of_process(has: impl Fn(Layer) -> bool) -> &'static CachingAllocator {
     let found = CACHING_ALLOCATORS.iter().find(|of| has(of.layer));
     found.unwrap_or(&CACHING_ALLOCATORS[0])
 }
@@ -66,29 +73,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_asks_is_known_by_the_names_that_wheels_give_it() {
+    fn a_caller_is_known_by_the_names_that_wheels_give_it() {
         for file in ["libc10_cuda.so", "libc10_hip-1a2b.so"] {
-            assert_eq!(asking(file), Some(Layer::TorchCuda), "{file}");
+            assert_eq!(layer_of_caller(file), Some(Layer::TorchCuda), "{file}");
         }
-        assert_eq!(asking("libpool.so.1"), Some(fixture::POOL.layer));
+        assert_eq!(layer_of_caller("libpool.so.1"), Some(fixture::POOL.layer));
         for file in ["libc10.so", "libcudart.so.13", "libpools.so"] {
-            assert_eq!(asking(file), None, "{file}");
+            assert_eq!(layer_of_caller(file), None, "{file}");
         }
     }
 
     #[test]
     fn a_process_uses_the_one_whose_blocks_it_has() {
         for has in [Layer::TorchCuda, Layer::Heap] {
-            assert_eq!(used(|layer| layer == has).name, "PyTorch");
+            assert_eq!(of_process(|layer| layer == has).name, "PyTorch");
         }
-        assert!(gives(Layer::TorchCuda) && !gives(Layer::CudaRuntime));
+        assert!(is_layer_of_blocks(Layer::TorchCuda) && !is_layer_of_blocks(Layer::CudaRuntime));
     }
 
     #[test]
     fn layers_of_blocks_are_of_devices_and_libraries_have_names() {
         for of in CACHING_ALLOCATORS {
             assert!(of.layer.of_device(), "{}", of.name);
-            assert!(!of.asking.files.is_empty(), "{}", of.name);
+            assert!(!of.caller.files.is_empty(), "{}", of.name);
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) const PYTORCH: CachingAllocator = CachingAllocator {
     name: "PyTorch",
     layer: BLOCKS,
     // Its probes are there since 2.3; that for a release tells no more than is reported.
-    asking: Library {
+    caller: Library {
         name: "PyTorch's caching allocator",
         files: &["libc10_cuda", "libc10_hip"],
         rows: &[],
@@ -27,7 +27,7 @@ pub(super) const PYTORCH: CachingAllocator = CachingAllocator {
             arguments: [0, 2, 3],
         }],
     },
-    telling: &[Library {
+    others: &[Library {
         name: "PyTorch",
         files: &["libc10"],
         rows: C10,
@@ -40,6 +40,7 @@ pub(super) const PYTORCH: CachingAllocator = CachingAllocator {
         usdt: &[],
     }],
     advice: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache()",
+    settings: &["PYTORCH_*"],
 };
 
 const BLOCKS: Layer = Layer::TorchCuda;
