@@ -426,8 +426,8 @@ impl Replay {
     /// What was said last of a device, of whichever process.
     pub(super) fn device_totals(&self, device: Device) -> DeviceTotals {
         let devices = self.intervals(|interval| interval.changes.devices.clone());
-        let last = devices.into_iter().flatten();
-        let last = last.filter(|((_, of), _)| *of == device).next_back();
+        let mut all = devices.into_iter().flatten();
+        let last = all.rfind(|((_, of), _)| *of == device);
         last.expect("something of the device").1
     }
 
