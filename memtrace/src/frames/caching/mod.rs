@@ -1,6 +1,6 @@
 //! Caching allocators of device memory: they ask the driver or its runtime for segments, and give blocks
 //! out of them. A table, and the only one: probing, the collector, the ledger, analysis and reports read it.
-//! A new one is a row here and a file beside this one.
+//! A new one is a row here and a file beside this one; its layer is one of `memtrace_common`.
 //!
 //! Its functions are either such that it calls with its totals
 //! ([`report`](super::device_functions::report)), or those that give and take blocks, which are then added up.
