@@ -4,6 +4,8 @@
 //! frames here, so that they agree.
 
 pub mod allocators;
+pub mod caching;
+pub mod device_functions;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod frame;

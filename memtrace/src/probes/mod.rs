@@ -4,7 +4,7 @@
 
 pub mod allocator;
 mod arch;
-pub mod libraries;
+pub mod device_libraries;
 pub mod plan;
 mod probe;
 mod site;

@@ -5,7 +5,7 @@
 mod compat;
 mod create;
 mod decode;
-mod devices;
+mod device_tables;
 mod error;
 mod facts;
 mod fold;
@@ -25,7 +25,7 @@ mod write;
 mod tests;
 
 pub use create::create_private;
-pub use devices::{DeviceSnapshot, LibraryRow};
+pub use device_tables::{DeviceSnapshot, LibraryRow};
 pub use error::Error;
 pub use facts::Fact;
 pub use fold::SHORT_LIVED;

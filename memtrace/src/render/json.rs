@@ -3,7 +3,6 @@
 
 mod groups;
 mod health;
-mod lines;
 mod stacks;
 
 use std::{collections::HashMap, io::Write};
@@ -11,9 +10,8 @@ use std::{collections::HashMap, io::Write};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
-pub(super) use self::stacks::Place;
-use self::{lines::Lines, stacks::StackTable};
-use super::{Error, devices, diagnosis, moment_name, until_closed};
+use self::stacks::{Place, StackTable};
+use super::{Error, device_table, diagnosis, json_lines::print, moment_name};
 use crate::{
     analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
@@ -148,16 +146,6 @@ fn timed(since_start: Since, samples: &[(u64, impl Serialize)]) -> Value {
         value
     });
     samples.collect()
-}
-
-pub(super) fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Lines::default());
-    let written = value
-        .serialize(&mut serializer)
-        .map_err(std::io::Error::from)
-        .and_then(|()| writeln!(out))
-        .and_then(|()| out.flush());
-    Ok(until_closed(written)?)
 }
 
 /// Turns CLOCK_MONOTONIC into time since the start.
@@ -296,14 +284,14 @@ fn parts(
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
             "scanned": since.of(ages.time_ns),
         })),
-        "devices": devices::json(snapshot, filter),
-        "device_failures": devices::failures_json(
+        "devices": device_table::json(snapshot, filter),
+        "device_failures": device_table::failures_json(
             snapshot,
             filter,
             |time| since.of(time),
             |stack| stacks.add(stack),
         ),
-        "libraries": devices::libraries_json(snapshot),
+        "libraries": device_table::libraries_json(snapshot),
         "stack_health": health::object(&Health::of(snapshot, filter)),
         "losses": losses,
         "emitted": snapshot.emitted,

@@ -3,11 +3,12 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
-mod devices;
+mod device_table;
 mod diagnosis;
 pub mod diff;
 mod evidence;
 mod json;
+mod json_lines;
 mod losses;
 mod stack;
 mod text;
