@@ -17,6 +17,7 @@ use crate::{
     event::{Device, Layer},
     frames::{
         caching::{self, CachingAllocator},
+        containers::{self, Container},
         mappings::{self, Use},
     },
     hash::FastMap,
@@ -34,6 +35,9 @@ const MAX_SITES: usize = 200;
 
 /// A site that never held so much is not looked at by itself.
 const SITE_FLOOR: u64 = 16 << 10;
+
+/// A container whose buffer never was so large is not looked at by itself.
+const CONTAINER_FLOOR: u64 = 1 << 10;
 
 const SECOND: f64 = 1e9;
 
@@ -135,6 +139,8 @@ pub struct SiteSeries {
     pub lifetimes: Box<[u64]>,
     /// Free space that its blocks held open when the heap was last looked through, bytes.
     pub held_open: f64,
+    /// The container for which it allocates.
+    pub(crate) container: Option<&'static Container>,
 }
 
 impl ProcessSeries {
@@ -327,7 +333,11 @@ pub fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error
         if key.layer == Layer::Vm {
             uses.insert(key, mappings::of(key.by_allocator, stack.frames()));
         }
-        processes[*index].consider(number, site);
+        let container = (key.layer == Layer::Heap)
+            .then(|| containers::filled(stack.of_caller()))
+            .flatten()
+            .map(|(container, _)| container);
+        processes[*index].consider(number, site, container);
     })?;
     for building in &mut processes {
         let id = building.series.row.id;
@@ -383,6 +393,8 @@ struct Building<'a> {
     beside: HashMap<(Place, Layer), Course>,
     /// What the blocks of sites hold open, by their numbers.
     held_open: HashMap<i64, HeldOpen>,
+    /// Of the sites that allocate for one.
+    containers: FastMap<SiteKey, &'static Container>,
     /// Those that held enough to be looked at one by one, and their numbers.
     large: Vec<(i64, SiteFigures)>,
     chosen: HashMap<SiteKey, i64>,
@@ -427,6 +439,7 @@ impl<'a> Building<'a> {
                 held_open: held_open.values().map(|held| held.bytes as f64).sum(),
             },
             held_open,
+            containers: FastMap::default(),
             grid,
             heap: Course::default(),
             live_blocks: Course::default(),
@@ -467,12 +480,15 @@ impl<'a> Building<'a> {
     }
 
     /// A site of this process.
-    fn consider(&mut self, number: i64, site: SiteFigures) {
+    fn consider(&mut self, number: i64, site: SiteFigures, container: Option<&'static Container>) {
         if place(&site.key) == Place::Within {
             return;
         }
+        let peak = site.totals.peak_bytes;
+        let container = container.filter(|_| peak >= CONTAINER_FLOOR);
+        self.containers.extend(container.map(|of| (site.key, of)));
         let held_open = self.held_open.get(&number).map_or(0, |held| held.bytes);
-        if site.totals.peak_bytes.max(held_open) >= SITE_FLOOR {
+        if peak.max(held_open) >= SITE_FLOOR || container.is_some() {
             self.large.push((number, site));
         } else {
             self.series.small_sites += 1;
@@ -536,7 +552,7 @@ impl<'a> Building<'a> {
 
     fn finish(self, mut about: impl FnMut(&SiteKey) -> (Option<Use>, Box<[u64]>)) -> ProcessSeries {
         let grid = &self.grid;
-        let (chosen, held_open) = (self.chosen, self.held_open);
+        let (chosen, held_open, containers) = (self.chosen, self.held_open, self.containers);
         let held_open_by = |number| held_open.get(&number).map_or(0.0, |held| held.bytes as f64);
         let mut sites: Vec<SiteSeries> = self
             .sites
@@ -550,6 +566,7 @@ impl<'a> Building<'a> {
                     live_count: course.count.finish(grid),
                     alloc_count: course.allocs.finish(grid),
                     lifetimes,
+                    container: containers.get(&key).copied(),
                     held_open: chosen.get(&key).map_or(0.0, |number| held_open_by(*number)),
                 }
             })

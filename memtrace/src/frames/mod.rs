@@ -5,6 +5,7 @@
 
 pub mod allocators;
 pub mod caching;
+pub(crate) mod containers;
 pub mod device_functions;
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -90,6 +90,11 @@ impl<'a> Stack<'a> {
         self.all.wrappers.leading(self.frames())
     }
 
+    /// Its frames without those that lead to an allocator, leaf first.
+    pub(crate) fn of_caller(self) -> impl Iterator<Item = &'a Frame> {
+        self.frames().skip(self.wrappers())
+    }
+
     /// The frames that are left when it is folded, leaf first.
     pub fn shown(self, fold: Fold) -> Vec<&'a Frame> {
         fold.of(self.frames().collect(), self.wrappers())

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     analysis::{
         account::{Account, Kind},
-        verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
+        verdict::{Class, Diagnosis, KeptBy, ProcessAccount, Scope, Verdict},
     },
     escape::clean,
     event::StackId,
@@ -111,6 +111,13 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "evidence_data": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
+        "kept_by": verdict.kept_by.as_ref().map(|of| json!({
+            "how": "container",
+            "text": format!("probably kept by {}", kept_by(of)),
+            "file": of.line.file,
+            "line": of.line.line,
+            "function": of.line.function,
+        })),
     });
     if let (Value::Object(value), Value::Object(stack)) = (&mut value, stack) {
         value.extend(stack);
@@ -202,10 +209,23 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
     if let Scope::Site(key) = &verdict.scope {
         stack::in_short(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
     }
+    if let Some(kept_by) = &verdict.kept_by {
+        writeln!(out, "      probably kept by {}", self::kept_by(kept_by))?;
+    }
     for line in &verdict.next {
         writeln!(out, "      next: {}", clean(line))?;
     }
     Ok(())
+}
+
+/// `a list, filled by Service.log  server.py:38  [Python]`.
+fn kept_by(kept_by: &KeptBy) -> String {
+    let KeptBy { container, line } = kept_by;
+    let article = match container.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        true => "an",
+        false => "a",
+    };
+    format!("{article} {container}, filled by {}", stack::line(line))
 }
 
 fn suppressed(out: &mut impl Write, found: &Diagnosis) -> io::Result<()> {

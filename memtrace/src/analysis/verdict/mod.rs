@@ -9,6 +9,7 @@ mod device;
 mod document;
 mod evidence;
 mod growth;
+mod kept_by;
 mod offset;
 mod process;
 mod rule;
@@ -36,6 +37,7 @@ pub use detectors::Class;
 #[cfg(test)]
 pub use evidence::Statement;
 pub use evidence::{Amount, Evidence, Rate};
+pub use kept_by::KeptBy;
 
 /// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
 /// which no single recording holds.
@@ -81,6 +83,8 @@ pub struct Verdict {
     pub next: Vec<String>,
     /// Bytes per second; `None` where it is not about bytes.
     pub rate: Option<f64>,
+    /// Of a site that leaks.
+    pub kept_by: Option<KeptBy>,
 }
 
 /// All verdicts of a recording.
@@ -177,7 +181,12 @@ fn judge(
         accounts: judged.accounts,
     });
     diagnosis.verdicts.extend(judged.verdicts);
-    for verdict in judged.sites {
+    for mut verdict in judged.sites {
+        if let (Scope::Site(key), Class::Leak | Class::GpuLeak) = (&verdict.scope, verdict.class) {
+            let mut sites = series.sites.iter();
+            let leak = sites.find(|site| site.key == *key);
+            verdict.kept_by = leak.and_then(|leak| kept_by::kept_by(leak, series, stacks));
+        }
         let pattern = match &verdict.scope {
             Scope::Site(key) => {
                 let frames: Vec<_> = stacks.get(key.stack).frames().collect();

@@ -141,6 +141,7 @@ pub(super) fn judge(
         runner_up: finding.runner_up,
         next: next(finding.class),
         rate: finding.rate,
+        kept_by: None,
     });
     Some(JudgedProcess {
         verdicts: verdicts.collect(),

@@ -366,6 +366,7 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         runner_up: Some(found.runner_up),
         next: vec![advice::site(class, site.key.layer, context)],
         rate: found.rate,
+        kept_by: None,
     };
     JudgedSite {
         verdict,

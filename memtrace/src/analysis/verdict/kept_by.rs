@@ -1,0 +1,71 @@
+//! Which line probably keeps the blocks of a site that leaks. What keeps many blocks is a container,
+//! and a container's own buffer is a block too: one that grows with the leak names the line that puts
+//! something in.
+
+use crate::{
+    analysis::series::{ProcessSeries, SiteSeries},
+    frames::{
+        Frame,
+        containers::{self, Container, Holds},
+    },
+    recording::Stacks,
+};
+
+/// What probably keeps the blocks of a site.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptBy {
+    pub container: &'static str,
+    /// The line that puts something in.
+    pub line: Frame,
+}
+
+/// Elements that a container has room for, for each block that leaked: as few and as many, for it grows in
+/// steps of up to three times its size (CPython's dict), and an element may be several blocks or none.
+const PER_BLOCK: std::ops::RangeInclusive<f64> = 0.3..=3.0;
+
+/// The container that grew with the live blocks of `leak`: one of those whose stacks have most callers in
+/// common with it, and of them the one whose growth is nearest.
+pub(super) fn kept_by(
+    leak: &SiteSeries,
+    series: &ProcessSeries,
+    stacks: &Stacks,
+) -> Option<KeptBy> {
+    let filled = |site: &SiteSeries| containers::filled(stacks.get(site.key.stack).of_caller());
+    if let Some((container, line)) = filled(leak) {
+        return Some(KeptBy {
+            container: container.name,
+            line: line.clone(),
+        });
+    }
+    let callers: Vec<&Frame> = stacks.get(leak.key.stack).frames().collect();
+    let common = |site: &SiteSeries| {
+        let frames: Vec<&Frame> = stacks.get(site.key.stack).frames().collect();
+        let pairs = frames.iter().rev().zip(callers.iter().rev());
+        pairs.take_while(|(own, other)| own == other).count()
+    };
+    let candidates = series.sites.iter().filter_map(|site| {
+        let per_block = per_block(site, site.container?, leak)?;
+        Some((common(site), -per_block.ln().abs(), site))
+    });
+    let (_, _, site) = candidates.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
+    let (container, line) = filled(site)?;
+    Some(KeptBy {
+        container: container.name,
+        line: line.clone(),
+    })
+}
+
+/// Elements for which a container got room for each block by which `leak` grew meanwhile; `None` where it
+/// did not grow, or not with it.
+fn per_block(site: &SiteSeries, container: &Container, leak: &SiteSeries) -> Option<f64> {
+    // Of a container from before the attach nothing is known until it grows.
+    let since = site.live_bytes.iter().position(|bytes| *bytes > 0.0)?;
+    let grown = |values: &[f64]| Some(values.last()? - values.get(since)?);
+    let elements = match container.holds {
+        Holds::All(bytes) => grown(&site.live_bytes)? / bytes,
+        Holds::Some(elements) => grown(&site.live_count)? * elements,
+    };
+    let blocks = grown(&leak.live_count)?;
+    let per_block = elements / blocks;
+    (blocks > 0.0 && PER_BLOCK.contains(&per_block)).then_some(per_block)
+}

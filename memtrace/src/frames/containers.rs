@@ -1,0 +1,284 @@
+//! Frames in which a container grows. Its buffer is a block like any other, so the line that made it
+//! grow is the line that puts something in.
+
+use super::Frame;
+
+/// What a block of a container holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Holds {
+    /// All elements, in so many bytes each: growing, it is replaced by a larger one.
+    All(f64),
+    /// So many elements: growing, it gets company.
+    Some(f64),
+}
+
+/// A container as its own code shows it.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) name: &'static str,
+    /// Its class, without template arguments; empty where functions have none.
+    class: &'static str,
+    /// Functions that allocate for it; of a class, the beginnings of their names.
+    functions: &'static [&'static str],
+    pub(crate) holds: Holds,
+}
+
+const POINTER: f64 = 8.0;
+
+/// By language. Sizes of CPython: Objects/listobject.c, Objects/dictobject.c (an entry of 16 or 24 bytes, 2/3
+/// of the table, and its index), Objects/setobject.c (16 bytes, at most 3/5 in use),
+/// Modules/_collectionsmodule.c (`BLOCKLEN`). Of C++ libstdc++ and libc++, of Rust liballoc and hashbrown: how
+/// large an element is they do not say; what is kept by pointers takes 8 bytes.
+const CONTAINERS: &[Container] = &[
+    container(
+        "list",
+        "",
+        &["list_resize", "_PyList_AppendTakeRefListResize"],
+        Holds::All(POINTER),
+    ),
+    container(
+        "dict",
+        "",
+        &["dictresize", "insertion_resize", "dict_resize"],
+        Holds::All(30.0),
+    ),
+    container(
+        "set",
+        "",
+        &["set_table_resize", "set_add_entry"],
+        Holds::All(32.0),
+    ),
+    container(
+        "deque",
+        "",
+        &["deque_append_internal", "deque_append", "deque_appendleft"],
+        Holds::Some(64.0),
+    ),
+    container(
+        "std::vector",
+        "std::vector",
+        &[
+            "_M_realloc_insert",
+            "_M_realloc_append",
+            "_M_default_append",
+            "_M_fill_insert",
+            "_M_range_insert",
+            "__push_back_slow_path",
+            "__emplace_back_slow_path",
+            "push_back",
+            "emplace_back",
+        ],
+        Holds::All(POINTER),
+    ),
+    container(
+        "std::deque",
+        "std::deque",
+        &[
+            "_M_push_back_aux",
+            "_M_push_front_aux",
+            "push_back",
+            "emplace_back",
+        ],
+        Holds::Some(512.0 / POINTER),
+    ),
+    container(
+        "std::list",
+        "std::list",
+        &["_M_create_node", "_M_insert", "push_back", "emplace_back"],
+        Holds::Some(1.0),
+    ),
+    container(
+        "std::map or std::set",
+        "std::_Rb_tree",
+        &["_M_create_node", "_M_get_node", "_M_emplace", "_M_insert"],
+        Holds::Some(1.0),
+    ),
+    container(
+        "std::unordered_map or set",
+        "std::_Hashtable",
+        &["_M_allocate_node", "_M_emplace", "_M_insert", "_M_rehash"],
+        Holds::Some(1.0),
+    ),
+    container(
+        "Vec",
+        "alloc::raw_vec::RawVec",
+        &["grow_one", "grow_amortized", "reserve", "finish_grow"],
+        Holds::All(POINTER),
+    ),
+    container(
+        "HashMap",
+        "hashbrown::raw::RawTable",
+        &["reserve_rehash", "resize"],
+        Holds::All(2.0 * POINTER),
+    ),
+    container(
+        "BTreeMap",
+        "alloc::collections::btree",
+        &["insert", "new"],
+        Holds::Some(11.0),
+    ),
+];
+
+const fn container(
+    name: &'static str,
+    class: &'static str,
+    functions: &'static [&'static str],
+    holds: Holds,
+) -> Container {
+    Container {
+        name,
+        functions,
+        class,
+        holds,
+    }
+}
+
+/// Prefixes of functions of the languages' own libraries, which are nobody's line.
+const LIBRARIES: &[&str] = &[
+    "std::",
+    "__gnu_cxx::",
+    "alloc::",
+    "core::",
+    "hashbrown::",
+    "<alloc::",
+    "<std::",
+    "<core::",
+];
+
+/// The container for which a stack without its wrappers (leaf first) allocates, and the frame that
+/// put something in: the innermost of Python, or the first that is none of a language's library.
+pub(crate) fn filled<'a>(
+    frames: impl IntoIterator<Item = &'a Frame>,
+) -> Option<(&'static Container, &'a Frame)> {
+    let mut frames = frames.into_iter();
+    let mut container = None;
+    let line = frames.find(|frame| {
+        container = container.or_else(|| of(frame));
+        !is_library(frame)
+    })?;
+    let container = container?;
+    match container.class {
+        "" if !line.is_python() => frames.find(|frame| frame.is_python()),
+        _ => Some(line),
+    }
+    .map(|line| (container, line))
+}
+
+fn of(frame: &Frame) -> Option<&'static Container> {
+    let function = plain(frame.function.as_deref()?);
+    CONTAINERS.iter().find(|container| match container.class {
+        "" => container.functions.contains(&function.as_str()),
+        class => function.split_once(class).is_some_and(|(_, rest)| {
+            let name = rest.rsplit("::").next().unwrap_or(rest);
+            let mut own = container.functions.iter();
+            own.any(|own| name.starts_with(own))
+        }),
+    })
+}
+
+/// A language's library, or the interpreter.
+fn is_library(frame: &Frame) -> bool {
+    if frame.is_python() {
+        return false;
+    }
+    let Some(function) = frame.function.as_deref() else {
+        return false;
+    };
+    let function = plain(function);
+    of(frame).is_some() || LIBRARIES.iter().any(|prefix| function.starts_with(prefix))
+}
+
+/// A demangled name without arguments, template arguments and the type it returns.
+fn plain(function: &str) -> String {
+    let mut plain = String::new();
+    let mut depth = 0_usize;
+    for (at, c) in function.char_indices() {
+        match c {
+            '<' if at > 0 && !function[..at].ends_with("operator") => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            '(' if depth == 0 && at > 0 => break,
+            _ if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    match plain.split_once(' ') {
+        Some((_, name)) if !plain.starts_with(['<', '(']) => name.to_owned(),
+        _ => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::fixture::{self, python};
+
+    fn native(function: &str) -> Frame {
+        fixture::native(function, "/srv/program")
+    }
+
+    fn found<'a>(frames: &[&'a Frame]) -> Option<(&'static str, &'a str)> {
+        let (container, line) = filled(frames.iter().copied())?;
+        Some((container.name, line.function.as_deref().unwrap()))
+    }
+
+    #[test]
+    fn the_line_that_fills_a_container_is_the_first_outside_of_it() {
+        let log = python("Service.log", "server.py", 38);
+        let eval = native("_PyEval_EvalFrameDefault");
+        let main = native("main");
+        for (functions, name) in [
+            (
+                &["list_resize", "_PyList_AppendTakeRefListResize"][..],
+                "list",
+            ),
+            (&["dictresize"], "dict"),
+        ] {
+            let natives: Vec<Frame> = functions.iter().map(|name| native(name)).collect();
+            let mut frames: Vec<&Frame> = natives.iter().collect();
+            frames.extend([&log, &eval, &main]);
+            assert_eq!(found(&frames), Some((name, "Service.log")));
+        }
+        let inner = native(
+            "void std::vector<Block*, std::allocator<Block*> >::_M_realloc_insert<Block*>(__gnu_cxx::__normal_iterator<Block**, std::vector<Block*> >, Block*&&)",
+        );
+        let outer = native("std::vector<Block*, std::allocator<Block*> >::push_back(Block*&&)");
+        let keep = native("Cache::keep(std::vector<int> const&)");
+        assert_eq!(
+            found(&[&inner, &outer, &keep, &main]),
+            Some(("std::vector", "Cache::keep(std::vector<int> const&)"))
+        );
+        let insert = native(
+            "std::_Hashtable<int, std::pair<int const, int> >::_M_insert_unique_node(unsigned long, unsigned long)",
+        );
+        assert_eq!(
+            found(&[&insert, &keep]).map(|(name, _)| name),
+            Some("std::unordered_map or set")
+        );
+    }
+
+    #[test]
+    fn what_allocates_for_itself_fills_no_container() {
+        let [keep, main, make] = ["keep", "main", "std::make_unique<int>(int&&)"].map(native);
+        assert_eq!(found(&[&keep, &main]), None);
+        assert_eq!(found(&[&make, &main]), None);
+        // Beyond the program's own frame containers do not count.
+        let inner = native("std::vector<int>::_M_realloc_insert(int)");
+        assert_eq!(found(&[&keep, &inner, &main]), None);
+        assert_eq!(found(&[]), None);
+    }
+
+    #[test]
+    fn names_lose_arguments_and_results() {
+        for (name, expected) in [
+            ("void std::vector<A<B>>::f<C>(D<E>)", "std::vector::f"),
+            ("list_resize", "list_resize"),
+            (
+                "<alloc::vec::Vec<T> as X>::extend",
+                "<alloc::vec::Vec as X>::extend",
+            ),
+            ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
+        ] {
+            assert_eq!(plain(name), expected);
+        }
+    }
+}
