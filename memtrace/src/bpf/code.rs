@@ -19,8 +19,8 @@ use memtrace_common::{
 use super::{
     error::TracerError,
     interpreters::Interpreters,
+    maps::{descriptor, take},
     raw::{Raw, Shared},
-    tracer::{descriptor, take},
 };
 
 /// A list that nothing refers to any more is overwritten only after this time: a

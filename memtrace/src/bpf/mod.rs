@@ -9,6 +9,7 @@ pub mod decode;
 mod error;
 mod interpreters;
 pub mod inventory;
+mod maps;
 mod multi;
 mod raw;
 pub mod rows;

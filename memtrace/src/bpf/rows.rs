@@ -19,8 +19,8 @@ use memtrace_common::{
 
 use super::{
     error::TracerError,
+    maps::descriptor,
     raw::{Shared, update},
-    tracer::descriptor,
 };
 use crate::unwind::Table;
 

@@ -9,7 +9,7 @@ use aya::{
 
 use memtrace_common::event::Unwinding;
 
-use super::{TracerError, raw::Raw, tracer::descriptor};
+use super::{error::TracerError, maps::descriptor, raw::Raw};
 use crate::hold::Stops;
 
 /// Descriptors of the maps, which the holder inherits.

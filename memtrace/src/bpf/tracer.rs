@@ -2,13 +2,13 @@
 
 use std::{
     fs,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd},
     sync::Arc,
 };
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
     programs::{ProgramError, RawTracePoint, TracePoint},
 };
 use aya_log::EbpfLogger;
@@ -26,6 +26,7 @@ use super::{
     btf,
     code::CodeMaps,
     error::TracerError,
+    maps::take,
     raw::Raw,
     rows::Rows,
     stops::StopMaps,
@@ -407,33 +408,5 @@ impl Tracer {
     /// What the holder needs.
     pub fn stop_maps(&self) -> &StopMaps {
         &self.stop_maps
-    }
-}
-
-pub(super) fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, TracerError> {
-    ebpf.take_map(name).ok_or(TracerError::Missing(name))
-}
-
-/// A descriptor of our own of a map that is still in `ebpf`.
-pub(super) fn descriptor(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, TracerError> {
-    ebpf.map(name)
-        .and_then(map_fd)
-        .ok_or(TracerError::Missing(name))?
-        .try_clone_to_owned()
-        .map_err(TracerError::State)
-}
-
-/// Descriptor of a map of one of the types that the kernel side uses.
-pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
-    match map {
-        Map::Array(data)
-        | Map::ArrayOfMaps(data)
-        | Map::HashMap(data)
-        | Map::LruHashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::PerfEventArray(data)
-        | Map::RingBuf(data)
-        | Map::StackTraceMap(data) => Some(data.fd().as_fd()),
-        _ => None,
     }
 }

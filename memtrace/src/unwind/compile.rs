@@ -23,13 +23,21 @@ const MAX_ENTRY: u64 = 64;
 /// Longest common information entry that is read, bytes: it is run again for each function.
 const MAX_CIE: usize = 1 << 12;
 
-pub(super) fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
-    let Some(image) = Image::parse(data)? else {
-        return Ok(None);
-    };
-    match &image.cfi {
-        Cfi::Eh(section) => Compiler::new(section, &image.bases).table(&image),
-        Cfi::Debug(section) => Compiler::new(section, &image.bases).table(&image),
+impl Table {
+    /// Compiles the `.eh_frame` of an ELF image, or else its `.debug_frame`. `None` if it has
+    /// neither, or they describe no code.
+    ///
+    /// # Errors
+    /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
+    /// is no error: it describes less code.
+    pub fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
+        let Some(image) = Image::parse(data)? else {
+            return Ok(None);
+        };
+        match &image.cfi {
+            Cfi::Eh(section) => Compiler::new(section, &image.bases).table(&image),
+            Cfi::Debug(section) => Compiler::new(section, &image.bases).table(&image),
+        }
     }
 }
 
