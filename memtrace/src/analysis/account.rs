@@ -3,7 +3,7 @@
 
 use super::{
     series::{DeviceSeries, Figure, ProcessSeries},
-    statistics::{MIN_POINTS, median, warm_up},
+    window::Window,
 };
 use crate::{event::Device, frames::mappings::Use};
 
@@ -106,41 +106,9 @@ impl Account {
     }
 }
 
-/// A part of a series: indices of its points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    pub from: usize,
-    pub to: usize,
-}
-
 /// What a thread touches of its stack, bytes, at most: 8 MiB are mapped, few threads use more than
 /// this.
 const STACK_TOUCHED: f64 = 128.0 * 1024.0;
-
-/// The share of a window whose median stands for its beginning, and for its end.
-pub(super) const EDGE: usize = 12;
-
-impl Window {
-    /// All of a course but the start of its program; of a short one as much as can be judged.
-    pub fn after_start(values: &[f64]) -> Window {
-        let most = values.len().saturating_sub(MIN_POINTS);
-        Window {
-            from: warm_up(values).min(most),
-            to: values.len(),
-        }
-    }
-
-    /// Change of `values` from the window's beginning to its end.
-    pub fn change(self, values: &[f64]) -> f64 {
-        let points = values
-            .get(self.from..self.to.min(values.len()))
-            .unwrap_or_default();
-        let edge = (points.len() / EDGE).max(1).min(points.len());
-        let first = median(&points[..edge]);
-        let last = median(&points[points.len() - edge..]);
-        last.zip(first).map_or(0.0, |(last, first)| last - first)
-    }
-}
 
 /// How much of the mappings made in `window` for `what` became resident, 0 to 1; `None` where their
 /// length did not grow or resident memory is not known.

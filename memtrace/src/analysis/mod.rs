@@ -11,3 +11,4 @@ pub mod series;
 pub mod statistics;
 pub mod suppressions;
 pub mod verdict;
+mod window;

@@ -10,8 +10,8 @@ pub use self::devices::DeviceSeries;
 
 use self::course::{Course, Grid};
 use super::{
-    account::Window,
     statistics::{MIN_POINTS, median},
+    window::Window,
 };
 use crate::{
     event::{Device, Layer},

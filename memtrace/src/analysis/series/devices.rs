@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::course::{Course, Grid};
 use crate::{
-    analysis::account::Window,
+    analysis::window::Window,
     event::Device,
     ledger::DeviceTotals,
     recording::{Origin, ProcessRow},

@@ -21,10 +21,11 @@ mod thresholds;
 mod tests;
 
 use super::{
-    account::{Account, Window},
+    account::Account,
     machine::Machine,
     series::{self, Courses, ProcessSeries},
     suppressions::Suppressions,
+    window::Window,
 };
 use crate::{
     ledger::{ProcessId, SiteKey},

@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{
     analysis::{
-        account::{Account, Window, accounts, touched},
+        account::{Account, accounts, touched},
         machine::Machine,
         series::{Figure, ProcessSeries},
         statistics::{MIN_POINTS, warm_up},
+        window::Window,
     },
     frames::mappings::Use,
     recording::Origin,
