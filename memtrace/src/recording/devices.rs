@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 use super::{
     Interval,
     decode::{json, layer, optional, uint, unexpected},
-    schema::int,
+    encode::int,
 };
 use crate::{
     event::{Device, StackId},

@@ -6,6 +6,7 @@ mod compat;
 mod create;
 mod decode;
 mod devices;
+mod encode;
 mod error;
 mod facts;
 mod fold;

@@ -17,11 +17,12 @@ use super::{
     decode::{
         end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
     },
-    devices, schema,
+    devices,
+    encode::{int, origin_name},
+    schema,
     snapshot::{Moments, SiteSnapshot, Stored, StoredSite},
     stacks::Known,
     varint,
-    write::origin_name,
 };
 use crate::{
     event::{Layer, StackId},
@@ -231,7 +232,7 @@ fn check_length(path: &Path, pages: i64, page_size: i64) -> Result<(), Error> {
         path: path.into(),
         cause: error.to_string(),
     })?;
-    if schema::int(found.len()) < expected {
+    if int(found.len()) < expected {
         return Err(Error::Damaged {
             path: path.into(),
             cause: format!("{} bytes, expected {expected}", found.len()),
@@ -278,7 +279,7 @@ pub(super) fn interval(transaction: &Transaction, limit: u64) -> rusqlite::Resul
         .query_row(
             "SELECT id, time_ns, emitted, received, id < (SELECT max(id) FROM interval) \
              FROM interval WHERE time_ns <= ?1 ORDER BY id DESC LIMIT 1",
-            [schema::int(limit)],
+            [int(limit)],
             |row| {
                 Ok(Last {
                     id: row.get(0)?,

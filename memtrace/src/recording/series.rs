@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, ToSql};
 
 use super::{
     CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint, devices,
-    schema::int,
+    encode::int,
 };
 use crate::{
     event::Device,
