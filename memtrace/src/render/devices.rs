@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{json::Place, stack};
+use super::{stack, stack_table::Place};
 use crate::{
     escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Error, devices::name as device_name, evidence, json::print, stack, until_closed};
+use super::{
+    Error, devices::name as device_name, evidence, json_layout::print, stack, until_closed,
+};
 use crate::{
     analysis::{
         account::{Account, Kind},

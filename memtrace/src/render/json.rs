@@ -3,17 +3,18 @@
 
 mod groups;
 mod health;
-mod lines;
-mod stacks;
 
 use std::{collections::HashMap, io::Write};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
-pub(super) use self::stacks::Place;
-use self::{lines::Lines, stacks::StackTable};
-use super::{Error, devices, diagnosis, moment_name, until_closed};
+use super::{
+    Error, devices, diagnosis,
+    json_layout::print,
+    moment_name,
+    stack_table::{Place, StackTable},
+};
 use crate::{
     analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
@@ -148,16 +149,6 @@ fn timed(since_start: Since, samples: &[(u64, impl Serialize)]) -> Value {
         value
     });
     samples.collect()
-}
-
-pub(super) fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Lines::default());
-    let written = value
-        .serialize(&mut serializer)
-        .map_err(std::io::Error::from)
-        .and_then(|()| writeln!(out))
-        .and_then(|()| out.flush());
-    Ok(until_closed(written)?)
 }
 
 /// Turns CLOCK_MONOTONIC into time since the start.

@@ -3,14 +3,28 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::ser::Formatter;
+
+use super::{Error, until_closed};
+
+/// Writes `value` with a line feed after it.
+pub(super) fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
+    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Lines::default());
+    let written = value
+        .serialize(&mut serializer)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(out))
+        .and_then(|()| out.flush());
+    Ok(until_closed(written)?)
+}
 
 /// Objects and lists within so many others are broken into lines.
 const BROKEN: usize = 2;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+struct Lines {
     depth: usize,
     has_elements: bool,
 }

@@ -8,8 +8,11 @@ mod diagnosis;
 pub mod diff;
 mod evidence;
 mod json;
+mod json_layout;
+
 mod losses;
 mod stack;
+mod stack_table;
 mod text;
 
 use std::io;

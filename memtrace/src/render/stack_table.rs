@@ -22,7 +22,7 @@ pub(super) struct StackTable<'a> {
 
 /// A place in the list `stacks`; one without frames where no stack could be taken.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(in super::super) struct Place(u32);
+pub(super) struct Place(u32);
 
 impl<'a> StackTable<'a> {
     pub(super) fn new(all: &'a Stacks) -> Self {
