@@ -6,9 +6,9 @@
 pub mod account;
 #[cfg(test)]
 mod fixture;
-pub mod machine;
 pub mod series;
 pub mod statistics;
 pub mod suppressions;
+pub mod system;
 pub mod verdict;
 mod window;

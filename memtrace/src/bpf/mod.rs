@@ -4,7 +4,7 @@
 mod abi;
 mod attach;
 pub mod btf;
-pub mod code;
+pub mod code_maps;
 pub mod decode;
 mod error;
 mod interpreters;

@@ -24,7 +24,7 @@ use super::{
     abi,
     attach::{Attacher, Link, detach},
     btf,
-    code::CodeMaps,
+    code_maps::CodeMaps,
     error::TracerError,
     maps::take,
     raw::Raw,

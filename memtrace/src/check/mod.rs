@@ -3,7 +3,7 @@
 //! Owns the questions: each is a name, one of three outcomes and a remedy. Nothing here changes the
 //! host; that the kernel takes the tracing programs is tried by `cli/check.rs`.
 
-mod host;
+mod requirements;
 
 use std::{
     fmt,
@@ -90,7 +90,7 @@ impl fmt::Display for Check {
 
 /// Asks everything of this host, what explains other failures first.
 pub fn run_checks() -> Vec<Check> {
-    host::checks()
+    requirements::checks()
 }
 
 /// What came of loading the kernel side: how long it took, or why it was refused.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use crate::{
-    analysis::{machine::Machine, suppressions::Suppressions, verdict},
+    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     recording::{At, Recording},
     render,
     view::Filter,
@@ -54,7 +54,7 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     if args.pid.is_some() {
         super::report::check_pid(&recording.snapshot(At::End)?, args.pid)?;
     }
-    let found = verdict::diagnose(&recording, &Machine::read(&recording)?, &suppressions)?;
+    let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, &suppressions)?;
     let filter = Filter {
         pid: args.pid,
         ..Filter::default()

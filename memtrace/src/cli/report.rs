@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use crate::{
-    analysis::{machine::Machine, suppressions::Suppressions, verdict},
+    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     event::Layer,
     recording::{At, Recording},
     render::{self, TextOptions},
@@ -113,7 +113,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
     let verdicts = || {
-        let machine = Machine::read(&recording)?;
+        let machine = SystemSeries::read(&recording)?;
         verdict::diagnose(&recording, &machine, &Suppressions::default())
     };
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -21,7 +21,7 @@ use super::{
     tables::Job,
 };
 use crate::{
-    bpf::{self, code::CodeError},
+    bpf::{self, code_maps::CodeError},
     event::{Action, Event},
     process::{
         self,

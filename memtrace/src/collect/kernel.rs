@@ -12,7 +12,7 @@ use memtrace_common::{
 
 use super::tables::Loader;
 use crate::{
-    bpf::{Link, Losses, Tracer, TracerError, code::CodeError},
+    bpf::{Link, Losses, Tracer, TracerError, code_maps::CodeError},
     probes::Probe,
 };
 

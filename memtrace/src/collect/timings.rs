@@ -44,11 +44,11 @@ impl Timings {
     }
 
     /// Buckets that hold something.
-    fn rows(&self) -> impl Iterator<Item = Row> {
+    fn rows(&self) -> impl Iterator<Item = DepthTimings> {
         (0..)
             .zip(&self.buckets)
             .filter(|(_, bucket)| !bucket.walks.is_empty())
-            .map(|(index, bucket)| Row {
+            .map(|(index, bucket)| DepthTimings {
                 least: DEPTHS[index],
                 most: DEPTHS.get(index + 1).map(|next| next - 1),
                 count: bucket.walks.len(),
@@ -72,7 +72,7 @@ impl Timings {
     }
 }
 
-struct Row {
+struct DepthTimings {
     least: u32,
     most: Option<u32>,
     count: usize,

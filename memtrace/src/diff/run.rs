@@ -63,9 +63,9 @@ impl Run {
             .filter(|row| !row.is_group())
             .filter_map(|row| Some((row.id, row.ended_ns?)))
             .collect();
-        let mut stacks = Stacks {
+        let mut stacks = SharedStacks {
             wrappers: Wrappers::new(prefixes),
-            ..Stacks::default()
+            ..SharedStacks::default()
         };
         let groups: HashMap<ProcessId, &ProcessRow> = rows
             .filter(|row| row.is_group())
@@ -174,13 +174,13 @@ impl Run {
 
 /// Stacks and frames, each once.
 #[derive(Default)]
-struct Stacks<'a> {
+struct SharedStacks<'a> {
     stacks: HashMap<StackId, Arc<Stack>>,
     wrappers: Wrappers,
     frames: HashMap<&'a Frame, Arc<Frame>>,
 }
 
-impl<'a> Stacks<'a> {
+impl<'a> SharedStacks<'a> {
     fn of(&mut self, id: StackId, frames: impl IntoIterator<Item = &'a Frame>) -> Arc<Stack> {
         let known = &mut self.frames;
         let shared = |frame: &'a Frame| {

@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     seize,
-    wire::{Inbox, Report, Request},
+    wire::{Inbox, Notice, Request},
 };
 
 /// The hidden subcommand that is the holder.
@@ -61,7 +61,7 @@ pub trait Hold {
     ///
     /// # Errors
     /// As [`Hold::let_continue`].
-    fn reports(&mut self) -> Result<Vec<Report>, HoldError>;
+    fn notices(&mut self) -> Result<Vec<Notice>, HoldError>;
 
     /// Has the holder go on, should somebody have stopped it: threads would wait for it without limit.
     fn wake(&self);
@@ -87,7 +87,7 @@ pub struct Holder {
     socket: UnixStream,
     inbox: Inbox,
     /// Read while another answer was awaited.
-    reports: VecDeque<Report>,
+    notices: VecDeque<Notice>,
 }
 
 impl Holder {
@@ -131,7 +131,7 @@ impl Holder {
             child,
             socket: line.own,
             inbox: Inbox::default(),
-            reports: VecDeque::new(),
+            notices: VecDeque::new(),
         })
     }
 
@@ -160,7 +160,7 @@ impl Holder {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 self.inbox.fill(&mut &buffer[..read])?;
-                self.reports.extend(self.inbox.reports());
+                self.notices.extend(self.inbox.notices());
                 Ok(true)
             }
             Err(_) => match io::Error::last_os_error() {
@@ -178,9 +178,9 @@ impl Hold for Holder {
             .map_err(HoldError::Gone)?;
         loop {
             let answer =
-                |report: &Report| matches!(report, Report::Seized { tgid: of, .. } if *of == tgid);
-            if let Some(at) = self.reports.iter().position(answer)
-                && let Some(Report::Seized { errno, .. }) = self.reports.remove(at)
+                |notice: &Notice| matches!(notice, Notice::Seized { tgid: of, .. } if *of == tgid);
+            if let Some(at) = self.notices.iter().position(answer)
+                && let Some(Notice::Seized { errno, .. }) = self.notices.remove(at)
             {
                 return match (errno, seize::tracer_of(tgid)) {
                     (0, _) => Ok(()),
@@ -208,9 +208,9 @@ impl Hold for Holder {
         self.send(Request::Leave { tgid }).map_err(HoldError::Gone)
     }
 
-    fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
+    fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {
         while self.read(false).map_err(HoldError::Gone)? {}
-        Ok(self.reports.drain(..).collect())
+        Ok(self.notices.drain(..).collect())
     }
 
     fn wake(&self) {

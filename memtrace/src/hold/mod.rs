@@ -25,7 +25,7 @@ mod wire;
 
 pub use holder::{Hold, HoldError, Holder, Line, SUBCOMMAND};
 pub use process::run;
-pub use wire::Report;
+pub use wire::Notice;
 
 /// What the kernel side and the holder share.
 pub trait Stops {

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{Fact, Facts, Redactor, Source, cgroup, environment, machine};
-use crate::{ledger::ProcessId, rooted::Root};
+use crate::{ledger::ProcessId, process_root::Root};
 
 /// Limits by their names in `/proc/PID/limits`.
 const LIMITS: &[(&str, &str)] = &[

@@ -13,7 +13,7 @@ use super::{
     environment::variable,
     libraries::{is_pythons, program},
 };
-use crate::{ledger::ProcessId, process::memory, rooted::Root};
+use crate::{ledger::ProcessId, process::memory, process_root::Root};
 
 /// Bounds of one look at a process: folders, names in each, packages, and time.
 const FOLDERS_AT_MOST: usize = 16;
@@ -240,7 +240,7 @@ impl Launch {
                 .take(FOLDERS_AT_MOST * 4)
                 .map(|folder| self.cwd.join(folder).join(called))
                 .find(|candidate| {
-                    let follow = crate::rooted::LastLink::Follow;
+                    let follow = crate::process_root::LastLink::Follow;
                     self.root.open_file(candidate, follow).is_ok()
                 })?
         };

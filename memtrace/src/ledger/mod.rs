@@ -157,10 +157,10 @@ pub struct Ledger {
 
 struct Process {
     id: ProcessId,
-    memory: Memory,
+    memory: AddressSpace,
 }
 
-enum Memory {
+enum AddressSpace {
     Own(Box<Space>),
     /// After vfork: that of the process with this tgid.
     Borrowed(u32),
@@ -183,7 +183,11 @@ impl Ledger {
     pub fn start_process(&mut self, tgid: u32) -> ProcessId {
         self.end(tgid);
         let id = self.book.new_process();
-        self.put(tgid, id, Memory::Own(Space::new(id, self.page_size).into()));
+        self.put(
+            tgid,
+            id,
+            AddressSpace::Own(Space::new(id, self.page_size).into()),
+        );
         id
     }
 
@@ -193,7 +197,7 @@ impl Ledger {
     /// Does nothing for a process that does not run.
     pub fn seed_regions(&mut self, tgid: u32, regions: &[(u64, u64)], brk: Option<(u64, u64)>) {
         if let Some(Process {
-            memory: Memory::Own(space),
+            memory: AddressSpace::Own(space),
             ..
         }) = self.processes.get_mut(&tgid)
         {
@@ -223,7 +227,7 @@ impl Ledger {
                 if matches!(
                     self.processes.get(&tgid),
                     None | Some(Process {
-                        memory: Memory::Ended,
+                        memory: AddressSpace::Ended,
                         ..
                     })
                 ) {
@@ -231,7 +235,7 @@ impl Ledger {
                 }
                 // What a vfork child does to borrowed memory carries the owner's tgid.
                 if let Some(Process {
-                    memory: Memory::Own(space),
+                    memory: AddressSpace::Own(space),
                     ..
                 }) = self.processes.get_mut(&tgid)
                 {
@@ -245,12 +249,12 @@ impl Ledger {
     /// changed, and a walk over the blocks of PyTorch's caching allocator if they did.
     pub fn take_changes(&mut self) -> Changes {
         for process in self.processes.values_mut() {
-            if let Memory::Own(space) = &mut process.memory {
+            if let AddressSpace::Own(space) = &mut process.memory {
                 space.find_free(&mut self.book);
             }
         }
         self.processes
-            .retain(|_, process| !matches!(process.memory, Memory::Ended));
+            .retain(|_, process| !matches!(process.memory, AddressSpace::Ended));
         self.book.take_changes()
     }
 
@@ -315,12 +319,12 @@ impl Ledger {
         self.processes
             .values()
             .filter_map(|process| match &process.memory {
-                Memory::Own(space) => Some(&**space),
-                Memory::Borrowed(_) | Memory::Ended => None,
+                AddressSpace::Own(space) => Some(&**space),
+                AddressSpace::Borrowed(_) | AddressSpace::Ended => None,
             })
     }
 
-    fn put(&mut self, tgid: u32, id: ProcessId, memory: Memory) {
+    fn put(&mut self, tgid: u32, id: ProcessId, memory: AddressSpace) {
         self.processes.insert(tgid, Process { id, memory });
     }
 
@@ -333,21 +337,21 @@ impl Ledger {
         // A vfork child that forks copies the memory that it borrowed.
         let owner = match self.processes.get(&parent) {
             Some(Process {
-                memory: Memory::Borrowed(owner),
+                memory: AddressSpace::Borrowed(owner),
                 ..
             }) => *owner,
             _ => parent,
         };
         let memory = if shared_vm {
-            Memory::Borrowed(owner)
+            AddressSpace::Borrowed(owner)
         } else if let Some(Process {
-            memory: Memory::Own(space),
+            memory: AddressSpace::Own(space),
             ..
         }) = self.processes.get(&owner)
         {
-            Memory::Own(space.fork(id, &mut self.book).into())
+            AddressSpace::Own(space.fork(id, &mut self.book).into())
         } else {
-            Memory::Own(Space::new(id, self.page_size).into())
+            AddressSpace::Own(Space::new(id, self.page_size).into())
         };
         self.put(child, id, memory);
     }
@@ -355,15 +359,15 @@ impl Ledger {
     fn exec(&mut self, tgid: u32) {
         let page_size = self.page_size;
         match self.processes.get_mut(&tgid) {
-            Some(process) if !matches!(process.memory, Memory::Ended) => {
-                let space = if let Memory::Own(space) = &mut process.memory {
+            Some(process) if !matches!(process.memory, AddressSpace::Ended) => {
+                let space = if let AddressSpace::Own(space) = &mut process.memory {
                     space.lose_outcomes(&mut self.book);
                     self.book.clear_by_exec(process.id);
                     space.executed()
                 } else {
                     Space::new(process.id, page_size)
                 };
-                process.memory = Memory::Own(space.into());
+                process.memory = AddressSpace::Own(space.into());
             }
             _ => {
                 self.start_process(tgid);
@@ -377,8 +381,8 @@ impl Ledger {
         let Some(process) = self.processes.get_mut(&tgid) else {
             return;
         };
-        match std::mem::replace(&mut process.memory, Memory::Ended) {
-            Memory::Own(mut space) => {
+        match std::mem::replace(&mut process.memory, AddressSpace::Ended) {
+            AddressSpace::Own(mut space) => {
                 space.lose_outcomes(&mut self.book);
                 space.find_free(&mut self.book);
                 let mut scan = BirthScan::default();
@@ -386,8 +390,8 @@ impl Ledger {
                 self.ended_births.extend(scan.finish(&self.book));
                 self.book.end_process(process.id, space.lineage().process());
             }
-            Memory::Borrowed(_) => self.book.end_process(process.id, Ancestor::default()),
-            Memory::Ended => {}
+            AddressSpace::Borrowed(_) => self.book.end_process(process.id, Ancestor::default()),
+            AddressSpace::Ended => {}
         }
     }
 }

@@ -122,7 +122,7 @@ pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
         .map(|function| {
             let body = body(elf, function.file_offset, function.size);
             let size_known = function.size == body.len() as u64;
-            function.file_offset + arch::choose(elf.machine, body, size_known).offset
+            function.file_offset + arch::choose(elf.architecture, body, size_known).offset
         })
         .collect();
     offsets.sort_unstable();
@@ -184,7 +184,7 @@ pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
 
 /// The probe of a function that is known by its address only, offset into the file.
 pub fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
-    let site = arch::choose(elf.machine, body(elf, file_offset, 0), false);
+    let site = arch::choose(elf.architecture, body(elf, file_offset, 0), false);
     Probe {
         symbol: row.name.to_owned(),
         aliases: Vec::new(),
@@ -283,7 +283,7 @@ impl Place<'_> {
             symbol, function, ..
         } = self.chosen;
         let body = body(elf, symbol.file_offset, self.size);
-        let site = arch::choose(elf.machine, body, self.size == body.len() as u64);
+        let site = arch::choose(elf.architecture, body, self.size == body.len() as u64);
         let mut aliases: Vec<String> = self
             .names
             .into_iter()
@@ -376,7 +376,7 @@ fn forward_target(
     let mut virt = place.chosen.symbol.virt;
     let mut code = body(elf, place.chosen.symbol.file_offset, place.size);
     for _function_then_stub in 0..2 {
-        match arch::forwards(elf.machine, code)? {
+        match arch::forwards(elf.architecture, code)? {
             Forward::To(target) => {
                 virt = virt.checked_add_signed(target)?;
                 let offset = elf.file_offset(virt)?;

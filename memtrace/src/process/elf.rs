@@ -27,7 +27,7 @@ pub enum ElfError {
 
 /// The instruction set of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Machine {
+pub enum Architecture {
     X86_64,
     Aarch64,
     Other(u16),
@@ -123,7 +123,7 @@ pub struct Elf<'data> {
     /// Names of the dynamic symbols, and of the others: each table read as a whole, once.
     names: [OnceCell<&'data [u8]>; 2],
     segments: Vec<Segment>,
-    pub machine: Machine,
+    pub architecture: Architecture,
     /// Lower-case hex.
     pub build_id: Option<String>,
     pub soname: Option<String>,
@@ -160,7 +160,7 @@ impl<'data> Elf<'data> {
         let build_id = file.build_id().ok().flatten().map(hex);
         let mut elf = Elf {
             data,
-            machine: machine(&file),
+            architecture: architecture(&file),
             file,
             names: Default::default(),
             segments,
@@ -374,12 +374,12 @@ impl<'data> Elf<'data> {
     }
 }
 
-fn machine<'data>(file: &ElfFile64<'data, Endianness, Bytes<'data>>) -> Machine {
+fn architecture<'data>(file: &ElfFile64<'data, Endianness, Bytes<'data>>) -> Architecture {
     use object::read::elf::FileHeader as _;
     match file.elf_header().e_machine(file.endian()) {
-        elf::EM_X86_64 => Machine::X86_64,
-        elf::EM_AARCH64 => Machine::Aarch64,
-        other => Machine::Other(other.0),
+        elf::EM_X86_64 => Architecture::X86_64,
+        elf::EM_AARCH64 => Architecture::Aarch64,
+        other => Architecture::Other(other.0),
     }
 }
 
@@ -414,7 +414,7 @@ mod tests {
     fn libc_tells_its_name_its_loader_and_its_functions() {
         let bytes = open(LIBC);
         let elf = Elf::parse(&bytes).unwrap();
-        assert_eq!(elf.machine, Machine::X86_64);
+        assert_eq!(elf.architecture, Architecture::X86_64);
         assert_eq!(elf.soname.as_deref(), Some("libc.so.6"));
         assert_eq!(elf.needed, ["ld-linux-x86-64.so.2"]);
         let build_id = elf.build_id.as_deref().unwrap();

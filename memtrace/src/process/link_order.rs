@@ -61,14 +61,14 @@ pub fn read(pid: u32) -> Result<Option<Vec<LinkedFile>>, LinkOrderError> {
         path: path.clone(),
         source,
     })?;
-    read_list(pid, &auxv, &Memory { file })
+    read_list(pid, &auxv, &MemoryFile { file })
         .map_err(|source| LinkOrderError::Read { path, source })?
         .transpose()
 }
 
 type List = Option<Result<Vec<LinkedFile>, LinkOrderError>>;
 
-fn read_list(pid: u32, auxv: &[u8], memory: &Memory) -> io::Result<List> {
+fn read_list(pid: u32, auxv: &[u8], memory: &MemoryFile) -> io::Result<List> {
     let Some(debug) = find_debug(auxv, memory)? else {
         return Ok(None);
     };
@@ -95,7 +95,7 @@ fn read_list(pid: u32, auxv: &[u8], memory: &Memory) -> io::Result<List> {
 }
 
 /// Address of the `r_debug` that the loader left in the main program's dynamic section.
-fn find_debug(auxv: &[u8], memory: &Memory) -> io::Result<Option<u64>> {
+fn find_debug(auxv: &[u8], memory: &MemoryFile) -> io::Result<Option<u64>> {
     let auxiliary = |kind: u64| {
         auxv.chunks_exact(16)
             .map(|pair| (word(pair), word(&pair[8..])))
@@ -128,11 +128,11 @@ fn find_debug(auxv: &[u8], memory: &Memory) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-struct Memory {
+struct MemoryFile {
     file: File,
 }
 
-impl Memory {
+impl MemoryFile {
     fn words<const N: usize>(&self, abs_addr: u64) -> io::Result<[u64; N]> {
         let mut words = [0; N];
         for (index, word) in (0u64..).zip(&mut words) {

@@ -4,14 +4,14 @@
 //! Versions 3.9 to 3.14 with the global interpreter lock. Up to 3.10 a code object knows only its
 //! own name (`run`); since 3.11 a qualified one (`Server.run`).
 
-mod code;
+mod code_object;
 mod detect;
 mod lines;
 mod offsets;
 #[cfg(test)]
 mod tests;
 
-pub use code::CodeObject;
+pub use code_object::CodeObject;
 pub use detect::{Candidate, Unsupported, find};
 pub use offsets::interpreter;
 

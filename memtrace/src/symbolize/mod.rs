@@ -22,7 +22,7 @@ mod tests;
 
 use crate::{
     frames::{Cause, Frame, FrameKind, Unresolved},
-    rooted::Root,
+    process_root::Root,
     sigbus,
     symbolize::{
         debug_files::{DebugFile, Places, Wanted},

@@ -15,7 +15,7 @@ use std::{
 use procfs::process::Process;
 
 use crate::frames::{Cause, Frame};
-use crate::rooted::{LastLink, Root};
+use crate::process_root::{LastLink, Root};
 
 /// Most that is read of a map, bytes.
 const MOST: u64 = 256 << 20;

@@ -53,7 +53,7 @@ struct Function {
 
 /// A range of code with one rule.
 #[derive(Clone, Copy)]
-struct Row {
+struct RuleRange {
     start: u64,
     end: u64,
     rule: Rule,
@@ -149,8 +149,8 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
     }
 
     /// Appends rows that cover `function`, by address.
-    fn rows(&mut self, function: &Function, rows: &mut Vec<Row>) {
-        let mut row = Row {
+    fn rows(&mut self, function: &Function, rows: &mut Vec<RuleRange>) {
+        let mut row = RuleRange {
             start: function.start,
             end: function.end,
             rule: STOP,
@@ -234,9 +234,9 @@ fn overlapping(functions: &[Function]) -> Option<usize> {
 }
 
 /// Cuts rows that cover a range without gaps so that none overlap.
-fn first_of_each(mut rows: Vec<Row>) -> Vec<Row> {
+fn first_of_each(mut rows: Vec<RuleRange>) -> Vec<RuleRange> {
     rows.sort_by_key(|row| (row.start, row.order));
-    let mut cut: Vec<Row> = Vec::with_capacity(rows.len());
+    let mut cut: Vec<RuleRange> = Vec::with_capacity(rows.len());
     let mut open = BinaryHeap::new();
     let Some(mut at) = rows.first().map(|row| row.start) else {
         return rows;
@@ -257,7 +257,7 @@ fn first_of_each(mut rows: Vec<Row>) -> Vec<Row> {
         let end = rows
             .get(next)
             .map_or(row.end, |next| next.start.min(row.end));
-        cut.push(Row {
+        cut.push(RuleRange {
             start: at,
             end,
             ..row

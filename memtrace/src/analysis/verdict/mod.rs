@@ -22,9 +22,9 @@ mod tests;
 
 use super::{
     account::Account,
-    machine::Machine,
     series::{self, Courses, ProcessSeries},
     suppressions::Suppressions,
+    system::SystemSeries,
     window::Window,
 };
 use crate::{
@@ -131,7 +131,7 @@ struct Quality {
 /// When the file cannot be read or is damaged.
 pub fn diagnose(
     recording: &Recording,
-    machine: &Machine,
+    machine: &SystemSeries,
     suppressions: &Suppressions,
 ) -> Result<Diagnosis, Error> {
     let overview = recording.overview()?;
@@ -160,7 +160,7 @@ fn judge(
     series: &ProcessSeries,
     stacks: &Stacks,
     quality: &Quality,
-    machine: &Machine,
+    machine: &SystemSeries,
     suppressions: &Suppressions,
     diagnosis: &mut Diagnosis,
 ) {

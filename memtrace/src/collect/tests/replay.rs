@@ -27,12 +27,12 @@ use super::super::{
 use crate::{
     bpf::{
         Link, Losses, TracerError,
-        code::CodeError,
+        code_maps::CodeError,
         decode::{self, Record},
         rows::RowsError,
     },
     event::{Layer, StackId},
-    hold::{Hold, HoldError, Report},
+    hold::{Hold, HoldError, Notice},
     host::Redactor,
     probes::Probe,
     recording::{self, Interval, Origin, ProcessRow},
@@ -160,7 +160,7 @@ impl Hold for Noting {
         Ok(())
     }
 
-    fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
+    fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {
         Ok(Vec::new())
     }
 

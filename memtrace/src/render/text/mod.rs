@@ -65,7 +65,7 @@ pub fn text(
         By::Site => None,
         by => Some(group::groups(&selection, by, options.sort)?),
     };
-    let report = Report {
+    let report = TextReport {
         snapshot,
         options,
         health: Health::of(snapshot, &options.filter),
@@ -87,13 +87,13 @@ pub fn text(
     Ok(until_closed(written)?)
 }
 
-struct Report<'a> {
+struct TextReport<'a> {
     snapshot: &'a Snapshot,
     options: &'a TextOptions,
     health: Health,
 }
 
-impl Report<'_> {
+impl TextReport<'_> {
     /// Time since the start of the recording.
     fn since(&self, time_ns: u64) -> String {
         seconds(time_ns.saturating_sub(self.snapshot.meta.started_ns))
