@@ -2,6 +2,7 @@
 //! `view` and `render` know neither aya nor tokio.
 
 mod analysis;
+mod arch;
 mod bpf;
 mod check;
 mod cli;

@@ -3,11 +3,9 @@
 //! Attaching is done elsewhere.
 
 pub mod allocator;
-mod arch;
 pub mod libraries;
 pub mod plan;
 mod probe;
-mod site;
 mod usdt;
 
 pub use probe::{Probe, ProbeLine};

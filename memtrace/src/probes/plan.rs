@@ -11,7 +11,8 @@ use std::path::Path;
 use memtrace_common::function::{Function, Operation};
 
 use super::libraries::LIBRARIES;
-use super::{arch, probe::Probe, site::Forward, usdt};
+use super::{probe::Probe, usdt};
+use crate::arch::{self, Forward};
 use crate::frames::{
     allocators,
     functions::{EXTENSIONS, FAMILY, OPERATORS, Row},
@@ -122,7 +123,7 @@ pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
         .map(|function| {
             let body = body(elf, function.file_offset, function.size);
             let size_known = function.size == body.len() as u64;
-            function.file_offset + arch::choose(elf.architecture, body, size_known).offset
+            function.file_offset + arch::probe_site(elf.architecture, body, size_known).offset
         })
         .collect();
     offsets.sort_unstable();
@@ -184,7 +185,7 @@ pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
 
 /// The probe of a function that is known by its address only, offset into the file.
 pub fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
-    let site = arch::choose(elf.architecture, body(elf, file_offset, 0), false);
+    let site = arch::probe_site(elf.architecture, body(elf, file_offset, 0), false);
     Probe {
         symbol: row.name.to_owned(),
         aliases: Vec::new(),
@@ -283,7 +284,7 @@ impl Place<'_> {
             symbol, function, ..
         } = self.chosen;
         let body = body(elf, symbol.file_offset, self.size);
-        let site = arch::choose(elf.architecture, body, self.size == body.len() as u64);
+        let site = arch::probe_site(elf.architecture, body, self.size == body.len() as u64);
         let mut aliases: Vec<String> = self
             .names
             .into_iter()

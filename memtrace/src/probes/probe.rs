@@ -4,7 +4,7 @@ use std::path::Path;
 
 use memtrace_common::function::Function;
 
-use super::site::ProbeSite;
+use crate::arch::ProbeSite;
 
 /// One probed function of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

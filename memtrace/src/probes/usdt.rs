@@ -8,11 +8,13 @@ use memtrace_common::{
 };
 
 use super::{
-    arch,
     libraries::LIBRARIES,
     probe::{Probe, UsdtProbe},
 };
-use crate::process::elf::{Architecture, Elf, UsdtNote};
+use crate::{
+    arch::{self, Architecture},
+    process::elf::{Elf, UsdtNote},
+};
 
 /// The probes of a file that are in the table of libraries and can be understood.
 pub(super) fn probes(elf: &Elf<'_>) -> Vec<Probe> {
@@ -48,7 +50,7 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
     let file_offset = elf.file_offset(note.virt)?;
     // Only there are the arguments where the note says. A breakpoint elsewhere than on the instruction that
     // stands for the probe could be amid one.
-    let site = arch::choose(elf.architecture, elf.code(file_offset, 1), true);
+    let site = arch::probe_site(elf.architecture, elf.code(file_offset, 1), true);
     if site.instruction != "nop" {
         return None;
     }

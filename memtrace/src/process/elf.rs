@@ -11,7 +11,10 @@ use object::read::elf::{
 };
 use object::read::{Object as _, ReadRef as _, RelocationTarget, StringTable};
 
-use crate::file::{Bytes, Source, hex};
+use crate::{
+    arch::Architecture,
+    file::{Bytes, Source, hex},
+};
 
 /// Why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
@@ -23,14 +26,6 @@ pub enum ElfError {
     NotSupported,
     #[error("malformed ELF file: {0}")]
     Malformed(#[from] object::read::Error),
-}
-
-/// The instruction set of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Architecture {
-    X86_64,
-    Aarch64,
-    Other(u16),
 }
 
 /// One loaded segment.

@@ -1,8 +1,7 @@
 //! Whether a file holds a CPython interpreter, which version, and where its
 //! evaluation loop is.
 
-use crate::{process::elf::Elf, unwind};
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use crate::{arch, process::elf::Elf, unwind};
 use std::{ops::Range, path::Path};
 
 /// Minor versions of Python 3 whose structures are known.
@@ -179,18 +178,9 @@ pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
 
 /// Where direct jumps of `body` lead outside `main`, its addresses.
 fn jumps_out(body: &[u8], main: &Range<u64>) -> Vec<u64> {
-    let mut decoder = Decoder::with_ip(64, body, main.start, DecoderOptions::NONE);
-    let mut targets: Vec<u64> =
-        std::iter::from_fn(|| decoder.can_decode().then(|| decoder.decode()))
-            .filter(|instruction| {
-                matches!(
-                    instruction.flow_control(),
-                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-                )
-            })
-            .map(|instruction| instruction.near_branch_target())
-            .filter(|target| !main.contains(target))
-            .collect();
+    let mut targets: Vec<u64> = arch::jumps(body, main.start)
+        .filter(|target| !main.contains(target))
+        .collect();
     targets.sort_unstable();
     targets.dedup();
     targets

@@ -29,7 +29,7 @@ use self::{
     image::Image,
 };
 use super::{location::ModuleIndex, modules::Modules};
-use crate::{bpf::decode::Sample, process::maps::Mapping};
+use crate::{arch, bpf::decode::Sample, process::maps::Mapping};
 
 /// Samples that wait for the thread: some 130 MB of copies at most.
 const WAITING: usize = 4096;
@@ -190,7 +190,7 @@ impl Verifier {
 fn work(messages: &Receiver<Message>) -> Counts {
     let mut images: HashMap<ModuleIndex, Image> = HashMap::new();
     let mut spaces: HashMap<u32, Arc<Space>> = HashMap::new();
-    let mut cache = framehop::x86_64::CacheX86_64::<framehop::MayAllocateDuringUnwind>::new();
+    let mut cache = arch::UnwindCache::new();
     let mut counts = Counts::default();
     for message in messages {
         match message {
