@@ -9,7 +9,7 @@ use crate::{event::Device, frames::mappings::Use};
 
 /// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Anonymous, swapped out or not.
     Anonymous,
     Shared,
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Anonymous => "anonymous",
             Kind::Shared => "shared",
@@ -32,7 +32,7 @@ impl Kind {
 
 /// What a row of a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Term {
+pub(crate) enum Term {
     LiveHeap,
     /// Headers and rounding of live blocks.
     Overhead,
@@ -52,7 +52,7 @@ pub enum Term {
 }
 
 impl Term {
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Term::LiveHeap => "live heap",
             Term::Overhead => "headers and rounding",
@@ -68,7 +68,7 @@ impl Term {
     }
 
     /// How a row was come by.
-    pub const fn basis(self) -> &'static str {
+    pub(crate) const fn basis(self) -> &'static str {
         match self {
             Term::LiveHeap => "exact: sizes asked for",
             Term::Overhead => "estimated: as glibc rounds the live blocks",
@@ -91,7 +91,7 @@ impl Term {
 
 /// The growth of one kind of memory, bytes, and its rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Account {
+pub(crate) struct Account {
     pub kind: Kind,
     pub growth: f64,
     /// They add up to `growth`.
@@ -100,7 +100,7 @@ pub struct Account {
 
 impl Account {
     /// The bytes of a row; 0 where the table has none.
-    pub fn of(&self, term: Term) -> f64 {
+    pub(crate) fn of(&self, term: Term) -> f64 {
         let mut rows = self.rows.iter();
         rows.find(|row| row.0 == term).map_or(0.0, |row| row.1)
     }
@@ -112,7 +112,7 @@ const STACK_TOUCHED: f64 = 128.0 * 1024.0;
 
 /// How much of the mappings made in `window` for `what` became resident, 0 to 1; `None` where their
 /// length did not grow or resident memory is not known.
-pub fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64> {
+pub(crate) fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64> {
     let term = match what {
         Use::Program => Term::LiveMappings,
         Use::Stack => Term::Stacks,
@@ -128,7 +128,7 @@ pub fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64>
 }
 
 /// The tables of a process over `window`; empty where its memory could not be read.
-pub fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
+pub(crate) fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
     let change = |figure| series.figure(figure).map(|values| window.change(values));
     let mut accounts = Vec::new();
     if let Some(anonymous) = change(Figure::Anon) {

@@ -6,7 +6,7 @@ use crate::recording::{Error, Recording, SystemSample};
 
 /// The machine over time. Series have a value for each of `times`; empty where it was not read.
 #[derive(Clone, Debug, Default)]
-pub struct SystemSeries {
+pub(crate) struct SystemSeries {
     /// Seconds since the start of the recording.
     pub times: Vec<f64>,
     /// Its memory in all, bytes; 0: not known.
@@ -27,7 +27,7 @@ impl SystemSeries {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn read(recording: &Recording) -> Result<SystemSeries, Error> {
+    pub(crate) fn read(recording: &Recording) -> Result<SystemSeries, Error> {
         let samples = recording.system()?;
         Ok(SystemSeries::of(&samples, recording.meta().started_ns))
     }

@@ -7,14 +7,14 @@ pub(super) const EDGE: usize = 12;
 
 /// A part of a series: indices of its points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     pub from: usize,
     pub to: usize,
 }
 
 impl Window {
     /// All of a course but the start of its program; of a short one as much as can be judged.
-    pub fn after_start(values: &[f64]) -> Window {
+    pub(crate) fn after_start(values: &[f64]) -> Window {
         let most = values.len().saturating_sub(MIN_POINTS);
         Window {
             from: warm_up(values).min(most),
@@ -23,7 +23,7 @@ impl Window {
     }
 
     /// Change of `values` from the window's beginning to its end.
-    pub fn change(self, values: &[f64]) -> f64 {
+    pub(crate) fn change(self, values: &[f64]) -> f64 {
         let points = values
             .get(self.from..self.to.min(values.len()))
             .unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::{
 
 /// Say what kind of growth a recording shows, which sites are behind it, and what to try next.
 #[derive(Debug, Args)]
-pub struct DiagnoseArgs {
+pub(crate) struct DiagnoseArgs {
     /// The recording.
     file: PathBuf,
     /// How to write the verdicts.
@@ -40,7 +40,7 @@ enum Format {
 /// # Errors
 ///
 /// When the recording or the suppressions cannot be read, or the output fails.
-pub fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     let suppressions = match &args.suppressions {
         None => Suppressions::default(),
         Some(path) => {

@@ -16,7 +16,7 @@ use crate::{
 
 /// Show what was outstanding, and where it was allocated.
 #[derive(Debug, Args)]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// The recording.
     file: PathBuf,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub(super) enum SplitBy {
 /// # Errors
 ///
 /// When the recording cannot be read, knows no such moment or process, or the output fails.
-pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&args.file)?;
     let filter = Filter {
         older: args.older,

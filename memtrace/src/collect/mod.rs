@@ -23,8 +23,8 @@ mod modules;
 mod processes;
 mod python;
 mod records;
-pub mod sampling;
-pub mod session;
+pub(crate) mod sampling;
+pub(crate) mod session;
 mod sink;
 mod stacks;
 mod startup;
@@ -32,8 +32,8 @@ mod store;
 mod tables;
 #[cfg(test)]
 mod tests;
-pub mod timings;
-pub mod verify;
+pub(crate) mod timings;
+pub(crate) mod verify;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -80,7 +80,7 @@ const TABLES_AT_ATTACH: Duration = Duration::from_secs(20);
 
 /// Why recording cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub enum CollectError {
+pub(crate) enum CollectError {
     #[error(transparent)]
     Tracer(#[from] TracerError),
     #[error(transparent)]

@@ -13,7 +13,7 @@ const KEPT: usize = 1 << 20;
 
 /// Durations of walks and of `bpf_get_stackid` for the same events, ns.
 #[derive(Clone, Debug, Default)]
-pub struct Timings {
+pub(crate) struct Timings {
     buckets: [Bucket; DEPTHS.len()],
 }
 
@@ -39,7 +39,7 @@ impl Timings {
     }
 
     /// Nothing was measured.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.walks.is_empty())
     }
 
@@ -57,7 +57,7 @@ impl Timings {
             })
     }
 
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         self.rows()
             .map(|row| {
                 json!({

@@ -17,14 +17,14 @@ use super::{
 };
 
 /// The hidden subcommand that is the holder.
-pub const SUBCOMMAND: &str = "hold";
+pub(crate) const SUBCOMMAND: &str = "hold";
 
 /// How long the holder may take for an answer or to read what it was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]
-pub enum HoldError {
+pub(crate) enum HoldError {
     #[error("process {tgid} is traced already, by `{name}` ({tracer})")]
     TracedAlready {
         tgid: u32,
@@ -38,7 +38,7 @@ pub enum HoldError {
 }
 
 /// What the collector wants of whoever holds threads.
-pub trait Hold {
+pub(crate) trait Hold {
     /// Begins to trace every thread of a process, and those that it makes. No thread stops for it.
     ///
     /// # Errors
@@ -69,20 +69,20 @@ pub trait Hold {
 
 /// Two connected sockets. To be made before the programs are loaded: when the collector dies, its
 /// descriptors are closed in their order, and each of a probe takes its time.
-pub struct Line {
+pub(crate) struct Line {
     own: UnixStream,
     other: UnixStream,
 }
 
 impl Line {
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let (own, other) = UnixStream::pair()?;
         Ok(Self { own, other })
     }
 }
 
 /// A running holder. Dropping it lets every thread go.
-pub struct Holder {
+pub(crate) struct Holder {
     child: Child,
     socket: UnixStream,
     inbox: Inbox,
@@ -92,7 +92,7 @@ pub struct Holder {
 
 impl Holder {
     /// Starts one that finds its [`super::Stops`] by the descriptors `maps`.
-    pub fn spawn(line: Line, maps: &[OwnedFd], with_children: bool) -> io::Result<Self> {
+    pub(crate) fn spawn(line: Line, maps: &[OwnedFd], with_children: bool) -> io::Result<Self> {
         let maps: Vec<i32> = maps.iter().map(AsRawFd::as_raw_fd).collect();
         let mut command = Command::new("/proc/self/exe");
         command
@@ -135,7 +135,7 @@ impl Holder {
         })
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 

@@ -74,7 +74,7 @@ struct Process<S> {
 ///
 /// # Errors
 /// It cannot begin. What happens later ends it, by which the kernel lets every thread go.
-pub fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
+pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
     // SAFETY: standard input is the socket, and nobody else's.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     socket.set_nonblocking(true)?;

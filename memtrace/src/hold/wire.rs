@@ -18,7 +18,7 @@ pub(super) enum Request {
 
 /// What the holder has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub(crate) enum Notice {
     /// The process is traced now, or why not: an errno, 0 for success.
     Seized { tgid: u32, errno: i32 },
     /// The process is no longer traced: another tracer wants it.

@@ -28,7 +28,12 @@ const STATUS: &[(&str, &str)] = &[
 ];
 
 /// What may be read of process `tgid`, what explains most first. Nothing where it is gone.
-pub fn facts(source: &Source, process: ProcessId, tgid: u32, redactor: &Redactor) -> Vec<Fact> {
+pub(crate) fn facts(
+    source: &Source,
+    process: ProcessId,
+    tgid: u32,
+    redactor: &Redactor,
+) -> Vec<Fact> {
     let mut facts = Facts::new(Some(process), redactor);
     let text = |file: &str| source.text(&format!("proc/{tgid}/{file}"));
     let environ = source

@@ -25,7 +25,9 @@ mod tests;
 use crate::event::{Action, Device, Event, Layer, StackId};
 use crate::hash::FastMap;
 use births::BirthScan;
-pub use device_totals::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals};
+pub(crate) use device_totals::{
+    CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals,
+};
 use lineage::Ancestor;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
@@ -33,7 +35,7 @@ use totals::Book;
 
 /// Number of log₂ buckets of [`SiteTotals::lifetimes`]: bucket `i` counts
 /// blocks freed after [2^i, 2^(i+1)) nanoseconds (bucket 0 also 0 ns).
-pub const LIFETIME_BUCKETS: usize = 48;
+pub(crate) const LIFETIME_BUCKETS: usize = 48;
 
 /// A process of the recording (a tgid may come back; an id does not). From 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

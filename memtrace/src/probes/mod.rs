@@ -2,10 +2,10 @@
 //! table of allocators and a file's symbols to a list of places.
 //! Attaching is done elsewhere.
 
-pub mod allocator;
-pub mod libraries;
-pub mod plan;
+pub(crate) mod allocator;
+pub(crate) mod libraries;
+pub(crate) mod plan;
 mod probe;
 mod usdt;
 
-pub use probe::{Probe, ProbeLine};
+pub(crate) use probe::{Probe, ProbeLine};

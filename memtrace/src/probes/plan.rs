@@ -42,7 +42,7 @@ const MAX_BODY: u64 = 1 << 20;
 ///
 /// Functions that give memory come before those that take it. (In what order
 /// they are attached is another question, which the attaching side decides.)
-pub fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
+pub(crate) fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     let candidates = candidates(elf, extra);
     let mut places = merge(candidates);
     drop_forwarders(elf, &mut places);
@@ -116,7 +116,7 @@ fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
 }
 
 /// Where unwinding begins in a file that defines it: offsets into the file, bytes, sorted.
-pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
+pub(crate) fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
     let mut offsets: Vec<u64> = elf
         .functions()
         .filter(|function| UNWINDING.contains(&function.name))
@@ -133,7 +133,7 @@ pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
 
 /// Whether a file may throw by functions of its own of which it has no symbols: it handles
 /// exceptions and names nothing that has to do with them.
-pub fn hides_unwinding(elf: &Elf<'_>) -> bool {
+pub(crate) fn hides_unwinding(elf: &Elf<'_>) -> bool {
     let known = |name: &str| {
         UNWINDING.contains(&name)
             || name == "__cxa_throw"
@@ -145,7 +145,7 @@ pub fn hides_unwinding(elf: &Elf<'_>) -> bool {
 
 /// What a library's version does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub(crate) struct Lacking {
     /// As people call it.
     pub library: &'static str,
     /// Functions in the order of the table, of alternatives the first; then statically defined probes,
@@ -154,7 +154,7 @@ pub struct Lacking {
 }
 
 /// What a file that is named as a device's library lacks; `None` where it is no such file.
-pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
+pub(crate) fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
     let file = path.file_name()?.to_str()?;
     let library = LIBRARIES.iter().find(|library| library.is_named(file))?;
     let rows: HashSet<&str> = library.rows.iter().map(|row| row.name).collect();
@@ -184,7 +184,7 @@ pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
 }
 
 /// The probe of a function that is known by its address only, offset into the file.
-pub fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
+pub(crate) fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
     let site = arch::probe_site(elf.architecture, body(elf, file_offset, 0), false);
     Probe {
         symbol: row.name.to_owned(),

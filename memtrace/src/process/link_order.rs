@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// One entry of the loader's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkedFile {
+pub(crate) struct LinkedFile {
     /// Run-time address minus address in the file.
     pub load_bias: u64,
     /// Absolute address of the dynamic section: lies in one of the file's mappings.
@@ -23,7 +23,7 @@ pub struct LinkedFile {
 
 /// Why the loader's list could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkOrderError {
+pub(crate) enum LinkOrderError {
     #[error("cannot read `{path}`: {source}")]
     Read { path: String, source: io::Error },
     /// Changed while it was read, or overwritten.
@@ -53,7 +53,7 @@ const PROGRAM_HEADER: u64 = 56;
 ///
 /// `Ok(None)`: there is no list (yet): a static program, or the loader has not
 /// come that far.
-pub fn read(pid: u32) -> Result<Option<Vec<LinkedFile>>, LinkOrderError> {
+pub(crate) fn read(pid: u32) -> Result<Option<Vec<LinkedFile>>, LinkOrderError> {
     let path = format!("/proc/{pid}/auxv");
     let auxv = std::fs::read(&path).map_err(|source| LinkOrderError::Read { path, source })?;
     let path = format!("/proc/{pid}/mem");

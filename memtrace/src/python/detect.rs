@@ -11,7 +11,7 @@ const EVAL: &str = "_PyEval_EvalFrameDefault";
 
 /// A file that holds an interpreter. Addresses as the file means them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// 11 for Python 3.11.
     pub minor: u32,
     /// `_PyRuntime`.
@@ -27,13 +27,13 @@ pub struct Candidate {
 /// An interpreter whose frames cannot be told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Python frames are told for CPython 3.9 to 3.14 with the GIL, not for {what}")]
-pub struct Unsupported {
+pub(crate) struct Unsupported {
     /// "Python 3.8".
     pub what: String,
 }
 
 /// Looks for an interpreter in a file; `path` counts for its name only. `None`: there is none.
-pub fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported> {
+pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported> {
     let (Some(eval), Some(runtime)) = (
         elf.functions().find(|function| function.name == EVAL),
         elf.variables()

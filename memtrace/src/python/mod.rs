@@ -11,11 +11,11 @@ mod offsets;
 #[cfg(test)]
 mod tests;
 
-pub use code_object::CodeObject;
-pub use detect::{Candidate, Unsupported, find};
-pub use offsets::interpreter;
+pub(crate) use code_object::CodeObject;
+pub(crate) use detect::{Candidate, Unsupported, find};
+pub(crate) use offsets::interpreter;
 
 use std::io;
 
 /// Fills the buffer with a process's memory from an absolute address on.
-pub type Read<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + 'a;
+pub(crate) type Read<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + 'a;

@@ -42,7 +42,7 @@ const SMALLEST_PAGE: usize = 512;
 
 /// A recording, open for reading.
 #[derive(Debug)]
-pub struct Recording {
+pub(crate) struct Recording {
     connection: Connection,
     path: PathBuf,
     meta: Meta,
@@ -55,7 +55,7 @@ impl Recording {
     /// # Errors
     ///
     /// When `path` cannot be read, is not a recording, is damaged, or has a version of the schema that is not understood.
-    pub fn open(path: &Path) -> Result<Recording, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Recording, Error> {
         check_kind(path)?;
         let connection = connect(path).map_err(|error| Error::reading(path, &error))?;
         let number = |name: &str| {
@@ -112,7 +112,7 @@ impl Recording {
     }
 
     /// Facts about the recording as a whole.
-    pub fn meta(&self) -> &Meta {
+    pub(crate) fn meta(&self) -> &Meta {
         &self.meta
     }
 
@@ -122,7 +122,7 @@ impl Recording {
     ///
     /// When the file cannot be read or is damaged, or when a time after the last interval is asked
     /// for.
-    pub fn snapshot(&self, at: At) -> Result<Snapshot, Error> {
+    pub(crate) fn snapshot(&self, at: At) -> Result<Snapshot, Error> {
         if let At::Time(asked_ns) = at {
             self.check_time(asked_ns)?;
         }

@@ -30,7 +30,7 @@ use crate::{
 /// # Errors
 ///
 /// When ages are asked for and not known, or when the output cannot be written.
-pub fn json(
+pub(crate) fn json(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,
@@ -62,7 +62,7 @@ pub fn json(
 ///
 /// When ages are asked for and not known, or groups in the order of their peaks, or when the output
 /// cannot be written.
-pub fn json_groups(
+pub(crate) fn json_groups(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,
@@ -84,7 +84,7 @@ pub fn json_groups(
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn stack_health_json(
+pub(crate) fn stack_health_json(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,
@@ -97,7 +97,11 @@ pub fn stack_health_json(
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Result<(), Error> {
+pub(crate) fn export(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    series: &Series,
+) -> Result<(), Error> {
     let everything = Filter::default();
     let selection = everything.select(snapshot, Metric::LiveBytes)?;
     let mut report = JsonReport::with_sites(snapshot, &everything, &selection);
@@ -134,7 +138,7 @@ pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Res
 
 /// What a recording holds besides a moment's allocations.
 #[derive(Clone, Debug, Default)]
-pub struct Series {
+pub(crate) struct Series {
     pub memory: Vec<(ProcessId, Vec<(u64, MemorySample)>)>,
     pub cgroups: Vec<(ProcessId, Vec<(u64, CgroupSample)>)>,
     pub system: Vec<(u64, SystemSample)>,

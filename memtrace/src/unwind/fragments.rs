@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The pieces of code that hold one of `targets` and are no function: where they begin, something
 /// is on the stack already. Addresses as the file means them. Empty where the file does not tell.
-pub fn fragments<'data>(file: impl ReadRef<'data>, targets: &[u64]) -> Vec<Range<u64>> {
+pub(crate) fn fragments<'data>(file: impl ReadRef<'data>, targets: &[u64]) -> Vec<Range<u64>> {
     let Ok(Some(image)) = Image::parse(file) else {
         return Vec::new();
     };

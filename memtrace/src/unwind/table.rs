@@ -10,7 +10,7 @@ pub(super) const MAX_PAGES: u64 = 1 << 16;
 
 /// Rules for the addresses of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub(crate) struct Table {
     pub exec: Exec,
     /// By the ids in the rows; at most 65,536.
     pub rules: Vec<Rule>,

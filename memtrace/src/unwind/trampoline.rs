@@ -12,12 +12,12 @@ use super::{Table, rules::NO_ROW};
 use crate::arch::TRAMPOLINE;
 
 /// The page's name in `/proc/PID/maps`.
-pub const NAME: &str = "[uprobes]";
+pub(crate) const NAME: &str = "[uprobes]";
 
 impl Table {
     /// The table of the page `[uprobes]`. On older kernels its code is a breakpoint, and never
     /// the code that a signal interrupts.
-    pub fn of_trampoline() -> Table {
+    pub(crate) fn of_trampoline() -> Table {
         let rules = TRAMPOLINE.map(|(_, offset)| match offset {
             0 => NO_ROW,
             cfa_offset => Rule {

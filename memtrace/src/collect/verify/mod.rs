@@ -56,7 +56,7 @@ enum Message {
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Walks compared.
     pub stacks: u64,
     /// Of those, the ones that agree to the outermost frame.
@@ -86,7 +86,7 @@ impl Counts {
         }
     }
 
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "stacks": self.stacks,
             "whole": self.whole,

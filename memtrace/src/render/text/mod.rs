@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
 };
 
-pub use health::stack_health;
+pub(crate) use health::stack_health;
 
 use super::{Error, devices, diagnosis, losses, until_closed};
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 
 /// How to write a report.
 #[derive(Clone, Debug)]
-pub struct TextOptions {
+pub(crate) struct TextOptions {
     pub filter: Filter,
     /// What to list: sites, or groups of them.
     pub by: By,
@@ -54,7 +54,7 @@ impl Default for TextOptions {
 ///
 /// When ages are asked for and not known, or groups in the order of their peaks, or when the output
 /// cannot be written.
-pub fn text(
+pub(crate) fn text(
     out: &mut impl Write,
     snapshot: &Snapshot,
     options: &TextOptions,
