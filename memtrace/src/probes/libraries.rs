@@ -19,7 +19,7 @@ use crate::frames::functions::Row;
 
 /// A library with functions of its own.
 #[derive(Clone, Copy, Debug)]
-pub struct Library {
+pub(crate) struct Library {
     /// For people.
     pub name: &'static str,
     /// How the names of its files begin. What follows is `.` or `-` (wheels add a hash).
@@ -32,7 +32,7 @@ pub struct Library {
 
 /// A statically defined probe of a library.
 #[derive(Clone, Copy, Debug)]
-pub struct Usdt {
+pub(crate) struct Usdt {
     /// `PROVIDER:NAME`.
     pub name: &'static str,
     /// Which of its arguments are the block, the bytes asked for, the stream.
@@ -41,7 +41,7 @@ pub struct Usdt {
 
 impl Library {
     /// Whether a file of this name (without folder) is the library, as its name says.
-    pub fn is_named(&self, file: &str) -> bool {
+    pub(crate) fn is_named(&self, file: &str) -> bool {
         self.files.iter().any(|stem| {
             file.strip_prefix(stem)
                 .is_some_and(|rest| rest.starts_with(['.', '-']))
@@ -50,7 +50,7 @@ impl Library {
 }
 
 /// Every library.
-pub const LIBRARIES: &[Library] = &[
+pub(crate) const LIBRARIES: &[Library] = &[
     Library {
         name: "CUDA driver",
         files: &["libcuda"],
@@ -105,13 +105,13 @@ const CACHING_ALLOCATOR: Library = Library {
 };
 
 /// Whether a file of this name is it.
-pub fn is_caching_allocator(file: &str) -> bool {
+pub(crate) fn is_caching_allocator(file: &str) -> bool {
     CACHING_ALLOCATOR.is_named(file)
 }
 
 /// What a driver's function is asked for as: its name without the version and the suffix of the
 /// per-thread default stream, which the driver adds itself.
-pub fn asked_name(symbol: &str) -> &str {
+pub(crate) fn asked_name(symbol: &str) -> &str {
     let name = symbol.strip_suffix("_ptsz").unwrap_or(symbol);
     match name.rsplit_once("_v") {
         Some((name, version)) if version.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -120,7 +120,7 @@ pub fn asked_name(symbol: &str) -> &str {
 }
 
 /// The driver's functions that can be asked for by name: the name, and the function.
-pub fn entry_points() -> Vec<(&'static str, Row)> {
+pub(crate) fn entry_points() -> Vec<(&'static str, Row)> {
     let mut found: Vec<(&str, Row)> = Vec::new();
     for row in CUDA_DRIVER {
         let name = asked_name(row.name);
