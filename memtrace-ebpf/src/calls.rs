@@ -13,13 +13,15 @@ use memtrace_common::{
     event::{Alloc, Free, Kind, flags},
     function::{Cookie, NESTED, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
-    unwind::{Registers, rbx},
+    unwind::Registers,
 };
 
 use crate::{
+    arch::{after_return, argument, arguments, entry_stack_pointer, return_value, stack_pointer},
+    caller::Caller,
     emit::{Wake, emit, header, lost},
     stack,
-    thread::{Call, Caller, Thread},
+    thread::{Call, Thread},
 };
 
 /// An allocation function was entered.
@@ -158,15 +160,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     let stack = if addr == 0 {
         0
     } else {
-        let at = |at: &mut Registers| {
-            *at = Registers {
-                pc: registers.rip,
-                sp: registers.rsp,
-                fp: registers.rbp,
-                bx: registers.rbx,
-                bx_is: rbx::VALUE,
-            };
-        };
+        let at = |at: &mut Registers| *at = after_return(registers);
         stack::take(context.as_ptr(), &caller, at)
     };
     let mut header = header(
@@ -198,54 +192,4 @@ pub fn empty_entry(_context: ProbeContext) -> u32 {
 #[uretprobe]
 pub fn empty_return(_context: RetProbeContext) -> u32 {
     0
-}
-
-/// The integer argument registers; a power of two, so that a masked index is in range.
-pub(crate) type Arguments = [u64; 8];
-
-// VERIFIER: read one by one at fixed offsets. Choosing among them later by index
-// would make the compiler compute an offset into the context, which is refused
-// on every kernel ("dereference of modified ctx ptr").
-#[cfg(bpf_target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn arguments(registers: &pt_regs) -> Arguments {
-    let read = |register: &u64| {
-        // SAFETY: a reference is valid to read.
-        unsafe { core::ptr::read_volatile(register) }
-    };
-    [
-        read(&registers.rdi),
-        read(&registers.rsi),
-        read(&registers.rdx),
-        read(&registers.rcx),
-        read(&registers.r8),
-        read(&registers.r9),
-        0,
-        0,
-    ]
-}
-
-/// One argument; 0 for `NO_ARGUMENT`.
-#[inline(always)]
-pub(crate) fn argument(arguments: &Arguments, index: u8) -> u64 {
-    arguments[(index & 7) as usize]
-}
-
-#[cfg(bpf_target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn stack_pointer(registers: &pt_regs) -> u64 {
-    registers.rsp
-}
-
-/// The stack pointer that the entry saw: the return has popped the return address.
-#[cfg(bpf_target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn entry_stack_pointer(registers: &pt_regs) -> u64 {
-    registers.rsp.wrapping_sub(8)
-}
-
-#[cfg(bpf_target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn return_value(registers: &pt_regs) -> u64 {
-    registers.rax
 }

@@ -3,6 +3,7 @@
 
 use memtrace_common::{
     code::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
+    process::Process,
     row::Row,
     unwind::End,
 };
@@ -346,4 +347,13 @@ pub(crate) fn exited(tgid: u32) {
     let _ = INTERPRETER_OF.remove(&tgid);
     let _ = LOGS.remove(&tgid);
     let _ = SNAPSHOTS.remove(&tgid);
+}
+
+/// Another epoch than before, and than any relative's: forked children begin with
+/// their parent's, and may map different code at the same address.
+#[inline(always)]
+pub(crate) fn next_epoch(process: &Process, tgid: u32) -> u64 {
+    (process.epoch ^ (tgid as u64) << 32)
+        .wrapping_mul(0x5851_f42d_4c95_7f2d)
+        .wrapping_add(0x1405_7b7e_f767_814f)
 }

@@ -21,17 +21,22 @@ use memtrace_common::{
     event::{Kind, Stop, flags},
     function::{Cookie, NESTED, NO_ARGUMENT, Operation, Outcome},
     loss::Reason,
-    unwind::{Registers, rbx},
+    unwind::Registers,
     usdt::{Operand, operand},
 };
 
 use crate::{
-    calls::{argument, arguments, entry_stack_pointer, release, return_value, stack_pointer},
+    arch::{
+        after_return, argument, arguments, at_entry, entry_stack_pointer, return_value,
+        stack_pointer,
+    },
+    caller::Caller,
+    calls::release,
     emit::{Wake, emit, emit_in_place, header, lost},
     lifecycle,
     maps::{CONTEXTS, ENTRY_POINTS},
     measure, stack,
-    thread::{Call, Caller, Thread},
+    thread::{Call, Thread},
 };
 
 /// Device types of PyTorch (c10/core/DeviceType.h): CUDA, which ROCm builds use as well.
@@ -120,6 +125,9 @@ fn begin(context: &ProbeContext, packed: u64) -> Option<()> {
             call.pointer = block;
         }
         measure::block(cookie, &arguments, sp, &mut call);
+        if measure::is_physical(cookie) {
+            call.device = location(arguments[2]);
+        }
     } else if operation == Operation::RetainContext as u8
         || operation == Operation::CreateContext as u8
     {
@@ -172,15 +180,7 @@ fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
         let sp = stack_pointer(registers);
         // SAFETY: the helper checks the address and fails on a bad one.
         let pc = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-        let at = |at: &mut Registers| {
-            *at = Registers {
-                pc,
-                sp: sp.wrapping_add(8),
-                fp: registers.rbp,
-                bx: registers.rbx,
-                bx_is: rbx::VALUE,
-            };
-        };
+        let at = |at: &mut Registers| *at = at_entry(registers, pc);
         stack::take(context.as_ptr(), caller, at)
     };
     let mut header = header(Kind::DeviceReport, caller);
@@ -281,15 +281,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         // Nothing was asked for, and nothing given.
         return None;
     }
-    let at = |at: &mut Registers| {
-        *at = Registers {
-            pc: registers.rip,
-            sp: registers.rsp,
-            fp: registers.rbp,
-            bx: registers.rbx,
-            bx_is: rbx::VALUE,
-        };
-    };
+    let at = |at: &mut Registers| *at = after_return(registers);
     let stack = stack::take(context.as_ptr(), &caller, at);
     let mut header = header(Kind::DeviceAlloc, &caller);
     header.layer = cookie.layer();
@@ -496,7 +488,7 @@ const _: () = assert!(size_of::<pt_regs>() <= 32 * 8);
 
 /// The device that a `CUmemAllocationProp` names, where it names one (cuda.h).
 #[inline(always)]
-pub(crate) fn location(prop: u64) -> Current {
+fn location(prop: u64) -> Current {
     let field = |offset: u64| {
         // SAFETY: the helper checks the address and fails on a bad one.
         unsafe { bpf_probe_read_user((prop + offset) as *const u32) }.unwrap_or(0)

@@ -15,8 +15,8 @@ use memtrace_common::{
 
 use crate::{
     atomic::increment,
+    caller::Caller,
     maps::{COUNTERS_MAP, EVENTS, SETTINGS, loaded},
-    thread::Caller,
 };
 
 /// Counts one loss.

@@ -2,22 +2,22 @@
 //! stack, and an unwinder that meets the replacement ends the process. So where unwinding begins,
 //! the thread is stopped for the holder to put the original addresses back.
 
-use core::ffi::c_void;
-
-use aya_ebpf::{helpers::generated::bpf_loop, macros::uprobe, programs::ProbeContext};
+use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use memtrace_common::{
     event::{PendingReturn, UNWOUND, Unwinding},
     loss::Reason,
 };
 
 use crate::{
-    calls::stack_pointer,
+    arch::stack_pointer,
+    caller::Caller,
     emit::lost,
     kernel::{MAX_PENDING_RETURNS, PendingReturns},
     lifecycle,
+    loops::{BREAK, CONTINUE, repeat},
     maps::{UNWINDING, recording},
     memory::word_or_zero,
-    thread::{Caller, Thread},
+    thread::Thread,
 };
 
 static NONE: Unwinding = Unwinding {
@@ -88,38 +88,30 @@ fn collect(unwinding: &mut Unwinding, outermost: u64) {
     if search.trampoline == 0 {
         return;
     }
-    // SAFETY: the callback has the signature that the helper wants, and `search` outlives the call.
-    unsafe {
-        bpf_loop(
-            MAX_PENDING_RETURNS,
-            next_return as *const () as *mut c_void,
-            (&raw mut search).cast(),
-            0,
-        )
-    };
+    repeat(MAX_PENDING_RETURNS, next_return, &mut search);
 }
 
-/// Callback of `bpf_loop`.
-unsafe extern "C" fn next_return(_index: u64, search: *mut Search) -> i64 {
+/// Callback of [`repeat`].
+unsafe extern "C" fn next_return(_index: u64, search: *mut Search) -> u64 {
     // SAFETY: the pointers are those that `collect` passed.
     let (search, unwinding) = unsafe { (&mut *search, &mut *(*search).unwinding) };
     if search.instance == 0 {
-        return 1;
+        return BREAK;
     }
     let (entry, next) = PendingReturns::entry(search.instance);
     search.instance = next;
     // An entry that a longjmp left behind is of memory that holds something else by now.
     if entry.slot > search.outermost || word_or_zero(entry.slot) != search.trampoline {
-        return 0;
+        return CONTINUE;
     }
     let n = unwinding.n as usize;
     if n >= UNWOUND {
         lost(Reason::ReturnNotRestored);
-        return 1;
+        return BREAK;
     }
     unwinding.returns[n & (UNWOUND - 1)] = entry;
     unwinding.n = n as u32 + 1;
-    0
+    CONTINUE
 }
 
 const _: () = assert!(UNWOUND.is_power_of_two());

@@ -4,7 +4,7 @@ use core::{ffi::c_void, mem::MaybeUninit};
 
 use aya_ebpf::helpers::{
     bpf_get_current_task,
-    generated::{bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, bpf_task_pt_regs},
+    generated::{bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs},
 };
 use memtrace_common::{
     event::PendingReturn,
@@ -12,7 +12,11 @@ use memtrace_common::{
     unwind::{Registers, rbx},
 };
 
-use crate::maps::{OFFSETS, loaded};
+use crate::{
+    arch::offset,
+    loops::{BREAK, CONTINUE, repeat},
+    maps::{OFFSETS, loaded},
+};
 
 /// Address of a `task_struct`.
 #[derive(Clone, Copy)]
@@ -128,16 +132,6 @@ impl Task {
     }
 }
 
-/// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h), which user tools
-/// know as the ABI of ptrace(2).
-#[cfg(bpf_target_arch = "x86_64")]
-mod pt_regs {
-    pub(super) const BP: u64 = 4 * 8;
-    pub(super) const BX: u64 = 5 * 8;
-    pub(super) const IP: u64 = 16 * 8;
-    pub(super) const SP: u64 = 19 * 8;
-}
-
 // VERIFIER: a global function, see `unwind::walk`: its stack does not count beside a walk's.
 /// The registers with which the current thread entered the kernel by a system call.
 #[unsafe(no_mangle)]
@@ -150,10 +144,10 @@ pub(crate) extern "C" fn user_registers(to: *mut Registers) -> u64 {
     // SAFETY: the helpers have no preconditions, and `read` checks the address.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
     *to = Registers {
-        pc: read(regs + pt_regs::IP),
-        sp: read(regs + pt_regs::SP),
-        fp: read(regs + pt_regs::BP),
-        bx: read(regs + pt_regs::BX),
+        pc: read(regs + offset::IP),
+        sp: read(regs + offset::SP),
+        fp: read(regs + offset::BP),
+        bx: read(regs + offset::BX),
         bx_is: rbx::VALUE,
     };
     1
@@ -246,30 +240,22 @@ extern "C" fn original_return(list: u64, pc: u64, slot: u64) -> u64 {
         slot,
         pc,
     };
-    // SAFETY: the callback has the signature that the helper wants, and `search` outlives the call.
-    unsafe {
-        bpf_loop(
-            MAX_PENDING_RETURNS,
-            next_return as *const () as *mut c_void,
-            (&raw mut search).cast(),
-            0,
-        )
-    };
+    repeat(MAX_PENDING_RETURNS, next_return, &mut search);
     search.pc
 }
 
-/// Callback of `bpf_loop`.
+/// Callback of [`repeat`].
 unsafe extern "C" fn next_return(_index: u64, search: *mut Search) -> u64 {
     // SAFETY: the pointer is that which `original_return` passed.
     let search = unsafe { &mut *search };
     if search.instance == 0 {
-        return 1;
+        return BREAK;
     }
     let (entry, next) = PendingReturns::entry(search.instance);
     if entry.slot == search.slot {
         search.pc = entry.original;
-        return 1;
+        return BREAK;
     }
     search.instance = next;
-    0
+    CONTINUE
 }

@@ -19,15 +19,16 @@ use memtrace_common::{
 
 use crate::{
     atomic::increment,
+    caller::{Caller, current_ids},
     code,
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
     maps::{
-        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS, THREADS_CREATED, UNWINDING,
-        loaded, recording,
+        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS_CREATED, UNWINDING, loaded,
+        recording,
     },
-    thread::{Caller, current_ids},
-    vm,
+    thread::THREADS,
+    tracepoint,
 };
 
 const SIGSTOP: u32 = 19;
@@ -74,7 +75,7 @@ fn forked(parent: Task, child: Task) -> Option<()> {
                 &Process {
                     space,
                     // What is generated from now on is its own.
-                    epoch: vm::next_epoch(&process, tgid),
+                    epoch: code::next_epoch(&process, tgid),
                     ..process
                 },
                 0,
@@ -108,7 +109,7 @@ fn count_thread(tgid: u32) {
 pub fn clone_exit(context: TracePointContext) -> u32 {
     let (tgid, tid) = current_ids();
     // A new thread is not its process's leader, a new process is.
-    if vm::result(&context) == Some(0)
+    if tracepoint::result(&context) == Some(0)
         && tgid == tid
         && let Some(caller) = Caller::current()
         && caller.space == caller.tgid
@@ -136,7 +137,7 @@ fn executed(old_tid: u32) -> Option<Caller> {
     let process = PROCESSES.get_ptr_mut(&caller.tgid)?;
     // SAFETY: a live map value; the process has one thread now.
     unsafe {
-        (*process).epoch = vm::next_epoch(&*process, caller.tgid);
+        (*process).epoch = code::next_epoch(&*process, caller.tgid);
         (*process).image = (*process).epoch;
         (*process).space = caller.tgid;
     }
@@ -231,7 +232,7 @@ const PTRACE_SEIZE: u64 = 0x4206;
 /// Entry of ptrace: where the caller, or what it wants to trace, is held, the holder has to give way.
 #[tracepoint]
 pub fn ptrace_enter(context: TracePointContext) -> u32 {
-    let request = vm::argument(&context, 0);
+    let request = tracepoint::argument(&context, 0);
     if !matches!(request, PTRACE_TRACEME | PTRACE_ATTACH | PTRACE_SEIZE) {
         return 0;
     }
@@ -241,7 +242,7 @@ pub fn ptrace_enter(context: TracePointContext) -> u32 {
             lost(Reason::StopFailed);
         }
     } else if request != PTRACE_TRACEME && may_trace() {
-        report_tracer(vm::argument(&context, 1) as u32);
+        report_tracer(tracepoint::argument(&context, 1) as u32);
     }
     0
 }

@@ -1,4 +1,4 @@
-//! memtrace's kernel side: one file per family of probes, every map in
+//! memtrace's kernel side: one file per family of probes, the maps in
 //! [`maps`], every loss counted in [`emit`]. Nothing here decides what an event
 //! means: the ledger on the user side does.
 #![no_std]
@@ -6,7 +6,9 @@
 #![allow(internal_features, reason = "see `atomic`")]
 #![feature(core_intrinsics)]
 
+mod arch;
 mod atomic;
+mod caller;
 mod calls;
 mod code;
 mod device;
@@ -14,14 +16,17 @@ mod emit;
 mod exceptions;
 mod kernel;
 mod lifecycle;
+mod loops;
 mod maps;
 mod measure;
 mod memory;
 mod python;
 mod rows;
+mod scratch;
 mod stack;
 mod thread;
 mod timing;
+mod tracepoint;
 mod unwind;
 mod verify;
 mod vm;

@@ -1,4 +1,5 @@
-//! Every map, with the reason for its size.
+//! The maps that the collector shares, with the reasons for their sizes. Two stand beside the
+//! types that only the kernel side knows: `THREADS` and `SCRATCH`.
 
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
@@ -18,8 +19,6 @@ use memtrace_common::{
     unwind::{EXECS as EXEC_COUNT, Rule},
 };
 
-use crate::{stack::Scratch, thread::Thread};
-
 /// All events, in one order (see `memtrace_common::event`). The collector
 /// chooses the size when it loads the object; this is the least it may be.
 #[map]
@@ -34,11 +33,6 @@ pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(1
 /// processes that make any.
 #[map]
 pub(crate) static THREADS_CREATED: HashMap<u32, u64> = HashMap::with_max_entries(16_384, 0);
-
-/// What each thread of a traced process has in flight, by tid. Filled when a
-/// thread first allocates, emptied when it ends.
-#[map]
-pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(32_768, 0);
 
 /// Keys of stacks that were reported: a table of small sets, chosen by the key. A set that is full
 /// forgets its oldest stack, which is then reported again. Room for a million (8 MiB), for a
@@ -74,12 +68,6 @@ pub(crate) static RECORDING: Array<u32> = Array::with_max_entries(1, 0);
 /// Counters by `memtrace_common::loss`.
 #[map]
 pub(crate) static COUNTERS_MAP: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTERS, 0);
-
-/// Space for stacks that do not fit the 512 bytes of a program's own. Uprobe
-/// programs can be preempted, so each CPU has several.
-#[map]
-pub(crate) static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(SCRATCH_SLOTS, 0);
-pub(crate) const SCRATCH_SLOTS: u32 = 4;
 
 /// Unwind tables by file number, see [`Exec`]. As many files as a frame's word can name.
 #[btf_map]

@@ -4,8 +4,8 @@
 use memtrace_common::function::{Cookie, Measure, NO_ARGUMENT};
 
 use crate::{
-    calls::{self, Arguments, argument},
-    device,
+    arch::{Arguments, argument, stack_arguments},
+    calls,
     memory::word_or_zero as word,
     thread::Call,
 };
@@ -77,12 +77,11 @@ pub(crate) fn block(cookie: Cookie, arguments: &Arguments, sp: u64, call: &mut C
     } else if measure == Measure::Pitched as u8 {
         (call.size, call.row, call.factor) = (count, size, arguments[1]);
     } else if measure == Measure::PitchedExtent as u8 {
-        let extent = extent(sp.wrapping_add(8));
+        let extent = extent(stack_arguments(sp));
         call.size = product(extent.height, extent.depth);
         (call.row, call.factor) = (extent.width, arguments[0].wrapping_add(8));
     } else if measure == Measure::Physical as u8 {
         call.size = size;
-        call.device = device::location(arguments[2]);
     } else if measure == Measure::GraphNode as u8 {
         call.size = word(arguments[4].wrapping_add(NODE_SIZE));
         call.pointer = arguments[4].wrapping_add(NODE_POINTER);
@@ -111,7 +110,7 @@ fn array(measure: u8, arguments: &Arguments, sp: u64, size: u64, count: u64) -> 
         };
         (channels(descriptor), of, 1)
     } else if measure == Measure::ChannelsExtent as u8 {
-        (channels(descriptor), extent(sp.wrapping_add(8)), count)
+        (channels(descriptor), extent(stack_arguments(sp)), count)
     } else if measure == Measure::Array as u8 {
         let of = Extent {
             width: word(descriptor),

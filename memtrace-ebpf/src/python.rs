@@ -6,50 +6,27 @@
 //! `memtrace_common::python::Interpreter`). The native frame of the loop
 //! follows its Python frames.
 
-use core::ffi::c_void;
-
-use aya_ebpf::helpers::generated::bpf_loop;
 use memtrace_common::{
     event::Kind,
     hash::mix,
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
-        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, FRAME_BYTES, FRAME_BYTES_BEFORE_311,
-        Identity, Interpreter, LINETABLE, NAME, NONE, STR_HASH, Text, characters, fingerprint,
+        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, Identity, Interpreter, LINETABLE,
+        NAME, NONE, STR_HASH, Text, characters, fingerprint,
     },
     unwind::{End, Word},
 };
 
 use crate::{
+    caller::{Caller, current_ids},
     emit::{Wake, emit_in_place, header, lost},
     kernel::Task,
+    loops::{BREAK, CONTINUE, repeat},
     maps::{INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
-    memory::{PAGE, Window, copy, word_or_zero},
-    stack::Scratch,
-    thread::{Caller, current_ids},
-    unwind::{BREAK, CONTINUE},
+    memory::{Window, copy, word_or_zero},
+    scratch::{PythonState, Scratch, ThreadSearch},
 };
-
-/// Where the Python side of a walk is; part of [`Scratch`].
-#[repr(C)]
-pub(crate) struct State {
-    /// The next frame; 0: none.
-    frame: u64,
-    /// The thread state that it belongs to; 0 at first.
-    thread: u64,
-    /// 1 while Python frames are collected instead of native ones.
-    running: u32,
-    /// 1 once those of the present evaluation loop were.
-    done: u32,
-    /// 1 once the innermost frame was asked for.
-    asked: u32,
-    pad: u32,
-    search: Search,
-    frames: Window,
-    /// Part of a code object, or of what belongs to it.
-    object: Window,
-}
 
 /// The interpreter of a process; one that has no code if there is none.
 #[inline(always)]
@@ -57,44 +34,6 @@ pub(crate) fn of(tgid: u32) -> Option<&'static Interpreter> {
     // SAFETY: copied at once.
     let index = unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0);
     INTERPRETERS.get(index)
-}
-
-impl State {
-    #[inline(always)]
-    pub(crate) fn begin(&mut self) {
-        self.frame = 0;
-        self.thread = 0;
-        self.running = 0;
-        self.done = 0;
-        self.asked = 0;
-        self.frames.clear();
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_running(&self) -> bool {
-        self.running != 0
-    }
-
-    #[inline(always)]
-    fn end_run(&mut self) {
-        self.running = 0;
-        self.done = 1;
-    }
-
-    /// Copies the frame at `frame`, if it is not in the copy. False if it cannot be read.
-    #[inline(always)]
-    fn copy_frame(&mut self, frame: u64, python: &Interpreter) -> bool {
-        if python.minor < 11 {
-            return self.frames.copy(frame, FRAME_BYTES_BEFORE_311);
-        }
-        let end = frame.wrapping_add(FRAME_BYTES);
-        if self.frames.get(frame).is_some() && self.frames.get(end.wrapping_sub(8)).is_some() {
-            return true;
-        }
-        // Since 3.11 most lie behind each other, the innermost last.
-        let start = end.wrapping_sub(Window::BYTES).max(frame & !(PAGE - 1));
-        self.frames.copy(start, end.wrapping_sub(start))
-    }
 }
 
 /// The word of a copied object that holds the field at `offset`.
@@ -115,13 +54,13 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, word: u64) -> 
     {
         return false;
     }
-    let state = &mut scratch.state.python;
+    let state = &mut scratch.walk.python;
     if state.done != 0 {
         state.done = 0;
         return false;
     }
-    if state.asked == 0 {
-        state.asked = 1;
+    if state.searched == 0 {
+        state.searched = 1;
         find_innermost(state, python);
     }
     if state.frame == 0 {
@@ -143,7 +82,7 @@ pub(crate) extern "C" fn next_python_frame(
     let (Some(scratch), Some(python)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
         return BREAK;
     };
-    let state = &mut scratch.state.python;
+    let state = &mut scratch.walk.python;
     let frame = state.frame;
     if frame == 0 || !state.copy_frame(frame, python) {
         state.frame = 0;
@@ -195,7 +134,7 @@ pub(crate) extern "C" fn next_python_frame(
         || !scratch.push(Word::python(code), image)
         || !scratch.push(Word::python_at(instruction as u32, print), 0)
     {
-        scratch.state.end = End::Truncated;
+        scratch.walk.end = End::Truncated;
         return BREAK;
     }
     CONTINUE
@@ -204,22 +143,9 @@ pub(crate) extern "C" fn next_python_frame(
 /// Most thread states that are looked at to find a thread's own.
 const MOST_THREADS: u32 = 4096;
 
-/// A search for the thread state of the thread whose thread pointer is `id`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Search {
-    id: u64,
-    /// Where it is.
-    interpreter: u64,
-    thread: u64,
-    /// The first that is the thread's and has frames, and another one; 0: none.
-    found: u64,
-    another: u64,
-}
-
 /// What [`next_thread`] is given.
 struct Searching {
-    search: *mut Search,
+    search: *mut ThreadSearch,
     python: *const Interpreter,
 }
 
@@ -231,7 +157,7 @@ struct Searching {
 /// none are taken (counted).
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn find_innermost(state: *mut State, python: *const Interpreter) -> u64 {
+extern "C" fn find_innermost(state: *mut PythonState, python: *const Interpreter) -> u64 {
     // SAFETY: null, or the caller's map values.
     let (Some(state), Some(python)) = (unsafe { (state.as_mut(), python.as_ref()) }) else {
         return 0;
@@ -246,7 +172,7 @@ extern "C" fn find_innermost(state: *mut State, python: *const Interpreter) -> u
     let thread = if alone && known != 0 && follow(known, python.thread_id) == id {
         known
     } else {
-        state.search = Search {
+        state.search = ThreadSearch {
             id,
             interpreter,
             thread: 0,
@@ -257,17 +183,9 @@ extern "C" fn find_innermost(state: *mut State, python: *const Interpreter) -> u
             search: &raw mut state.search,
             python,
         };
-        // SAFETY: the callback has the signature that the helper wants, and `searching` outlives the call.
-        unsafe {
-            bpf_loop(
-                MOST_THREADS,
-                next_thread as *const () as *mut c_void,
-                (&raw mut searching).cast(),
-                0,
-            )
-        };
+        repeat(MOST_THREADS, next_thread, &mut searching);
         // SAFETY: `searching` was made from this reference.
-        let Search { found, another, .. } = unsafe { *searching.search };
+        let ThreadSearch { found, another, .. } = unsafe { *searching.search };
         if another != 0 {
             lost(Reason::PythonAmbiguous);
             return 0;
@@ -297,13 +215,13 @@ fn top_frame(thread: u64, python: &Interpreter) -> u64 {
     }
 }
 
-/// Callback of `bpf_loop`: looks at the next thread state.
-unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> i64 {
+/// Callback of [`repeat`]: looks at the next thread state.
+unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> u64 {
     // SAFETY: the pointers are those that `find_innermost` passed.
     let (search, python) = unsafe { (&mut *(*searching).search, &*(*searching).python) };
     let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     if search.interpreter == 0 {
-        return 1;
+        return BREAK;
     }
     let thread = if search.thread == 0 {
         follow(search.interpreter, python.interpreter_threads)
@@ -313,7 +231,7 @@ unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> i64 
     search.thread = thread;
     if thread == 0 {
         search.interpreter = follow(search.interpreter, python.interpreter_next);
-        return 0;
+        return CONTINUE;
     }
     // One that runs nothing is that of an interpreter which the thread has made, or left.
     if follow(thread, python.thread_id) == search.id && top_frame(thread, python) != 0 {
@@ -324,7 +242,7 @@ unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> i64 
             search.another = thread;
         }
     }
-    0
+    CONTINUE
 }
 
 /// A [`Code`] and its areas.
@@ -346,42 +264,34 @@ struct Report {
 /// Tells the collector of the code objects of a new stack, before the stack.
 #[inline(always)]
 pub(crate) fn report(scratch: &Scratch) {
-    if scratch.state.python.thread == 0 {
+    if scratch.walk.python.thread == 0 {
         return;
     }
     let Some(python) = of(scratch.caller.space) else {
         return;
     };
     let mut report = Report { scratch, python };
-    // SAFETY: the callback has the signature that the helper wants, and `report` outlives the call.
-    unsafe {
-        bpf_loop(
-            MAX_FRAMES as u32,
-            report_code as *const () as *mut c_void,
-            (&raw mut report).cast(),
-            0,
-        )
-    };
+    repeat(MAX_FRAMES as u32, report_code, &mut report);
 }
 
-/// Callback of `bpf_loop`: reports the code object of frame `index`, if it is one.
-unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
+/// Callback of [`repeat`]: reports the code object of frame `index`, if it is one.
+unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> u64 {
     // SAFETY: the pointers are those that `report` passed.
     let (scratch, python) = unsafe { (&*(*report).scratch, &*(*report).python) };
     let caller = &scratch.caller;
     if index + 1 >= u64::from(scratch.len()) {
-        return 1;
+        return BREAK;
     }
     let word = scratch.frame(index as usize);
     if !Word::is_python(word) {
-        return 0;
+        return CONTINUE;
     }
     let address = Word::address(word);
     let print = scratch.frame(index as usize + 1) as u32;
     let key = mix(address, caller.image) ^ u64::from(print);
     // SAFETY: the value is not kept.
     if unsafe { SEEN_CODE.get(&key) }.is_some() {
-        return 0;
+        return CONTINUE;
     }
     let sent = emit_in_place::<Record>(Some(Reason::RingFullStack), Wake::Lazily, |record| {
         // SAFETY: reserved for one record; plain bytes.
@@ -390,7 +300,7 @@ unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> i64 {
     if sent {
         let _ = SEEN_CODE.insert(&key, &1, 0);
     }
-    0
+    CONTINUE
 }
 
 #[inline(always)]

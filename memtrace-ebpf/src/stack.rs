@@ -8,89 +8,37 @@ use core::ffi::c_void;
 
 use aya_ebpf::{
     bindings::BPF_F_USER_STACK,
-    helpers::generated::{bpf_get_current_comm, bpf_get_stack, bpf_loop},
+    helpers::generated::{bpf_get_current_comm, bpf_get_stack},
 };
 use memtrace_common::{
     event::{COMM, Kind, Stack},
-    hash::{SEED, mix},
-    limits::{MAX_FRAME_POINTERS, MAX_FRAMES},
+    hash::mix,
+    limits::MAX_FRAME_POINTERS,
     loss::Reason,
     unwind::{End, Registers, Word},
 };
 
 use crate::{
-    atomic::{claim, release},
+    caller::Caller,
     emit::{emit_bytes, header, lost},
-    maps::{SCRATCH, SCRATCH_SLOTS, SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, loaded},
+    loops::{BREAK, CONTINUE, repeat},
+    maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, loaded},
     python,
-    thread::Caller,
-    timing,
-    unwind::{self, State},
-    verify,
+    scratch::{FRAMES, Scratch},
+    timing, unwind, verify,
 };
-
-/// A stack record in the making. One word more than frames, so that a masked
-/// index is always in range.
-#[repr(C)]
-pub(crate) struct Scratch {
-    busy: u64,
-    pub(crate) caller: Caller,
-    /// Where the walk begins.
-    pub(crate) at: Registers,
-    pub(crate) state: State,
-    record: Stack,
-    frames: [u64; FRAMES],
-}
-
-const FRAMES: usize = MAX_FRAMES + 1;
-
-impl Scratch {
-    /// Number of frames so far.
-    #[inline(always)]
-    pub(crate) fn len(&self) -> u32 {
-        self.record.n
-    }
-
-    /// The frames, and what is left of others behind them.
-    #[inline(always)]
-    pub(crate) fn frames(&self) -> &[u64; FRAMES] {
-        &self.frames
-    }
-
-    /// One frame; an index beyond the frames gives what is left of others.
-    #[inline(always)]
-    pub(crate) fn frame(&self, index: usize) -> u64 {
-        self.frames[index & (FRAMES - 1)]
-    }
-
-    /// Adds a frame. `epoch` is mixed in where the word alone does not say what it means.
-    /// False if there is no room.
-    #[inline(always)]
-    pub(crate) fn push(&mut self, word: u64, epoch: u64) -> bool {
-        let n = self.record.n;
-        if n >= MAX_FRAMES as u32 {
-            return false;
-        }
-        self.frames[n as usize & (FRAMES - 1)] = word;
-        self.record.n = n + 1;
-        self.record.stack = mix(self.record.stack ^ epoch, word);
-        true
-    }
-}
 
 /// Key of the current user stack, 0 (counted) if there is none. `at` fills in the
 /// registers of a caller: `pc` is a return address.
 #[inline(always)]
 pub(crate) fn take(context: *mut c_void, caller: &Caller, at: impl FnOnce(&mut Registers)) -> u64 {
-    let Some(scratch) = claimed() else {
+    let Some(scratch) = Scratch::claim() else {
         lost(Reason::ScratchBusy);
         return 0;
     };
     scratch.caller = *caller;
     at(&mut scratch.at);
-    scratch.record.stack = SEED;
-    scratch.record.n = 0;
-    scratch.state.end = End::Truncated;
+    scratch.begin();
     timing::measure(context, scratch, |scratch| {
         if loaded(&SETTINGS.unwind) != 0 {
             unwind::walk(scratch);
@@ -99,24 +47,8 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller, at: impl FnOnce(&mut R
         }
     });
     let key = finish(scratch);
-    // SAFETY: the value was claimed above.
-    unsafe { release(&raw mut scratch.busy) };
+    scratch.release();
     key
-}
-
-/// A free one of this CPU's.
-#[inline(always)]
-fn claimed() -> Option<&'static mut Scratch> {
-    for slot in 0..SCRATCH_SLOTS {
-        let scratch = SCRATCH.get_ptr_mut(slot)?;
-        // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
-        unsafe {
-            if claim(&raw mut (*scratch).busy) {
-                return Some(&mut *scratch);
-            }
-        }
-    }
-    None
 }
 
 /// The kernel's own walk, which ends at the first function without a frame pointer.
@@ -126,7 +58,7 @@ fn follow_frame_pointers(context: *mut c_void, scratch: &mut Scratch) {
     let bytes = unsafe {
         bpf_get_stack(
             context,
-            scratch.frames.as_mut_ptr().cast(),
+            scratch.frames_mut().as_mut_ptr().cast(),
             (MAX_FRAME_POINTERS * 8) as u32,
             u64::from(BPF_F_USER_STACK),
         )
@@ -144,15 +76,7 @@ extern "C" fn frames_of_pointers(scratch: *mut Scratch, read: u64) -> u64 {
         return 0;
     };
     let mut kept = Kept { scratch, read };
-    // SAFETY: the callback has the signature that the helper wants, and `kept` outlives the call.
-    unsafe {
-        bpf_loop(
-            MAX_FRAME_POINTERS as u32,
-            keep_frame as *const () as *mut c_void,
-            (&raw mut kept).cast(),
-            0,
-        )
-    };
+    repeat(MAX_FRAME_POINTERS as u32, keep_frame, &mut kept);
     0
 }
 
@@ -162,24 +86,24 @@ struct Kept {
     read: u64,
 }
 
-/// Callback of `bpf_loop`.
+/// Callback of [`repeat`].
 unsafe extern "C" fn keep_frame(index: u64, kept: *mut Kept) -> u64 {
     // SAFETY: the pointers are those that `frames_of_pointers` passed.
     let (scratch, read) = unsafe { (&mut *(*kept).scratch, (*kept).read) };
     let pc = scratch.frame(index as usize);
     // A frame pointer that was none can lead to a zero: nothing is beyond it.
     if index >= read || pc == 0 {
-        scratch.state.end = if read == 0 {
+        scratch.walk.end = if read == 0 {
             End::Unreadable
         } else {
             End::FramePointersOnly
         };
-        return 1;
+        return BREAK;
     }
     // Every frame is a return address (the probes fire at returns, the
     // system calls after their instruction); the call is what is looked up.
     scratch.push(Word::absolute(pc.wrapping_sub(1)), scratch.caller.epoch);
-    0
+    CONTINUE
 }
 
 /// What a walk that ended so is counted under.
@@ -208,7 +132,7 @@ extern "C" fn finish(scratch: *mut Scratch) -> u64 {
     let Some(scratch) = (unsafe { scratch.as_mut() }) else {
         return 0;
     };
-    let end = scratch.state.end;
+    let end = scratch.walk.end;
     verify::sample(scratch, end);
     if let Some(reason) = reason(end) {
         lost(reason);
@@ -280,5 +204,4 @@ fn remember(seen: &mut [u64; SEEN_WAYS], key: u64) {
     *seen = [key, first, second, third];
 }
 
-const _: () = assert!(FRAMES.is_power_of_two());
 const _: () = assert!(SEEN_SETS.is_power_of_two());

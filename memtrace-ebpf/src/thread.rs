@@ -1,4 +1,4 @@
-//! Who is calling, and what each thread has in flight.
+//! What each thread has in flight.
 //!
 //! Calls nest (calloc → malloc, a hook → mmap), so what is in flight is a small
 //! stack per thread, each call known by its stack pointer: a return belongs to
@@ -7,62 +7,21 @@
 //! A call counts unless another one of its layer is in flight: within a layer
 //! the outermost call is what counts, and no layer hides another.
 
-use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::{macros::map, maps::HashMap};
 use memtrace_common::{
     Layer,
     device::Current,
     function::{Cookie, NESTED},
     limits::MAX_IN_FLIGHT,
     loss::Reason,
-    process::{Process, process_flags},
 };
 
-use crate::{
-    emit::lost,
-    maps::{PROCESSES, THREADS, recording},
-};
+use crate::emit::lost;
 
-/// A thread of a traced process.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Caller {
-    pub(crate) tgid: u32,
-    pub(crate) tid: u32,
-    /// The tgid whose memory it runs in.
-    pub(crate) space: u32,
-    pub(crate) epoch: u64,
-    pub(crate) image: u64,
-}
-
-impl Caller {
-    /// The current thread, if its process is traced and events are wanted.
-    #[inline(always)]
-    pub(crate) fn current() -> Option<Self> {
-        if recording() { Self::traced() } else { None }
-    }
-
-    /// The current thread, if its process is traced, whether or not events are wanted.
-    #[inline(always)]
-    pub(crate) fn traced() -> Option<Self> {
-        let (tgid, tid) = current_ids();
-        // SAFETY: the value is read before anything could remove it; a stale copy does no harm.
-        let process: &Process = unsafe { PROCESSES.get(&tgid) }?;
-        (process.flags & process_flags::ACTIVE != 0).then_some(Self {
-            tgid,
-            tid,
-            space: process.space,
-            epoch: process.epoch,
-            image: process.image,
-        })
-    }
-}
-
-/// (tgid, tid) of the current thread.
-#[inline(always)]
-pub(crate) fn current_ids() -> (u32, u32) {
-    let both = bpf_get_current_pid_tgid();
-    ((both >> 32) as u32, both as u32)
-}
+/// What each thread of a traced process has in flight, by tid. Filled when a
+/// thread first allocates, emptied when it ends.
+#[map]
+pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(32_768, 0);
 
 /// A probed function that has been entered and has not returned.
 #[derive(Clone, Copy)]

@@ -12,7 +12,7 @@ use memtrace_common::event::{Kind, Timing};
 use crate::{
     emit::{Wake, emit_in_place, header},
     maps::{SETTINGS, STACK_IDS, loaded},
-    stack::Scratch,
+    scratch::Scratch,
 };
 
 #[inline(always)]
@@ -51,7 +51,7 @@ pub(crate) fn measure(
         walk_ns,
         stackid_ns,
         frames: scratch.len(),
-        end: scratch.state.end as u32,
+        end: scratch.walk.end as u32,
     };
     // SAFETY: the pointer is to room for one.
     emit_in_place(None, Wake::Lazily, |to: *mut Timing| unsafe {

@@ -2,9 +2,6 @@
 //! unwind tables that the collector has compiled. One `bpf_loop` (Linux 5.17),
 //! a frame an iteration; the step itself is `memtrace_common::unwind::step`.
 
-use core::ffi::c_void;
-
-use aya_ebpf::helpers::generated::bpf_loop;
 use memtrace_common::{
     code::mapping_kind,
     limits::MAX_FRAMES,
@@ -14,39 +11,14 @@ use memtrace_common::{
 };
 
 use crate::{
+    arch::SIGNAL_RETURN,
     code::{self, Code},
     kernel::PendingReturns,
-    memory::{StackMemory, UserMemory, Window},
+    loops::{BREAK, CONTINUE, repeat},
+    memory::{StackMemory, UserMemory},
     python, rows,
-    stack::Scratch,
+    scratch::{Scratch, WalkState},
 };
-
-/// Where a walk is; part of [`Scratch`], because a callback has little stack.
-#[repr(C)]
-pub(crate) struct State {
-    at: Registers,
-    /// What addresses mean.
-    code: Code,
-    /// 1 if `at.pc` is a return address: the call before it is what is looked up.
-    is_return: u64,
-    /// How the walk ended.
-    pub(crate) end: End,
-    /// 1 if the last step was along a frame pointer.
-    by_frame_pointer: i32,
-    returns: PendingReturns,
-    /// What is known of the present address.
-    row: Row,
-    stack: Window,
-    pub(crate) python: python::State,
-}
-
-impl State {
-    /// The present address: of a caller, that of the call.
-    #[inline(always)]
-    fn pc(&self) -> u64 {
-        self.at.pc.wrapping_sub(self.is_return)
-    }
-}
 
 /// What the callback is given. On the stack of the program, as the kernel demands.
 struct Walk {
@@ -75,12 +47,10 @@ fn without_table(at: &Registers, rule: Rule, by_frame_pointer: i32) -> Rule {
     }
 }
 
-/// Whether the code at a return address is `mov $15, %rax; syscall`: rt_sigreturn, to which the
-/// kernel's signal frames return (arch/x86/kernel/signal_64.c).
+/// Whether a return address is where the kernel has signal handlers return to.
 #[inline(always)]
 fn is_signal_return(pc: u64) -> bool {
-    const CODE: u64 = u64::from_le_bytes([0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f]);
-    UserMemory.read(pc) == Some(CODE)
+    UserMemory.read(pc) == Some(SIGNAL_RETURN)
 }
 
 // VERIFIER: a global function, as are all that are exported here: each is verified once and by
@@ -95,19 +65,19 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     };
     let (space, epoch) = (scratch.caller.space, scratch.caller.epoch);
     match Code::of(space) {
-        Ok(code) => scratch.state.code = code,
+        Ok(code) => scratch.walk.code = code,
         Err(end) => {
             // A stack that says why it has no callers.
             scratch.push(Word::absolute(scratch.at.pc.wrapping_sub(1)), epoch);
-            scratch.state.end = end;
+            scratch.walk.end = end;
             return BREAK;
         }
     };
     let Some(python) = python::of(space) else {
-        scratch.state.end = End::Stale;
+        scratch.walk.end = End::Stale;
         return BREAK;
     };
-    let state = &mut scratch.state;
+    let state = &mut scratch.walk;
     state.at = scratch.at;
     state.is_return = 1;
     state.by_frame_pointer = 0;
@@ -115,17 +85,9 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     state.stack.clear();
     state.python.begin();
     let mut walk = Walk { scratch, python };
-    // SAFETY: the callback has the signature that the helper wants, and `walk` outlives the call.
-    unsafe {
-        bpf_loop(
-            STEPS,
-            next_frame as *const () as *mut c_void,
-            (&raw mut walk).cast(),
-            0,
-        )
-    };
+    repeat(STEPS, next_frame, &mut walk);
     // SAFETY: `walk` was made from this reference.
-    let state = unsafe { &mut (*walk.scratch).state };
+    let state = unsafe { &mut (*walk.scratch).walk };
     if !state.code.is_current() {
         state.end = End::Stale;
     } else if state.end == End::NoMapping {
@@ -138,14 +100,11 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
 /// A frame each, and for each run of Python frames one to enter and one to leave it.
 const STEPS: u32 = 3 * MAX_FRAMES as u32;
 
-pub(crate) const CONTINUE: u64 = 0;
-pub(crate) const BREAK: u64 = 1;
-
-/// Callback of `bpf_loop`.
+/// Callback of [`repeat`].
 unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
     // SAFETY: the pointers are those that `walk` was called with.
     let (scratch, python) = unsafe { (&mut *(*walk).scratch, &*(*walk).python) };
-    if scratch.state.python.is_running() {
+    if scratch.walk.python.is_running() {
         // VERIFIER: what a callback returns must be seen to be 0 or 1.
         return match core::hint::black_box(python::next_python_frame(scratch, python)) {
             CONTINUE => CONTINUE,
@@ -156,14 +115,14 @@ unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
 }
 
 #[inline(always)]
-fn ended(state: &mut State, end: End) -> u64 {
+fn ended(state: &mut WalkState, end: End) -> u64 {
     state.end = end;
     BREAK
 }
 
 #[inline(always)]
 fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
-    let state = &mut scratch.state;
+    let state = &mut scratch.walk;
     match state.code.known(state.pc()) {
         Some(row) => state.row = row,
         None => {
@@ -172,7 +131,7 @@ fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
             }
         }
     }
-    let word = scratch.state.row.word;
+    let word = scratch.walk.row.word;
     if python::enters(scratch, python, word) {
         return CONTINUE;
     }
@@ -182,14 +141,14 @@ fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
         scratch.caller.epoch
     };
     if !scratch.push(word, salt) {
-        return ended(&mut scratch.state, End::Truncated);
+        return ended(&mut scratch.walk, End::Truncated);
     }
-    if scratch.state.row.rule == rows::SEARCH && search(scratch) != CONTINUE {
+    if scratch.walk.row.rule == rows::SEARCH && search(scratch) != CONTINUE {
         return BREAK;
     }
-    match climb(&mut scratch.state) {
+    match climb(&mut scratch.walk) {
         Ok(()) => CONTINUE,
-        Err(end) => ended(&mut scratch.state, end),
+        Err(end) => ended(&mut scratch.walk, end),
     }
 }
 
@@ -201,15 +160,15 @@ extern "C" fn locate(scratch: *mut Scratch) -> u64 {
     let Some(scratch) = (unsafe { scratch.as_mut() }) else {
         return BREAK;
     };
-    let pc = scratch.state.pc();
-    let mapping = match scratch.state.code.find(pc) {
+    let pc = scratch.walk.pc();
+    let mapping = match scratch.walk.code.find(pc) {
         Ok(mapping) => mapping,
         Err(end) => {
             scratch.push(Word::absolute(pc), scratch.caller.epoch);
-            return ended(&mut scratch.state, end);
+            return ended(&mut scratch.walk, end);
         }
     };
-    scratch.state.row = if mapping.kind == mapping_kind::FILE {
+    scratch.walk.row = if mapping.kind == mapping_kind::FILE {
         Row {
             word: Word::file(mapping.exec, pc.wrapping_sub(mapping.bias)),
             rule: rows::SEARCH,
@@ -219,7 +178,7 @@ extern "C" fn locate(scratch: *mut Scratch) -> u64 {
             word: Word::absolute(pc),
             rule: rows::FRAME_POINTER,
         };
-        scratch.state.code.remember(pc, row);
+        scratch.walk.code.remember(pc, row);
         row
     };
     CONTINUE
@@ -233,7 +192,7 @@ extern "C" fn search(scratch: *mut Scratch) -> u64 {
     let Some(scratch) = (unsafe { scratch.as_mut() }) else {
         return BREAK;
     };
-    let state = &mut scratch.state;
+    let state = &mut scratch.walk;
     match rows::find(state.row.word) {
         Ok(rule) => state.row.rule = rule,
         Err(end) => return ended(state, end),
@@ -244,7 +203,7 @@ extern "C" fn search(scratch: *mut Scratch) -> u64 {
 
 /// Goes to the caller by the present row.
 #[inline(always)]
-fn climb(state: &mut State) -> Result<(), End> {
+fn climb(state: &mut WalkState) -> Result<(), End> {
     let (at, rule) = (state.at, state.row.rule);
     let rule = match rule.cfa {
         cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&at, rule, state.by_frame_pointer),

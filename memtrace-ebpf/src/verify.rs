@@ -20,7 +20,7 @@ use crate::{
     emit::{Wake, emit_in_place, header},
     kernel::PendingReturns,
     maps::{SAMPLING, SETTINGS, loaded},
-    stack::Scratch,
+    scratch::Scratch,
 };
 
 /// Sends the walk that has just ended, if it is its turn.

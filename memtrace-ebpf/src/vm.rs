@@ -7,17 +7,18 @@ use memtrace_common::{
     code::{Mapping, mapping_kind},
     event::{Kind, Map, Stop, Unmap, flags},
     loss::Reason,
-    process::Process,
 };
 
 use crate::{
+    caller::Caller,
     code,
     emit::{Wake, emit, emit_in_place, header},
     kernel::{Task, user_registers},
     lifecycle,
     maps::{FILES, PROCESSES},
     stack,
-    thread::{Caller, Syscall, Thread},
+    thread::{Syscall, Thread},
+    tracepoint::{argument, result},
 };
 
 // include/uapi/asm-generic/mman-common.h
@@ -26,25 +27,6 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 // include/uapi/linux/mman.h
 const MREMAP_FIXED: u64 = 2;
-
-/// Bits of BTF-free system call records: the number is at 8, arguments or the
-/// result from 16 (include/trace/events/syscalls.h, struct syscall_trace_enter).
-const FIRST: usize = 16;
-
-#[inline(always)]
-pub(crate) fn argument(context: &TracePointContext, index: usize) -> u64 {
-    // SAFETY: a sys_enter record holds six arguments.
-    unsafe { context.read_at(FIRST + index * 8) }.unwrap_or(0)
-}
-
-/// The result, or `None` for an error.
-#[inline(always)]
-pub(crate) fn result(context: &TracePointContext) -> Option<u64> {
-    // SAFETY: a sys_exit record holds the result.
-    let result: i64 = unsafe { context.read_at(FIRST) }.unwrap_or(-1);
-    // Errors are -MAX_ERRNO to -1 (include/linux/err.h); addresses may look negative too.
-    (!(-4095..0).contains(&result)).then_some(result as u64)
-}
 
 /// Keeps `n` arguments for the exit.
 #[inline(always)]
@@ -167,7 +149,7 @@ extern "C" fn map_code(syscall: *mut Syscall, addr: u64, tgid: u32, space: u32) 
     };
     if let Some(process) = PROCESSES.get_ptr_mut(&tgid) {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
-        unsafe { (*process).epoch = next_epoch(&*process, tgid) };
+        unsafe { (*process).epoch = code::next_epoch(&*process, tgid) };
     }
     let [_, len, _, map_flags, fd, file_offset] = syscall.args;
     let mut mapping = Mapping {
@@ -195,15 +177,6 @@ extern "C" fn map_code(syscall: *mut Syscall, addr: u64, tgid: u32, space: u32) 
     syscall.ino = key.ino;
     syscall.dev = u64::from(key.dev);
     (known.is_none() || code::is_far_behind(space)).into()
-}
-
-/// Another epoch than before, and than any relative's: forked children begin with
-/// their parent's, and may map different code at the same address.
-#[inline(always)]
-pub(crate) fn next_epoch(process: &Process, tgid: u32) -> u64 {
-    (process.epoch ^ (tgid as u64) << 32)
-        .wrapping_mul(0x5851_f42d_4c95_7f2d)
-        .wrapping_add(0x1405_7b7e_f767_814f)
 }
 
 #[tracepoint]

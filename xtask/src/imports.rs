@@ -1,4 +1,5 @@
-//! The import rule of ARCHITECTURE.md: in its table of folders, each knows only those above it.
+//! The import rules of ARCHITECTURE.md: in its table of folders, each knows only those above it, and
+//! the kernel side's files know each other in no circle.
 
 use crate::command::root;
 use anyhow::{Context, Result, bail};
@@ -13,13 +14,26 @@ use syn::{
 };
 
 const SOURCES: &str = "memtrace/src";
+const KERNEL_SIDE: &str = "memtrace-ebpf/src";
 const RULE: &str = "ARCHITECTURE.md";
 
-/// Checks every source of the library.
+/// Checks every source of the library and of the kernel side.
 ///
 /// # Errors
-/// A folder imports one that is below it, or the table lacks one.
+/// A folder imports one that is below it, the table lacks one, or there is a circle.
 pub(crate) fn check() -> Result<()> {
+    check_order()?;
+    let circle = circle(kernel_side()?);
+    if !circle.is_empty() {
+        bail!(
+            "`{KERNEL_SIDE}`: these files import each other in a circle: {}",
+            circle.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn check_order() -> Result<()> {
     let rule = root().join(RULE);
     let text =
         fs::read_to_string(&rule).with_context(|| format!("cannot read `{}`", rule.display()))?;
@@ -27,10 +41,7 @@ pub(crate) fn check() -> Result<()> {
     let mut bad = Vec::new();
     for (name, files) in sources(&root().join(SOURCES))? {
         for file in files {
-            let text = fs::read_to_string(&file)
-                .with_context(|| format!("cannot read `{}`", file.display()))?;
-            let imports =
-                imports(&text).with_context(|| format!("cannot parse `{}`", file.display()))?;
+            let imports = read_imports(&file)?;
             let shown = file.strip_prefix(root()).unwrap_or(&file).display();
             bad.extend(
                 breaches(&order, &name, &imports)
@@ -118,6 +129,38 @@ fn breaches(
             None => Some(format!("{RULE}'s table lacks `{SOURCES}/{import}`")),
         })
         .collect()
+}
+
+/// The kernel side's modules and what each imports.
+fn kernel_side() -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let mut modules = BTreeMap::new();
+    for (name, files) in sources(&root().join(KERNEL_SIDE))? {
+        let mut known = BTreeSet::new();
+        for file in files {
+            known.append(&mut read_imports(&file)?);
+        }
+        known.remove(&name);
+        modules.insert(name, known);
+    }
+    Ok(modules)
+}
+
+/// Those that lie on a circle, or between two.
+fn circle(mut modules: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    loop {
+        let imported: BTreeSet<String> = modules.values().flatten().cloned().collect();
+        let names: BTreeSet<String> = modules.keys().cloned().collect();
+        modules.retain(|name, imports| imported.contains(name) && !imports.is_disjoint(&names));
+        if modules.len() == names.len() {
+            return names.into_iter().collect();
+        }
+    }
+}
+
+fn read_imports(file: &Path) -> Result<BTreeSet<String>> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    imports(&text).with_context(|| format!("cannot parse `{}`", file.display()))
 }
 
 /// Modules of the crate that a file names, but for its tests.
@@ -234,6 +277,21 @@ mod tests {
         ] {
             assert_eq!(breaches_of("ledger", text).len(), 1, "{text}");
         }
+    }
+
+    #[test]
+    fn a_circle_is_found_and_a_chain_is_not() {
+        let circle_of = |pairs: &[(&str, &str)]| {
+            let mut modules = BTreeMap::new();
+            for (name, import) in pairs {
+                modules.insert((*name).to_owned(), BTreeSet::from([(*import).to_owned()]));
+            }
+            circle(modules)
+        };
+        let chain = [("top", "emit"), ("emit", "maps"), ("maps", "core")];
+        assert_eq!(circle_of(&chain), [""; 0]);
+        let back = [("top", "emit"), ("emit", "maps"), ("maps", "emit")];
+        assert_eq!(circle_of(&back), ["emit", "maps"]);
     }
 
     #[test]

@@ -1,0 +1,210 @@
+//! The state of a stack walk. It does not fit the 512 bytes of a program's own stack, so it lives
+//! in a map.
+
+use aya_ebpf::{macros::map, maps::PerCpuArray};
+use memtrace_common::{
+    event::Stack,
+    hash::{SEED, mix},
+    limits::MAX_FRAMES,
+    python::{FRAME_BYTES, FRAME_BYTES_BEFORE_311, Interpreter},
+    row::Row,
+    unwind::{End, Registers},
+};
+
+use crate::{
+    atomic::{claim, release},
+    caller::Caller,
+    code::Code,
+    kernel::PendingReturns,
+    memory::{PAGE, Window},
+};
+
+/// Uprobe programs can be preempted, so each CPU has several.
+#[map]
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(SLOTS, 0);
+const SLOTS: u32 = 4;
+
+/// A stack record in the making. One word more than frames, so that a masked
+/// index is always in range.
+#[repr(C)]
+pub(crate) struct Scratch {
+    busy: u64,
+    pub(crate) caller: Caller,
+    /// Where the walk begins.
+    pub(crate) at: Registers,
+    pub(crate) walk: WalkState,
+    pub(crate) record: Stack,
+    frames: [u64; FRAMES],
+}
+
+pub(crate) const FRAMES: usize = MAX_FRAMES + 1;
+
+impl Scratch {
+    /// A free one of this CPU's.
+    #[inline(always)]
+    pub(crate) fn claim() -> Option<&'static mut Self> {
+        for slot in 0..SLOTS {
+            let scratch = SCRATCH.get_ptr_mut(slot)?;
+            // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
+            unsafe {
+                if claim(&raw mut (*scratch).busy) {
+                    return Some(&mut *scratch);
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives it back.
+    #[inline(always)]
+    pub(crate) fn release(&mut self) {
+        // SAFETY: a live map value, which this program has claimed.
+        unsafe { release(&raw mut self.busy) };
+    }
+
+    /// Begins a record without frames.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        self.record.stack = SEED;
+        self.record.n = 0;
+        self.walk.end = End::Truncated;
+    }
+
+    /// Number of frames so far.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u32 {
+        self.record.n
+    }
+
+    /// The frames, and what is left of others behind them.
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> &[u64; FRAMES] {
+        &self.frames
+    }
+
+    /// Where the kernel's own walk writes.
+    #[inline(always)]
+    pub(crate) fn frames_mut(&mut self) -> &mut [u64; FRAMES] {
+        &mut self.frames
+    }
+
+    /// One frame; an index beyond the frames gives what is left of others.
+    #[inline(always)]
+    pub(crate) fn frame(&self, index: usize) -> u64 {
+        self.frames[index & (FRAMES - 1)]
+    }
+
+    /// Adds a frame. `epoch` is mixed in where the word alone does not say what it means.
+    /// False if there is no room.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, word: u64, epoch: u64) -> bool {
+        let n = self.record.n;
+        if n >= MAX_FRAMES as u32 {
+            return false;
+        }
+        self.frames[n as usize & (FRAMES - 1)] = word;
+        self.record.n = n + 1;
+        self.record.stack = mix(self.record.stack ^ epoch, word);
+        true
+    }
+}
+
+/// Where a walk along native frames is.
+#[repr(C)]
+pub(crate) struct WalkState {
+    pub(crate) at: Registers,
+    /// What addresses mean.
+    pub(crate) code: Code,
+    /// 1 if `at.pc` is a return address: the call before it is what is looked up.
+    pub(crate) is_return: u64,
+    /// How the walk ended.
+    pub(crate) end: End,
+    /// 1 if the last step was along a frame pointer.
+    pub(crate) by_frame_pointer: i32,
+    pub(crate) returns: PendingReturns,
+    /// What is known of the present address.
+    pub(crate) row: Row,
+    pub(crate) stack: Window,
+    pub(crate) python: PythonState,
+}
+
+impl WalkState {
+    /// The present address: of a caller, that of the call.
+    #[inline(always)]
+    pub(crate) fn pc(&self) -> u64 {
+        self.at.pc.wrapping_sub(self.is_return)
+    }
+}
+
+/// Where a walk along Python frames is.
+#[repr(C)]
+pub(crate) struct PythonState {
+    /// The next frame; 0: none.
+    pub(crate) frame: u64,
+    /// The thread state that it belongs to; 0 at first.
+    pub(crate) thread: u64,
+    /// 1 while Python frames are collected instead of native ones.
+    pub(crate) running: u32,
+    /// 1 once those of the present evaluation loop were.
+    pub(crate) done: u32,
+    /// 1 once the innermost frame was searched.
+    pub(crate) searched: u32,
+    pad: u32,
+    pub(crate) search: ThreadSearch,
+    pub(crate) frames: Window,
+    /// Part of a code object, or of what belongs to it.
+    pub(crate) object: Window,
+}
+
+/// A search for the thread state of the thread whose thread pointer is `id`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ThreadSearch {
+    pub(crate) id: u64,
+    /// Where it is.
+    pub(crate) interpreter: u64,
+    pub(crate) thread: u64,
+    /// The first that is the thread's and has frames, and another one; 0: none.
+    pub(crate) found: u64,
+    pub(crate) another: u64,
+}
+
+impl PythonState {
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        self.frame = 0;
+        self.thread = 0;
+        self.running = 0;
+        self.done = 0;
+        self.searched = 0;
+        self.frames.clear();
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        self.running != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn end_run(&mut self) {
+        self.running = 0;
+        self.done = 1;
+    }
+
+    /// Copies the frame at `frame`, if it is not in the copy. False if it cannot be read.
+    #[inline(always)]
+    pub(crate) fn copy_frame(&mut self, frame: u64, python: &Interpreter) -> bool {
+        if python.minor < 11 {
+            return self.frames.copy(frame, FRAME_BYTES_BEFORE_311);
+        }
+        let end = frame.wrapping_add(FRAME_BYTES);
+        if self.frames.get(frame).is_some() && self.frames.get(end.wrapping_sub(8)).is_some() {
+            return true;
+        }
+        // Since 3.11 most lie behind each other, the innermost last.
+        let start = end.wrapping_sub(Window::BYTES).max(frame & !(PAGE - 1));
+        self.frames.copy(start, end.wrapping_sub(start))
+    }
+}
+
+const _: () = assert!(FRAMES.is_power_of_two());

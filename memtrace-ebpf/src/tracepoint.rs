@@ -1,0 +1,22 @@
+//! Records of the system call tracepoints: the number is at 8, arguments or the result from 16
+//! (include/trace/events/syscalls.h, struct syscall_trace_enter).
+
+use aya_ebpf::programs::TracePointContext;
+
+const FIRST: usize = 16;
+
+/// An argument, at the entry.
+#[inline(always)]
+pub(crate) fn argument(context: &TracePointContext, index: usize) -> u64 {
+    // SAFETY: a sys_enter record holds six arguments.
+    unsafe { context.read_at(FIRST + index * 8) }.unwrap_or(0)
+}
+
+/// The result, at the exit, or `None` for an error.
+#[inline(always)]
+pub(crate) fn result(context: &TracePointContext) -> Option<u64> {
+    // SAFETY: a sys_exit record holds the result.
+    let result: i64 = unsafe { context.read_at(FIRST) }.unwrap_or(-1);
+    // Errors are -MAX_ERRNO to -1 (include/linux/err.h); addresses may look negative too.
+    (!(-4095..0).contains(&result)).then_some(result as u64)
+}
