@@ -8,7 +8,7 @@ pub(super) use instructions::{forwards, probe_site};
 use std::mem::offset_of;
 
 use gimli::{Register, X86_64};
-use memtrace_common::unwind::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP};
+use memtrace_common::arch::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE};
 use object::elf;
 
 /// What ELF files of this architecture say that they are for.
@@ -23,11 +23,11 @@ pub(crate) const FP: Register = X86_64::RBP;
 pub(crate) const BX: Register = X86_64::RBX;
 
 /// Where the return address is, from the canonical frame address.
-pub(crate) const RETURN_ADDRESS: i64 = -8;
+pub(crate) const RETURN_ADDRESS: i64 = -RETURN_ADDRESS_SIZE.cast_signed();
 
 /// From the stack pointer to the caller's at a function's first instruction: the return
 /// address alone (System V ABI for x86-64, section 3.2.2).
-pub(crate) const CFA_AT_ENTRY: i64 = 8;
+pub(crate) const CFA_AT_ENTRY: i64 = RETURN_ADDRESS_SIZE.cast_signed();
 
 /// What a signal frame keeps, and how far from the stack pointer.
 pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [

@@ -1,5 +1,5 @@
 //! Tells the kernel side what addresses of a process mean (see
-//! `memtrace_common::code`).
+//! `memtrace_common::code_map`).
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -12,7 +12,7 @@ use aya::{
     maps::{Array, HashMap as BpfHashMap, MapData, MapError},
 };
 use memtrace_common::{
-    code::{LOG_EXEC, Log, Mapping, Snapshot},
+    code_map::{LOG_EXEC, Log, Mapping, Snapshot},
     python::{Interpreter, NONE},
 };
 

@@ -1,4 +1,4 @@
-//! Hands unwind tables to the kernel side (see `memtrace_common::code::Exec`).
+//! Hands unwind tables to the kernel side (see `memtrace_common::unwind_table::Exec`).
 
 use std::{
     collections::HashMap,
@@ -13,8 +13,8 @@ use aya::{
 };
 use aya_obj::generated::bpf_map_type;
 use memtrace_common::{
-    code::{BLOCK, Exec, RULES, exec_state},
     unwind::{EXECS, Rule, cfa},
+    unwind_table::{BLOCK, Exec, RULES, exec_state},
 };
 
 use super::{

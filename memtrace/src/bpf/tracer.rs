@@ -13,7 +13,7 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
-    code::KnownFile,
+    code_map::KnownFile,
     device::EntryPoint,
     kernel::{Sampling, Settings},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},

@@ -1,8 +1,8 @@
 //! The table of one file, laid out as the kernel side reads it.
 
 use memtrace_common::{
-    code::{BLOCK, Exec, RULES},
     unwind::{Rule, cfa, fp},
+    unwind_table::{BLOCK, Exec, RULES},
 };
 
 /// Pages that a table may span: 4 GiB of code.

@@ -4,8 +4,8 @@
 //! do in a process that allocates all the time.
 
 use memtrace_common::{
-    code::{BLOCK, Exec, exec_state},
     unwind::{Rule, cfa, fp},
+    unwind_table::{BLOCK, Exec, exec_state},
 };
 
 use super::{Table, rules::NO_ROW};

@@ -11,7 +11,7 @@ use std::{
 
 use aya::maps::MapError;
 use memtrace_common::{
-    code::{self, KnownFile},
+    code_map::{self, KnownFile},
     event::{Kind, Lifecycle},
     loss::Reason,
     process::FileKey,
@@ -109,7 +109,7 @@ pub(super) struct Asked {
     pub(super) attached: Vec<(u32, usize)>,
     pub(super) known: HashSet<u32>,
     /// Mappings published last, by process.
-    pub(super) published: HashMap<u32, Vec<code::Mapping>>,
+    pub(super) published: HashMap<u32, Vec<code_map::Mapping>>,
     /// Processes of whose code it wants to be told again and again.
     pub(super) wanted: Vec<u32>,
     /// What it answers when it is asked what was lost.
@@ -223,7 +223,7 @@ impl Kernel for Captured {
         &mut self,
         tgid: u32,
         _: u64,
-        mappings: &[code::Mapping],
+        mappings: &[code_map::Mapping],
     ) -> Result<(), CodeError> {
         let published = &mut self.asked.borrow_mut().published;
         published.insert(tgid, mappings.to_vec());

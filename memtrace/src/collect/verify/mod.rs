@@ -123,7 +123,7 @@ impl Verifier {
         })
     }
 
-    /// The mappings of a process as of `sequence` (see `memtrace_common::code::Log`).
+    /// The mappings of a process as of `sequence` (see `memtrace_common::code_map::Log`).
     pub(super) fn mapped(
         &mut self,
         tgid: u32,
