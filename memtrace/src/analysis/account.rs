@@ -5,7 +5,7 @@ use super::{
     series::{DeviceSeries, Figure, ProcessSeries},
     window::Window,
 };
-use crate::{event::Device, frames::mappings::Use};
+use crate::{event::Device, frames::mappings::Use, ledger::SiteKey};
 
 /// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(crate) enum Term {
     Kept,
     /// The same, where it did not always say.
     KeptAsKnown,
+    /// Free in the allocator, below live blocks of this site, so it cannot be given back.
+    HeldOpen(SiteKey),
     /// Given back to the allocator and not to the kernel, or never handed out.
     Retained,
     Unattributed,
@@ -62,6 +64,7 @@ impl Term {
             Term::Libraries => "libraries loaded",
             Term::Outstanding => "outstanding",
             Term::Kept | Term::KeptAsKnown => "kept by PyTorch's allocator",
+            Term::HeldOpen(_) => "held open by surviving blocks",
             Term::Retained => "retained by the allocator",
             Term::Unattributed => "unattributed",
         }
@@ -81,6 +84,9 @@ impl Term {
             }
             Term::Kept => "exact: what it holds without a block",
             Term::KeptAsKnown => "by what is known: it has not said throughout how much it holds",
+            Term::HeldOpen(_) => {
+                "estimated: the site's share of the resident holes between live blocks"
+            }
             Term::Retained => "at most: what the allocator has mapped beyond the live heap",
             Term::Unattributed => {
                 "the rest: first use of what is older, what nobody asked for, unknown"
@@ -103,6 +109,14 @@ impl Account {
     pub(crate) fn of(&self, term: Term) -> f64 {
         let mut rows = self.rows.iter();
         rows.find(|row| row.0 == term).map_or(0.0, |row| row.1)
+    }
+
+    /// Free in the allocator, whatever keeps it there.
+    pub(crate) fn retained(&self) -> f64 {
+        let rows = self.rows.iter();
+        rows.filter(|(term, _)| matches!(term, Term::HeldOpen(_) | Term::Retained))
+            .map(|(_, bytes)| bytes)
+            .sum()
     }
 }
 
@@ -218,17 +232,39 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
         end.max(window.change(&series.mapped(Use::Allocator)) - heap)
             .max(0.0),
     );
+    let mut rows = vec![
+        (Term::LiveHeap, heap),
+        (Term::Overhead, overhead),
+        (Term::LivePython, python),
+        (Term::LiveMappings, mappings),
+        (Term::Stacks, stacks),
+    ];
+    // Never more than was seen between blocks: the rest lies above them all.
+    let held_open = retained.clamp(0.0, series.held_open);
+    let mut retained = Rest(retained);
+    for (site, share) in holders(series) {
+        rows.push((Term::HeldOpen(site), retained.explain(share * held_open)));
+    }
+    rows.push((Term::Retained, retained.0));
+    rows.push((Term::Unattributed, rest.0));
     Account {
         kind: Kind::Anonymous,
         growth,
-        rows: vec![
-            (Term::LiveHeap, heap),
-            (Term::Overhead, overhead),
-            (Term::LivePython, python),
-            (Term::LiveMappings, mappings),
-            (Term::Stacks, stacks),
-            (Term::Retained, retained),
-            (Term::Unattributed, rest.0),
-        ],
+        rows,
     }
+}
+
+/// Least share of what is held open that makes a row.
+const HOLDER: f64 = 0.1;
+
+/// The sites that hold the most open, and their shares of all that was seen to be.
+pub(crate) fn holders(series: &ProcessSeries) -> Vec<(SiteKey, f64)> {
+    let all = series.held_open.max(f64::MIN_POSITIVE);
+    let sites = series.sites.iter();
+    let mut holders: Vec<(SiteKey, f64)> = sites
+        .map(|site| (site.key, site.held_open / all))
+        .filter(|(_, share)| *share >= HOLDER)
+        .collect();
+    holders.sort_by(|a, b| b.1.total_cmp(&a.1));
+    holders
 }

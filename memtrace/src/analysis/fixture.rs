@@ -4,7 +4,9 @@
 use crate::{
     event::{Device, Layer, StackId},
     frames::{Frame, FrameKind},
-    ledger::{Changes, DeviceTotals, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    ledger::{
+        Changes, DeviceTotals, HeldOpen, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
+    },
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
         StackRow, Writer,
@@ -30,6 +32,8 @@ pub(super) struct Moment {
     pub(super) device_usage: Option<f64>,
     /// What it holds of another device, and the sites there.
     pub(super) other: Option<(Device, DeviceTotals, Vec<SiteCourse>)>,
+    /// What the blocks of sites hold open, MiB.
+    pub(super) held_open: Vec<(&'static str, f64)>,
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
@@ -176,6 +180,19 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         changes.devices.extend(device.into_iter().chain(other));
         let usage = moment.device_usage.into_iter();
         interval.device_usage = usage.map(|mib| (row.id, 0, (mib * MIB) as u64)).collect();
+        let of_site = |name: &str| {
+            before
+                .iter()
+                .find(|(key, _)| names[key.stack.0 as usize - 1] == name)
+        };
+        let held_open = moment.held_open.iter().filter_map(|(name, mib)| {
+            let held = HeldOpen {
+                bytes: (mib * MIB) as u64,
+                holes: 1,
+            };
+            Some((of_site(name)?.0, held))
+        });
+        interval.held_open = vec![(row.id, held_open.collect())];
         interval.changes = changes;
         interval.memory = vec![(row.id, moment.memory)];
         interval.losses = losses;

@@ -17,7 +17,7 @@ use crate::{
     event::{Device, Layer},
     frames::mappings::{self, Use},
     hash::FastMap,
-    ledger::{ProcessId, SiteKey},
+    ledger::{HeldOpen, ProcessId, SiteKey},
     recording::{
         Error, IntervalId, MemorySample, Origin, Overview, ProcessRow, Recording, SiteFigures,
     },
@@ -108,6 +108,8 @@ pub(crate) struct ProcessSeries {
     pub sites: Vec<SiteSeries>,
     /// Sites that held too little to be looked at by themselves.
     pub small_sites: u64,
+    /// Held open by the blocks of all sites when the heap was last looked through, bytes.
+    pub held_open: f64,
 }
 
 /// What glibc takes for a block of `bytes`: eight more, in multiples of 16, 32 at least (malloc/malloc.c,
@@ -128,6 +130,8 @@ pub(crate) struct SiteSeries {
     pub alloc_count: Vec<f64>,
     /// See [`crate::ledger::SiteTotals::lifetimes`]: up to the end of the recording.
     pub lifetimes: Box<[u64]>,
+    /// Free space that its blocks held open when the heap was last looked through, bytes.
+    pub held_open: f64,
 }
 
 impl ProcessSeries {
@@ -287,7 +291,9 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         if row.is_group() || row.origin == Origin::Child && is_short() {
             courses.too_short += row.processes();
         } else {
-            processes.push(Building::new(row, &intervals, overview.meta.started_ns));
+            let held_open = recording.held_open(row.id)?;
+            let started_ns = overview.meta.started_ns;
+            processes.push(Building::new(row, &intervals, started_ns, held_open));
         }
     }
     let by_id: FastMap<ProcessId, usize> = (0..)
@@ -367,6 +373,8 @@ struct Building<'a> {
     python: Course,
     mapped: HashMap<Use, Course>,
     beside: HashMap<(Place, Layer), Course>,
+    /// What the blocks of sites hold open, by their numbers.
+    held_open: HashMap<i64, HeldOpen>,
     /// Those that held enough to be looked at one by one, and their numbers.
     large: Vec<(i64, SiteFigures)>,
     chosen: HashMap<SiteKey, i64>,
@@ -376,7 +384,12 @@ struct Building<'a> {
 }
 
 impl<'a> Building<'a> {
-    fn new(row: &ProcessRow, intervals: &'a [(IntervalId, u64)], started_ns: u64) -> Building<'a> {
+    fn new(
+        row: &ProcessRow,
+        intervals: &'a [(IntervalId, u64)],
+        started_ns: u64,
+        held_open: HashMap<i64, HeldOpen>,
+    ) -> Building<'a> {
         let grid = Grid::new(row, intervals);
         let times = intervals[grid.first.min(intervals.len())..grid.last]
             .chunks_exact(grid.per_point)
@@ -403,7 +416,9 @@ impl<'a> Building<'a> {
                 devices: vec![],
                 sites: vec![],
                 small_sites: 0,
+                held_open: held_open.values().map(|held| held.bytes as f64).sum(),
             },
+            held_open,
             grid,
             heap: Course::default(),
             live_blocks: Course::default(),
@@ -448,7 +463,8 @@ impl<'a> Building<'a> {
         if place(&site.key) == Place::Within {
             return;
         }
-        if site.totals.peak_bytes >= SITE_FLOOR {
+        let held_open = self.held_open.get(&number).map_or(0, |held| held.bytes);
+        if site.totals.peak_bytes.max(held_open) >= SITE_FLOOR {
             self.large.push((number, site));
         } else {
             self.series.small_sites += 1;
@@ -457,7 +473,11 @@ impl<'a> Building<'a> {
 
     fn choose_sites(&mut self) {
         let mut large = std::mem::take(&mut self.large);
-        large.sort_by_key(|(_, site)| (std::cmp::Reverse(site.totals.peak_bytes), site.key));
+        let size = |(number, site): &(i64, SiteFigures)| {
+            let held_open = self.held_open.get(number).map_or(0, |held| held.bytes);
+            site.totals.peak_bytes.max(held_open)
+        };
+        large.sort_by_key(|site| (std::cmp::Reverse(size(site)), site.1.key));
         let rest = large.split_off(large.len().min(MAX_SITES));
         self.series.small_sites += rest.len() as u64;
         self.chosen = large
@@ -508,6 +528,8 @@ impl<'a> Building<'a> {
 
     fn finish(self, mut about: impl FnMut(&SiteKey) -> (Option<Use>, Box<[u64]>)) -> ProcessSeries {
         let grid = &self.grid;
+        let (chosen, held_open) = (self.chosen, self.held_open);
+        let held_open_by = |number| held_open.get(&number).map_or(0.0, |held| held.bytes as f64);
         let mut sites: Vec<SiteSeries> = self
             .sites
             .into_iter()
@@ -520,6 +542,7 @@ impl<'a> Building<'a> {
                     live_count: course.count.finish(grid),
                     alloc_count: course.allocs.finish(grid),
                     lifetimes,
+                    held_open: chosen.get(&key).map_or(0.0, |number| held_open_by(*number)),
                 }
             })
             .collect();

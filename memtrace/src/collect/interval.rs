@@ -6,12 +6,12 @@ use super::{CollectError, Collector, sink::Message};
 use crate::{bpf, recording::Interval};
 
 impl Collector {
-    /// Hands the changes since the last interval to the store. `births` adds the
-    /// ages of live blocks, which costs a scan.
+    /// Hands the changes since the last interval to the store. `scan` adds the
+    /// ages of live blocks and what they hold open, which costs a look at each.
     ///
     /// # Errors
     /// The store or the kernel side has failed.
-    pub(super) fn interval(&mut self, now_ns: u64, births: bool) -> Result<(), CollectError> {
+    pub(super) fn interval(&mut self, now_ns: u64, scan: bool) -> Result<(), CollectError> {
         if let Some(holder) = &self.holder {
             holder.wake();
         }
@@ -43,11 +43,12 @@ impl Collector {
             losses: losses.to_vec(),
             emitted,
             received: self.received,
-            births: if births {
+            births: if scan {
                 self.ledger.births()
             } else {
                 Vec::new()
             },
+            held_open: if scan { self.held_open() } else { Vec::new() },
         };
         self.lost_events = losses
             .iter()

@@ -13,6 +13,7 @@ mod exceptions;
 mod fingerprint;
 mod folding;
 mod follow;
+mod held_open;
 mod holding;
 mod images;
 mod interval;

@@ -41,10 +41,12 @@ const POLL: Duration = Duration::from_millis(20);
 /// (A record may be a process to probe, which takes a thousand times as long as a free.)
 const TURN: Duration = Duration::from_millis(50);
 const BATCH: usize = 256;
-/// Ages of outstanding blocks are recorded this often, so that a killed
-/// recording has them too, unless there are too many blocks to scan beside the work.
-const BIRTHS_EVERY: Duration = Duration::from_secs(60);
-const BIRTHS_AT_MOST: u64 = 1_000_000;
+/// Live blocks are looked at one by one (their ages, and what they hold open) after this time, after
+/// twice the time and so on, and at least so often, so that a program that ends, or a killed
+/// recording, has that too; unless there are too many blocks to look at beside the work.
+const FIRST_SCAN: Duration = Duration::from_secs(2);
+const SCAN_EVERY: Duration = Duration::from_secs(60);
+const SCANNED_AT_MOST: u64 = 1_000_000;
 
 /// Makes CPython take objects from malloc rather than from arenas (its manual, "Command line and
 /// environment").
@@ -322,7 +324,7 @@ impl Session {
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut intervals = interval(plan.interval);
         intervals.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut births_at = start + BIRTHS_EVERY;
+        let mut scan_at = FIRST_SCAN;
         let mut interrupted = false;
         let tables = collector.table_news();
         loop {
@@ -342,12 +344,12 @@ impl Session {
                     if drained {
                         collector.bury(&vanished, now)?;
                     }
-                    let births = Instant::now() >= births_at
-                        && collector.ledger().outstanding() <= BIRTHS_AT_MOST;
-                    if births {
-                        births_at += BIRTHS_EVERY;
+                    let scan = start.elapsed() >= scan_at
+                        && collector.ledger().outstanding() <= SCANNED_AT_MOST;
+                    if scan {
+                        scan_at += scan_at.min(SCAN_EVERY);
                     }
-                    collector.interval(now, births)?;
+                    collector.interval(now, scan)?;
                 }
                 _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
                     if child.is_some() => return Ok(()),

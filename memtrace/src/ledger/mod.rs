@@ -12,6 +12,7 @@ mod cache;
 mod device_totals;
 mod devices;
 mod fold;
+mod holes;
 mod lineage;
 mod physical;
 mod regions;
@@ -28,6 +29,7 @@ use births::BirthScan;
 pub(crate) use device_totals::{
     CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals,
 };
+pub(crate) use holes::{HeldOpen, Hole};
 use lineage::Ancestor;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
@@ -272,6 +274,18 @@ impl Ledger {
         births.extend(scan.finish(&self.book));
         births.sort_unstable_by_key(|(key, _)| *key);
         births
+    }
+
+    /// Calls `f` with each hole in the heap of the process with this tgid, in the order of
+    /// addresses. Sorts its live blocks.
+    pub fn for_each_hole(&self, tgid: u32, f: impl FnMut(Hole)) {
+        if let Some(Process {
+            memory: AddressSpace::Own(space),
+            ..
+        }) = self.processes.get(&tgid)
+        {
+            space.for_each_hole(&self.book, f);
+        }
     }
 
     /// What went wrong in the events so far.

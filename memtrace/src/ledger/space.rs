@@ -11,6 +11,7 @@
 use super::{
     ProcessId, SiteKey,
     cache::Cache,
+    holes::{self, Hole},
     lineage::Lineage,
     physical::Physical,
     regions::{Cut, Piece, Region, Regions},
@@ -403,6 +404,12 @@ impl Space {
                 }
             }
         }
+    }
+
+    /// Calls `f` with each hole of the heap.
+    pub(super) fn for_each_hole(&self, book: &Book, f: impl FnMut(Hole)) {
+        let blocks = self.tables[Layer::Heap as usize].iter().copied().collect();
+        holes::for_each(&self.regions, blocks, book, f);
     }
 
     /// Blocks in the tables.

@@ -10,6 +10,7 @@ pub(crate) mod launch;
 pub(crate) mod link_order;
 pub(crate) mod maps;
 pub(crate) mod memory;
+pub(crate) mod pagemap;
 mod smaps;
 pub(crate) mod target;
 

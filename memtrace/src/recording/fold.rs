@@ -18,7 +18,7 @@ pub(crate) const SHORT_LIVED: Duration = Duration::from_secs(30);
 const ENDED: usize = 256;
 
 /// Tables whose key begins with the process.
-const TABLES: [&str; 4] = ["memory", "layer_history", "in_cgroup", "fact"];
+const TABLES: [&str; 5] = ["memory", "layer_history", "in_cgroup", "fact", "held_open"];
 
 /// What is written of each process.
 #[derive(Debug, Default)]

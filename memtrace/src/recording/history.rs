@@ -2,13 +2,17 @@
 //! Whoever wants the whole course of a site carries its last figures forward:
 //! intervals in which nothing changed have no row.
 
+use std::collections::HashMap;
+
+use rusqlite::Row;
+
 use super::{
     Error, Recording,
     decode::{layer, lifetimes, totals, uint},
 };
 use crate::{
     event::{Layer, StackId},
-    ledger::{ProcessId, SiteKey, Totals},
+    ledger::{HeldOpen, ProcessId, SiteKey, Totals},
 };
 
 /// Number of an interval: rises with time, starts anywhere, has no gaps that matter.
@@ -50,6 +54,28 @@ impl Recording {
     /// When the file cannot be read or is damaged.
     pub(crate) fn each_site(&self, visit: impl FnMut(i64, SiteFigures)) -> Result<(), Error> {
         self.visit_sites(visit)
+            .map_err(|error| self.reading(&error))
+    }
+
+    /// What the blocks of each site of a process held open when that was last looked at; empty where
+    /// it never was. By number of the site.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub(crate) fn held_open(&self, process: ProcessId) -> Result<HashMap<i64, HeldOpen>, Error> {
+        self.connection()
+            .prepare_cached("SELECT site, bytes, holes FROM held_open WHERE process = ?1")
+            .and_then(|mut statement| {
+                let held = |row: &Row| {
+                    let held = HeldOpen {
+                        bytes: uint(row, 1)?,
+                        holes: uint(row, 2)?,
+                    };
+                    Ok((row.get(0)?, held))
+                };
+                statement.query_map([process.0], held)?.collect()
+            })
             .map_err(|error| self.reading(&error))
     }
 

@@ -44,7 +44,7 @@ pub use write::Writer;
 
 use crate::{
     event::StackId,
-    ledger::{Births, Changes, ProcessId, SiteKey},
+    ledger::{Births, Changes, HeldOpen, ProcessId, SiteKey},
 };
 use memtrace_common::{loss::Reason, unwind::End};
 use serde::{Deserialize, Serialize};
@@ -139,6 +139,8 @@ pub struct Interval {
     pub received: u64,
     /// Births of outstanding blocks per site, present only now and then (it costs a scan).
     pub births: Vec<(SiteKey, Births)>,
+    /// What the blocks of each site hold open, of the processes that were looked at in the same scan.
+    pub held_open: Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)>,
 }
 
 /// A distinct place in code: one frame, and those inlined there. From 1, without gaps.

@@ -8,7 +8,7 @@ use super::{facts, series};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 6;
+pub(super) const VERSION: i64 = 7;
 
 /// The oldest version that is still read: a later one has only added tables, and columns at the end of
 /// their tables, which are NULL, or their default, in older recordings.
@@ -209,6 +209,14 @@ CREATE TABLE library (
     library TEXT NOT NULL,
     lacking TEXT NOT NULL
 );
+CREATE TABLE held_open (
+    process INTEGER NOT NULL,
+    site INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    holes INTEGER NOT NULL,
+    PRIMARY KEY (process, site)
+) WITHOUT ROWID;
 CREATE TABLE births (
     site INTEGER PRIMARY KEY,
     time_ns INTEGER NOT NULL,

@@ -352,6 +352,25 @@ impl Writer {
                 params![site, int(interval.time_ns), pack_births(births)],
             )?;
         }
+        for (process, held) in &interval.held_open {
+            self.insert(
+                "DELETE FROM held_open WHERE process = ?1",
+                params![process.0],
+            )?;
+            for (key, held) in held {
+                let site = self.written.site(*key, interval.time_ns);
+                self.insert(
+                    "INSERT INTO held_open VALUES (?1, ?2, ?3, ?4, ?5)",
+                    params![
+                        process.0,
+                        site,
+                        int(interval.time_ns),
+                        int(held.bytes),
+                        int(held.holes)
+                    ],
+                )?;
+            }
+        }
         self.written.interval(!interval.births.is_empty());
         Ok(())
     }

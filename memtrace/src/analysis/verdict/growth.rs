@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     analysis::{
-        account::{Kind, Term, accounts},
+        account::{Account, Kind, Term, accounts},
         series::Figure,
     },
     frames::mappings::Use,
@@ -109,7 +109,7 @@ impl<'a> Growing<'a> {
         let mut accounts = accounts.iter();
         let (live, residual) = match accounts.find(|account| account.kind == Kind::Anonymous) {
             Some(account) => {
-                let residual = account.of(Term::Retained) + account.of(Term::Unattributed);
+                let residual = account.retained() + account.of(Term::Unattributed);
                 (account.growth - residual, residual)
             }
             None => (growth, 0.0),
@@ -233,7 +233,16 @@ impl<'a> Growing<'a> {
     pub(super) fn retained(&self) -> f64 {
         accounts(self.context.series, self.context.window)
             .first()
-            .map_or(0.0, |account| account.of(Term::Retained))
+            .map_or(0.0, Account::retained)
+    }
+
+    /// What blocks of the sites of a class hold open, bytes, and the worst grade of these; `None`
+    /// where they hold nothing.
+    pub(super) fn held_open_by(&self, class: Class) -> Option<(f64, Grade)> {
+        let sites = self.sites.iter().filter(|site| site.verdict.class == class);
+        let holding = sites.filter(|site| site.held_open > 0.0);
+        let grade = holding.clone().map(|site| site.verdict.grade).max()?;
+        Some((holding.map(|site| site.held_open).sum(), grade))
     }
 
     /// How fast live memory grows.

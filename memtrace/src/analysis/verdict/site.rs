@@ -9,8 +9,8 @@ use super::{
     shape::{Judged, Shape},
     survival::Survival,
     thresholds::{
-        FALSE_DISCOVERIES, LAST_BLOCKS, OF_LEVEL, SITE_FLOOR, SLOWING, STEADY, STEADY_BY_WORK,
-        WITHOUT_STACK,
+        FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR, SLOWING,
+        STEADY, STEADY_BY_WORK, WITHOUT_STACK,
     },
 };
 use crate::{
@@ -69,6 +69,8 @@ pub(super) struct JudgedSite {
     pub(super) growth: f64,
     /// The part of `growth` that became resident, bytes.
     pub(super) resident: f64,
+    /// Free space that its blocks hold open, bytes.
+    pub(super) held_open: f64,
     place: Place,
 }
 
@@ -169,12 +171,11 @@ pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
         .filter(|site| !matches!(site.mapping, Some(Use::Allocator | Use::Library)));
     let tested: Vec<(&SiteSeries, Judged)> = sites
         .filter(|site| {
-            site.live_bytes
-                .last()
-                .is_some_and(|last| *last >= SITE_FLOOR)
+            let last = site.live_bytes.last();
+            last.is_some_and(|last| *last >= floor(site))
         })
         .filter_map(|site| {
-            let judged = Judged::of(&series.times, &site.live_bytes, window.from, SITE_FLOOR);
+            let judged = Judged::of(&series.times, &site.live_bytes, window.from, floor(site));
             judged.ok().map(|judged| (site, judged))
         })
         .collect();
@@ -203,6 +204,14 @@ pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
         .collect();
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
+}
+
+/// Least growth of a site that counts, bytes.
+fn floor(site: &SiteSeries) -> f64 {
+    match site.held_open >= PROCESS_FLOOR {
+        true => HOLDER_FLOOR,
+        false => SITE_FLOOR,
+    }
 }
 
 /// A site judged by its own course.
@@ -362,6 +371,7 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         verdict,
         growth,
         resident: growth * context.touched(site).unwrap_or(1.0),
+        held_open: site.held_open,
         place: place(&site.key),
     }
 }

@@ -4,6 +4,7 @@
 mod blocks;
 mod devices;
 mod fold;
+mod holes;
 mod processes;
 mod properties;
 mod vm;
@@ -107,7 +108,13 @@ impl Bench {
         self.mmap_as(kind, tgid, (addr, len), stack);
     }
 
-    fn mmap_as(&mut self, kind: MapKind, tgid: u32, (addr, len): (u64, u64), stack: u32) {
+    pub(super) fn mmap_as(
+        &mut self,
+        kind: MapKind,
+        tgid: u32,
+        (addr, len): (u64, u64),
+        stack: u32,
+    ) {
         let action = Action::Mmap {
             addr: addr * PAGE,
             len: len * PAGE,

@@ -31,6 +31,11 @@ pub(super) const WHO_KEEPS: &str =
 /// What one live block can keep from being given back, bytes.
 const PAGE: f64 = 4096.0;
 
+static AROUND: Statement = Statement {
+    name: "held_open_by_leak",
+    sentence: "the allocator has {part} free: blocks of the sites that leak hold {holes} of {all} of resident holes open",
+};
+
 static BETWEEN_BLOCKS: Statement = Statement {
     name: "kept_between_blocks",
     sentence: "the allocator has {part} between {blocks} new live blocks, each of which can keep a page: live memory {live}",
@@ -46,6 +51,25 @@ pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Leak,
     evidence: "outstanding memory where no site grows enough by itself: all together rise steadily",
     find: OfProcess::Spread(&[Shape::Steady], Grade::C),
+};
+
+pub(super) const HELD_OPEN: Rule<OfProcess> = Rule {
+    class: Class::Leak,
+    evidence: "the allocator has at least half of it free, and at least half of the resident holes in its heap are held open by blocks of sites that leak",
+    find: OfProcess::Unexplained(|growing| {
+        let retained = growing.retained();
+        let (holes, grade) = growing.held_open_by(Class::Leak)?;
+        let all = growing.context.series.held_open;
+        let explains = holes >= OF_RESIDUAL * all && all >= OF_RESIDUAL * retained;
+        (retained >= OF_RESIDUAL * growing.residual && explains).then(|| {
+            let evidence = AROUND.with([
+                ("part", growing.amount(retained)),
+                ("holes", Amount::Bytes(holes)),
+                ("all", Amount::Bytes(all)),
+            ]);
+            growing.rest(Class::Leak, grade, evidence)
+        })
+    }),
 };
 
 pub(super) const HOLES: Rule<OfProcess> = Rule {

@@ -129,6 +129,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
             madv_free::UNEXPLAINED,
             thp::UNEXPLAINED,
             thread_churn::UNEXPLAINED,
+            leak::HELD_OPEN,
             leak::HOLES,
             retention::UNEXPLAINED,
             undetermined::UNEXPLAINED,
