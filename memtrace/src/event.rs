@@ -68,20 +68,22 @@ pub enum Action {
         stack: StackId,
         device: Device,
         error: u32,
-        /// Where it was PyTorch's caching allocator that could not give a block.
+        /// Where it was a caching allocator that could not give a block.
         report: Option<CacheReport>,
     },
     /// A caching allocator gave a block, or takes it back (`size` 0), and reports its totals.
     CachedBlock {
+        layer: Layer,
         addr: u64,
         size: u64,
         stack: StackId,
         device: Device,
         report: CacheReport,
     },
-    /// So much was asked for of the block at `addr` that PyTorch's caching allocator gave, on the
-    /// stream with this number (PyTorch's own, `torch.cuda.Stream.stream_id`; 0: the default one).
+    /// So much was asked for of the block at `addr` that a caching allocator gave, on the stream to
+    /// which it gives this number (0: the default one).
     DeviceRequest {
+        layer: Layer,
         addr: u64,
         size: u64,
         stream: u64,
@@ -167,8 +169,8 @@ pub struct CacheReport {
 pub struct Source {
     /// A call of the runtime, which is in flight in the same thread, asked the driver.
     pub below: bool,
-    /// PyTorch's caching allocator asked.
-    pub by_cache: bool,
+    /// The caching allocator that asked, by the layer of its blocks.
+    pub by_cache: Option<Layer>,
     /// It comes from a stream's pool.
     pub stream_ordered: bool,
     /// It is known by a handle, and outlives that while it is mapped.
@@ -178,7 +180,7 @@ pub struct Source {
 impl Source {
     /// Whether an allocator asked, which gives it out in parts or passes it on.
     pub fn by_allocator(self) -> bool {
-        self.below || self.by_cache
+        self.below || self.by_cache.is_some()
     }
 }
 

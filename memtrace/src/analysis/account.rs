@@ -1,6 +1,8 @@
 //! Where a process's growth went: tables whose rows add up to it. What no row
 //! can be shown to have is *unattributed*, never left out.
 
+use std::borrow::Cow;
+
 use super::{
     series::{DeviceSeries, Figure, ProcessSeries},
     window::Window,
@@ -30,6 +32,10 @@ impl Kind {
     }
 }
 
+/// The caching allocator of a process, as it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cache(pub &'static str);
+
 /// What a row of a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
@@ -40,12 +46,12 @@ pub(crate) enum Term {
     LiveMappings,
     Stacks,
     Libraries,
-    /// Of a device: in PyTorch's blocks, and what others asked for.
-    Outstanding,
-    /// Of a device: held by PyTorch's allocator without a block.
-    Kept,
+    /// Of a device: in blocks of its caching allocator, and what others asked for.
+    Outstanding(Cache),
+    /// Of a device: held by the caching allocator without a block.
+    Kept(Cache),
     /// The same, where it did not always say.
-    KeptAsKnown,
+    KeptAsKnown(Cache),
     /// Free in the allocator, below live blocks of this site, so it cannot be given back.
     HeldOpen(SiteKey),
     /// Given back to the allocator and not to the kernel, or never handed out.
@@ -54,36 +60,42 @@ pub(crate) enum Term {
 }
 
 impl Term {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
+    pub(crate) fn name(self) -> Cow<'static, str> {
+        let name = match self {
             Term::LiveHeap => "live heap",
             Term::Overhead => "headers and rounding",
             Term::LivePython => "live Python arenas",
             Term::LiveMappings => "live mappings of the program",
             Term::Stacks => "thread stacks",
             Term::Libraries => "libraries loaded",
-            Term::Outstanding => "outstanding",
-            Term::Kept | Term::KeptAsKnown => "kept by PyTorch's allocator",
+            Term::Outstanding(_) => "outstanding",
+            Term::Kept(Cache(of)) | Term::KeptAsKnown(Cache(of)) => {
+                return format!("kept by {of}'s allocator").into();
+            }
             Term::HeldOpen(_) => "held open by surviving blocks",
             Term::Retained => "retained by the allocator",
             Term::Unattributed => "unattributed",
-        }
+        };
+        name.into()
     }
 
     /// How a row was come by.
-    pub(crate) const fn basis(self) -> &'static str {
-        match self {
+    pub(crate) fn basis(self) -> Cow<'static, str> {
+        let basis = match self {
             Term::LiveHeap => "exact: sizes asked for",
             Term::Overhead => "estimated: as glibc rounds the live blocks",
             Term::LivePython => "at most: whole arenas, touched or not",
             Term::LiveMappings => "at most: lengths, as far as resident memory grew by them",
             Term::Stacks => "at most: 128 KiB of each thread's",
             Term::Libraries => "at most: lengths, as far as resident memory grew by them",
-            Term::Outstanding => {
-                "exact: PyTorch's blocks as it rounds them, and what others asked for"
+            Term::Outstanding(Cache(of)) => {
+                let blocks = format!("exact: {of}'s blocks as it rounds them");
+                return (blocks + ", and what others asked for").into();
             }
-            Term::Kept => "exact: what it holds without a block",
-            Term::KeptAsKnown => "by what is known: it has not said throughout how much it holds",
+            Term::Kept(_) => "exact: what it holds without a block",
+            Term::KeptAsKnown(_) => {
+                "by what is known: it has not said throughout how much it holds"
+            }
             Term::HeldOpen(_) => {
                 "estimated: the site's share of the resident holes between live blocks"
             }
@@ -91,7 +103,8 @@ impl Term {
             Term::Unattributed => {
                 "the rest: first use of what is older, what nobody asked for, unknown"
             }
-        }
+        };
+        basis.into()
     }
 }
 
@@ -170,11 +183,12 @@ pub(crate) fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
         }
         accounts.push(Account { kind, growth, rows });
     }
+    let cache = Cache(series.caching_allocator().name);
     accounts.extend(
         series
             .devices
             .iter()
-            .map(|device| device_account(device, window)),
+            .map(|device| device_account(device, cache, window)),
     );
     accounts
 }
@@ -191,7 +205,7 @@ impl Rest {
     }
 }
 
-fn device_account(device: &DeviceSeries, window: Window) -> Account {
+fn device_account(device: &DeviceSeries, cache: Cache, window: Window) -> Account {
     let held = window.change(&device.held);
     let outstanding = window.change(&device.outstanding);
     let growth = device
@@ -199,14 +213,14 @@ fn device_account(device: &DeviceSeries, window: Window) -> Account {
         .as_ref()
         .map_or(held, |total| window.change(total));
     let kept = match device.is_held_known(window) {
-        true => Term::Kept,
-        false => Term::KeptAsKnown,
+        true => Term::Kept(cache),
+        false => Term::KeptAsKnown(cache),
     };
     Account {
         kind: Kind::Device(device.index),
         growth,
         rows: vec![
-            (Term::Outstanding, outstanding),
+            (Term::Outstanding(cache), outstanding),
             (kept, held - outstanding),
             (Term::Unattributed, growth - held),
         ],

@@ -2,11 +2,11 @@
 //! what it had outstanding, and the sites that held enough to matter.
 
 mod course;
-mod devices;
+mod device_series;
 
 use std::collections::HashMap;
 
-pub(crate) use self::devices::DeviceSeries;
+pub(crate) use self::device_series::DeviceSeries;
 
 use self::course::{Course, Grid};
 use super::{
@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     event::{Device, Layer},
-    frames::mappings::{self, Use},
+    frames::{
+        caching::{self, CachingAllocator},
+        mappings::{self, Use},
+    },
     hash::FastMap,
     ledger::{HeldOpen, ProcessId, SiteKey},
     recording::{
@@ -159,6 +162,11 @@ impl ProcessSeries {
         known.unwrap_or_else(|| vec![0.0; self.times.len()])
     }
 
+    /// Its caching allocator of device memory.
+    pub(crate) fn caching_allocator(&self) -> &'static CachingAllocator {
+        caching::of_process(|layer| self.beside.keys().any(|(_, of)| *of == layer))
+    }
+
     /// Outstanding in a layer beside the process's own memory.
     pub(crate) fn beside(&self, place: Place, layer: Layer) -> Option<&[f64]> {
         self.beside.get(&(place, layer)).map(Vec::as_slice)
@@ -188,7 +196,7 @@ impl ProcessSeries {
             return self;
         }
         let live = self.live();
-        // Each by itself: PyTorch's allocator keeps what an ending program gives back.
+        // Each by itself: a caching allocator keeps what an ending program gives back.
         let devices = self.devices.iter();
         let parts = devices
             .flat_map(|device| [&device.outstanding, &device.held])
@@ -326,7 +334,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
         building.series.devices =
-            devices::read(&building.grid, &building.series.row, &history, &usage);
+            device_series::read(&building.grid, &building.series.row, &history, &usage);
         building.choose_sites();
     }
     recording.site_changes(&keys, |interval, site| {
@@ -578,18 +586,15 @@ pub(crate) enum Place {
     Device(Device),
     /// The host's, locked for a device.
     Locked,
-    /// In another site's: PyTorch's tensors lie in the heap, its blocks in what its allocator takes.
+    /// In another site's: PyTorch's tensors lie in the heap, blocks of a caching allocator in what that takes.
     Within,
 }
 
 pub(crate) fn place(key: &SiteKey) -> Place {
     match key.layer {
         Layer::Vm | Layer::Heap | Layer::Python => Place::Host,
-        Layer::TorchCpu => Place::Within,
-        Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip if key.by_allocator => Place::Within,
-        Layer::CudaDriver | Layer::CudaRuntime | Layer::Hip | Layer::TorchCuda => {
-            Place::Device(key.device)
-        }
         Layer::Pinned => Place::Locked,
+        layer if key.by_allocator || !layer.of_device() => Place::Within,
+        _ => Place::Device(key.device),
     }
 }

@@ -32,7 +32,7 @@ use super::{
     stops::StopMaps,
     tracefs,
 };
-use crate::probes::{Probe, libraries};
+use crate::probes::{Probe, device_libraries};
 
 /// How often something was lost, by reason.
 pub(crate) type Losses = std::collections::HashMap<Reason, u64>;
@@ -213,7 +213,7 @@ impl Tracer {
     fn publish_entry_points(&mut self) -> Result<(), TracerError> {
         let mut map: HashMap<MapData, Raw<EntryPoint>, u32> =
             HashMap::try_from(take(&mut self.ebpf, "ENTRY_POINTS")?)?;
-        for (number, (name, _)) in (0..).zip(libraries::entry_points()) {
+        for (number, (name, _)) in (0..).zip(device_libraries::entry_points()) {
             if let Some(key) = EntryPoint::new(name) {
                 map.insert(Raw(key), number, 0)?;
             }

@@ -7,7 +7,7 @@
 
 mod addresses;
 mod capture;
-mod devices;
+mod device_records;
 mod events;
 mod exceptions;
 mod fingerprint;

@@ -12,12 +12,11 @@ use memtrace_common::{
 use super::location::{Location, ModuleIndex};
 use crate::{
     file::FileBytes,
-    frames::functions::Row,
+    frames::{caching, functions::Row},
     host::libraries::Library,
     probes::{
         Probe,
         allocator::ExtraAllocator,
-        libraries,
         plan::{self, Lacking},
     },
     process::{
@@ -41,8 +40,8 @@ pub(super) struct Module {
     pub(super) probes: Vec<Probe>,
     /// Of a device's library: what this version of it has no function for.
     pub(super) lacking: Option<Lacking>,
-    /// PyTorch's caching allocator of device memory.
-    pub(super) is_caching_allocator: bool,
+    /// The layer of the caching allocator that calls the runtime from it.
+    pub(super) caching_allocator: Option<Layer>,
     /// Where unwinding begins, offsets into the file.
     pub(super) unwinding: Vec<u64>,
     /// It may throw where no symbol tells, see [`plan::hides_unwinding`].
@@ -342,7 +341,7 @@ impl Modules {
         let name = file.path.file_name().and_then(|name| name.to_str());
         Module {
             version,
-            is_caching_allocator: name.is_some_and(libraries::is_caching_allocator),
+            caching_allocator: name.and_then(caching::layer_of_caller),
             build_id,
             library,
             probes,

@@ -8,7 +8,9 @@ use std::{
 
 use memtrace_common::python::Interpreter;
 
-use super::{addresses::Addresses, devices::OnDevices, fingerprint::Fingerprint, images::Images};
+use super::{
+    addresses::Addresses, device_records::OnDevices, fingerprint::Fingerprint, images::Images,
+};
 use crate::{
     bpf::Link,
     process::{gpus, memory::Sampler},

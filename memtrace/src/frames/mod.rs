@@ -4,6 +4,8 @@
 //! frames here, so that they agree.
 
 pub(crate) mod allocators;
+pub(crate) mod caching;
+pub(crate) mod device_functions;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod frame;

@@ -1,8 +1,9 @@
 //! A process's environment, as it was at its exec: variables by allow-list.
 
 use super::{Facts, Redactor};
+use crate::frames::caching;
 
-/// Variables that are recorded; `*` at the end stands for any ending. No prefix that another program
+/// Variables that are recorded, beside those of caching allocators; `*` at the end stands for any ending. No prefix that another program
 /// uses for secrets: `TF_*` would be Terraform's too.
 const ALLOWED: &[&str] = &[
     "OMP_*",
@@ -19,7 +20,6 @@ const ALLOWED: &[&str] = &[
     "LRU_CACHE_CAPACITY",
     "ATEN_*",
     "TORCH*",
-    "PYTORCH_*",
     "TRITON_*",
     "TF_ENABLE_ONEDNN_OPTS",
     "TF_FORCE_GPU_ALLOW_GROWTH",
@@ -111,12 +111,11 @@ pub(super) fn variable(environ: &[u8], name: &str) -> Option<String> {
 }
 
 fn is_allowed(name: &str) -> bool {
-    ALLOWED
-        .iter()
-        .any(|allowed| match allowed.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => name == *allowed,
-        })
+    let mut all = ALLOWED.iter().copied().chain(caching::settings());
+    all.any(|allowed| match allowed.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == allowed,
+    })
 }
 
 /// CPU features that glibc is told not to use: `glibc.cpu.hwcaps=-AVX2,-AVX512F` of
@@ -165,5 +164,13 @@ mod tests {
         let environ = b"A=1\0GLIBC_TUNABLES=glibc.malloc.check=3:glibc.cpu.hwcaps=-AVX2_Usable,-AVX512F,ERMS\0";
         assert_eq!(disabled_features(environ), ["avx2", "avx512f"]);
         assert_eq!(disabled_features(b""), [""; 0]);
+    }
+
+    #[test]
+    fn settings_of_caching_allocators_are_recorded() {
+        for name in ["PYTORCH_CUDA_ALLOC_CONF", "POOL_SIZE"] {
+            assert!(is_allowed(name), "{name}");
+        }
+        assert!(!is_allowed("POOL_SIZES"));
     }
 }

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{event::Device, hash::FastMap};
+use crate::{
+    event::{Device, Layer},
+    hash::FastMap,
+};
 
 /// What was asked for of a block.
 #[derive(Clone, Copy)]
@@ -18,12 +21,15 @@ pub(super) struct Request {
 
 #[derive(Default)]
 pub(super) struct Cache {
+    /// The layer of its blocks, once it was heard of.
+    pub(super) layer: Option<Layer>,
     /// It reports its blocks, and with each what it holds; the driver's pool is asked.
     pub(super) reports: bool,
     /// What it asked the runtime for, by address: device, bytes.
     pub(super) segments: BTreeMap<u64, (Device, u64)>,
-    /// Blocks that it takes from a stream's pool, which are in two layers, by address: device, bytes.
-    pub(super) pooled: FastMap<u64, (Device, u64)>,
+    /// Blocks that it does not report, by address: device, bytes. Those that it takes from a stream's pool are in
+    /// two layers.
+    pub(super) counted: FastMap<u64, (Device, u64)>,
     /// By a block's address.
     pub(super) requests: FastMap<u64, Request>,
     /// A block or a segment came or went since the largest free block was looked for.
@@ -31,6 +37,11 @@ pub(super) struct Cache {
 }
 
 impl Cache {
+    /// Whether it is the caching allocator whose blocks have this layer: the first that is heard of is.
+    pub(super) fn is_of(&mut self, layer: Layer) -> bool {
+        *self.layer.get_or_insert(layer) == layer
+    }
+
     /// What it asked the runtime for where `addr` lies, with the address of that.
     pub(super) fn segment_of(&mut self, addr: u64) -> Option<(u64, &mut Device, u64)> {
         let (&start, (device, size)) = self.segments.range_mut(..=addr).next_back()?;

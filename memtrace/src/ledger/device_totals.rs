@@ -7,8 +7,7 @@ use crate::{
     hash::FastMap,
 };
 
-/// What PyTorch's caching allocator has of a device, bytes, as torch.cuda.memory_allocated() and
-/// its relatives say it. Peaks are since tracing began.
+/// What a caching allocator has of a device, bytes, as it says itself. Peaks are since tracing began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheTotals {
     pub allocated: u64,
@@ -21,7 +20,7 @@ pub struct CacheTotals {
     pub largest_free: Option<u64>,
 }
 
-/// What of a device PyTorch's caching allocator has given on a stream, bytes, as far as it told.
+/// What of a device a caching allocator has given on a stream, bytes, as far as it told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTotals {
     /// As it rounds them.
@@ -30,8 +29,8 @@ pub struct StreamTotals {
     pub requested: u64,
 }
 
-/// A stream of a device of a process, by the number that PyTorch gives it
-/// (`torch.cuda.Stream.stream_id`); 0 is the default one.
+/// A stream of a device of a process, by the number that its caching allocator gives it; 0 is the
+/// default one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamKey {
     pub process: ProcessId,
@@ -44,10 +43,10 @@ pub struct StreamKey {
 pub struct DeviceTotals {
     /// `None`: its caching allocator has not been heard of.
     pub cache: Option<CacheTotals>,
-    /// The runtime's layer (CUDA or HIP), and how much of it PyTorch's allocator asked for.
+    /// The runtime's layer (CUDA or HIP), and how much of it the caching allocator asked for.
     pub runtime: u64,
     pub runtime_by_cache: u64,
-    /// The driver's layer, and how much of it the runtime or PyTorch's allocator asked for.
+    /// The driver's layer, and how much of it the runtime or the caching allocator asked for.
     pub driver: u64,
     pub driver_by_allocator: u64,
     /// Page-locked host memory, by the device that was current.
@@ -55,24 +54,24 @@ pub struct DeviceTotals {
 }
 
 impl DeviceTotals {
-    /// Device memory that is accounted for, each byte once: what PyTorch holds, and what others
-    /// asked the runtime or the driver for.
+    /// Device memory that is accounted for, each byte once: what the caching allocator holds, and what
+    /// others asked the runtime or the driver for.
     pub fn known(&self) -> u64 {
         self.held_by_cache() + self.other_runtime() + self.other_driver()
     }
 
-    /// The same without what PyTorch's allocator holds and has no block in.
+    /// The same without what the caching allocator holds and has no block in.
     pub fn outstanding(&self) -> u64 {
-        let of_torch = self.held_by_cache();
-        let in_blocks = self.cache.map_or(of_torch, |torch| torch.allocated);
-        self.known() - of_torch.saturating_sub(in_blocks)
+        let held = self.held_by_cache();
+        let in_blocks = self.cache.map_or(held, |cache| cache.allocated);
+        self.known() - held.saturating_sub(in_blocks)
     }
 
-    /// What PyTorch holds, by its own word where it gave it; else at least.
+    /// What the caching allocator holds, by its own word where it gave it; else at least.
     pub fn held_by_cache(&self) -> u64 {
         let reported = self
             .cache
-            .map(|torch| torch.reserved.unwrap_or(torch.allocated));
+            .map(|cache| cache.reserved.unwrap_or(cache.allocated));
         reported.unwrap_or(0).max(self.runtime_by_cache)
     }
 
@@ -172,7 +171,7 @@ impl DeviceBook {
         }
     }
 
-    /// PyTorch's caching allocators of a process, by device.
+    /// What the caching allocator of a process has, by device.
     pub(super) fn caches(
         &mut self,
         process: ProcessId,
@@ -221,17 +220,17 @@ impl DeviceBook {
         };
     }
 
-    /// What the driver's pool of a device says. Only of interest where PyTorch takes from it, whose
+    /// What the driver's pool of a device says. Only of interest where a caching allocator takes from it, whose
     /// figures are then the pool's.
     pub(super) fn pool(&mut self, process: ProcessId, device: Device, bytes: u64, figure: Pool) {
-        let Some(torch) = &mut self.touch(process, device).cache else {
+        let Some(cache) = &mut self.touch(process, device).cache else {
             return;
         };
         match figure {
-            Pool::Reserved => torch.set_reserved(bytes),
-            Pool::PeakReserved => torch.peak_reserved = torch.peak_reserved.max(Some(bytes)),
-            Pool::Used => torch.set_allocated(bytes),
-            Pool::PeakUsed => torch.peak_allocated = torch.peak_allocated.max(bytes),
+            Pool::Reserved => cache.set_reserved(bytes),
+            Pool::PeakReserved => cache.peak_reserved = cache.peak_reserved.max(Some(bytes)),
+            Pool::Used => cache.set_allocated(bytes),
+            Pool::PeakUsed => cache.peak_allocated = cache.peak_allocated.max(bytes),
         }
     }
 
@@ -242,10 +241,10 @@ impl DeviceBook {
         device: Device,
         change: impl Fn(u64) -> u64,
     ) {
-        if let Some(torch) = &mut self.touch(process, device).cache
-            && let Some(reserved) = torch.reserved
+        if let Some(cache) = &mut self.touch(process, device).cache
+            && let Some(reserved) = cache.reserved
         {
-            torch.set_reserved(change(reserved));
+            cache.set_reserved(change(reserved));
         }
     }
 
@@ -257,8 +256,8 @@ impl DeviceBook {
         change: impl Fn(u64) -> u64,
     ) {
         let totals = self.touch(process, device);
-        let torch = totals.cache.get_or_insert_default();
-        torch.set_allocated(change(torch.allocated));
+        let cache = totals.cache.get_or_insert_default();
+        cache.set_allocated(change(cache.allocated));
     }
 
     pub(super) fn take_changes(&mut self, changes: &mut super::Changes) {

@@ -9,8 +9,8 @@
 
 mod births;
 mod cache;
+mod device_blocks;
 mod device_totals;
-mod devices;
 mod fold;
 mod holes;
 mod lineage;
@@ -250,7 +250,7 @@ impl Ledger {
     }
 
     /// What changed since the last call, with its new totals. Costs only what
-    /// changed, and a walk over the blocks of PyTorch's caching allocator if they did.
+    /// changed, and a walk over the blocks of a caching allocator if they did.
     pub fn take_changes(&mut self) -> Changes {
         for process in self.processes.values_mut() {
             if let AddressSpace::Own(space) = &mut process.memory {
@@ -494,14 +494,20 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             space.device_failed(key, size, report, time_ns, book);
         }
         Action::CachedBlock {
+            layer,
             addr,
             size,
             stack,
             device,
             report,
-        } => space.cached_block(addr, size, device, report, born(stack), book),
-        Action::DeviceRequest { addr, size, stream } => {
-            space.device_request(addr, size, stream, book);
+        } => space.cached_block(layer, addr, size, device, report, born(stack), book),
+        Action::DeviceRequest {
+            layer,
+            addr,
+            size,
+            stream,
+        } => {
+            space.device_request(layer, addr, size, stream, book);
         }
         Action::DeviceMap { addr, len, handle } => space.device_map(addr, len, handle, book),
         Action::DeviceUnmap { addr, len } => space.device_unmap(addr, len, time_ns, book),

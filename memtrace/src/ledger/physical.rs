@@ -13,7 +13,7 @@ pub(super) struct PhysicalMemory {
     /// Its address is the handle by which it was given.
     pub(super) block: Block,
     pub(super) device: Device,
-    /// PyTorch's caching allocator asked for it.
+    /// The caching allocator asked for it.
     pub(super) by_cache: bool,
     /// References by handle.
     references: u64,
@@ -120,7 +120,7 @@ impl Physical {
         Some(unmapped)
     }
 
-    /// Ranges of a device's memory that PyTorch's caching allocator mapped, start and end; neighbours are one.
+    /// Ranges of a device's memory that the caching allocator mapped, start and end; neighbours are one.
     pub(super) fn cached(&self, device: Device) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (&start, &(end, id)) in &self.ranges {

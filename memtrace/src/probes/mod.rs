@@ -3,7 +3,7 @@
 //! Attaching is done elsewhere.
 
 pub(crate) mod allocator;
-pub(crate) mod libraries;
+pub(crate) mod device_libraries;
 pub(crate) mod plan;
 mod probe;
 mod usdt;

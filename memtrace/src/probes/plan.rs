@@ -10,8 +10,7 @@ use std::path::Path;
 
 use memtrace_common::function::{Function, Operation};
 
-use super::libraries::LIBRARIES;
-use super::{probe::Probe, usdt};
+use super::{device_libraries, probe::Probe, usdt};
 use crate::arch::{self, Forward};
 use crate::frames::{
     allocators,
@@ -94,7 +93,7 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     if !accepted.is_empty() && !of_libc {
         accepted.insert(operators);
     }
-    accepted.extend(libraries..libraries + LIBRARIES.len());
+    accepted.extend(libraries..libraries + device_libraries::all().count());
     found.retain(|candidate| accepted.contains(&candidate.group));
     drop_alternatives(&mut found);
     found
@@ -106,8 +105,7 @@ fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
         .iter()
         .map(|candidate| candidate.symbol.name)
         .collect();
-    let others: HashSet<&str> = LIBRARIES
-        .iter()
+    let others: HashSet<&str> = device_libraries::all()
         .flat_map(|library| library.alternatives)
         .flat_map(|names| names.iter().filter(|name| present.contains(**name)).skip(1))
         .copied()
@@ -156,7 +154,7 @@ pub(crate) struct Lacking {
 /// What a file that is named as a device's library lacks; `None` where it is no such file.
 pub(crate) fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
     let file = path.file_name()?.to_str()?;
-    let library = LIBRARIES.iter().find(|library| library.is_named(file))?;
+    let library = device_libraries::all().find(|library| library.is_named(file))?;
     let rows: HashSet<&str> = library.rows.iter().map(|row| row.name).collect();
     let present: HashSet<&str> = elf
         .functions()
@@ -223,8 +221,7 @@ impl<'a> Names<'a> {
                 .collect(),
             operators: by_name(OPERATORS).collect(),
             operators_group,
-            libraries: LIBRARIES
-                .iter()
+            libraries: device_libraries::all()
                 .enumerate()
                 .flat_map(|(place, library)| {
                     by_name(library.rows).map(move |(name, function)| {

@@ -2,17 +2,17 @@
 //! arguments are. Unlike functions they tell what is in no function's arguments.
 
 use memtrace_common::{
-    Layer,
-    function::{Function, Measure, NO_ARGUMENT, Operation, Outcome},
+    function::{Function, Operation, Outcome},
     usdt::{self, OPERANDS, Operand},
 };
 
 use super::{
-    libraries::LIBRARIES,
+    device_libraries,
     probe::{Probe, UsdtProbe},
 };
 use crate::{
     arch::{self, Architecture},
+    frames::device_functions::other,
     process::elf::{Elf, UsdtNote},
 };
 
@@ -37,7 +37,7 @@ fn is_named(note: &UsdtNote<'_>, name: &str) -> bool {
 }
 
 fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
-    let mut known = LIBRARIES.iter().flat_map(|library| library.usdt);
+    let mut known = device_libraries::all().flat_map(|library| library.usdt);
     let wanted = known.find(|usdt| is_named(note, usdt.name))?;
     let given: Vec<&str> = note.arguments.split_ascii_whitespace().collect();
     let mut operands = [Operand {
@@ -61,7 +61,11 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
     Some(Probe {
         symbol: wanted.name.to_owned(),
         aliases: Vec::new(),
-        function: FUNCTION,
+        // Stands for one: it tells of a block.
+        function: Function {
+            outcome: Outcome::Block,
+            ..other(wanted.layer, Operation::Report)
+        },
         entry_offset: file_offset,
         file_offset,
         needs_return: false,
@@ -72,20 +76,6 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         }),
     })
 }
-
-/// Stands for one: it tells of a block.
-const FUNCTION: Function = Function {
-    operation: Operation::Report,
-    layer: Layer::TorchCuda,
-    outcome: Outcome::Block,
-    size: NO_ARGUMENT,
-    count: NO_ARGUMENT,
-    block: NO_ARGUMENT,
-    measure: Measure::Arguments,
-    stream_ordered: false,
-    may_throw: false,
-    index: 0,
-};
 
 /// An argument of 8 bytes in a register or at an offset from one, `-8@%rax` or `8@-56(%rbp)`.
 fn parse(architecture: Architecture, argument: &str) -> Option<Operand> {

@@ -5,7 +5,7 @@
 mod compat;
 mod create;
 mod decode;
-mod devices;
+mod device_tables;
 mod encode;
 mod error;
 mod facts;
@@ -26,7 +26,7 @@ mod write;
 mod tests;
 
 pub(crate) use create::create_private;
-pub(crate) use devices::{DeviceSnapshot, LibraryRow};
+pub(crate) use device_tables::{DeviceSnapshot, LibraryRow};
 pub(crate) use error::Error;
 pub(crate) use facts::Fact;
 pub(crate) use fold::SHORT_LIVED;

@@ -3,8 +3,8 @@
 use rusqlite::{Connection, Row, ToSql};
 
 use super::{
-    CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint, devices,
-    encode::int,
+    CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint,
+    device_tables, encode::int,
 };
 use crate::{
     event::Device,
@@ -118,7 +118,7 @@ impl Recording {
         &self,
         process: ProcessId,
     ) -> Result<Vec<(u64, Device, DeviceTotals)>, Error> {
-        devices::history(self.connection(), process).map_err(|error| self.reading(&error))
+        device_tables::history(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
     /// What a process had of each device in all, by NVIDIA's management library, at each interval at
@@ -128,7 +128,7 @@ impl Recording {
     ///
     /// When the file cannot be read or is damaged.
     pub(crate) fn device_usage(&self, process: ProcessId) -> Result<Vec<(u64, u8, u64)>, Error> {
-        devices::usage(self.connection(), process).map_err(|error| self.reading(&error))
+        device_tables::usage(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
     /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.

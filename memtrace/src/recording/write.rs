@@ -5,7 +5,7 @@ use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
-    Error, Interval, LocationId, Meta, Node, NodeId, ProcessRow, StackRow, create, devices,
+    Error, Interval, LocationId, Meta, Node, NodeId, ProcessRow, StackRow, create, device_tables,
     encode::{int, kind_name, origin_name, pack_births},
     fold::Written,
     schema, varint,
@@ -166,7 +166,9 @@ impl Writer {
     ///
     /// When the file cannot be written.
     pub fn library(&mut self, file: &str, library: &str, lacking: &[&str]) -> Result<(), Error> {
-        self.write(|writer| devices::write_library(&writer.connection, file, library, lacking))
+        self.write(|writer| {
+            device_tables::write_library(&writer.connection, file, library, lacking)
+        })
     }
 
     /// Adds an interval and commits it with everything since the last commit. Where another
@@ -320,7 +322,7 @@ impl Writer {
         for ((process, layer), totals) in &interval.changes.layers {
             self.insert_layer(id, *process, *layer, totals)?;
         }
-        devices::write(&self.connection, id, interval)?;
+        device_tables::write(&self.connection, id, interval)?;
         for (process, sample) in &interval.memory {
             self.insert_memory(id, *process, sample)?;
         }

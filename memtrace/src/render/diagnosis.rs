@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{
-    Error, devices::name as device_name, evidence, json_layout::print, stack, until_closed,
+    Error, device_table::name as device_name, evidence, json_lines::print, stack, until_closed,
 };
 use crate::{
     analysis::{

@@ -56,7 +56,7 @@ fn amount(amount: &Amount, decimals: Option<usize>) -> String {
             let index = index.map_or("?".into(), |index| index.to_string());
             format!("GPU {index}")
         }
-        Amount::Name(name) => (*name).into(),
+        Amount::Name(name) | Amount::Word(name) => (*name).into(),
         Amount::NoRate(short) => short.to_string(),
     }
 }
@@ -82,7 +82,8 @@ fn signed(bytes: f64) -> String {
 pub(super) fn json(evidence: &Evidence) -> Value {
     let amounts = |all: &[(&str, Amount)]| -> Map<String, Value> {
         let all = all.iter();
-        all.map(|(name, amount)| ((*name).to_owned(), data(amount)))
+        all.filter(|(_, amount)| !matches!(amount, Amount::Word(_)))
+            .map(|(name, amount)| ((*name).to_owned(), data(amount)))
             .collect()
     };
     json!({
@@ -118,7 +119,7 @@ fn data(amount: &Amount) -> Value {
         }
         Amount::Class(class) => (json!(class.name()), "class"),
         Amount::Device(index) => (json!(index), "device"),
-        Amount::Name(name) => (json!(name), "name"),
+        Amount::Name(name) | Amount::Word(name) => (json!(name), "name"),
         Amount::NoRate(_) => (Value::Null, "bytes/s"),
     };
     json!({ "value": value, "unit": unit })

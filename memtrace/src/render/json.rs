@@ -3,18 +3,15 @@
 
 mod groups;
 mod health;
+mod stacks;
 
 use std::{collections::HashMap, io::Write};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
-use super::{
-    Error, devices, diagnosis,
-    json_layout::print,
-    moment_name,
-    stack_table::{Place, StackTable},
-};
+use self::stacks::{Place, StackTable};
+use super::{Error, device_table, diagnosis, json_lines::print, moment_name};
 use crate::{
     analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
@@ -291,14 +288,14 @@ fn parts(
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
             "scanned": since.of(ages.time_ns),
         })),
-        "devices": devices::json(snapshot, filter),
-        "device_failures": devices::failures_json(
+        "devices": device_table::json(snapshot, filter),
+        "device_failures": device_table::failures_json(
             snapshot,
             filter,
             |time| since.of(time),
             |stack| stacks.add(stack),
         ),
-        "libraries": devices::libraries_json(snapshot),
+        "libraries": device_table::libraries_json(snapshot),
         "stack_health": health::object(&Health::of(snapshot, filter)),
         "losses": losses,
         "emitted": snapshot.emitted,

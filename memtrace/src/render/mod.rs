@@ -3,16 +3,14 @@
 //! the snapshot came from, is not known here.
 
 mod collapsed;
-mod devices;
+mod device_table;
 mod diagnosis;
 pub(crate) mod diff;
 mod evidence;
 mod json;
-mod json_layout;
-
+mod json_lines;
 mod losses;
 mod stack;
-mod stack_table;
 mod text;
 
 use std::io;

@@ -42,6 +42,9 @@ pub(super) fn process(class: Class, context: &Context) -> Vec<String> {
     let mut next: Vec<String> = lines
         .map(|line| line.replace("PID", &advice.tgid.to_string()))
         .collect();
+    if description.cache {
+        next.push(context.series.caching_allocator().advice.into());
+    }
     if description.longer {
         next.push(advice.longer());
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::analysis::series::DeviceSeries;
 
-/// Least growth of a GPU's memory, bytes: what PyTorch takes from the driver at a time.
+/// Least growth of a GPU's memory, bytes: what caching allocators take from the driver at a time.
 const DEVICE_FLOOR: f64 = 2.0 * 1024.0 * 1024.0;
 
 static ALLOCATED: Statement = Statement {
@@ -21,7 +21,7 @@ static ALLOCATED: Statement = Statement {
 
 static HELD: Statement = Statement {
     name: "device_held",
-    sentence: "{device}: with what PyTorch's allocator keeps {growth} in {length}, {rate}",
+    sentence: "{device}: with what {cache}'s allocator keeps {growth} in {length}, {rate}",
 };
 
 static FREE: Statement = Statement {
@@ -104,13 +104,13 @@ impl OnDevice<'_> {
             let [growth, length, rate] = grown(&judged.trend);
             statement.with([self.name(), growth, length, rate])
         };
-        let mut evidence = vec![
-            figures(&ALLOCATED, &self.outstanding),
-            figures(&HELD, &self.held),
-        ];
+        let mut held = figures(&HELD, &self.held);
+        let cache = self.context.series.caching_allocator().name;
+        held.values.push(("cache", Amount::Word(cache)));
+        let mut evidence = vec![figures(&ALLOCATED, &self.outstanding), held];
         evidence.extend(more);
         let at_end = self.device.totals.last().copied().unwrap_or_default();
-        if let Some(largest) = at_end.cache.and_then(|torch| torch.largest_free) {
+        if let Some(largest) = at_end.cache.and_then(|cache| cache.largest_free) {
             let kept = at_end.known() - at_end.outstanding();
             evidence.push(FREE.with([
                 ("kept", Amount::Bytes(kept as f64)),

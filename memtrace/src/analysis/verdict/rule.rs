@@ -19,6 +19,8 @@ pub(super) struct Description {
     pub(super) mistaken_for: Option<Class>,
     /// What to try next where a process is of it; `PID` stands for the process's.
     pub(super) next: &'static [&'static str],
+    /// What the process's caching allocator of device memory offers helps.
+    pub(super) cache: bool,
     /// A longer recording helps.
     pub(super) longer: bool,
     /// What to try next where a site is of it; `None`: a longer recording.
@@ -30,6 +32,7 @@ pub(super) const DESCRIPTION: Description = Description {
     name: "",
     mistaken_for: None,
     next: &[],
+    cache: false,
     longer: false,
     next_of_site: None,
 };

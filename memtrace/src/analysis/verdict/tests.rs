@@ -1,6 +1,6 @@
 //! Made-up courses of a process, with the verdict that each must get.
 
-mod devices;
+mod device_growth;
 
 use super::*;
 use crate::{
@@ -362,7 +362,9 @@ fn rows(found: &Diagnosis, kind: Kind) -> Vec<(&'static str, i64)> {
     let accounts = &found.accounts[0].accounts;
     let account = accounts.iter().find(|account| account.kind == kind);
     let rows = account.expect("a table").rows.iter();
-    rows.map(|(term, bytes)| (term.name(), (bytes / MIB).round() as i64))
+    // Leaked, to be matched with literals.
+    let name = |term: &Term| &*term.name().into_owned().leak();
+    rows.map(|(term, bytes)| (name(term), (bytes / MIB).round() as i64))
         .filter(|(_, mib)| *mib != 0)
         .collect()
 }

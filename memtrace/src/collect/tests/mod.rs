@@ -10,15 +10,19 @@ use std::{
 
 use memtrace_common::{
     code_map::mapping_kind,
-    event::{Kind, Lifecycle, flags},
+    device,
+    event::{Free, Header, Kind, Lifecycle, flags},
     loss::Reason,
 };
+
+use zerocopy::IntoBytes;
 
 use self::replay::{Capture, Replay};
 use super::tables::Job;
 use crate::{
     bpf::decode::Record,
     event::{Layer, StackId},
+    frames::caching::fixture,
     recording::{Origin, ProcessRow},
 };
 
@@ -407,4 +411,40 @@ fn memory_of_devices_is_counted_by_layer() {
     for layer in [Layer::CudaDriver, Layer::CudaRuntime, Layer::Pinned] {
         assert_eq!(replay.allocated(layer).1, expected[&layer], "{layer:?}");
     }
+}
+
+#[test]
+fn blocks_of_a_caching_allocator_are_known_by_the_layer_of_its_functions() {
+    let capture = Capture::read("torch");
+    let mut replay = Replay::of(&capture);
+    let layer = fixture::POOL.layer;
+    let header = Header {
+        kind: Kind::DeviceAlloc as u8,
+        layer: layer as u8,
+        tgid: capture.root(),
+        tid: capture.root(),
+        ..Header::default()
+    };
+    for (addr, size) in [(0x1000, 300), (0x2000, 50)] {
+        let alloc = device::Alloc {
+            header,
+            addr,
+            size,
+            device: 1,
+            ..device::Alloc::default()
+        };
+        replay.one(alloc.as_bytes());
+    }
+    let free = Free {
+        header: Header {
+            kind: Kind::Free as u8,
+            ..header
+        },
+        addr: 0x1000,
+    };
+    replay.one(free.as_bytes());
+    replay.collector.interval(u64::MAX, true).unwrap();
+    assert_eq!(replay.allocated(layer), (350, 2));
+    let cache = replay.device_totals(Some(0)).cache.unwrap();
+    assert_eq!((cache.allocated, cache.peak_allocated), (50, 350));
 }

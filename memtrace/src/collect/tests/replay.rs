@@ -31,9 +31,10 @@ use crate::{
         decode::{self, Record},
         rows::RowsError,
     },
-    event::{Layer, StackId},
+    event::{Device, Layer, StackId},
     hold::{Hold, HoldError, Notice},
     host::Redactor,
+    ledger::DeviceTotals,
     probes::Probe,
     recording::{self, Interval, Origin, ProcessRow},
     unwind::Table,
@@ -420,6 +421,14 @@ impl Replay {
                 let totals = totals.totals;
                 (sum.0 + totals.alloc_bytes, sum.1 + totals.alloc_count)
             })
+    }
+
+    /// What was said last of a device, of whichever process.
+    pub(super) fn device_totals(&self, device: Device) -> DeviceTotals {
+        let devices = self.intervals(|interval| interval.changes.devices.clone());
+        let mut all = devices.into_iter().flatten();
+        let last = all.rfind(|((_, of), _)| *of == device);
+        last.expect("something of the device").1
     }
 
     /// Stacks that have allocated in a layer.

@@ -2,7 +2,7 @@
 //! the slow and obvious way.
 
 mod blocks;
-mod devices;
+mod device_blocks;
 mod fold;
 mod holes;
 mod processes;

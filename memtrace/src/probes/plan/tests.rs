@@ -454,3 +454,23 @@ fn corrupted_notes_never_panic() {
     }
     assert!(unlike > 0, "every note was understood");
 }
+
+#[test]
+fn a_caching_allocator_is_planned_by_its_row() {
+    let source = "int pool_alloc(void **to, unsigned long size) { *to = &size; return size == 0; }
+                  int pool_free(void *block) { return block == 0; }";
+    let (_dir, path) = compile("gcc", source, &["-O1", "-shared", "-fPIC", "-w"]);
+    let probes = plan_of(&path, &[]);
+    let alloc = find(&probes, "pool_alloc");
+    assert!(alloc.needs_return && alloc.function.layer.of_device());
+    assert_eq!(
+        (alloc.function.size, alloc.function.operation),
+        (1, Operation::Alloc)
+    );
+    let free = find(&probes, "pool_free").function;
+    assert_eq!((free.block, free.operation), (0, Operation::Free));
+    let bytes = std::fs::read(&path).unwrap();
+    let elf = Elf::parse(&bytes).unwrap();
+    let found = lacking(&elf, Path::new("/opt/libpool.so.2")).unwrap();
+    assert_eq!((found.library, found.symbols), ("a pool", vec![]));
+}

@@ -13,7 +13,7 @@ use std::{
 
 pub(crate) use health::stack_health;
 
-use super::{Error, devices, diagnosis, losses, until_closed};
+use super::{Error, device_table, diagnosis, losses, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
     escape::clean,
@@ -79,7 +79,7 @@ pub(crate) fn text(
         })
         .and_then(|()| writeln!(out))
         .and_then(|()| health::line(out, &report.health))
-        .and_then(|()| devices::libraries(out, snapshot))
+        .and_then(|()| device_table::libraries(out, snapshot))
         .and_then(|()| losses::section(out, snapshot))
         .and_then(|()| diagnosis::section(out, verdicts, &options.filter))
         .and_then(|()| report.next(out))

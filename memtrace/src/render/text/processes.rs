@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{
-    super::{devices, group_name, losses},
+    super::{device_table, group_name, losses},
     TextReport,
 };
 use memtrace_common::loss::Reason;
@@ -124,7 +124,7 @@ impl TextReport<'_> {
         self.layer_table(out, process)?;
         match self.options.filter.layer {
             Some(layer) if !layer.of_device() => Ok(()),
-            _ => devices::text(out, self.snapshot, process),
+            _ => device_table::text(out, self.snapshot, process),
         }
     }
 

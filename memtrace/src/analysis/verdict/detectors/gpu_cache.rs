@@ -10,13 +10,13 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "gpu-cache",
-    next: &["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache()"],
+    cache: true,
     ..DESCRIPTION
 };
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuCache,
-    evidence: "only what PyTorch's allocator holds rises",
+    evidence: "only what the caching allocator holds rises",
     find: OfProcess::Device(|on: &OnDevice| {
         let (outstanding, held) = on.shapes();
         let only_held = matches!(outstanding, Shape::Flat | Shape::Slowing)

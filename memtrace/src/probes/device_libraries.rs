@@ -1,6 +1,6 @@
-//! Functions that give and take memory of devices (GPUs), and PyTorch's: a
-//! table, as [`crate::frames::allocators`] is one. A library is known by the names of its
-//! functions, and by its file's name where some of them are to be missed.
+//! Functions of drivers and runtimes that give and take memory of devices (GPUs): a
+//! table, as [`crate::frames::allocators`] is one. Those of caching allocators stand with these
+//! ([`crate::frames::caching`]).
 //!
 //! Left out on purpose:
 //! - cuMemAddressReserve and cuMemAddressFree: addresses, not memory. What
@@ -13,44 +13,21 @@
 
 use memtrace_common::Layer;
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
-use memtrace_common::usdt::OPERANDS;
 
-use crate::frames::functions::Row;
+use crate::frames::{
+    caching,
+    device_functions::{
+        Library, array, foreign, free, graph_node, measured, other, physical, row, streamed, to,
+    },
+    functions::Row,
+};
 
-/// A library with functions of its own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Library {
-    /// For people.
-    pub name: &'static str,
-    /// How the names of its files begin. What follows is `.` or `-` (wheels add a hash).
-    pub files: &'static [&'static str],
-    pub rows: &'static [Row],
-    /// Names of which a version has one: the first that it has is probed.
-    pub alternatives: &'static [&'static [&'static str]],
-    pub usdt: &'static [Usdt],
+/// Every library with functions that are known by their whole names, those of caching allocators last.
+pub(crate) fn all() -> impl Iterator<Item = &'static Library> {
+    LIBRARIES.iter().chain(caching::libraries())
 }
 
-/// A statically defined probe of a library.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Usdt {
-    /// `PROVIDER:NAME`.
-    pub name: &'static str,
-    /// Which of its arguments are the block, the bytes asked for, the stream.
-    pub arguments: [usize; OPERANDS],
-}
-
-impl Library {
-    /// Whether a file of this name (without folder) is the library, as its name says.
-    pub(crate) fn is_named(&self, file: &str) -> bool {
-        self.files.iter().any(|stem| {
-            file.strip_prefix(stem)
-                .is_some_and(|rest| rest.starts_with(['.', '-']))
-        })
-    }
-}
-
-/// Every library.
-pub(crate) const LIBRARIES: &[Library] = &[
+const LIBRARIES: &[Library] = &[
     Library {
         name: "CUDA driver",
         files: &["libcuda"],
@@ -76,38 +53,7 @@ pub(crate) const LIBRARIES: &[Library] = &[
         alternatives: &[],
         usdt: &[],
     },
-    Library {
-        name: "PyTorch",
-        files: &["libc10"],
-        rows: TORCH,
-        alternatives: &[
-            &[REPORT, REPORT_OLD],
-            &[OUT_OF_MEMORY, OUT_OF_MEMORY_OLD],
-            &[ALLOC_CPU, REPORTER_NEW],
-            &[FREE_CPU, REPORTER_DELETE],
-        ],
-        usdt: &[],
-    },
-    CACHING_ALLOCATOR,
 ];
-
-/// The file of PyTorch in which its caching allocator asks for device memory. Its probes are there
-/// since 2.3; that for a release tells no more than is reported.
-const CACHING_ALLOCATOR: Library = Library {
-    name: "PyTorch's caching allocator",
-    files: &["libc10_cuda", "libc10_hip"],
-    rows: &[],
-    alternatives: &[],
-    usdt: &[Usdt {
-        name: "pytorch:malloc",
-        arguments: [0, 2, 3],
-    }],
-};
-
-/// Whether a file of this name is it.
-pub(crate) fn is_caching_allocator(file: &str) -> bool {
-    CACHING_ALLOCATOR.is_named(file)
-}
 
 /// What a driver's function is asked for as: its name without the version and the suffix of the
 /// per-thread default stream, which the driver adds itself.
@@ -133,19 +79,6 @@ pub(crate) fn entry_points() -> Vec<(&'static str, Row)> {
     }
     found
 }
-
-/// `c10::reportMemoryUsageToProfiler` (c10/core/Allocator.h) since PyTorch 2.0, and before.
-const REPORT: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
-const REPORT_OLD: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE";
-/// `c10::reportOutOfMemoryToProfiler`, of the same.
-const OUT_OF_MEMORY: &str = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";
-const OUT_OF_MEMORY_OLD: &str = "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE";
-/// `c10::alloc_cpu`, `c10::free_cpu` (c10/core/impl/alloc_cpu.h).
-const ALLOC_CPU: &str = "_ZN3c109alloc_cpuEm";
-const FREE_CPU: &str = "_ZN3c108free_cpuEPv";
-/// `c10::ProfiledCPUMemoryReporter` (c10/core/CPUAllocator.h), told of the blocks of the above.
-const REPORTER_NEW: &str = "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm";
-const REPORTER_DELETE: &str = "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv";
 
 /// cuda.h. Before CUDA 13 the newer of several versions may not exist.
 const CUDA_DRIVER: &[Row] = &[
@@ -337,33 +270,6 @@ const HIP: &[Row] = &[
     row("hipSetDevice", other(Layer::Hip, Operation::SetDevice)),
 ];
 
-/// libc10 of PyTorch 1.13 to 2.15.
-const TORCH: &[Row] = &[
-    row(REPORT, report(0, 1)),
-    row(REPORT_OLD, report(0, 1)),
-    row(OUT_OF_MEMORY, report(NO_ARGUMENT, 0)),
-    row(OUT_OF_MEMORY_OLD, report(NO_ARGUMENT, 0)),
-    row(
-        ALLOC_CPU,
-        Function {
-            outcome: Outcome::Pointer,
-            // c10::Error where there is no memory.
-            may_throw: true,
-            ..to(Layer::TorchCpu, 0)
-        },
-    ),
-    row(FREE_CPU, free(Layer::TorchCpu, 0)),
-    row(
-        REPORTER_NEW,
-        Function {
-            outcome: Outcome::Block,
-            block: 1,
-            ..to(Layer::TorchCpu, 2)
-        },
-    ),
-    row(REPORTER_DELETE, free(Layer::TorchCpu, 1)),
-];
-
 const DRIVER: Layer = Layer::CudaDriver;
 const RUNTIME: Layer = Layer::CudaRuntime;
 
@@ -373,80 +279,6 @@ const REGISTER: Function = Function {
     block: 0,
     ..to(Layer::Pinned, 1)
 };
-
-const fn row(name: &'static str, function: Function) -> Row {
-    Row { name, function }
-}
-
-/// Gives a block whose address is written where the first argument points.
-const fn to(layer: Layer, size: u8) -> Function {
-    Function {
-        operation: Operation::Alloc,
-        layer,
-        outcome: Outcome::ErrorAndOutPointer,
-        size,
-        count: NO_ARGUMENT,
-        block: NO_ARGUMENT,
-        measure: Measure::Arguments,
-        stream_ordered: false,
-        may_throw: false,
-        index: 0,
-    }
-}
-
-const fn streamed(layer: Layer) -> Function {
-    Function {
-        stream_ordered: true,
-        ..to(layer, 1)
-    }
-}
-
-const fn measured(layer: Layer, measure: Measure, size: u8, count: u8) -> Function {
-    Function {
-        measure,
-        count,
-        ..to(layer, size)
-    }
-}
-
-const fn array(layer: Layer, measure: Measure, levels: u8) -> Function {
-    measured(layer, measure, NO_ARGUMENT, levels)
-}
-
-const fn physical(layer: Layer) -> Function {
-    measured(layer, Measure::Physical, 1, NO_ARGUMENT)
-}
-
-const fn foreign(layer: Layer) -> Function {
-    measured(layer, Measure::Foreign, NO_ARGUMENT, NO_ARGUMENT)
-}
-
-const fn graph_node(layer: Layer) -> Function {
-    measured(layer, Measure::GraphNode, NO_ARGUMENT, NO_ARGUMENT)
-}
-
-const fn free(layer: Layer, block: u8) -> Function {
-    Function {
-        operation: Operation::Free,
-        block,
-        ..to(layer, NO_ARGUMENT)
-    }
-}
-
-const fn other(layer: Layer, operation: Operation) -> Function {
-    Function {
-        operation,
-        ..to(layer, NO_ARGUMENT)
-    }
-}
-
-const fn report(block: u8, size: u8) -> Function {
-    Function {
-        block,
-        size,
-        ..other(Layer::TorchCuda, Operation::Report)
-    }
-}
 
 /// `device` is the argument with the device's index.
 const fn context(operation: Operation, device: u8) -> Function {
@@ -463,7 +295,7 @@ mod tests {
     use super::*;
 
     fn rows() -> impl Iterator<Item = &'static Row> {
-        LIBRARIES.iter().flat_map(|library| library.rows)
+        all().flat_map(|library| library.rows)
     }
 
     #[test]
@@ -472,7 +304,7 @@ mod tests {
         for row in rows() {
             assert!(names.insert(row.name), "`{}` twice", row.name);
         }
-        for library in LIBRARIES {
+        for library in all() {
             for name in library.alternatives.iter().copied().flatten() {
                 assert!(library.rows.iter().any(|row| row.name == *name), "`{name}`");
             }
@@ -501,22 +333,17 @@ mod tests {
     #[test]
     fn files_are_known_by_the_names_that_wheels_give_them() {
         let named = |file: &str| -> Vec<&str> {
-            let libraries = LIBRARIES.iter().filter(|library| library.is_named(file));
+            let libraries = all().filter(|library| library.is_named(file));
             libraries.map(|library| library.name).collect()
         };
         for file in ["libcudart.so.13", "libcudart-e409450e.so.11.0"] {
             assert_eq!(named(file), ["CUDA runtime"]);
         }
         assert_eq!(named("libcuda.so.1"), ["CUDA driver"]);
-        assert_eq!(named("libc10.so"), ["PyTorch"]);
         assert_eq!(named("libamdhip64.so.6"), ["HIP runtime"]);
         for file in ["libcudadebugger.so.1", "libcudnn.so.9"] {
             assert!(named(file).is_empty(), "{file}");
         }
-        assert_eq!(named("libc10_cuda.so"), ["PyTorch's caching allocator"]);
-        assert!(is_caching_allocator("libc10_cuda.so"));
-        assert!(is_caching_allocator("libc10_hip-1a2b.so"));
-        assert!(!is_caching_allocator("libc10.so"));
     }
 
     #[test]

@@ -1,13 +1,15 @@
-//! Memory of devices: layers beside each other, what PyTorch holds, physical memory.
+//! Memory of devices: layers beside each other, what a caching allocator holds, physical memory.
 
 use super::*;
 use crate::event::{CacheReport, Pool, Source};
 
 const SEGMENT: u64 = 2 << 20;
+/// Of a caching allocator's blocks.
+const BLOCKS: Layer = Layer::TorchCuda;
 
 const BY_CACHE: Source = Source {
     below: false,
-    by_cache: true,
+    by_cache: Some(BLOCKS),
     stream_ordered: false,
     physical: false,
 };
@@ -57,6 +59,7 @@ impl Devices {
     /// `size` 0: released.
     fn report(&mut self, addr: u64, size: u64, allocated: u64, reserved: u64) {
         let action = Action::CachedBlock {
+            layer: BLOCKS,
             addr,
             size,
             stack: StackId(2),
@@ -80,13 +83,13 @@ impl Devices {
     }
 
     /// Allocated, reserved and their peaks.
-    fn torch(&mut self) -> (u64, Option<u64>, u64, Option<u64>) {
-        let torch = self.device(1).cache.expect("PyTorch has said something");
+    fn cache(&mut self) -> (u64, Option<u64>, u64, Option<u64>) {
+        let cache = self.device(1).cache.expect("it has said something");
         (
-            torch.allocated,
-            torch.reserved,
-            torch.peak_allocated,
-            torch.peak_reserved,
+            cache.allocated,
+            cache.reserved,
+            cache.peak_allocated,
+            cache.peak_reserved,
         )
     }
 }
@@ -116,19 +119,73 @@ fn a_block_counts_once_in_each_layer_and_once_in_all() {
 }
 
 #[test]
+fn blocks_of_a_cache_that_does_not_report_are_added_up() {
+    let mut devices = Devices::new();
+    devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
+    devices.alloc(BLOCKS, 0x1000, 300, Source::default());
+    devices.alloc(BLOCKS, 0x1200, 200, Source::default());
+    assert_eq!(devices.cache(), (500, None, 500, None));
+    let totals = devices.device(1);
+    assert_eq!((totals.held_by_cache(), totals.known()), (SEGMENT, SEGMENT));
+    assert_eq!(totals.outstanding(), 500);
+    devices.free(BLOCKS, 0x1000);
+    assert_eq!(devices.cache(), (200, None, 500, None));
+    assert_eq!(devices.bench.live(1, BLOCKS), (200, 1));
+    // A block whose release was lost, at whose address there is another.
+    devices.alloc(BLOCKS, 0x1200, 50, Source::default());
+    assert_eq!(devices.cache().0, 50);
+    devices.free(BLOCKS, 0x1200);
+    devices.free(Layer::CudaRuntime, 0x1000);
+    assert_eq!(devices.cache().0, 0);
+    assert_eq!(devices.device(1).known(), 0);
+}
+
+#[test]
+fn of_two_caches_the_first_has_the_totals_and_each_its_memory() {
+    let second = Layer::TorchCpu;
+    let mut devices = Devices::new();
+    devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
+    devices.report(0x1000, 512, 512, SEGMENT);
+    let by_second = Source {
+        by_cache: Some(second),
+        ..Source::default()
+    };
+    devices.alloc(Layer::CudaRuntime, 0x9000_0000, SEGMENT, by_second);
+    let block = Action::CachedBlock {
+        layer: second,
+        addr: 0x9000_0000,
+        size: 100,
+        stack: StackId(2),
+        device: Some(0),
+        report: CacheReport {
+            allocated: 100,
+            reserved: SEGMENT,
+        },
+    };
+    devices.bench.does(1, 1, block);
+    let expected = (512, Some(SEGMENT), 512, Some(SEGMENT));
+    assert_eq!(devices.cache(), expected);
+    assert_eq!(devices.bench.live(1, second), (100, 1));
+    assert_eq!(devices.device(1).known(), 2 * SEGMENT);
+    devices.free(Layer::CudaRuntime, 0x9000_0000);
+    assert_eq!(devices.cache(), expected);
+    assert_eq!(devices.device(1).known(), SEGMENT);
+}
+
+#[test]
 fn emptying_the_cache_is_seen_though_nothing_is_reported() {
     let mut devices = Devices::new();
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
     assert_eq!(devices.device(1).cache, None);
     devices.report(1, 512, 512, SEGMENT);
     devices.alloc(Layer::CudaRuntime, 0x2000, SEGMENT, BY_CACHE);
-    assert_eq!(devices.torch().1, Some(2 * SEGMENT));
+    assert_eq!(devices.cache().1, Some(2 * SEGMENT));
     devices.report(1, 0, 0, 2 * SEGMENT);
-    assert_eq!(devices.bench.live(1, Layer::TorchCuda), (0, 0));
+    assert_eq!(devices.bench.live(1, BLOCKS), (0, 0));
     devices.free(Layer::CudaRuntime, 0x1000);
     devices.free(Layer::CudaRuntime, 0x2000);
     let expected = (0, Some(0), 512, Some(2 * SEGMENT));
-    assert_eq!(devices.torch(), expected);
+    assert_eq!(devices.cache(), expected);
     assert_eq!(devices.device(1).held_by_cache(), 0);
 }
 
@@ -176,7 +233,7 @@ fn a_segment_is_of_the_device_of_its_blocks() {
         devices.report(0x1200, 0, 0, SEGMENT);
         devices.free(layer, 0x1000);
         let expected = (0, Some(0), 512, Some(SEGMENT));
-        assert_eq!(devices.torch(), expected);
+        assert_eq!(devices.cache(), expected);
         assert_eq!(devices.bench.counts(), (0, 0, 0));
     }
 }
@@ -246,16 +303,16 @@ fn what_is_held_is_not_known_once_something_older_was_given_back() {
     let mut devices = Devices::new();
     devices.report(0x200, 512, 4096, 3 * SEGMENT);
     devices.free(Layer::CudaRuntime, 0x7000_0000);
-    assert_eq!(devices.torch(), (4096, None, 4096, Some(3 * SEGMENT)));
+    assert_eq!(devices.cache(), (4096, None, 4096, Some(3 * SEGMENT)));
     assert_eq!(devices.device(1).held_by_cache(), 4096, "at least");
     // What it asks for now takes the place of what it gave back: no peak.
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
     devices.report(0x1000, 512, 4608, 2 * SEGMENT);
     let expected = (4608, Some(2 * SEGMENT), 4608, Some(3 * SEGMENT));
-    assert_eq!(devices.torch(), expected);
+    assert_eq!(devices.cache(), expected);
     let range = Action::DeviceUnmap { addr: 1, len: 2 };
     devices.bench.does(1, 1, range);
-    assert_eq!(devices.torch().1, None);
+    assert_eq!(devices.cache().1, None);
     // What another process gave was mapped by a handle that is not known, but seen.
     devices.report(0x1400, 512, 5120, 2 * SEGMENT);
     let (addr, len, handle) = (0x9000, 0x1000, 77);
@@ -263,12 +320,12 @@ fn what_is_held_is_not_known_once_something_older_was_given_back() {
         .bench
         .does(1, 1, Action::DeviceMap { addr, len, handle });
     devices.bench.does(1, 1, Action::DeviceUnmap { addr, len });
-    assert_eq!(devices.torch().1, Some(2 * SEGMENT));
+    assert_eq!(devices.cache().1, Some(2 * SEGMENT));
     // Memory of the driver's, and what was seen: no question.
     devices.report(0x1400, 512, 5120, 2 * SEGMENT);
     devices.free(Layer::CudaDriver, 0x5000);
     devices.free(Layer::CudaRuntime, 0x1000);
-    assert_eq!(devices.torch().1, Some(SEGMENT));
+    assert_eq!(devices.cache().1, Some(SEGMENT));
 }
 
 #[test]
@@ -280,7 +337,7 @@ fn blocks_of_the_drivers_pool_are_in_both_layers() {
     };
     devices.alloc(Layer::CudaRuntime, 0x100, 5000, pooled);
     devices.alloc(Layer::CudaRuntime, 0x200, 700, pooled);
-    assert_eq!(devices.torch(), (5700, None, 5700, None));
+    assert_eq!(devices.cache(), (5700, None, 5700, None));
     let pool = |bytes, figure| Action::DevicePool {
         device: Some(0),
         bytes,
@@ -295,8 +352,8 @@ fn blocks_of_the_drivers_pool_are_in_both_layers() {
     devices.bench.does(1, 1, pool(6100, Pool::PeakUsed));
     devices.free(Layer::CudaRuntime, 0x100);
     let expected = (1000, Some(SEGMENT), 6100, Some(3 * SEGMENT));
-    assert_eq!(devices.torch(), expected);
-    assert_eq!(devices.bench.live(1, Layer::TorchCuda), (700, 1));
+    assert_eq!(devices.cache(), expected);
+    assert_eq!(devices.bench.live(1, BLOCKS), (700, 1));
     assert_eq!(devices.bench.live(1, Layer::CudaRuntime), (700, 1));
     // Taken from the pool, which holds it already.
     assert_eq!(devices.device(1).known(), SEGMENT);
@@ -317,7 +374,7 @@ fn physical_memory_lives_while_it_is_mapped() {
         handle: 1,
     };
     devices.bench.does(1, 1, map);
-    assert_eq!(devices.torch().1, Some(SEGMENT));
+    assert_eq!(devices.cache().1, Some(SEGMENT));
     devices.free(Layer::CudaDriver, 1);
     assert_eq!(devices.bench.live(1, Layer::CudaDriver), (SEGMENT, 1));
     assert_eq!(devices.bench.ledger.births().len(), 2);
@@ -326,9 +383,9 @@ fn physical_memory_lives_while_it_is_mapped() {
         len,
     };
     devices.bench.does(1, 1, unmap(SEGMENT / 2));
-    assert_eq!(devices.torch().1, Some(SEGMENT / 2));
+    assert_eq!(devices.cache().1, Some(SEGMENT / 2));
     devices.bench.does(1, 1, unmap(SEGMENT));
-    assert_eq!(devices.torch().1, Some(0));
+    assert_eq!(devices.cache().1, Some(0));
     assert_eq!(devices.bench.live(1, Layer::CudaDriver), (0, 0));
     assert_eq!(devices.bench.counts(), (0, 0, 0));
 }
@@ -336,7 +393,12 @@ fn physical_memory_lives_while_it_is_mapped() {
 #[test]
 fn what_was_asked_for_is_known_by_stream_until_the_release() {
     let mut devices = Devices::new();
-    let request = |addr, size, stream| Action::DeviceRequest { addr, size, stream };
+    let request = |addr, size, stream| Action::DeviceRequest {
+        layer: BLOCKS,
+        addr,
+        size,
+        stream,
+    };
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
     for (at, stream) in [(0, 0), (1, 7), (2, 7)] {
         let addr = 0x1000 + at * 512;
@@ -406,7 +468,7 @@ fn out_of_memory_brings_the_allocators_own_totals() {
     devices.report(0x200, 512, 512, 3 * SEGMENT);
     devices.free(Layer::CudaRuntime, 0x7000_0000);
     let failed = Action::DeviceFailed {
-        layer: Layer::TorchCuda,
+        layer: BLOCKS,
         size: SEGMENT,
         stack: StackId(9),
         device: Some(0),
@@ -418,7 +480,7 @@ fn out_of_memory_brings_the_allocators_own_totals() {
     };
     devices.bench.does(1, 1, failed);
     let expected = (512, Some(2 * SEGMENT), 512, Some(3 * SEGMENT));
-    assert_eq!(devices.torch(), expected);
+    assert_eq!(devices.cache(), expected);
     let [(_, failure)] = devices.failures[..] else {
         panic!("{:?}", devices.failures);
     };

@@ -1,10 +1,13 @@
 //! What events of device memory do to a process: its blocks, the segments of its caching allocators,
 //! and its physical memory.
 //!
-//! A caching allocator (PyTorch's is the one that is known) reports its own totals with each block, and when it cannot
-//! give one, so they are right also where tracing began late. Between two blocks it can still give
-//! memory back (empty_cache); that is seen as releases of what it had asked for, if that was
-//! since tracing began: otherwise what it holds is not known until its next report.
+//! A caching allocator may report its own totals with each block, and when it cannot give one, so they are
+//! right also where tracing began late. Between two blocks it can still give memory back; that is seen as
+//! releases of what it had asked for, if that was since tracing began: otherwise what it holds is not known
+//! until its next report. The blocks of one that does not report are added up.
+//!
+//! Of several in one process the totals are those of the first; what the others asked for counts as
+//! theirs, and their blocks have layers of their own.
 
 use super::{
     SiteKey,
@@ -17,6 +20,7 @@ use super::{
 };
 use crate::{
     event::{CacheReport, Device, Layer, Source},
+    frames::caching,
     hash::FastMap,
 };
 
@@ -58,20 +62,21 @@ impl Space {
                 birth_ns: born.time_ns,
                 site,
             };
-            let by_cache = source.by_cache;
-            self.physical.create(block, device, by_cache);
+            let by_cache = source.by_cache.filter(|&layer| self.cache.is_of(layer));
+            self.physical.create(block, device, by_cache.is_some());
             return;
         }
         self.put_block(key, addr, size, born, book);
-        if !source.by_cache {
-            return;
+        if caching::is_layer_of_blocks(layer) && self.cache.is_of(layer) {
+            self.count_block(addr, size, device, book);
         }
+        let Some(of_blocks) = source.by_cache.filter(|&layer| self.cache.is_of(layer)) else {
+            return;
+        };
         if source.stream_ordered {
-            self.cache.pooled.insert(addr, (device, size));
-            book.devices
-                .cache_allocated(process, device, |bytes| bytes + size);
+            self.count_block(addr, size, device, book);
             let key = SiteKey {
-                layer: Layer::TorchCuda,
+                layer: of_blocks,
                 by_allocator: false,
                 ..key
             };
@@ -81,6 +86,29 @@ impl Space {
             self.cache.segments.insert(addr, (device, size));
             book.devices.reserve(process, device, |bytes| bytes + size);
         }
+    }
+
+    /// The caching allocator gave a block that it does not report.
+    fn count_block(&mut self, addr: u64, size: u64, device: Device, book: &mut Book) {
+        let process = self.process();
+        let again = self.cache.counted.insert(addr, (device, size));
+        // One whose release was lost.
+        if let Some((device, size)) = again {
+            let less = |bytes: u64| bytes.saturating_sub(size);
+            book.devices.cache_allocated(process, device, less);
+        }
+        book.devices
+            .cache_allocated(process, device, |bytes| bytes + size);
+    }
+
+    /// It took one back; false if it had given none there.
+    fn uncount_block(&mut self, addr: u64, book: &mut Book) -> bool {
+        let Some((device, size)) = self.cache.counted.remove(&addr) else {
+            return false;
+        };
+        let less = |bytes: u64| bytes.saturating_sub(size);
+        book.devices.cache_allocated(self.process(), device, less);
+        true
     }
 
     /// Before a block of a device's layer is taken from its table; true if it was none.
@@ -98,11 +126,14 @@ impl Space {
                     let less = |bytes: u64| bytes.saturating_sub(size);
                     book.devices.reserve(self.process(), device, less);
                 }
-                if let Some((device, size)) = self.cache.pooled.remove(&addr) {
-                    let less = |bytes: u64| bytes.saturating_sub(size);
-                    book.devices.cache_allocated(self.process(), device, less);
-                    self.free(Layer::TorchCuda, addr, time_ns, book);
+                if self.uncount_block(addr, book)
+                    && let Some(of_blocks) = self.cache.layer
+                {
+                    self.free(of_blocks, addr, time_ns, book);
                 }
+            }
+            layer if self.cache.layer == Some(layer) => {
+                self.uncount_block(addr, book);
             }
             _ => {}
         }
@@ -114,8 +145,13 @@ impl Space {
         true
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "an event's fields, taken apart by the caller"
+    )]
     pub(super) fn cached_block(
         &mut self,
+        layer: Layer,
         addr: u64,
         size: u64,
         device: Device,
@@ -131,30 +167,41 @@ impl Space {
             stream.requested -= request.requested;
         }
         if size == 0 {
-            if !self.free(Layer::TorchCuda, addr, born.time_ns, book) {
+            if !self.free(layer, addr, born.time_ns, book) {
                 book.counts.unknown_free += 1;
             }
         } else {
-            self.place_segment(addr, device, book);
+            if self.cache.is_of(layer) {
+                self.place_segment(addr, device, book);
+            }
             let key = SiteKey {
                 process,
-                layer: Layer::TorchCuda,
+                layer,
                 stack: born.stack,
                 by_allocator: false,
                 device,
             };
             self.put_block(key, addr, size, born, book);
         }
-        self.cache_reported(device, report, book);
+        self.cache_reported(layer, device, report, book);
     }
 
-    fn cache_reported(&mut self, device: Device, report: CacheReport, book: &mut Book) {
+    fn cache_reported(
+        &mut self,
+        layer: Layer,
+        device: Device,
+        report: CacheReport,
+        book: &mut Book,
+    ) {
+        if !self.cache.is_of(layer) {
+            return;
+        }
         self.cache.stale = true;
         self.cache.reports = true;
         let totals = book.devices.touch(self.process(), device);
-        let torch = totals.cache.get_or_insert_default();
-        torch.set_allocated(report.allocated);
-        torch.set_reserved(report.reserved);
+        let cache = totals.cache.get_or_insert_default();
+        cache.set_allocated(report.allocated);
+        cache.set_reserved(report.reserved);
     }
 
     pub(super) fn device_failed(
@@ -166,7 +213,7 @@ impl Space {
         book: &mut Book,
     ) {
         if let Some(report) = report {
-            self.cache_reported(key.device, report, book);
+            self.cache_reported(key.layer, key.device, report, book);
         }
         self.find_free(book);
         book.devices.failed(key, size, time_ns);
@@ -194,13 +241,13 @@ impl Space {
         }
     }
 
-    /// Memory of a device was given back of which nothing is known: where that was PyTorch's, its allocator
-    /// does not hold what it told last.
+    /// Memory of a device was given back of which nothing is known: where that was the caching
+    /// allocator's, it does not hold what it told last.
     pub(super) fn unknown_freed(&mut self, book: &mut Book) {
         if self.cache.reports {
-            for (_, torch) in book.devices.caches(self.process()) {
-                torch.reserved = None;
-                torch.largest_free = None;
+            for (_, cache) in book.devices.caches(self.process()) {
+                cache.reserved = None;
+                cache.largest_free = None;
             }
         }
     }
@@ -208,12 +255,13 @@ impl Space {
     /// What was asked for of a block of the caching allocator's, and on which stream.
     pub(super) fn device_request(
         &mut self,
+        layer: Layer,
         addr: u64,
         requested: u64,
         stream: u64,
         book: &mut Book,
     ) {
-        let Some(block) = self.tables[Layer::TorchCuda as usize].get(addr) else {
+        let Some(block) = self.tables[layer as usize].get(addr) else {
             return;
         };
         let request = Request {
@@ -238,19 +286,20 @@ impl Space {
             return;
         }
         let mut blocks: FastMap<Device, Vec<(u64, u64)>> = FastMap::default();
-        for block in self.tables[Layer::TorchCuda as usize].iter() {
+        let of_blocks = self.cache.layer.iter();
+        for block in of_blocks.flat_map(|&layer| self.tables[layer as usize].iter()) {
             let device = book.key(block.site).device;
             let range = (block.addr, block.addr.saturating_add(block.size));
             blocks.entry(device).or_default().push(range);
         }
         let process = self.process();
-        for (device, torch) in book.devices.caches(process) {
+        for (device, cache) in book.devices.caches(process) {
             let blocks = blocks.remove(&device).unwrap_or_default();
             let mut segments = self.cache.segments(device);
             segments.extend(self.physical.cached(device));
-            torch.largest_free = torch
+            cache.largest_free = cache
                 .reserved
-                .and_then(|reserved| largest_gap(segments, blocks, (torch.allocated, reserved)));
+                .and_then(|reserved| largest_gap(segments, blocks, (cache.allocated, reserved)));
         }
     }
 

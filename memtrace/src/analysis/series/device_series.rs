@@ -14,9 +14,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceSeries {
     pub index: Device,
-    /// In PyTorch's blocks, and what others asked the runtime or the driver for.
+    /// In its caching allocator's blocks, and what others asked the runtime or the driver for.
     pub outstanding: Vec<f64>,
-    /// The same with all that PyTorch's allocator holds in place of its blocks.
+    /// The same with all that the caching allocator holds in place of its blocks.
     pub held: Vec<f64>,
     /// What the process has of it in all, by NVIDIA's management library, where that told.
     pub total: Option<Vec<f64>>,
@@ -30,13 +30,13 @@ impl DeviceSeries {
         Window::after_start(&self.held)
     }
 
-    /// Whether PyTorch's allocator had said at every point of `window` what it holds.
+    /// Whether the caching allocator had said at every point of `window` what it holds.
     pub(crate) fn is_held_known(&self, window: Window) -> bool {
         let totals = self.totals.get(window.from..window.to);
-        let torch = totals.unwrap_or_default().iter();
-        torch
+        let totals = totals.unwrap_or_default().iter();
+        totals
             .filter_map(|totals| totals.cache)
-            .all(|torch| torch.reserved.is_some())
+            .all(|cache| cache.reserved.is_some())
     }
 }
 
@@ -78,13 +78,13 @@ fn device(
     let mut reported = None;
     for (nth, (at, totals)) in changes.iter().enumerate() {
         let mut totals = *totals;
-        // What PyTorch's allocator holds is not known once it gave back what is older than the recording,
+        // What a caching allocator holds is not known once it gave back what is older than the recording,
         // until it tells again: as before.
-        reported = totals.cache.and_then(|torch| torch.reserved.or(reported));
-        if let Some(torch) = &mut totals.cache {
-            torch.reserved = reported.map(|reported| reported.max(torch.allocated));
+        reported = totals.cache.and_then(|cache| cache.reserved.or(reported));
+        if let Some(cache) = &mut totals.cache {
+            cache.reserved = reported.map(|reported| reported.max(cache.allocated));
         }
-        // PyTorch says with its first block what it had before tracing, too.
+        // One says with its first block what it had before tracing, too.
         let had = attached && totals.cache.is_some() && nth == 0;
         let from = if had { grid.first } else { *at };
         held.set(grid, from, totals.known() as f64);

@@ -8,19 +8,19 @@ use serde_json::ser::Formatter;
 
 use super::{Error, until_closed};
 
-/// Writes `value` with a line feed after it.
+/// Objects and lists within so many others are broken into lines.
+const BROKEN: usize = 2;
+
+/// Writes a value laid out so, and the end of the last line.
 pub(super) fn print(out: &mut impl Write, value: &impl Serialize) -> Result<(), Error> {
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, Lines::default());
     let written = value
         .serialize(&mut serializer)
-        .map_err(io::Error::from)
+        .map_err(std::io::Error::from)
         .and_then(|()| writeln!(out))
         .and_then(|()| out.flush());
     Ok(until_closed(written)?)
 }
-
-/// Objects and lists within so many others are broken into lines.
-const BROKEN: usize = 2;
 
 /// See the module.
 #[derive(Debug, Default)]

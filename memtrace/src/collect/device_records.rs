@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     event::{Action, CacheReport, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId},
-    probes::libraries,
+    frames::caching,
+    probes::device_libraries,
     process::memory,
     recording::Origin,
 };
@@ -24,12 +25,12 @@ use crate::{
 /// What is known of a process beside its blocks.
 #[derive(Debug, Default)]
 pub(super) struct OnDevices {
-    /// Devices that PyTorch's allocator spoke of.
-    torch: HashSet<u8>,
+    /// Devices that its caching allocator spoke of.
+    cached: HashSet<u8>,
     /// The process can have one device only.
     one: bool,
     /// Functions of the driver that it was given: address, number among
-    /// [`libraries::entry_points`].
+    /// [`device_libraries::entry_points`].
     entry_points: Vec<(u64, u64)>,
 }
 
@@ -45,13 +46,13 @@ impl OnDevices {
 
 impl Collector {
     /// The device of a call. A thread that never chose one has the first, but of a thread that ran
-    /// before tracing began it is not known what it chose: where PyTorch's allocator spoke of one only,
+    /// before tracing began it is not known what it chose: where its caching allocator spoke of one only,
     /// that is taken to be it.
     fn device(&mut self, tgid: u32, current: Current) -> Device {
         self.chosen_device(tgid, current).or_else(|| {
-            let mut of_torch = self.processes.on_devices(tgid).torch.iter();
-            let first = of_torch.next().copied();
-            first.filter(|_| of_torch.next().is_none())
+            let mut cached = self.processes.on_devices(tgid).cached.iter();
+            let first = cached.next().copied();
+            first.filter(|_| cached.next().is_none())
         })
     }
 
@@ -73,8 +74,8 @@ impl Collector {
             return;
         };
         let stack = self.stack_id(alloc.stack);
-        let by_cache = layer != Layer::Pinned && self.is_by_cache(stack);
-        let device = if by_cache && alloc.error == 0 {
+        let by_cache = self.calling_cache(layer, stack);
+        let device = if by_cache.is_some() && alloc.error == 0 {
             // Its next block tells, if that is not known.
             self.chosen_device(header.tgid, alloc.device)
         } else {
@@ -109,20 +110,26 @@ impl Collector {
         self.apply(&header, action);
     }
 
-    /// Whether PyTorch's caching allocator itself made the call.
-    fn is_by_cache(&self, stack: StackId) -> bool {
-        let leaf = self.stacks.leaf_file(stack);
-        leaf.is_some_and(|leaf| self.modules.get(leaf).is_caching_allocator)
+    /// The layer of the caching allocator that made the call itself.
+    fn calling_cache(&self, layer: Layer, stack: StackId) -> Option<Layer> {
+        if layer == Layer::Pinned || caching::is_layer_of_blocks(layer) {
+            return None;
+        }
+        let leaf = self.stacks.leaf_file(stack)?;
+        self.modules.get(leaf).caching_allocator
     }
 
     pub(super) fn device_report(&mut self, block: device::Report) {
-        let Ok(device) = u8::try_from(block.device) else {
+        let (Ok(device), Ok(layer)) = (
+            u8::try_from(block.device),
+            Layer::try_from(block.header.layer),
+        ) else {
             self.lost(Reason::Undecodable);
             return;
         };
         self.processes
             .on_devices(block.header.tgid)
-            .torch
+            .cached
             .insert(device);
         let stack = if block.size < 0 {
             StackId::UNKNOWN
@@ -137,7 +144,7 @@ impl Collector {
         };
         let action = if block.addr == 0 && size > 0 {
             Action::DeviceFailed {
-                layer: Layer::TorchCuda,
+                layer,
                 size,
                 stack,
                 device,
@@ -146,6 +153,7 @@ impl Collector {
             }
         } else {
             Action::CachedBlock {
+                layer,
                 addr: block.addr,
                 size,
                 stack,
@@ -165,11 +173,18 @@ impl Collector {
             Kind::DeviceMap => Action::DeviceMap { addr, len, handle },
             Kind::DeviceUnmap => Action::DeviceUnmap { addr, len },
             Kind::DeviceRetain => Action::DeviceRetain { handle },
-            Kind::DeviceRequest => Action::DeviceRequest {
-                addr,
-                size: len,
-                stream: handle,
-            },
+            Kind::DeviceRequest => {
+                let Ok(layer) = Layer::try_from(range.header.layer) else {
+                    self.lost(Reason::Undecodable);
+                    return;
+                };
+                Action::DeviceRequest {
+                    layer,
+                    addr,
+                    size: len,
+                    stream: handle,
+                }
+            }
             Kind::DevicePool => {
                 let Ok(figure) = Pool::try_from(handle) else {
                     self.lost(Reason::Undecodable);
@@ -199,7 +214,7 @@ impl Collector {
         if given.is_empty() {
             return;
         }
-        let rows = libraries::entry_points();
+        let rows = device_libraries::entry_points();
         for (addr, number) in given {
             let row = usize::try_from(number).ok().and_then(|n| rows.get(n));
             let (Some(&(name, row)), Some((index, offset))) = (row, self.code_at(tgid, addr))

@@ -19,7 +19,7 @@ pub(crate) struct DeviceSnapshot {
     /// `None`: it is not known which device.
     pub device: Device,
     pub totals: DeviceTotals,
-    /// Blocks of PyTorch's caching allocator by the number of their stream, as far as it told.
+    /// Blocks of its caching allocator by the number of their stream, as far as it told.
     pub streams: Vec<(u64, StreamTotals)>,
     /// What the process had of the device in all, bytes, as the last interval that was told has it.
     pub process_total: Option<u64>,
@@ -53,14 +53,14 @@ pub(super) fn device(row: &Row, column: usize) -> rusqlite::Result<Device> {
 
 /// The columns of [`DeviceTotals`].
 fn columns(totals: &DeviceTotals) -> [Option<i64>; 10] {
-    let torch = totals.cache.as_ref();
-    let of_torch = |figure: fn(&CacheTotals) -> Option<u64>| torch.and_then(figure);
+    let cache = totals.cache.as_ref();
+    let of_cache = |figure: fn(&CacheTotals) -> Option<u64>| cache.and_then(figure);
     [
-        of_torch(|torch| Some(torch.allocated)),
-        of_torch(|torch| Some(torch.peak_allocated)),
-        of_torch(|torch| torch.reserved),
-        of_torch(|torch| torch.peak_reserved),
-        of_torch(|torch| torch.largest_free),
+        of_cache(|cache| Some(cache.allocated)),
+        of_cache(|cache| Some(cache.peak_allocated)),
+        of_cache(|cache| cache.reserved),
+        of_cache(|cache| cache.peak_reserved),
+        of_cache(|cache| cache.largest_free),
         Some(totals.runtime),
         Some(totals.runtime_by_cache),
         Some(totals.driver),
@@ -71,7 +71,7 @@ fn columns(totals: &DeviceTotals) -> [Option<i64>; 10] {
 }
 
 fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
-    let torch = optional(row, first)?
+    let cache = optional(row, first)?
         .map(|allocated| {
             Ok::<_, rusqlite::Error>(CacheTotals {
                 allocated,
@@ -83,7 +83,7 @@ fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
         })
         .transpose()?;
     Ok(DeviceTotals {
-        cache: torch,
+        cache,
         runtime: uint(row, first + 5)?,
         runtime_by_cache: uint(row, first + 6)?,
         driver: uint(row, first + 7)?,
@@ -125,7 +125,7 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
             .execute(params![
                 key.process.0,
                 stored(key.device),
-                // Of a stream that PyTorch did not make it is an address: all 64 bits count.
+                // Of a stream that the allocator did not make it is an address: all 64 bits count.
                 key.stream.cast_signed(),
                 interval,
                 int(totals.allocated),

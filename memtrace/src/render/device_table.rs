@@ -3,12 +3,14 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{stack, stack_table::Place};
+use super::stack;
 use crate::{
     escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},
+    frames::caching::{self, CachingAllocator},
     ledger::{DeviceTotals, ProcessId},
     recording::{DeviceSnapshot, FailureSnapshot, ProcessSnapshot, Snapshot},
     units::{plural, size},
@@ -23,6 +25,13 @@ fn process_of(snapshot: &Snapshot, id: ProcessId) -> Option<&ProcessSnapshot> {
     processes.find(|process| process.row.id == id)
 }
 
+/// The caching allocator of a process.
+fn caching_allocator(snapshot: &Snapshot, process: ProcessId) -> &'static CachingAllocator {
+    let layers = snapshot.layers.iter();
+    let of_process = layers.filter(|layer| layer.process == process);
+    caching::of_process(|wanted| of_process.clone().any(|of| of.layer == wanted))
+}
+
 fn is_shown(snapshot: &Snapshot, filter: &Filter, id: ProcessId) -> bool {
     process_of(snapshot, id)
         .is_some_and(|process| filter.pid.is_none_or(|pid| pid == process.row.tgid))
@@ -34,7 +43,7 @@ fn unattributed(device: &DeviceSnapshot) -> Option<i64> {
     Some(total - i64::try_from(device.totals.known()).ok()?)
 }
 
-/// Of how many bytes in blocks of PyTorch's caching allocator it is known what was asked for, and that.
+/// Of how many bytes in blocks of the caching allocator it is known what was asked for, and that.
 fn reported(device: &DeviceSnapshot) -> (u64, u64) {
     let streams = device.streams.iter().map(|(_, totals)| totals);
     streams.fold((0, 0), |(allocated, requested), totals| {
@@ -42,11 +51,11 @@ fn reported(device: &DeviceSnapshot) -> (u64, u64) {
     })
 }
 
-/// What was asked for of the blocks of PyTorch's caching allocator, where that is known of all.
+/// What was asked for of the blocks of the caching allocator, where that is known of all.
 fn requested(device: &DeviceSnapshot) -> Option<u64> {
-    let torch = device.totals.cache?;
+    let cache = device.totals.cache?;
     let (of, requested) = reported(device);
-    (of == torch.allocated).then_some(requested)
+    (of == cache.allocated).then_some(requested)
 }
 
 /// The list `devices` of a report.
@@ -79,14 +88,15 @@ pub(super) fn json(snapshot: &Snapshot, filter: &Filter) -> Value {
 }
 
 fn figures(totals: &DeviceTotals) -> Value {
-    let torch = totals.cache;
+    let cache = totals.cache;
     json!({
-        "allocated": torch.map(|torch| torch.allocated),
-        "reserved": torch.and_then(|torch| torch.reserved),
-        "peak_allocated": torch.map(|torch| torch.peak_allocated),
-        "peak_reserved": torch.and_then(|torch| torch.peak_reserved),
-        "largest_free": torch.and_then(|torch| torch.largest_free),
+        "allocated": cache.map(|cache| cache.allocated),
+        "reserved": cache.and_then(|cache| cache.reserved),
+        "peak_allocated": cache.map(|cache| cache.peak_allocated),
+        "peak_reserved": cache.and_then(|cache| cache.peak_reserved),
+        "largest_free": cache.and_then(|cache| cache.largest_free),
         "runtime": totals.runtime,
+        // As PyTorch was the only one, when scripts began to read it.
         "runtime_by_torch": totals.runtime_by_cache,
         "driver": totals.driver,
         "driver_by_allocator": totals.driver_by_allocator,
@@ -95,12 +105,12 @@ fn figures(totals: &DeviceTotals) -> Value {
     })
 }
 
-/// The list `device_failures` of a report.
-pub(super) fn failures_json(
+/// The list `device_failures` of a report; `place` tells where its list of stacks has one.
+pub(super) fn failures_json<P: Serialize>(
     snapshot: &Snapshot,
     filter: &Filter,
     since: impl Fn(u64) -> u64,
-    mut place: impl FnMut(StackId) -> Place,
+    mut place: impl FnMut(StackId) -> P,
 ) -> Value {
     let failures = snapshot.failures.iter();
     failures
@@ -139,16 +149,17 @@ pub(super) fn text(
     snapshot: &Snapshot,
     process: &ProcessSnapshot,
 ) -> io::Result<()> {
+    let allocator = caching_allocator(snapshot, process.row.id);
     let devices = snapshot.devices.iter();
     for device in devices.filter(|device| device.process == process.row.id) {
-        table(out, device)?;
+        table(out, device, allocator.name)?;
     }
     let failures = snapshot.failures.iter();
     let failures: Vec<_> = failures
         .filter(|failure| failure.key.process == process.row.id)
         .collect();
     for failure in failures.iter().take(FAILURES) {
-        failed(out, snapshot, failure)?;
+        failed(out, snapshot, failure, allocator.name)?;
     }
     if failures.len() > FAILURES {
         let more = plural((failures.len() - FAILURES) as u64, "more kind");
@@ -164,7 +175,8 @@ pub(super) fn name(device: Device) -> String {
     }
 }
 
-fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
+/// `by` is the caching allocator's name.
+fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<()> {
     let totals = &device.totals;
     writeln!(
         out,
@@ -174,15 +186,15 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
     let mut line =
         |what: &str, bytes: String, note: &str| writeln!(out, "    {what:<44} {bytes:>12}{note}");
     let held = totals.held_by_cache();
-    if let Some(torch) = totals.cache {
+    if let Some(cache) = totals.cache {
         let peak = |bytes: Option<u64>| {
             bytes.map_or_else(String::new, |bytes| format!("   peak {}", size(bytes)))
         };
-        let allocated = torch.allocated.min(held);
+        let allocated = cache.allocated.min(held);
         line(
-            "PyTorch: in blocks (allocated)",
+            &format!("{by}: in blocks (allocated)"),
             size(allocated),
-            &peak(Some(torch.peak_allocated)),
+            &peak(Some(cache.peak_allocated)),
         )?;
         if let Some(requested) = requested(device) {
             let rounding = allocated.saturating_sub(requested);
@@ -201,21 +213,25 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
                 line("  on streams that are not known", size(unreported), "")?;
             }
         }
-        let largest = torch.largest_free.map_or_else(String::new, |bytes| {
+        let largest = cache.largest_free.map_or_else(String::new, |bytes| {
             format!("   largest free block {}", size(bytes))
         });
         line(
-            "PyTorch: held without blocks",
+            &format!("{by}: held without blocks"),
             size(held - allocated),
             &largest,
         )?;
-        let mut note = peak(torch.peak_reserved);
-        if torch.reserved.is_none() {
+        let mut note = peak(cache.peak_reserved);
+        if cache.reserved.is_none() {
             note += "   at least: it has not said how much";
         }
-        line("  PyTorch in all (reserved)", size(held), &note)?;
+        line(&format!("  {by} in all (reserved)"), size(held), &note)?;
     } else if held > 0 {
-        line("PyTorch, without its caching allocator", size(held), "")?;
+        line(
+            &format!("{by}, without its caching allocator"),
+            size(held),
+            "",
+        )?;
     }
     line("others, by the runtime", size(totals.other_runtime()), "")?;
     line("others, by the driver", size(totals.other_driver()), "")?;
@@ -238,24 +254,29 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot) -> io::Result<()> {
     Ok(())
 }
 
-fn failed(out: &mut impl Write, snapshot: &Snapshot, failure: &FailureSnapshot) -> io::Result<()> {
+fn failed(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    failure: &FailureSnapshot,
+    by: &str,
+) -> io::Result<()> {
     let FailureSnapshot { key, failure } = failure;
     let what = match key.error {
         OUT_OF_MEMORY => "OUT OF MEMORY".into(),
         error => format!("failed with error {error}"),
     };
     let held = failure.held;
-    let torch = held.cache.map_or_else(String::new, |torch| {
-        let largest = torch.largest_free.map_or_else(String::new, |bytes| {
+    let cache = held.cache.map_or_else(String::new, |cache| {
+        let largest = cache.largest_free.map_or_else(String::new, |bytes| {
             format!(", its largest free block {}", size(bytes))
         });
-        let allocated = size(torch.allocated);
-        format!(", {allocated} of them in PyTorch's blocks{largest}")
+        let allocated = size(cache.allocated);
+        format!(", {allocated} of them in {by}'s blocks{largest}")
     });
     writeln!(
         out,
         "  {what} on {}: {} asked of {}, the last of {} {:.1} s after the start, with {} known to \
-         be held{torch}",
+         be held{cache}",
         name(key.device),
         plural(failure.count, "allocation"),
         key.layer.name(),
@@ -350,7 +371,7 @@ mod tests {
         let figure = |name: &str| device[name].as_i64().unwrap();
         assert_eq!(figure("allocated"), 3 << 20);
         assert_eq!(figure("peak_reserved"), 40 << 20);
-        // What torch holds, five of the runtime's others, one of the driver's.
+        // What the cache holds, five of the runtime's others, one of the driver's.
         assert_eq!(figure("known"), 26 << 20);
         assert_eq!(figure("unattributed"), 274 << 20);
         assert_eq!(
@@ -373,6 +394,13 @@ mod tests {
         assert_eq!(value["streams"][1]["stream"], 7);
         assert_eq!(value["streams"][1]["requested"], MIB - 24);
         let text = rendered(&snapshot);
+        for line in [
+            "PyTorch: in blocks (allocated)",
+            "PyTorch: held without blocks",
+            "  PyTorch in all (reserved)",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
         for part in ["124 B", "default stream", "on stream 7", "12.0 MiB"] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -17,7 +17,7 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
     of(&|t| {
         let bytes = |mib: f64| (mib * MIB) as u64;
         let (allocated, reserved) = (bytes(100.0 + allocated * t), bytes(200.0 + reserved * t));
-        let torch = CacheTotals {
+        let cache = CacheTotals {
             allocated,
             peak_allocated: allocated,
             reserved: Some(reserved),
@@ -25,7 +25,7 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
             largest_free: Some(7 << 20),
         };
         let totals = DeviceTotals {
-            cache: Some(torch),
+            cache: Some(cache),
             runtime: reserved,
             runtime_by_cache: reserved,
             ..DeviceTotals::default()
@@ -40,11 +40,11 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
     })
 }
 
-/// A process that has nothing but what PyTorch's allocator holds of device 0, and a steady heap.
-fn of_torch(torch: CacheTotals) -> Moment {
+/// A process that has nothing but what a caching allocator holds of device 0, and a steady heap.
+fn of_cache(cache: CacheTotals) -> Moment {
     Moment {
         device: Some(DeviceTotals {
-            cache: Some(torch),
+            cache: Some(cache),
             ..DeviceTotals::default()
         }),
         ..heap(5.0, 50.0)
@@ -141,12 +141,12 @@ fn the_largest_free_block_is_that_before_the_end() {
         lost: 0,
         at: &|t| {
             let held = if t < 100.0 { 50.0 + t } else { 0.0 };
-            let torch = CacheTotals {
+            let cache = CacheTotals {
                 reserved: Some((held * MIB) as u64),
                 largest_free: Some(if t < 100.0 { 7 << 20 } else { 0 }),
                 ..CacheTotals::default()
             };
-            of_torch(torch)
+            of_cache(cache)
         },
     });
     expect(&found, Class::GpuCache);
@@ -165,17 +165,17 @@ fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
         ends: true,
         lost: 0,
         at: &|t| {
-            // The interpreter gives back all blocks at its end, PyTorch keeps what they were in.
+            // The interpreter gives back all blocks at its end, the caching allocator keeps what they were in.
             let held = ((50.0 + t) * MIB) as u64;
             let allocated = if t < 99.0 { held } else { 0 };
-            let torch = CacheTotals {
+            let cache = CacheTotals {
                 allocated,
                 reserved: Some(held),
                 ..CacheTotals::default()
             };
             Moment {
                 sites: vec![site(Layer::TorchCuda, "tensor", allocated as f64 / MIB)],
-                ..of_torch(torch)
+                ..of_cache(cache)
             }
         },
     });
@@ -289,7 +289,7 @@ fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
             ends: false,
             lost: 0,
             at: &|t| {
-                let torch = CacheTotals {
+                let cache = CacheTotals {
                     allocated: 1 << 30,
                     reserved: gib(match t {
                         t if t < 50.0 => first,
@@ -298,7 +298,7 @@ fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
                     }),
                     ..CacheTotals::default()
                 };
-                of_torch(torch)
+                of_cache(cache)
             },
         })
     };
@@ -345,8 +345,8 @@ fn page_locked_memory_has_a_class_of_its_own() {
 }
 
 #[test]
-fn what_pytorch_had_before_tracing_is_no_growth() {
-    let torch = CacheTotals {
+fn what_a_caching_allocator_had_before_tracing_is_no_growth() {
+    let cache = CacheTotals {
         allocated: 10 << 30,
         peak_allocated: 10 << 30,
         reserved: Some(12 << 30),
@@ -354,7 +354,7 @@ fn what_pytorch_had_before_tracing_is_no_growth() {
         largest_free: None,
     };
     let totals = DeviceTotals {
-        cache: Some(torch),
+        cache: Some(cache),
         ..DeviceTotals::default()
     };
     let found = judged(&Course {

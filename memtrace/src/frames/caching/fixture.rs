@@ -1,0 +1,27 @@
+//! A second caching allocator for tests, of which the functions are known that give and take. It has no
+//! layer of its own, for that would be one of the kernel side's too.
+
+use memtrace_common::Layer;
+
+use super::{
+    super::device_functions::{Library, free, row, to},
+    CachingAllocator,
+};
+
+pub(crate) const POOL: CachingAllocator = CachingAllocator {
+    name: "the pool",
+    layer: Layer::TorchCuda,
+    caller: Library {
+        name: "a pool",
+        files: &["libpool"],
+        rows: &[
+            row("pool_alloc", to(Layer::TorchCuda, 1)),
+            row("pool_free", free(Layer::TorchCuda, 0)),
+        ],
+        alternatives: &[],
+        usdt: &[],
+    },
+    others: &[],
+    advice: "pool_trim()",
+    settings: &["POOL_SIZE"],
+};

@@ -1,0 +1,101 @@
+//! Caching allocators of device memory: they ask the driver or its runtime for segments, and give blocks
+//! out of them. A table, and the only one: probing, the collector, the ledger, analysis and reports read it.
+//! A new one is a row here and a file beside this one; its layer is one of `memtrace_common`.
+//!
+//! Its functions are either such that it calls with its totals
+//! ([`report`](super::device_functions::report)), or those that give and take blocks, which are then added up.
+
+mod pytorch;
+
+use memtrace_common::Layer;
+
+use super::device_functions::Library;
+
+/// What is known of a caching allocator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachingAllocator {
+    /// What it belongs to, for people.
+    pub name: &'static str,
+    /// The layer of its blocks.
+    pub layer: Layer,
+    /// The library that calls the runtime for its segments. It may have functions of its own.
+    pub caller: Library,
+    /// Other libraries with functions of its blocks.
+    pub others: &'static [Library],
+    /// What makes it keep less.
+    pub advice: &'static str,
+    /// Variables of the environment that set it; `*` at the end stands for any ending.
+    pub settings: &'static [&'static str],
+}
+
+/// Every caching allocator. A process that shows no blocks of any is taken to use the first.
+const CACHING_ALLOCATORS: &[CachingAllocator] = &[
+    pytorch::PYTORCH,
+    #[cfg(test)]
+    fixture::POOL,
+];
+
+/// Their libraries.
+pub(crate) fn libraries() -> impl Iterator<Item = &'static Library> {
+    CACHING_ALLOCATORS
+        .iter()
+        .flat_map(|of| of.others.iter().chain([&of.caller]))
+}
+
+/// Variables of the environment that set one.
+pub(crate) fn settings() -> impl Iterator<Item = &'static str> {
+    let all = CACHING_ALLOCATORS.iter();
+    all.flat_map(|of| of.settings).copied()
+}
+
+/// The layer of the caching allocator that calls the runtime from a file of this name (without folder).
+pub(crate) fn layer_of_caller(file: &str) -> Option<Layer> {
+    let mut all = CACHING_ALLOCATORS.iter();
+    all.find(|of| of.caller.is_named(file)).map(|of| of.layer)
+}
+
+/// Whether a layer is of a caching allocator's blocks.
+pub(crate) fn is_layer_of_blocks(layer: Layer) -> bool {
+    CACHING_ALLOCATORS.iter().any(|of| of.layer == layer)
+}
+
+/// The caching allocator of a process, which `has` blocks in some layers.
+pub(crate) fn of_process(has: impl Fn(Layer) -> bool) -> &'static CachingAllocator {
+    let found = CACHING_ALLOCATORS.iter().find(|of| has(of.layer));
+    found.unwrap_or(&CACHING_ALLOCATORS[0])
+}
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_known_by_the_names_that_wheels_give_it() {
+        for file in ["libc10_cuda.so", "libc10_hip-1a2b.so"] {
+            assert_eq!(layer_of_caller(file), Some(Layer::TorchCuda), "{file}");
+        }
+        assert_eq!(layer_of_caller("libpool.so.1"), Some(fixture::POOL.layer));
+        for file in ["libc10.so", "libcudart.so.13", "libpools.so"] {
+            assert_eq!(layer_of_caller(file), None, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_process_uses_the_one_whose_blocks_it_has() {
+        for has in [Layer::TorchCuda, Layer::Heap] {
+            assert_eq!(of_process(|layer| layer == has).name, "PyTorch");
+        }
+        assert!(is_layer_of_blocks(Layer::TorchCuda) && !is_layer_of_blocks(Layer::CudaRuntime));
+    }
+
+    #[test]
+    fn layers_of_blocks_are_of_devices_and_libraries_have_names() {
+        for of in CACHING_ALLOCATORS {
+            assert!(of.layer.of_device(), "{}", of.name);
+            assert!(!of.caller.files.is_empty(), "{}", of.name);
+        }
+    }
+}
