@@ -1,6 +1,9 @@
 //! Numbers the ABI: a hash of this crate's sources without comments, blank lines and tests.
 
-use std::{env, fs, path::PathBuf};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 #[path = "src/hash.rs"]
 mod hash;
@@ -9,10 +12,7 @@ fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=src");
     let sources = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("src");
     let mut files = Vec::new();
-    for entry in fs::read_dir(&sources)? {
-        files.push(entry?.path());
-    }
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    collect(&sources, &mut files)?;
     files.sort();
     let mut abi = hash::SEED;
     for file in files {
@@ -30,5 +30,20 @@ fn main() -> std::io::Result<()> {
         }
     }
     println!("cargo::rustc-env=MEMTRACE_ABI={abi:016x}");
+    Ok(())
+}
+
+/// The sources of a folder, but for files of tests.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !path.ends_with("tests.rs")
+        {
+            files.push(path);
+        }
+    }
     Ok(())
 }

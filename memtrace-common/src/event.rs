@@ -286,7 +286,7 @@ pub struct Verify {
     pub header: Header,
     /// Where the walk began; `pc` is a return address.
     pub at: Registers,
-    /// [`crate::code::Log::sequence`]: of what code the walk knew.
+    /// [`crate::code_map::Log::sequence`]: of what code the walk knew.
     pub sequence: u64,
     /// What pending returns were replaced by; 0 if the thread has none.
     pub trampoline: u64,

@@ -6,7 +6,8 @@
 //! kinds travel as integers and are decoded with `TryFrom` on the other side.
 #![no_std]
 
-pub mod code;
+pub mod arch;
+pub mod code_map;
 pub mod device;
 pub mod event;
 pub mod function;
@@ -16,8 +17,9 @@ pub mod limits;
 pub mod loss;
 pub mod process;
 pub mod python;
-pub mod row;
+pub mod row_cache;
 pub mod unwind;
+pub mod unwind_table;
 pub mod usdt;
 mod wire;
 

@@ -7,7 +7,10 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::wire::wire_enum;
+use crate::{
+    arch::{FP_TO_CFA, GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE},
+    wire::wire_enum,
+};
 
 /// How to find the caller of one range of code. Eight bytes, deduplicated over
 /// all files.
@@ -178,14 +181,6 @@ impl End {
     }
 }
 
-/// Where a signal frame keeps the interrupted registers, from the stack pointer
-/// in its return code: `ucontext_t.uc_mcontext.gregs` (arch/x86/include/uapi/asm/sigcontext.h).
-const GREGS: u64 = 40;
-pub const GREG_RBX: u64 = GREGS + 11 * 8;
-pub const GREG_RBP: u64 = GREGS + 10 * 8;
-pub const GREG_RSP: u64 = GREGS + 15 * 8;
-pub const GREG_RIP: u64 = GREGS + 16 * 8;
-
 /// Farthest that a frame pointer may lie from the stack pointer to be believed, bytes.
 const MAX_FRAME: u64 = 1 << 20;
 
@@ -209,7 +204,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
         }
         cfa::PLT => {
             let pushed = u64::from(at.pc & 15 >= offset);
-            at.sp.wrapping_add(8 + (pushed << 3))
+            at.sp.wrapping_add(RETURN_ADDRESS_SIZE + (pushed << 3))
         }
         cfa::DEREF_FP | cfa::DEREF_SP => {
             let base = if rule.cfa == cfa::DEREF_FP {
@@ -230,7 +225,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             if distance >= MAX_FRAME || at.fp & 7 != 0 {
                 return Err(End::BadFramePointer);
             }
-            at.fp.wrapping_add(16)
+            at.fp.wrapping_add(FP_TO_CFA)
         }
         cfa::SIGNAL => {
             let read = |offset| {
@@ -255,7 +250,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
     if cfa <= at.sp {
         return Err(End::Unreadable);
     }
-    let slot = cfa.wrapping_sub(8);
+    let slot = cfa.wrapping_sub(RETURN_ADDRESS_SIZE);
     let pc = memory.read(slot).ok_or(End::Unreadable)?;
     let saved = match rule.fp & fp::MASK {
         fp::AT_CFA => cfa.wrapping_add(i64::from(rule.fp_offset) as u64),

@@ -1,10 +1,10 @@
 //! What an address of a process means: the collector's snapshot of its
-//! executable mappings, and what changed since (see `memtrace_common::code`).
+//! executable mappings, and what changed since (see `memtrace_common::code_map`).
 
 use memtrace_common::{
-    code::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
+    code_map::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
     process::Process,
-    row::Row,
+    row_cache::FoundRow,
     unwind::End,
 };
 
@@ -81,7 +81,7 @@ impl Code {
     /// What walks have found before of the code at `pc`. Only of a list of mappings to which nothing
     /// has come since, for only that says by itself what an address means.
     #[inline(always)]
-    pub(crate) fn known(&self, pc: u64) -> Option<Row> {
+    pub(crate) fn known(&self, pc: u64) -> Option<FoundRow> {
         if self.is_logged_since() {
             return None;
         }
@@ -90,7 +90,7 @@ impl Code {
 
     /// Keeps what a walk has found of the code at `pc`.
     #[inline(always)]
-    pub(crate) fn remember(&self, pc: u64, row: Row) {
+    pub(crate) fn remember(&self, pc: u64, row: FoundRow) {
         if !self.is_logged_since() {
             rows::remember(self.snapshot.list, pc, row);
         }

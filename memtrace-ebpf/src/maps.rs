@@ -8,15 +8,16 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, StackTrace},
 };
 use memtrace_common::{
-    code::{BLOCK, Exec, KnownFile, Log, Mapping, RULES as RULE_COUNT, Snapshot},
+    code_map::{KnownFile, Log, Mapping, Snapshot},
     device::{ContextKey, Current, EntryPoint},
     event::Unwinding,
     kernel::{Offsets, Sampling, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
     python::Interpreter,
-    row::{HOT_PLACES, Known, PLACES},
+    row_cache::{CachedRow, HOT_PLACES, PLACES},
     unwind::{EXECS as EXEC_COUNT, Rule},
+    unwind_table::{BLOCK, Exec, RULES as RULE_COUNT},
 };
 
 /// All events, in one order (see `memtrace_common::event`). The collector
@@ -84,12 +85,13 @@ pub(crate) static EXECS: Array<Exec> = Array::with_max_entries(EXEC_COUNT, 0);
 /// Rows that were found before: places for what a large program has in use (1.5 MiB). One that
 /// another address has taken is searched again.
 #[map]
-pub(crate) static KNOWN_ROWS: Array<Known> = Array::with_max_entries(PLACES, 0);
+pub(crate) static KNOWN_ROWS: Array<CachedRow> = Array::with_max_entries(PLACES, 0);
 
 /// The last of them that were wanted on each CPU: places for what a loop has in use. They lie side by side, so walks
 /// take few entries of the TLB for them, where the others are scattered over 384 pages.
 #[map]
-pub(crate) static HOT_ROWS: PerCpuArray<[Known; HOT_PLACES]> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static HOT_ROWS: PerCpuArray<[CachedRow; HOT_PLACES]> =
+    PerCpuArray::with_max_entries(1, 0);
 
 /// Written through a mapping too, as MAPPINGS is.
 #[map]

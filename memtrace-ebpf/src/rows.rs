@@ -1,9 +1,9 @@
-//! Unwind rows: those that were found before (see `memtrace_common::row`), and the search for one.
+//! Unwind rows: those that were found before (see `memtrace_common::row_cache`), and the search for one.
 
 use memtrace_common::{
-    code::{BLOCK, RowSearch, exec_state},
-    row::{Key, Known, Row},
+    row_cache::{CachedRow, FoundRow, Key},
     unwind::{End, Rule, Word, cfa, fp},
+    unwind_table::{BLOCK, RowSearch, exec_state},
 };
 
 use crate::maps::{EXECS, HOT_ROWS, KNOWN_ROWS, ROWS, RULES};
@@ -25,7 +25,7 @@ const fn of(cfa: u8) -> Rule {
 
 /// The row of an address in the list of mappings number `list`, if it is kept.
 #[inline(always)]
-pub(crate) fn known(list: u64, pc: u64) -> Option<Row> {
+pub(crate) fn known(list: u64, pc: u64) -> Option<FoundRow> {
     let key = Key::new(list, pc);
     let own = HOT_ROWS.get_ptr_mut(0)?;
     // SAFETY: live map values.
@@ -43,21 +43,21 @@ pub(crate) fn known(list: u64, pc: u64) -> Option<Row> {
 
 /// Keeps a row.
 #[inline(always)]
-pub(crate) fn remember(list: u64, pc: u64, row: Row) {
+pub(crate) fn remember(list: u64, pc: u64, row: FoundRow) {
     let key = Key::new(list, pc);
     if let Some(place) = KNOWN_ROWS.get_ptr_mut(key.place()) {
         // SAFETY: a live map value.
-        unsafe { write(place, Known::new(key, row)) };
+        unsafe { write(place, CachedRow::new(key, row)) };
     }
 }
 
 /// # Safety
 /// `place` is that of a live map value.
 #[inline(always)]
-unsafe fn read(place: *const Known) -> Known {
+unsafe fn read(place: *const CachedRow) -> CachedRow {
     // SAFETY: the caller's promise; volatile, for another CPU may be writing it.
     unsafe {
-        Known {
+        CachedRow {
             check: core::ptr::read_volatile(&raw const (*place).check),
             word: core::ptr::read_volatile(&raw const (*place).word),
             rule: core::ptr::read_volatile(&raw const (*place).rule),
@@ -68,7 +68,7 @@ unsafe fn read(place: *const Known) -> Known {
 /// # Safety
 /// `place` is that of a live map value.
 #[inline(always)]
-unsafe fn write(place: *mut Known, known: Known) {
+unsafe fn write(place: *mut CachedRow, known: CachedRow) {
     // SAFETY: the caller's promise; readers check what they got.
     unsafe {
         core::ptr::write_volatile(&raw mut (*place).check, known.check);
@@ -77,7 +77,7 @@ unsafe fn write(place: *mut Known, known: Known) {
     }
 }
 
-/// The rule of an address in a file; see `memtrace_common::code::Exec` for the format.
+/// The rule of an address in a file; see `memtrace_common::unwind_table::Exec` for the format.
 ///
 /// # Errors
 /// The file's table is not loaded (yet).

@@ -7,7 +7,7 @@ use memtrace_common::{
     hash::{SEED, mix},
     limits::MAX_FRAMES,
     python::{FRAME_BYTES, FRAME_BYTES_BEFORE_311, Interpreter},
-    row::Row,
+    row_cache::FoundRow,
     unwind::{End, Registers},
 };
 
@@ -123,7 +123,7 @@ pub(crate) struct WalkState {
     pub(crate) by_frame_pointer: i32,
     pub(crate) returns: PendingReturns,
     /// What is known of the present address.
-    pub(crate) row: Row,
+    pub(crate) row: FoundRow,
     pub(crate) stack: Window,
     pub(crate) python: PythonState,
 }

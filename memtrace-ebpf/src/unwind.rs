@@ -3,10 +3,10 @@
 //! a frame an iteration; the step itself is `memtrace_common::unwind::step`.
 
 use memtrace_common::{
-    code::mapping_kind,
+    code_map::mapping_kind,
     limits::MAX_FRAMES,
     python::Interpreter,
-    row::Row,
+    row_cache::FoundRow,
     unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
 };
 
@@ -169,12 +169,12 @@ extern "C" fn locate(scratch: *mut Scratch) -> u64 {
         }
     };
     scratch.walk.row = if mapping.kind == mapping_kind::FILE {
-        Row {
+        FoundRow {
             word: Word::file(mapping.exec, pc.wrapping_sub(mapping.bias)),
             rule: rows::SEARCH,
         }
     } else {
-        let row = Row {
+        let row = FoundRow {
             word: Word::absolute(pc),
             rule: rows::FRAME_POINTER,
         };

@@ -4,7 +4,7 @@
 
 use aya_ebpf::{EbpfContext, macros::tracepoint, programs::TracePointContext};
 use memtrace_common::{
-    code::{Mapping, mapping_kind},
+    code_map::{Mapping, mapping_kind},
     event::{Kind, Map, Stop, Unmap, flags},
     loss::Reason,
 };

@@ -1,7 +1,8 @@
 //! Events as the user side handles them: decoded, with stacks as [`StackId`]s.
 //! Pure data: nothing here knows where an event came from.
 
-pub use memtrace_common::{Layer, device::Pool};
+pub use memtrace_common::Layer;
+pub(crate) use memtrace_common::device::Pool;
 
 /// A distinct stack of the recording. Equal stacks (same files, same file
 /// offsets) have equal ids, also across processes.
@@ -151,10 +152,10 @@ pub enum Action {
 }
 
 /// Index of a device (GPU) as the process counts them; `None`: not known which.
-pub type Device = Option<u8>;
+pub(crate) type Device = Option<u8>;
 
 /// Out of memory, in CUDA's runtime and driver and in HIP (cudaErrorMemoryAllocation and its relatives).
-pub const OUT_OF_MEMORY: u32 = 2;
+pub(crate) const OUT_OF_MEMORY: u32 = 2;
 
 /// What a caching allocator reports that it has of a device, bytes: in blocks, and in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,7 +65,7 @@ impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
 }
 
 /// Where a file's bytes come from: the file, or memory.
-pub trait Source {
+pub(crate) trait Source {
     fn length(&self) -> Option<u64>;
     fn at(&self, offset: u64, size: u64) -> Option<&[u8]>;
     fn until(&self, range: Range<u64>, delimiter: u8) -> Option<&[u8]>;
@@ -101,7 +101,7 @@ impl Source for Vec<u8> {
 
 /// A [`Source`] as `object` wants it.
 #[derive(Clone, Copy)]
-pub struct Bytes<'data>(pub &'data (dyn Source + 'data));
+pub(crate) struct Bytes<'data>(pub &'data (dyn Source + 'data));
 
 impl<'data> ReadRef<'data> for Bytes<'data> {
     fn len(self) -> Result<u64, ()> {
@@ -118,14 +118,14 @@ impl<'data> ReadRef<'data> for Bytes<'data> {
 }
 
 /// An open file, read from a position of its own: descriptors that were duplicated share the kernel's.
-pub struct Positioned<'file> {
+pub(crate) struct Positioned<'file> {
     file: &'file File,
     at: u64,
 }
 
 impl<'file> Positioned<'file> {
     /// Begins at `at`, bytes.
-    pub fn new(file: &'file File, at: u64) -> Self {
+    pub(crate) fn new(file: &'file File, at: u64) -> Self {
         Self { file, at }
     }
 }
@@ -156,7 +156,7 @@ impl Seek for Positioned<'_> {
 ///
 /// # Errors
 /// There is no memory for them.
-pub fn of_bytes(bytes: &[u8]) -> io::Result<File> {
+pub(crate) fn of_bytes(bytes: &[u8]) -> io::Result<File> {
     // SAFETY: the name is a string literal with a terminating zero.
     let fd = unsafe { libc::memfd_create(c"memtrace-module".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
@@ -169,7 +169,7 @@ pub fn of_bytes(bytes: &[u8]) -> io::Result<File> {
 }
 
 /// Lower-case hex, as build ids are written.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

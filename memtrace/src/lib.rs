@@ -2,6 +2,7 @@
 //! `view` and `render` know neither aya nor tokio.
 
 mod analysis;
+mod arch;
 mod bpf;
 mod check;
 mod cli;
@@ -17,10 +18,10 @@ mod host;
 mod ledger;
 mod probes;
 mod process;
+mod process_root;
 mod python;
 mod recording;
 mod render;
-mod rooted;
 mod sigbus;
 mod symbolize;
 mod units;

@@ -10,7 +10,7 @@ const SIZES: [(&str, u64); 4] = [
 ];
 
 /// A size in bytes to four or so digits, such as `1.5 MiB`; below 1 KiB exact.
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match SIZES.iter().rev().find(|(_, unit)| bytes >= *unit) {
         Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
         None => format!("{bytes} B"),
@@ -18,7 +18,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// A time in nanoseconds, such as `12.0 s` or `4 µs`.
-pub fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{} µs", ns / 1_000),
@@ -28,7 +28,7 @@ pub fn duration(ns: u64) -> String {
 }
 
 /// A time in nanoseconds in seconds, from two minutes on in larger units.
-pub fn seconds(ns: u64) -> String {
+pub(crate) fn seconds(ns: u64) -> String {
     let whole = ns / 1_000_000_000;
     match whole {
         0..120 => format!("{:.1} s", ns as f64 / 1e9),
@@ -38,12 +38,12 @@ pub fn seconds(ns: u64) -> String {
 }
 
 /// A number and its noun, in the plural where it is not one.
-pub fn plural(n: u64, noun: &str) -> String {
+pub(crate) fn plural(n: u64, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A number with a comma between thousands.
-pub fn grouped(n: u64) -> String {
+pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -56,7 +56,7 @@ pub fn grouped(n: u64) -> String {
 }
 
 /// Unix time in nanoseconds as `YYYY-MM-DD HH:MM:SS UTC`.
-pub fn date(unix_ns: u64) -> String {
+pub(crate) fn date(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let (mut year, mut days) = (1970, seconds / 86_400);
     let leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
@@ -85,7 +85,7 @@ pub fn date(unix_ns: u64) -> String {
 /// # Errors
 ///
 /// A text that says what was expected.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -108,7 +108,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// # Errors
 ///
 /// A text that says what was expected.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let factor = match unit {
         "ns" => Some(1),

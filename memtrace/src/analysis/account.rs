@@ -5,13 +5,13 @@ use std::borrow::Cow;
 
 use super::{
     series::{DeviceSeries, Figure, ProcessSeries},
-    statistics::{MIN_POINTS, median, warm_up},
+    window::Window,
 };
 use crate::{event::Device, frames::mappings::Use, ledger::SiteKey};
 
 /// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Anonymous, swapped out or not.
     Anonymous,
     Shared,
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Anonymous => "anonymous",
             Kind::Shared => "shared",
@@ -34,11 +34,11 @@ impl Kind {
 
 /// The caching allocator of a process, as it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cache(pub &'static str);
+pub(crate) struct Cache(pub &'static str);
 
 /// What a row of a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Term {
+pub(crate) enum Term {
     LiveHeap,
     /// Headers and rounding of live blocks.
     Overhead,
@@ -60,7 +60,7 @@ pub enum Term {
 }
 
 impl Term {
-    pub fn name(self) -> Cow<'static, str> {
+    pub(crate) fn name(self) -> Cow<'static, str> {
         let name = match self {
             Term::LiveHeap => "live heap",
             Term::Overhead => "headers and rounding",
@@ -80,7 +80,7 @@ impl Term {
     }
 
     /// How a row was come by.
-    pub fn basis(self) -> Cow<'static, str> {
+    pub(crate) fn basis(self) -> Cow<'static, str> {
         let basis = match self {
             Term::LiveHeap => "exact: sizes asked for",
             Term::Overhead => "estimated: as glibc rounds the live blocks",
@@ -110,7 +110,7 @@ impl Term {
 
 /// The growth of one kind of memory, bytes, and its rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Account {
+pub(crate) struct Account {
     pub kind: Kind,
     pub growth: f64,
     /// They add up to `growth`.
@@ -119,13 +119,13 @@ pub struct Account {
 
 impl Account {
     /// The bytes of a row; 0 where the table has none.
-    pub fn of(&self, term: Term) -> f64 {
+    pub(crate) fn of(&self, term: Term) -> f64 {
         let mut rows = self.rows.iter();
         rows.find(|row| row.0 == term).map_or(0.0, |row| row.1)
     }
 
     /// Free in the allocator, whatever keeps it there.
-    pub fn retained(&self) -> f64 {
+    pub(crate) fn retained(&self) -> f64 {
         let rows = self.rows.iter();
         rows.filter(|(term, _)| matches!(term, Term::HeldOpen(_) | Term::Retained))
             .map(|(_, bytes)| bytes)
@@ -133,45 +133,13 @@ impl Account {
     }
 }
 
-/// A part of a series: indices of its points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    pub from: usize,
-    pub to: usize,
-}
-
 /// What a thread touches of its stack, bytes, at most: 8 MiB are mapped, few threads use more than
 /// this.
 const STACK_TOUCHED: f64 = 128.0 * 1024.0;
 
-/// The share of a window whose median stands for its beginning, and for its end.
-pub(super) const EDGE: usize = 12;
-
-impl Window {
-    /// All of a course but the start of its program; of a short one as much as can be judged.
-    pub fn after_start(values: &[f64]) -> Window {
-        let most = values.len().saturating_sub(MIN_POINTS);
-        Window {
-            from: warm_up(values).min(most),
-            to: values.len(),
-        }
-    }
-
-    /// Change of `values` from the window's beginning to its end.
-    pub fn change(self, values: &[f64]) -> f64 {
-        let points = values
-            .get(self.from..self.to.min(values.len()))
-            .unwrap_or_default();
-        let edge = (points.len() / EDGE).max(1).min(points.len());
-        let first = median(&points[..edge]);
-        let last = median(&points[points.len() - edge..]);
-        last.zip(first).map_or(0.0, |(last, first)| last - first)
-    }
-}
-
 /// How much of the mappings made in `window` for `what` became resident, 0 to 1; `None` where their
 /// length did not grow or resident memory is not known.
-pub fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64> {
+pub(crate) fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64> {
     let term = match what {
         Use::Program => Term::LiveMappings,
         Use::Stack => Term::Stacks,
@@ -187,7 +155,7 @@ pub fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64>
 }
 
 /// The tables of a process over `window`; empty where its memory could not be read.
-pub fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
+pub(crate) fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
     let change = |figure| series.figure(figure).map(|values| window.change(values));
     let mut accounts = Vec::new();
     if let Some(anonymous) = change(Figure::Anon) {
@@ -304,7 +272,7 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
 const HOLDER: f64 = 0.1;
 
 /// The sites that hold the most open, and their shares of all that was seen to be.
-pub fn holders(series: &ProcessSeries) -> Vec<(SiteKey, f64)> {
+pub(crate) fn holders(series: &ProcessSeries) -> Vec<(SiteKey, f64)> {
     let all = series.held_open.max(f64::MIN_POSITIVE);
     let sites = series.sites.iter();
     let mut holders: Vec<(SiteKey, f64)> = sites

@@ -25,19 +25,19 @@ pub(super) const MIB: f64 = 1024.0 * 1024.0;
 #[derive(Clone, Default)]
 pub(super) struct Moment {
     pub(super) memory: MemorySample,
-    pub(super) sites: Vec<Site>,
+    pub(super) sites: Vec<SiteCourse>,
     /// What it holds of device 0.
     pub(super) device: Option<DeviceTotals>,
     /// What it has of it in all, MiB.
     pub(super) device_usage: Option<f64>,
     /// What it holds of another device, and the sites there.
-    pub(super) other: Option<(Device, DeviceTotals, Vec<Site>)>,
+    pub(super) other: Option<(Device, DeviceTotals, Vec<SiteCourse>)>,
     /// What the blocks of sites hold open, MiB.
     pub(super) held_open: Vec<(&'static str, f64)>,
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
-pub(super) type Site = (Layer, &'static str, bool, f64, u64);
+pub(super) type SiteCourse = (Layer, &'static str, bool, f64, u64);
 
 /// A process over `n` intervals of a second, and records lost of a thousand.
 pub(super) struct Course<'a> {

@@ -3,11 +3,12 @@
 //! nothing else, prints nothing. `docs/verdicts.md` has the rules and why they
 //! are so.
 
-pub mod account;
+pub(crate) mod account;
 #[cfg(test)]
 mod fixture;
-pub mod machine;
-pub mod series;
-pub mod statistics;
-pub mod suppressions;
-pub mod verdict;
+pub(crate) mod series;
+pub(crate) mod statistics;
+pub(crate) mod suppressions;
+pub(crate) mod system;
+pub(crate) mod verdict;
+mod window;

@@ -6,12 +6,12 @@ mod device_series;
 
 use std::collections::HashMap;
 
-pub use self::device_series::DeviceSeries;
+pub(crate) use self::device_series::DeviceSeries;
 
 use self::course::{Course, Grid};
 use super::{
-    account::Window,
     statistics::{MIN_POINTS, median},
+    window::Window,
 };
 use crate::{
     event::{Device, Layer},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Most points of a series: more would only make the statistics slower.
-pub const MAX_POINTS: usize = 240;
+pub(crate) const MAX_POINTS: usize = 240;
 
 /// Sites of a process that are looked at one by one: those that held most.
 const MAX_SITES: usize = 200;
@@ -43,7 +43,7 @@ const SECOND: f64 = 1e9;
 
 /// A figure of [`MemorySample`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Figure {
+pub(crate) enum Figure {
     Anon,
     File,
     Shmem,
@@ -89,7 +89,7 @@ const FIGURES: &[(Figure, Reading)] = &[
 
 /// A process over time. Every series has a value for each of `times`; bytes, except counts.
 #[derive(Clone, Debug)]
-pub struct ProcessSeries {
+pub(crate) struct ProcessSeries {
     pub row: ProcessRow,
     /// Seconds since the start of the recording, in about equal steps.
     pub times: Vec<f64>,
@@ -127,7 +127,7 @@ fn chunk(bytes: f64) -> f64 {
 
 /// A site over time.
 #[derive(Clone, Debug)]
-pub struct SiteSeries {
+pub(crate) struct SiteSeries {
     pub key: SiteKey,
     /// What a mapping is for; `None` in other layers.
     pub mapping: Option<Use>,
@@ -145,14 +145,14 @@ pub struct SiteSeries {
 
 impl ProcessSeries {
     /// `None` where the figure was never read.
-    pub fn figure(&self, figure: Figure) -> Option<&[f64]> {
+    pub(crate) fn figure(&self, figure: Figure) -> Option<&[f64]> {
         self.figures.get(&figure).map(Vec::as_slice)
     }
 
     /// The growth of `part` for each byte that `whole` grew between the first and the last reading of
     /// `part` in `window`, or in all the time where those are near each other; `None` where `whole`
     /// did not grow meanwhile, or one of them was never read.
-    pub fn share(&self, part: Figure, whole: Figure, window: Window) -> Option<f64> {
+    pub(crate) fn share(&self, part: Figure, whole: Figure, window: Window) -> Option<f64> {
         let (of, all) = (self.figure(part)?, self.figure(whole)?);
         let to = (self.last_read.get(&part)? + 1).min(window.to);
         let enough = to >= window.from + (window.to - window.from) / 3;
@@ -163,35 +163,35 @@ impl ProcessSeries {
     }
 
     /// Address space by what it is for.
-    pub fn mapped(&self, what: Use) -> Vec<f64> {
+    pub(crate) fn mapped(&self, what: Use) -> Vec<f64> {
         let known = self.mapped.get(&what).cloned();
         known.unwrap_or_else(|| vec![0.0; self.times.len()])
     }
 
     /// Its caching allocator of device memory.
-    pub fn caching_allocator(&self) -> &'static CachingAllocator {
+    pub(crate) fn caching_allocator(&self) -> &'static CachingAllocator {
         caching::of_process(|layer| self.beside.keys().any(|(_, of)| *of == layer))
     }
 
     /// Outstanding in a layer beside the process's own memory.
-    pub fn beside(&self, place: Place, layer: Layer) -> Option<&[f64]> {
+    pub(crate) fn beside(&self, place: Place, layer: Layer) -> Option<&[f64]> {
         self.beside.get(&(place, layer)).map(Vec::as_slice)
     }
 
     /// Page-locked for a device, whichever.
-    pub fn pinned(&self) -> Option<&[f64]> {
+    pub(crate) fn pinned(&self) -> Option<&[f64]> {
         self.beside(Place::Locked, Layer::Pinned)
     }
 
     /// Resident and swapped-out memory together; `None` where it could not be read.
-    pub fn footprint(&self) -> Option<Vec<f64>> {
+    pub(crate) fn footprint(&self) -> Option<Vec<f64>> {
         self.figure(Figure::Anon)?;
         let parts = [Figure::Anon, Figure::File, Figure::Shmem, Figure::Swap];
         Some(self.sum(parts.iter().filter_map(|figure| self.figure(*figure))))
     }
 
     /// Heap and Python's arenas together.
-    pub fn live(&self) -> Vec<f64> {
+    pub(crate) fn live(&self) -> Vec<f64> {
         self.sum([self.heap.as_slice(), self.python.as_slice()].into_iter())
     }
 
@@ -281,7 +281,7 @@ fn end_of(held: &[f64]) -> usize {
 
 /// The processes of a recording over time.
 #[derive(Clone, Debug, Default)]
-pub struct Courses {
+pub(crate) struct Courses {
     pub processes: Vec<ProcessSeries>,
     /// Children that ended before a trend could be told.
     pub too_short: u64,
@@ -296,7 +296,7 @@ pub struct Courses {
 /// # Errors
 ///
 /// When the file cannot be read or is damaged.
-pub fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error> {
+pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error> {
     let intervals = recording.intervals()?;
     let mut courses = Courses::default();
     let mut processes: Vec<Building> = Vec::new();
@@ -597,7 +597,7 @@ impl<'a> Building<'a> {
 
 /// Where the memory of a site is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub(crate) enum Place {
     /// The process's own.
     Host,
     Device(Device),
@@ -607,7 +607,7 @@ pub enum Place {
     Within,
 }
 
-pub fn place(key: &SiteKey) -> Place {
+pub(crate) fn place(key: &SiteKey) -> Place {
     match key.layer {
         Layer::Vm | Layer::Heap | Layer::Python => Place::Host,
         Layer::Pinned => Place::Locked,

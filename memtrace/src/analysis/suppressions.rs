@@ -7,14 +7,14 @@ use crate::frames::Frame;
 
 /// Patterns of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Suppressions {
+pub(crate) struct Suppressions {
     patterns: Vec<String>,
 }
 
 /// A line that is none of the format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: `{text}`, expected `leak:PATTERN`, a comment (`#`) or nothing")]
-pub struct NoSuppression {
+pub(crate) struct NoSuppression {
     /// From 1.
     pub line: usize,
     pub text: String,
@@ -26,7 +26,7 @@ impl Suppressions {
     /// # Errors
     ///
     /// At the first line that is neither empty, nor a comment, nor a suppression of leaks.
-    pub fn parse(text: &str) -> Result<Suppressions, NoSuppression> {
+    pub(crate) fn parse(text: &str) -> Result<Suppressions, NoSuppression> {
         let mut patterns = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
@@ -47,7 +47,7 @@ impl Suppressions {
     }
 
     /// The first pattern that a stack matches.
-    pub fn matching(&self, frames: &[&Frame]) -> Option<&str> {
+    pub(crate) fn matching(&self, frames: &[&Frame]) -> Option<&str> {
         let names = || {
             frames.iter().flat_map(|frame| {
                 [&frame.function, &frame.file, &frame.module]

@@ -23,7 +23,7 @@ use crate::probes::Probe;
 /// Attached programs; dropping it detaches them.
 #[expect(dead_code, reason = "they are held to be dropped")]
 #[derive(Debug)]
-pub enum Link {
+pub(crate) enum Link {
     /// Any number of places of one file.
     Multi(OwnedFd),
     /// One place.
@@ -252,7 +252,7 @@ const DETACHING: usize = 64;
 /// Takes probes away. Closing one waits for the kernel to see every CPU pass
 /// (an RCU grace period, tens of milliseconds); waiting at the same time, many
 /// share one.
-pub fn detach(links: Vec<Link>) {
+pub(crate) fn detach(links: Vec<Link>) {
     let each = links.len().div_ceil(DETACHING).max(1);
     let mut links = links.into_iter();
     std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use memtrace_common::kernel::Offsets;
 
 /// Why offsets could not be resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum BtfError {
+pub(crate) enum BtfError {
     #[error("cannot read `{path}`: {source}; the kernel needs CONFIG_DEBUG_INFO_BTF")]
     Unreadable {
         path: &'static str,
@@ -29,7 +29,7 @@ const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
 
 /// Offsets for the running kernel.
-pub fn kernel_offsets() -> Result<Offsets, BtfError> {
+pub(crate) fn kernel_offsets() -> Result<Offsets, BtfError> {
     let bytes = std::fs::read(VMLINUX).map_err(|source| BtfError::Unreadable {
         path: VMLINUX,
         source,

@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 
 /// A record as the kernel side wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub(crate) enum Record {
     Alloc(Alloc),
     Free(Free),
     Map(Map),
@@ -33,7 +33,7 @@ pub enum Record {
 
 /// A [`Verify`] without what it has no use for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     pub header: Header,
     pub at: Registers,
     pub sequence: u64,
@@ -48,7 +48,7 @@ pub struct Sample {
 
 /// A record that is not one: the two sides disagree.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
+pub(crate) enum DecodeError {
     #[error("record of unknown kind {0}")]
     Kind(u8),
     #[error("record of {got} bytes, expected {expected}")]
@@ -58,7 +58,7 @@ pub enum DecodeError {
 }
 
 /// Decodes one record.
-pub fn decode(bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
     let header: Header = prefix(bytes)?;
     let kind = Kind::try_from(header.kind).map_err(DecodeError::Kind)?;
     let record = match kind {

@@ -14,7 +14,7 @@ use super::btf;
 
 /// Why the kernel side could not be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TracerError {
+pub(crate) enum TracerError {
     #[error(transparent)]
     Btf(#[from] btf::BtfError),
     #[error("cannot mount tracefs at `/sys/kernel/tracing`: {0}; run as root, or mount it")]

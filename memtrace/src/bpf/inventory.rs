@@ -13,7 +13,7 @@ use super::raw::call;
 
 /// A loaded program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadedProgram {
+pub(crate) struct LoadedProgram {
     /// As the kernel keeps it: 15 bytes at most.
     pub name: String,
     /// Bytes of the program after the verifier has rewritten it.
@@ -24,7 +24,7 @@ pub struct LoadedProgram {
 
 /// A map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadedMap {
+pub(crate) struct LoadedMap {
     /// As above.
     pub name: String,
     pub entries: u32,
@@ -35,7 +35,7 @@ pub struct LoadedMap {
 
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inventory {
+pub(crate) struct Inventory {
     pub programs: Vec<LoadedProgram>,
     pub maps: Vec<LoadedMap>,
 }
@@ -45,7 +45,7 @@ impl Inventory {
     ///
     /// # Errors
     /// `/proc` or the kernel does not tell.
-    pub fn of_this_process() -> io::Result<Inventory> {
+    pub(crate) fn of_this_process() -> io::Result<Inventory> {
         let mut inventory = Inventory::default();
         let mut seen = std::collections::HashSet::new();
         for entry in fs::read_dir("/proc/self/fd")? {
@@ -90,7 +90,7 @@ impl Inventory {
         Ok(inventory)
     }
 
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let programs = self.programs.iter().map(|program| {
             json!({
                 "name": program.name,

@@ -3,21 +3,22 @@
 
 mod abi;
 mod attach;
-pub mod btf;
-pub mod code;
-pub mod decode;
+pub(crate) mod btf;
+pub(crate) mod code_maps;
+pub(crate) mod decode;
 mod error;
 mod interpreters;
-pub mod inventory;
+pub(crate) mod inventory;
+mod maps;
 mod multi;
 mod raw;
-pub mod rows;
+pub(crate) mod rows;
 mod semaphore;
 mod stops;
 mod tracefs;
 mod tracer;
 
-pub use attach::{Link, detach};
-pub use error::TracerError;
-pub use stops::OpenStopMaps;
-pub use tracer::{Losses, Options, RING_BYTES, Tracer};
+pub(crate) use attach::{Link, detach};
+pub(crate) use error::TracerError;
+pub(crate) use stops::OpenStopMaps;
+pub(crate) use tracer::{Losses, Options, RING_BYTES, Tracer};

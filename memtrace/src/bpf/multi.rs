@@ -18,7 +18,7 @@ use aya_obj::{
     generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_prog_type},
 };
 
-use super::{raw::bpf, tracer::map_fd};
+use super::{maps::map_fd, raw::bpf};
 use crate::probes::Probe;
 
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.

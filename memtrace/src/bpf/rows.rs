@@ -1,4 +1,4 @@
-//! Hands unwind tables to the kernel side (see `memtrace_common::code::Exec`).
+//! Hands unwind tables to the kernel side (see `memtrace_common::unwind_table::Exec`).
 
 use std::{
     collections::HashMap,
@@ -13,14 +13,14 @@ use aya::{
 };
 use aya_obj::generated::bpf_map_type;
 use memtrace_common::{
-    code::{BLOCK, Exec, RULES, exec_state},
     unwind::{EXECS, Rule, cfa},
+    unwind_table::{BLOCK, Exec, RULES, exec_state},
 };
 
 use super::{
     error::TracerError,
+    maps::descriptor,
     raw::{Shared, update},
-    tracer::descriptor,
 };
 use crate::unwind::Table;
 
@@ -29,7 +29,7 @@ const ROWS_FLAGS: u32 = 0x1400;
 
 /// Why a table could not be handed over.
 #[derive(Debug, thiserror::Error)]
-pub enum RowsError {
+pub(crate) enum RowsError {
     #[error("cannot make a map for it: {0}")]
     Map(#[from] MapError),
     #[error("cannot write it: {0}")]
@@ -39,7 +39,7 @@ pub enum RowsError {
 }
 
 /// The tables of all files. Shared by the threads that compile them.
-pub struct Rows {
+pub(crate) struct Rows {
     outer: OwnedFd,
     execs: OwnedFd,
     rules: Mutex<Rules>,
@@ -62,7 +62,7 @@ impl Rows {
     ///
     /// # Errors
     /// The kernel refuses, for want of memory as a rule; walks then end in the file.
-    pub fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
+    pub(crate) fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
         if exec >= EXECS {
             return Err(RowsError::TooManyFiles);
         }

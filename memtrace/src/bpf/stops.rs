@@ -9,11 +9,11 @@ use aya::{
 
 use memtrace_common::event::Unwinding;
 
-use super::{TracerError, raw::Raw, tracer::descriptor};
+use super::{error::TracerError, maps::descriptor, raw::Raw};
 use crate::hold::Stops;
 
 /// Descriptors of the maps, which the holder inherits.
-pub struct StopMaps([OwnedFd; 3]);
+pub(crate) struct StopMaps([OwnedFd; 3]);
 
 impl StopMaps {
     pub(super) fn of(ebpf: &Ebpf) -> Result<Self, TracerError> {
@@ -24,7 +24,7 @@ impl StopMaps {
         ]))
     }
 
-    pub fn descriptors(&self) -> &[OwnedFd] {
+    pub(crate) fn descriptors(&self) -> &[OwnedFd] {
         &self.0
     }
 
@@ -47,7 +47,7 @@ impl StopMaps {
 }
 
 /// The same maps, opened by the holder.
-pub struct OpenStopMaps {
+pub(crate) struct OpenStopMaps {
     stopped: HashMap<MapData, u32, u32>,
     unwinding: HashMap<MapData, u32, Raw<Unwinding>>,
     recording: Array<MapData, u32>,
@@ -58,7 +58,7 @@ impl OpenStopMaps {
     ///
     /// # Errors
     /// A descriptor is not that of such a map.
-    pub fn open([stopped, unwinding, recording]: [RawFd; 3]) -> Result<Self, MapError> {
+    pub(crate) fn open([stopped, unwinding, recording]: [RawFd; 3]) -> Result<Self, MapError> {
         let map = |fd: RawFd| {
             // SAFETY: the parent has left it open for this process to own.
             MapData::from_fd(unsafe { OwnedFd::from_raw_fd(fd) })

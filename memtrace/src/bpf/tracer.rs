@@ -2,18 +2,18 @@
 
 use std::{
     fs,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd},
     sync::Arc,
 };
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
     programs::{ProgramError, RawTracePoint, TracePoint},
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
-    code::KnownFile,
+    code_map::KnownFile,
     device::EntryPoint,
     kernel::{Sampling, Settings},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
@@ -24,8 +24,9 @@ use super::{
     abi,
     attach::{Attacher, Link, detach},
     btf,
-    code::CodeMaps,
+    code_maps::CodeMaps,
     error::TracerError,
+    maps::take,
     raw::Raw,
     rows::Rows,
     stops::StopMaps,
@@ -34,7 +35,7 @@ use super::{
 use crate::probes::{Probe, device_libraries};
 
 /// How often something was lost, by reason.
-pub type Losses = std::collections::HashMap<Reason, u64>;
+pub(crate) type Losses = std::collections::HashMap<Reason, u64>;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
@@ -70,7 +71,7 @@ const RAW_TRACEPOINTS: &[(&str, &str)] = &[
 
 /// How to load.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Bytes of the ring buffer, in [`RING_BYTES`]; rounded up to a power of two.
     pub ring_bytes: u32,
     /// Trace forked children.
@@ -92,7 +93,7 @@ pub struct Options {
 }
 
 /// The loaded kernel side. Dropping it takes every probe away.
-pub struct Tracer {
+pub(crate) struct Tracer {
     ebpf: Ebpf,
     processes: HashMap<MapData, u32, Raw<Process>>,
     threads_created: HashMap<MapData, u32, u64>,
@@ -123,7 +124,7 @@ pub struct Tracer {
 }
 
 /// Bytes that a ring buffer may have: a page, and what the kernel takes at most.
-pub const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=1 << 30;
+pub(crate) const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=1 << 30;
 
 /// As `memtrace record` without options.
 impl Default for Options {
@@ -151,7 +152,7 @@ impl Drop for Tracer {
 impl Tracer {
     /// Loads and verifies the programs and attaches the tracepoints. Nothing is
     /// recorded before [`Tracer::set_recording`].
-    pub fn load(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
+    pub(crate) fn load(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
         abi::check(OBJECT)?;
         let offsets = btf::kernel_offsets()?;
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
@@ -265,17 +266,17 @@ impl Tracer {
     }
 
     /// Whether one link holds all probes of a file (Linux 6.10).
-    pub fn has_multi_links(&self) -> bool {
+    pub(crate) fn has_multi_links(&self) -> bool {
         matches!(self.attacher, Attacher::Multi { .. })
     }
 
     /// Begins or ends recording in all processes at one moment.
-    pub fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
+    pub(crate) fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
         Ok(self.recording.set(0, u32::from(on), 0)?)
     }
 
     /// Begins tracing a process whose probes are in place (or that will exec).
-    pub fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+    pub(crate) fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
         let process = Process {
             // Any value that other processes are unlikely to have.
             epoch: u64::from(tgid) << 32 | 1,
@@ -288,37 +289,37 @@ impl Tracer {
 
     /// Threads that a running process has made while recording; the count begins anew where a
     /// process ends, and is 0 for one that was too many to be counted (16,384 have one).
-    pub fn threads_created(&self, tgid: u32) -> u64 {
+    pub(crate) fn threads_created(&self, tgid: u32) -> u64 {
         self.threads_created.get(&tgid, 0).unwrap_or(0)
     }
 
     /// Begins to keep up what the code of a process is.
-    pub fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
+    pub(crate) fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
         Ok(self.code.begin(tgid)?)
     }
 
     /// Whether the kernel tells when a file was written to.
-    pub fn has_file_versions(&self) -> bool {
+    pub(crate) fn has_file_versions(&self) -> bool {
         self.has_file_versions
     }
 
     /// Where unwind tables go.
-    pub fn rows(&self) -> Arc<Rows> {
+    pub(crate) fn rows(&self) -> Arc<Rows> {
         Arc::clone(&self.rows)
     }
 
     /// Remembers that a file needs no stop when it is mapped, and what its mappings mean.
-    pub fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
+    pub(crate) fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
         Ok(self.files.insert(Raw(key), Raw(known), 0)?)
     }
 
     /// Begins to stop threads for the process `holder`, where that traces them; 0: for none.
-    pub fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {
+    pub(crate) fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {
         Ok(self.holder.set(0, holder, 0)?)
     }
 
     /// Attaches the probes of one file, open at `file`, in one process.
-    pub fn attach(
+    pub(crate) fn attach(
         &mut self,
         tgid: u32,
         file: &fs::File,
@@ -329,7 +330,7 @@ impl Tracer {
 
     /// Sees to it that C++ exceptions of one process pass return probes: `offsets` of the file, open
     /// at `file`, are where unwinding begins.
-    pub fn attach_unwinding(
+    pub(crate) fn attach_unwinding(
         &mut self,
         tgid: u32,
         file: &fs::File,
@@ -340,7 +341,7 @@ impl Tracer {
     }
 
     /// The kernel side's counters so far: by reason, and records it tried to emit.
-    pub fn counters(&self) -> Result<(Losses, u64), TracerError> {
+    pub(crate) fn counters(&self) -> Result<(Losses, u64), TracerError> {
         let mut sums = Vec::with_capacity(COUNTERS as usize);
         for slot in 0..COUNTERS {
             sums.push(self.counters.get(&slot, 0)?.iter().sum::<u64>());
@@ -355,7 +356,7 @@ impl Tracer {
     }
 
     /// Walks that were chosen to be verified and were not sent.
-    pub fn unverified(&self) -> Result<u64, TracerError> {
+    pub(crate) fn unverified(&self) -> Result<u64, TracerError> {
         Ok(self.sampling.get(&0, 0)?.0.skipped)
     }
 
@@ -388,7 +389,7 @@ impl Tracer {
     }
 
     /// Passes on what the kernel side logged.
-    pub fn flush_log(&mut self) {
+    pub(crate) fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();
         }
@@ -396,7 +397,7 @@ impl Tracer {
 
     /// Lets threads go on that were sent SIGSTOP for a holder which has died before it took the signal
     /// away: their marks are still there.
-    pub fn let_stopped_go(&mut self) {
+    pub(crate) fn let_stopped_go(&mut self) {
         let stopped = self.stop_maps.marked();
         for tid in stopped {
             // SAFETY: no memory is involved. A thread that is gone is no error.
@@ -405,35 +406,7 @@ impl Tracer {
     }
 
     /// What the holder needs.
-    pub fn stop_maps(&self) -> &StopMaps {
+    pub(crate) fn stop_maps(&self) -> &StopMaps {
         &self.stop_maps
-    }
-}
-
-pub(super) fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, TracerError> {
-    ebpf.take_map(name).ok_or(TracerError::Missing(name))
-}
-
-/// A descriptor of our own of a map that is still in `ebpf`.
-pub(super) fn descriptor(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, TracerError> {
-    ebpf.map(name)
-        .and_then(map_fd)
-        .ok_or(TracerError::Missing(name))?
-        .try_clone_to_owned()
-        .map_err(TracerError::State)
-}
-
-/// Descriptor of a map of one of the types that the kernel side uses.
-pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
-    match map {
-        Map::Array(data)
-        | Map::ArrayOfMaps(data)
-        | Map::HashMap(data)
-        | Map::LruHashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::PerfEventArray(data)
-        | Map::RingBuf(data)
-        | Map::StackTraceMap(data) => Some(data.fd().as_fd()),
-        _ => None,
     }
 }

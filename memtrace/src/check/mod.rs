@@ -3,7 +3,7 @@
 //! Owns the questions: each is a name, one of three outcomes and a remedy. Nothing here changes the
 //! host; that the kernel takes the tracing programs is tried by `cli/check.rs`.
 
-mod host;
+mod requirements;
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use std::{
 
 /// What a check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Ok,
     Missing,
     /// Could not tell: the question itself could not be asked.
@@ -32,7 +32,7 @@ impl Outcome {
 
 /// One thing that tracing needs or profits from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub(crate) struct Check {
     pub name: &'static str,
     pub outcome: Outcome,
     /// Whether tracing is impossible without it.
@@ -89,12 +89,12 @@ impl fmt::Display for Check {
 }
 
 /// Asks everything of this host, what explains other failures first.
-pub fn run_checks() -> Vec<Check> {
-    host::checks()
+pub(crate) fn run_checks() -> Vec<Check> {
+    requirements::checks()
 }
 
 /// What came of loading the kernel side: how long it took, or why it was refused.
-pub fn programs(loaded: Result<Duration, String>) -> Check {
+pub(crate) fn programs(loaded: Result<Duration, String>) -> Check {
     const NAME: &str = "tracing programs";
     match loaded {
         Ok(time) => Check::ok(NAME, format!("loaded in {:.1} s", time.as_secs_f64())),
@@ -103,14 +103,14 @@ pub fn programs(loaded: Result<Duration, String>) -> Check {
 }
 
 /// The first thing without which tracing is impossible. What could not be told does not count.
-pub fn first_failure(checks: &[Check]) -> Option<&Check> {
+pub(crate) fn first_failure(checks: &[Check]) -> Option<&Check> {
     checks
         .iter()
         .find(|check| check.required && check.outcome == Outcome::Missing)
 }
 
 /// Writes one line per check, what would help below it, and the verdict.
-pub fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
     let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
     for check in checks {
         let outcome = check.outcome.name();

@@ -14,7 +14,7 @@ use std::{
 
 /// Tell whether this host can trace, and what would help
 #[derive(Clone, Debug, clap::Args)]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// Load the kernel side and print what it consists of, as JSON
     #[arg(long, hide = true)]
     loaded: bool,
@@ -27,7 +27,7 @@ const CANNOT_TRACE: u8 = 2;
 ///
 /// # Errors
 /// The kernel side was to be loaded and cannot be; or `out` fails.
-pub fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     if args.loaded {
         let begun = Instant::now();
         let (tracer, _ring) = Tracer::load(Options::default())?;

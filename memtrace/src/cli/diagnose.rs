@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use crate::{
-    analysis::{machine::Machine, suppressions::Suppressions, verdict},
+    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     recording::{At, Recording},
     render,
     view::Filter,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Say what kind of growth a recording shows, which sites are behind it, and what to try next.
 #[derive(Debug, Args)]
-pub struct DiagnoseArgs {
+pub(crate) struct DiagnoseArgs {
     /// The recording.
     file: PathBuf,
     /// How to write the verdicts.
@@ -40,7 +40,7 @@ enum Format {
 /// # Errors
 ///
 /// When the recording or the suppressions cannot be read, or the output fails.
-pub fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     let suppressions = match &args.suppressions {
         None => Suppressions::default(),
         Some(path) => {
@@ -54,7 +54,7 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     if args.pid.is_some() {
         super::report::check_pid(&recording.snapshot(At::End)?, args.pid)?;
     }
-    let found = verdict::diagnose(&recording, &Machine::read(&recording)?, &suppressions)?;
+    let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, &suppressions)?;
     let filter = Filter {
         pid: args.pid,
         ..Filter::default()

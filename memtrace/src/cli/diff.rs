@@ -21,7 +21,7 @@ use crate::{
 
 /// Compare recordings: what grows more than in the baseline, and what else differs.
 #[derive(Debug, Args)]
-pub struct DiffArgs {
+pub(crate) struct DiffArgs {
     /// The baseline and the new recording; only the new one with `--baseline`.
     #[arg(required = true, num_args = 1..=3, value_name = "BASELINE> <NEW")]
     files: Vec<PathBuf>,
@@ -86,7 +86,7 @@ impl FromStr for FailOn {
 /// # Errors
 ///
 /// When a recording cannot be read or compared, or the output cannot be written.
-pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (per, files) = per(args)?;
     let (baselines, new) = match (&*args.baseline, &*files) {
         ([], [baseline, new]) => (std::slice::from_ref(baseline), new),

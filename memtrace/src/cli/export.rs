@@ -13,7 +13,7 @@ use crate::{
 
 /// Write a recording for other tools.
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// The recording.
     file: PathBuf,
     /// What to write: collapsed stacks of one metric, or all there is at one moment as JSON.
@@ -53,7 +53,7 @@ enum Format {
 /// # Errors
 ///
 /// When the recording cannot be read or the output cannot be written.
-pub fn run(args: &ExportArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&args.file)?;
     let snapshot = recording.snapshot(args.at.unwrap_or_default())?;
     match &args.output {

@@ -13,7 +13,7 @@ use crate::{
 
 /// Draw the allocation sites as an SVG flame graph.
 #[derive(Debug, Args)]
-pub struct FlamegraphArgs {
+pub(crate) struct FlamegraphArgs {
     /// The recording.
     file: PathBuf,
     /// The SVG file to write.
@@ -37,7 +37,7 @@ pub struct FlamegraphArgs {
 /// # Errors
 ///
 /// When the recording cannot be read, has nothing to draw, or the output cannot be written.
-pub fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     let snapshot = Recording::open(&args.file)?.snapshot(args.select.at())?;
     let filter = Filter {
         by_thread: args.by == Some(SplitBy::Thread),

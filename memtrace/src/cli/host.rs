@@ -17,7 +17,7 @@ use crate::{
 
 /// Tell what of this host, or of a process, may explain what programs do here
 #[derive(Clone, Debug, Args)]
-pub struct HostArgs {
+pub(crate) struct HostArgs {
     /// Also a process: its environment (by allow-list), limits, libraries and Python packages
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
@@ -40,7 +40,7 @@ enum Format {
 ///
 /// # Errors
 /// The process is gone or hidden; the output cannot be written.
-pub fn run(args: &HostArgs, out: &mut impl Write) -> anyhow::Result<()> {
+pub(crate) fn run(args: &HostArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let redactor = match args.redact {
         true => Redactor::everything(),
         false => Redactor::default(),

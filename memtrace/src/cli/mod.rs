@@ -1,15 +1,15 @@
 //! The command line: one file per subcommand. Errors become text here and in
 //! `main`, nowhere else.
 
-pub mod check;
-pub mod diagnose;
-pub mod diff;
-pub mod export;
-pub mod flamegraph;
-pub mod host;
-pub mod probes;
-pub mod record;
-pub mod report;
+pub(crate) mod check;
+pub(crate) mod diagnose;
+pub(crate) mod diff;
+pub(crate) mod export;
+pub(crate) mod flamegraph;
+pub(crate) mod host;
+pub(crate) mod probes;
+pub(crate) mod record;
+pub(crate) mod report;
 
 use std::{io, process::ExitCode};
 

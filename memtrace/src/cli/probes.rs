@@ -17,7 +17,7 @@ use crate::{
 
 /// List the probes that would be set in a process
 #[derive(Clone, Debug, clap::Args)]
-pub struct ProbesArgs {
+pub(crate) struct ProbesArgs {
     /// The process
     #[arg(short, long, value_name = "PID")]
     pid: u32,
@@ -30,7 +30,7 @@ pub struct ProbesArgs {
 ///
 /// # Errors
 /// The process is gone or cannot be looked at; the output cannot be written.
-pub fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     show(args.pid, &args.allocator, out)?;
     Ok(ExitCode::SUCCESS)
 }

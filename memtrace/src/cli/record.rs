@@ -23,7 +23,7 @@ use crate::{
 
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
-pub struct RecordArgs {
+pub(crate) struct RecordArgs {
     /// Attach to a running process; may be given several times
     #[arg(short, long, value_name = "PID", required_unless_present = "command",
         allow_negative_numbers = true, value_parser = super::parse_pid)]
@@ -108,7 +108,7 @@ pub struct RecordArgs {
 ///
 /// # Errors
 /// Nothing could be recorded, or not everything; the text says what to do.
-pub fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     if args.python_objects && args.command.is_empty() {
         bail!(
             "`--python-objects` is for launched commands: a process that runs already chose its \

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use crate::{
-    analysis::{machine::Machine, suppressions::Suppressions, verdict},
+    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     event::Layer,
     recording::{At, Recording},
     render::{self, TextOptions},
@@ -16,7 +16,7 @@ use crate::{
 
 /// Show what was outstanding, and where it was allocated.
 #[derive(Debug, Args)]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// The recording.
     file: PathBuf,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub(super) enum SplitBy {
 /// # Errors
 ///
 /// When the recording cannot be read, knows no such moment or process, or the output fails.
-pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&args.file)?;
     let filter = Filter {
         older: args.older,
@@ -113,7 +113,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
     let verdicts = || {
-        let machine = Machine::read(&recording)?;
+        let machine = SystemSeries::read(&recording)?;
         verdict::diagnose(&recording, &machine, &Suppressions::default())
     };
     let mut out = io::BufWriter::new(io::stdout().lock());

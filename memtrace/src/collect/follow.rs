@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use memtrace_common::{
-    code::{self, KnownFile, mapping_kind},
+    code_map::{self, KnownFile, mapping_kind},
     event::{Kind, Lifecycle, Stop, flags},
     loss::Reason,
     process::FileKey,
@@ -21,7 +21,7 @@ use super::{
     tables::Job,
 };
 use crate::{
-    bpf::{self, code::CodeError},
+    bpf::{self, code_maps::CodeError},
     event::{Action, Event},
     process::{
         self,
@@ -405,7 +405,7 @@ impl Collector {
         }
     }
 
-    fn publish(&mut self, tgid: u32, sequence: Result<u64, MapError>, code: &[code::Mapping]) {
+    fn publish(&mut self, tgid: u32, sequence: Result<u64, MapError>, code: &[code_map::Mapping]) {
         let published = sequence
             .map_err(CodeError::from)
             .and_then(|sequence| self.kernel.publish_code(tgid, sequence, code));

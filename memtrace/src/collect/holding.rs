@@ -10,7 +10,7 @@ use memtrace_common::{
 use super::Collector;
 use crate::{
     bpf,
-    hold::{HoldError, Report},
+    hold::{HoldError, Notice},
     process::{self, memory},
 };
 
@@ -126,14 +126,14 @@ impl Collector {
         let Some(holder) = &mut self.holder else {
             return;
         };
-        match holder.reports() {
-            Ok(reports) => {
-                for report in reports {
-                    match report {
-                        Report::LetGo { .. } => self.lost(Reason::NotStopped),
-                        Report::NotRestored { .. } => self.lost(Reason::ReturnNotRestored),
-                        Report::Left { tgid } => self.no_longer_held(tgid),
-                        Report::Seized { .. } => {}
+        match holder.notices() {
+            Ok(notices) => {
+                for notice in notices {
+                    match notice {
+                        Notice::LetGo { .. } => self.lost(Reason::NotStopped),
+                        Notice::NotRestored { .. } => self.lost(Reason::ReturnNotRestored),
+                        Notice::Left { tgid } => self.no_longer_held(tgid),
+                        Notice::Seized { .. } => {}
                     }
                 }
             }

@@ -5,14 +5,14 @@ use std::{fs::File, sync::Arc};
 
 use aya::maps::MapError;
 use memtrace_common::{
-    code::{self, KnownFile},
+    code_map::{self, KnownFile},
     process::FileKey,
     python::Interpreter,
 };
 
 use super::tables::Loader;
 use crate::{
-    bpf::{Link, Losses, Tracer, TracerError, code::CodeError},
+    bpf::{Link, Losses, Tracer, TracerError, code_maps::CodeError},
     probes::Probe,
 };
 
@@ -81,7 +81,7 @@ pub(super) trait Kernel {
         &mut self,
         tgid: u32,
         sequence: u64,
-        mappings: &[code::Mapping],
+        mappings: &[code_map::Mapping],
     ) -> Result<(), CodeError>;
 
     /// A forked child has its parent's code. False if it needs a snapshot of its own.
@@ -180,7 +180,7 @@ impl Kernel for Tracer {
         &mut self,
         tgid: u32,
         sequence: u64,
-        mappings: &[code::Mapping],
+        mappings: &[code_map::Mapping],
     ) -> Result<(), CodeError> {
         self.code.publish(tgid, sequence, mappings)
     }

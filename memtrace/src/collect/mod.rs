@@ -24,8 +24,8 @@ mod modules;
 mod processes;
 mod python;
 mod records;
-pub mod sampling;
-pub mod session;
+pub(crate) mod sampling;
+pub(crate) mod session;
 mod sink;
 mod stacks;
 mod startup;
@@ -33,8 +33,8 @@ mod store;
 mod tables;
 #[cfg(test)]
 mod tests;
-pub mod timings;
-pub mod verify;
+pub(crate) mod timings;
+pub(crate) mod verify;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -56,7 +56,7 @@ use self::{
     python::Pythons,
     sampling::Sampling,
     sink::{Message, Sink, Stopped},
-    stacks::Stacks,
+    stacks::StackInterner,
     tables::Tables,
     timings::Timings,
     verify::Verifier,
@@ -81,7 +81,7 @@ const TABLES_AT_ATTACH: Duration = Duration::from_secs(20);
 
 /// Why recording cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub enum CollectError {
+pub(crate) enum CollectError {
     #[error(transparent)]
     Tracer(#[from] TracerError),
     #[error(transparent)]
@@ -120,7 +120,7 @@ struct Collector {
     modules: Modules,
     tables: Tables,
     pythons: Pythons,
-    stacks: Stacks,
+    stacks: StackInterner,
     processes: Processes,
     gpus: Gpus,
     received: u64,
@@ -169,7 +169,7 @@ impl Collector {
             sampling: Sampling::default(),
             redactor,
             pythons: Pythons::default(),
-            stacks: Stacks::default(),
+            stacks: StackInterner::default(),
             processes: Processes::default(),
             gpus: Gpus::default(),
             received: 0,

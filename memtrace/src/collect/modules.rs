@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs::File, io, path::Path};
 
 use memtrace_common::{
     Layer,
-    code::{self, KnownFile, mapping_kind},
+    code_map::{self, KnownFile, mapping_kind},
     unwind::EXECS,
 };
 
@@ -228,20 +228,20 @@ impl Modules {
         mapping: &Mapping,
         file: Option<ModuleIndex>,
         page_size: u64,
-    ) -> Option<code::Mapping> {
-        let range = code::Mapping {
+    ) -> Option<code_map::Mapping> {
+        let range = code_map::Mapping {
             start: mapping.start,
             end: mapping.end,
-            ..code::Mapping::default()
+            ..code_map::Mapping::default()
         };
         match file {
-            Some(index) if !self.get(index).is_elf() => Some(code::Mapping {
+            Some(index) if !self.get(index).is_elf() => Some(code_map::Mapping {
                 kind: mapping_kind::ANONYMOUS,
                 ..range
             }),
             Some(index) if index.0 < EXECS => {
                 let delta = self.get(index).delta(mapping.file_offset, page_size);
-                Some(code::Mapping {
+                Some(code_map::Mapping {
                     bias: mapping
                         .start
                         .wrapping_sub(mapping.file_offset.wrapping_add(delta)),
@@ -256,7 +256,7 @@ impl Modules {
             None if mapping.ino == 0
                 && mapping.path.as_deref() != Some(Path::new("[vsyscall]")) =>
             {
-                Some(code::Mapping {
+                Some(code_map::Mapping {
                     kind: mapping_kind::ANONYMOUS,
                     ..range
                 })

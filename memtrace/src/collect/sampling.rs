@@ -63,7 +63,7 @@ impl fmt::Display for Cost {
 
 /// What samples cost so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Costs {
+pub(crate) struct Costs {
     process: Cost,
     /// With the figures that are read only as often as their cost allows.
     detailed: Cost,

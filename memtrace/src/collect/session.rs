@@ -54,7 +54,7 @@ const PYTHON_OBJECTS: (&str, &str) = ("PYTHONMALLOC", "malloc");
 
 /// What to record.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub pids: Vec<u32>,
     pub command: Vec<OsString>,
     /// Have Python ask malloc for each object, by a variable in the command's environment.
@@ -82,7 +82,7 @@ pub struct Plan {
 
 /// How a recording ended.
 #[derive(Clone, Debug)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Records received.
     pub received: u64,
     /// Events and processes lost, by whatever reason that makes totals wrong.
@@ -98,7 +98,7 @@ pub struct Summary {
 
 /// Why nothing, or not everything, was recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub(crate) enum SessionError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error(transparent)]
@@ -131,7 +131,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
 ///
 /// # Errors
 /// See [`SessionError`]; whatever was recorded before stays readable.
-pub async fn record(
+pub(crate) async fn record(
     plan: Plan,
     ready: impl FnOnce(&Plan, &Path),
     recorded: impl FnOnce(&Summary, &Path),

@@ -45,7 +45,7 @@ pub(super) enum Message {
 /// Nobody takes messages any more; [`Sink::finish`] tells why.
 #[derive(Debug, thiserror::Error)]
 #[error("the recording can no longer be written")]
-pub struct Stopped;
+pub(crate) struct Stopped;
 
 /// Takes what the collector hands over.
 pub(super) trait Sink {

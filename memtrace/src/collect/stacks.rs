@@ -70,7 +70,7 @@ const BATCH: usize = 1024;
 
 /// Every distinct stack so far.
 #[derive(Debug, Default)]
-pub(super) struct Stacks {
+pub(super) struct StackInterner {
     locations: FastMap<Location, LocationId>,
     /// By id, from 1.
     located: Vec<Location>,
@@ -107,7 +107,7 @@ struct Last {
     path: Vec<(u64, NodeId)>,
 }
 
-impl Stacks {
+impl StackInterner {
     /// Binds a kernel-side key to its stack. `locate` says where the frame at an index of the words
     /// is; `None` for a word that is no frame of its own.
     pub(super) fn learn(&mut self, walk: &Walk, locate: impl Fn(usize) -> Option<Location>) {
@@ -144,7 +144,7 @@ impl Stacks {
         }
     }
 
-    /// Whether it is time for [`Stacks::take_news`].
+    /// Whether it is time for [`StackInterner::take_news`].
     pub(super) fn has_much_news(&self) -> bool {
         self.news.stacks.len() + self.news.nodes.len() >= BATCH
     }
@@ -271,7 +271,13 @@ mod tests {
     }
 
     /// Words that stand for themselves; odd ones are no frames.
-    fn learn(stacks: &mut Stacks, key: u64, words: &[u64], end: End, thread: &str) -> StackId {
+    fn learn(
+        stacks: &mut StackInterner,
+        key: u64,
+        words: &[u64],
+        end: End,
+        thread: &str,
+    ) -> StackId {
         let walk = Walk {
             key,
             image: 1,
@@ -307,7 +313,7 @@ mod tests {
 
     #[test]
     fn equal_walks_are_one_stack_whatever_their_keys() {
-        let mut stacks = Stacks::default();
+        let mut stacks = StackInterner::default();
         let words = [2, 4];
         let id = learn(&mut stacks, 10, &words, End::Complete, "main");
         assert_ne!(id, StackId::UNKNOWN);
@@ -320,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_store_is_told_of_each_node_once_and_can_put_stacks_together() {
-        let mut stacks = Stacks::default();
+        let mut stacks = StackInterner::default();
         let mut news = Vec::new();
         // Callers in common, one below another, none in common, the same function twice.
         let walks: [&[u64]; 6] = [
@@ -353,8 +359,8 @@ mod tests {
 
     #[test]
     fn what_a_word_means_is_asked_again_where_it_may_have_changed() {
-        let mut stacks = Stacks::default();
-        let learn = |stacks: &mut Stacks, key, image, word: u64, place| {
+        let mut stacks = StackInterner::default();
+        let learn = |stacks: &mut StackInterner, key, image, word: u64, place| {
             let walk = Walk {
                 key,
                 image,
@@ -380,7 +386,7 @@ mod tests {
     fn the_caller_is_the_first_other_file_on_the_way_out() {
         let (a, b) = (ModuleIndex(0), ModuleIndex(1));
         let caller = |places: &[Location]| {
-            let mut stacks = Stacks::default();
+            let mut stacks = StackInterner::default();
             let walk = Walk {
                 key: 1,
                 image: 1,
@@ -399,12 +405,12 @@ mod tests {
             caller(&[file(a, 1), Location::Unmapped(2), file(b, 3)]),
             None
         );
-        assert_eq!(Stacks::default().caller(StackId::UNKNOWN), None);
+        assert_eq!(StackInterner::default().caller(StackId::UNKNOWN), None);
     }
 
     #[test]
     fn threads_have_their_names() {
-        let mut stacks = Stacks::default();
+        let mut stacks = StackInterner::default();
         for (key, name) in (1..).zip(["main", "", "0123456789abcde"]) {
             learn(&mut stacks, key, &[2], End::Complete, name);
         }
@@ -425,7 +431,7 @@ mod tests {
         assert_eq!(Owner::of(&[file, python], 7, 1), Some(Owner::Image(1)));
         let generated = Owner::of(&[python, absolute], 7, 1);
         assert_eq!(generated, Some(Owner::Process(7)));
-        let mut stacks = Stacks::default();
+        let mut stacks = StackInterner::default();
         let mut learn = |key, owner| {
             let walk = Walk {
                 key,

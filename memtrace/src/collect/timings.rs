@@ -13,7 +13,7 @@ const KEPT: usize = 1 << 20;
 
 /// Durations of walks and of `bpf_get_stackid` for the same events, ns.
 #[derive(Clone, Debug, Default)]
-pub struct Timings {
+pub(crate) struct Timings {
     buckets: [Bucket; DEPTHS.len()],
 }
 
@@ -39,16 +39,16 @@ impl Timings {
     }
 
     /// Nothing was measured.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.walks.is_empty())
     }
 
     /// Buckets that hold something.
-    fn rows(&self) -> impl Iterator<Item = Row> {
+    fn rows(&self) -> impl Iterator<Item = DepthTimings> {
         (0..)
             .zip(&self.buckets)
             .filter(|(_, bucket)| !bucket.walks.is_empty())
-            .map(|(index, bucket)| Row {
+            .map(|(index, bucket)| DepthTimings {
                 least: DEPTHS[index],
                 most: DEPTHS.get(index + 1).map(|next| next - 1),
                 count: bucket.walks.len(),
@@ -57,7 +57,7 @@ impl Timings {
             })
     }
 
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         self.rows()
             .map(|row| {
                 json!({
@@ -72,7 +72,7 @@ impl Timings {
     }
 }
 
-struct Row {
+struct DepthTimings {
     least: u32,
     most: Option<u32>,
     count: usize,

@@ -20,7 +20,7 @@ const DESCRIPTION: f64 = 0.5;
 
 /// A fact that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Difference {
+pub(crate) struct Difference {
     pub field: String,
     /// Values of several processes or baselines, separated by ` | `; `None`: not known there.
     pub baseline: Option<String>,

@@ -7,7 +7,7 @@ const SEED: u64 = 0;
 
 /// Growth of live memory: bytes per unit (a second, or the unit that was requested).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Growth {
+pub(crate) struct Growth {
     pub rate: f64,
     /// 95 % interval of `rate`; `None`: too few intervals were recorded to tell.
     pub interval: Option<(f64, f64)>,
@@ -15,7 +15,7 @@ pub struct Growth {
 
 impl Growth {
     /// Nothing there, and that is certain.
-    pub const NONE: Growth = Growth {
+    pub(crate) const NONE: Growth = Growth {
         rate: 0.0,
         interval: Some((0.0, 0.0)),
     };
@@ -72,7 +72,7 @@ impl Growth {
     }
 
     /// The interval leaves 0 out.
-    pub fn is_sure(&self) -> bool {
+    pub(crate) fn is_sure(&self) -> bool {
         self.interval
             .is_some_and(|(low, high)| low > 0.0 || high < 0.0)
     }

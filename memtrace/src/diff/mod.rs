@@ -25,11 +25,11 @@ use std::{str::FromStr, sync::Arc};
 
 use crate::{event::Layer, frames::Frame};
 
-pub use fingerprint::Difference;
+pub(crate) use fingerprint::Difference;
 pub(crate) use fingerprint::isa;
-pub use growth::Growth;
-pub use run::{POINTS, Run, Site};
-pub use stack::Stack;
+pub(crate) use growth::Growth;
+pub(crate) use run::{POINTS, Run, Site};
+pub(crate) use stack::Stack;
 
 /// Allocations per unit that differ by more than this share of the larger say that the programs did
 /// different work. So growth that differs by less may only be more of the same.
@@ -37,7 +37,7 @@ const SAME_WORKLOAD: f64 = 0.2;
 
 /// What growth is counted by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Per {
+pub(crate) enum Per {
     #[default]
     Seconds,
     /// An allocation, whichever.
@@ -48,7 +48,7 @@ pub enum Per {
 
 impl Per {
     /// The unit, for people.
-    pub fn unit(&self) -> String {
+    pub(crate) fn unit(&self) -> String {
         match self {
             Per::Seconds => "s".into(),
             Per::Count => "allocation".into(),
@@ -79,7 +79,7 @@ impl FromStr for Per {
 
 /// How a comparison is made.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     pub per: Per,
     /// Functions that differ in template arguments only are different functions.
     pub templates: bool,
@@ -96,7 +96,7 @@ impl Default for Options {
 
 /// How two sites were found to be one, the surest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     /// The same files (build id) and places in them, frame by frame.
     BuildId,
     /// The same functions of the same modules, frame by frame.
@@ -108,10 +108,10 @@ pub enum Level {
 }
 
 impl Level {
-    pub const ALL: [Level; 4] = [Level::BuildId, Level::Symbol, Level::Leaf, Level::Module];
+    pub(crate) const ALL: [Level; 4] = [Level::BuildId, Level::Symbol, Level::Leaf, Level::Module];
 
     /// In JSON.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Level::BuildId => "L0",
             Level::Symbol => "L1",
@@ -121,7 +121,7 @@ impl Level {
     }
 
     /// For people.
-    pub const fn meaning(self) -> &'static str {
+    pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Level::BuildId => "the same code (build id and offset)",
             Level::Symbol => "the same functions of the same modules",
@@ -133,7 +133,7 @@ impl Level {
 
 /// Why recordings cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("`{0}` has no intervals: nothing was recorded; record again, longer")]
     Empty(String),
     #[error(
@@ -144,7 +144,7 @@ pub enum Error {
 
 /// A site of one or both sides.
 #[derive(Clone, Debug)]
-pub struct SiteDifference {
+pub(crate) struct SiteDifference {
     pub layer: Layer,
     pub by_allocator: bool,
     /// `None`: on one side only.
@@ -163,18 +163,18 @@ pub struct SiteDifference {
 
 impl SiteDifference {
     /// The new side's stack, or the baseline's where it has none.
-    pub fn stack(&self) -> Option<&Stack> {
+    pub(crate) fn stack(&self) -> Option<&Stack> {
         let stack = self.new_stack.as_ref().or(self.baseline_stack.as_ref());
         stack.map(Arc::as_ref)
     }
 
     /// The frames of that stack, leaf first.
-    pub fn frames(&self) -> &[Arc<Frame>] {
+    pub(crate) fn frames(&self) -> &[Arc<Frame>] {
         self.stack().map_or(&[], |stack| &stack.frames)
     }
 
     /// Growth differs by more than the load of comparable recordings may.
-    pub fn is_beyond_load(&self) -> bool {
+    pub(crate) fn is_beyond_load(&self) -> bool {
         let larger = self.baseline.rate.abs().max(self.new.rate.abs());
         self.delta.rate.abs() > SAME_WORKLOAD * larger
     }
@@ -187,7 +187,7 @@ impl SiteDifference {
 
 /// Outstanding bytes by how they were matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Matched {
+pub(crate) struct Matched {
     pub baseline_bytes: u64,
     pub new_bytes: u64,
     pub sites: u64,
@@ -195,7 +195,7 @@ pub struct Matched {
 
 /// How often both sides allocate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// Allocations per unit.
     pub baseline: f64,
     pub new: f64,
@@ -203,14 +203,14 @@ pub struct Workload {
 
 impl Workload {
     /// By more than a fifth of the larger.
-    pub fn differs(&self) -> bool {
+    pub(crate) fn differs(&self) -> bool {
         (self.new - self.baseline).abs() > SAME_WORKLOAD * self.baseline.max(self.new)
     }
 }
 
 /// The result.
 #[derive(Clone, Debug)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     pub per: Per,
     /// Names of the recordings.
     pub baselines: Vec<String>,
@@ -237,26 +237,26 @@ pub struct Comparison {
 
 impl Comparison {
     /// Outstanding bytes of both sides that have a counterpart.
-    pub fn matched_bytes(&self) -> u64 {
+    pub(crate) fn matched_bytes(&self) -> u64 {
         let bytes = |matched: &Matched| matched.baseline_bytes + matched.new_bytes;
         self.matched.iter().map(bytes).sum()
     }
 
     /// Outstanding bytes of both sides that have none.
-    pub fn unmatched_bytes(&self) -> u64 {
+    pub(crate) fn unmatched_bytes(&self) -> u64 {
         self.unmatched.baseline_bytes + self.unmatched.new_bytes
     }
 
     /// The site that grows most, if one surely grows at least so many bytes per unit faster than in
     /// the baseline.
-    pub fn grows_by(&self, least: f64) -> Option<&SiteDifference> {
+    pub(crate) fn grows_by(&self, least: f64) -> Option<&SiteDifference> {
         let grown = |site: &&SiteDifference| site.delta.rate >= least && site.delta.is_sure();
         self.sites.iter().find(grown)
     }
 
     /// The site that surely rises in the new recording, and more than in the baseline beyond what
     /// the load may vary by: a suspected leak. The one that grows most, if there are several.
-    pub fn leak(&self) -> Option<&SiteDifference> {
+    pub(crate) fn leak(&self) -> Option<&SiteDifference> {
         let rises = |growth: &Growth| growth.interval.is_some_and(|(low, _)| low > 0.0);
         let grown = |site: &&SiteDifference| {
             rises(&site.new) && rises(&site.delta) && site.is_beyond_load()
@@ -270,7 +270,11 @@ impl Comparison {
 /// # Errors
 ///
 /// When a recording has nothing to compare.
-pub fn compare(baselines: &[Run], new: &Run, options: &Options) -> Result<Comparison, Error> {
+pub(crate) fn compare(
+    baselines: &[Run],
+    new: &Run,
+    options: &Options,
+) -> Result<Comparison, Error> {
     for run in baselines.iter().chain([new]) {
         if run.seconds.is_empty() {
             return Err(Error::Empty(run.name.clone()));

@@ -13,11 +13,11 @@ use crate::{
 use memtrace_common::loss::Effect;
 
 /// Points of a series that are looked at: more cost memory and say no more of a slope.
-pub const POINTS: usize = 240;
+pub(crate) const POINTS: usize = 240;
 
 /// One recording.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// What it is called: the file.
     pub name: String,
     /// Ends of the intervals that count, seconds since the start.
@@ -31,7 +31,7 @@ pub struct Run {
 
 /// An allocation site of one process.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub(crate) struct Site {
     pub layer: Layer,
     /// A mapping made by an allocator: what lies in it is counted in another layer.
     pub by_allocator: bool,
@@ -47,7 +47,7 @@ pub struct Site {
 impl Run {
     /// From a recording's snapshot at [`crate::recording::At::Default`] and its series. `prefixes`: what
     /// functions of allocators begin with that were named for this or another of the recordings.
-    pub fn new(
+    pub(crate) fn new(
         name: String,
         snapshot: &Snapshot,
         series: &SiteSeries,
@@ -63,9 +63,9 @@ impl Run {
             .filter(|row| !row.is_group())
             .filter_map(|row| Some((row.id, row.ended_ns?)))
             .collect();
-        let mut stacks = Stacks {
+        let mut stacks = SharedStacks {
             wrappers: Wrappers::new(prefixes),
-            ..Stacks::default()
+            ..SharedStacks::default()
         };
         let groups: HashMap<ProcessId, &ProcessRow> = rows
             .filter(|row| row.is_group())
@@ -174,13 +174,13 @@ impl Run {
 
 /// Stacks and frames, each once.
 #[derive(Default)]
-struct Stacks<'a> {
+struct SharedStacks<'a> {
     stacks: HashMap<StackId, Arc<Stack>>,
     wrappers: Wrappers,
     frames: HashMap<&'a Frame, Arc<Frame>>,
 }
 
-impl<'a> Stacks<'a> {
+impl<'a> SharedStacks<'a> {
     fn of(&mut self, id: StackId, frames: impl IntoIterator<Item = &'a Frame>) -> Arc<Stack> {
         let known = &mut self.frames;
         let shared = |frame: &'a Frame| {

@@ -6,14 +6,14 @@ use crate::frames::{Fold, Frame, Wrappers};
 
 /// The frames of a stack, and how many of them its recording says lead to an allocator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stack {
+pub(crate) struct Stack {
     /// Leaf first. Stacks share frames.
     pub frames: Box<[Arc<Frame>]>,
     wrappers: usize,
 }
 
 impl Stack {
-    pub fn new(frames: impl IntoIterator<Item = Arc<Frame>>, wrappers: &Wrappers) -> Stack {
+    pub(crate) fn new(frames: impl IntoIterator<Item = Arc<Frame>>, wrappers: &Wrappers) -> Stack {
         let frames: Box<[Arc<Frame>]> = frames.into_iter().collect();
         let wrappers = wrappers.leading(frames.iter().map(Arc::as_ref));
         Stack { frames, wrappers }

@@ -6,7 +6,7 @@ use super::functions::{Row, alloc, alloc_array, free, realloc, realloc_array, ro
 
 /// What is known of an allocator.
 #[derive(Clone, Copy, Debug)]
-pub struct Allocator {
+pub(crate) struct Allocator {
     /// What its functions begin with: under each prefix it defines the malloc family
     /// ([`super::functions::FAMILY`]).
     pub prefixes: &'static [&'static str],
@@ -19,7 +19,7 @@ pub struct Allocator {
 }
 
 /// The most standard first: where two names share an address, the earlier prefix names it.
-pub const ALLOCATORS: &[Allocator] = &[
+pub(crate) const ALLOCATORS: &[Allocator] = &[
     // glibc, and what overrides it; `__` are glibc's and musl's own names in static programs.
     Allocator {
         prefixes: &["", "__libc_", "__"],
@@ -88,7 +88,7 @@ const NONE: Allocator = Allocator {
 };
 
 /// Every prefix, in the order of the table.
-pub fn prefixes() -> impl Iterator<Item = &'static str> {
+pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
     ALLOCATORS
         .iter()
         .flat_map(|allocator| allocator.prefixes)
@@ -96,7 +96,7 @@ pub fn prefixes() -> impl Iterator<Item = &'static str> {
 }
 
 /// The functions that only one allocator has, each with its prefix.
-pub fn own() -> impl Iterator<Item = (&'static str, &'static Row)> {
+pub(crate) fn own() -> impl Iterator<Item = (&'static str, &'static Row)> {
     ALLOCATORS.iter().flat_map(|allocator| {
         let prefixes = allocator.prefixes.iter();
         prefixes.flat_map(|prefix| allocator.own.iter().map(move |row| (*prefix, row)))

@@ -11,7 +11,7 @@ use super::functions::Row;
 /// A library with functions of its own. It is known by their names, and by its file's name where some of
 /// them are to be missed.
 #[derive(Clone, Copy, Debug)]
-pub struct Library {
+pub(crate) struct Library {
     /// For people.
     pub name: &'static str,
     /// How the names of its files begin. What follows is `.` or `-` (wheels add a hash).
@@ -24,7 +24,7 @@ pub struct Library {
 
 /// A statically defined probe of a library.
 #[derive(Clone, Copy, Debug)]
-pub struct UsdtRow {
+pub(crate) struct UsdtRow {
     /// `PROVIDER:NAME`.
     pub name: &'static str,
     /// Of the blocks that it tells of.
@@ -35,7 +35,7 @@ pub struct UsdtRow {
 
 impl Library {
     /// Whether a file of this name (without folder) is the library, as its name says.
-    pub fn is_named(&self, file: &str) -> bool {
+    pub(crate) fn is_named(&self, file: &str) -> bool {
         self.files.iter().any(|stem| {
             file.strip_prefix(stem)
                 .is_some_and(|rest| rest.starts_with(['.', '-']))
@@ -43,12 +43,12 @@ impl Library {
     }
 }
 
-pub const fn row(name: &'static str, function: Function) -> Row {
+pub(crate) const fn row(name: &'static str, function: Function) -> Row {
     Row { name, function }
 }
 
 /// Gives a block whose address is written where the first argument points.
-pub const fn to(layer: Layer, size: u8) -> Function {
+pub(crate) const fn to(layer: Layer, size: u8) -> Function {
     Function {
         operation: Operation::Alloc,
         layer,
@@ -63,14 +63,14 @@ pub const fn to(layer: Layer, size: u8) -> Function {
     }
 }
 
-pub const fn streamed(layer: Layer) -> Function {
+pub(crate) const fn streamed(layer: Layer) -> Function {
     Function {
         stream_ordered: true,
         ..to(layer, 1)
     }
 }
 
-pub const fn measured(layer: Layer, measure: Measure, size: u8, count: u8) -> Function {
+pub(crate) const fn measured(layer: Layer, measure: Measure, size: u8, count: u8) -> Function {
     Function {
         measure,
         count,
@@ -78,23 +78,23 @@ pub const fn measured(layer: Layer, measure: Measure, size: u8, count: u8) -> Fu
     }
 }
 
-pub const fn array(layer: Layer, measure: Measure, levels: u8) -> Function {
+pub(crate) const fn array(layer: Layer, measure: Measure, levels: u8) -> Function {
     measured(layer, measure, NO_ARGUMENT, levels)
 }
 
-pub const fn physical(layer: Layer) -> Function {
+pub(crate) const fn physical(layer: Layer) -> Function {
     measured(layer, Measure::Physical, 1, NO_ARGUMENT)
 }
 
-pub const fn foreign(layer: Layer) -> Function {
+pub(crate) const fn foreign(layer: Layer) -> Function {
     measured(layer, Measure::Foreign, NO_ARGUMENT, NO_ARGUMENT)
 }
 
-pub const fn graph_node(layer: Layer) -> Function {
+pub(crate) const fn graph_node(layer: Layer) -> Function {
     measured(layer, Measure::GraphNode, NO_ARGUMENT, NO_ARGUMENT)
 }
 
-pub const fn free(layer: Layer, block: u8) -> Function {
+pub(crate) const fn free(layer: Layer, block: u8) -> Function {
     Function {
         operation: Operation::Free,
         block,
@@ -102,7 +102,7 @@ pub const fn free(layer: Layer, block: u8) -> Function {
     }
 }
 
-pub const fn other(layer: Layer, operation: Operation) -> Function {
+pub(crate) const fn other(layer: Layer, operation: Operation) -> Function {
     Function {
         operation,
         ..to(layer, NO_ARGUMENT)
@@ -110,7 +110,7 @@ pub const fn other(layer: Layer, operation: Operation) -> Function {
 }
 
 /// Tells of a block, with its size and the allocator's totals.
-pub const fn report(layer: Layer, block: u8, size: u8) -> Function {
+pub(crate) const fn report(layer: Layer, block: u8, size: u8) -> Function {
     Function {
         block,
         size,

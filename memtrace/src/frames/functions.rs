@@ -17,7 +17,7 @@ use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outco
 
 /// A function name and its shape.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// Without the allocator's prefix.
     pub name: &'static str,
     /// `index` is 0: the collector gives it.
@@ -25,7 +25,7 @@ pub struct Row {
 }
 
 /// The malloc family, under any prefix: names that C, POSIX and glibc reserve.
-pub const FAMILY: &[Row] = &[
+pub(crate) const FAMILY: &[Row] = &[
     row("malloc", alloc(0)),
     row("calloc", alloc_array(0, 1)),
     row("realloc", realloc(0, 1)),
@@ -43,7 +43,7 @@ pub const FAMILY: &[Row] = &[
 
 /// Names that come with and without prefix as well, but are nobody's: a program may have its own
 /// `mallocx`, so reports do not fold them.
-pub const EXTENSIONS: &[Row] = &[
+pub(crate) const EXTENSIONS: &[Row] = &[
     // BSD's, in mimalloc: as realloc, but frees the block when it fails.
     row("reallocf", realloc(0, 1)),
     row("vfree", free(0)),
@@ -56,7 +56,7 @@ pub const EXTENSIONS: &[Row] = &[
 
 /// C++ operators new and delete (Itanium ABI; `m` is unsigned long). Only those
 /// of an allocator are of interest: the C++ runtimes' own call malloc and free.
-pub const OPERATORS: &[Row] = &[
+pub(crate) const OPERATORS: &[Row] = &[
     row("_Znwm", throwing(alloc(0))),
     row("_Znam", throwing(alloc(0))),
     row("_ZnwmRKSt9nothrow_t", alloc(0)),

@@ -4,7 +4,7 @@ use super::Frame;
 
 /// What address space was taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Use {
+pub(crate) enum Use {
     /// An allocator's: the heap's blocks lie in it.
     Allocator,
     /// Stacks of threads.
@@ -25,7 +25,7 @@ const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
 const NEAR: usize = 6;
 
 /// What the mappings are for that were made with these frames (leaf first), `by_allocator` or not.
-pub fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>) -> Use {
+pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>) -> Use {
     let near: Vec<&Frame> = frames.take(NEAR).collect();
     let named = |names: &[&str]| {
         near.iter().any(|frame| {

@@ -3,17 +3,17 @@
 //! that reads stacks: recording, analysis, comparison and reports classify
 //! frames here, so that they agree.
 
-pub mod allocators;
-pub mod caching;
+pub(crate) mod allocators;
+pub(crate) mod caching;
 pub(crate) mod containers;
-pub mod device_functions;
+pub(crate) mod device_functions;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod frame;
-pub mod functions;
+pub(crate) mod functions;
 mod installed;
 mod interpreter;
-pub mod mappings;
+pub(crate) mod mappings;
 pub(crate) mod names;
 mod unresolved;
 mod wrappers;
@@ -21,12 +21,12 @@ mod wrappers;
 pub use frame::{Frame, FrameKind};
 pub(crate) use installed::{innermost_of_program, installed};
 pub(crate) use interpreter::marks as interpreter_marks;
-pub use unresolved::{Cause, Unresolved};
-pub use wrappers::Wrappers;
+pub(crate) use unresolved::{Cause, Unresolved};
+pub(crate) use wrappers::Wrappers;
 
 /// Which frames of a stack are left out when it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fold {
+pub(crate) struct Fold {
     /// Those by which an allocator was reached.
     pub wrappers: bool,
     /// The Python interpreter's own.
@@ -35,13 +35,13 @@ pub struct Fold {
 
 impl Fold {
     /// As reports show a stack unless asked otherwise.
-    pub const ALL: Fold = Fold {
+    pub(crate) const ALL: Fold = Fold {
         wrappers: true,
         interpreter: true,
     };
 
     /// The frames of a stack that are shown, leaf first. `wrappers` of them lead to an allocator.
-    pub fn of(self, frames: Vec<&Frame>, wrappers: usize) -> Vec<&Frame> {
+    pub(crate) fn of(self, frames: Vec<&Frame>, wrappers: usize) -> Vec<&Frame> {
         let wrappers = if self.wrappers { wrappers } else { 0 };
         if !self.interpreter {
             return frames.into_iter().skip(wrappers).collect();

@@ -31,20 +31,20 @@ const RUST: &[&str] = &[
 /// Tells an allocator's frames: those of the table, and those of allocators that were named when
 /// recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wrappers {
+pub(crate) struct Wrappers {
     prefixes: Vec<String>,
 }
 
 impl Wrappers {
     /// `prefixes` are those that the table does not have.
-    pub fn new(prefixes: &[String]) -> Wrappers {
+    pub(crate) fn new(prefixes: &[String]) -> Wrappers {
         Wrappers {
             prefixes: prefixes.to_vec(),
         }
     }
 
     /// How many frames at the end (the front) of a stack are wrappers. Never all of them.
-    pub fn leading<'a>(&self, frames: impl IntoIterator<Item = &'a Frame>) -> usize {
+    pub(crate) fn leading<'a>(&self, frames: impl IntoIterator<Item = &'a Frame>) -> usize {
         let mut wrappers = 0;
         for frame in frames {
             if !self.is_wrapper(frame) {

@@ -13,18 +13,18 @@ use std::{
 
 use super::{
     seize,
-    wire::{Inbox, Report, Request},
+    wire::{Inbox, Notice, Request},
 };
 
 /// The hidden subcommand that is the holder.
-pub const SUBCOMMAND: &str = "hold";
+pub(crate) const SUBCOMMAND: &str = "hold";
 
 /// How long the holder may take for an answer or to read what it was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]
-pub enum HoldError {
+pub(crate) enum HoldError {
     #[error("process {tgid} is traced already, by `{name}` ({tracer})")]
     TracedAlready {
         tgid: u32,
@@ -38,7 +38,7 @@ pub enum HoldError {
 }
 
 /// What the collector wants of whoever holds threads.
-pub trait Hold {
+pub(crate) trait Hold {
     /// Begins to trace every thread of a process, and those that it makes. No thread stops for it.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ pub trait Hold {
     ///
     /// # Errors
     /// As [`Hold::let_continue`].
-    fn reports(&mut self) -> Result<Vec<Report>, HoldError>;
+    fn notices(&mut self) -> Result<Vec<Notice>, HoldError>;
 
     /// Has the holder go on, should somebody have stopped it: threads would wait for it without limit.
     fn wake(&self);
@@ -69,30 +69,30 @@ pub trait Hold {
 
 /// Two connected sockets. To be made before the programs are loaded: when the collector dies, its
 /// descriptors are closed in their order, and each of a probe takes its time.
-pub struct Line {
+pub(crate) struct Line {
     own: UnixStream,
     other: UnixStream,
 }
 
 impl Line {
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let (own, other) = UnixStream::pair()?;
         Ok(Self { own, other })
     }
 }
 
 /// A running holder. Dropping it lets every thread go.
-pub struct Holder {
+pub(crate) struct Holder {
     child: Child,
     socket: UnixStream,
     inbox: Inbox,
     /// Read while another answer was awaited.
-    reports: VecDeque<Report>,
+    notices: VecDeque<Notice>,
 }
 
 impl Holder {
     /// Starts one that finds its [`super::Stops`] by the descriptors `maps`.
-    pub fn spawn(line: Line, maps: &[OwnedFd], with_children: bool) -> io::Result<Self> {
+    pub(crate) fn spawn(line: Line, maps: &[OwnedFd], with_children: bool) -> io::Result<Self> {
         let maps: Vec<i32> = maps.iter().map(AsRawFd::as_raw_fd).collect();
         let mut command = Command::new("/proc/self/exe");
         command
@@ -131,11 +131,11 @@ impl Holder {
             child,
             socket: line.own,
             inbox: Inbox::default(),
-            reports: VecDeque::new(),
+            notices: VecDeque::new(),
         })
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
@@ -160,7 +160,7 @@ impl Holder {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 self.inbox.fill(&mut &buffer[..read])?;
-                self.reports.extend(self.inbox.reports());
+                self.notices.extend(self.inbox.notices());
                 Ok(true)
             }
             Err(_) => match io::Error::last_os_error() {
@@ -178,9 +178,9 @@ impl Hold for Holder {
             .map_err(HoldError::Gone)?;
         loop {
             let answer =
-                |report: &Report| matches!(report, Report::Seized { tgid: of, .. } if *of == tgid);
-            if let Some(at) = self.reports.iter().position(answer)
-                && let Some(Report::Seized { errno, .. }) = self.reports.remove(at)
+                |notice: &Notice| matches!(notice, Notice::Seized { tgid: of, .. } if *of == tgid);
+            if let Some(at) = self.notices.iter().position(answer)
+                && let Some(Notice::Seized { errno, .. }) = self.notices.remove(at)
             {
                 return match (errno, seize::tracer_of(tgid)) {
                     (0, _) => Ok(()),
@@ -208,9 +208,9 @@ impl Hold for Holder {
         self.send(Request::Leave { tgid }).map_err(HoldError::Gone)
     }
 
-    fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
+    fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {
         while self.read(false).map_err(HoldError::Gone)? {}
-        Ok(self.reports.drain(..).collect())
+        Ok(self.notices.drain(..).collect())
     }
 
     fn wake(&self) {

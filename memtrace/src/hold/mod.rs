@@ -23,12 +23,12 @@ mod ptrace;
 mod seize;
 mod wire;
 
-pub use holder::{Hold, HoldError, Holder, Line, SUBCOMMAND};
-pub use process::run;
-pub use wire::Report;
+pub(crate) use holder::{Hold, HoldError, Holder, Line, SUBCOMMAND};
+pub(crate) use process::run;
+pub(crate) use wire::Notice;
 
 /// What the kernel side and the holder share.
-pub trait Stops {
+pub(crate) trait Stops {
     /// Whether thread `tid` is to wait for the collector; asked once at each of its stops.
     fn take(&mut self, tid: u32) -> bool;
 

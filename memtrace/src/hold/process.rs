@@ -21,7 +21,7 @@ use super::{
     collector::{Collector, State},
     ptrace::{self, Call, Status},
     seize,
-    wire::{Inbox, Report, Request},
+    wire::{Inbox, Notice, Request},
 };
 
 /// When a thread has waited so long, the collector is looked at: it may be stopped or dying.
@@ -74,7 +74,7 @@ struct Process<S> {
 ///
 /// # Errors
 /// It cannot begin. What happens later ends it, by which the kernel lets every thread go.
-pub fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
+pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
     // SAFETY: standard input is the socket, and nobody else's.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     socket.set_nonblocking(true)?;
@@ -132,7 +132,7 @@ impl<S: Stops> Process<S> {
                         .seize(tgid)
                         .err()
                         .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EINVAL));
-                    self.report(Report::Seized { tgid, errno });
+                    self.notify(Notice::Seized { tgid, errno });
                 }
                 Request::Continue { tid } => self.may_continue(tid),
                 Request::Leave { tgid } => self.leave(tgid),
@@ -141,8 +141,8 @@ impl<S: Stops> Process<S> {
         Ok(open)
     }
 
-    fn report(&mut self, report: Report) {
-        self.unsent.extend(report.encode());
+    fn notify(&mut self, notice: Notice) {
+        self.unsent.extend(notice.encode());
         self.send();
     }
 
@@ -276,7 +276,7 @@ impl<S: Stops> Process<S> {
         self.held.remove(&tid);
         self.early.insert(tid);
         self.resume(tid, 0);
-        self.report(Report::LetGo { tid });
+        self.notify(Notice::LetGo { tid });
     }
 
     /// When somebody waits, time until it has to be seen whether that may go on.
@@ -322,7 +322,7 @@ impl<S: Stops> Process<S> {
         };
         // A thread that was killed meanwhile is not unwound.
         if restore(&unwinding).is_err() && seize::tgid_of(tid).is_some() {
-            self.report(Report::NotRestored { tid });
+            self.notify(Notice::NotRestored { tid });
         }
         self.resume(tid, 0);
     }
@@ -435,7 +435,7 @@ impl<S: Stops> Process<S> {
             let _ = ptrace::repeat_call(tid);
             self.resume(tid, 0);
         }
-        self.report(Report::Left { tgid });
+        self.notify(Notice::Left { tgid });
     }
 
     fn ended(&mut self, tid: u32) {

@@ -5,6 +5,8 @@ use std::{io, mem, ptr};
 
 use libc::{c_int, c_long, c_uint, pid_t};
 
+use crate::arch;
+
 /// What a traced thread's wait status says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
@@ -97,23 +99,20 @@ pub(super) struct Call {
 /// The call of ptrace that a thread, stopped at its return, was refused.
 pub(super) fn refused_call(tid: u32) -> Option<Call> {
     let registers = registers(tid).ok()?;
-    let is_refused = registers.orig_rax == libc::SYS_ptrace as u64
-        && registers.rax.cast_signed() == -i64::from(libc::EPERM);
+    let call = arch::SystemCall::made(&registers);
+    let is_refused =
+        call.number == libc::SYS_ptrace as u64 && call.result == -i64::from(libc::EPERM);
+    let [request, pid] = call.arguments;
     is_refused.then_some(Call {
-        request: registers.rdi,
-        pid: registers.rsi as u32,
+        request,
+        pid: pid as u32,
     })
 }
 
 /// Has a thread, stopped at the return of a system call, make that call again.
 pub(super) fn repeat_call(tid: u32) -> io::Result<()> {
-    /// Bytes of the instruction `syscall`.
-    const SYSCALL: u64 = 2;
     let mut registers = registers(tid)?;
-    registers.rip = registers.rip.wrapping_sub(SYSCALL);
-    registers.rax = registers.orig_rax;
-    // No system call: the kernel has none to restart.
-    registers.orig_rax = u64::MAX;
+    arch::SystemCall::repeat(&mut registers);
     request(libc::PTRACE_SETREGS, tid, 0, (&raw mut registers) as usize)
 }
 

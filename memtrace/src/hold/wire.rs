@@ -8,17 +8,17 @@ const LEN: usize = 12;
 /// What the collector wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Trace every thread of the process; answered by [`Report::Seized`].
+    /// Trace every thread of the process; answered by [`Notice::Seized`].
     Seize { tgid: u32 },
     /// The thread, which waits or is about to, may go on.
     Continue { tid: u32 },
-    /// Trace the process no longer; answered by [`Report::Left`].
+    /// Trace the process no longer; answered by [`Notice::Left`].
     Leave { tgid: u32 },
 }
 
 /// What the holder has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub(crate) enum Notice {
     /// The process is traced now, or why not: an errno, 0 for success.
     Seized { tgid: u32, errno: i32 },
     /// The process is no longer traced: another tracer wants it.
@@ -48,25 +48,25 @@ impl Request {
     }
 }
 
-impl Report {
+impl Notice {
     pub(super) fn encode(self) -> [u8; LEN] {
         match self {
-            Report::Seized { tgid, errno } => pack(1, tgid, errno.cast_unsigned()),
-            Report::Left { tgid } => pack(2, tgid, 0),
-            Report::LetGo { tid } => pack(3, tid, 0),
-            Report::NotRestored { tid } => pack(4, tid, 0),
+            Notice::Seized { tgid, errno } => pack(1, tgid, errno.cast_unsigned()),
+            Notice::Left { tgid } => pack(2, tgid, 0),
+            Notice::LetGo { tid } => pack(3, tid, 0),
+            Notice::NotRestored { tid } => pack(4, tid, 0),
         }
     }
 
     fn decode(bytes: [u8; LEN]) -> Option<Self> {
         Some(match unpack(bytes) {
-            [1, tgid, errno] => Report::Seized {
+            [1, tgid, errno] => Notice::Seized {
                 tgid,
                 errno: errno.cast_signed(),
             },
-            [2, tgid, _] => Report::Left { tgid },
-            [3, tid, _] => Report::LetGo { tid },
-            [4, tid, _] => Report::NotRestored { tid },
+            [2, tgid, _] => Notice::Left { tgid },
+            [3, tid, _] => Notice::LetGo { tid },
+            [4, tid, _] => Notice::NotRestored { tid },
             _ => return None,
         })
     }
@@ -121,8 +121,8 @@ impl Inbox {
             .collect()
     }
 
-    pub(super) fn reports(&mut self) -> Vec<Report> {
-        self.take().into_iter().filter_map(Report::decode).collect()
+    pub(super) fn notices(&mut self) -> Vec<Notice> {
+        self.take().into_iter().filter_map(Notice::decode).collect()
     }
 }
 
@@ -137,24 +137,24 @@ mod tests {
             Request::Continue { tid: u32::MAX },
             Request::Leave { tgid: 1 << 22 },
         ];
-        let bytes: Vec<u8> = requests.iter().flat_map(|r| r.encode()).collect();
+        let bytes: Vec<u8> = requests.iter().flat_map(|notice| notice.encode()).collect();
         let mut inbox = Inbox::default();
         assert!(!inbox.fill(&mut &bytes[..20]).unwrap());
         assert_eq!(inbox.requests(), requests[..1]);
         inbox.fill(&mut &bytes[20..]).unwrap();
         assert_eq!(inbox.requests(), requests[1..]);
 
-        let reports = [
-            Report::Seized {
+        let notices = [
+            Notice::Seized {
                 tgid: 5,
                 errno: -libc::EPERM,
             },
-            Report::Left { tgid: 6 },
-            Report::LetGo { tid: 8 },
-            Report::NotRestored { tid: 9 },
+            Notice::Left { tgid: 6 },
+            Notice::LetGo { tid: 8 },
+            Notice::NotRestored { tid: 9 },
         ];
-        let bytes: Vec<u8> = reports.iter().flat_map(|r| r.encode()).collect();
+        let bytes: Vec<u8> = notices.iter().flat_map(|notice| notice.encode()).collect();
         inbox.fill(&mut &bytes[..]).unwrap();
-        assert_eq!(inbox.reports(), reports);
+        assert_eq!(inbox.notices(), notices);
     }
 }

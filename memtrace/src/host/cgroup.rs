@@ -130,7 +130,7 @@ fn mount<'a>(text: &'a str, version: u8, controller: &str) -> Option<(&'a str, &
 /// however many processes it has, and takes at most 1 % of the time (the kernel sums up its
 /// counters of all CPUs for it).
 #[derive(Debug)]
-pub struct Cgroups {
+pub(crate) struct Cgroups {
     started: Instant,
     groups: Vec<(Group, Budget)>,
     numbers: HashMap<Group, u32>,
@@ -148,7 +148,7 @@ impl Default for Cgroups {
 
 impl Cgroups {
     /// Number of the group that process `tgid` is in; `None` where it cannot be seen.
-    pub fn number(&mut self, source: &Source, tgid: u32) -> Option<u32> {
+    pub(crate) fn number(&mut self, source: &Source, tgid: u32) -> Option<u32> {
         let group = Group::of(source, tgid, "memory")?;
         if let Some(&number) = self.numbers.get(&group) {
             return Some(number);
@@ -160,7 +160,7 @@ impl Cgroups {
     }
 
     /// Reads those of `wanted` whose turn it is, and tells how long that took.
-    pub fn sample(
+    pub(crate) fn sample(
         &mut self,
         source: &Source,
         wanted: &HashSet<u32>,

@@ -14,7 +14,7 @@ use crate::{
 
 /// A file that a process executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Library {
+pub(crate) struct Library {
     /// As the process sees it. Its name often has the version.
     pub path: String,
     pub soname: Option<String>,
@@ -28,7 +28,7 @@ pub struct Library {
 
 impl Library {
     /// What the headers of a file at `path` say.
-    pub fn of(path: String, size: u64, elf: &Elf) -> Self {
+    pub(crate) fn of(path: String, size: u64, elf: &Elf) -> Self {
         Self {
             glibc: (elf.soname.as_deref() == Some("libc.so.6"))
                 .then(|| elf.contents().find_map(glibc_version))
@@ -41,7 +41,7 @@ impl Library {
     }
 
     /// Its soname, or the name of its file.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         let file = || self.path.rsplit('/').next().unwrap_or(&self.path);
         self.soname.as_deref().unwrap_or_else(file)
     }
@@ -71,7 +71,7 @@ fn is_hex(text: &str) -> bool {
 const OPENMP: &[&str] = &["libgomp", "libiomp5", "libomp"];
 
 /// Facts of all libraries of a process; `program` is the path of its executable.
-pub fn facts<'a>(
+pub(crate) fn facts<'a>(
     process: ProcessId,
     libraries: impl IntoIterator<Item = &'a Library>,
     program: Option<&str>,
@@ -127,7 +127,7 @@ pub fn facts<'a>(
 
 /// The files that process `tgid` executes now. Those that cannot be opened or are no ELF files are
 /// left out; none where it is gone.
-pub fn of_process(tgid: u32) -> Vec<Library> {
+pub(crate) fn of_process(tgid: u32) -> Vec<Library> {
     let mappings = maps::read(tgid).unwrap_or_default();
     maps::executable_files(&mappings)
         .into_iter()
@@ -142,7 +142,7 @@ pub fn of_process(tgid: u32) -> Vec<Library> {
 }
 
 /// Path of the executable of process `tgid`, as the process sees it.
-pub fn program(tgid: u32) -> Option<String> {
+pub(crate) fn program(tgid: u32) -> Option<String> {
     let path = std::fs::read_link(format!("/proc/{tgid}/exe")).ok()?;
     // The kernel appends this to the name of a file that is gone (fs/d_path.c).
     let path = path.to_str()?;

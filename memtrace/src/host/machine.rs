@@ -129,7 +129,7 @@ const SYSFS: &[(&str, &str)] = &[
 ];
 
 /// Everything that may be read of the machine, what explains most first.
-pub fn facts(source: &Source, redactor: &Redactor) -> Vec<Fact> {
+pub(crate) fn facts(source: &Source, redactor: &Redactor) -> Vec<Fact> {
     let mut facts = Facts::new(None, redactor);
     cpus(source, &mut facts);
     kernel(source, &mut facts);

@@ -12,7 +12,7 @@ use crate::process::{
 
 /// The file whose `malloc` the loader finds first; `None` where there is no
 /// loader's list (static programs, a process that is gone).
-pub fn provider(pid: u32, mappings: &[Mapping]) -> Option<PathBuf> {
+pub(crate) fn provider(pid: u32, mappings: &[Mapping]) -> Option<PathBuf> {
     link_order::read(pid).ok()??.iter().find_map(|linked| {
         let file = ModuleFile::open(pid, maps::find(mappings, linked.dynamic)?).ok()?;
         let bytes = FileBytes::new(&file.file);

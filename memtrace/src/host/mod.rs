@@ -5,16 +5,16 @@
 //! nothing is asked over a network. By allow-list: what is not named here is
 //! not read. `docs/fingerprint.md` lists the fields.
 
-pub mod cgroup;
+pub(crate) mod cgroup;
 mod environment;
 mod gpu;
-pub mod libraries;
+pub(crate) mod libraries;
 mod machine;
-pub mod malloc;
+pub(crate) mod malloc;
 mod process;
-pub mod python;
+pub(crate) mod python;
 mod redact;
-pub mod system;
+pub(crate) mod system;
 
 use std::{
     fmt::Display,
@@ -24,19 +24,19 @@ use std::{
     sync::OnceLock,
 };
 
-pub use machine::facts as machine;
-pub use process::facts as process;
-pub use redact::Redactor;
+pub(crate) use machine::facts as machine;
+pub(crate) use process::facts as process;
+pub(crate) use redact::Redactor;
 
 use crate::ledger::ProcessId;
-pub use crate::recording::Fact;
+pub(crate) use crate::recording::Fact;
 
 /// Most bytes of a file that are looked at; those of the kernel are far shorter.
 const FILE_AT_MOST: u64 = 1 << 20;
 
 /// Where `proc` and `sys` are.
 #[derive(Debug)]
-pub struct Source {
+pub(crate) struct Source {
     root: PathBuf,
     /// What is asked for every process and long on large machines.
     flags: OnceLock<Option<Vec<String>>>,
@@ -45,7 +45,7 @@ pub struct Source {
 
 impl Source {
     /// This machine.
-    pub fn host() -> Self {
+    pub(crate) fn host() -> Self {
         Self::at("/".into())
     }
 
@@ -109,7 +109,7 @@ impl Source {
 
 /// Facts as they are found.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     process: Option<ProcessId>,
     redactor: &'a Redactor,
     list: Vec<Fact>,
@@ -117,7 +117,7 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Of a process, or of the machine.
-    pub fn new(process: Option<ProcessId>, redactor: &'a Redactor) -> Self {
+    pub(crate) fn new(process: Option<ProcessId>, redactor: &'a Redactor) -> Self {
         Self {
             process,
             redactor,
@@ -140,7 +140,7 @@ impl<'a> Facts<'a> {
     }
 
     /// What was found, in the order in which it was.
-    pub fn into_vec(self) -> Vec<Fact> {
+    pub(crate) fn into_vec(self) -> Vec<Fact> {
         self.list
     }
 

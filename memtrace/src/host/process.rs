@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{Fact, Facts, Redactor, Source, cgroup, environment, machine};
-use crate::{ledger::ProcessId, rooted::Root};
+use crate::{ledger::ProcessId, process_root::Root};
 
 /// Limits by their names in `/proc/PID/limits`.
 const LIMITS: &[(&str, &str)] = &[
@@ -28,7 +28,12 @@ const STATUS: &[(&str, &str)] = &[
 ];
 
 /// What may be read of process `tgid`, what explains most first. Nothing where it is gone.
-pub fn facts(source: &Source, process: ProcessId, tgid: u32, redactor: &Redactor) -> Vec<Fact> {
+pub(crate) fn facts(
+    source: &Source,
+    process: ProcessId,
+    tgid: u32,
+    redactor: &Redactor,
+) -> Vec<Fact> {
     let mut facts = Facts::new(Some(process), redactor);
     let text = |file: &str| source.text(&format!("proc/{tgid}/{file}"));
     let environ = source

@@ -13,7 +13,7 @@ use super::{
     environment::variable,
     libraries::{is_pythons, program},
 };
-use crate::{ledger::ProcessId, process::memory, rooted::Root};
+use crate::{ledger::ProcessId, process::memory, process_root::Root};
 
 /// Bounds of one look at a process: folders, names in each, packages, and time.
 const FOLDERS_AT_MOST: usize = 16;
@@ -23,7 +23,7 @@ const TIME_AT_MOST: Duration = Duration::from_secs(1);
 
 /// What tells where a process's Python finds its packages; it outlives the process.
 #[derive(Debug)]
-pub struct Launch {
+pub(crate) struct Launch {
     root: Root,
     program: String,
     arguments: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Launch {
 
 impl Launch {
     /// Of a running process; `None` where it is gone, or hidden.
-    pub fn read(tgid: u32) -> Option<Self> {
+    pub(crate) fn read(tgid: u32) -> Option<Self> {
         let source = Source::host();
         let cmdline = source.bytes(&format!("proc/{tgid}/cmdline"))?;
         Some(Self {
@@ -48,14 +48,14 @@ impl Launch {
     }
 
     /// Path of its executable, as the process sees it.
-    pub fn program(&self) -> &str {
+    pub(crate) fn program(&self) -> &str {
         &self.program
     }
 }
 
 /// Looks at processes; what it has seen of a folder holds until the folder changes.
 #[derive(Debug, Default)]
-pub struct Scanner {
+pub(crate) struct Scanner {
     folders: HashMap<(u64, u64, i64, i64), Rc<Packages>>,
 }
 
@@ -69,7 +69,7 @@ struct Packages {
 impl Scanner {
     /// Packages that the process's Python can import, as far as files tell. `files`: those that it
     /// executes. Nothing where none of them is Python's.
-    pub fn facts<'a>(
+    pub(crate) fn facts<'a>(
         &mut self,
         process: ProcessId,
         launch: &Launch,
@@ -240,7 +240,7 @@ impl Launch {
                 .take(FOLDERS_AT_MOST * 4)
                 .map(|folder| self.cwd.join(folder).join(called))
                 .find(|candidate| {
-                    let follow = crate::rooted::LastLink::Follow;
+                    let follow = crate::process_root::LastLink::Follow;
                     self.root.open_file(candidate, follow).is_ok()
                 })?
         };

@@ -74,7 +74,7 @@ const PUBLIC_AGAIN: &[&str] = &["/site-packages/", "/dist-packages/", "/lib/pyth
 
 /// Replaces secrets, and with [`Redactor::everything`] also host names, user names and paths.
 #[derive(Clone, Debug, Default)]
-pub struct Redactor {
+pub(crate) struct Redactor {
     everything: bool,
     /// Names to replace wherever they are.
     words: Vec<String>,
@@ -82,7 +82,7 @@ pub struct Redactor {
 
 impl Redactor {
     /// One that replaces host names, user names and paths too.
-    pub fn everything() -> Self {
+    pub(crate) fn everything() -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let users = ["SUDO_USER", "USER", "LOGNAME"].map(std::env::var);
         Self::with_names(
@@ -106,12 +106,12 @@ impl Redactor {
     }
 
     /// Whether host names, user names and paths are replaced.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.everything
     }
 
     /// The value of something called `name`, without what is secret in it.
-    pub fn value(&self, name: &str, value: &str) -> String {
+    pub(crate) fn value(&self, name: &str, value: &str) -> String {
         if is_secret_name(name) && !value.is_empty() {
             return hash(value);
         }
@@ -119,7 +119,7 @@ impl Redactor {
     }
 
     /// Text of several words, paths and URLs, without what is secret in it.
-    pub fn text(&self, text: &str) -> String {
+    pub(crate) fn text(&self, text: &str) -> String {
         if text.contains("-----BEGIN ") {
             return hash(text);
         }
@@ -145,7 +145,7 @@ impl Redactor {
     }
 
     /// The arguments of a command: also what follows an option such as `--token`.
-    pub fn arguments(&self, arguments: &[String]) -> Vec<String> {
+    pub(crate) fn arguments(&self, arguments: &[String]) -> Vec<String> {
         let mut before = "";
         arguments
             .iter()
@@ -162,7 +162,7 @@ impl Redactor {
 
     /// A path: as it is, or its folder replaced where it may name somebody. What is below a folder of
     /// Python packages stays.
-    pub fn path(&self, path: &str) -> String {
+    pub(crate) fn path(&self, path: &str) -> String {
         if !self.everything || PUBLIC.iter().any(|public| path.starts_with(public)) {
             return path.to_owned();
         }
@@ -181,7 +181,7 @@ impl Redactor {
     }
 
     /// A name of a host or a user.
-    pub fn name(&self, name: &str) -> String {
+    pub(crate) fn name(&self, name: &str) -> String {
         match self.everything && !name.is_empty() {
             true => hash(name),
             false => name.to_owned(),

@@ -4,7 +4,7 @@ use super::Source;
 use crate::{process::memory::bytes_of, recording::SystemSample};
 
 /// Reads the machine's figures now. What the kernel does not tell is `None`.
-pub fn sample(source: &Source) -> SystemSample {
+pub(crate) fn sample(source: &Source) -> SystemSample {
     let read = |path: &str| source.text(path).unwrap_or_default();
     let meminfo = read("proc/meminfo");
     let vmstat = read("proc/vmstat");

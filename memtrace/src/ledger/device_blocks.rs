@@ -13,7 +13,7 @@ use super::{
     SiteKey,
     cache::{Request, largest_gap},
     device_totals::FailureKey,
-    physical::Memory,
+    physical::PhysicalMemory,
     space::{Birth, Space},
     table::Block,
     totals::Book,
@@ -332,7 +332,7 @@ impl Space {
         self.physical.retain(handle);
     }
 
-    fn physical_released(&self, gone: Option<Memory>, time_ns: u64, book: &mut Book) {
+    fn physical_released(&self, gone: Option<PhysicalMemory>, time_ns: u64, book: &mut Book) {
         if let Some(memory) = gone {
             self.release_block(&memory.block, time_ns, book);
         }

@@ -26,8 +26,10 @@ mod tests;
 use crate::event::{Action, Device, Event, Layer, StackId};
 use crate::hash::FastMap;
 use births::BirthScan;
-pub use device_totals::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals};
-pub use holes::{HeldOpen, Hole};
+pub(crate) use device_totals::{
+    CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals,
+};
+pub(crate) use holes::{HeldOpen, Hole};
 use lineage::Ancestor;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
@@ -35,7 +37,7 @@ use totals::Book;
 
 /// Number of log₂ buckets of [`SiteTotals::lifetimes`]: bucket `i` counts
 /// blocks freed after [2^i, 2^(i+1)) nanoseconds (bucket 0 also 0 ns).
-pub const LIFETIME_BUCKETS: usize = 48;
+pub(crate) const LIFETIME_BUCKETS: usize = 48;
 
 /// A process of the recording (a tgid may come back; an id does not). From 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -159,10 +161,10 @@ pub struct Ledger {
 
 struct Process {
     id: ProcessId,
-    memory: Memory,
+    memory: AddressSpace,
 }
 
-enum Memory {
+enum AddressSpace {
     Own(Box<Space>),
     /// After vfork: that of the process with this tgid.
     Borrowed(u32),
@@ -185,7 +187,11 @@ impl Ledger {
     pub fn start_process(&mut self, tgid: u32) -> ProcessId {
         self.end(tgid);
         let id = self.book.new_process();
-        self.put(tgid, id, Memory::Own(Space::new(id, self.page_size).into()));
+        self.put(
+            tgid,
+            id,
+            AddressSpace::Own(Space::new(id, self.page_size).into()),
+        );
         id
     }
 
@@ -195,7 +201,7 @@ impl Ledger {
     /// Does nothing for a process that does not run.
     pub fn seed_regions(&mut self, tgid: u32, regions: &[(u64, u64)], brk: Option<(u64, u64)>) {
         if let Some(Process {
-            memory: Memory::Own(space),
+            memory: AddressSpace::Own(space),
             ..
         }) = self.processes.get_mut(&tgid)
         {
@@ -225,7 +231,7 @@ impl Ledger {
                 if matches!(
                     self.processes.get(&tgid),
                     None | Some(Process {
-                        memory: Memory::Ended,
+                        memory: AddressSpace::Ended,
                         ..
                     })
                 ) {
@@ -233,7 +239,7 @@ impl Ledger {
                 }
                 // What a vfork child does to borrowed memory carries the owner's tgid.
                 if let Some(Process {
-                    memory: Memory::Own(space),
+                    memory: AddressSpace::Own(space),
                     ..
                 }) = self.processes.get_mut(&tgid)
                 {
@@ -247,12 +253,12 @@ impl Ledger {
     /// changed, and a walk over the blocks of a caching allocator if they did.
     pub fn take_changes(&mut self) -> Changes {
         for process in self.processes.values_mut() {
-            if let Memory::Own(space) = &mut process.memory {
+            if let AddressSpace::Own(space) = &mut process.memory {
                 space.find_free(&mut self.book);
             }
         }
         self.processes
-            .retain(|_, process| !matches!(process.memory, Memory::Ended));
+            .retain(|_, process| !matches!(process.memory, AddressSpace::Ended));
         self.book.take_changes()
     }
 
@@ -274,7 +280,7 @@ impl Ledger {
     /// addresses. Sorts its live blocks.
     pub fn for_each_hole(&self, tgid: u32, f: impl FnMut(Hole)) {
         if let Some(Process {
-            memory: Memory::Own(space),
+            memory: AddressSpace::Own(space),
             ..
         }) = self.processes.get(&tgid)
         {
@@ -329,12 +335,12 @@ impl Ledger {
         self.processes
             .values()
             .filter_map(|process| match &process.memory {
-                Memory::Own(space) => Some(&**space),
-                Memory::Borrowed(_) | Memory::Ended => None,
+                AddressSpace::Own(space) => Some(&**space),
+                AddressSpace::Borrowed(_) | AddressSpace::Ended => None,
             })
     }
 
-    fn put(&mut self, tgid: u32, id: ProcessId, memory: Memory) {
+    fn put(&mut self, tgid: u32, id: ProcessId, memory: AddressSpace) {
         self.processes.insert(tgid, Process { id, memory });
     }
 
@@ -347,21 +353,21 @@ impl Ledger {
         // A vfork child that forks copies the memory that it borrowed.
         let owner = match self.processes.get(&parent) {
             Some(Process {
-                memory: Memory::Borrowed(owner),
+                memory: AddressSpace::Borrowed(owner),
                 ..
             }) => *owner,
             _ => parent,
         };
         let memory = if shared_vm {
-            Memory::Borrowed(owner)
+            AddressSpace::Borrowed(owner)
         } else if let Some(Process {
-            memory: Memory::Own(space),
+            memory: AddressSpace::Own(space),
             ..
         }) = self.processes.get(&owner)
         {
-            Memory::Own(space.fork(id, &mut self.book).into())
+            AddressSpace::Own(space.fork(id, &mut self.book).into())
         } else {
-            Memory::Own(Space::new(id, self.page_size).into())
+            AddressSpace::Own(Space::new(id, self.page_size).into())
         };
         self.put(child, id, memory);
     }
@@ -369,15 +375,15 @@ impl Ledger {
     fn exec(&mut self, tgid: u32) {
         let page_size = self.page_size;
         match self.processes.get_mut(&tgid) {
-            Some(process) if !matches!(process.memory, Memory::Ended) => {
-                let space = if let Memory::Own(space) = &mut process.memory {
+            Some(process) if !matches!(process.memory, AddressSpace::Ended) => {
+                let space = if let AddressSpace::Own(space) = &mut process.memory {
                     space.lose_outcomes(&mut self.book);
                     self.book.clear_by_exec(process.id);
                     space.executed()
                 } else {
                     Space::new(process.id, page_size)
                 };
-                process.memory = Memory::Own(space.into());
+                process.memory = AddressSpace::Own(space.into());
             }
             _ => {
                 self.start_process(tgid);
@@ -391,8 +397,8 @@ impl Ledger {
         let Some(process) = self.processes.get_mut(&tgid) else {
             return;
         };
-        match std::mem::replace(&mut process.memory, Memory::Ended) {
-            Memory::Own(mut space) => {
+        match std::mem::replace(&mut process.memory, AddressSpace::Ended) {
+            AddressSpace::Own(mut space) => {
                 space.lose_outcomes(&mut self.book);
                 space.find_free(&mut self.book);
                 let mut scan = BirthScan::default();
@@ -400,8 +406,8 @@ impl Ledger {
                 self.ended_births.extend(scan.finish(&self.book));
                 self.book.end_process(process.id, space.lineage().process());
             }
-            Memory::Borrowed(_) => self.book.end_process(process.id, Ancestor::default()),
-            Memory::Ended => {}
+            AddressSpace::Borrowed(_) => self.book.end_process(process.id, Ancestor::default()),
+            AddressSpace::Ended => {}
         }
     }
 }

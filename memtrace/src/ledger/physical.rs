@@ -9,7 +9,7 @@ use crate::hash::FastMap;
 
 /// Physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct PhysicalMemory {
     /// Its address is the handle by which it was given.
     pub(super) block: Block,
     pub(super) device: Device,
@@ -24,7 +24,7 @@ pub(super) struct Memory {
 /// All physical memory of a process.
 #[derive(Clone, Default)]
 pub(super) struct Physical {
-    memories: FastMap<u32, Memory>,
+    memories: FastMap<u32, PhysicalMemory>,
     next: u32,
     handles: FastMap<u64, u32>,
     /// Start → end, memory. They do not overlap.
@@ -44,7 +44,7 @@ impl Physical {
     pub(super) fn create(&mut self, block: Block, device: Device, by_cache: bool) {
         self.next += 1;
         self.handles.insert(block.addr, self.next);
-        let memory = Memory {
+        let memory = PhysicalMemory {
             block,
             device,
             by_cache,
@@ -63,7 +63,7 @@ impl Physical {
     }
 
     /// One reference less; what that gave back.
-    pub(super) fn release(&mut self, handle: u64) -> Option<Memory> {
+    pub(super) fn release(&mut self, handle: u64) -> Option<PhysicalMemory> {
         let id = *self.handles.get(&handle)?;
         let memory = self.memories.get_mut(&id)?;
         memory.references = memory.references.saturating_sub(1);
@@ -75,7 +75,7 @@ impl Physical {
     }
 
     /// Maps a handle's memory; what it is a mapping of, where that is known.
-    pub(super) fn map(&mut self, start: u64, len: u64, handle: u64) -> Option<Memory> {
+    pub(super) fn map(&mut self, start: u64, len: u64, handle: u64) -> Option<PhysicalMemory> {
         let id = self.handles.get(&handle).copied().unwrap_or(UNKNOWN);
         self.ranges.insert(start, (start.saturating_add(len), id));
         let memory = self.memories.get_mut(&id)?;
@@ -89,7 +89,7 @@ impl Physical {
         &mut self,
         start: u64,
         len: u64,
-    ) -> Option<Vec<(Memory, u64, Option<Memory>)>> {
+    ) -> Option<Vec<(PhysicalMemory, u64, Option<PhysicalMemory>)>> {
         let end = start.saturating_add(len);
         let overlapping: Vec<(u64, u64, u32)> = self
             .ranges
@@ -140,7 +140,7 @@ impl Physical {
         self.memories.values().map(|memory| &memory.block)
     }
 
-    fn drop_unused(&mut self, id: u32) -> Option<Memory> {
+    fn drop_unused(&mut self, id: u32) -> Option<PhysicalMemory> {
         let memory = self.memories.get(&id)?;
         let unused = memory.references == 0 && memory.mapped == 0;
         if unused {

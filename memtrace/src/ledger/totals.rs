@@ -30,7 +30,7 @@ pub(super) enum Ended {
     Sometime,
 }
 
-pub(super) struct Site {
+pub(super) struct SiteEntry {
     pub(super) key: SiteKey,
     /// `None` once the process has ended and its last changes were taken: the
     /// key lives on while blocks that children inherited may refer to it.
@@ -63,7 +63,7 @@ pub(super) struct Account {
 /// All sites and all processes.
 #[derive(Default)]
 pub(super) struct Book {
-    pub(super) sites: Vec<Site>,
+    pub(super) sites: Vec<SiteEntry>,
     /// Indices in `sites` that can be given to new ones.
     free_sites: Vec<u32>,
     pub(super) by_key: FastMap<SiteKey, u32>,
@@ -109,7 +109,7 @@ impl Book {
             peak_epoch: account.layers[key.layer as usize].0.peak_epoch,
             ..Tally::default()
         };
-        let new = Site {
+        let new = SiteEntry {
             key,
             tally: Some(Box::new(tally)),
         };

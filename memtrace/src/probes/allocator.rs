@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// A file whose functions are to be taken for an allocator's, on the user's word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExtraAllocator {
+pub(crate) struct ExtraAllocator {
     /// As the traced process sees it.
     pub path: PathBuf,
     /// What stands before `malloc`, `free` and so on; may be empty.
@@ -16,7 +16,7 @@ pub struct ExtraAllocator {
 
 impl ExtraAllocator {
     /// The prefixes given for the file that a process sees as `path`.
-    pub fn prefixes(all: &[ExtraAllocator], path: &Path) -> Vec<String> {
+    pub(crate) fn prefixes(all: &[ExtraAllocator], path: &Path) -> Vec<String> {
         all.iter()
             .filter(|extra| extra.path == path)
             .map(|extra| extra.prefix.clone())
@@ -24,7 +24,7 @@ impl ExtraAllocator {
     }
 
     /// Every prefix that was given, sorted.
-    pub fn all_prefixes(all: &[ExtraAllocator]) -> Vec<String> {
+    pub(crate) fn all_prefixes(all: &[ExtraAllocator]) -> Vec<String> {
         let given: BTreeSet<_> = all.iter().map(|extra| &extra.prefix).collect();
         let given = given.into_iter().filter(|prefix| !prefix.is_empty());
         given.cloned().collect()

@@ -23,7 +23,7 @@ use crate::frames::{
 };
 
 /// Every library with functions that are known by their whole names, those of caching allocators last.
-pub fn all() -> impl Iterator<Item = &'static Library> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Library> {
     LIBRARIES.iter().chain(caching::libraries())
 }
 
@@ -57,7 +57,7 @@ const LIBRARIES: &[Library] = &[
 
 /// What a driver's function is asked for as: its name without the version and the suffix of the
 /// per-thread default stream, which the driver adds itself.
-pub fn asked_name(symbol: &str) -> &str {
+pub(crate) fn asked_name(symbol: &str) -> &str {
     let name = symbol.strip_suffix("_ptsz").unwrap_or(symbol);
     match name.rsplit_once("_v") {
         Some((name, version)) if version.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -66,7 +66,7 @@ pub fn asked_name(symbol: &str) -> &str {
 }
 
 /// The driver's functions that can be asked for by name: the name, and the function.
-pub fn entry_points() -> Vec<(&'static str, Row)> {
+pub(crate) fn entry_points() -> Vec<(&'static str, Row)> {
     let mut found: Vec<(&str, Row)> = Vec::new();
     for row in CUDA_DRIVER {
         let name = asked_name(row.name);

@@ -2,12 +2,10 @@
 //! table of allocators and a file's symbols to a list of places.
 //! Attaching is done elsewhere.
 
-pub mod allocator;
-mod arch;
-pub mod device_libraries;
-pub mod plan;
+pub(crate) mod allocator;
+pub(crate) mod device_libraries;
+pub(crate) mod plan;
 mod probe;
-mod site;
 mod usdt;
 
-pub use probe::{Probe, ProbeLine};
+pub(crate) use probe::{Probe, ProbeLine};

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use memtrace_common::function::{Function, Operation};
 
-use super::{arch, device_libraries, probe::Probe, site::Forward, usdt};
+use super::{device_libraries, probe::Probe, usdt};
+use crate::arch::{self, Forward};
 use crate::frames::{
     allocators,
     functions::{EXTENSIONS, FAMILY, OPERATORS, Row},
@@ -40,7 +41,7 @@ const MAX_BODY: u64 = 1 << 20;
 ///
 /// Functions that give memory come before those that take it. (In what order
 /// they are attached is another question, which the attaching side decides.)
-pub fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
+pub(crate) fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     let candidates = candidates(elf, extra);
     let mut places = merge(candidates);
     drop_forwarders(elf, &mut places);
@@ -113,14 +114,14 @@ fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
 }
 
 /// Where unwinding begins in a file that defines it: offsets into the file, bytes, sorted.
-pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
+pub(crate) fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
     let mut offsets: Vec<u64> = elf
         .functions()
         .filter(|function| UNWINDING.contains(&function.name))
         .map(|function| {
             let body = body(elf, function.file_offset, function.size);
             let size_known = function.size == body.len() as u64;
-            function.file_offset + arch::choose(elf.machine, body, size_known).offset
+            function.file_offset + arch::probe_site(elf.architecture, body, size_known).offset
         })
         .collect();
     offsets.sort_unstable();
@@ -130,7 +131,7 @@ pub fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
 
 /// Whether a file may throw by functions of its own of which it has no symbols: it handles
 /// exceptions and names nothing that has to do with them.
-pub fn hides_unwinding(elf: &Elf<'_>) -> bool {
+pub(crate) fn hides_unwinding(elf: &Elf<'_>) -> bool {
     let known = |name: &str| {
         UNWINDING.contains(&name)
             || name == "__cxa_throw"
@@ -142,7 +143,7 @@ pub fn hides_unwinding(elf: &Elf<'_>) -> bool {
 
 /// What a library's version does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub(crate) struct Lacking {
     /// As people call it.
     pub library: &'static str,
     /// Functions in the order of the table, of alternatives the first; then statically defined probes,
@@ -151,7 +152,7 @@ pub struct Lacking {
 }
 
 /// What a file that is named as a device's library lacks; `None` where it is no such file.
-pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
+pub(crate) fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
     let file = path.file_name()?.to_str()?;
     let library = device_libraries::all().find(|library| library.is_named(file))?;
     let rows: HashSet<&str> = library.rows.iter().map(|row| row.name).collect();
@@ -181,8 +182,8 @@ pub fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
 }
 
 /// The probe of a function that is known by its address only, offset into the file.
-pub fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
-    let site = arch::choose(elf.machine, body(elf, file_offset, 0), false);
+pub(crate) fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
+    let site = arch::probe_site(elf.architecture, body(elf, file_offset, 0), false);
     Probe {
         symbol: row.name.to_owned(),
         aliases: Vec::new(),
@@ -280,7 +281,7 @@ impl Place<'_> {
             symbol, function, ..
         } = self.chosen;
         let body = body(elf, symbol.file_offset, self.size);
-        let site = arch::choose(elf.machine, body, self.size == body.len() as u64);
+        let site = arch::probe_site(elf.architecture, body, self.size == body.len() as u64);
         let mut aliases: Vec<String> = self
             .names
             .into_iter()
@@ -373,7 +374,7 @@ fn forward_target(
     let mut virt = place.chosen.symbol.virt;
     let mut code = body(elf, place.chosen.symbol.file_offset, place.size);
     for _function_then_stub in 0..2 {
-        match arch::forwards(elf.machine, code)? {
+        match arch::forwards(elf.architecture, code)? {
             Forward::To(target) => {
                 virt = virt.checked_add_signed(target)?;
                 let offset = elf.file_offset(virt)?;

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use memtrace_common::function::Function;
 
-use super::site::ProbeSite;
+use crate::arch::ProbeSite;
 
 /// One probed function of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub(crate) struct Probe {
     /// Mangled.
     pub symbol: String,
     /// Other names that lead to the function, sorted.
@@ -28,7 +28,7 @@ pub struct Probe {
 
 /// One line of the list of probes, ready to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeLine {
+pub(crate) struct ProbeLine {
     pub library: String,
     pub symbol: String,
     /// Offset into the file of the probe, bytes.
@@ -40,7 +40,7 @@ pub struct ProbeLine {
 
 /// What a statically defined probe needs beside its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct UsdtProbe {
+pub(crate) struct UsdtProbe {
     /// Where its arguments are, see [`memtrace_common::usdt`].
     pub cookie: u64,
     /// Offset into the file of the counter of those who look, bytes.
@@ -49,18 +49,18 @@ pub struct UsdtProbe {
 
 impl Probe {
     /// What the kernel side is to know of it.
-    pub fn cookie(&self) -> u64 {
+    pub(crate) fn cookie(&self) -> u64 {
         self.usdt
             .map_or_else(|| self.function.cookie(), |usdt| usdt.cookie)
     }
 
     /// Whether a C++ exception may have to pass the return address that a return probe replaces.
-    pub fn may_throw(&self) -> bool {
+    pub(crate) fn may_throw(&self) -> bool {
         self.needs_return && self.function.may_throw
     }
 
     /// The probe as a line of a list; `library` is the file as the process sees it.
-    pub fn line(&self, library: &Path) -> ProbeLine {
+    pub(crate) fn line(&self, library: &Path) -> ProbeLine {
         let offset = match self.site.offset {
             0 => String::new(),
             offset => format!("+{offset:#x}"),

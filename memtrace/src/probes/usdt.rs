@@ -7,15 +7,18 @@ use memtrace_common::{
 };
 
 use super::{
-    arch, device_libraries,
+    device_libraries,
     probe::{Probe, UsdtProbe},
 };
-use crate::frames::device_functions::other;
-use crate::process::elf::{Elf, Machine, UsdtNote};
+use crate::{
+    arch::{self, Architecture},
+    frames::device_functions::other,
+    process::elf::{Elf, UsdtNote},
+};
 
 /// The probes of a file that are in the table of libraries and can be understood.
 pub(super) fn probes(elf: &Elf<'_>) -> Vec<Probe> {
-    if elf.machine != Machine::X86_64 {
+    if elf.architecture != Architecture::X86_64 {
         return Vec::new();
     }
     elf.usdt().filter_map(|note| probe(elf, &note)).collect()
@@ -42,12 +45,12 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         offset: None,
     }; OPERANDS];
     for (operand, &index) in operands.iter_mut().zip(&wanted.arguments) {
-        *operand = parse(elf.machine, given.get(index)?)?;
+        *operand = parse(elf.architecture, given.get(index)?)?;
     }
     let file_offset = elf.file_offset(note.virt)?;
     // Only there are the arguments where the note says. A breakpoint elsewhere than on the instruction that
     // stands for the probe could be amid one.
-    let site = arch::choose(elf.machine, elf.code(file_offset, 1), true);
+    let site = arch::probe_site(elf.architecture, elf.code(file_offset, 1), true);
     if site.instruction != "nop" {
         return None;
     }
@@ -75,7 +78,7 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
 }
 
 /// An argument of 8 bytes in a register or at an offset from one, `-8@%rax` or `8@-56(%rbp)`.
-fn parse(machine: Machine, argument: &str) -> Option<Operand> {
+fn parse(architecture: Architecture, argument: &str) -> Option<Operand> {
     let (size, place) = argument.split_once('@')?;
     if !matches!(size, "8" | "-8") {
         return None;
@@ -94,7 +97,7 @@ fn parse(machine: Machine, argument: &str) -> Option<Operand> {
     };
     let name = register.strip_prefix('%')?;
     Some(Operand {
-        register: arch::register(machine, name)?,
+        register: arch::register(architecture, name)?,
         offset,
     })
 }
@@ -106,7 +109,7 @@ mod tests {
     #[test]
     fn arguments_are_in_registers_or_near_where_one_points() {
         let operand = |register, offset| Some(Operand { register, offset });
-        let parse = |argument| parse(Machine::X86_64, argument);
+        let parse = |argument| parse(Architecture::X86_64, argument);
         assert_eq!(parse("-8@%rbp"), operand(4, None));
         assert_eq!(parse("8@%rax"), operand(10, None));
         assert_eq!(parse("-8@56(%rsp)"), operand(19, Some(56)));

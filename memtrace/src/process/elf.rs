@@ -11,11 +11,14 @@ use object::read::elf::{
 };
 use object::read::{Object as _, ReadRef as _, RelocationTarget, StringTable};
 
-use crate::file::{Bytes, Source, hex};
+use crate::{
+    arch::Architecture,
+    file::{Bytes, Source, hex},
+};
 
 /// Why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
-pub enum ElfError {
+pub(crate) enum ElfError {
     #[error("expected an ELF file, got other content")]
     NotElf,
     /// Their arguments are not in registers.
@@ -25,17 +28,9 @@ pub enum ElfError {
     Malformed(#[from] object::read::Error),
 }
 
-/// The instruction set of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Machine {
-    X86_64,
-    Aarch64,
-    Other(u16),
-}
-
 /// One loaded segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub(crate) struct Segment {
     /// Address before relocation.
     pub virt: u64,
     /// Offset into the file, bytes.
@@ -47,7 +42,7 @@ pub struct Segment {
 
 /// A defined function with an address in an executable segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FunctionSymbol<'data> {
+pub(crate) struct FunctionSymbol<'data> {
     /// Mangled, without version.
     pub name: &'data str,
     /// Address before relocation.
@@ -60,7 +55,7 @@ pub struct FunctionSymbol<'data> {
 
 /// A defined variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variable<'data> {
+pub(crate) struct Variable<'data> {
     pub name: &'data str,
     /// Address before relocation.
     pub virt: u64,
@@ -68,7 +63,7 @@ pub struct Variable<'data> {
 
 /// Description of a statically defined probe, as systemtap's `sys/sdt.h` makes it. Addresses are before relocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UsdtNote<'data> {
+pub(crate) struct UsdtNote<'data> {
     pub provider: &'data str,
     pub name: &'data str,
     /// The instruction to probe.
@@ -117,13 +112,13 @@ type Table<'elf, 'data> = (
 );
 
 /// A parsed file.
-pub struct Elf<'data> {
+pub(crate) struct Elf<'data> {
     data: Bytes<'data>,
     file: ElfFile64<'data, Endianness, Bytes<'data>>,
     /// Names of the dynamic symbols, and of the others: each table read as a whole, once.
     names: [OnceCell<&'data [u8]>; 2],
     segments: Vec<Segment>,
-    pub machine: Machine,
+    pub architecture: Architecture,
     /// Lower-case hex.
     pub build_id: Option<String>,
     pub soname: Option<String>,
@@ -134,7 +129,7 @@ pub struct Elf<'data> {
 impl<'data> Elf<'data> {
     /// Reads the headers of a 64-bit file. Broken notes and a broken dynamic
     /// section cost only what they would have told.
-    pub fn parse(source: &'data (dyn Source + 'data)) -> Result<Elf<'data>, ElfError> {
+    pub(crate) fn parse(source: &'data (dyn Source + 'data)) -> Result<Elf<'data>, ElfError> {
         let data = Bytes(source);
         match data.read_bytes_at(0, 5) {
             Ok([0x7f, b'E', b'L', b'F', 2]) => {}
@@ -160,7 +155,7 @@ impl<'data> Elf<'data> {
         let build_id = file.build_id().ok().flatten().map(hex);
         let mut elf = Elf {
             data,
-            machine: machine(&file),
+            architecture: architecture(&file),
             file,
             names: Default::default(),
             segments,
@@ -173,19 +168,19 @@ impl<'data> Elf<'data> {
     }
 
     /// The loaded segments, in file order.
-    pub fn segments(&self) -> &[Segment] {
+    pub(crate) fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
     /// Offset into the file of an address before relocation; `None` outside
     /// what the segments take from the file.
-    pub fn file_offset(&self, virt: u64) -> Option<u64> {
+    pub(crate) fn file_offset(&self, virt: u64) -> Option<u64> {
         let segment = self.segment_of(virt)?;
         segment.file_offset.checked_add(virt - segment.virt)
     }
 
     /// Up to `len` bytes of an executable segment from `file_offset` on.
-    pub fn code(&self, file_offset: u64, len: u64) -> &'data [u8] {
+    pub(crate) fn code(&self, file_offset: u64, len: u64) -> &'data [u8] {
         let end = self.segments.iter().find_map(|segment| {
             let end = segment.file_offset.checked_add(segment.file_size)?;
             (segment.execute && (segment.file_offset..end).contains(&file_offset)).then_some(end)
@@ -203,18 +198,18 @@ impl<'data> Elf<'data> {
     /// The functions that the file defines, dynamic symbols first; a function
     /// in both tables comes twice. Undefined symbols and IFUNCs (whose address
     /// is their resolver's) are left out, as are names that are not UTF-8.
-    pub fn functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
+    pub(crate) fn functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
         let [dynamic, others] = self.tables();
         self.functions_of(dynamic).chain(self.functions_of(others))
     }
 
     /// The functions that the dynamic loader can bind other files to.
-    pub fn exported_functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
+    pub(crate) fn exported_functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
         self.functions_of((self.file.elf_dynamic_symbol_table(), &self.names[0]))
     }
 
     /// Names of all symbols, defined here or not.
-    pub fn names(&self) -> impl Iterator<Item = &'data str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'data str> {
         let endian = self.file.endian();
         self.tables().into_iter().flat_map(move |table| {
             let strings = self.strings(table);
@@ -224,13 +219,13 @@ impl<'data> Elf<'data> {
         })
     }
 
-    pub fn has_section(&self, name: &str) -> bool {
+    pub(crate) fn has_section(&self, name: &str) -> bool {
         self.file.section_by_name(name).is_some()
     }
 
     /// Name of the function whose address the loader puts into the word at
     /// `virt`, a slot of the global offset table.
-    pub fn bound_function(&self, virt: u64) -> Option<&'data str> {
+    pub(crate) fn bound_function(&self, virt: u64) -> Option<&'data str> {
         let (_, relocation) = self
             .file
             .dynamic_relocations()?
@@ -244,7 +239,7 @@ impl<'data> Elf<'data> {
     }
 
     /// The variables that the file defines with an address in a segment, dynamic symbols first.
-    pub fn variables(&self) -> impl Iterator<Item = Variable<'data>> {
+    pub(crate) fn variables(&self) -> impl Iterator<Item = Variable<'data>> {
         let endian = self.file.endian();
         self.tables().into_iter().flat_map(move |table| {
             let strings = self.strings(table);
@@ -261,7 +256,7 @@ impl<'data> Elf<'data> {
     }
 
     /// `len` bytes that the file has for `virt`, an address before relocation.
-    pub fn initial(&self, virt: u64, len: usize) -> Option<&'data [u8]> {
+    pub(crate) fn initial(&self, virt: u64, len: usize) -> Option<&'data [u8]> {
         let segment = self.segment_of(virt)?;
         let inside = virt - segment.virt;
         if len as u64 > segment.file_size - inside {
@@ -273,7 +268,7 @@ impl<'data> Elf<'data> {
 
     /// The statically defined probes (USDT) that the file describes. A damaged one ends its section, one without
     /// sense is left out.
-    pub fn usdt(&self) -> impl Iterator<Item = UsdtNote<'data>> {
+    pub(crate) fn usdt(&self) -> impl Iterator<Item = UsdtNote<'data>> {
         let endian = self.file.endian();
         let sections = self.file.elf_section_table();
         let base = sections
@@ -289,7 +284,7 @@ impl<'data> Elf<'data> {
     }
 
     /// What the file has for each of its segments.
-    pub fn contents(&self) -> impl Iterator<Item = &'data [u8]> {
+    pub(crate) fn contents(&self) -> impl Iterator<Item = &'data [u8]> {
         self.segments.iter().filter_map(|segment| {
             self.data
                 .read_bytes_at(segment.file_offset, segment.file_size)
@@ -298,7 +293,7 @@ impl<'data> Elf<'data> {
     }
 
     /// The whole file, to be read from.
-    pub fn data(&self) -> Bytes<'data> {
+    pub(crate) fn data(&self) -> Bytes<'data> {
         self.data
     }
 
@@ -374,12 +369,12 @@ impl<'data> Elf<'data> {
     }
 }
 
-fn machine<'data>(file: &ElfFile64<'data, Endianness, Bytes<'data>>) -> Machine {
+fn architecture<'data>(file: &ElfFile64<'data, Endianness, Bytes<'data>>) -> Architecture {
     use object::read::elf::FileHeader as _;
     match file.elf_header().e_machine(file.endian()) {
-        elf::EM_X86_64 => Machine::X86_64,
-        elf::EM_AARCH64 => Machine::Aarch64,
-        other => Machine::Other(other.0),
+        elf::EM_X86_64 => Architecture::X86_64,
+        elf::EM_AARCH64 => Architecture::Aarch64,
+        other => Architecture::Other(other.0),
     }
 }
 
@@ -414,7 +409,7 @@ mod tests {
     fn libc_tells_its_name_its_loader_and_its_functions() {
         let bytes = open(LIBC);
         let elf = Elf::parse(&bytes).unwrap();
-        assert_eq!(elf.machine, Machine::X86_64);
+        assert_eq!(elf.architecture, Architecture::X86_64);
         assert_eq!(elf.soname.as_deref(), Some("libc.so.6"));
         assert_eq!(elf.needed, ["ld-linux-x86-64.so.2"]);
         let build_id = elf.build_id.as_deref().unwrap();

@@ -12,7 +12,7 @@ use crate::file;
 
 /// A mapped file, kept open.
 #[derive(Debug)]
-pub struct ModuleFile {
+pub(crate) struct ModuleFile {
     pub key: FileId,
     /// The path as the process sees it: to show, not to open.
     pub path: PathBuf,
@@ -21,7 +21,7 @@ pub struct ModuleFile {
 
 impl ModuleFile {
     /// Opens the file behind `mapping` of process `pid`; errors as [`open_mapped`].
-    pub fn open(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
+    pub(crate) fn open(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
         let file = open_mapped(pid, mapping)?;
         if file.metadata()?.ino() != mapping.ino && !still_maps(pid, mapping) {
             return Err(io::Error::new(
@@ -39,7 +39,7 @@ impl ModuleFile {
     ///
     /// # Errors
     /// The process is gone, or its memory cannot be read.
-    pub fn of_memory(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
+    pub(crate) fn of_memory(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
         let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(io::Error::other)?];
         File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, mapping.start)?;
         Self::of_bytes(mapping, &bytes)
@@ -49,7 +49,7 @@ impl ModuleFile {
     ///
     /// # Errors
     /// There is no memory for them.
-    pub fn of_bytes(mapping: &Mapping, bytes: &[u8]) -> io::Result<ModuleFile> {
+    pub(crate) fn of_bytes(mapping: &Mapping, bytes: &[u8]) -> io::Result<ModuleFile> {
         Ok(ModuleFile {
             key: FileId { dev: 0, ino: 0 },
             path: mapping.path.clone().unwrap_or_default(),
@@ -61,7 +61,7 @@ impl ModuleFile {
     ///
     /// # Errors
     /// Its file system does not answer.
-    pub fn version(&self) -> io::Result<u32> {
+    pub(crate) fn version(&self) -> io::Result<u32> {
         let metadata = self.file.metadata()?;
         Ok(memtrace_common::process::FileKey::version(
             metadata.mtime().cast_unsigned(),
@@ -85,7 +85,7 @@ fn still_maps(pid: u32, mapping: &Mapping) -> bool {
 /// # Errors
 /// `InvalidInput` where there is no regular file behind the mapping (opening a
 /// device can have effects), `NotFound` where the name leads to another inode.
-pub fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
+pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
     if mapping.ino == 0 {
         return Err(no_file());
     }

@@ -14,7 +14,7 @@ const GPUS: &str = "/proc/driver/nvidia/gpus";
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Whether a process can have one device only.
-pub fn has_one(tgid: u32) -> bool {
+pub(crate) fn has_one(tgid: u32) -> bool {
     match visible(tgid) {
         Some(visible) => visible.len() == 1,
         None => fs::read_dir(GPUS).is_ok_and(|gpus| gpus.count() == 1),
@@ -37,14 +37,14 @@ fn listed(environment: &[u8]) -> Option<Vec<String>> {
 
 /// The management library, loaded when first needed.
 #[derive(Default)]
-pub struct Gpus {
+pub(crate) struct Gpus {
     library: Option<Option<Nvml>>,
 }
 
 impl Gpus {
     /// Bytes that each of these processes (tgid, id) has of each device, by the index that the
     /// process knows it by. Empty where the library is not installed or does not tell.
-    pub fn usage(&mut self, processes: &[(u32, ProcessId)]) -> Vec<(ProcessId, u8, u64)> {
+    pub(crate) fn usage(&mut self, processes: &[(u32, ProcessId)]) -> Vec<(ProcessId, u8, u64)> {
         if processes.is_empty() {
             return Vec::new();
         }

@@ -31,11 +31,11 @@ extern "C" fn look() {
 }
 
 /// Whether SIGPIPE was ignored.
-pub fn ignored_sigpipe() -> bool {
+pub(crate) fn ignored_sigpipe() -> bool {
     SIGPIPE_IGNORED.load(Ordering::Relaxed)
 }
 
 /// Whether standard input, output and error were open.
-pub fn open_streams() -> [bool; 3] {
+pub(crate) fn open_streams() -> [bool; 3] {
     OPEN.each_ref().map(|open| open.load(Ordering::Relaxed))
 }

@@ -24,7 +24,7 @@ const NEVER_RELEASED: libc::c_int = 127;
 
 /// Why a command could not be launched.
 #[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
+pub(crate) enum LaunchError {
     #[error("no command given")]
     Empty,
     #[error("`{0}` contains a zero byte")]
@@ -44,7 +44,7 @@ pub enum LaunchError {
 /// A launched command. Dropped before its release, it ends by itself (exit
 /// code 127); afterwards it runs on. Its zombie is left to `try_wait`.
 #[derive(Debug)]
-pub struct Launched {
+pub(crate) struct Launched {
     tgid: u32,
     program: PathBuf,
     /// Both ends needed for the release, gone after it.
@@ -61,7 +61,10 @@ struct Gate {
 impl Launched {
     /// Forks a child that waits before its exec of `argv`, with `variables` (name and value) set in
     /// its environment. The program is looked up in `PATH` first, so a missing one costs no process.
-    pub fn spawn(argv: &[OsString], variables: &[(&str, &str)]) -> Result<Self, LaunchError> {
+    pub(crate) fn spawn(
+        argv: &[OsString],
+        variables: &[(&str, &str)],
+    ) -> Result<Self, LaunchError> {
         let name = argv.first().ok_or(LaunchError::Empty)?;
         let program = resolve(name, env::var_os("PATH").as_deref())?;
         let path = c_string(program.as_os_str())?;
@@ -122,19 +125,19 @@ impl Launched {
         })
     }
 
-    pub fn tgid(&self) -> u32 {
+    pub(crate) fn tgid(&self) -> u32 {
         self.tgid
     }
 
     /// Path of the program that is executed.
-    pub fn program(&self) -> &Path {
+    pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
     /// Lets the child exec and returns once it has, or tells why it could not (the child then
     /// has ended). The pipe closes within exec, so a stop at exec's return is not waited for.
     /// A second call does nothing.
-    pub fn release(&mut self) -> Result<(), LaunchError> {
+    pub(crate) fn release(&mut self) -> Result<(), LaunchError> {
         let Some(gate) = self.gate.take() else {
             return Ok(());
         };
@@ -160,17 +163,17 @@ impl Launched {
     }
 
     /// Whether the child was let go, so that its end is the command's.
-    pub fn is_released(&self) -> bool {
+    pub(crate) fn is_released(&self) -> bool {
         self.gate.is_none()
     }
 
     /// Wait status as of waitpid(2) if the child has ended, again at each later call.
-    pub fn try_wait(&mut self) -> io::Result<Option<i32>> {
+    pub(crate) fn try_wait(&mut self) -> io::Result<Option<i32>> {
         self.wait_with(libc::WNOHANG)
     }
 
     /// Waits until the child has ended. Wait status as of waitpid(2).
-    pub fn wait(&mut self) -> io::Result<i32> {
+    pub(crate) fn wait(&mut self) -> io::Result<i32> {
         loop {
             if let Some(status) = self.wait_with(0)? {
                 return Ok(status);

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// One entry of the loader's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkedFile {
+pub(crate) struct LinkedFile {
     /// Run-time address minus address in the file.
     pub load_bias: u64,
     /// Absolute address of the dynamic section: lies in one of the file's mappings.
@@ -23,7 +23,7 @@ pub struct LinkedFile {
 
 /// Why the loader's list could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkOrderError {
+pub(crate) enum LinkOrderError {
     #[error("cannot read `{path}`: {source}")]
     Read { path: String, source: io::Error },
     /// Changed while it was read, or overwritten.
@@ -53,7 +53,7 @@ const PROGRAM_HEADER: u64 = 56;
 ///
 /// `Ok(None)`: there is no list (yet): a static program, or the loader has not
 /// come that far.
-pub fn read(pid: u32) -> Result<Option<Vec<LinkedFile>>, LinkOrderError> {
+pub(crate) fn read(pid: u32) -> Result<Option<Vec<LinkedFile>>, LinkOrderError> {
     let path = format!("/proc/{pid}/auxv");
     let auxv = std::fs::read(&path).map_err(|source| LinkOrderError::Read { path, source })?;
     let path = format!("/proc/{pid}/mem");
@@ -61,14 +61,14 @@ pub fn read(pid: u32) -> Result<Option<Vec<LinkedFile>>, LinkOrderError> {
         path: path.clone(),
         source,
     })?;
-    read_list(pid, &auxv, &Memory { file })
+    read_list(pid, &auxv, &MemoryFile { file })
         .map_err(|source| LinkOrderError::Read { path, source })?
         .transpose()
 }
 
 type List = Option<Result<Vec<LinkedFile>, LinkOrderError>>;
 
-fn read_list(pid: u32, auxv: &[u8], memory: &Memory) -> io::Result<List> {
+fn read_list(pid: u32, auxv: &[u8], memory: &MemoryFile) -> io::Result<List> {
     let Some(debug) = find_debug(auxv, memory)? else {
         return Ok(None);
     };
@@ -95,7 +95,7 @@ fn read_list(pid: u32, auxv: &[u8], memory: &Memory) -> io::Result<List> {
 }
 
 /// Address of the `r_debug` that the loader left in the main program's dynamic section.
-fn find_debug(auxv: &[u8], memory: &Memory) -> io::Result<Option<u64>> {
+fn find_debug(auxv: &[u8], memory: &MemoryFile) -> io::Result<Option<u64>> {
     let auxiliary = |kind: u64| {
         auxv.chunks_exact(16)
             .map(|pair| (word(pair), word(&pair[8..])))
@@ -128,11 +128,11 @@ fn find_debug(auxv: &[u8], memory: &Memory) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-struct Memory {
+struct MemoryFile {
     file: File,
 }
 
-impl Memory {
+impl MemoryFile {
     fn words<const N: usize>(&self, abs_addr: u64) -> io::Result<[u64; N]> {
         let mut words = [0; N];
         for (index, word) in (0u64..).zip(&mut words) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// What the `rwxp` column says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Permissions {
+pub(crate) struct Permissions {
     pub read: bool,
     pub write: bool,
     pub execute: bool,
@@ -19,7 +19,7 @@ pub struct Permissions {
 /// A file, as `/proc/PID/maps` and the kernel side name it. Not comparable to
 /// stat's `st_dev` on file systems with anonymous devices (btrfs subvolumes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId {
+pub(crate) struct FileId {
     /// `MAJOR << 20 | MINOR`.
     pub dev: u32,
     pub ino: u64,
@@ -27,7 +27,7 @@ pub struct FileId {
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     /// First address, absolute in the process.
     pub start: u64,
     /// One past the last address.
@@ -48,17 +48,17 @@ pub struct Mapping {
 
 impl Mapping {
     /// Bytes of address space, a multiple of the page size.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.end - self.start
     }
 
     /// Whether `abs_addr` lies in the mapping.
-    pub fn contains(&self, abs_addr: u64) -> bool {
+    pub(crate) fn contains(&self, abs_addr: u64) -> bool {
         (self.start..self.end).contains(&abs_addr)
     }
 
     /// The file behind the mapping, `None` for anonymous memory and pseudo names.
-    pub fn file(&self) -> Option<FileId> {
+    pub(crate) fn file(&self) -> Option<FileId> {
         (self.ino != 0).then_some(FileId {
             dev: self.dev,
             ino: self.ino,
@@ -69,13 +69,13 @@ impl Mapping {
 /// A line that is not of the documented form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected `START-END PERMS OFFSET MAJOR:MINOR INODE [PATH]`, got `{line}`")]
-pub struct MalformedLine {
+pub(crate) struct MalformedLine {
     pub line: String,
 }
 
 /// Why the mappings of a process could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum MapsError {
+pub(crate) enum MapsError {
     #[error("cannot read `/proc/{pid}/maps`: {source}")]
     Read { pid: u32, source: io::Error },
     #[error("cannot parse `/proc/{pid}/maps`: {source}")]
@@ -84,14 +84,14 @@ pub enum MapsError {
 
 /// Reads the mappings of process `pid`, by address. A kernel thread and a
 /// process that has just exited have none.
-pub fn read(pid: u32) -> Result<Vec<Mapping>, MapsError> {
+pub(crate) fn read(pid: u32) -> Result<Vec<Mapping>, MapsError> {
     let text = std::fs::read(format!("/proc/{pid}/maps"))
         .map_err(|source| MapsError::Read { pid, source })?;
     parse(&text).map_err(|source| MapsError::Parse { pid, source })
 }
 
 /// Parses the text of a maps file. Bytes, not UTF-8: paths are arbitrary.
-pub fn parse(text: &[u8]) -> Result<Vec<Mapping>, MalformedLine> {
+pub(crate) fn parse(text: &[u8]) -> Result<Vec<Mapping>, MalformedLine> {
     text.split(|&byte| byte == b'\n')
         .filter(|line| !line.is_empty())
         .map(|line| {
@@ -104,7 +104,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<Mapping>, MalformedLine> {
 
 /// The `[heap]` range: from the first to the last mapping of that name (one
 /// whose protection was changed in part is several). `None` without a brk heap.
-pub fn heap(mappings: &[Mapping]) -> Option<Range<u64>> {
+pub(crate) fn heap(mappings: &[Mapping]) -> Option<Range<u64>> {
     let mut heaps = mappings
         .iter()
         .filter(|mapping| mapping.path.as_deref() == Some(Path::new("[heap]")));
@@ -113,7 +113,7 @@ pub fn heap(mappings: &[Mapping]) -> Option<Range<u64>> {
 }
 
 /// The mapping that holds `abs_addr`; `mappings` must be sorted, as the kernel prints them.
-pub fn find(mappings: &[Mapping], abs_addr: u64) -> Option<&Mapping> {
+pub(crate) fn find(mappings: &[Mapping], abs_addr: u64) -> Option<&Mapping> {
     let after = mappings.partition_point(|mapping| mapping.start <= abs_addr);
     mappings[..after]
         .last()
@@ -121,7 +121,7 @@ pub fn find(mappings: &[Mapping], abs_addr: u64) -> Option<&Mapping> {
 }
 
 /// The first executable mapping of each file: what there is to probe.
-pub fn executable_files(mappings: &[Mapping]) -> Vec<&Mapping> {
+pub(crate) fn executable_files(mappings: &[Mapping]) -> Vec<&Mapping> {
     let mut seen = std::collections::HashSet::new();
     mappings
         .iter()

@@ -15,7 +15,7 @@ use std::{
 
 /// Who a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     pub comm: String,
     /// Empty for a zombie or a kernel thread.
     pub cmdline: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Identity {
 }
 
 /// Reads who `tgid` is. An error means that the process is gone (`NotFound`) or hidden.
-pub fn identity(tgid: u32) -> io::Result<Identity> {
+pub(crate) fn identity(tgid: u32) -> io::Result<Identity> {
     let stat = stat(tgid)?;
     let cmdline = fs::read(format!("/proc/{tgid}/cmdline"))?;
     let status = read(tgid, "status").unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn identity(tgid: u32) -> io::Result<Identity> {
 /// `costly` adds what costs: the kernel takes the process's mmap lock and walks its page tables
 /// for smaps, one without `/proc/PID/task/TID/children` (CONFIG_PROC_CHILDREN) has every process
 /// asked for its parent, and one before 6.2 has descriptors listed to be counted.
-pub fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
+pub(crate) fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
     let stat = stat(tgid)?;
     let status = read(tgid, "status").unwrap_or_default();
     let mapped = match costly {
@@ -94,14 +94,14 @@ pub fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
 /// Samples one process; its costly figures only as often as they take at most
 /// 1 % of the time, in between they are `None`.
 #[derive(Debug)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     tgid: u32,
     started: Instant,
     budget: Budget,
 }
 
 impl Sampler {
-    pub fn new(tgid: u32) -> Self {
+    pub(crate) fn new(tgid: u32) -> Self {
         Self {
             tgid,
             started: Instant::now(),
@@ -110,7 +110,7 @@ impl Sampler {
     }
 
     /// As [`sample`]; and whether it had the costly figures.
-    pub fn sample(&mut self) -> io::Result<(MemorySample, bool)> {
+    pub(crate) fn sample(&mut self) -> io::Result<(MemorySample, bool)> {
         let begin = self.started.elapsed();
         let costly = self.budget.allows(begin);
         let sample = sample(self.tgid, costly);

@@ -2,20 +2,20 @@
 //! those files define and in which order the loader asks them, what it uses;
 //! and launching one. Attaching probes and following are not done here.
 
-pub mod elf;
-pub mod files;
-pub mod gpus;
-pub mod inherited;
-pub mod launch;
-pub mod link_order;
-pub mod maps;
-pub mod memory;
-pub mod pagemap;
+pub(crate) mod elf;
+pub(crate) mod files;
+pub(crate) mod gpus;
+pub(crate) mod inherited;
+pub(crate) mod launch;
+pub(crate) mod link_order;
+pub(crate) mod maps;
+pub(crate) mod memory;
+pub(crate) mod pagemap;
 mod smaps;
-pub mod target;
+pub(crate) mod target;
 
 /// Whether process `tgid` is gone, or a zombie of which no thread runs any more.
-pub fn has_ended(tgid: u32) -> bool {
+pub(crate) fn has_ended(tgid: u32) -> bool {
     let stat = procfs::process::Process::new(tgid.cast_signed()).and_then(|process| process.stat());
     // A leader that has ended while other threads run on is a zombie too.
     stat.map_or(true, |stat| {
@@ -24,7 +24,7 @@ pub fn has_ended(tgid: u32) -> bool {
 }
 
 /// Bytes of a page on this machine.
-pub fn page_size() -> u64 {
+pub(crate) fn page_size() -> u64 {
     // SAFETY: no memory is involved.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }

@@ -8,7 +8,7 @@ use procfs::{
 };
 
 /// The pages of one process.
-pub struct ResidentPages {
+pub(crate) struct ResidentPages {
     pages: PageMap,
     page_size: u64,
 }
@@ -16,7 +16,7 @@ pub struct ResidentPages {
 impl ResidentPages {
     /// # Errors
     /// The process is gone, or hidden.
-    pub fn open(tgid: u32) -> ProcResult<Self> {
+    pub(crate) fn open(tgid: u32) -> ProcResult<Self> {
         Ok(Self {
             pages: Process::new(tgid.cast_signed())?.pagemap()?,
             page_size: procfs::page_size(),
@@ -28,7 +28,7 @@ impl ResidentPages {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn bytes(&mut self, range: Range<u64>) -> ProcResult<u64> {
+    pub(crate) fn bytes(&mut self, range: Range<u64>) -> ProcResult<u64> {
         let first = range.start.div_ceil(self.page_size);
         let last = range.end / self.page_size;
         if first >= last {

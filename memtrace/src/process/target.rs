@@ -9,7 +9,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// Why not.
 #[derive(Debug, thiserror::Error)]
-pub enum TargetError {
+pub(crate) enum TargetError {
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
     #[error(
@@ -28,7 +28,7 @@ pub enum TargetError {
 
 /// A process that can be recorded.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub(crate) struct Target {
     pub pid: u32,
     pub name: String,
     /// Why it does not run now, if so.
@@ -40,7 +40,7 @@ impl Target {
     ///
     /// # Errors
     /// See [`TargetError`].
-    pub fn find(pid: u32) -> Result<Self, TargetError> {
+    pub(crate) fn find(pid: u32) -> Result<Self, TargetError> {
         let none = |_| TargetError::NoSuchProcess(pid);
         let process = procfs::process::Process::new(pid.cast_signed()).map_err(none)?;
         let status = process.status().map_err(none)?;
@@ -76,7 +76,7 @@ impl Target {
 
     /// # Errors
     /// It has ended since.
-    pub fn still_runs(&self) -> Result<(), TargetError> {
+    pub(crate) fn still_runs(&self) -> Result<(), TargetError> {
         match super::has_ended(self.pid) {
             true => Err(TargetError::Ended(self.pid, self.name.clone())),
             false => Ok(()),
@@ -111,7 +111,7 @@ fn is_frozen(pid: u32) -> bool {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn is_32_bit(program: &Path) -> io::Result<bool> {
+pub(crate) fn is_32_bit(program: &Path) -> io::Result<bool> {
     let mut head = [0; 5];
     let mut file = fs::File::open(program)?;
     match io::Read::read_exact(&mut file, &mut head) {

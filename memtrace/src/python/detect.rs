@@ -1,8 +1,7 @@
 //! Whether a file holds a CPython interpreter, which version, and where its
 //! evaluation loop is.
 
-use crate::{process::elf::Elf, unwind};
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use crate::{arch, process::elf::Elf, unwind};
 use std::{ops::Range, path::Path};
 
 /// Minor versions of Python 3 whose structures are known.
@@ -12,7 +11,7 @@ const EVAL: &str = "_PyEval_EvalFrameDefault";
 
 /// A file that holds an interpreter. Addresses as the file means them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// 11 for Python 3.11.
     pub minor: u32,
     /// `_PyRuntime`.
@@ -28,13 +27,13 @@ pub struct Candidate {
 /// An interpreter whose frames cannot be told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Python frames are told for CPython 3.9 to 3.14 with the GIL, not for {what}")]
-pub struct Unsupported {
+pub(crate) struct Unsupported {
     /// "Python 3.8".
     pub what: String,
 }
 
 /// Looks for an interpreter in a file; `path` counts for its name only. `None`: there is none.
-pub fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported> {
+pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported> {
     let (Some(eval), Some(runtime)) = (
         elf.functions().find(|function| function.name == EVAL),
         elf.variables()
@@ -179,18 +178,9 @@ pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
 
 /// Where direct jumps of `body` lead outside `main`, its addresses.
 fn jumps_out(body: &[u8], main: &Range<u64>) -> Vec<u64> {
-    let mut decoder = Decoder::with_ip(64, body, main.start, DecoderOptions::NONE);
-    let mut targets: Vec<u64> =
-        std::iter::from_fn(|| decoder.can_decode().then(|| decoder.decode()))
-            .filter(|instruction| {
-                matches!(
-                    instruction.flow_control(),
-                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-                )
-            })
-            .map(|instruction| instruction.near_branch_target())
-            .filter(|target| !main.contains(target))
-            .collect();
+    let mut targets: Vec<u64> = arch::jumps(body, main.start)
+        .filter(|target| !main.contains(target))
+        .collect();
     targets.sort_unstable();
     targets.dedup();
     targets

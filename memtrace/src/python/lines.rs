@@ -14,7 +14,7 @@ const UNUSED: u32 = 4;
 /// `instruction` is `f_lasti` up to 3.10 (bytes in 3.9, units of two in 3.10); since 3.11 the
 /// instruction pointer's distance from `co_code_adaptive`, bytes. Of its lowest 28 bits the highest
 /// is the sign; below zero the frame has not begun, and is at its first line.
-pub fn line(minor: u32, first_line: u32, linetable: &[u8], instruction: u32) -> Option<u32> {
+pub(super) fn line(minor: u32, first_line: u32, linetable: &[u8], instruction: u32) -> Option<u32> {
     let instruction = i64::from((instruction << UNUSED).cast_signed() >> UNUSED);
     if instruction < 0 {
         return Some(first_line);

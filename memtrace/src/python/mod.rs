@@ -4,18 +4,18 @@
 //! Versions 3.9 to 3.14 with the global interpreter lock. Up to 3.10 a code object knows only its
 //! own name (`run`); since 3.11 a qualified one (`Server.run`).
 
-mod code;
+mod code_object;
 mod detect;
 mod lines;
 mod offsets;
 #[cfg(test)]
 mod tests;
 
-pub use code::CodeObject;
-pub use detect::{Candidate, Unsupported, find};
-pub use offsets::interpreter;
+pub(crate) use code_object::CodeObject;
+pub(crate) use detect::{Candidate, Unsupported, find};
+pub(crate) use offsets::interpreter;
 
 use std::io;
 
 /// Fills the buffer with a process's memory from an absolute address on.
-pub type Read<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + 'a;
+pub(crate) type Read<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + 'a;

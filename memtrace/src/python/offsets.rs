@@ -10,7 +10,7 @@ use std::io;
 
 /// Why the layout of an interpreter is not known.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("cannot read the interpreter's state at {address:#x}: {source}")]
     Read { address: u64, source: io::Error },
     #[error("Python 3.{0} is not known, expected 3.9 to 3.14")]
@@ -26,7 +26,7 @@ pub enum Error {
 
 /// The layout of the interpreter of a process. `exec`: number of its file; `bias`: what is to
 /// be added to the file's addresses in the process, whose memory `read` reads.
-pub fn interpreter(
+pub(crate) fn interpreter(
     candidate: &Candidate,
     exec: u32,
     bias: u64,

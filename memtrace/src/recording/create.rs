@@ -18,7 +18,7 @@ use super::Error;
 ///
 /// When something is at `path` already (with `force`: something other than a regular file), or
 /// when it cannot be created.
-pub fn create_private(path: &Path, force: bool) -> Result<File, Error> {
+pub(crate) fn create_private(path: &Path, force: bool) -> Result<File, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
             return Err(Error::NotReplaceable {

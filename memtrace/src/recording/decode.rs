@@ -3,7 +3,7 @@
 
 use rusqlite::{Row, types::Type};
 
-use super::{LocationId, Node, NodeId, varint, write::kind_name};
+use super::{LocationId, Node, NodeId, encode::kind_name, varint};
 use crate::{
     event::Layer,
     frames::{Frame, FrameKind},

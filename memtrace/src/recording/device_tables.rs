@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 use super::{
     Interval,
     decode::{json, layer, optional, uint, unexpected},
-    schema::int,
+    encode::int,
 };
 use crate::{
     event::{Device, StackId},
@@ -14,7 +14,7 @@ use crate::{
 
 /// A device of a process at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSnapshot {
+pub(crate) struct DeviceSnapshot {
     pub process: ProcessId,
     /// `None`: it is not known which device.
     pub device: Device,
@@ -27,7 +27,7 @@ pub struct DeviceSnapshot {
 
 /// A library of devices in which some functions are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LibraryRow {
+pub(crate) struct LibraryRow {
     pub file: String,
     /// For people.
     pub library: String,

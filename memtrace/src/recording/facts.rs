@@ -82,7 +82,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn facts(&self) -> Result<Vec<Fact>, Error> {
+    pub(crate) fn facts(&self) -> Result<Vec<Fact>, Error> {
         series::rows(
             self.connection(),
             "SELECT process, f.text, v.text FROM fact JOIN string f ON f.id = field \

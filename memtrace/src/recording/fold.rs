@@ -12,7 +12,7 @@ use crate::ledger::{ProcessId, SiteKey};
 
 /// Only a process that ended so soon may be folded: for longer the places of its figures over time
 /// are not kept.
-pub const SHORT_LIVED: Duration = Duration::from_secs(30);
+pub(crate) const SHORT_LIVED: Duration = Duration::from_secs(30);
 
 /// Ended processes whose site ids are kept, because the ages of their blocks are written later.
 const ENDED: usize = 256;

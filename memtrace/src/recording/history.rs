@@ -17,14 +17,14 @@ use crate::{
 
 /// Number of an interval: rises with time, starts anywhere, has no gaps that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IntervalId(pub i64);
+pub(crate) struct IntervalId(pub i64);
 
 /// The first layer of devices: those follow all others.
 const FIRST_OF_DEVICES: u8 = Layer::CudaDriver as u8;
 
 /// A site and its present figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SiteFigures {
+pub(crate) struct SiteFigures {
     pub key: SiteKey,
     pub totals: Totals,
 }
@@ -35,7 +35,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn intervals(&self) -> Result<Vec<(IntervalId, u64)>, Error> {
+    pub(crate) fn intervals(&self) -> Result<Vec<(IntervalId, u64)>, Error> {
         self.connection()
             .prepare("SELECT id, time_ns FROM interval ORDER BY id")
             .and_then(|mut statement| {
@@ -52,7 +52,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn each_site(&self, visit: impl FnMut(i64, SiteFigures)) -> Result<(), Error> {
+    pub(crate) fn each_site(&self, visit: impl FnMut(i64, SiteFigures)) -> Result<(), Error> {
         self.visit_sites(visit)
             .map_err(|error| self.reading(&error))
     }
@@ -63,7 +63,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn held_open(&self, process: ProcessId) -> Result<HashMap<i64, HeldOpen>, Error> {
+    pub(crate) fn held_open(&self, process: ProcessId) -> Result<HashMap<i64, HeldOpen>, Error> {
         self.connection()
             .prepare_cached("SELECT site, bytes, holes FROM held_open WHERE process = ?1")
             .and_then(|mut statement| {
@@ -85,7 +85,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn lifetimes(&self, site: i64) -> Result<Box<[u64]>, Error> {
+    pub(crate) fn lifetimes(&self, site: i64) -> Result<Box<[u64]>, Error> {
         self.connection()
             .prepare_cached("SELECT lifetimes FROM site WHERE id = ?1")
             .and_then(|mut statement| statement.query_row([site], |row| lifetimes(row, 0)))
@@ -98,7 +98,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn site_changes(
+    pub(crate) fn site_changes(
         &self,
         wanted: &[(i64, SiteKey)],
         mut visit: impl FnMut(IntervalId, SiteFigures),

@@ -6,6 +6,7 @@ mod compat;
 mod create;
 mod decode;
 mod device_tables;
+mod encode;
 mod error;
 mod facts;
 mod fold;
@@ -24,20 +25,21 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use create::create_private;
-pub use device_tables::{DeviceSnapshot, LibraryRow};
-pub use error::Error;
-pub use facts::Fact;
-pub use fold::SHORT_LIVED;
-pub use history::{IntervalId, SiteFigures};
-pub use overview::Overview;
-pub use read::Recording;
-pub use samples::{CgroupSample, MemorySample, SystemSample};
-pub use site_series::{SitePoint, SiteSeries};
-pub use snapshot::{
+pub(crate) use create::create_private;
+pub(crate) use device_tables::{DeviceSnapshot, LibraryRow};
+pub(crate) use error::Error;
+pub(crate) use facts::Fact;
+pub(crate) use fold::SHORT_LIVED;
+pub(crate) use history::{IntervalId, SiteFigures};
+pub(crate) use overview::Overview;
+pub(crate) use read::Recording;
+pub use samples::MemorySample;
+pub(crate) use samples::{CgroupSample, SystemSample};
+pub(crate) use site_series::{SitePoint, SiteSeries};
+pub(crate) use snapshot::{
     At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
 };
-pub use stacks::{Stack, Stacks};
+pub(crate) use stacks::{Stack, Stacks};
 pub use write::Writer;
 
 use crate::{

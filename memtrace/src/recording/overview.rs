@@ -5,7 +5,7 @@ use memtrace_common::loss::Reason;
 
 /// As of the last interval.
 #[derive(Clone, Debug)]
-pub struct Overview {
+pub(crate) struct Overview {
     pub meta: Meta,
     /// By id.
     pub processes: Vec<ProcessRow>,
@@ -23,7 +23,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn overview(&self) -> Result<Overview, Error> {
+    pub(crate) fn overview(&self) -> Result<Overview, Error> {
         self.read_overview().map_err(|error| self.reading(&error))
     }
 

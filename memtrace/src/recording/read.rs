@@ -17,11 +17,12 @@ use super::{
     decode::{
         end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
     },
-    device_tables, schema,
+    device_tables,
+    encode::{int, origin_name},
+    schema,
     snapshot::{Moments, SiteSnapshot, Stored, StoredSite},
     stacks::Known,
     varint,
-    write::origin_name,
 };
 use crate::{
     event::{Layer, StackId},
@@ -41,7 +42,7 @@ const SMALLEST_PAGE: usize = 512;
 
 /// A recording, open for reading.
 #[derive(Debug)]
-pub struct Recording {
+pub(crate) struct Recording {
     connection: Connection,
     path: PathBuf,
     meta: Meta,
@@ -54,7 +55,7 @@ impl Recording {
     /// # Errors
     ///
     /// When `path` cannot be read, is not a recording, is damaged, or has a version of the schema that is not understood.
-    pub fn open(path: &Path) -> Result<Recording, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Recording, Error> {
         check_kind(path)?;
         let connection = connect(path).map_err(|error| Error::reading(path, &error))?;
         let number = |name: &str| {
@@ -111,7 +112,7 @@ impl Recording {
     }
 
     /// Facts about the recording as a whole.
-    pub fn meta(&self) -> &Meta {
+    pub(crate) fn meta(&self) -> &Meta {
         &self.meta
     }
 
@@ -121,7 +122,7 @@ impl Recording {
     ///
     /// When the file cannot be read or is damaged, or when a time after the last interval is asked
     /// for.
-    pub fn snapshot(&self, at: At) -> Result<Snapshot, Error> {
+    pub(crate) fn snapshot(&self, at: At) -> Result<Snapshot, Error> {
         if let At::Time(asked_ns) = at {
             self.check_time(asked_ns)?;
         }
@@ -231,7 +232,7 @@ fn check_length(path: &Path, pages: i64, page_size: i64) -> Result<(), Error> {
         path: path.into(),
         cause: error.to_string(),
     })?;
-    if schema::int(found.len()) < expected {
+    if int(found.len()) < expected {
         return Err(Error::Damaged {
             path: path.into(),
             cause: format!("{} bytes, expected {expected}", found.len()),
@@ -278,7 +279,7 @@ pub(super) fn interval(transaction: &Transaction, limit: u64) -> rusqlite::Resul
         .query_row(
             "SELECT id, time_ns, emitted, received, id < (SELECT max(id) FROM interval) \
              FROM interval WHERE time_ns <= ?1 ORDER BY id DESC LIMIT 1",
-            [schema::int(limit)],
+            [int(limit)],
             |row| {
                 Ok(Last {
                     id: row.get(0)?,

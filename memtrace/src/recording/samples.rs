@@ -4,7 +4,7 @@
 use rusqlite::Row;
 use serde::Serialize;
 
-use super::{decode::optional, schema::int};
+use super::{decode::optional, encode::int};
 
 /// A struct of optional figures and the table columns of the same names.
 macro_rules! sample {

@@ -223,9 +223,3 @@ CREATE TABLE births (
     rows BLOB NOT NULL
 );
 ";
-
-/// An unsigned figure as SQLite's signed integer. Real figures are far below
-/// the limit; one beyond it is kept at the limit rather than losing the interval.
-pub(super) fn int(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}

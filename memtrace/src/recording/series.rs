@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, ToSql};
 
 use super::{
     CgroupSample, Error, MemorySample, Recording, SystemSample, Writer, decode::uint,
-    device_tables, schema::int,
+    device_tables, encode::int,
 };
 use crate::{
     event::Device,
@@ -99,7 +99,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
+    pub(crate) fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
         self.series(
             "SELECT time_ns, memory.* FROM memory JOIN interval ON interval.id = interval \
              WHERE process = ?1 ORDER BY interval",
@@ -114,7 +114,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn device_history(
+    pub(crate) fn device_history(
         &self,
         process: ProcessId,
     ) -> Result<Vec<(u64, Device, DeviceTotals)>, Error> {
@@ -127,7 +127,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn device_usage(&self, process: ProcessId) -> Result<Vec<(u64, u8, u64)>, Error> {
+    pub(crate) fn device_usage(&self, process: ProcessId) -> Result<Vec<(u64, u8, u64)>, Error> {
         device_tables::usage(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
@@ -136,7 +136,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn system(&self) -> Result<Vec<(u64, SystemSample)>, Error> {
+    pub(crate) fn system(&self) -> Result<Vec<(u64, SystemSample)>, Error> {
         self.series(
             "SELECT time_ns, system.* FROM system JOIN interval ON interval.id = interval \
              ORDER BY interval",
@@ -152,7 +152,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn cgroup(&self, process: ProcessId) -> Result<Vec<(u64, CgroupSample)>, Error> {
+    pub(crate) fn cgroup(&self, process: ProcessId) -> Result<Vec<(u64, CgroupSample)>, Error> {
         let started = "SELECT started_ns FROM process WHERE id = ?1";
         let started = self
             .connection()

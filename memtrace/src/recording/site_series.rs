@@ -15,7 +15,7 @@ use crate::{
 
 /// A site at the end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SitePoint {
+pub(crate) struct SitePoint {
     /// Outstanding, allocated by the process itself.
     pub live_bytes: u64,
     /// Allocations so far.
@@ -24,7 +24,7 @@ pub struct SitePoint {
 
 /// All sites at the same intervals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SiteSeries {
+pub(crate) struct SiteSeries {
     /// Ends of the intervals, CLOCK_MONOTONIC ns, rising.
     pub times_ns: Vec<u64>,
     /// What changed: the index in `times_ns` from which on a point holds, rising. Zeros hold before
@@ -39,7 +39,7 @@ impl Recording {
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn site_series(&self, most: usize) -> Result<SiteSeries, Error> {
+    pub(crate) fn site_series(&self, most: usize) -> Result<SiteSeries, Error> {
         self.connection()
             .unchecked_transaction()
             .and_then(|transaction| series(&transaction, most))

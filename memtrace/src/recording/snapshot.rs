@@ -11,7 +11,7 @@ use memtrace_common::loss::Reason;
 
 /// Which moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum At {
+pub(crate) enum At {
     /// The end where a process still ran when recording stopped, its peak where it ended by itself:
     /// what a program frees while it shuts down is rarely the question.
     #[default]
@@ -25,7 +25,7 @@ pub enum At {
 
 /// Which moment the figures of a process are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub(crate) enum Moment {
     /// The end of the process, or of the recording where that came first.
     End,
     /// The moment at which each layer had its largest `live_bytes`, see `Totals::peak_ns`.
@@ -40,7 +40,7 @@ pub enum Moment {
 /// recording, except at [`Moment::Time`], where they count up to that moment; at [`Moment::Peak`]
 /// `inherited_*` are those at the end, for the ledger keeps no others.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     pub at: At,
     pub meta: Meta,
     /// By id.
@@ -72,14 +72,14 @@ pub struct Snapshot {
 
 /// A process and the moment its figures are from.
 #[derive(Clone, Debug)]
-pub struct ProcessSnapshot {
+pub(crate) struct ProcessSnapshot {
     pub row: ProcessRow,
     pub moment: Moment,
 }
 
 /// A layer of a process at the moment of its process.
 #[derive(Clone, Debug)]
-pub struct LayerSnapshot {
+pub(crate) struct LayerSnapshot {
     pub process: ProcessId,
     pub layer: Layer,
     pub totals: LayerTotals,
@@ -87,14 +87,14 @@ pub struct LayerSnapshot {
 
 /// Allocations that failed on a device.
 #[derive(Clone, Debug)]
-pub struct FailureSnapshot {
+pub(crate) struct FailureSnapshot {
     pub key: FailureKey,
     pub failure: Failure,
 }
 
 /// A site at the moment of its process.
 #[derive(Clone, Debug)]
-pub struct SiteSnapshot {
+pub(crate) struct SiteSnapshot {
     pub key: SiteKey,
     pub totals: Totals,
     /// First allocation, CLOCK_MONOTONIC ns.
@@ -109,7 +109,7 @@ pub struct SiteSnapshot {
 
 /// When the outstanding blocks of a site were allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BirthsAt {
+pub(crate) struct BirthsAt {
     /// When the blocks were scanned, CLOCK_MONOTONIC ns.
     pub time_ns: u64,
     pub births: Births,

@@ -13,7 +13,7 @@ use memtrace_common::unwind::End;
 
 /// All stacks of a recording.
 #[derive(Clone, Debug, Default)]
-pub struct Stacks {
+pub(crate) struct Stacks {
     pub(super) wrappers: Wrappers,
     /// By id, from 1.
     pub(super) locations: Vec<Box<[Arc<Frame>]>>,
@@ -32,7 +32,7 @@ pub(super) struct Known {
 
 /// One stack.
 #[derive(Clone, Copy, Debug)]
-pub struct Stack<'a> {
+pub(crate) struct Stack<'a> {
     all: &'a Stacks,
     known: Option<&'a Known>,
 }
@@ -40,7 +40,7 @@ pub struct Stack<'a> {
 impl Stacks {
     /// A stack; one without frames and without an end where none could be taken, or its record was
     /// lost.
-    pub fn get(&self, id: StackId) -> Stack<'_> {
+    pub(crate) fn get(&self, id: StackId) -> Stack<'_> {
         Stack {
             all: self,
             known: self.stacks.get(&id),
@@ -48,7 +48,7 @@ impl Stacks {
     }
 
     /// All distinct frames, in no order; some more than once.
-    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+    pub(crate) fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.locations.iter().flatten().map(Arc::as_ref)
     }
 
@@ -65,28 +65,28 @@ impl Stacks {
 
 impl<'a> Stack<'a> {
     /// Why its walk ended; `None`: no stack could be taken, or its record was lost.
-    pub fn end(self) -> Option<End> {
+    pub(crate) fn end(self) -> Option<End> {
         self.known.map(|known| known.end)
     }
 
     /// See [`super::StackRow::thread`].
-    pub fn thread(self) -> Option<&'a str> {
+    pub(crate) fn thread(self) -> Option<&'a str> {
         self.known.and_then(|known| known.thread.as_deref())
     }
 
     /// Whether there are no frames.
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.frames().next().is_none()
     }
 
     /// Its frames, leaf first.
-    pub fn frames(self) -> impl Iterator<Item = &'a Frame> {
+    pub(crate) fn frames(self) -> impl Iterator<Item = &'a Frame> {
         let locations = self.nodes().map(|node| self.all.location(node.location));
         locations.flatten().map(Arc::as_ref)
     }
 
     /// How many frames at its leaf lead to an allocator.
-    pub fn wrappers(self) -> usize {
+    pub(crate) fn wrappers(self) -> usize {
         self.all.wrappers.leading(self.frames())
     }
 
@@ -96,12 +96,12 @@ impl<'a> Stack<'a> {
     }
 
     /// The frames that are left when it is folded, leaf first.
-    pub fn shown(self, fold: Fold) -> Vec<&'a Frame> {
+    pub(crate) fn shown(self, fold: Fold) -> Vec<&'a Frame> {
         fold.of(self.frames().collect(), self.wrappers())
     }
 
     /// The frame at which its walk ended.
-    pub fn outermost(self) -> Option<&'a Frame> {
+    pub(crate) fn outermost(self) -> Option<&'a Frame> {
         let node = self.nodes().last()?;
         self.all.location(node.location).last().map(Arc::as_ref)
     }

@@ -5,15 +5,14 @@ use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
-    Error, Interval, LocationId, Meta, Node, NodeId, Origin, ProcessRow, StackRow, create,
-    device_tables,
+    Error, Interval, LocationId, Meta, Node, NodeId, ProcessRow, StackRow, create, device_tables,
+    encode::{int, kind_name, origin_name, pack_births},
     fold::Written,
-    schema::{self, int},
-    varint,
+    schema, varint,
 };
 use crate::{
-    frames::{Frame, FrameKind},
-    ledger::{Births, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
+    frames::Frame,
+    ledger::{LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
 };
 use memtrace_common::{Layer, loss::Reason};
 
@@ -487,32 +486,6 @@ fn totals(t: &Totals) -> [i64; 10] {
     .map(int)
 }
 
-/// Triples of edge, bytes and count; each edge as its distance from the one before.
-fn pack_births(births: &Births) -> Vec<u8> {
-    let mut before = 0;
-    varint::pack(births.rows.iter().flat_map(|(edge, bytes, count)| {
-        let distance = edge.saturating_sub(before);
-        before = *edge;
-        [distance, *bytes, *count]
-    }))
-}
-
 fn next_id(known: usize) -> i64 {
     int(known as u64 + 1)
-}
-
-/// As in the column `origin`, and in reports.
-pub(super) fn origin_name(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Attached => "attached",
-        Origin::Launched => "launched",
-        Origin::Child => "child",
-    }
-}
-
-pub(super) fn kind_name(kind: FrameKind) -> &'static str {
-    match kind {
-        FrameKind::Native => "native",
-        FrameKind::Python => "python",
-    }
 }

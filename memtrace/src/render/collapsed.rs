@@ -19,7 +19,7 @@ use memtrace_common::unwind::End;
 /// # Errors
 ///
 /// When ages are asked for and not known, or when the output cannot be written.
-pub fn collapsed(
+pub(crate) fn collapsed(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,
@@ -38,7 +38,7 @@ pub fn collapsed(
 ///
 /// When ages are asked for and not known, when there is nothing to draw, or when the output
 /// cannot be written.
-pub fn flamegraph(
+pub(crate) fn flamegraph(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,

@@ -26,7 +26,11 @@ const IN_REPORT: usize = 3;
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn diagnosis(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> Result<(), Error> {
+pub(crate) fn diagnosis(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+) -> Result<(), Error> {
     let written = tables(out, found, filter)
         .and_then(|()| verdicts(out, found, filter, usize::MAX))
         .and_then(|()| suppressed(out, found))
@@ -39,7 +43,7 @@ pub fn diagnosis(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> Re
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn diagnosis_json(
+pub(crate) fn diagnosis_json(
     out: &mut impl Write,
     found: &Diagnosis,
     filter: &Filter,

@@ -27,7 +27,7 @@ use crate::{
 /// # Errors
 ///
 /// When ages are asked for and not known, or when the output cannot be written.
-pub fn json(
+pub(crate) fn json(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,
@@ -41,7 +41,7 @@ pub fn json(
         selection.hidden_sites += 1;
         selection.hidden_bytes += site.live_bytes;
     }
-    let mut report = Report::with_sites(snapshot, filter, &selection);
+    let mut report = JsonReport::with_sites(snapshot, filter, &selection);
     let stacks = &mut report.stacks;
     let verdicts = diagnosis::verdicts_json(
         verdicts,
@@ -59,7 +59,7 @@ pub fn json(
 ///
 /// When ages are asked for and not known, or groups in the order of their peaks, or when the output
 /// cannot be written.
-pub fn json_groups(
+pub(crate) fn json_groups(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,
@@ -70,7 +70,7 @@ pub fn json_groups(
     let selection = filter.select(snapshot, sort)?;
     let groups = group::groups(&selection, by, sort)?;
     let (listed, unlisted) = groups.split_at(top.unwrap_or(usize::MAX).min(groups.len()));
-    let mut report = Report::new(snapshot, filter, &selection);
+    let mut report = JsonReport::new(snapshot, filter, &selection);
     report.add("groups", groups::listed(listed));
     report.add("rest", groups::rest(unlisted));
     print(out, &report)
@@ -81,7 +81,7 @@ pub fn json_groups(
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn stack_health_json(
+pub(crate) fn stack_health_json(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,
@@ -94,10 +94,14 @@ pub fn stack_health_json(
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Result<(), Error> {
+pub(crate) fn export(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    series: &Series,
+) -> Result<(), Error> {
     let everything = Filter::default();
     let selection = everything.select(snapshot, Metric::LiveBytes)?;
-    let mut report = Report::with_sites(snapshot, &everything, &selection);
+    let mut report = JsonReport::with_sites(snapshot, &everything, &selection);
     let since_start = Since(snapshot.meta.started_ns);
     let rows = snapshot.processes.iter().map(|process| &process.row);
     let tgids: HashMap<ProcessId, u32> = rows.map(|row| (row.id, row.tgid)).collect();
@@ -131,7 +135,7 @@ pub fn export(out: &mut impl Write, snapshot: &Snapshot, series: &Series) -> Res
 
 /// What a recording holds besides a moment's allocations.
 #[derive(Clone, Debug, Default)]
-pub struct Series {
+pub(crate) struct Series {
     pub memory: Vec<(ProcessId, Vec<(u64, MemorySample)>)>,
     pub cgroups: Vec<(ProcessId, Vec<(u64, CgroupSample)>)>,
     pub system: Vec<(u64, SystemSample)>,
@@ -159,7 +163,7 @@ impl Since {
 }
 
 /// A report. Its sites are made one at a time while it is written: all of them would take gigabytes.
-struct Report<'a> {
+struct JsonReport<'a> {
     parts: Map<String, Value>,
     stacks: StackTable<'a>,
     sites: Option<Sites<'a>>,
@@ -172,9 +176,9 @@ struct Sites<'a> {
     since: Since,
 }
 
-impl<'a> Report<'a> {
-    fn new(snapshot: &'a Snapshot, filter: &Filter, selection: &Selection) -> Report<'a> {
-        let mut report = Report {
+impl<'a> JsonReport<'a> {
+    fn new(snapshot: &'a Snapshot, filter: &Filter, selection: &Selection) -> JsonReport<'a> {
+        let mut report = JsonReport {
             parts: Map::new(),
             stacks: StackTable::new(&snapshot.stacks),
             sites: None,
@@ -189,8 +193,8 @@ impl<'a> Report<'a> {
         snapshot: &'a Snapshot,
         filter: &Filter,
         selection: &'a Selection<'a>,
-    ) -> Report<'a> {
-        let mut report = Report::new(snapshot, filter, selection);
+    ) -> JsonReport<'a> {
+        let mut report = JsonReport::new(snapshot, filter, selection);
         let shown = &selection.sites;
         let stacks = shown
             .iter()
@@ -209,7 +213,7 @@ impl<'a> Report<'a> {
     }
 }
 
-impl Serialize for Report<'_> {
+impl Serialize for JsonReport<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut report = serializer.serialize_map(None)?;
         for (name, part) in &self.parts {

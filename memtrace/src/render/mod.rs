@@ -5,7 +5,7 @@
 mod collapsed;
 mod device_table;
 mod diagnosis;
-pub mod diff;
+pub(crate) mod diff;
 mod evidence;
 mod json;
 mod json_lines;
@@ -21,14 +21,14 @@ use crate::{
     view::{self, Metric},
 };
 
-pub use collapsed::{collapsed, flamegraph};
-pub use diagnosis::{diagnosis, diagnosis_json};
-pub use json::{Series, export, json, json_groups, stack_health_json};
-pub use text::{TextOptions, stack_health, text};
+pub(crate) use collapsed::{collapsed, flamegraph};
+pub(crate) use diagnosis::{diagnosis, diagnosis_json};
+pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
+pub(crate) use text::{TextOptions, stack_health, text};
 
 /// Why something cannot be rendered.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error(transparent)]
     View(#[from] view::Error),
     #[error(

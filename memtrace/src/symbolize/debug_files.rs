@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::layout::{Layout, MOST_UNCOMPRESSED};
-use crate::rooted::{LastLink, Root};
+use crate::process_root::{LastLink, Root};
 
 /// Where distributions put debug files, in any root.
 const GLOBAL: &str = "/usr/lib/debug";

@@ -25,7 +25,7 @@ use super::debug_files;
 
 /// Where to fetch from, and how long to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub(crate) struct Config {
     /// `http://` or `https://`, without a slash at the end.
     urls: Vec<String>,
     cache: PathBuf,
@@ -44,7 +44,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Why nothing can be fetched.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub(crate) enum ConfigError {
     #[error(
         "DEBUGINFOD_URLS names no server, expected URLs separated by spaces, such as \
          `https://debuginfod.debian.net` (with sudo: `sudo --preserve-env=DEBUGINFOD_URLS`)"
@@ -60,7 +60,7 @@ impl Config {
     ///
     /// # Errors
     /// No server or no cache is named.
-    pub fn from_env() -> Result<Self, ConfigError> {
+    pub(crate) fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
@@ -94,7 +94,7 @@ impl Config {
 }
 
 /// Handle of the thread, which ends with it (or with the process, if a server keeps it).
-pub struct Client {
+pub(crate) struct Client {
     requests: Sender<Request>,
     timeout: Duration,
 }
@@ -109,7 +109,7 @@ impl Client {
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn start(config: Config) -> io::Result<Self> {
+    pub(crate) fn start(config: Config) -> io::Result<Self> {
         let (requests, receiver) = channel::<Request>();
         let timeout = config.timeout;
         std::thread::Builder::new()

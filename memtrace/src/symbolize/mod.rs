@@ -12,17 +12,17 @@
 //! code has functions and, of its own, lines, but no inlined calls.
 
 mod debug_files;
-pub mod debuginfod;
+pub(crate) mod debuginfod;
 mod demangle;
 mod layout;
 mod module;
-pub mod perf_map;
+pub(crate) mod perf_map;
 #[cfg(test)]
 mod tests;
 
 use crate::{
     frames::{Cause, Frame, FrameKind, Unresolved},
-    rooted::Root,
+    process_root::Root,
     sigbus,
     symbolize::{
         debug_files::{DebugFile, Places, Wanted},
@@ -45,12 +45,12 @@ use std::{
 
 /// A module that a [`Symbolizer`] was told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ModuleId(u32);
+pub(crate) struct ModuleId(u32);
 
 /// Resolves places in modules to frames. Keeps every module's file open and its
 /// debug information mapped for as long as it lives; not `Send`, so make it in
 /// the thread that uses it.
-pub struct Symbolizer {
+pub(crate) struct Symbolizer {
     inner: symbolize::Symbolizer,
     places: Places,
     client: Option<Client>,
@@ -67,7 +67,7 @@ impl Default for Symbolizer {
 
 impl Symbolizer {
     /// `client` fetches debug files that are not on this machine.
-    pub fn new(client: Option<Client>) -> Self {
+    pub(crate) fn new(client: Option<Client>) -> Self {
         Self::with_places(Places::new(), client)
     }
 
@@ -94,7 +94,7 @@ impl Symbolizer {
     /// lower-case hex. `root` is the process's root (`/proc/PID/root`), where its own debug files
     /// are; without it only this process's root is searched. A file that is no ELF file is
     /// accepted; its frames stay unresolved.
-    pub fn module(
+    pub(crate) fn module(
         &mut self,
         display_path: &str,
         file: File,
@@ -122,7 +122,7 @@ impl Symbolizer {
 
     /// Frames at `file_offset` (bytes; of a return address, the address minus one), the innermost
     /// inlined call first, the physical function last. Never empty.
-    pub fn frames(&mut self, module: ModuleId, file_offset: u64) -> Vec<Frame> {
+    pub(crate) fn frames(&mut self, module: ModuleId, file_offset: u64) -> Vec<Frame> {
         let Some(of) = self.modules.get(module.0 as usize) else {
             return vec![Frame::unknown(file_offset, Cause::NoSuchModule)];
         };
@@ -137,7 +137,7 @@ impl Symbolizer {
 
     /// Frames at an address as the module's ELF file means it (`p_vaddr`; of a return address, the
     /// address minus one), as [`Self::frames`].
-    pub fn frames_at(&mut self, module: ModuleId, virt_offset: u64) -> Vec<Frame> {
+    pub(crate) fn frames_at(&mut self, module: ModuleId, virt_offset: u64) -> Vec<Frame> {
         // Before the names that are known, too: the process may run the new content.
         if let Some(changed) = self
             .modules
@@ -163,14 +163,14 @@ impl Symbolizer {
     }
 
     /// Whether a debug file of the module is still being fetched: its frames may get better names.
-    pub fn is_fetching(&self, module: ModuleId) -> bool {
+    pub(crate) fn is_fetching(&self, module: ModuleId) -> bool {
         let module = self.modules.get(module.0 as usize);
         module.is_some_and(|module| module.fetched.is_some())
     }
 
     /// Takes in the debug files that were fetched meanwhile, and waits until `deadline` for those
     /// that were not. True if a fetch has ended, so that frames are worth another look.
-    pub fn take_fetched(&mut self, deadline: Instant) -> bool {
+    pub(crate) fn take_fetched(&mut self, deadline: Instant) -> bool {
         let mut ended = false;
         for (id, module) in (0..).map(ModuleId).zip(&mut self.modules) {
             let Some(fetched) = &module.fetched else {
@@ -198,7 +198,7 @@ impl Symbolizer {
     }
 
     /// How long to wait for fetches at most, if there are any.
-    pub fn patience(&self) -> Option<Duration> {
+    pub(crate) fn patience(&self) -> Option<Duration> {
         let waiting = self.modules.iter().any(|module| module.fetched.is_some());
         let client = self.client.as_ref().filter(|_| waiting);
         client.map(Client::patience)

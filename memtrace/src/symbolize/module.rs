@@ -4,7 +4,7 @@ use blazesym::symbolize::source::Elf;
 use std::{fs::File, io, os::unix::fs::MetadataExt, rc::Rc, sync::mpsc::Receiver};
 
 use super::{debug_files::DebugFile, layout::Layout};
-use crate::rooted::fd_path;
+use crate::process_root::fd_path;
 
 /// An open file. blazesym opens it by its descriptor and keeps what it parsed under
 /// that name, so it stays open as long as the symbolizer lives.

@@ -15,14 +15,14 @@ use std::{
 use procfs::process::Process;
 
 use crate::frames::{Cause, Frame};
-use crate::rooted::{LastLink, Root};
+use crate::process_root::{LastLink, Root};
 
 /// Most that is read of a map, bytes.
 const MOST: u64 = 256 << 20;
 
 /// Why a process has no map that can be trusted.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("cannot look at process {tgid}: {source}")]
     Process {
         tgid: u32,
@@ -37,7 +37,7 @@ pub enum Error {
 }
 
 /// The map of one process.
-pub struct PerfMap {
+pub(crate) struct PerfMap {
     /// As the process sees it.
     path: PathBuf,
     root: Root,
@@ -59,7 +59,7 @@ impl PerfMap {
     ///
     /// # Errors
     /// The process has ended; there is no map, as for most programs; or it is not the process's own.
-    pub fn load(tgid: u32) -> Result<Self, Error> {
+    pub(crate) fn load(tgid: u32) -> Result<Self, Error> {
         let of_process = |source| Error::Process { tgid, source };
         let process = Process::new(i32::try_from(tgid).unwrap_or(-1)).map_err(of_process)?;
         let status = process.status().map_err(of_process)?;
@@ -97,7 +97,7 @@ impl PerfMap {
 
     /// The function at an absolute address of the process. A map that has changed is read again
     /// if the address is new.
-    pub fn lookup(&mut self, abs_addr: u64) -> Option<Arc<str>> {
+    pub(crate) fn lookup(&mut self, abs_addr: u64) -> Option<Arc<str>> {
         let known = self.functions.find(abs_addr);
         known.or_else(|| {
             self.refresh();
@@ -106,7 +106,7 @@ impl PerfMap {
     }
 
     /// The frame of generated code at an absolute address (of a return address, the address minus one).
-    pub fn frame(&mut self, abs_addr: u64) -> Frame {
+    pub(crate) fn frame(&mut self, abs_addr: u64) -> Frame {
         let path = self.path.display().to_string();
         match self.lookup(abs_addr) {
             Some(name) => Frame {
@@ -121,7 +121,7 @@ impl PerfMap {
     }
 
     /// Reads what has come since; true if the map has changed.
-    pub fn refresh(&mut self) -> bool {
+    pub(crate) fn refresh(&mut self) -> bool {
         // The open file serves on when the process has ended or removed the name.
         if let Ok((file, version)) = open(&self.root, &self.path, self.uid, self.process_began) {
             self.file = file;

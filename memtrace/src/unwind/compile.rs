@@ -23,13 +23,21 @@ const MAX_ENTRY: u64 = 64;
 /// Longest common information entry that is read, bytes: it is run again for each function.
 const MAX_CIE: usize = 1 << 12;
 
-pub(super) fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
-    let Some(image) = Image::parse(data)? else {
-        return Ok(None);
-    };
-    match &image.cfi {
-        Cfi::Eh(section) => Compiler::new(section, &image.bases).table(&image),
-        Cfi::Debug(section) => Compiler::new(section, &image.bases).table(&image),
+impl Table {
+    /// Compiles the `.eh_frame` of an ELF image, or else its `.debug_frame`. `None` if it has
+    /// neither, or they describe no code.
+    ///
+    /// # Errors
+    /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
+    /// is no error: it describes less code.
+    pub(crate) fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
+        let Some(image) = Image::parse(data)? else {
+            return Ok(None);
+        };
+        match &image.cfi {
+            Cfi::Eh(section) => Compiler::new(section, &image.bases).table(&image),
+            Cfi::Debug(section) => Compiler::new(section, &image.bases).table(&image),
+        }
     }
 }
 
@@ -45,7 +53,7 @@ struct Function {
 
 /// A range of code with one rule.
 #[derive(Clone, Copy)]
-struct Row {
+struct RuleRange {
     start: u64,
     end: u64,
     rule: Rule,
@@ -141,8 +149,8 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
     }
 
     /// Appends rows that cover `function`, by address.
-    fn rows(&mut self, function: &Function, rows: &mut Vec<Row>) {
-        let mut row = Row {
+    fn rows(&mut self, function: &Function, rows: &mut Vec<RuleRange>) {
+        let mut row = RuleRange {
             start: function.start,
             end: function.end,
             rule: STOP,
@@ -226,9 +234,9 @@ fn overlapping(functions: &[Function]) -> Option<usize> {
 }
 
 /// Cuts rows that cover a range without gaps so that none overlap.
-fn first_of_each(mut rows: Vec<Row>) -> Vec<Row> {
+fn first_of_each(mut rows: Vec<RuleRange>) -> Vec<RuleRange> {
     rows.sort_by_key(|row| (row.start, row.order));
-    let mut cut: Vec<Row> = Vec::with_capacity(rows.len());
+    let mut cut: Vec<RuleRange> = Vec::with_capacity(rows.len());
     let mut open = BinaryHeap::new();
     let Some(mut at) = rows.first().map(|row| row.start) else {
         return rows;
@@ -249,7 +257,7 @@ fn first_of_each(mut rows: Vec<Row>) -> Vec<Row> {
         let end = rows
             .get(next)
             .map_or(row.end, |next| next.start.min(row.end));
-        cut.push(Row {
+        cut.push(RuleRange {
             start: at,
             end,
             ..row

@@ -1,17 +1,14 @@
 //! Parts of functions that the compiler moved away, told by call frame information.
 
 use super::image::{Cfi, Image, Slice};
-use gimli::{BaseAddresses, CfaRule, CieOrFde, UnwindContext, UnwindSection, X86_64};
+use crate::arch;
+use gimli::{BaseAddresses, CfaRule, CieOrFde, UnwindContext, UnwindSection};
 use object::ReadRef;
 use std::ops::Range;
 
-/// From the stack pointer to the caller's at a function's first instruction: the return
-/// address alone (System V ABI for x86-64, section 3.2.2).
-const AT_ENTRY: i64 = 8;
-
 /// The pieces of code that hold one of `targets` and are no function: where they begin, something
 /// is on the stack already. Addresses as the file means them. Empty where the file does not tell.
-pub fn fragments<'data>(file: impl ReadRef<'data>, targets: &[u64]) -> Vec<Range<u64>> {
+pub(crate) fn fragments<'data>(file: impl ReadRef<'data>, targets: &[u64]) -> Vec<Range<u64>> {
     let Ok(Some(image)) = Image::parse(file) else {
         return Vec::new();
     };
@@ -45,7 +42,7 @@ fn find<'data, S: UnwindSection<Slice<'data>>>(
             matches!(
                 row.cfa(),
                 CfaRule::RegisterAndOffset { register, offset }
-                    if *register == X86_64::RSP && *offset == AT_ENTRY
+                    if *register == arch::SP && *offset == arch::CFA_AT_ENTRY
             )
         });
         if !function {

@@ -1,6 +1,7 @@
 //! Where an ELF image has its call frame information.
 
 use super::CompileError;
+use crate::arch;
 use gimli::{BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, EndianSlice};
 use object::{
     LittleEndian, ReadRef, elf,
@@ -43,7 +44,7 @@ impl<'data> Image<'data> {
         let header = Header::parse(data)?;
         let endian = header.endian()?;
         let machine = header.e_machine(endian);
-        if machine != elf::EM_X86_64 {
+        if machine != arch::ELF_MACHINE {
             return Err(CompileError::Machine(machine.0));
         }
         let segments = header.program_headers(endian, data)?;

@@ -9,16 +9,16 @@ mod rules;
 mod table;
 #[cfg(test)]
 mod tests;
-pub mod trampoline;
+pub(crate) mod trampoline;
 mod writer;
 
-pub use cache::Cache;
-pub use fragments::fragments;
-pub use table::Table;
+pub(crate) use cache::Cache;
+pub(crate) use fragments::fragments;
+pub(crate) use table::Table;
 
 /// Why a file's call frame information cannot be compiled.
 #[derive(Debug, thiserror::Error)]
-pub enum CompileError {
+pub(crate) enum CompileError {
     #[error("expected a 64-bit little-endian ELF file: {0}")]
     NotElf(#[from] object::read::Error),
     /// `e_machine` of the file.

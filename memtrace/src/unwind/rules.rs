@@ -1,15 +1,15 @@
 //! One row of call frame information as a [`Rule`].
 //!
 //! What a rule cannot say exactly becomes UNSUPPORTED: a walk that ends early
-//! says so, one that goes astray does not. Register numbers are those of the
-//! System V psABI, AMD64 supplement, figure 3.36.
+//! says so, one that goes astray does not.
 
 use super::image::Slice;
+use crate::arch;
 use gimli::{
     CfaRule, CommonInformationEntry, Encoding, Expression, Operation, Register, RegisterRule,
-    UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
+    UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow,
 };
-use memtrace_common::unwind::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, Rule, bx, cfa, fp};
+use memtrace_common::unwind::{Rule, bx, cfa, fp};
 
 pub(super) const NO_ROW: Rule = bare(cfa::NO_ROW);
 pub(super) const STOP: Rule = bare(cfa::STOP);
@@ -37,10 +37,10 @@ pub(super) fn rule<'data>(
     cie: &CommonInformationEntry<Slice<'data>>,
     row: &UnwindTableRow<usize>,
 ) -> Rule {
-    if cie.return_address_register() != X86_64::RA {
+    if cie.return_address_register() != arch::PC {
         return UNSUPPORTED;
     }
-    let return_address = row.register(X86_64::RA);
+    let return_address = row.register(arch::PC);
     if return_address == Some(RegisterRule::Undefined) {
         return STOP;
     }
@@ -48,27 +48,21 @@ pub(super) fn rule<'data>(
         Shape::of(expression.get(section).ok()?, cie.encoding())
     };
     if cie.is_signal_trampoline() {
-        let saved = [
-            (X86_64::RA, GREG_RIP),
-            (X86_64::RSP, GREG_RSP),
-            (X86_64::RBP, GREG_RBP),
-            (X86_64::RBX, GREG_RBX),
-        ];
         // Other return codes than the C library's may have another layout.
-        let known = saved.iter().all(|&(register, offset)| {
+        let known = arch::IN_SIGNAL_FRAME.iter().all(|&(register, offset)| {
             let Some(RegisterRule::Expression(expression)) = row.register(register) else {
                 return false;
             };
-            shape(&expression) == Some(Shape::Offset(X86_64::RSP, offset.cast_signed()))
+            shape(&expression) == Some(Shape::Offset(arch::SP, offset.cast_signed()))
         });
         return if known { SIGNAL } else { UNSUPPORTED };
     }
     // By convention the caller's stack pointer is the CFA.
     let sp_is_cfa = matches!(
-        row.register(X86_64::RSP),
+        row.register(arch::SP),
         None | Some(RegisterRule::ValOffset(0))
     );
-    if return_address != Some(RegisterRule::Offset(-8)) || !sp_is_cfa {
+    if return_address != Some(RegisterRule::Offset(arch::RETURN_ADDRESS)) || !sp_is_cfa {
         return UNSUPPORTED;
     }
     let cfa = match row.cfa() {
@@ -77,12 +71,12 @@ pub(super) fn rule<'data>(
         }
         CfaRule::Expression(expression) => shape(expression).and_then(cfa_of),
     };
-    let fp = match row.register(X86_64::RBP) {
+    let fp = match row.register(arch::FP) {
         // Without a rule a register that callees save is unchanged; unwinders take `Undefined` so too.
         None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => Some((fp::SAME, 0)),
         Some(RegisterRule::Offset(offset)) => fp_at(fp::AT_CFA, offset),
         Some(RegisterRule::Expression(expression)) => match shape(&expression) {
-            Some(Shape::Offset(X86_64::RBP, offset)) => fp_at(fp::AT_FP, offset),
+            Some(Shape::Offset(arch::FP, offset)) => fp_at(fp::AT_FP, offset),
             _ => None,
         },
         Some(_) => None,
@@ -90,7 +84,7 @@ pub(super) fn rule<'data>(
     match (cfa, fp) {
         (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => Rule {
             cfa,
-            fp: fp | bx_of(row.register(X86_64::RBX)) << bx::SHIFT,
+            fp: fp | bx_of(row.register(arch::BX)) << bx::SHIFT,
             fp_offset,
             cfa_offset,
         },
@@ -101,11 +95,11 @@ pub(super) fn rule<'data>(
 /// A kind and an offset of [`cfa`].
 fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
     Some(match shape {
-        Shape::Offset(X86_64::RSP, offset) => (cfa::SP, i32::try_from(offset).ok()?),
-        Shape::Offset(X86_64::RBP, offset) => (cfa::FP, i32::try_from(offset).ok()?),
-        Shape::Offset(X86_64::RBX, offset) => (cfa::BX, i32::try_from(offset).ok()?),
-        Shape::Deref(X86_64::RSP, offset, addend) => (cfa::DEREF_SP, Rule::deref(offset, addend)?),
-        Shape::Deref(X86_64::RBP, offset, addend) => (cfa::DEREF_FP, Rule::deref(offset, addend)?),
+        Shape::Offset(arch::SP, offset) => (cfa::SP, i32::try_from(offset).ok()?),
+        Shape::Offset(arch::FP, offset) => (cfa::FP, i32::try_from(offset).ok()?),
+        Shape::Offset(arch::BX, offset) => (cfa::BX, i32::try_from(offset).ok()?),
+        Shape::Deref(arch::SP, offset, addend) => (cfa::DEREF_SP, Rule::deref(offset, addend)?),
+        Shape::Deref(arch::FP, offset, addend) => (cfa::DEREF_FP, Rule::deref(offset, addend)?),
         Shape::Plt(from) => (cfa::PLT, from),
         _ => return None,
     })
@@ -178,7 +172,7 @@ impl Shape {
             }
             [
                 Operation::RegisterOffset {
-                    register: X86_64::RA,
+                    register: arch::PC,
                     offset: 0,
                     base_type: GENERIC,
                 },
@@ -189,7 +183,7 @@ impl Shape {
                 Operation::UnsignedConstant { value: 3 },
                 Operation::Shl,
                 Operation::Plus,
-            ] if (*register, *offset) == (X86_64::RSP, 8) => {
+            ] if (*register, *offset) == (arch::SP, 8) => {
                 Some(Shape::Plt(i32::try_from(*from).ok()?))
             }
             _ => None,

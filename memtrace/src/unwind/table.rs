@@ -1,18 +1,16 @@
 //! The table of one file, laid out as the kernel side reads it.
 
-use super::{CompileError, compile};
 use memtrace_common::{
-    code::{BLOCK, Exec, RULES},
     unwind::{Rule, cfa, fp},
+    unwind_table::{BLOCK, Exec, RULES},
 };
-use object::ReadRef;
 
 /// Pages that a table may span: 4 GiB of code.
 pub(super) const MAX_PAGES: u64 = 1 << 16;
 
 /// Rules for the addresses of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub(crate) struct Table {
     pub exec: Exec,
     /// By the ids in the rows; at most 65,536.
     pub rules: Vec<Rule>,
@@ -22,16 +20,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Compiles the `.eh_frame` of an ELF image, or else its `.debug_frame`. `None` if it has
-    /// neither, or they describe no code.
-    ///
-    /// # Errors
-    /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
-    /// is no error: it describes less code.
-    pub fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
-        compile::compile(data)
-    }
-
     /// A table of parts that come from elsewhere; `None` unless every lookup in it will end
     /// within its words and rules.
     pub(super) fn checked(exec: Exec, rules: Vec<Rule>, words: Vec<u32>) -> Option<Table> {

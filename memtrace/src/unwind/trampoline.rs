@@ -1,29 +1,24 @@
 //! The code by which probed functions return, in the page `[uprobes]` that the kernel
 //! maps into a probed process. From Linux 6.11 on it makes a system call of which the
-//! kernel runs the probe (arch/x86/kernel/uprobes.c, `uretprobe_trampoline_entry`), and
-//! a signal that comes meanwhile interrupts the instruction after it: half of all signals
+//! kernel runs the probe, and a signal that comes meanwhile interrupts the instruction after it: half of all signals
 //! do in a process that allocates all the time.
 
 use memtrace_common::{
-    code::{BLOCK, Exec, exec_state},
     unwind::{Rule, cfa, fp},
+    unwind_table::{BLOCK, Exec, exec_state},
 };
 
 use super::{Table, rules::NO_ROW};
+use crate::arch::TRAMPOLINE;
 
 /// The page's name in `/proc/PID/maps`.
-pub const NAME: &str = "[uprobes]";
-
-/// The code is three pushes of a register, the last of which becomes the return address,
-/// `mov $335, %rax`, `syscall`, two pops and `ret`. Before the system call the return address is
-/// the kernel's secret. From each offset on: bytes from sp to the CFA, 0 for unknown.
-const ROWS: [(u32, i32); 5] = [(0, 0), (13, 24), (15, 16), (16, 8), (17, 0)];
+pub(crate) const NAME: &str = "[uprobes]";
 
 impl Table {
     /// The table of the page `[uprobes]`. On older kernels its code is a breakpoint, and never
     /// the code that a signal interrupts.
-    pub fn of_trampoline() -> Table {
-        let rules = ROWS.map(|(_, offset)| match offset {
+    pub(crate) fn of_trampoline() -> Table {
+        let rules = TRAMPOLINE.map(|(_, offset)| match offset {
             0 => NO_ROW,
             cfa_offset => Rule {
                 cfa: cfa::SP,
@@ -33,8 +28,12 @@ impl Table {
             },
         });
         // The directory of one page, and its rows behind it.
-        let mut words = vec![2, 2 + ROWS.len() as u32];
-        words.extend((0..).zip(ROWS).map(|(rule, (start, _))| start << 16 | rule));
+        let mut words = vec![2, 2 + TRAMPOLINE.len() as u32];
+        words.extend(
+            (0..)
+                .zip(TRAMPOLINE)
+                .map(|(rule, (start, _))| start << 16 | rule),
+        );
         words.resize(BLOCK, 0);
         Table {
             exec: Exec {

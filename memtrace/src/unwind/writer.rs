@@ -6,8 +6,8 @@ use super::{
     table::MAX_PAGES,
 };
 use memtrace_common::{
-    code::{BLOCK, Exec, exec_state},
     unwind::Rule,
+    unwind_table::{BLOCK, Exec, exec_state},
 };
 use std::collections::HashMap;
 

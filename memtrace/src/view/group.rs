@@ -17,11 +17,11 @@ use crate::{
 const NO_STACK: &str = "[no stack]";
 const NO_PYTHON_FRAME: &str = "[no Python frame]";
 const NO_NATIVE_FRAME: &str = "[no native frame]";
-pub const UNKNOWN_THREAD: &str = "[unknown thread]";
+pub(crate) const UNKNOWN_THREAD: &str = "[unknown thread]";
 
 /// What makes sites one row of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     /// Each site by itself, with its stack.
     #[default]
     Site,
@@ -40,7 +40,7 @@ pub enum By {
 
 impl By {
     /// Every choice, in the order of the documentation.
-    pub const ALL: [By; 6] = [
+    pub(crate) const ALL: [By; 6] = [
         By::Site,
         By::PythonLine,
         By::ProgramLine,
@@ -50,7 +50,7 @@ impl By {
     ];
 
     /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             By::Site => "site",
             By::PythonLine => "python-line",
@@ -62,7 +62,7 @@ impl By {
     }
 
     /// One group, in words.
-    pub const fn noun(self) -> &'static str {
+    pub(crate) const fn noun(self) -> &'static str {
         match self {
             By::Site => "site",
             By::PythonLine => "Python line",
@@ -140,7 +140,7 @@ fn python_line(frame: &Frame) -> String {
 
 /// The sites of one layer, in all processes, that have a key in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub(crate) struct Group {
     pub layer: Layer,
     pub key: String,
     pub sums: Sums,
@@ -164,7 +164,7 @@ fn add(sum: &mut Totals, totals: &Totals) {
 
 /// What sites come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub(crate) struct Sums {
     /// Without peaks.
     pub totals: Totals,
     pub sites: u64,
@@ -180,7 +180,7 @@ impl Sums {
         self.sites += sites;
     }
 
-    pub fn processes(&self) -> u64 {
+    pub(crate) fn processes(&self) -> u64 {
         self.processes.values().sum()
     }
 }
@@ -191,7 +191,7 @@ impl Sums {
 /// # Errors
 ///
 /// When they are to be ordered by their peaks.
-pub fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<Group>, Error> {
+pub(crate) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<Group>, Error> {
     if sort == Metric::Peak {
         return Err(Error::NoPeakOfGroups);
     }
@@ -221,13 +221,13 @@ pub fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<Group>,
 
 /// The groups that are not listed, of one layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
+pub(crate) struct Rest {
     pub groups: u64,
     pub sums: Sums,
 }
 
 /// Sums up groups by layer: with those that are listed, nothing is missing.
-pub fn rest(groups: &[Group]) -> BTreeMap<Layer, Rest> {
+pub(crate) fn rest(groups: &[Group]) -> BTreeMap<Layer, Rest> {
     let mut layers: BTreeMap<Layer, Rest> = BTreeMap::new();
     for group in groups {
         let rest = layers.entry(group.layer).or_default();

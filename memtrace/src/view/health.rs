@@ -11,15 +11,15 @@ use crate::recording::{Snapshot, Stack};
 use memtrace_common::unwind::End;
 
 /// Allocations by how the walk of their stack ended; `None`: there is no stack.
-pub type Counts = Vec<(Option<End>, u64)>;
+pub(crate) type Counts = Vec<(Option<End>, u64)>;
 
 /// The module of a stack whose outermost frame is in no file, or that has no frames.
-pub const UNKNOWN_MODULE: &str = "[unknown]";
+pub(crate) const UNKNOWN_MODULE: &str = "[unknown]";
 
 /// The stacks of all recorded allocations, each allocation counted once, in the process that made
 /// it: blocks that a child inherits are no allocations of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
+pub(crate) struct Health {
     pub complete: u64,
     pub truncated: u64,
     /// Every other end, zero included, in the order of [`End::ALL`]; then those without a stack.
@@ -30,7 +30,7 @@ pub struct Health {
 
 /// A file in which incomplete stacks end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
+pub(crate) struct Module {
     /// Path, or [`UNKNOWN_MODULE`].
     pub path: String,
     /// More than zero each, in the order of [`Health::failed`], truncated ones first.
@@ -40,7 +40,7 @@ pub struct Module {
 impl Health {
     /// Judges the allocations of the processes and layers that `filter` leaves in; its other
     /// choices are about blocks, not about walks.
-    pub fn of(snapshot: &Snapshot, filter: &Filter) -> Health {
+    pub(crate) fn of(snapshot: &Snapshot, filter: &Filter) -> Health {
         let processes: HashMap<_, _> = snapshot
             .processes
             .iter()
@@ -80,32 +80,32 @@ impl Health {
     }
 
     /// All allocations.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.failures()
             .saturating_add(self.complete)
             .saturating_add(self.truncated)
     }
 
     /// Allocations whose stack is neither complete nor truncated.
-    pub fn failures(&self) -> u64 {
+    pub(crate) fn failures(&self) -> u64 {
         sum(&self.failed)
     }
 }
 
 impl Module {
     /// Allocations whose stack ends here.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         sum(&self.ends)
     }
 }
 
 /// Stable name of an end in reports and JSON; that of a stack that is not there, too.
-pub fn name(end: Option<End>) -> &'static str {
+pub(crate) fn name(end: Option<End>) -> &'static str {
     end.map_or("no_stack", End::name)
 }
 
 /// The path of the file in which the walk ended: that of the outermost frame.
-pub fn module(stack: Stack<'_>) -> &str {
+pub(crate) fn module(stack: Stack<'_>) -> &str {
     stack
         .outermost()
         .and_then(|frame| frame.module.as_deref())

@@ -6,7 +6,7 @@ use crate::ledger::Totals;
 
 /// What to order or draw sites by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Metric {
+pub(crate) enum Metric {
     #[default]
     LiveBytes,
     LiveCount,
@@ -18,7 +18,7 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric, in the order of the documentation.
-    pub const ALL: [Metric; 5] = [
+    pub(crate) const ALL: [Metric; 5] = [
         Metric::LiveBytes,
         Metric::LiveCount,
         Metric::AllocBytes,
@@ -27,7 +27,7 @@ impl Metric {
     ];
 
     /// The metric's name on the command line.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Metric::LiveBytes => "live-bytes",
             Metric::LiveCount => "live-count",
@@ -38,7 +38,7 @@ impl Metric {
     }
 
     /// What a value counts, for a legend.
-    pub const fn unit(self) -> &'static str {
+    pub(crate) const fn unit(self) -> &'static str {
         match self {
             Metric::LiveCount => "blocks",
             Metric::AllocCount => "allocations",
@@ -47,7 +47,7 @@ impl Metric {
     }
 
     /// The metric's value.
-    pub fn of(self, totals: &Totals) -> u64 {
+    pub(crate) fn of(self, totals: &Totals) -> u64 {
         match self {
             Metric::LiveBytes => totals.live_bytes,
             Metric::LiveCount => totals.live_count,

@@ -4,18 +4,18 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
-pub mod group;
-pub mod health;
+pub(crate) mod group;
+pub(crate) mod health;
 mod metric;
 mod select;
 
-pub use group::By;
-pub use metric::Metric;
-pub use select::{Filter, Selection, Shown};
+pub(crate) use group::By;
+pub(crate) use metric::Metric;
+pub(crate) use select::{Filter, Selection, Shown};
 
 /// Why there is nothing to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error(
         "ages are known at the end of a recording only, and this one has none; leave out `--older`, or `--at`"
     )]

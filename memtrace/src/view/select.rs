@@ -16,7 +16,7 @@ use crate::{
 
 /// What to show. The default shows every site.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub(crate) struct Filter {
     pub layer: Option<Layer>,
     /// A process's tgid.
     pub pid: Option<u32>,
@@ -36,7 +36,7 @@ pub struct Filter {
 
 impl Filter {
     /// The moment to look at: ages are known at the end only.
-    pub fn moment(&self, at: At) -> At {
+    pub(crate) fn moment(&self, at: At) -> At {
         match (at, self.older) {
             (At::Default, Some(_)) => At::End,
             _ => at,
@@ -49,7 +49,11 @@ impl Filter {
     /// # Errors
     ///
     /// When ages are asked for and not known.
-    pub fn select<'a>(&self, snapshot: &'a Snapshot, sort: Metric) -> Result<Selection<'a>, Error> {
+    pub(crate) fn select<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        sort: Metric,
+    ) -> Result<Selection<'a>, Error> {
         let processes: FastMap<ProcessId, &ProcessSnapshot> = snapshot
             .processes
             .iter()
@@ -92,7 +96,7 @@ impl Filter {
     }
 
     /// The frames of a stack to show, leaf first.
-    pub fn frames<'a>(&self, stack: Stack<'a>) -> Vec<&'a Frame> {
+    pub(crate) fn frames<'a>(&self, stack: Stack<'a>) -> Vec<&'a Frame> {
         stack.shown(Fold {
             wrappers: !self.show_wrappers,
             interpreter: !self.show_interpreter,
@@ -100,7 +104,7 @@ impl Filter {
     }
 
     /// How many frames at the end of a stack are left out as wrappers.
-    pub fn folded_wrappers(&self, stack: Stack) -> usize {
+    pub(crate) fn folded_wrappers(&self, stack: Stack) -> usize {
         match self.show_wrappers {
             true => 0,
             false => stack.wrappers(),
@@ -108,7 +112,7 @@ impl Filter {
     }
 
     /// Whether the filter leaves this layer of this process in.
-    pub fn covers(&self, process: Option<&ProcessSnapshot>, layer: Layer) -> bool {
+    pub(crate) fn covers(&self, process: Option<&ProcessSnapshot>, layer: Layer) -> bool {
         self.layer.is_none_or(|wanted| wanted == layer)
             && self
                 .pid
@@ -166,7 +170,7 @@ fn older_part(mut shown: Shown, older: Duration) -> Shown {
 
 /// How ages were judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ages {
+pub(crate) struct Ages {
     pub older: Duration,
     /// When the blocks were scanned, CLOCK_MONOTONIC ns.
     pub time_ns: u64,
@@ -174,7 +178,7 @@ pub struct Ages {
 
 /// A site as it is to be shown.
 #[derive(Clone, Debug)]
-pub struct Shown<'a> {
+pub(crate) struct Shown<'a> {
     pub site: &'a SiteSnapshot,
     /// `None` only in a damaged recording.
     pub process: Option<&'a ProcessSnapshot>,
@@ -186,7 +190,7 @@ pub struct Shown<'a> {
 
 impl Shown<'_> {
     /// Those of the site, with the live figures that are shown.
-    pub fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         Totals {
             live_bytes: self.live_bytes,
             live_count: self.live_count,
@@ -196,7 +200,7 @@ impl Shown<'_> {
 
     /// Whether the program did not ask for it itself: what an allocator took holds the blocks of other
     /// sites, and the dynamic linker maps what the program loads.
-    pub fn is_indirect(&self) -> bool {
+    pub(crate) fn is_indirect(&self) -> bool {
         let key = &self.site.key;
         key.by_allocator
             || key.layer == Layer::Vm
@@ -207,14 +211,14 @@ impl Shown<'_> {
     }
 
     /// The process's tgid, 0 where it is not known, and of a group.
-    pub fn tgid(&self) -> u32 {
+    pub(crate) fn tgid(&self) -> u32 {
         self.process.map_or(0, |process| process.row.tgid)
     }
 }
 
 /// The sites to show, and how much is not shown.
 #[derive(Clone, Debug, Default)]
-pub struct Selection<'a> {
+pub(crate) struct Selection<'a> {
     /// In the order asked for.
     pub sites: Vec<Shown<'a>>,
     pub hidden_sites: u64,

@@ -1,7 +1,7 @@
 //! `cargo xtask vm`: part of the end-to-end suite on other kernels. Which tests, and what came of them.
 
 mod kernel;
-mod machine;
+mod qemu;
 
 use crate::command::{self, cargo};
 use anyhow::{Context, Result, bail};
@@ -166,7 +166,7 @@ impl Session {
             fs::write(&path, &script)?;
             command::run(Command::new("bash").arg(path).env("OUT", &folder))?;
         } else {
-            machine::run(&Kernel::fetch(name)?, &script, &folder, &targets, LIMIT)?;
+            qemu::run(&Kernel::fetch(name)?, &script, &folder, &targets, LIMIT)?;
         }
         let kernel = fs::read_to_string(folder.join("release")).with_context(|| {
             let console = folder.join("machine/console.log");

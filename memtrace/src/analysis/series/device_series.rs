@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::course::{Course, Grid};
 use crate::{
-    analysis::account::Window,
+    analysis::window::Window,
     event::Device,
     ledger::DeviceTotals,
     recording::{Origin, ProcessRow},
@@ -12,7 +12,7 @@ use crate::{
 
 /// What a process holds of a device over time, bytes.
 #[derive(Clone, Debug)]
-pub struct DeviceSeries {
+pub(crate) struct DeviceSeries {
     pub index: Device,
     /// In its caching allocator's blocks, and what others asked the runtime or the driver for.
     pub outstanding: Vec<f64>,
@@ -26,12 +26,12 @@ pub struct DeviceSeries {
 
 impl DeviceSeries {
     /// What is left of its course without its start.
-    pub fn window(&self) -> Window {
+    pub(crate) fn window(&self) -> Window {
         Window::after_start(&self.held)
     }
 
     /// Whether the caching allocator had said at every point of `window` what it holds.
-    pub fn is_held_known(&self, window: Window) -> bool {
+    pub(crate) fn is_held_known(&self, window: Window) -> bool {
         let totals = self.totals.get(window.from..window.to);
         let totals = totals.unwrap_or_default().iter();
         totals

@@ -4,7 +4,7 @@
 /// Adjusts p-values of tests made together: rejecting all that are at most `q` afterwards keeps the
 /// expected share of false ones among them at `q`. In the order of the input; values stay within 0
 /// and 1.
-pub fn benjamini_hochberg(p_values: &[f64]) -> Vec<f64> {
+pub(crate) fn benjamini_hochberg(p_values: &[f64]) -> Vec<f64> {
     let n = p_values.len();
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|a, b| p_values[*b].total_cmp(&p_values[*a]));

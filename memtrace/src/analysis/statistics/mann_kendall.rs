@@ -9,7 +9,7 @@ const SIGNIFICANT: f64 = 1.959_963_984_540_054;
 
 /// Outcome of [`mann_kendall`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MannKendall {
+pub(crate) struct MannKendall {
     /// Pairs that rise less pairs that fall.
     pub s: f64,
     /// Variance of `s` for independent points, ties accounted for.
@@ -23,7 +23,7 @@ pub struct MannKendall {
 
 /// Tests whether `y`, at equal distances in time, rises or falls throughout. Fewer than three
 /// points, or only equal ones, have the p-value 1.
-pub fn mann_kendall(y: &[f64]) -> MannKendall {
+pub(crate) fn mann_kendall(y: &[f64]) -> MannKendall {
     let n = y.len() as f64;
     let s: f64 = y
         .iter()

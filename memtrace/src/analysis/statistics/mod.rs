@@ -14,17 +14,17 @@ mod slope;
 mod trend;
 mod warm_up;
 
-pub use fdr::benjamini_hochberg;
-pub use mann_kendall::mann_kendall;
-pub use slope::theil_sen;
+pub(crate) use fdr::benjamini_hochberg;
+pub(crate) use mann_kendall::mann_kendall;
+pub(crate) use slope::theil_sen;
 #[cfg(test)]
-pub use trend::trend;
-pub use trend::{MIN_POINTS, TooShort, Trend, trend_after};
-pub use warm_up::{WARM_UP, warm_up};
+pub(crate) use trend::trend;
+pub(crate) use trend::{MIN_POINTS, TooShort, Trend, trend_after};
+pub(crate) use warm_up::{WARM_UP, warm_up};
 
 /// The middle value, of an even number the mean of the middle two; `None` of no values. NaN counts
 /// as larger than all numbers.
-pub fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -36,14 +36,14 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// The median distance from the median; `None` of no values. Not scaled to a standard deviation.
-pub fn median_deviation(values: &[f64]) -> Option<f64> {
+pub(crate) fn median_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     median(&distances)
 }
 
 /// The arithmetic mean; `None` of no values.
-pub fn mean(values: &[f64]) -> Option<f64> {
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     match values.len() {
         0 => None,
         n => Some(values.iter().sum::<f64>() / n as f64),

@@ -6,7 +6,7 @@ use super::median;
 /// The median of the slopes between all pairs of points with different `x`, and the median of
 /// `y − slope·x`; `None` where no two points differ in `x`. Points beyond the shorter of both
 /// slices are ignored. Takes time and memory of the square of the number of points.
-pub fn theil_sen(x: &[f64], y: &[f64]) -> Option<(f64, f64)> {
+pub(crate) fn theil_sen(x: &[f64], y: &[f64]) -> Option<(f64, f64)> {
     let points: Vec<(f64, f64)> = x.iter().copied().zip(y.iter().copied()).collect();
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
     for (i, (x1, y1)) in points.iter().enumerate() {

@@ -7,14 +7,14 @@ use super::{bootstrap, mann_kendall, mean, median, median_deviation, theil_sen};
 /// Blocks that a series is averaged into. Ten are the fewest with which the significance test keeps
 /// its level; more show more of the shape but are less independent (`docs/verdicts.md` has what was
 /// measured).
-pub const BLOCKS: usize = 12;
+pub(super) const BLOCKS: usize = 12;
 
 /// Points (after the start of the program) that a trend takes: two a block of ten.
-pub const MIN_POINTS: usize = 20;
+pub(crate) const MIN_POINTS: usize = 20;
 
 /// Largest p-value with which a trend counts. At 5 %, a tenth of the series of 128 strongly
 /// autocorrelated points (0.9 from one to the next) was called growing; at 1 %, a twenty-fifth.
-pub const SIGNIFICANCE: f64 = 0.01;
+pub(super) const SIGNIFICANCE: f64 = 0.01;
 
 /// Resamples for an interval: the 2.5 % points then rest on ten values each.
 const RESAMPLES: usize = 400;
@@ -22,13 +22,13 @@ const RESAMPLES: usize = 400;
 /// The series has fewer points than a trend takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} points after the start of the program, expected at least {MIN_POINTS}")]
-pub struct TooShort {
+pub(crate) struct TooShort {
     pub found: usize,
 }
 
 /// The trend of a series after the start of the program.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trend {
+pub(crate) struct Trend {
     /// Theil–Sen slope of the block means, units of `y` per unit of `x`.
     pub slope: f64,
     /// 95 % interval of `slope`: moving-block bootstrap around the trend.
@@ -49,13 +49,13 @@ pub struct Trend {
 
 impl Trend {
     /// Growth from `from` to `to` along the slope, units of `y`.
-    pub fn growth(&self) -> f64 {
+    pub(crate) fn growth(&self) -> f64 {
         self.slope * (self.to - self.from)
     }
 
     /// What was measured: the mean of the last block less that of the first, and what lies between them,
     /// units of `x`.
-    pub fn measured(&self) -> (f64, f64) {
+    pub(crate) fn measured(&self) -> (f64, f64) {
         let ends = self.blocks.first().zip(self.blocks.last());
         ends.map_or((0.0, 0.0), |(first, last)| {
             (last.1 - first.1, last.0 - first.0)
@@ -64,20 +64,20 @@ impl Trend {
 
     /// Whether the whole interval is above 0 and the test's gate, [`SIGNIFICANCE`], is open. For one
     /// series of many, give its own p-value to [`super::benjamini_hochberg`] too.
-    pub fn is_rising(&self) -> bool {
+    pub(crate) fn is_rising(&self) -> bool {
         self.interval.0 > 0.0 && self.p_value <= SIGNIFICANCE
     }
 
     /// Slope of the last third of the blocks over that of the first third; `None` where the first
     /// third does not rise.
-    pub fn late_to_early(&self) -> Option<f64> {
+    pub(crate) fn late_to_early(&self) -> Option<f64> {
         late_to_early(&self.blocks)
     }
 
     /// The same for growth per unit of `clock`, which has a value for each point that the trend was
     /// taken of: where a program works faster at one time than at another, growth by work done is
     /// steadier than growth by time.
-    pub fn late_to_early_per(&self, clock: &[f64]) -> Option<f64> {
+    pub(crate) fn late_to_early_per(&self, clock: &[f64]) -> Option<f64> {
         let means = means(clock, &bounds(clock.len()));
         let values = self.blocks.iter().map(|(_, y)| *y);
         let blocks: Vec<(f64, f64)> = means.into_iter().zip(values).collect();
@@ -86,7 +86,7 @@ impl Trend {
 
     /// In how many of the last `n` blocks (or as many as there are) the mean is above that of the
     /// block before.
-    pub fn rising_of_last(&self, n: usize) -> usize {
+    pub(crate) fn rising_of_last(&self, n: usize) -> usize {
         let steps = self.blocks.windows(2).rev().take(n);
         steps.filter(|pair| pair[1].1 > pair[0].1).count()
     }
@@ -94,7 +94,7 @@ impl Trend {
 
 /// As [`trend_after`], without the start of the program ([`super::warm_up`]).
 #[cfg(test)]
-pub fn trend(x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
+pub(crate) fn trend(x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
     trend_after(super::warm_up(&y[..x.len().min(y.len())]), x, y, seed)
 }
 
@@ -105,7 +105,7 @@ pub fn trend(x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
 /// # Errors
 ///
 /// When too few points are left.
-pub fn trend_after(skip: usize, x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
+pub(crate) fn trend_after(skip: usize, x: &[f64], y: &[f64], seed: u64) -> Result<Trend, TooShort> {
     let n = x.len().min(y.len());
     let found = n.saturating_sub(skip);
     if found < MIN_POINTS {

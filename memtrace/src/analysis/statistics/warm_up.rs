@@ -2,7 +2,7 @@
 
 /// The share of a series that is left out where no change shows, and the least left out: every
 /// program starts by loading what it needs.
-pub const WARM_UP: f64 = 0.2;
+pub(crate) const WARM_UP: f64 = 0.2;
 
 /// The share up to which a change counts as the end of the start. A change later than half way
 /// is behaviour, not start.
@@ -16,7 +16,7 @@ const EVIDENCE: f64 = 10.0;
 /// The number of points at the beginning of `y` (at equal distances in time) that belong to the
 /// start: up to the point where two straight lines fit best, if they fit much better than one
 /// and the point comes within the first half, and in any case a fifth.
-pub fn warm_up(y: &[f64]) -> usize {
+pub(crate) fn warm_up(y: &[f64]) -> usize {
     let n = y.len();
     let least = (n as f64 * WARM_UP).ceil() as usize;
     let latest = (n as f64 * LATEST) as usize;

@@ -10,7 +10,7 @@ use crate::event::Device;
 
 /// What evidence of one kind says.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Statement {
+pub(crate) struct Statement {
     /// Stable name in JSON.
     pub name: &'static str,
     /// The sentence that text shows. Values and limits stand in it by their names: `{growth}`, with
@@ -20,7 +20,7 @@ pub struct Statement {
 
 /// One thing that speaks for a verdict.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     pub kind: &'static Statement,
     /// What was measured, by name.
     pub values: Vec<(&'static str, Amount)>,
@@ -32,7 +32,7 @@ pub struct Evidence {
 
 /// A value with its unit.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Amount {
+pub(crate) enum Amount {
     /// Bytes; what is below 0 counts as 0.
     Bytes(f64),
     /// Bytes more, or less.
@@ -64,7 +64,7 @@ pub enum Amount {
 
 /// A slope per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
+pub(crate) struct Rate {
     pub slope: f64,
     /// 95 %.
     pub interval: (f64, f64),
@@ -100,7 +100,7 @@ impl Evidence {
     }
 
     /// The value or limit of a name.
-    pub fn amount(&self, name: &str) -> Option<&Amount> {
+    pub(crate) fn amount(&self, name: &str) -> Option<&Amount> {
         let mut all = self.values.iter().chain(&self.limits);
         all.find(|(known, _)| *known == name)
             .map(|(_, amount)| amount)

@@ -13,10 +13,10 @@ use crate::{
 
 /// What probably keeps the blocks of a site.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KeptBy {
-    pub container: &'static str,
+pub(crate) struct KeptBy {
+    pub(crate) container: &'static str,
     /// The line that puts something in.
-    pub line: Frame,
+    pub(crate) line: Frame,
 }
 
 /// Elements that a container has room for, for each block that leaked: as few and as many, for it grows in

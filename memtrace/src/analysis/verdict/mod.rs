@@ -22,10 +22,11 @@ mod thresholds;
 mod tests;
 
 use super::{
-    account::{Account, Window},
-    machine::Machine,
+    account::Account,
     series::{self, Courses, ProcessSeries},
     suppressions::Suppressions,
+    system::SystemSeries,
+    window::Window,
 };
 use crate::{
     ledger::{ProcessId, SiteKey},
@@ -33,16 +34,16 @@ use crate::{
 };
 use memtrace_common::loss::Effect;
 
-pub use detectors::Class;
+pub(crate) use detectors::Class;
 #[cfg(test)]
-pub use evidence::Statement;
-pub use evidence::{Amount, Evidence, Rate};
-pub use kept_by::KeptBy;
+pub(crate) use evidence::Statement;
+pub(crate) use evidence::{Amount, Evidence, Rate};
+pub(crate) use kept_by::KeptBy;
 
 /// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
 /// which no single recording holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
+pub(crate) enum Grade {
     /// Every test of its class passed, and it explains most of the growth.
     B,
     /// The tests passed, but the growth has other parts too, or a test could not be made.
@@ -52,7 +53,7 @@ pub enum Grade {
 }
 
 impl Grade {
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Grade::B => "B",
             Grade::C => "C",
@@ -63,14 +64,14 @@ impl Grade {
 
 /// What is judged.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Scope {
+pub(crate) enum Scope {
     Process,
     Site(SiteKey),
 }
 
 /// A verdict and what it rests on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub process: ProcessId,
     pub tgid: u32,
     pub scope: Scope,
@@ -89,7 +90,7 @@ pub struct Verdict {
 
 /// All verdicts of a recording.
 #[derive(Clone, Debug, Default)]
-pub struct Diagnosis {
+pub(crate) struct Diagnosis {
     /// Process by process: its own first, then those of its sites, the fastest growing first.
     pub verdicts: Vec<Verdict>,
     /// Where the growth of each process went, over which seconds of the recording.
@@ -106,7 +107,7 @@ pub struct Diagnosis {
 
 /// The tables of one process.
 #[derive(Clone, Debug)]
-pub struct ProcessAccount {
+pub(crate) struct ProcessAccount {
     pub process: ProcessId,
     pub tgid: u32,
     /// Seconds since the start of the recording.
@@ -132,9 +133,9 @@ struct Quality {
 /// # Errors
 ///
 /// When the file cannot be read or is damaged.
-pub fn diagnose(
+pub(crate) fn diagnose(
     recording: &Recording,
-    machine: &Machine,
+    machine: &SystemSeries,
     suppressions: &Suppressions,
 ) -> Result<Diagnosis, Error> {
     let overview = recording.overview()?;
@@ -163,7 +164,7 @@ fn judge(
     series: &ProcessSeries,
     stacks: &Stacks,
     quality: &Quality,
-    machine: &Machine,
+    machine: &SystemSeries,
     suppressions: &Suppressions,
     diagnosis: &mut Diagnosis,
 ) {

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::{shape::Judged, site::Context};
 use crate::{
     analysis::{
-        account::Window,
         series::{Place, SiteSeries, place},
+        window::Window,
     },
     event::Layer,
     frames::mappings::Use,

@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{
     analysis::{
-        account::{Account, Window, accounts, touched},
-        machine::Machine,
+        account::{Account, accounts, touched},
         series::{Figure, ProcessSeries},
         statistics::{MIN_POINTS, warm_up},
+        system::SystemSeries,
+        window::Window,
     },
     frames::mappings::Use,
     recording::Origin,
@@ -63,7 +64,7 @@ pub(super) struct Judging<'a> {
     /// What it holds.
     pub(super) judged: &'a Judged,
     pub(super) sites: &'a [JudgedSite],
-    pub(super) machine: &'a Machine,
+    pub(super) machine: &'a SystemSeries,
     /// Its whole course, the start included.
     pub(super) whole: Window,
 }
@@ -72,7 +73,7 @@ pub(super) struct Judging<'a> {
 pub(super) fn judge(
     series: &ProcessSeries,
     quality: &Quality,
-    machine: &Machine,
+    machine: &SystemSeries,
 ) -> Option<JudgedProcess> {
     let n = series.times.len();
     if n < MIN_POINTS && series.row.origin == Origin::Child {

@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     analysis::{
-        account::Window,
         series::{Place, ProcessSeries, SiteSeries, place},
         statistics::benjamini_hochberg,
+        window::Window,
     },
     event::{Device, Layer},
     frames::mappings::Use,

@@ -6,8 +6,8 @@ use super::*;
 use crate::{
     analysis::{
         account::{Kind, Term},
-        fixture::{Course, MIB, Moment, Site, record, resident},
-        machine::Machine,
+        fixture::{Course, MIB, Moment, SiteCourse, record, resident},
+        system::SystemSeries,
     },
     event::Layer,
     recording::{MemorySample, Origin},
@@ -17,7 +17,12 @@ const HEAP: Layer = Layer::Heap;
 
 fn judged(course: &Course) -> Diagnosis {
     let (_folder, recording) = record(course);
-    diagnose(&recording, &Machine::default(), &Suppressions::default()).unwrap()
+    diagnose(
+        &recording,
+        &SystemSeries::default(),
+        &Suppressions::default(),
+    )
+    .unwrap()
 }
 
 /// A hundred seconds of a launched process.
@@ -64,7 +69,7 @@ fn assert_whole(evidence: &Evidence) {
 }
 
 /// A site of `mib` in blocks of a KiB.
-fn site(layer: Layer, name: &'static str, mib: f64) -> Site {
+fn site(layer: Layer, name: &'static str, mib: f64) -> SiteCourse {
     (layer, name, false, mib * MIB, (mib * 1024.0) as u64)
 }
 
@@ -298,7 +303,7 @@ fn suppressed_sites_are_told_apart() {
         at: &|t| heap(t, 5.0 + t),
     });
     let suppressions = Suppressions::parse("leak:^gro*$\n").unwrap();
-    let found = diagnose(&recording, &Machine::default(), &suppressions).unwrap();
+    let found = diagnose(&recording, &SystemSeries::default(), &suppressions).unwrap();
     assert_eq!(found.verdicts.len(), 1);
     assert_eq!(found.suppressed[0].0, "^gro*$");
 }
@@ -319,7 +324,7 @@ fn more_intervals_than_points_are_taken_together() {
     assert!((rate - MIB / 10.0).abs() < 0.005 * MIB, "{rate}");
 }
 
-fn beside(machine: &Machine) -> Diagnosis {
+fn beside(machine: &SystemSeries) -> Diagnosis {
     let (_folder, recording) = record(&Course {
         origin: Origin::Launched,
         n: 100,
@@ -336,7 +341,7 @@ fn series(at: impl Fn(f64) -> f64) -> Vec<f64> {
 
 #[test]
 fn the_machine_is_looked_at_where_the_process_is_flat() {
-    let machine = |kernel: f64, shared: f64, stalled: f64| Machine {
+    let machine = |kernel: f64, shared: f64, stalled: f64| SystemSeries {
         times: series(|t| t),
         total: 16.0 * 1024.0 * MIB,
         kernel: series(|t| (500.0 + kernel * t) * MIB),

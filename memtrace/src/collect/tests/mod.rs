@@ -9,7 +9,7 @@ use std::{
 };
 
 use memtrace_common::{
-    code::mapping_kind,
+    code_map::mapping_kind,
     device,
     event::{Free, Header, Kind, Lifecycle, flags},
     loss::Reason,

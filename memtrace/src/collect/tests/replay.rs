@@ -11,7 +11,7 @@ use std::{
 
 use aya::maps::MapError;
 use memtrace_common::{
-    code::{self, KnownFile},
+    code_map::{self, KnownFile},
     event::{Kind, Lifecycle},
     loss::Reason,
     process::FileKey,
@@ -27,12 +27,12 @@ use super::super::{
 use crate::{
     bpf::{
         Link, Losses, TracerError,
-        code::CodeError,
+        code_maps::CodeError,
         decode::{self, Record},
         rows::RowsError,
     },
     event::{Device, Layer, StackId},
-    hold::{Hold, HoldError, Report},
+    hold::{Hold, HoldError, Notice},
     host::Redactor,
     ledger::DeviceTotals,
     probes::Probe,
@@ -110,7 +110,7 @@ pub(super) struct Asked {
     pub(super) attached: Vec<(u32, usize)>,
     pub(super) known: HashSet<u32>,
     /// Mappings published last, by process.
-    pub(super) published: HashMap<u32, Vec<code::Mapping>>,
+    pub(super) published: HashMap<u32, Vec<code_map::Mapping>>,
     /// Processes of whose code it wants to be told again and again.
     pub(super) wanted: Vec<u32>,
     /// What it answers when it is asked what was lost.
@@ -161,7 +161,7 @@ impl Hold for Noting {
         Ok(())
     }
 
-    fn reports(&mut self) -> Result<Vec<Report>, HoldError> {
+    fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {
         Ok(Vec::new())
     }
 
@@ -224,7 +224,7 @@ impl Kernel for Captured {
         &mut self,
         tgid: u32,
         _: u64,
-        mappings: &[code::Mapping],
+        mappings: &[code_map::Mapping],
     ) -> Result<(), CodeError> {
         let published = &mut self.asked.borrow_mut().published;
         published.insert(tgid, mappings.to_vec());

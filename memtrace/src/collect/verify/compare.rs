@@ -11,12 +11,9 @@
 //! A mismatch is a frame that differs, one walk that calls outermost what the
 //! other has a caller of, or one that calls it outermost where the other fails.
 
-use std::{collections::HashMap, mem::offset_of};
+use std::collections::HashMap;
 
-use framehop::{
-    FrameAddress, Unwinder,
-    x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64},
-};
+use framehop::{FrameAddress, Unwinder};
 use memtrace_common::{
     event::COPIED_PAGE,
     unwind::{End, Word},
@@ -26,7 +23,7 @@ use super::{
     Mapped, ModuleIndex,
     image::{Base, Cfi, Image, Section},
 };
-use crate::bpf::decode::Sample;
+use crate::{arch, bpf::decode::Sample};
 
 /// How a comparison ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +66,7 @@ pub(super) struct Space {
     /// As of which change of its code.
     pub(super) sequence: u64,
     mapped: Vec<Mapped>,
-    unwinder: UnwinderX86_64<Section>,
+    unwinder: arch::Unwinder<Section>,
 }
 
 /// The copy of a stack.
@@ -103,7 +100,7 @@ impl Space {
         mapped: Vec<Mapped>,
         images: &HashMap<ModuleIndex, Image>,
     ) -> Space {
-        let mut unwinder = UnwinderX86_64::new();
+        let mut unwinder = arch::Unwinder::new();
         for mapping in &mapped {
             if let Some(image) = mapping.module.and_then(|index| images.get(&index))
                 && let Some(module) = image.module(mapping)
@@ -141,7 +138,7 @@ impl Space {
         &self,
         sample: &Sample,
         images: &mut HashMap<ModuleIndex, Image>,
-        cache: &mut CacheX86_64<framehop::MayAllocateDuringUnwind>,
+        cache: &mut arch::UnwindCache,
     ) -> Outcome {
         if sample.frames.is_empty() {
             return Outcome::incomparable("not_walked");
@@ -151,7 +148,7 @@ impl Space {
         }
         let mut outcome = Outcome::incomparable("");
         let at = sample.at;
-        let mut registers = UnwindRegsX86_64::new(at.pc, at.sp, at.fp);
+        let mut registers = arch::UnwindRegisters::new(at.pc, at.sp, at.fp);
         let mut copy = Copy {
             sample,
             missed: false,
@@ -235,19 +232,10 @@ impl Space {
 }
 
 /// Restores what a signal interrupted; gives its address, which is no return address.
-fn cross(registers: &mut UnwindRegsX86_64, copy: &mut Copy<'_>) -> Option<u64> {
-    let gregs = offset_of!(libc::ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs);
-    let frame = registers.sp().wrapping_add(gregs as u64);
-    let mut read = |register: i32| {
-        let offset = u64::from(register.unsigned_abs()) * 8;
-        copy.read(frame.wrapping_add(offset)).ok()
-    };
-    let (pc, sp, fp) = (
-        read(libc::REG_RIP)?,
-        read(libc::REG_RSP)?,
-        read(libc::REG_RBP)?,
-    );
-    *registers = UnwindRegsX86_64::new(pc, sp, fp);
+fn cross(registers: &mut arch::UnwindRegisters, copy: &mut Copy<'_>) -> Option<u64> {
+    let frame = registers.sp();
+    let [pc, sp, fp] = arch::interrupted(|offset| copy.read(frame.wrapping_add(offset)).ok())?;
+    *registers = arch::UnwindRegisters::new(pc, sp, fp);
     Some(pc)
 }
 

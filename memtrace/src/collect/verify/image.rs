@@ -5,12 +5,13 @@ use std::{collections::HashMap, fs::File, sync::Arc};
 use framehop::{ExplicitModuleSectionInfo, Module};
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Operation, Register,
-    RegisterRule, UnwindContext, UnwindExpression, UnwindSection, X86_64,
+    RegisterRule, UnwindContext, UnwindExpression, UnwindSection,
 };
 use object::{Object, ObjectSection};
 
 use super::Mapped;
 use crate::{
+    arch,
     file::FileBytes,
     process::elf::{Elf, Segment},
 };
@@ -205,16 +206,16 @@ impl Image {
             Some(_) => false,
         };
         // No rule for the return address is no statement that there is none.
-        if row.register(X86_64::RA).is_none()
-            || !done(row.register(X86_64::RA))
-            || !done(row.register(X86_64::RBP))
+        if row.register(arch::PC).is_none()
+            || !done(row.register(arch::PC))
+            || !done(row.register(arch::FP))
         {
             return Some(Cfi::NotDone);
         }
         Some(match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => match *register {
-                X86_64::RSP => Cfi::Rule(Some((Base::Sp, *offset))),
-                X86_64::RBP => Cfi::Rule(Some((Base::Fp, *offset))),
+                arch::SP => Cfi::Rule(Some((Base::Sp, *offset))),
+                arch::FP => Cfi::Rule(Some((Base::Fp, *offset))),
                 _ => Cfi::NotDone,
             },
             CfaRule::Expression(expression) if plain(*expression) => Cfi::Rule(None),
@@ -225,5 +226,5 @@ impl Image {
 
 /// The registers that `framehop` knows the values of.
 fn has(register: Register) -> bool {
-    [X86_64::RSP, X86_64::RBP, X86_64::RA].contains(&register)
+    [arch::SP, arch::FP, arch::PC].contains(&register)
 }

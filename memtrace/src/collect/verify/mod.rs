@@ -29,7 +29,7 @@ use self::{
     image::Image,
 };
 use super::{location::ModuleIndex, modules::Modules};
-use crate::{bpf::decode::Sample, process::maps::Mapping};
+use crate::{arch, bpf::decode::Sample, process::maps::Mapping};
 
 /// Samples that wait for the thread: some 130 MB of copies at most.
 const WAITING: usize = 4096;
@@ -56,7 +56,7 @@ enum Message {
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Walks compared.
     pub stacks: u64,
     /// Of those, the ones that agree to the outermost frame.
@@ -86,7 +86,7 @@ impl Counts {
         }
     }
 
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "stacks": self.stacks,
             "whole": self.whole,
@@ -123,7 +123,7 @@ impl Verifier {
         })
     }
 
-    /// The mappings of a process as of `sequence` (see `memtrace_common::code::Log`).
+    /// The mappings of a process as of `sequence` (see `memtrace_common::code_map::Log`).
     pub(super) fn mapped(
         &mut self,
         tgid: u32,
@@ -190,7 +190,7 @@ impl Verifier {
 fn work(messages: &Receiver<Message>) -> Counts {
     let mut images: HashMap<ModuleIndex, Image> = HashMap::new();
     let mut spaces: HashMap<u32, Arc<Space>> = HashMap::new();
-    let mut cache = framehop::x86_64::CacheX86_64::<framehop::MayAllocateDuringUnwind>::new();
+    let mut cache = arch::UnwindCache::new();
     let mut counts = Counts::default();
     for message in messages {
         match message {

@@ -13,7 +13,7 @@ use super::device_functions::Library;
 
 /// What is known of a caching allocator.
 #[derive(Clone, Copy, Debug)]
-pub struct CachingAllocator {
+pub(crate) struct CachingAllocator {
     /// What it belongs to, for people.
     pub name: &'static str,
     /// The layer of its blocks.
@@ -36,31 +36,31 @@ const CACHING_ALLOCATORS: &[CachingAllocator] = &[
 ];
 
 /// Their libraries.
-pub fn libraries() -> impl Iterator<Item = &'static Library> {
+pub(crate) fn libraries() -> impl Iterator<Item = &'static Library> {
     CACHING_ALLOCATORS
         .iter()
         .flat_map(|of| of.others.iter().chain([&of.caller]))
 }
 
 /// Variables of the environment that set one.
-pub fn settings() -> impl Iterator<Item = &'static str> {
+pub(crate) fn settings() -> impl Iterator<Item = &'static str> {
     let all = CACHING_ALLOCATORS.iter();
     all.flat_map(|of| of.settings).copied()
 }
 
 /// The layer of the caching allocator that calls the runtime from a file of this name (without folder).
-pub fn layer_of_caller(file: &str) -> Option<Layer> {
+pub(crate) fn layer_of_caller(file: &str) -> Option<Layer> {
     let mut all = CACHING_ALLOCATORS.iter();
     all.find(|of| of.caller.is_named(file)).map(|of| of.layer)
 }
 
 /// Whether a layer is of a caching allocator's blocks.
-pub fn is_layer_of_blocks(layer: Layer) -> bool {
+pub(crate) fn is_layer_of_blocks(layer: Layer) -> bool {
     CACHING_ALLOCATORS.iter().any(|of| of.layer == layer)
 }
 
 /// The caching allocator of a process, which `has` blocks in some layers.
-pub fn of_process(has: impl Fn(Layer) -> bool) -> &'static CachingAllocator {
+pub(crate) fn of_process(has: impl Fn(Layer) -> bool) -> &'static CachingAllocator {
     let found = CACHING_ALLOCATORS.iter().find(|of| has(of.layer));
     found.unwrap_or(&CACHING_ALLOCATORS[0])
 }

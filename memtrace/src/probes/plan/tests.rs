@@ -4,7 +4,7 @@ use std::process::Command;
 use memtrace_common::function::{NO_ARGUMENT, Outcome};
 
 use super::*;
-use crate::probes::site::{Cost, Why};
+use crate::arch::{Cost, Why};
 
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 

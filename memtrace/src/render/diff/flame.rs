@@ -17,7 +17,7 @@ use crate::{
 
 /// What widths are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub(crate) enum View {
     New,
     Baseline,
 }
@@ -30,7 +30,7 @@ const PARTS: f64 = 1000.0;
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn flamegraph(
+pub(crate) fn flamegraph(
     out: &mut impl Write,
     comparison: &Comparison,
     view: View,

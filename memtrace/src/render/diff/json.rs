@@ -16,7 +16,7 @@ use crate::{
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn json(
+pub(crate) fn json(
     out: &mut impl Write,
     comparison: &Comparison,
     top: Option<usize>,

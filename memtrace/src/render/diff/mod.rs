@@ -6,6 +6,6 @@ mod json;
 mod tests;
 mod text;
 
-pub use flame::{View, flamegraph};
-pub use json::json;
-pub use text::text;
+pub(crate) use flame::{View, flamegraph};
+pub(crate) use json::json;
+pub(crate) use text::text;

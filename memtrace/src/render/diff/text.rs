@@ -24,7 +24,7 @@ const LONG_LIST: usize = 6;
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn text(out: &mut impl Write, comparison: &Comparison, top: usize) -> io::Result<()> {
+pub(crate) fn text(out: &mut impl Write, comparison: &Comparison, top: usize) -> io::Result<()> {
     let written = Text { comparison, top }
         .write(out)
         .and_then(|()| out.flush());

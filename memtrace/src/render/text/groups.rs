@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::Report;
+use super::TextReport;
 use crate::{
     escape::clean,
     units::{plural, size},
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-impl Report<'_> {
+impl TextReport<'_> {
     pub(super) fn groups(
         &self,
         out: &mut impl Write,

@@ -27,7 +27,7 @@ const NAMED: usize = 3;
 /// # Errors
 ///
 /// When the output cannot be written.
-pub fn stack_health(
+pub(crate) fn stack_health(
     out: &mut impl Write,
     snapshot: &Snapshot,
     filter: &Filter,

@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
 };
 
-pub use health::stack_health;
+pub(crate) use health::stack_health;
 
 use super::{Error, device_table, diagnosis, losses, until_closed};
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 
 /// How to write a report.
 #[derive(Clone, Debug)]
-pub struct TextOptions {
+pub(crate) struct TextOptions {
     pub filter: Filter,
     /// What to list: sites, or groups of them.
     pub by: By,
@@ -54,7 +54,7 @@ impl Default for TextOptions {
 ///
 /// When ages are asked for and not known, or groups in the order of their peaks, or when the output
 /// cannot be written.
-pub fn text(
+pub(crate) fn text(
     out: &mut impl Write,
     snapshot: &Snapshot,
     options: &TextOptions,
@@ -65,7 +65,7 @@ pub fn text(
         By::Site => None,
         by => Some(group::groups(&selection, by, options.sort)?),
     };
-    let report = Report {
+    let report = TextReport {
         snapshot,
         options,
         health: Health::of(snapshot, &options.filter),
@@ -87,13 +87,13 @@ pub fn text(
     Ok(until_closed(written)?)
 }
 
-struct Report<'a> {
+struct TextReport<'a> {
     snapshot: &'a Snapshot,
     options: &'a TextOptions,
     health: Health,
 }
 
-impl Report<'_> {
+impl TextReport<'_> {
     /// Time since the start of the recording.
     fn since(&self, time_ns: u64) -> String {
         seconds(time_ns.saturating_sub(self.snapshot.meta.started_ns))

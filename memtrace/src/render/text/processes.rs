@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     super::{device_table, group_name, losses},
-    Report,
+    TextReport,
 };
 use memtrace_common::loss::Reason;
 
@@ -18,7 +18,7 @@ use crate::{
 /// Processes listed with their totals; the rest is summed up.
 const PROCESSES: usize = 20;
 
-impl Report<'_> {
+impl TextReport<'_> {
     pub(super) fn processes(&self, out: &mut impl Write) -> io::Result<()> {
         let mut shown: Vec<_> = self
             .snapshot

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     super::{group_name, stack},
-    Report,
+    TextReport,
     health::ends_here,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     view::{Selection, Shown},
 };
 
-impl Report<'_> {
+impl TextReport<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
         let sort = self.options.sort;
         let nonzero = selection

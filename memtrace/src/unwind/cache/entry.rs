@@ -4,8 +4,8 @@
 
 use crate::unwind::Table;
 use memtrace_common::{
-    code::{Exec, exec_state},
     unwind::Rule,
+    unwind_table::{Exec, exec_state},
 };
 use sha2::{Digest, Sha256};
 

@@ -37,7 +37,7 @@ const SUFFIX: &str = ".unwind";
 
 /// A folder of compiled tables.
 #[derive(Debug)]
-pub struct Cache {
+pub(crate) struct Cache {
     folder: PathBuf,
     user: User,
     limit: u64,
@@ -46,7 +46,7 @@ pub struct Cache {
 impl Cache {
     /// The invoking user's: `memtrace/unwind` in `$XDG_CACHE_HOME` or `~/.cache` (XDG Base Directory
     /// Specification 0.8), under sudo in the `~/.cache` of the user who called it.
-    pub fn open() -> Option<Cache> {
+    pub(crate) fn open() -> Option<Cache> {
         let user = User::invoking();
         let folder = user.cache_home()?.join("memtrace/unwind");
         Cache::of(&folder, user)
@@ -78,7 +78,7 @@ impl Cache {
     }
 
     /// The table of the file with this build id, lower-case hex; `None` if there is none, or none to trust.
-    pub fn get(&self, build_id: &str) -> Option<Table> {
+    pub(crate) fn get(&self, build_id: &str) -> Option<Table> {
         let path = self.path(build_id)?;
         let bytes = match self.user.run(|| self.read(&path)) {
             Ok(bytes) => bytes,
@@ -96,7 +96,7 @@ impl Cache {
     }
 
     /// Keeps a table, unless it is so small that compiling it again is as fast.
-    pub fn put(&self, build_id: &str, table: &Table) {
+    pub(crate) fn put(&self, build_id: &str, table: &Table) {
         let Some(path) = self.path(build_id) else {
             return;
         };

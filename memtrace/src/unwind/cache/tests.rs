@@ -108,7 +108,7 @@ fn forged_tables_are_refused() {
         ("half a block", |t| t.words.truncate(t.words.len() - 1)),
         ("a block too much", |t| {
             t.words
-                .resize(t.words.len() + memtrace_common::code::BLOCK, 0);
+                .resize(t.words.len() + memtrace_common::unwind_table::BLOCK, 0);
         }),
     ];
     let table = table();

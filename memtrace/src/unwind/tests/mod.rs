@@ -5,7 +5,7 @@ mod shapes;
 mod writer;
 
 use super::{Table, rules::NO_ROW};
-use memtrace_common::{code::RowSearch, unwind::Rule};
+use memtrace_common::{unwind::Rule, unwind_table::RowSearch};
 use std::{
     fs,
     path::{Path, PathBuf},

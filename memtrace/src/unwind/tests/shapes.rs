@@ -6,9 +6,8 @@ use crate::unwind::{
     image::Image,
     rules::{STOP, UNSUPPORTED},
 };
-use memtrace_common::unwind::{
-    GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, Memory, Registers, Rule, bx, cfa, fp, rbx, step,
-};
+use memtrace_common::arch::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP};
+use memtrace_common::unwind::{Memory, Registers, Rule, bx, cfa, fp, rbx, step};
 use std::mem::offset_of;
 
 /// Directives of GNU as, and the rule after them. `.cfi_escape` is given raw: 0x0f is

@@ -1,7 +1,6 @@
 //! Outstanding memory that grew and is coming, or came, to its limit.
 
 use crate::analysis::{
-    account::{EDGE, Window},
     statistics::WARM_UP,
     verdict::{
         Class, Grade,
@@ -12,6 +11,7 @@ use crate::analysis::{
         site::{Grown, SiteFinding},
         thresholds::SLOWING,
     },
+    window::{EDGE, Window},
 };
 
 pub(super) const CLASS: Description = Description {

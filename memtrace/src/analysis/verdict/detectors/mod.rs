@@ -28,7 +28,7 @@ macro_rules! classes {
     ($($(#[$doc:meta])* $class:ident = $file:ident,)*) => {
         /// What kind of growth it is.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Class {
+        pub(crate) enum Class {
             $($(#[$doc])* $class,)*
         }
 
@@ -83,7 +83,7 @@ classes! {
 
 impl Class {
     /// Stable name in JSON and text.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         self.description().name
     }
 }

@@ -1,13 +1,13 @@
 //! Others use up the machine's memory.
 
 use crate::analysis::{
-    account::Window,
     verdict::{
         Class, Grade,
         evidence::{Amount, Statement},
         process::{Judging, NOT_ITS_OWN},
         rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
     },
+    window::Window,
 };
 
 pub(super) const CLASS: Description = Description {

@@ -213,7 +213,7 @@ fn a_device_whose_sites_do_not_go_on_does_not_leak_for_sure() {
 }
 
 /// Some MiB at one site of the runtime's.
-fn asked_for(name: &'static str, mib: f64) -> (DeviceTotals, Vec<Site>) {
+fn asked_for(name: &'static str, mib: f64) -> (DeviceTotals, Vec<SiteCourse>) {
     let totals = DeviceTotals {
         runtime: (mib * MIB) as u64,
         ..DeviceTotals::default()

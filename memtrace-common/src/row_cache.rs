@@ -2,7 +2,7 @@
 //!
 //! Programs allocate at the same places again and again, and each frame takes the searches for a mapping
 //! and a row of its table. What they found is kept in tables of places, chosen by
-//! list of mappings ([`crate::code::Snapshot::list`]) and address; a newer find takes an older one's
+//! list of mappings ([`crate::code_map::Snapshot::list`]) and address; a newer find takes an older one's
 //! place. Any CPU reads and writes it at any time without a lock: an entry has a check over all it
 //! says, so one that was half written, or is of another address, is not found.
 
@@ -16,7 +16,7 @@ use crate::{
 /// What is known of an address of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
-pub struct Row {
+pub struct FoundRow {
     /// The frame: see [`crate::unwind::Word`].
     pub word: u64,
     /// How to find its caller.
@@ -35,7 +35,7 @@ pub const HOT_PLACES: usize = 1 << 10;
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
 )]
 #[repr(C)]
-pub struct Known {
+pub struct CachedRow {
     pub check: u64,
     pub word: u64,
     pub rule: u64,
@@ -70,9 +70,9 @@ impl Key {
     }
 }
 
-impl Known {
+impl CachedRow {
     #[inline(always)]
-    pub const fn new(key: Key, row: Row) -> Self {
+    pub const fn new(key: Key, row: FoundRow) -> Self {
         // SAFETY: eight bytes of integers without padding.
         let rule = unsafe { core::mem::transmute::<Rule, u64>(row.rule) };
         Self {
@@ -84,8 +84,8 @@ impl Known {
 
     /// The row, if it is that of `key`.
     #[inline(always)]
-    pub fn row(self, key: Key) -> Option<Row> {
-        (self.check == key.check(self.word, self.rule)).then(|| Row {
+    pub fn row(self, key: Key) -> Option<FoundRow> {
+        (self.check == key.check(self.word, self.rule)).then(|| FoundRow {
             word: self.word,
             // SAFETY: integers without padding, of which all values are valid.
             rule: unsafe { core::mem::transmute::<u64, Rule>(self.rule) },
@@ -95,15 +95,15 @@ impl Known {
 
 const _: () = assert!(PLACES.is_power_of_two());
 const _: () = assert!(HOT_PLACES.is_power_of_two());
-const _: () = assert!(HOT_PLACES * size_of::<Known>() <= 32 << 10);
+const _: () = assert!(HOT_PLACES * size_of::<CachedRow>() <= 32 << 10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::unwind::{Word, cfa, fp};
 
-    fn row(vaddr: u64, cfa_offset: i32) -> Row {
-        Row {
+    fn row(vaddr: u64, cfa_offset: i32) -> FoundRow {
+        FoundRow {
             word: Word::file(3, vaddr),
             rule: Rule {
                 cfa: cfa::SP,
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_row_is_found_by_its_own_list_and_address_only() {
-        let known = Known::new(Key::new(7, 0x7f00_1000), row(0x1000, 32));
+        let known = CachedRow::new(Key::new(7, 0x7f00_1000), row(0x1000, 32));
         assert_eq!(known.row(Key::new(7, 0x7f00_1000)), Some(row(0x1000, 32)));
         for (list, pc) in [(6, 0x7f00_1000), (7, 0x7f00_1001), (6, 0x7f00_1001)] {
             assert_eq!(known.row(Key::new(list, pc)), None);
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn nothing_is_found_where_nobody_has_written() {
-        assert_eq!(Known::default().row(Key::new(0, 0)), None);
-        assert_eq!(Known::default().row(Key::new(7, 0x7f00_1000)), None);
+        assert_eq!(CachedRow::default().row(Key::new(0, 0)), None);
+        assert_eq!(CachedRow::default().row(Key::new(7, 0x7f00_1000)), None);
     }
 
     /// Two CPUs that write one place may leave words of both.
@@ -134,13 +134,13 @@ mod tests {
     fn what_two_have_written_is_found_by_neither() {
         let (a, b) = (Key::new(7, 0x7f00_1000), Key::new(9, 0x7f00_2040));
         let (of_a, of_b) = (
-            Known::new(a, row(0x1000, 32)),
-            Known::new(b, row(0x2040, 48)),
+            CachedRow::new(a, row(0x1000, 32)),
+            CachedRow::new(b, row(0x2040, 48)),
         );
         let choose = |bit: u32, from_a: u64, from_b: u64| if bit == 0 { from_a } else { from_b };
         let mut mixtures = 0;
         for bits in 0..8u32 {
-            let mixed = Known {
+            let mixed = CachedRow {
                 check: choose(bits & 1, of_a.check, of_b.check),
                 word: choose(bits & 2, of_a.word, of_b.word),
                 rule: choose(bits & 4, of_a.rule, of_b.rule),

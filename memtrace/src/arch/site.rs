@@ -8,7 +8,7 @@
 
 /// How the kernel executes the instruction under a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cost {
+pub(crate) enum Cost {
     /// Inside the breakpoint's exception.
     Emulated,
     /// By single-stepping a copy: a second exception.
@@ -19,7 +19,7 @@ pub enum Cost {
 
 impl Cost {
     /// Name in reports.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Cost::Emulated => "emulated",
             Cost::SingleStepped => "single-stepped",
@@ -32,7 +32,7 @@ impl Cost {
 /// instruction, the arguments are in their registers and the return address
 /// is where the stack pointer points, so a return probe may share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeSite {
+pub(crate) struct ProbeSite {
     /// Bytes from the function's first instruction.
     pub offset: u64,
     /// Disassembled, Intel syntax, jump targets in bytes from the function's first instruction; empty
@@ -44,7 +44,7 @@ pub struct ProbeSite {
 
 /// Why a site was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub(crate) enum Why {
     /// The first instruction is emulated.
     FirstIsEmulated,
     /// A later instruction is emulated, those before it only compute.
@@ -61,7 +61,7 @@ pub enum Why {
 
 impl Why {
     /// Explanation in reports.
-    pub const fn text(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
             Why::FirstIsEmulated => "first instruction",
             Why::LaterIsEmulated => "first emulated instruction",
@@ -75,7 +75,7 @@ impl Why {
 
 /// Where a function leads that does nothing but jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forward {
+pub(crate) enum Forward {
     /// To an address, in bytes from the function's first.
     To(i64),
     /// To the address in a word (a slot of the global offset table), in bytes from the function's first.

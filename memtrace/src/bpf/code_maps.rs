@@ -1,5 +1,5 @@
 //! Tells the kernel side what addresses of a process mean (see
-//! `memtrace_common::code`).
+//! `memtrace_common::code_map`).
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -12,15 +12,15 @@ use aya::{
     maps::{Array, HashMap as BpfHashMap, MapData, MapError},
 };
 use memtrace_common::{
-    code::{LOG_EXEC, Log, Mapping, Snapshot},
+    code_map::{LOG_EXEC, Log, Mapping, Snapshot},
     python::{Interpreter, NONE},
 };
 
 use super::{
     error::TracerError,
     interpreters::Interpreters,
+    maps::{descriptor, take},
     raw::{Raw, Shared},
-    tracer::{descriptor, take},
 };
 
 /// A list that nothing refers to any more is overwritten only after this time: a
@@ -32,7 +32,7 @@ const MOST: usize = (1 << 14) - 1;
 
 /// Why a snapshot could not be handed over.
 #[derive(Debug, thiserror::Error)]
-pub enum CodeError {
+pub(crate) enum CodeError {
     #[error(transparent)]
     Map(#[from] MapError),
     #[error("no room for {0} more executable mappings")]
@@ -40,7 +40,7 @@ pub enum CodeError {
 }
 
 /// The snapshots of all processes.
-pub struct CodeMaps {
+pub(crate) struct CodeMaps {
     mappings: Shared<Mapping>,
     snapshots: BpfHashMap<MapData, u32, Raw<Snapshot>>,
     logs: BpfHashMap<MapData, u32, Raw<Log>>,
@@ -86,7 +86,7 @@ impl CodeMaps {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn distrust(&mut self, tgid: u32) -> Result<(), MapError> {
+    pub(crate) fn distrust(&mut self, tgid: u32) -> Result<(), MapError> {
         let log = Log {
             sequence: LOG_EXEC,
             ..Log::default()
@@ -95,7 +95,7 @@ impl CodeMaps {
     }
 
     /// Whether something of a process's code has changed since it was published, or may have.
-    pub fn is_behind(&self, tgid: u32) -> bool {
+    pub(crate) fn is_behind(&self, tgid: u32) -> bool {
         let snapshot = self.snapshots.get(&tgid, 0);
         match (self.sequence(tgid), snapshot) {
             (Ok(sequence), Ok(Raw(snapshot))) => sequence != snapshot.as_of,
@@ -107,7 +107,7 @@ impl CodeMaps {
     ///
     /// # Errors
     /// The process is not traced.
-    pub fn sequence(&self, tgid: u32) -> Result<u64, MapError> {
+    pub(crate) fn sequence(&self, tgid: u32) -> Result<u64, MapError> {
         Ok(self.logs.get(&tgid, 0)?.0.sequence)
     }
 
@@ -115,7 +115,7 @@ impl CodeMaps {
     ///
     /// # Errors
     /// There is no room, or the kernel refuses; the process's walks then say that they are stale.
-    pub fn publish(
+    pub(crate) fn publish(
         &mut self,
         tgid: u32,
         sequence: u64,
@@ -159,7 +159,7 @@ impl CodeMaps {
 
     /// A forked child has its parent's code; the kernel side has copied where it is.
     /// False if the parent has another snapshot by now, so that the child needs one of its own.
-    pub fn forked(&mut self, parent: u32, child: u32) -> bool {
+    pub(crate) fn forked(&mut self, parent: u32, child: u32) -> bool {
         self.numbers.forked(parent, child);
         let copied = self.snapshots.get(&child, 0);
         match (self.published.get(&parent), copied) {
@@ -175,7 +175,7 @@ impl CodeMaps {
     }
 
     /// Forgets a process that has ended.
-    pub fn ended(&mut self, tgid: u32) {
+    pub(crate) fn ended(&mut self, tgid: u32) {
         self.numbers.release(tgid);
         if let Some((extent, _)) = self.published.remove(&tgid) {
             self.extents.release(extent, Instant::now());
@@ -186,7 +186,11 @@ impl CodeMaps {
     ///
     /// # Errors
     /// There are too many different ones, or the kernel refuses; stacks then have no Python frames.
-    pub fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError> {
+    pub(crate) fn set_interpreter(
+        &mut self,
+        tgid: u32,
+        interpreter: Interpreter,
+    ) -> Result<(), MapError> {
         let (number, new) = self.numbers.number(tgid, interpreter);
         if new && let Err(error) = self.interpreters.set(number, Raw(interpreter), 0) {
             self.numbers.release(tgid);
@@ -201,7 +205,7 @@ impl CodeMaps {
     }
 
     /// Processes of which the kernel side wants a new snapshot.
-    pub fn requests(&mut self) -> Vec<u32> {
+    pub(crate) fn requests(&mut self) -> Vec<u32> {
         let wanted: Vec<u32> = self.requests.keys().filter_map(Result::ok).collect();
         for tgid in &wanted {
             let _ = self.requests.remove(tgid);

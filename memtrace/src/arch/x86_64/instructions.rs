@@ -1,4 +1,4 @@
-//! x86-64: sites, and registers by name. What the kernel emulates is decided in its
+//! Instructions: sites, and where jumps lead. What the kernel emulates is decided in its
 //! arch/x86/kernel/uprobes.c by `branch_setup_xol_ops` (near jumps, near
 //! conditional jumps, relative calls, nops) and `push_setup_xol_ops` (push of a
 //! register); everything else is single-stepped out of line.
@@ -8,27 +8,20 @@ use iced_x86::{
     IntelFormatter, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use crate::probes::site::{Cost, Forward, ProbeSite, Why};
-
-/// The words of x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h), as the assembler names
-/// them; empty for what is no general register.
-const REGISTERS: [&str; 20] = [
-    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
-    "rdi", "", "", "", "", "rsp",
-];
+use crate::arch::site::{Cost, Forward, ProbeSite, Why};
 
 /// How many instructions from the first are looked at. Few: everything before
 /// the site runs before the event is taken.
 const REACH: usize = 6;
 
-/// See [`super::choose`]. The rule: the first emulated instruction such
+/// See [`crate::arch::probe_site`]. The rule: the first emulated instruction such
 /// that those before it leave the argument registers, the stack pointer and
 /// the flow alone, and that no jump within the function leads past the first
 /// instruction and not past the site (it would fire again in the same call).
 /// A jump from another function, or from a part of this one that the compiler
 /// moved away (`.cold`), is not looked for: those return behind the branch that
 /// led to them, and a site is never behind a branch.
-pub(super) fn choose(body: &[u8], size_known: bool) -> ProbeSite {
+pub(crate) fn probe_site(body: &[u8], size_known: bool) -> ProbeSite {
     let code = Code64 { body };
     let Some(first) = code.instructions().next() else {
         return ProbeSite {
@@ -50,8 +43,8 @@ pub(super) fn choose(body: &[u8], size_known: bool) -> ProbeSite {
     site(&first, Cost::SingleStepped, why)
 }
 
-/// See [`super::forwards`].
-pub(super) fn forwards(body: &[u8]) -> Option<Forward> {
+/// See [`crate::arch::forwards`].
+pub(crate) fn forwards(body: &[u8]) -> Option<Forward> {
     let jump = Code64 { body }
         .instructions()
         .find(|instruction| !is_marker(instruction))?;
@@ -67,11 +60,17 @@ pub(super) fn forwards(body: &[u8]) -> Option<Forward> {
     }
 }
 
-/// See [`super::register`].
-pub(super) fn register(name: &str) -> Option<u8> {
-    let mut names = REGISTERS.iter();
-    let place = names.position(|known| *known == name && !name.is_empty())?;
-    u8::try_from(place).ok()
+/// Where direct jumps of `body`, which begins at address `start`, lead.
+pub(crate) fn jumps(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    let mut decoder = Decoder::with_ip(64, body, start, DecoderOptions::NONE);
+    std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+        .filter(|instruction| {
+            matches!(
+                instruction.flow_control(),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            )
+        })
+        .map(|instruction| instruction.near_branch_target())
 }
 
 fn site(instruction: &Instruction, cost: Cost, why: Why) -> ProbeSite {
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     fn chosen(body: &[u8]) -> (u64, Cost, Why) {
-        let site = choose(body, true);
+        let site = probe_site(body, true);
         (site.offset, site.cost, site.why)
     }
 
@@ -213,7 +212,7 @@ mod tests {
     fn glibcs_free_is_probed_at_its_je() {
         // test rdi,rdi; je +0xbf; push rbp
         let body = [0x48, 0x85, 0xff, 0x0f, 0x84, 0xbf, 0, 0, 0, 0x55];
-        let site = choose(&body, true);
+        let site = probe_site(&body, true);
         assert_eq!(chosen(&body), later(3));
         assert_eq!(site.instruction, "je 0xc8");
     }
@@ -233,7 +232,7 @@ mod tests {
         ] {
             assert_eq!(chosen(body), FIRST, "{body:x?}");
             // Needs no look at the rest.
-            assert_eq!(choose(body, false).cost, Cost::Emulated, "{body:x?}");
+            assert_eq!(probe_site(body, false).cost, Cost::Emulated, "{body:x?}");
         }
     }
 
@@ -352,7 +351,7 @@ mod tests {
     #[test]
     fn without_a_size_only_the_first_instruction_is_safe() {
         let body = [0x48, 0x85, 0xff, 0x74, 0x00, 0xc3];
-        let site = choose(&body, false);
+        let site = probe_site(&body, false);
         assert_eq!(
             (site.offset, site.cost, site.why),
             (0, Cost::SingleStepped, Why::SizeUnknown)
@@ -362,7 +361,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_instruction_are_not_decoded() {
         for body in [&[][..], &[0x06], &[0x48], &[0x0f, 0x84, 0]] {
-            let site = choose(body, true);
+            let site = probe_site(body, true);
             assert_eq!((site.offset, site.why), (0, Why::NotDecoded), "{body:x?}");
         }
         // A good first instruction, then none.

@@ -17,7 +17,7 @@ const CUT: char = '…';
 
 /// What a code object says of the frames that run it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct CodeObject {
+pub(crate) struct CodeObject {
     pub filename: String,
     /// Qualified since 3.11.
     pub name: String,
@@ -34,7 +34,7 @@ impl CodeObject {
     /// Decodes a record: `areas` are the bytes that follow it. What did not fit there is read from
     /// the process, and taken only if the code object is the same afterwards; else a text is what was
     /// copied and `…` (`<stale>` if nothing was), and the lines behind are unknown.
-    pub fn decode(
+    pub(crate) fn decode(
         code: &Code,
         areas: &[u8],
         interpreter: &Interpreter,
@@ -67,7 +67,7 @@ impl CodeObject {
     }
 
     /// The source line of an instruction, see [`lines::line`].
-    pub fn line(&self, instruction: u32) -> Option<u32> {
+    pub(crate) fn line(&self, instruction: u32) -> Option<u32> {
         // The table of 3.9 says where lines begin: of one that was cut, the last goes on for ever.
         let covered: u32 = self
             .linetable
@@ -81,7 +81,7 @@ impl CodeObject {
     }
 
     /// A frame at a line of it.
-    pub fn frame(&self, line: Option<u32>) -> Frame {
+    pub(crate) fn frame(&self, line: Option<u32>) -> Frame {
         Frame {
             kind: FrameKind::Python,
             function: Some(self.name.clone()),

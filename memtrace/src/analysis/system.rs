@@ -6,7 +6,7 @@ use crate::recording::{Error, Recording, SystemSample};
 
 /// The machine over time. Series have a value for each of `times`; empty where it was not read.
 #[derive(Clone, Debug, Default)]
-pub struct Machine {
+pub(crate) struct SystemSeries {
     /// Seconds since the start of the recording.
     pub times: Vec<f64>,
     /// Its memory in all, bytes; 0: not known.
@@ -21,18 +21,18 @@ pub struct Machine {
     pub swapped_out: Vec<f64>,
 }
 
-impl Machine {
+impl SystemSeries {
     /// Reads what the recording has.
     ///
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub fn read(recording: &Recording) -> Result<Machine, Error> {
+    pub(crate) fn read(recording: &Recording) -> Result<SystemSeries, Error> {
         let samples = recording.system()?;
-        Ok(Machine::of(&samples, recording.meta().started_ns))
+        Ok(SystemSeries::of(&samples, recording.meta().started_ns))
     }
 
-    fn of(samples: &[(u64, SystemSample)], started_ns: u64) -> Machine {
+    fn of(samples: &[(u64, SystemSample)], started_ns: u64) -> SystemSeries {
         let every = samples.len().div_ceil(MAX_POINTS).max(1);
         let chosen = || samples.iter().step_by(every);
         // A figure that was not read once is not known as a series.
@@ -41,7 +41,7 @@ impl Machine {
             values.unwrap_or_default()
         };
         let float = |value: Option<u64>| value.map(|value| value as f64);
-        Machine {
+        SystemSeries {
             times: chosen()
                 .map(|(time, _)| time.saturating_sub(started_ns) as f64 / 1e9)
                 .collect(),

@@ -1,0 +1,63 @@
+//! What depends on the architecture: registers, calls, stacks, instructions. A file for each; only
+//! x86-64 can be traced so far, other files are only told apart.
+
+mod site;
+mod x86_64;
+
+pub(crate) use site::{Cost, Forward, ProbeSite, Why};
+pub(crate) use x86_64::{
+    BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SystemCall,
+    TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, interrupted, jumps,
+};
+
+/// The instruction set of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Architecture {
+    X86_64,
+    Aarch64,
+    Other(u16),
+}
+
+/// Chooses the site in a function whose code is `body`. `size_known` says
+/// that `body` is all of it, so that jumps within can be seen.
+pub(crate) fn probe_site(architecture: Architecture, body: &[u8], size_known: bool) -> ProbeSite {
+    match architecture {
+        Architecture::X86_64 => x86_64::probe_site(body, size_known),
+        Architecture::Aarch64 | Architecture::Other(_) => ProbeSite {
+            offset: 0,
+            instruction: String::new(),
+            cost: Cost::Unknown,
+            why: Why::NotDecoded,
+        },
+    }
+}
+
+/// Where a function leads that does nothing but jump; `None` for all others.
+pub(crate) fn forwards(architecture: Architecture, body: &[u8]) -> Option<Forward> {
+    match architecture {
+        Architecture::X86_64 => x86_64::forwards(body),
+        Architecture::Aarch64 | Architecture::Other(_) => None,
+    }
+}
+
+/// Place of a register in the `struct pt_regs` of a machine, in words; `name` is the assembler's.
+pub(crate) fn register(architecture: Architecture, name: &str) -> Option<u8> {
+    match architecture {
+        Architecture::X86_64 => x86_64::register(name),
+        Architecture::Aarch64 | Architecture::Other(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_get_the_first_instruction() {
+        for architecture in [Architecture::Aarch64, Architecture::Other(243)] {
+            let site = probe_site(architecture, &[0x55, 0xc3], true);
+            assert_eq!((site.offset, site.cost), (0, Cost::Unknown));
+            assert_eq!(forwards(architecture, &[0xeb, 0]), None);
+        }
+    }
+}

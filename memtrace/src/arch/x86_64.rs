@@ -1,0 +1,104 @@
+//! Registers, calls and stacks of x86-64.
+
+mod instructions;
+
+pub(crate) use instructions::jumps;
+pub(super) use instructions::{forwards, probe_site};
+
+use std::mem::offset_of;
+
+use gimli::{Register, X86_64};
+use memtrace_common::arch::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE};
+use object::elf;
+
+/// What ELF files of this architecture say that they are for.
+pub(crate) const ELF_MACHINE: elf::Machine = elf::EM_X86_64;
+
+/// Numbers of registers in call frame information (System V psABI, AMD64 supplement, figure 3.36).
+/// That of the program counter stands for the return address.
+pub(crate) const PC: Register = X86_64::RA;
+pub(crate) const SP: Register = X86_64::RSP;
+pub(crate) const FP: Register = X86_64::RBP;
+/// Another one that callees keep, of which code that realigns its stack may find its frame.
+pub(crate) const BX: Register = X86_64::RBX;
+
+/// Where the return address is, from the canonical frame address.
+pub(crate) const RETURN_ADDRESS: i64 = -RETURN_ADDRESS_SIZE.cast_signed();
+
+/// From the stack pointer to the caller's at a function's first instruction: the return
+/// address alone (System V ABI for x86-64, section 3.2.2).
+pub(crate) const CFA_AT_ENTRY: i64 = RETURN_ADDRESS_SIZE.cast_signed();
+
+/// What a signal frame keeps, and how far from the stack pointer.
+pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
+    (PC, GREG_RIP),
+    (SP, GREG_RSP),
+    (FP, GREG_RBP),
+    (BX, GREG_RBX),
+];
+
+/// The code by which probed functions return from Linux 6.11 on (arch/x86/kernel/uprobes.c,
+/// `uretprobe_trampoline_entry`): three pushes of a register, the last of which becomes the return address,
+/// `mov $335, %rax`, `syscall`, two pops and `ret`. Before the system call the return address is
+/// the kernel's secret. From each offset on: bytes from sp to the CFA, 0 for unknown.
+pub(crate) const TRAMPOLINE: [(u32, i32); 5] = [(0, 0), (13, 24), (15, 16), (16, 8), (17, 0)];
+
+/// The words of x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h), as the assembler names
+/// them; empty for what is no general register.
+const REGISTERS: [&str; 20] = [
+    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
+    "rdi", "", "", "", "", "rsp",
+];
+
+/// See [`super::register`].
+pub(super) fn register(name: &str) -> Option<u8> {
+    let mut names = REGISTERS.iter();
+    let place = names.position(|known| *known == name && !name.is_empty())?;
+    u8::try_from(place).ok()
+}
+
+/// A system call, seen at its return.
+pub(crate) struct SystemCall {
+    pub(crate) number: u64,
+    /// Negative: an error.
+    pub(crate) result: i64,
+    /// The first of them.
+    pub(crate) arguments: [u64; 2],
+}
+
+impl SystemCall {
+    pub(crate) fn made(registers: &libc::user_regs_struct) -> SystemCall {
+        SystemCall {
+            number: registers.orig_rax,
+            result: registers.rax.cast_signed(),
+            arguments: [registers.rdi, registers.rsi],
+        }
+    }
+
+    /// Has the thread make the call again.
+    pub(crate) fn repeat(registers: &mut libc::user_regs_struct) {
+        /// Bytes of the instruction `syscall`.
+        const SYSCALL: u64 = 2;
+        registers.rip = registers.rip.wrapping_sub(SYSCALL);
+        registers.rax = registers.orig_rax;
+        // No system call: the kernel has none to restart.
+        registers.orig_rax = u64::MAX;
+    }
+}
+
+/// framehop's unwinder, as it is named for this architecture.
+pub(crate) type Unwinder<S> = framehop::x86_64::UnwinderX86_64<S>;
+pub(crate) type UnwindCache = framehop::x86_64::CacheX86_64<framehop::MayAllocateDuringUnwind>;
+pub(crate) type UnwindRegisters = framehop::x86_64::UnwindRegsX86_64;
+
+/// The program counter, stack pointer and frame pointer that a signal interrupted, by the layout in
+/// libc; `read` takes the distance from the stack pointer.
+pub(crate) fn interrupted(mut read: impl FnMut(u64) -> Option<u64>) -> Option<[u64; 3]> {
+    let gregs = offset_of!(libc::ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs);
+    let mut read = |register: i32| read(gregs as u64 + u64::from(register.unsigned_abs()) * 8);
+    Some([
+        read(libc::REG_RIP)?,
+        read(libc::REG_RSP)?,
+        read(libc::REG_RBP)?,
+    ])
+}
