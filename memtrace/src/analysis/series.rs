@@ -3,10 +3,13 @@
 
 mod course;
 mod device_series;
+mod place;
 
 use std::collections::HashMap;
 
 pub(crate) use self::device_series::DeviceSeries;
+
+pub(crate) use self::place::{Place, place};
 
 use self::course::{Course, Grid};
 use super::{
@@ -592,26 +595,5 @@ impl<'a> Building<'a> {
             ..self.series
         }
         .without_end()
-    }
-}
-
-/// Where the memory of a site is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
-    /// The process's own.
-    Host,
-    Device(Device),
-    /// The host's, locked for a device.
-    Locked,
-    /// In another site's: PyTorch's tensors lie in the heap, blocks of a caching allocator in what that takes.
-    Within,
-}
-
-pub(crate) fn place(key: &SiteKey) -> Place {
-    match key.layer {
-        Layer::Vm | Layer::Heap | Layer::Python => Place::Host,
-        Layer::Pinned => Place::Locked,
-        layer if key.by_allocator || !layer.of_device() => Place::Within,
-        _ => Place::Device(key.device),
     }
 }
