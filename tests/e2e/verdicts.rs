@@ -22,6 +22,15 @@ struct Verdict {
     class: String,
     evidence: Vec<String>,
     frames: Vec<Frame>,
+    kept_by: Option<KeptBy>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KeptBy {
+    how: String,
+    function: String,
+    file: String,
+    line: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,6 +137,40 @@ fn a_python_list_that_grows_is_a_leak_of_its_line() {
     let found = judged(&Bench::new(), "py-leak-list", &[]);
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_list"), "{found:#?}");
+}
+
+#[test]
+fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
+    let bench = Bench::new();
+    let found = judged(&bench, "py-leak-service", &[]);
+    found.expect("leak");
+    assert!(found.blamed("leak").contains(&"grow_answer"), "{found:#?}");
+    let sites = found.verdicts.iter().filter(|of| of.scope == "site");
+    let kept: Vec<&KeptBy> = sites.filter_map(|of| of.kept_by.as_ref()).collect();
+    let source = std::fs::read_to_string(targets::source("growth/growth.py")).expect("the source");
+    let append = source
+        .lines()
+        .position(|line| line.contains("self.history.append"));
+    let line = append.map(|index| index as u32 + 1);
+    for of in &kept {
+        assert_eq!(
+            (of.how.as_str(), of.function.as_str()),
+            ("container", "Service.log")
+        );
+        assert!(of.file.ends_with("growth.py"));
+        assert_eq!(Some(of.line), line);
+    }
+    assert!(!kept.is_empty(), "{found:#?}");
+    judged(&bench, "py-service", &[]).expect("none");
+}
+
+#[test]
+fn small_blocks_that_hold_much_open_are_a_leak_and_no_retention() {
+    let bench = Bench::new();
+    let found = judged(&bench, "leak-shrunk", &[]);
+    found.expect("leak");
+    assert!(found.blamed("leak").contains(&"grow_shrunk"), "{found:#?}");
+    judged(&bench, "shrunk", &[]).expect("none");
 }
 
 #[test]

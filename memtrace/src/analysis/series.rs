@@ -17,7 +17,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    event::{Device, Layer},
+    event::Layer,
     frames::{
         caching::{self, CachingAllocator},
         containers::{self, Container},

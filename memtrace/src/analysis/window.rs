@@ -22,6 +22,14 @@ impl Window {
         }
     }
 
+    /// Its length; more than 0.
+    pub(crate) fn seconds(self, times: &[f64]) -> f64 {
+        let points = times.get(self.from..self.to).unwrap_or_default();
+        let ends = points.last().zip(points.first());
+        let seconds = ends.map_or(0.0, |(last, first)| last - first);
+        seconds.max(f64::MIN_POSITIVE)
+    }
+
     /// Change of `values` from the window's beginning to its end.
     pub(crate) fn change(self, values: &[f64]) -> f64 {
         let points = values

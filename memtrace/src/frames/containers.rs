@@ -1,7 +1,7 @@
 //! Frames in which a container grows. Its buffer is a block like any other, so the line that made it
 //! grow is the line that puts something in.
 
-use super::Frame;
+use super::{Frame, names::plain, own_line::is_of_language};
 
 /// What a block of a container holds.
 #[derive(Clone, Copy, Debug)]
@@ -133,18 +133,6 @@ const fn container(
     }
 }
 
-/// Prefixes of functions of the languages' own libraries, which are nobody's line.
-const LIBRARIES: &[&str] = &[
-    "std::",
-    "__gnu_cxx::",
-    "alloc::",
-    "core::",
-    "hashbrown::",
-    "<alloc::",
-    "<std::",
-    "<core::",
-];
-
 /// The container for which a stack without its wrappers (leaf first) allocates, and the frame that
 /// put something in: the innermost of Python, or the first that is none of a language's library.
 pub(crate) fn filled<'a>(
@@ -176,35 +164,9 @@ fn of(frame: &Frame) -> Option<&'static Container> {
     })
 }
 
-/// A language's library, or the interpreter.
+/// A language's library, or a container of the interpreter's.
 fn is_library(frame: &Frame) -> bool {
-    if frame.is_python() {
-        return false;
-    }
-    let Some(function) = frame.function.as_deref() else {
-        return false;
-    };
-    let function = plain(function);
-    of(frame).is_some() || LIBRARIES.iter().any(|prefix| function.starts_with(prefix))
-}
-
-/// A demangled name without arguments, template arguments and the type it returns.
-fn plain(function: &str) -> String {
-    let mut plain = String::new();
-    let mut depth = 0_usize;
-    for (at, c) in function.char_indices() {
-        match c {
-            '<' if at > 0 && !function[..at].ends_with("operator") => depth += 1,
-            '>' if depth > 0 => depth -= 1,
-            '(' if depth == 0 && at > 0 => break,
-            _ if depth == 0 => plain.push(c),
-            _ => {}
-        }
-    }
-    match plain.split_once(' ') {
-        Some((_, name)) if !plain.starts_with(['<', '(']) => name.to_owned(),
-        _ => plain,
-    }
+    !frame.is_python() && (is_of_language(frame) || of(frame).is_some())
 }
 
 #[cfg(test)]
@@ -265,20 +227,5 @@ mod tests {
         let inner = native("std::vector<int>::_M_realloc_insert(int)");
         assert_eq!(found(&[&keep, &inner, &main]), None);
         assert_eq!(found(&[]), None);
-    }
-
-    #[test]
-    fn names_lose_arguments_and_results() {
-        for (name, expected) in [
-            ("void std::vector<A<B>>::f<C>(D<E>)", "std::vector::f"),
-            ("list_resize", "list_resize"),
-            (
-                "<alloc::vec::Vec<T> as X>::extend",
-                "<alloc::vec::Vec as X>::extend",
-            ),
-            ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
-        ] {
-            assert_eq!(plain(name), expected);
-        }
     }
 }

@@ -15,12 +15,14 @@ mod installed;
 mod interpreter;
 pub(crate) mod mappings;
 pub(crate) mod names;
+mod own_line;
 mod unresolved;
 mod wrappers;
 
 pub use frame::{Frame, FrameKind};
 pub(crate) use installed::{innermost_of_program, installed};
 pub(crate) use interpreter::marks as interpreter_marks;
+pub(crate) use own_line::own_line;
 pub(crate) use unresolved::{Cause, Unresolved};
 pub(crate) use wrappers::Wrappers;
 

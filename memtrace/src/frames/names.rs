@@ -34,3 +34,42 @@ pub(crate) fn label(frame: &Frame) -> String {
         _ => name,
     }
 }
+
+/// A demangled name without arguments, template arguments and the type that it returns.
+pub(crate) fn plain(function: &str) -> String {
+    let mut plain = String::new();
+    let mut depth = 0_usize;
+    for (at, c) in function.char_indices() {
+        match c {
+            '<' if at > 0 && !function[..at].ends_with("operator") => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            '(' if depth == 0 && at > 0 => break,
+            _ if depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    match plain.split_once(' ') {
+        Some((_, name)) if !plain.starts_with(['<', '(']) => name.to_owned(),
+        _ => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_arguments_and_results() {
+        for (name, expected) in [
+            ("void std::vector<A<B>>::f<C>(D<E>)", "std::vector::f"),
+            ("list_resize", "list_resize"),
+            (
+                "<alloc::vec::Vec<T> as X>::extend",
+                "<alloc::vec::Vec as X>::extend",
+            ),
+            ("(anonymous namespace)::f(int)", "(anonymous namespace)::f"),
+        ] {
+            assert_eq!(plain(name), expected);
+        }
+    }
+}

@@ -5,15 +5,17 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{
-    Error, device_table::name as device_name, evidence, json_lines::print, stack, until_closed,
+    Error, device_table::name as device_name, evidence, findings, json_lines::print, stack,
+    until_closed,
 };
 use crate::{
     analysis::{
-        account::{Account, Kind},
+        account::{Account, Kind, Term},
         verdict::{Class, Diagnosis, KeptBy, ProcessAccount, Scope, Verdict},
     },
     escape::clean,
     event::StackId,
+    frames::own_line,
     units::{plural, size},
     view::Filter,
 };
@@ -31,7 +33,8 @@ pub(crate) fn diagnosis(
     found: &Diagnosis,
     filter: &Filter,
 ) -> Result<(), Error> {
-    let written = tables(out, found, filter)
+    let written = findings::section(out, found, filter)
+        .and_then(|()| tables(out, found, filter))
         .and_then(|()| verdicts(out, found, filter, usize::MAX))
         .and_then(|()| suppressed(out, found))
         .and_then(|()| out.flush());
@@ -117,7 +120,7 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "next": verdict.next,
         "kept_by": verdict.kept_by.as_ref().map(|of| json!({
             "how": "container",
-            "text": format!("probably kept by {}", kept_by(of)),
+            "text": format!("probably kept by {} {}", kept_by(of), stack::line(&of.line)),
             "file": of.line.file,
             "line": of.line.line,
             "function": of.line.function,
@@ -214,7 +217,12 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
         stack::in_short(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
     }
     if let Some(kept_by) = &verdict.kept_by {
-        writeln!(out, "      probably kept by {}", self::kept_by(kept_by))?;
+        let line = stack::line(&kept_by.line);
+        writeln!(
+            out,
+            "      probably kept by {} {line}",
+            self::kept_by(kept_by)
+        )?;
     }
     for line in &verdict.next {
         writeln!(out, "      next: {}", clean(line))?;
@@ -222,14 +230,9 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
     Ok(())
 }
 
-/// `a list, filled by Service.log  server.py:38  [Python]`.
-fn kept_by(kept_by: &KeptBy) -> String {
-    let KeptBy { container, line } = kept_by;
-    let article = match container.starts_with(['a', 'e', 'i', 'o', 'u']) {
-        true => "an",
-        false => "a",
-    };
-    format!("{article} {container}, filled by {}", stack::line(line))
+/// `a list, filled by`: its line is to follow.
+pub(super) fn kept_by(kept_by: &KeptBy) -> String {
+    format!("a {}, filled by", kept_by.container)
 }
 
 fn suppressed(out: &mut impl Write, found: &Diagnosis) -> io::Result<()> {
@@ -273,13 +276,13 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
             )?;
         }
         for table in &account.accounts {
-            self::table(out, table)?;
+            self::table(out, found, table)?;
         }
     }
     Ok(())
 }
 
-fn table(out: &mut impl Write, table: &Account) -> io::Result<()> {
+fn table(out: &mut impl Write, found: &Diagnosis, table: &Account) -> io::Result<()> {
     writeln!(
         out,
         "  {:<32}{:>14}",
@@ -297,6 +300,11 @@ fn table(out: &mut impl Write, table: &Account) -> io::Result<()> {
             signed(*bytes),
             term.basis()
         )?;
+        if let Term::HeldOpen(site) = term {
+            let frames: Vec<_> = found.stacks.get(site.stack).of_caller().collect();
+            let line = own_line(&frames).map_or("code without a stack".into(), stack::line);
+            writeln!(out, "      of {line}")?;
+        }
     }
     Ok(())
 }

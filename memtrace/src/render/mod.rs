@@ -7,6 +7,7 @@ mod device_table;
 mod diagnosis;
 pub(crate) mod diff;
 mod evidence;
+mod findings;
 mod json;
 mod json_lines;
 mod losses;

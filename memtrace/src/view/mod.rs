@@ -2,6 +2,7 @@
 //! and groups, and how whole their stacks are. Pure; text, JSON and graphs are
 //! made of it in `render`.
 
+pub(crate) mod findings;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub(crate) mod group;

@@ -116,6 +116,31 @@ static void leak_some(void)
 	} while (next());
 }
 
+/* A buffer is cut to what was read: the rest of it is a hole that no other buffer fits into. */
+OUT_OF_LINE static void *grow_shrunk(void *buffer, size_t size) { return realloc(buffer, size); }
+
+OUT_OF_LINE static void *fill(size_t size) { return touched(malloc(size), size); }
+
+static void requests(int keep)
+{
+	void *buffers[4];
+	size_t size = between(16000, 28000);
+	do {
+		work();
+		for (int i = 0; i < 4; i++)
+			buffers[i] = fill(size);
+		for (int i = 0; i < 4; i++) {
+			void *answer = grow_shrunk(buffers[i], between(80, 200));
+			if (!keep)
+				free(answer);
+		}
+	} while (next());
+}
+
+static void leak_shrunk(void) { requests(1); }
+
+static void shrunk(void) { requests(0); }
+
 static void leak_small(void)
 {
 	size_t count = between(100, 400);
@@ -529,6 +554,8 @@ static const struct {
 	{"leak-malloc", leak_malloc},
 	{"leak-some", leak_some},
 	{"leak-small", leak_small},
+	{"leak-shrunk", leak_shrunk},
+	{"shrunk", shrunk},
 	{"leak-mmap", leak_mmap},
 	{"leak-syscall", leak_syscall},
 	{"leak-mappings", leak_mappings},

@@ -42,6 +42,38 @@ def leak_list():
             grow_list(kept, size)
 
 
+class Service:
+    """Makes answers in one place and keeps them in another."""
+
+    def __init__(self, keeps):
+        self.keeps, self.history = keeps, []
+
+    def grow_answer(self, size):
+        return "x" * size
+
+    def log(self, answer):
+        if self.keeps:
+            self.history.append(answer)
+
+    def handle(self, size):
+        self.log(self.grow_answer(size))
+
+
+def serve(keeps):
+    service, size = Service(keeps), random.randint(600, 4000)
+    for _ in steps():
+        for _ in range(random.randint(2, 8)):
+            service.handle(size)
+
+
+def leak_service():
+    serve(True)
+
+
+def service():
+    serve(False)
+
+
 def grow_small(kept):
     kept.append((len(kept), str(len(kept))))
 
@@ -124,6 +156,8 @@ def flat():
 
 scenarios = {
     "py-leak-list": leak_list,
+    "py-leak-service": leak_service,
+    "py-service": service,
     "py-leak-small": leak_small,
     "py-leak-cycle": leak_cycle,
     "py-cache-lru": cache_lru,

@@ -84,6 +84,8 @@ pub(crate) struct Verdict {
     pub next: Vec<String>,
     /// Bytes per second; `None` where it is not about bytes.
     pub rate: Option<f64>,
+    /// Of a site that grows: blocks per second.
+    pub(crate) blocks: Option<f64>,
     /// Of a site that leaks.
     pub kept_by: Option<KeptBy>,
 }

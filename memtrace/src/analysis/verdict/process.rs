@@ -142,6 +142,7 @@ pub(super) fn judge(
         runner_up: finding.runner_up,
         next: next(finding.class),
         rate: finding.rate,
+        blocks: None,
         kept_by: None,
     });
     Some(JudgedProcess {
@@ -212,9 +213,6 @@ impl Judging<'_> {
         let length = self.judged.trend.to - self.judged.trend.from;
         let all_good = of_class().all(|site| site.verdict.grade == Grade::B);
         let Context { series, window, .. } = self.context;
-        let points = series.times.get(window.from..window.to).unwrap_or_default();
-        let ends = points.last().zip(points.first());
-        let seconds = ends.map_or(0.0, |(last, first)| last - first);
         let visible = self.judged.detectable() * length;
         Finding {
             class,
@@ -230,7 +228,7 @@ impl Judging<'_> {
                     .against([("visible", Amount::Bytes(visible))]),
             ],
             runner_up: None,
-            rate: Some(growth / seconds.max(f64::MIN_POSITIVE)),
+            rate: Some(growth / window.seconds(&series.times)),
         }
     }
 

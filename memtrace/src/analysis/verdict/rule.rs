@@ -15,6 +15,8 @@ use super::{
 pub(super) struct Description {
     /// Stable name in JSON and text.
     pub(super) name: &'static str,
+    /// What happens, in a few words.
+    pub(super) meaning: &'static str,
     /// What it is mistaken for most often.
     pub(super) mistaken_for: Option<Class>,
     /// What to try next where a process is of it; `PID` stands for the process's.
@@ -30,6 +32,7 @@ pub(super) struct Description {
 /// Most of it left open.
 pub(super) const DESCRIPTION: Description = Description {
     name: "",
+    meaning: "",
     mistaken_for: None,
     next: &[],
     cache: false,

@@ -356,6 +356,8 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         grade = grade.max(Grade::C);
         evidence.push(WITHOUT.with([("share", Amount::Share(without_stack))]));
     }
+    let Context { series, window, .. } = context;
+    let blocks = window.change(&site.live_count);
     let verdict = Verdict {
         process: site.key.process,
         tgid: context.series.row.tgid,
@@ -366,6 +368,7 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         runner_up: Some(found.runner_up),
         next: vec![advice::site(class, site.key.layer, context)],
         rate: found.rate,
+        blocks: Some(blocks / window.seconds(&series.times)),
         kept_by: None,
     };
     JudgedSite {

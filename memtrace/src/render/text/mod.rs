@@ -13,7 +13,7 @@ use std::{
 
 pub(crate) use health::stack_health;
 
-use super::{Error, device_table, diagnosis, losses, until_closed};
+use super::{Error, device_table, diagnosis, findings, losses, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
     escape::clean,
@@ -70,8 +70,8 @@ pub(crate) fn text(
         options,
         health: Health::of(snapshot, &options.filter),
     };
-    let written = report
-        .header(out)
+    let written = findings::section(out, verdicts, &options.filter)
+        .and_then(|()| report.header(out))
         .and_then(|()| report.processes(out))
         .and_then(|()| match &groups {
             Some(groups) => report.groups(out, &selection, groups),

@@ -16,6 +16,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "cache",
+    meaning: "memory grew to a limit, or is coming to it",
     mistaken_for: Some(Class::Leak),
     longer: true,
     next_of_site: Some(|advice| format!("confirm the limit: {}", advice.longer())),

@@ -16,6 +16,7 @@ use crate::{
 
 pub(super) const CLASS: Description = Description {
     name: "copy-on-write",
+    meaning: "a forked child copies the pages that it shared with its parent",
     next: &[
         "Python: `gc.freeze()` before fork, and the `spawn` start method where that is not enough",
         "keep shared data out of objects with reference counts: arrays, memory maps",

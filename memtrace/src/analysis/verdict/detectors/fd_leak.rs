@@ -12,6 +12,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "fd-leak",
+    meaning: "file descriptors are opened and not closed",
     next: &["which: `ls -l /proc/PID/fd`; who: `strace -f -e trace=desc -p PID`"],
     ..DESCRIPTION
 };

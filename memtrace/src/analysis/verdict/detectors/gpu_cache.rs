@@ -10,6 +10,7 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "gpu-cache",
+    meaning: "the reserve of the GPU allocator grows, what is in use does not",
     cache: true,
     ..DESCRIPTION
 };

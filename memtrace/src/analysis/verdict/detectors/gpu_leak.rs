@@ -12,6 +12,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "gpu-leak",
+    meaning: "GPU memory is kept that nobody frees",
     next: &["the sites below, of the GPU's layers"],
     next_of_site: Some(|_| super::leak::WHO_KEEPS.into()),
     ..DESCRIPTION

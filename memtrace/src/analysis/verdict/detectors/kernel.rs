@@ -8,6 +8,7 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "kernel",
+    meaning: "the kernel or a driver grows, and no process does",
     next: &["`slabtop -o`, and whether it stays when the process has ended"],
     ..DESCRIPTION
 };

@@ -13,6 +13,7 @@ use crate::{
 
 pub(super) const CLASS: Description = Description {
     name: "leak",
+    meaning: "memory is kept that nobody frees",
     mistaken_for: Some(Class::Cache),
     next: &["the sites below, the fastest growing first"],
     next_of_site: Some(|advice| match advice.layer {

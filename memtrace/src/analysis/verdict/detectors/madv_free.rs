@@ -13,6 +13,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "madv-free",
+    meaning: "memory freed lazily: the kernel takes it when it needs it",
     mistaken_for: Some(Class::Retention),
     next: &[
         "nothing to mend: the kernel takes these pages when it needs memory",

@@ -13,6 +13,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "mapping-leak",
+    meaning: "address space is mapped and not unmapped",
     next: &["the sites below; count them with `wc -l /proc/PID/maps`"],
     next_of_site: Some(|advice| {
         format!(

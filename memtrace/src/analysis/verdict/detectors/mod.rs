@@ -86,6 +86,11 @@ impl Class {
     pub(crate) const fn name(self) -> &'static str {
         self.description().name
     }
+
+    /// What happens, in a few words.
+    pub(crate) const fn meaning(self) -> &'static str {
+        self.description().meaning
+    }
 }
 
 /// The rules on a process, in the order in which they are asked.

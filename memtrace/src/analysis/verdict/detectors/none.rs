@@ -9,6 +9,7 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "none",
+    meaning: "no growth that matters",
     ..DESCRIPTION
 };
 

@@ -15,6 +15,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "pinned",
+    meaning: "page-locked host memory of a GPU runtime",
     next: &[
         "fewer or smaller page-locked buffers (pin_memory=False), and free the runtime's cache of them",
     ],

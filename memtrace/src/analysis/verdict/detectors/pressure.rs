@@ -12,6 +12,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "pressure",
+    meaning: "other processes use up the memory of the machine",
     next: &["who else grows: `ps aux --sort=-rss | head`"],
     ..DESCRIPTION
 };

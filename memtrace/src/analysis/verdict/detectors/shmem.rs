@@ -11,6 +11,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "shmem",
+    meaning: "shared memory",
     mistaken_for: Some(Class::Pinned),
     next: &[
         "`ls -l /dev/shm`, `ipcs -m`, and descriptors of deleted files: `ls -l /proc/PID/fd | grep deleted`",

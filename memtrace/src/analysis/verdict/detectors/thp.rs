@@ -13,6 +13,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "thp",
+    meaning: "huge pages around little data",
     mistaken_for: Some(Class::Retention),
     next: &[
         "switch huge pages off for the process: prctl(PR_SET_THP_DISABLE), or for the machine: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",

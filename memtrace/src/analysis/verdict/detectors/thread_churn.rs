@@ -13,6 +13,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "thread-churn",
+    meaning: "threads that are made and ended again and again",
     next: &[
         "keep one pool: make OMP_NUM_THREADS and MKL_NUM_THREADS equal, and call with one number of threads",
     ],

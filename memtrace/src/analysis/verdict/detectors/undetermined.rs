@@ -17,6 +17,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "undetermined",
+    meaning: "the recording does not show what kind of growth it is",
     mistaken_for: Some(Class::Leak),
     longer: true,
     ..DESCRIPTION

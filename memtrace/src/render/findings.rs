@@ -1,0 +1,287 @@
+//! The first screen: for each finding what it is, how fast, how sure, and the lines to look at.
+
+use std::io::{self, Write};
+
+use super::diagnosis::kept_by;
+use crate::{
+    analysis::verdict::{Class, Diagnosis, Verdict},
+    escape::clean,
+    frames::{Frame, names},
+    units::{plural, size},
+    view::{
+        Filter,
+        findings::{Finding, Line, findings},
+    },
+};
+
+/// Lines and columns of the first screen.
+const LINES: usize = 24;
+const COLUMNS: usize = 100;
+
+/// Writes the findings of a recording.
+pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Result<()> {
+    let findings = findings(found, filter);
+    let mut lines = Vec::new();
+    let mut shown = 0;
+    for finding in &findings {
+        let text = self::finding(finding, found);
+        // One line is for what is left out, and an empty one follows.
+        if lines.len() + text.len() > LINES - 2 {
+            break;
+        }
+        lines.extend(text);
+        shown += 1;
+    }
+    let hidden = (findings.len() - shown) as u64;
+    if hidden > 0 {
+        lines.push(format!("{} more, see below", plural(hidden, "finding")));
+    }
+    for line in &lines {
+        writeln!(out, "{}", fitted(line))?;
+    }
+    match lines.is_empty() {
+        true => Ok(()),
+        false => writeln!(out),
+    }
+}
+
+/// Cut at the last column.
+fn fitted(line: &str) -> String {
+    match line.char_indices().nth(COLUMNS) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(COLUMNS - 1).chain(['…']).collect(),
+    }
+}
+
+fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
+    let verdict = finding.verdict;
+    let about = format!("{} (grade {})", verdict.class.name(), verdict.grade.name());
+    let mut text = Vec::new();
+    match finding.lines.first() {
+        Some(line) => {
+            text.push(format!("{about}: {}", sentence(verdict, line)));
+            text.push(process(verdict));
+            if let Some(frame) = line.allocates {
+                text.push(format!("  allocated by  {}", place(frame)));
+            }
+            if let Some(kept) = line.kept_by {
+                let place = place(&kept.line);
+                text.push(format!(
+                    "  kept by       probably {} {place}",
+                    kept_by(kept)
+                ));
+            }
+            let others = finding.lines.len() as u64 - 1;
+            if others > 0 {
+                text.push(format!(
+                    "  and           {}, see below",
+                    plural(others, "other line")
+                ));
+            }
+            text.extend(
+                line.next
+                    .first()
+                    .map(|next| format!("  next          {}", clean(next))),
+            );
+        }
+        None => {
+            text.push(format!("{about}: {}", verdict.class.meaning()));
+            text.push(process(verdict));
+            let next = verdict.next.iter().take(1);
+            text.extend(next.map(|next| format!("  next          {}", clean(next))));
+        }
+    }
+    if verdict.class == Class::Undetermined && found.lost > 0.0 {
+        text.push("  records were lost: see below".into());
+    }
+    text
+}
+
+/// `Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1 MiB/s`.
+fn sentence(verdict: &Verdict, line: &Line) -> String {
+    let (frame, does) = match (line.kept_by, line.allocates) {
+        (Some(kept), _) => (Some(&kept.line), "keeps"),
+        (None, allocates) => (allocates, "allocates"),
+    };
+    let name = frame.map_or("code without a stack".into(), name);
+    let amount = if line.blocks >= 0.5 {
+        format!("{:.0} blocks/s ({})", line.blocks, per_second(line.bytes))
+    } else {
+        per_second(line.bytes)
+    };
+    let stays = match (line.kept_by, verdict.class) {
+        (None, Class::Leak | Class::GpuLeak) => " that stay",
+        _ => "",
+    };
+    let mut sentence = format!("{name} {does} {amount}{stays}");
+    if line.holes > 0.0 && line.holes >= line.bytes / 10.0 {
+        sentence += &format!("; the holes around them cost {}", per_second(line.holes));
+    }
+    sentence
+}
+
+/// Which one, and how fast it grows.
+fn process(verdict: &Verdict) -> String {
+    let rate = verdict.rate.filter(|_| verdict.class != Class::None);
+    let in_all = rate.map_or(String::new(), |rate| {
+        format!(", {} in all", per_second(rate))
+    });
+    format!("  process       {}{in_all}", verdict.tgid)
+}
+
+fn per_second(bytes: f64) -> String {
+    format!("{}/s", size(bytes.max(0.0) as u64))
+}
+
+fn name(frame: &Frame) -> String {
+    match &frame.function {
+        Some(function) if !frame.is_python() => clean(&names::plain(function)),
+        _ => names::name(frame),
+    }
+}
+
+/// A line of source, or the module.
+fn place(frame: &Frame) -> String {
+    let place = names::source_line(frame).or_else(|| frame.module_name().map(clean));
+    format!("{}  {}", name(frame), place.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        analysis::{
+            account::{Account, Kind, Term},
+            verdict::{Grade, KeptBy, ProcessAccount, Scope},
+        },
+        event::{Layer, StackId},
+        frames::fixture::{native, python},
+        ledger::{ProcessId, SiteKey},
+    };
+    use memtrace_common::unwind::End;
+
+    const SITE: SiteKey = SiteKey {
+        process: ProcessId(1),
+        layer: Layer::Heap,
+        stack: StackId(1),
+        by_allocator: false,
+        device: None,
+    };
+
+    fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
+        Verdict {
+            process: ProcessId(1),
+            tgid: 7,
+            scope,
+            class,
+            grade: Grade::B,
+            evidence: vec![],
+            runner_up: None,
+            next: vec!["see what is kept".into()],
+            rate: Some(rate),
+            blocks: Some(25.0),
+            kept_by: None,
+        }
+    }
+
+    fn leak() -> Diagnosis {
+        let kept_by = KeptBy {
+            container: "list",
+            line: python("Service.log", "/srv/server.py", 38),
+        };
+        let mut found = Diagnosis {
+            verdicts: vec![
+                verdict(Class::Leak, Scope::Process, 1_300_000.0),
+                Verdict {
+                    kept_by: Some(kept_by),
+                    ..verdict(Class::Leak, Scope::Site(SITE), 140_000.0)
+                },
+            ],
+            accounts: vec![ProcessAccount {
+                process: ProcessId(1),
+                tgid: 7,
+                from: 10.0,
+                to: 20.0,
+                accounts: vec![Account {
+                    kind: Kind::Anonymous,
+                    growth: 13e6,
+                    rows: vec![(Term::HeldOpen(SITE), 11e6)],
+                }],
+            }],
+            ..Diagnosis::default()
+        };
+        let frames = [
+            native("c10::alloc_cpu(unsigned long)", "/lib/libc10.so"),
+            python("Classifier.forward", "/srv/server.py", 11),
+        ];
+        found.stacks.put(SITE.stack, End::Complete, None, frames);
+        found
+    }
+
+    fn text(found: &Diagnosis) -> String {
+        let mut out = Vec::new();
+        section(&mut out, found, &Filter::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_leak_has_its_lines_and_what_they_cost() {
+        assert_eq!(
+            text(&leak()),
+            "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+             \x20 process       7, 1.2 MiB/s in all\n\
+             \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
+             \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
+             \x20 next          see what is kept\n\n"
+        );
+    }
+
+    #[test]
+    fn sites_of_one_line_are_one_finding() {
+        let mut found = leak();
+        let other = SiteKey {
+            stack: StackId(2),
+            ..SITE
+        };
+        let frames = [
+            native("c10::make_tensor(long)", "/lib/libc10.so"),
+            python("Classifier.forward", "/srv/server.py", 11),
+        ];
+        found.stacks.put(other.stack, End::Complete, None, frames);
+        let verdict = verdict(Class::Leak, Scope::Site(other), 60_000.0);
+        found.verdicts.push(verdict);
+        let text = text(&found);
+        assert!(text.contains("25 blocks/s (195.3 KiB/s)"), "{text}");
+        assert!(!text.contains("other line"), "{text}");
+    }
+
+    #[test]
+    fn what_no_site_is_behind_says_what_happens() {
+        let found = Diagnosis {
+            verdicts: vec![verdict(Class::Retention, Scope::Process, 2_097_152.0)],
+            ..Diagnosis::default()
+        };
+        assert_eq!(
+            text(&found),
+            "retention (grade B): freed memory that the allocator has not given back\n\
+             \x20 process       7, 2.0 MiB/s in all\n\
+             \x20 next          see what is kept\n\n"
+        );
+    }
+
+    #[test]
+    fn it_fits_on_a_screen_whatever_is_found() {
+        let mut found = leak();
+        for _ in 0..50 {
+            let class = Class::Undetermined;
+            let mut more = verdict(class, Scope::Process, 1.0);
+            more.next = vec!["long ".repeat(100)];
+            found.verdicts.push(more);
+        }
+        let text = text(&found);
+        assert!(text.lines().count() <= LINES, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
+        assert!(text.contains("more, see below"), "{text}");
+        assert!(text.starts_with("leak (grade B): Service.log"));
+    }
+}
