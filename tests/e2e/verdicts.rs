@@ -144,7 +144,8 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
     let bench = Bench::new();
     let found = judged(&bench, "py-leak-service", &[]);
     found.expect("leak");
-    assert!(found.blamed("leak").contains(&"grow_answer"), "{found:#?}");
+    let blamed = found.blamed("leak");
+    assert!(blamed.contains(&"Service.grow_answer"), "{found:#?}");
     let sites = found.verdicts.iter().filter(|of| of.scope == "site");
     let kept: Vec<&KeptBy> = sites.filter_map(|of| of.kept_by.as_ref()).collect();
     let source = std::fs::read_to_string(targets::source("growth/growth.py")).expect("the source");
