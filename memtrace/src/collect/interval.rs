@@ -33,6 +33,8 @@ impl Collector {
         let samples = self.sample();
         let interval = Interval {
             time_ns: now_ns,
+            commit_later: false,
+            halve: false,
             changes: self.ledger.take_changes(),
             folded: self.folding.take_folded(),
             memory: samples.memory,

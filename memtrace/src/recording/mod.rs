@@ -18,6 +18,7 @@ mod series;
 mod site_series;
 mod snapshot;
 mod stacks;
+mod thin;
 mod varint;
 mod write;
 
@@ -114,11 +115,15 @@ impl ProcessRow {
     }
 }
 
-/// Everything that one interval adds; one transaction.
+/// Everything that one interval adds.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
+    /// To be committed with a later one: a commit waits for the disk.
+    pub commit_later: bool,
+    /// Then take every two intervals together, for there are too many.
+    pub halve: bool,
     pub changes: Changes,
     /// Processes that were folded into groups: what was written of them goes.
     pub folded: Vec<ProcessId>,

@@ -7,6 +7,7 @@ mod interrupted;
 mod reading;
 mod schemas;
 mod stacks;
+mod thin;
 
 use std::path::PathBuf;
 
