@@ -63,8 +63,12 @@ pub struct Meta {
     pub started_unix_ns: u64,
     /// CLOCK_MONOTONIC of the same moment: the zero of every time in the recording.
     pub started_ns: u64,
-    /// Length of an interval, nanoseconds.
+    /// Length of an interval, nanoseconds. Where nobody chose it, a recording that is read has the
+    /// usual one, for it grows with the recording.
     pub interval_ns: u64,
+    /// Nobody chose it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interval_is_auto: bool,
     /// Bytes of a page on the recorded machine.
     pub page_size: u64,
     /// What the functions of allocators begin with that were named with `--allocator`.
