@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 pub use self::device_series::DeviceSeries;
 
-pub use self::course::least_life;
+pub(crate) use self::course::least_life;
 use self::course::{Course, Grid, end_of};
 use super::{account::Window, statistics::MIN_POINTS};
 use crate::{

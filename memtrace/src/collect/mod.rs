@@ -21,7 +21,7 @@ mod kernel;
 mod location;
 mod look;
 mod modules;
-pub mod pace;
+pub(crate) mod pace;
 mod processes;
 mod python;
 mod records;

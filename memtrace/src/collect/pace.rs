@@ -24,14 +24,14 @@ const COMMIT: Duration = Duration::from_secs(1);
 
 /// How often intervals are to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spacing {
+pub(crate) enum Spacing {
     Auto,
     Every(Duration),
 }
 
 impl Spacing {
     /// The distance of the first ones.
-    pub fn first(self) -> Duration {
+    pub(crate) fn first(self) -> Duration {
         match self {
             Self::Auto => FIRST,
             Self::Every(step) => step,

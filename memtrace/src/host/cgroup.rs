@@ -139,7 +139,7 @@ pub struct Cgroups {
 
 impl Cgroups {
     /// None yet; each is read at the distance `least_rest` at least.
-    pub fn new(least_rest: Duration) -> Self {
+    pub(crate) fn new(least_rest: Duration) -> Self {
         Self {
             started: Instant::now(),
             least_rest,

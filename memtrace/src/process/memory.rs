@@ -102,7 +102,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// The costly figures are read at the distance `least_rest` at least.
-    pub fn new(tgid: u32, least_rest: Duration) -> Self {
+    pub(crate) fn new(tgid: u32, least_rest: Duration) -> Self {
         Self {
             tgid,
             started: Instant::now(),

@@ -11,7 +11,7 @@ use crate::{
 const LEAST_LIFE: f64 = 10.0;
 
 /// How long a process has to live to be judged, seconds.
-pub fn least_life(meta: &Meta) -> f64 {
+pub(crate) fn least_life(meta: &Meta) -> f64 {
     match meta.interval_is_auto {
         true => LEAST_LIFE,
         false => 0.0,

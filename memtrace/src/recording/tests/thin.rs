@@ -214,33 +214,3 @@ fn an_interval_that_is_committed_later_is_in_the_file_with_the_next() {
     writer.finish(START + 4 * SECOND).unwrap();
     assert_eq!(known(), 4);
 }
-
-/// What it costs to halve a large recording: `cargo test --release -- --ignored --nocapture halving`.
-#[test]
-#[ignore = "a measurement"]
-fn halving_a_large_recording() {
-    for sites in [100, 1000] {
-        let (_directory, path) = temporary();
-        let mut writer = Writer::create(&path, false, &meta()).unwrap();
-        for n in 1..=2000 {
-            let changed = (1..=sites)
-                .map(|stack| (key(1, stack), site(n, 1)))
-                .collect();
-            let begin = std::time::Instant::now();
-            let halve = n == 2000;
-            writer
-                .interval(&Interval {
-                    halve,
-                    commit_later: n % 10 != 0,
-                    ..interval(n, changed)
-                })
-                .unwrap();
-            if n % 500 == 0 {
-                println!("{sites} sites, interval {n}: {:?}", begin.elapsed());
-            }
-        }
-        writer.finish(START + 2000 * SECOND).unwrap();
-        let size = std::fs::metadata(&path).unwrap().len();
-        println!("{sites} sites: {size} bytes");
-    }
-}
