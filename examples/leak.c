@@ -1,5 +1,5 @@
 /* A server that forgets: every answer is put into a cache that nothing ever
- * empties. Runs for about five seconds.
+ * empties. Runs for about 15 seconds.
  *
  *   cc -g -fno-omit-frame-pointer -o leak examples/leak.c
  *   memtrace record -o leak.mtr -- ./leak && memtrace report leak.mtr
@@ -49,10 +49,10 @@ static void handle_request(int number)
 
 int main(void)
 {
-    for (int number = 0; number < 5000; number++) {
+    for (int number = 0; number < 15000; number++) {
         handle_request(number);
         usleep(1000);
     }
-    printf("5000 requests answered, 5040000 bytes forgotten\n");
+    printf("15000 requests answered, 15120000 bytes forgotten\n");
     return 0;
 }

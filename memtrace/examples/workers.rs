@@ -45,6 +45,7 @@ fn write(path: &Path, sites: u32) -> Result<(), Error> {
         started_unix_ns: 1_700_000_000 * SECOND,
         started_ns: SECOND,
         interval_ns: SECOND,
+        interval_is_auto: false,
         page_size: 4096,
         allocator_prefixes: vec![],
     };

@@ -2,12 +2,23 @@
 //! has every scenario and many seeds; here is one of each way to decide.
 #![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
-use memtrace_tests::{Bench, record, targets};
+use memtrace_tests::{
+    Bench,
+    record::{self, Record},
+    running::Running,
+    targets,
+};
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// Length of a recording, seconds: 100 intervals.
 const SECONDS: &str = "5";
+
+/// Length of a recording with the options that nobody gave.
+const BY_DEFAULT: &str = "15";
 
 #[derive(Debug, Deserialize)]
 struct Diagnosis {
@@ -82,9 +93,8 @@ impl Diagnosis {
     }
 }
 
-/// Records a scenario for a while and judges it.
-#[track_caller]
-fn judged(bench: &Bench, scenario: &str, options: &[&str]) -> Diagnosis {
+/// What executes a scenario for `seconds`.
+fn command(scenario: &str, seconds: &str) -> Vec<PathBuf> {
     let program: Vec<PathBuf> = match scenario.starts_with("py-") {
         true => vec![
             targets::interpreter().into(),
@@ -103,15 +113,36 @@ fn judged(bench: &Bench, scenario: &str, options: &[&str]) -> Diagnosis {
             &["-lm"],
         )],
     };
+    let arguments = [scenario, seconds, "1"].map(PathBuf::from);
+    program.into_iter().chain(arguments).collect()
+}
+
+/// Records a scenario for a while and judges it.
+#[track_caller]
+fn judged(bench: &Bench, scenario: &str, options: &[&str]) -> Diagnosis {
     // The recording ends before the program does.
-    let arguments = [scenario, "6", "1"].map(PathBuf::from);
-    let target = program.into_iter().chain(arguments);
+    let target = command(scenario, "6");
     let recording = ["--interval", "50ms", "-d", SECONDS];
-    let record = record::Record::launch(bench, &recording, target);
+    let record = Record::launch(bench, &recording, target);
     let file = record.file.clone();
     record.finish(0);
+    diagnosed(&file, options)
+}
+
+/// The same as who gives no interval has it.
+#[track_caller]
+fn judged_by_default(bench: &Bench, scenario: &str) -> Diagnosis {
+    let target = command(scenario, "16");
+    let record = Record::launch(bench, &["-d", BY_DEFAULT], target);
+    let file = record.file.clone();
+    record.finish(0);
+    diagnosed(&file, &[])
+}
+
+#[track_caller]
+fn diagnosed(file: &Path, options: &[&str]) -> Diagnosis {
     let mut command = record::command(["diagnose", "--format", "json"]);
-    let finished = memtrace_tests::running::Running::start(command.arg(file).args(options)).wait();
+    let finished = Running::start(command.arg(file).args(options)).wait();
     serde_json::from_str(&finished.expect_code(0).stdout).expect("JSON")
 }
 
@@ -172,6 +203,30 @@ fn small_blocks_that_hold_much_open_are_a_leak_and_no_retention() {
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_shrunk"), "{found:#?}");
     judged(&bench, "shrunk", &[]).expect("none");
+}
+
+#[test]
+fn fifteen_seconds_with_default_options_are_enough_for_a_leak() {
+    let bench = Bench::new();
+    let found = judged_by_default(&bench, "py-leak-list");
+    found.expect("leak");
+    assert!(found.blamed("leak").contains(&"grow_list"), "{found:#?}");
+
+    let target = command("leak-malloc", "60");
+    let target = Running::start(Command::new(&target[0]).args(&target[1..]));
+    let record = Record::attach(&bench, target.pid(), &["-d", BY_DEFAULT]);
+    let file = record.file.clone();
+    record.running.wait().expect_code(0);
+    let found = diagnosed(&file, &[]);
+    found.expect("leak");
+    assert!(found.blamed("leak").contains(&"grow_heap"), "{found:#?}");
+}
+
+#[test]
+fn a_cache_that_fills_for_most_of_the_time_is_no_leak_with_default_options() {
+    let found = judged_by_default(&Bench::new(), "py-cache-functools");
+    found.expect("cache");
+    assert!(found.blamed("leak").is_empty(), "{found:#?}");
 }
 
 #[test]

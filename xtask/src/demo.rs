@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: records an example that leaks, from nothing to a report.
+//! `cargo xtask demo`: records an example that leaks, from nothing to a report that
+//! ends with its verdict.
 
 use crate::command::{self, build_memtrace, compile_c, root, target_dir};
 use anyhow::{Result, bail};

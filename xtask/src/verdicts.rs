@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Length of a recording
     #[arg(long, default_value_t = 8.0)]
     seconds: f64,
+    /// Time between two intervals, or `auto`
+    #[arg(long, default_value = "50ms")]
+    interval: String,
     /// Runs at a time: they sleep most of the time
     #[arg(long, default_value_t = 3)]
     jobs: usize,
@@ -131,8 +134,7 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
                     continue;
                 }
             } else {
-                let seconds = options.seconds;
-                record(&memtrace, &programs, &recording, scenario, *seed, seconds)?;
+                record(&memtrace, &programs, &recording, scenario, *seed, options)?;
             }
             let outcome = judge(scenario, *seed, diagnosis(&memtrace, &recording)?);
             tell(&outcome);
@@ -198,11 +200,12 @@ fn record(
     recording: &Path,
     scenario: &Scenario,
     seed: u64,
-    seconds: f64,
+    options: &Options,
 ) -> Result<()> {
+    let seconds = options.seconds;
     let mut record = Command::new(memtrace);
     record
-        .args(["record", "--force", "--interval", "50ms", "-d"])
+        .args(["record", "--force", "--interval", &options.interval, "-d"])
         .arg(format!("{seconds}s"))
         .arg("-o")
         .arg(recording)

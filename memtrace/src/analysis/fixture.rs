@@ -75,6 +75,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         started_unix_ns: 0,
         started_ns: START,
         interval_ns: SECOND,
+        interval_is_auto: false,
         page_size: 4096,
         allocator_prefixes: vec![],
     };

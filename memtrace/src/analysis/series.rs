@@ -11,11 +11,9 @@ pub(crate) use self::device_series::DeviceSeries;
 
 pub(crate) use self::place::{Place, place};
 
-use self::course::{Course, Grid};
-use super::{
-    statistics::{MIN_POINTS, median},
-    window::Window,
-};
+pub(crate) use self::course::least_life;
+use self::course::{Course, Grid, end_of};
+use super::{statistics::MIN_POINTS, window::Window};
 use crate::{
     event::Layer,
     frames::{
@@ -263,25 +261,6 @@ impl ProcessSeries {
     }
 }
 
-/// Where what an ended process held of something comes to its end: when it is less than half of what
-/// it was lately. In the last quarter.
-fn end_of(held: &[f64]) -> usize {
-    const ENDING: f64 = 0.5;
-    let lately = held.len() - held.len() / 4;
-    let level = median(&held[lately..]).unwrap_or(0.0);
-    // For so little, of which no site is looked at, the course of the process is not cut.
-    if level < SITE_FLOOR as f64 {
-        return held.len();
-    }
-    let end = held[lately..]
-        .iter()
-        .rposition(|value| *value >= ENDING * level)
-        .map_or(held.len(), |last| lately + last + 1);
-    // It may have begun to end within the last point that is left.
-    let began = end >= 2 && held[end - 1] < held[end - 2];
-    end - usize::from(began)
-}
-
 /// The processes of a recording over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Courses {
@@ -304,7 +283,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     let mut courses = Courses::default();
     let mut processes: Vec<Building> = Vec::new();
     for row in &overview.processes {
-        let is_short = || Grid::new(row, &intervals).points() < MIN_POINTS;
+        let is_short = || Grid::new(row, &intervals).is_short(least_life(&overview.meta));
         if row.is_group() || row.origin == Origin::Child && is_short() {
             courses.too_short += row.processes();
         } else {

@@ -15,7 +15,10 @@ use anyhow::{Context, bail};
 use crate::{
     bpf::{Options, RING_BYTES},
     check,
-    collect::session::{self, Plan, Summary},
+    collect::{
+        pace::Spacing,
+        session::{self, Plan, Summary},
+    },
     probes::allocator::ExtraAllocator,
     symbolize::debuginfod::Config,
     units,
@@ -37,9 +40,10 @@ pub(crate) struct RecordArgs {
     /// End after this time, such as 90s or 10m
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
-    /// Time between two records of what changed
-    #[arg(long, default_value = "1s", value_parser = units::parse_duration)]
-    interval: Duration,
+    /// Time between two records of what changed, such as 1s; `auto`: 100 ms at first, longer as the
+    /// recording grows, so that it has 1,000 of them at most
+    #[arg(long, value_name = "TIME", default_value = "auto")]
+    interval: Spacing,
     /// Do not trace children
     #[arg(long)]
     no_follow: bool,
@@ -119,11 +123,8 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     if args.dry_run {
         return dry_run(&args);
     }
-    if args.interval < Duration::from_millis(10) {
-        bail!(
-            "`--interval` is {:?}, expected at least 10ms",
-            args.interval
-        );
+    if args.interval.first() < Duration::from_millis(10) {
+        bail!("`--interval` is {}, expected at least 10ms", args.interval);
     }
     let checks = check::run_checks();
     if let Some(missing) = check::first_failure(&checks) {
@@ -153,7 +154,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         force: args.force,
         stop: !args.no_stop,
         duration: args.duration,
-        interval: args.interval,
+        spacing: args.interval,
         allocators: args.allocator,
         redact: args.redact,
         fold: !args.no_fold,

@@ -195,7 +195,8 @@ impl Collector {
         {
             Some(process) => process.row = row,
             None => {
-                if let Some(old) = self.processes.trace(tgid, Process::new(row)) {
+                let process = Process::new(row, self.sampling.least_rest);
+                if let Some(old) = self.processes.trace(tgid, process) {
                     self.retired.extend(old.links);
                     self.retired.extend(old.unwinding_links);
                 }

@@ -1,17 +1,19 @@
 //! Once an interval: what has changed since, and what was lost so far.
 
+use std::time::Duration;
+
 use memtrace_common::loss::{Effect, Reason};
 
-use super::{CollectError, Collector, sink::Message};
+use super::{CollectError, Collector, pace::Tick, sink::Message};
 use crate::{bpf, recording::Interval};
 
 impl Collector {
-    /// Hands the changes since the last interval to the store. `scan` adds the
+    /// Hands the changes since the last interval to the store. A scan adds the
     /// ages of live blocks and what they hold open, which costs a look at each.
     ///
     /// # Errors
     /// The store or the kernel side has failed.
-    pub(super) fn interval(&mut self, now_ns: u64, scan: bool) -> Result<(), CollectError> {
+    pub(super) fn interval(&mut self, now_ns: u64, tick: Tick) -> Result<(), CollectError> {
         if let Some(holder) = &self.holder {
             holder.wake();
         }
@@ -33,6 +35,8 @@ impl Collector {
         let samples = self.sample();
         let interval = Interval {
             time_ns: now_ns,
+            commit_later: tick.commit_later,
+            halve: tick.halve,
             changes: self.ledger.take_changes(),
             folded: self.folding.take_folded(),
             memory: samples.memory,
@@ -43,12 +47,16 @@ impl Collector {
             losses: losses.to_vec(),
             emitted,
             received: self.received,
-            births: if scan {
+            births: if tick.scan {
                 self.ledger.births()
             } else {
                 Vec::new()
             },
-            held_open: if scan { self.held_open() } else { Vec::new() },
+            held_open: if tick.scan {
+                self.held_open()
+            } else {
+                Vec::new()
+            },
         };
         self.lost_events = losses
             .iter()
@@ -57,5 +65,10 @@ impl Collector {
             .sum();
         self.send(Message::Interval(Box::new(interval)))?;
         Ok(())
+    }
+
+    /// What writing an interval took lately.
+    pub(super) fn cost_of_writing(&self) -> Duration {
+        self.sink.cost()
     }
 }

@@ -21,6 +21,7 @@ mod kernel;
 mod location;
 mod look;
 mod modules;
+pub(crate) mod pace;
 mod processes;
 mod python;
 mod records;
@@ -102,6 +103,8 @@ struct Parts {
     page_size: u64,
     /// Fold short-lived processes that have ended.
     fold: bool,
+    /// Between two readings of what costs more than others.
+    least_rest: Duration,
 }
 
 /// See the module.
@@ -148,6 +151,7 @@ impl Collector {
             redactor,
             page_size,
             fold,
+            least_rest,
         } = parts;
         let abilities = kernel.abilities();
         Ok(Self {
@@ -166,7 +170,7 @@ impl Collector {
             sink,
             ledger: Ledger::new(page_size),
             folding: Folding::new(fold),
-            sampling: Sampling::default(),
+            sampling: Sampling::new(least_rest),
             redactor,
             pythons: Pythons::default(),
             stacks: StackInterner::default(),
@@ -210,7 +214,8 @@ impl Collector {
             folded: None,
         };
         self.send(Message::Process(row.clone()))?;
-        self.processes.trace(tgid, Process::new(row));
+        let process = Process::new(row, self.sampling.least_rest);
+        self.processes.trace(tgid, process);
         self.kernel.watch_code(tgid)?;
         self.seize(tgid);
         if origin == Origin::Attached {

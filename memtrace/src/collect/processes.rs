@@ -45,9 +45,10 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(row: ProcessRow) -> Self {
+    /// Its costly figures are read at the distance `least_rest` at least.
+    pub(super) fn new(row: ProcessRow, least_rest: Duration) -> Self {
         Self {
-            sampler: Sampler::new(row.tgid),
+            sampler: Sampler::new(row.tgid, least_rest),
             fingerprint: Fingerprint::default(),
             cgroup: None,
             links: Vec::new(),

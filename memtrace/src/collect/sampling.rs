@@ -20,14 +20,17 @@ pub(super) struct Sampling {
     pub(super) source: Source,
     cgroups: Cgroups,
     costs: Costs,
+    /// Between two readings of the costly figures.
+    pub(super) least_rest: Duration,
 }
 
-impl Default for Sampling {
-    fn default() -> Self {
+impl Sampling {
+    pub(super) fn new(least_rest: Duration) -> Self {
         Self {
             source: Source::host(),
-            cgroups: Cgroups::default(),
+            cgroups: Cgroups::new(least_rest),
             costs: Costs::default(),
+            least_rest,
         }
     }
 }
@@ -94,6 +97,7 @@ impl Collector {
             source,
             cgroups,
             costs,
+            least_rest: _,
         } = &mut self.sampling;
         let mut memory = Vec::new();
         let mut members = Vec::new();

@@ -17,8 +17,14 @@ use tokio::{
 };
 
 use super::{
-    CollectError, Collector, Parts, capture::Capture, sampling::Costs, startup::Startup,
-    store::Store, timings::Timings, verify,
+    CollectError, Collector, Parts,
+    capture::Capture,
+    pace::{Pace, Spacing, Tick},
+    sampling::Costs,
+    startup::Startup,
+    store::Store,
+    timings::Timings,
+    verify,
 };
 use crate::{
     bpf::{Options, Tracer, TracerError},
@@ -63,7 +69,7 @@ pub(crate) struct Plan {
     pub output: Option<PathBuf>,
     pub force: bool,
     pub duration: Option<Duration>,
-    pub interval: Duration,
+    pub spacing: Spacing,
     pub allocators: Vec<ExtraAllocator>,
     /// Fetch debug files that are not on this machine.
     pub debuginfod: Option<debuginfod::Config>,
@@ -193,6 +199,7 @@ pub(crate) async fn record(
         redactor,
         page_size,
         fold: plan.fold,
+        least_rest: plan.spacing.least_rest(),
     })
     .map_err(system("start a thread"))?;
     let mut session = Session::new(ring, plan.capture.as_deref())?;
@@ -322,8 +329,8 @@ impl Session {
         let deadline = plan.duration.map(|duration| start + duration);
         let mut poll = interval(POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut intervals = interval(plan.interval);
-        intervals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pace = Pace::new(plan.spacing);
+        let mut next = start;
         let mut scan_at = FIRST_SCAN;
         let mut interrupted = false;
         let tables = collector.table_news();
@@ -337,19 +344,24 @@ impl Session {
                     self.drain(collector)?;
                 }
                 () = tables.notified() => collector.look_around(),
-                _ = intervals.tick() => {
+                () = sleep_until(next) => {
+                    let begin = Instant::now();
                     let vanished = collector.vanished();
                     let drained = self.drain(collector)?;
                     let now = now_ns();
                     if drained {
                         collector.bury(&vanished, now)?;
                     }
-                    let scan = start.elapsed() >= scan_at
+                    let mut tick = pace.tick(begin - start);
+                    tick.scan = begin - start >= scan_at
                         && collector.ledger().outstanding() <= SCANNED_AT_MOST;
-                    if scan {
+                    if tick.scan {
                         scan_at += scan_at.min(SCAN_EVERY);
                     }
-                    collector.interval(now, scan)?;
+                    let sampled = Instant::now();
+                    collector.interval(now, tick)?;
+                    let cost = sampled.elapsed().max(collector.cost_of_writing());
+                    next = begin + pace.until_next(cost);
                 }
                 _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
                     if child.is_some() => return Ok(()),
@@ -420,7 +432,11 @@ impl Session {
     fn conclude(&mut self, collector: &mut Collector) -> Result<(), SessionError> {
         while !self.drain(collector)? {}
         collector.describe_all()?;
-        Ok(collector.interval(now_ns(), true)?)
+        let last = Tick {
+            scan: true,
+            ..Tick::default()
+        };
+        Ok(collector.interval(now_ns(), last)?)
     }
 }
 
@@ -523,7 +539,8 @@ fn meta(plan: &Plan, redactor: &Redactor) -> Meta {
                 u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
             }),
         started_ns: now_ns(),
-        interval_ns: u64::try_from(plan.interval.as_nanos()).unwrap_or(u64::MAX),
+        interval_ns: u64::try_from(plan.spacing.first().as_nanos()).unwrap_or(u64::MAX),
+        interval_is_auto: plan.spacing == Spacing::Auto,
         page_size: process::page_size(),
         allocator_prefixes: ExtraAllocator::all_prefixes(&plan.allocators),
     }

@@ -1,6 +1,6 @@
 //! What the collector hands over, and to whom: the store writes it, a test keeps it.
 
-use std::{fs::File, path::PathBuf, sync::Arc};
+use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
     location::{CodeId, ModuleIndex},
@@ -54,6 +54,11 @@ pub(super) trait Sink {
     /// # Errors
     /// It has failed.
     fn send(&mut self, message: Message) -> Result<(), Stopped>;
+
+    /// What the last interval took to write, without waiting.
+    fn cost(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// The recording is complete, CLOCK_MONOTONIC ns. Returns when everything is where it belongs.
     ///

@@ -134,19 +134,20 @@ pub(crate) struct Cgroups {
     started: Instant,
     groups: Vec<(Group, Budget)>,
     numbers: HashMap<Group, u32>,
+    least_rest: Duration,
 }
 
-impl Default for Cgroups {
-    fn default() -> Self {
+impl Cgroups {
+    /// None yet; each is read at the distance `least_rest` at least.
+    pub(crate) fn new(least_rest: Duration) -> Self {
         Self {
             started: Instant::now(),
+            least_rest,
             groups: Vec::new(),
             numbers: HashMap::new(),
         }
     }
-}
 
-impl Cgroups {
     /// Number of the group that process `tgid` is in; `None` where it cannot be seen.
     pub(crate) fn number(&mut self, source: &Source, tgid: u32) -> Option<u32> {
         let group = Group::of(source, tgid, "memory")?;
@@ -154,7 +155,8 @@ impl Cgroups {
             return Some(number);
         }
         let number = u32::try_from(self.groups.len()).ok()?;
-        self.groups.push((group.clone(), Budget::default()));
+        self.groups
+            .push((group.clone(), Budget::new(self.least_rest)));
         self.numbers.insert(group, number);
         Some(number)
     }
@@ -270,7 +272,7 @@ mod tests {
     #[test]
     fn version_two_is_read_and_the_lowest_limit_counts() {
         let (_dir, source) = tree(&V2);
-        let mut groups = Cgroups::default();
+        let mut groups = Cgroups::new(Duration::ZERO);
         let number = groups.number(&source, 7).unwrap();
         assert_eq!(groups.number(&source, 7), Some(number));
         let (samples, _) = groups.sample(&source, &HashSet::from([number]));

@@ -91,8 +91,8 @@ pub(crate) fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
     })
 }
 
-/// Samples one process; its costly figures only as often as they take at most
-/// 1 % of the time, in between they are `None`.
+/// Samples one process; its costly figures only at a distance, and only as often as they take at
+/// most 1 % of the time; in between they are `None`.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     tgid: u32,
@@ -101,11 +101,12 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    pub(crate) fn new(tgid: u32) -> Self {
+    /// The costly figures are read at the distance `least_rest` at least.
+    pub(crate) fn new(tgid: u32, least_rest: Duration) -> Self {
         Self {
             tgid,
             started: Instant::now(),
-            budget: Budget::default(),
+            budget: Budget::new(least_rest),
         }
     }
 
@@ -123,22 +124,31 @@ impl Sampler {
 }
 
 /// Keeps something costly to a share of the time: after it took `cost`, it
-/// rests for `cost * REST`. Times count from any fixed moment.
+/// rests for `cost * REST`, and for a least time. Times count from any fixed moment.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     not_before: Duration,
+    least_rest: Duration,
 }
 
 impl Budget {
     /// 1 of 100 parts is spent, 99 are rest.
     const REST: u32 = 99;
 
+    pub(crate) fn new(least_rest: Duration) -> Self {
+        Self {
+            not_before: Duration::ZERO,
+            least_rest,
+        }
+    }
+
     pub(crate) fn allows(&self, now: Duration) -> bool {
         now >= self.not_before
     }
 
     pub(crate) fn spent(&mut self, now: Duration, cost: Duration) {
-        self.not_before = now.saturating_add(cost.saturating_mul(Self::REST));
+        let rest = cost.saturating_mul(Self::REST).max(self.least_rest);
+        self.not_before = now.saturating_add(rest);
     }
 }
 
@@ -233,6 +243,11 @@ mod tests {
         budget.spent(ms(2001), ms(1));
         assert!(!budget.allows(ms(2099)));
         assert!(budget.allows(ms(2100)));
+
+        let mut distant = Budget::new(ms(1000));
+        distant.spent(ms(1), ms(1));
+        assert!(!distant.allows(ms(1000)));
+        assert!(distant.allows(ms(1001)));
     }
 
     #[test]
@@ -333,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_sampler_reads_the_costly_figures_first_and_then_rests() {
-        let mut sampler = Sampler::new(std::process::id());
+        let mut sampler = Sampler::new(std::process::id(), Duration::ZERO);
         let (first, costly) = sampler.sample().unwrap();
         assert!(first.pss.is_some() && costly);
         let rest_until = sampler.budget.not_before;

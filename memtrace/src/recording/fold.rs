@@ -77,6 +77,17 @@ impl Written {
         }
     }
 
+    /// Intervals went into others, by the one that went.
+    pub(super) fn take_together(&mut self, pairs: &HashMap<i64, i64>) {
+        for process in self.processes.values_mut() {
+            for (interval, _) in &mut process.history {
+                *interval = pairs.get(interval).copied().unwrap_or(*interval);
+            }
+            process.history.sort_unstable();
+            process.history.dedup();
+        }
+    }
+
     /// Rows of `site_history` that could be taken back.
     #[cfg(test)]
     pub(super) fn kept_rows(&self) -> usize {

@@ -19,6 +19,7 @@ mod series;
 mod site_series;
 mod snapshot;
 mod stacks;
+mod thin;
 mod varint;
 mod write;
 
@@ -64,8 +65,12 @@ pub struct Meta {
     pub started_unix_ns: u64,
     /// CLOCK_MONOTONIC of the same moment: the zero of every time in the recording.
     pub started_ns: u64,
-    /// Length of an interval, nanoseconds.
+    /// Length of an interval, nanoseconds. Where nobody chose it, a recording that is read has the
+    /// usual one, for it grows with the recording.
     pub interval_ns: u64,
+    /// Nobody chose it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interval_is_auto: bool,
     /// Bytes of a page on the recorded machine.
     pub page_size: u64,
     /// What the functions of allocators begin with that were named with `--allocator`.
@@ -116,11 +121,15 @@ impl ProcessRow {
     }
 }
 
-/// Everything that one interval adds; one transaction.
+/// Everything that one interval adds.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
+    /// To be committed with a later one: a commit waits for the disk.
+    pub commit_later: bool,
+    /// Then take every two intervals together, for there are too many.
+    pub halve: bool,
     pub changes: Changes,
     /// Processes that were folded into groups: what was written of them goes.
     pub folded: Vec<ProcessId>,

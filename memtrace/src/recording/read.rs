@@ -101,9 +101,14 @@ impl Recording {
             }
         }
         check_length(path, number("page_count")?, number("page_size")?)?;
-        let meta = connection
+        let mut meta: Meta = connection
             .query_row("SELECT meta FROM recording", [], |row| json(row, 0))
             .map_err(|error| Error::reading(path, &error))?;
+        if meta.interval_is_auto {
+            let usual =
+                usual_interval(&connection).map_err(|error| Error::reading(path, &error))?;
+            meta.interval_ns = usual.unwrap_or(meta.interval_ns);
+        }
         Ok(Recording {
             connection,
             path: path.into(),
@@ -260,6 +265,20 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
         }
         opened => opened,
     }
+}
+
+/// The median distance of intervals; `None` where there are too few.
+fn usual_interval(connection: &Connection) -> rusqlite::Result<Option<u64>> {
+    let ends: Vec<u64> = connection
+        .prepare("SELECT time_ns FROM interval ORDER BY id")?
+        .query_map([], |row| uint(row, 0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut distances: Vec<u64> = ends
+        .windows(2)
+        .map(|pair| pair[1].saturating_sub(pair[0]))
+        .collect();
+    distances.sort_unstable();
+    Ok(distances.get(distances.len() / 2).copied())
 }
 
 /// An interval.

@@ -68,6 +68,7 @@ impl Writer {
         connection.pragma_update(None, "journal_mode", "DELETE")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_spill", false)?;
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
         let meta = serde_json::to_string(meta)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
         connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -171,8 +172,8 @@ impl Writer {
         })
     }
 
-    /// Adds an interval and commits it with everything since the last commit. Where another
-    /// process holds the file for reading, the next interval commits this one too.
+    /// Adds an interval and, unless that can wait, commits it with everything since the last commit.
+    /// Where another process holds the file for reading, the next interval commits this one too.
     ///
     /// # Errors
     ///
@@ -180,6 +181,12 @@ impl Writer {
     pub fn interval(&mut self, interval: &Interval) -> Result<(), Error> {
         self.write(|writer| {
             writer.insert_interval(interval)?;
+            if interval.halve {
+                writer.halve()?;
+            }
+            if interval.commit_later {
+                return Ok(());
+            }
             match writer.commit() {
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
                 done => done,
@@ -232,6 +239,10 @@ impl Writer {
         self.connection.execute_batch("COMMIT")?;
         self.in_transaction = false;
         Ok(())
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     pub(super) fn insert(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {

@@ -60,6 +60,12 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
     match finding.lines.first() {
         Some(line) => {
             text.push(format!("{about}: {}", sentence(verdict, line)));
+            if line.holes > 0.0 && line.holes >= line.bytes / 10.0 {
+                let cost = per_second(line.holes);
+                text.push(format!(
+                    "  holes         the free space around them costs {cost}"
+                ));
+            }
             text.push(process(verdict));
             if let Some(frame) = line.allocates {
                 text.push(format!("  allocated by  {}", place(frame)));
@@ -97,15 +103,19 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
     text
 }
 
-/// `Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1 MiB/s`.
+/// `Service.log keeps 25 blocks/s (137 KiB/s)`.
 fn sentence(verdict: &Verdict, line: &Line) -> String {
+    if line.bytes <= 0.0 {
+        return verdict.class.meaning().into();
+    }
     let (frame, does) = match (line.kept_by, line.allocates) {
         (Some(kept), _) => (Some(&kept.line), "keeps"),
         (None, allocates) => (allocates, "allocates"),
     };
     let name = frame.map_or("code without a stack".into(), name);
     let amount = if line.blocks >= 0.5 {
-        format!("{:.0} blocks/s ({})", line.blocks, per_second(line.bytes))
+        let blocks = plural(line.blocks.round() as u64, "block");
+        format!("{blocks}/s ({})", per_second(line.bytes))
     } else {
         per_second(line.bytes)
     };
@@ -113,11 +123,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         (None, Class::Leak | Class::GpuLeak) => " that stay",
         _ => "",
     };
-    let mut sentence = format!("{name} {does} {amount}{stays}");
-    if line.holes > 0.0 && line.holes >= line.bytes / 10.0 {
-        sentence += &format!("; the holes around them cost {}", per_second(line.holes));
-    }
-    sentence
+    format!("{name} {does} {amount}{stays}")
 }
 
 /// Which one, and how fast it grows.
@@ -228,7 +234,8 @@ mod tests {
     fn a_leak_has_its_lines_and_what_they_cost() {
         assert_eq!(
             text(&leak()),
-            "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+            "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s)\n\
+             \x20 holes         the free space around them costs 1.0 MiB/s\n\
              \x20 process       7, 1.2 MiB/s in all\n\
              \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
              \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\

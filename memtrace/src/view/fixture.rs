@@ -186,6 +186,7 @@ pub(crate) fn snapshot() -> Snapshot {
             started_unix_ns: 1_798_761_599 * SECOND,
             started_ns: START,
             interval_ns: SECOND,
+            interval_is_auto: false,
             page_size: 4096,
             allocator_prefixes: vec![],
         },

@@ -3,6 +3,7 @@
 growth.py SCENARIO SECONDS SEED
 """
 import collections
+import functools
 import gc
 import os
 import random
@@ -111,6 +112,19 @@ def cache_lru():
                 cache.popitem(last=False)
 
 
+def cache_functools():
+    """Full after three quarters of the time."""
+    @functools.lru_cache(200)
+    def load(key):
+        return bytes(100_000)
+
+    asked = 0
+    for _ in steps():
+        while asked < 200 * elapsed() / (0.75 * seconds):
+            load(asked)
+            asked += 1
+
+
 def cache_zipf():
     cache, size = {}, random.randint(1000, 3000)
     for _ in steps():
@@ -161,6 +175,7 @@ scenarios = {
     "py-leak-small": leak_small,
     "py-leak-cycle": leak_cycle,
     "py-cache-lru": cache_lru,
+    "py-cache-functools": cache_functools,
     "py-cache-zipf": cache_zipf,
     "py-cache-unbounded": cache_unbounded,
     "py-copy-on-write": copy_on_write,

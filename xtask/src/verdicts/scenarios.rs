@@ -68,6 +68,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("cache-lru", &["cache"], ""),
     scenario("py-cache-lru", &["cache"], ""),
     scenario("cache-zipf", ZIPF, ""),
+    scenario("py-cache-functools", &["cache"], ""),
     scenario("py-cache-zipf", ZIPF, ""),
     scenario("ar1", &["none"], ""),
     scenario("sawtooth", &["none"], ""),

@@ -1,7 +1,22 @@
 //! Values over the life of a process, on the grid of its recording's intervals.
 
-use super::MAX_POINTS;
-use crate::recording::{IntervalId, ProcessRow};
+use super::{MAX_POINTS, SITE_FLOOR};
+use crate::{
+    analysis::statistics::{MIN_POINTS, median},
+    recording::{IntervalId, Meta, ProcessRow},
+};
+
+/// Where nobody chose the interval, of a process that lived shorter only the start was seen, however
+/// many points that has: seconds.
+const LEAST_LIFE: f64 = 10.0;
+
+/// How long a process has to live to be judged, seconds.
+pub(crate) fn least_life(meta: &Meta) -> f64 {
+    match meta.interval_is_auto {
+        true => LEAST_LIFE,
+        false => 0.0,
+    }
+}
 
 /// The intervals of a process's life, some taken together so that they are not too many.
 #[derive(Clone, Copy)]
@@ -66,10 +81,36 @@ impl<'a> Grid<'a> {
             .collect()
     }
 
+    /// It is too short for a trend, or shorter than `least` seconds.
+    pub(super) fn is_short(&self, least: f64) -> bool {
+        let end = |at: usize| self.intervals.get(at).map_or(0, |(_, end)| *end);
+        let lived = end(self.last.saturating_sub(1)).saturating_sub(end(self.first));
+        self.points() < MIN_POINTS || (lived as f64) < least * super::SECOND
+    }
+
     /// Whole points only: a last one of fewer intervals is left out.
     pub(super) fn points(&self) -> usize {
         (self.last - self.first) / self.per_point
     }
+}
+
+/// Where what an ended process held of something comes to its end: when it is less than half of what
+/// it was lately. In the last quarter.
+pub(super) fn end_of(held: &[f64]) -> usize {
+    const ENDING: f64 = 0.5;
+    let lately = held.len() - held.len() / 4;
+    let level = median(&held[lately..]).unwrap_or(0.0);
+    // For so little, of which no site is looked at, the course of the process is not cut.
+    if level < SITE_FLOOR as f64 {
+        return held.len();
+    }
+    let end = held[lately..]
+        .iter()
+        .rposition(|value| *value >= ENDING * level)
+        .map_or(held.len(), |last| lately + last + 1);
+    // It may have begun to end within the last point that is left.
+    let began = end >= 2 && held[end - 1] < held[end - 2];
+    end - usize::from(began)
 }
 
 /// A series in the making: the value since the last change, and the means so far.

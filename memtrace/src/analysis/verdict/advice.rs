@@ -1,7 +1,7 @@
 //! What to try next: the command or the setting that would confirm a verdict,
 //! or tell it from the next likely one. Each class says its own.
 
-use super::{Class, site::Context, thresholds::LONGER};
+use super::{Class, Quality, site::Context, thresholds::LONGER};
 use crate::{
     analysis::statistics::{MIN_POINTS, WARM_UP},
     event::Layer,
@@ -65,11 +65,17 @@ pub(super) fn lose_less() -> String {
 }
 
 /// How long to record where there are too few intervals.
-pub(super) fn enough(interval: f64) -> String {
+pub(super) fn enough(quality: &Quality) -> String {
     // Half may be the start of the program.
     let points = (MIN_POINTS as f64 / (1.0 - WARM_UP)).ceil() * 2.0;
+    let seconds = (points * quality.interval).ceil().max(1.0);
+    if quality.least_life > 0.0 {
+        return format!(
+            "record longer: `memtrace record -d {:.0}s …`; of a program that ends sooner, with shorter intervals (`--interval 50ms`)",
+            seconds.max(quality.least_life * 1.5)
+        );
+    }
     format!(
-        "record at least {points:.0} intervals: `memtrace record -d {:.0}s …`, or shorter ones (`--interval 100ms`)",
-        (points * interval).ceil().max(1.0)
+        "record at least {points:.0} intervals: `memtrace record -d {seconds:.0}s …`, or shorter ones (`--interval 100ms`)"
     )
 }

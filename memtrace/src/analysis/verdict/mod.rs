@@ -128,6 +128,8 @@ struct Quality {
     /// Length of the recording, seconds.
     length: f64,
     interval: f64,
+    /// How long a process has to live to be judged, seconds.
+    least_life: f64,
 }
 
 /// Judges every process of a recording, and its sites.
@@ -224,6 +226,7 @@ impl Quality {
             without_stack: share(courses.without_stack, courses.allocated),
             length: end.saturating_sub(start) as f64 / 1e9,
             interval: overview.meta.interval_ns as f64 / 1e9,
+            least_life: series::least_life(&overview.meta),
         }
     }
 }

@@ -76,7 +76,10 @@ pub(super) fn judge(
     machine: &SystemSeries,
 ) -> Option<JudgedProcess> {
     let n = series.times.len();
-    if n < MIN_POINTS && series.row.origin == Origin::Child {
+    let ends = series.times.first().zip(series.times.last());
+    let lived = ends.map_or(0.0, |(first, last)| last - first + quality.interval);
+    let is_short = lived < quality.least_life;
+    if (n < MIN_POINTS || is_short) && series.row.origin == Origin::Child {
         return None;
     }
     let footprint = series.footprint();
@@ -90,12 +93,13 @@ pub(super) fn judge(
     };
     let judged = Judged::of(&series.times, &held, window.from, PROCESS_FLOOR);
     let sites = match judged {
-        Ok(_) => site::judge(&context),
-        Err(_) => vec![],
+        Ok(_) if !is_short => site::judge(&context),
+        _ => vec![],
     };
     let too_few = judged.as_ref().err();
     let unreliable = unreliable(&Unreliable {
         too_few: too_few.map(|short| short.found + window.from),
+        too_short: is_short.then_some((lived, quality.least_life)),
         lost: quality.lost,
     });
     let (finding, window) = match (unreliable, &judged) {
@@ -115,7 +119,7 @@ pub(super) fn judge(
         ),
     };
     let reliable = quality.lost <= LOST;
-    let devices = series.devices.iter().filter(|_| reliable);
+    let devices = series.devices.iter().filter(|_| reliable && !is_short);
     let mut findings: Vec<Finding> = devices
         .filter_map(|of| device::judge(&context, of, &sites))
         .collect();
@@ -126,8 +130,8 @@ pub(super) fn judge(
     let next = |class| {
         if !reliable {
             vec![advice::lose_less()]
-        } else if n < 2 * MIN_POINTS && class == Class::Undetermined {
-            vec![advice::enough(quality.interval)]
+        } else if (n < 2 * MIN_POINTS || is_short) && class == Class::Undetermined {
+            vec![advice::enough(quality)]
         } else {
             advice::process(class, &context)
         }

@@ -99,6 +99,8 @@ pub(super) enum OfSite {
 pub(super) struct Unreliable {
     /// Points in all, where those after the start are too few.
     pub(super) too_few: Option<usize>,
+    /// How long it lived, and should have, seconds, where that is too short.
+    pub(super) too_short: Option<(f64, f64)>,
     /// Records lost, of all.
     pub(super) lost: f64,
 }

@@ -293,6 +293,47 @@ fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
     expect(&empty, Class::Undetermined);
 }
 
+/// The course of a recording whose intervals nobody chose: as many of 100 ms.
+fn of_tenths(origin: Origin, n: u64) -> Diagnosis {
+    let (folder, recording) = record(&Course {
+        origin,
+        n,
+        ends: false,
+        lost: 0,
+        at: &|t| heap(t, 5.0 + t),
+    });
+    let path = folder.path().join("test.mtr");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let started = recording.meta().started_ns;
+    connection
+        .execute_batch(&format!(
+            "UPDATE interval SET time_ns = {started} + (time_ns - {started}) / 10; \
+             UPDATE recording SET meta = json_set(meta, '$.interval_is_auto', json('true'))"
+        ))
+        .unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.meta().interval_ns, 100_000_000);
+    diagnose(
+        &recording,
+        &SystemSeries::default(),
+        &Suppressions::default(),
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_start_is_not_judged_however_many_intervals_it_has_unless_that_was_asked_for() {
+    expect(&of_tenths(Origin::Launched, 150), Class::Leak);
+    expect(&of_tenths(Origin::Launched, 101), Class::Leak);
+    let short = of_tenths(Origin::Launched, 90);
+    expect(&short, Class::Undetermined);
+    assert_eq!(short.verdicts.len(), 1, "{short:?}");
+    let next = &short.verdicts[0].next[0];
+    assert!(next.contains("record -d 15s"), "{next}");
+    let child = of_tenths(Origin::Child, 90);
+    assert_eq!((child.verdicts.len(), child.too_short), (0, 1));
+}
+
 #[test]
 fn suppressed_sites_are_told_apart() {
     let (_folder, recording) = record(&Course {

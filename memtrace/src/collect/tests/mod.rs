@@ -18,7 +18,7 @@ use memtrace_common::{
 use zerocopy::IntoBytes;
 
 use self::replay::{Capture, Replay};
-use super::tables::Job;
+use super::{pace::Tick, tables::Job};
 use crate::{
     bpf::decode::Record,
     event::{Layer, StackId},
@@ -443,7 +443,16 @@ fn blocks_of_a_caching_allocator_are_known_by_the_layer_of_its_functions() {
         addr: 0x1000,
     };
     replay.one(free.as_bytes());
-    replay.collector.interval(u64::MAX, true).unwrap();
+    replay
+        .collector
+        .interval(
+            u64::MAX,
+            Tick {
+                scan: true,
+                ..Tick::default()
+            },
+        )
+        .unwrap();
     assert_eq!(replay.allocated(layer), (350, 2));
     let cache = replay.device_totals(Some(0)).cache.unwrap();
     assert_eq!((cache.allocated, cache.peak_allocated), (50, 350));

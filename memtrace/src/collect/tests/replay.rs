@@ -7,6 +7,7 @@ use std::{
     path::Path,
     rc::Rc,
     sync::{Arc, Condvar, Mutex},
+    time::Duration,
 };
 
 use aya::maps::MapError;
@@ -21,6 +22,7 @@ use memtrace_common::{
 use super::super::{
     Collector, Parts, capture,
     kernel::{Abilities, Kernel},
+    pace::Tick,
     sink::{Message, Sink, Stopped},
     tables::Loader,
 };
@@ -322,6 +324,7 @@ impl Replay {
             redactor: Arc::new(Redactor::default()),
             page_size: 4096,
             fold: false,
+            least_rest: Duration::ZERO,
         })
         .unwrap();
         Self {
@@ -354,7 +357,15 @@ impl Replay {
         for record in capture.records() {
             self.one(record);
         }
-        self.collector.interval(u64::MAX, true).unwrap();
+        self.collector
+            .interval(
+                u64::MAX,
+                Tick {
+                    scan: true,
+                    ..Tick::default()
+                },
+            )
+            .unwrap();
     }
 
     pub(super) fn kernel(&self) -> Ref<'_, Asked> {
@@ -400,7 +411,7 @@ impl Replay {
 
     /// As of the last interval; there must have been one, or there is one now.
     pub(super) fn losses(&mut self) -> HashMap<Reason, u64> {
-        self.collector.interval(u64::MAX, false).unwrap();
+        self.collector.interval(u64::MAX, Tick::default()).unwrap();
         let losses = self.intervals(|interval| interval.losses.clone());
         losses
             .into_iter()

@@ -7,6 +7,7 @@ mod interrupted;
 mod reading;
 mod schemas;
 mod stacks;
+mod thin;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ fn meta() -> Meta {
         started_unix_ns: 1_700_000_000 * SECOND,
         started_ns: START,
         interval_ns: SECOND,
+        interval_is_auto: false,
         page_size: 4096,
         allocator_prefixes: vec![],
     }

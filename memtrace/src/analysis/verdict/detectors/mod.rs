@@ -97,7 +97,11 @@ impl Class {
 pub(super) const PROCESS: &[Question<OfProcess>] = &[
     Question {
         asks: "can the figures be relied on?",
-        rules: &[undetermined::SHORT, undetermined::LOSSES],
+        rules: &[
+            undetermined::SHORT,
+            undetermined::TOO_SOON,
+            undetermined::LOSSES,
+        ],
     },
     Question {
         asks: "beside all that follows, for each device a verdict of its own: does memory of it rise?",

@@ -28,6 +28,11 @@ static TOO_FEW: Statement = Statement {
     sentence: "{found} intervals of this process, expected at least {least} after its start",
 };
 
+static TOO_SHORT: Statement = Statement {
+    name: "too_short",
+    sentence: "{found} of this process were recorded, expected at least {least}",
+};
+
 static RECORDS_LOST: Statement = Statement {
     name: "records_lost",
     sentence: "{share:.1} of the records were lost: no figure of the ledger can be relied on",
@@ -71,6 +76,18 @@ pub(super) const SHORT: Rule<OfProcess> = Rule {
         let evidence = TOO_FEW
             .with([("found", Amount::Count(found as f64))])
             .against([("least", Amount::Count(MIN_POINTS as f64))]);
+        Some(finding(vec![evidence]))
+    }),
+};
+
+pub(super) const TOO_SOON: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "less than 10 s of the process, without an `--interval` that somebody chose",
+    find: OfProcess::Unreliable(|figures| {
+        let (found, least) = figures.too_short?;
+        let evidence = TOO_SHORT
+            .with([("found", Amount::Seconds(found))])
+            .against([("least", Amount::Seconds(least))]);
         Some(finding(vec![evidence]))
     }),
 };

@@ -1,0 +1,186 @@
+//! How often intervals come: as asked, or often at first and less often the longer the recording, at a
+//! bounded share of the time.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use crate::units;
+
+/// The first distance of intervals that nobody chose.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// Of so many intervals every two are taken together, and the next ones come half as often. Half as many
+/// are still twice as many as are ever looked at (`analysis::series::MAX_POINTS`).
+const MOST: usize = 1000;
+
+/// After an interval that cost some time there is a rest of so many times as much: it takes 5 % of the
+/// time, whatever there is to write.
+const REST: u32 = 19;
+
+/// For its cost alone no interval is delayed to more than this.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A commit waits for the disk several times.
+const COMMIT: Duration = Duration::from_secs(1);
+
+/// How often intervals are to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spacing {
+    Auto,
+    Every(Duration),
+}
+
+impl Spacing {
+    /// The distance of the first ones.
+    pub(crate) fn first(self) -> Duration {
+        match self {
+            Self::Auto => FIRST,
+            Self::Every(step) => step,
+        }
+    }
+
+    /// What costs more than an interval should is read at this distance at least.
+    pub(super) fn least_rest(self) -> Duration {
+        match self {
+            Self::Auto => Duration::from_secs(1),
+            Self::Every(_) => Duration::ZERO,
+        }
+    }
+}
+
+impl FromStr for Spacing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            text => units::parse_duration(text).map(Self::Every),
+        }
+    }
+}
+
+impl fmt::Display for Spacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Every(step) => write!(f, "{step:?}"),
+        }
+    }
+}
+
+/// What an interval is to do beside adding what has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tick {
+    /// See [`crate::recording::Interval`].
+    pub(super) commit_later: bool,
+    pub(super) halve: bool,
+    /// Look at each live block.
+    pub(super) scan: bool,
+}
+
+/// The pace of one recording.
+#[derive(Debug)]
+pub(super) struct Pace {
+    spacing: Spacing,
+    step: Duration,
+    /// Intervals in the file.
+    kept: usize,
+    /// When something was committed last, since the start.
+    committed: Option<Duration>,
+}
+
+impl Pace {
+    pub(super) fn new(spacing: Spacing) -> Self {
+        Self {
+            spacing,
+            step: spacing.first(),
+            kept: 0,
+            committed: None,
+        }
+    }
+
+    /// An interval comes at `now` (since the start).
+    pub(super) fn tick(&mut self, now: Duration) -> Tick {
+        let Spacing::Auto = self.spacing else {
+            return Tick::default();
+        };
+        self.kept += 1;
+        let halve = self.kept == MOST;
+        if halve {
+            self.kept /= 2;
+            self.step *= 2;
+        }
+        // The next one may come a little early.
+        let due = |last| now + FIRST / 2 >= last + COMMIT;
+        let commit = self.committed.is_none_or(due);
+        if commit {
+            self.committed = Some(now);
+        }
+        Tick {
+            commit_later: !commit,
+            halve,
+            scan: false,
+        }
+    }
+
+    /// From an interval that took `cost` to the next one.
+    pub(super) fn until_next(&self, cost: Duration) -> Duration {
+        match self.spacing {
+            Spacing::Auto => (cost * (REST + 1)).min(PATIENCE).max(self.step),
+            Spacing::Every(step) => step,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Ticks without cost until `end`: the intervals in the file, and the commits.
+    fn run(spacing: Spacing, end: Duration) -> (usize, usize) {
+        let mut pace = Pace::new(spacing);
+        let (mut now, mut kept, mut commits) = (Duration::ZERO, 0, 0);
+        while now <= end {
+            let tick = pace.tick(now);
+            kept += 1;
+            commits += usize::from(!tick.commit_later);
+            if tick.halve {
+                kept /= 2;
+            }
+            now += pace.until_next(Duration::ZERO);
+        }
+        (kept, commits)
+    }
+
+    #[test]
+    fn any_recording_has_enough_intervals_and_not_too_many() {
+        assert_eq!(run(Spacing::Auto, 15_000 * MS).0, 151);
+        for seconds in [20, 99, 100, 101, 3600, 86_400, 1_000_000] {
+            let (kept, commits) = run(Spacing::Auto, seconds * 1000 * MS);
+            assert!((200..=MOST).contains(&kept), "{kept} in {seconds} s");
+            assert!(commits <= seconds as usize + 1, "{commits} in {seconds} s");
+        }
+        let chosen = Spacing::Every(50 * MS);
+        assert_eq!(run(chosen, 100_000 * MS), (2001, 2001));
+    }
+
+    #[test]
+    fn what_costs_much_is_done_less_often_but_not_much_less() {
+        let pace = Pace::new(Spacing::Auto);
+        for (cost, distance) in [(0, 100), (5, 100), (10, 200), (40, 800), (400, 1000)] {
+            assert_eq!(pace.until_next(cost * MS), distance * MS, "{cost} ms");
+        }
+        let chosen = Pace::new(Spacing::Every(50 * MS));
+        assert_eq!(chosen.until_next(40 * MS), 50 * MS);
+    }
+
+    #[test]
+    fn a_spacing_is_auto_or_a_time() {
+        assert_eq!("auto".parse(), Ok(Spacing::Auto));
+        assert_eq!("250ms".parse(), Ok(Spacing::Every(250 * MS)));
+        let error = "often".parse::<Spacing>().unwrap_err();
+        assert!(error.contains("`often` is not a duration"), "{error}");
+        assert_eq!(Spacing::Auto.to_string(), "auto");
+    }
+}
