@@ -39,10 +39,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     for line in &lines {
         writeln!(out, "{}", fitted(line))?;
     }
-    match lines.is_empty() {
-        true => Ok(()),
-        false => writeln!(out),
-    }
+    Ok(())
 }
 
 /// Cut at the last column.
@@ -59,13 +56,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
     let mut text = Vec::new();
     match finding.lines.first() {
         Some(line) => {
-            text.push(format!("{about}: {}", sentence(verdict, line)));
-            if line.holes > 0.0 && line.holes >= line.bytes / 10.0 {
-                let cost = per_second(line.holes);
-                text.push(format!(
-                    "  holes         the free space around them costs {cost}"
-                ));
-            }
+            text.extend(headline(&about, verdict, line));
             text.push(process(verdict));
             if let Some(frame) = line.allocates {
                 text.push(format!("  allocated by  {}", place(frame)));
@@ -101,6 +92,21 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         text.push("  records were lost: see below".into());
     }
     text
+}
+
+/// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1 MiB/s`, on
+/// two lines where one is too short.
+fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<String> {
+    let sentence = format!("{about}: {}", sentence(verdict, line));
+    if line.holes <= 0.0 || line.holes < line.bytes / 10.0 {
+        return vec![sentence];
+    }
+    let holes = format!("the holes around them cost {}", per_second(line.holes));
+    let whole = format!("{sentence}; {holes}");
+    match whole.chars().count() <= COLUMNS {
+        true => vec![whole],
+        false => vec![sentence, format!("  besides       {holes}")],
+    }
 }
 
 /// `Service.log keeps 25 blocks/s (137 KiB/s)`.
@@ -234,12 +240,11 @@ mod tests {
     fn a_leak_has_its_lines_and_what_they_cost() {
         assert_eq!(
             text(&leak()),
-            "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s)\n\
-             \x20 holes         the free space around them costs 1.0 MiB/s\n\
+            "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
              \x20 process       7, 1.2 MiB/s in all\n\
              \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
              \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
-             \x20 next          see what is kept\n\n"
+             \x20 next          see what is kept\n"
         );
     }
 
@@ -272,7 +277,7 @@ mod tests {
             text(&found),
             "retention (grade B): freed memory that the allocator has not given back\n\
              \x20 process       7, 2.0 MiB/s in all\n\
-             \x20 next          see what is kept\n\n"
+             \x20 next          see what is kept\n"
         );
     }
 

@@ -71,6 +71,10 @@ pub(crate) fn text(
         health: Health::of(snapshot, &options.filter),
     };
     let written = findings::section(out, verdicts, &options.filter)
+        .and_then(|()| match verdicts.verdicts.is_empty() {
+            true => Ok(()),
+            false => writeln!(out),
+        })
         .and_then(|()| report.header(out))
         .and_then(|()| report.processes(out))
         .and_then(|()| match &groups {
