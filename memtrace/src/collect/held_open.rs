@@ -6,19 +6,47 @@ use std::collections::BTreeMap;
 use super::Collector;
 use crate::{
     ledger::{HeldOpen, Hole, ProcessId, SiteKey},
-    process::pagemap::ResidentPages,
+    process::{page_size, pagemap::ResidentPages},
 };
 
-/// Most holes of a process whose pages are looked at, the largest: some microseconds each.
+/// Most live blocks, of all processes, that are sorted: a tenth of a second or so.
+const BLOCKS_AT_MOST: u64 = 1_000_000;
+
+/// Most holes whose pages are looked at, of each process the largest: some microseconds each.
 const HOLES_AT_MOST: usize = 50_000;
 
+/// Most pages of all holes that are looked at, some 0.1 µs each. An allocator may have reserved far more address
+/// space than it uses.
+const PAGES_AT_MOST: u64 = 1 << 20;
+
+/// What one look may cost.
+struct Allowance {
+    holes: usize,
+    pages: u64,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self {
+            holes: HOLES_AT_MOST,
+            pages: PAGES_AT_MOST,
+        }
+    }
+}
+
 impl Collector {
-    /// What the blocks of each site hold open, of the processes that run.
+    /// What the blocks of each site hold open, of the processes that run and that there was time to look at.
     pub(super) fn held_open(&self) -> Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)> {
+        let is_too_much = self.ledger.outstanding() > BLOCKS_AT_MOST;
+        let mut allowance = Allowance::default();
         let running = self.processes.iter();
         running
             .filter_map(|(tgid, process)| {
-                let mut held = self.held_open_of(tgid)?;
+                let mut held = match is_too_much {
+                    // What was seen before is no longer true.
+                    true => Vec::new(),
+                    false => self.held_open_of(tgid, &mut allowance)?,
+                };
                 // What it inherited at its fork is its parent's.
                 held.retain(|(site, _)| site.process == process.row.id);
                 Some((process.row.id, held))
@@ -26,13 +54,24 @@ impl Collector {
             .collect()
     }
 
-    /// `None`: the process is gone.
-    fn held_open_of(&self, tgid: u32) -> Option<Vec<(SiteKey, HeldOpen)>> {
+    /// Empty where there is more in its holes than is allowed; `None`: the process is gone.
+    fn held_open_of(
+        &self,
+        tgid: u32,
+        allowance: &mut Allowance,
+    ) -> Option<Vec<(SiteKey, HeldOpen)>> {
         let mut holes = Vec::new();
         self.ledger.for_each_hole(tgid, |hole| holes.push(hole));
         let mut pages = ResidentPages::open(tgid).ok()?;
         let mut by_site: BTreeMap<SiteKey, HeldOpen> = BTreeMap::new();
-        for hole in largest(holes) {
+        let holes = largest(holes, allowance.holes);
+        allowance.holes -= holes.len();
+        for hole in holes {
+            let in_hole = (hole.end - hole.start) / page_size();
+            let Some(left) = allowance.pages.checked_sub(in_hole) else {
+                return Some(Vec::new());
+            };
+            allowance.pages = left;
             let bytes = pages.bytes(hole.start..hole.end).ok()?;
             let held = by_site.entry(hole.site).or_default();
             held.bytes += bytes;
@@ -43,12 +82,10 @@ impl Collector {
 }
 
 /// In the order of addresses.
-fn largest(mut holes: Vec<Hole>) -> Vec<Hole> {
-    if holes.len() > HOLES_AT_MOST {
-        holes.select_nth_unstable_by_key(HOLES_AT_MOST, |hole| {
-            std::cmp::Reverse(hole.end - hole.start)
-        });
-        holes.truncate(HOLES_AT_MOST);
+fn largest(mut holes: Vec<Hole>, most: usize) -> Vec<Hole> {
+    if holes.len() > most {
+        holes.select_nth_unstable_by_key(most, |hole| std::cmp::Reverse(hole.end - hole.start));
+        holes.truncate(most);
         holes.sort_unstable_by_key(|hole| hole.start);
     }
     holes

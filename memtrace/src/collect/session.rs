@@ -48,7 +48,7 @@ const POLL: Duration = Duration::from_millis(20);
 const TURN: Duration = Duration::from_millis(50);
 const BATCH: usize = 256;
 /// Live blocks are looked at one by one (their ages, and what they hold open) after this time, after
-/// twice the time and so on, and at least so often, so that a program that ends, or a killed
+/// half as long again and so on, and at least so often, so that a program that ends, or a killed
 /// recording, has that too; unless there are too many blocks to look at beside the work.
 const FIRST_SCAN: Duration = Duration::from_secs(2);
 const SCAN_EVERY: Duration = Duration::from_secs(60);
@@ -356,7 +356,8 @@ impl Session {
                     tick.scan = begin - start >= scan_at
                         && collector.ledger().outstanding() <= SCANNED_AT_MOST;
                     if tick.scan {
-                        scan_at += scan_at.min(SCAN_EVERY);
+                        let since = begin - start;
+                        scan_at = since + (since / 2).min(SCAN_EVERY);
                     }
                     let sampled = Instant::now();
                     collector.interval(now, tick)?;

@@ -1,7 +1,7 @@
 //! Frames in which a container grows. Its buffer is a block like any other, so the line that made it
 //! grow is the line that puts something in.
 
-use super::{Frame, names::plain, own_line::is_of_language};
+use super::{Frame, own_line::is_of_language, symbol::plain};
 
 /// What a block of a container holds.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +133,19 @@ const fn container(
     }
 }
 
+/// Functions of CPython between a container and what allocates, in all its allocators.
+const BELOW: &[&str] = &[
+    "PyMem_",
+    "PyObject_Malloc",
+    "PyObject_Realloc",
+    "_PyMem_",
+    "_PyObject_Malloc",
+    "_PyObject_Realloc",
+    "new_keys_object",
+    "newblock",
+    "pymalloc_",
+];
+
 /// The container for which a stack without its wrappers (leaf first) allocates, and the frame that
 /// put something in: the innermost of Python, or the first that is none of a language's library.
 pub(crate) fn filled<'a>(
@@ -166,7 +179,11 @@ fn of(frame: &Frame) -> Option<&'static Container> {
 
 /// A language's library, or a container of the interpreter's.
 fn is_library(frame: &Frame) -> bool {
-    !frame.is_python() && (is_of_language(frame) || of(frame).is_some())
+    let is_below = |function: &String| BELOW.iter().any(|below| function.starts_with(below));
+    !frame.is_python()
+        && (is_of_language(frame)
+            || of(frame).is_some()
+            || frame.function.as_ref().is_some_and(is_below))
 }
 
 #[cfg(test)]
@@ -193,7 +210,19 @@ mod tests {
                 &["list_resize", "_PyList_AppendTakeRefListResize"][..],
                 "list",
             ),
-            (&["dictresize"], "dict"),
+            (
+                &[
+                    "_PyObject_Malloc",
+                    "new_keys_object",
+                    "dictresize",
+                    "insertion_resize",
+                ],
+                "dict",
+            ),
+            (
+                &["newblock", "deque_append_internal", "deque_append"],
+                "deque",
+            ),
         ] {
             let natives: Vec<Frame> = functions.iter().map(|name| native(name)).collect();
             let mut frames: Vec<&Frame> = natives.iter().collect();

@@ -16,6 +16,7 @@ mod interpreter;
 pub(crate) mod mappings;
 pub(crate) mod names;
 mod own_line;
+pub(crate) mod symbol;
 mod unresolved;
 mod wrappers;
 

@@ -1,6 +1,6 @@
 //! The line of a stack that its programmer knows.
 
-use super::{Frame, innermost_of_program, names::plain};
+use super::{Frame, innermost_of_program, symbol::plain};
 
 /// How functions of the languages' own libraries begin.
 const LIBRARIES: &[&str] = &[

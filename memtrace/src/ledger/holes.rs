@@ -64,7 +64,11 @@ pub(super) fn for_each(
     }
 }
 
-/// What allocators have mapped while tracing; neighbours are one.
+/// Where one of glibc's arenas may begin: HEAP_MAX_SIZE of malloc/arena.c on 64-bit machines. The top of the arena before
+/// can be given back.
+const ARENA: u64 = 64 << 20;
+
+/// What allocators have mapped while tracing; neighbours are one, but for arenas.
 fn spans(regions: &Regions) -> Vec<(u64, u64)> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for (start, region) in regions.iter() {
@@ -72,7 +76,7 @@ fn spans(regions: &Regions) -> Vec<(u64, u64)> {
             continue;
         }
         match spans.last_mut() {
-            Some((_, end)) if *end == start => *end = region.end,
+            Some((_, end)) if *end == start && start % ARENA != 0 => *end = region.end,
             _ => spans.push((start, region.end)),
         }
     }

@@ -408,8 +408,12 @@ impl Space {
 
     /// Calls `f` with each hole of the heap.
     pub(super) fn for_each_hole(&self, book: &Book, f: impl FnMut(Hole)) {
-        let blocks = self.tables[Layer::Heap as usize].iter().copied().collect();
-        holes::for_each(&self.regions, blocks, book, f);
+        let pending = self.pending.values().filter_map(|pending| match pending {
+            Pending::Realloc(Taken::Block(block)) => Some(*block),
+            _ => None,
+        });
+        let blocks = self.tables[Layer::Heap as usize].iter().copied();
+        holes::for_each(&self.regions, blocks.chain(pending).collect(), book, f);
     }
 
     /// Blocks in the tables.

@@ -26,8 +26,8 @@ pub(super) fn statements() -> String {
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and
 /// stacks are stored once; the tree of stacks has millions of nodes, so a row holds a run of them.
-/// What is current lives in `site`; `site_history` only grows, in the order of time, so that an
-/// interval touches few pages. Tables of samples are in [`super::series`], that of facts in
+/// What is current lives in `site`; `site_history` is in the order of time, so that an
+/// interval touches few pages; it grows until intervals are taken together (`thin.rs`). Tables of samples are in [`super::series`], that of facts in
 /// [`super::facts`].
 pub(super) const TABLES: &str = "
 CREATE TABLE recording (

@@ -16,6 +16,7 @@ use crate::{
     escape::clean,
     event::StackId,
     frames::own_line,
+    recording::Stacks,
     units::{plural, size},
     view::Filter,
 };
@@ -71,7 +72,7 @@ pub(crate) fn diagnosis_json(
         out,
         &json!({
             "verdicts": verdicts,
-            "accounts": accounts.flat_map(account_json).collect::<Vec<_>>(),
+            "accounts": accounts.flat_map(|of| account_json(of, &found.stacks)).collect::<Vec<_>>(),
             "suppressed": suppressed.collect::<Vec<_>>(),
             "too_short": found.too_short,
             "lost": found.lost,
@@ -132,10 +133,16 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
     value
 }
 
-fn account_json(of: &ProcessAccount) -> impl Iterator<Item = Value> {
+fn account_json(of: &ProcessAccount, stacks: &Stacks) -> impl Iterator<Item = Value> {
     of.accounts.iter().map(|account| {
         let rows = account.rows.iter().map(|(term, bytes)| {
-            json!({ "term": term.name(), "bytes": bytes.round(), "basis": term.basis() })
+            let mut row =
+                json!({ "term": term.name(), "bytes": bytes.round(), "basis": term.basis() });
+            if let Term::HeldOpen(site) = term {
+                let frames: Vec<_> = stacks.get(site.stack).of_caller().collect();
+                row["line"] = json!(own_line(&frames));
+            }
+            row
         });
         json!({
             "process": of.process.0,

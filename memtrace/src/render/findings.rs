@@ -2,15 +2,15 @@
 
 use std::io::{self, Write};
 
-use super::diagnosis::kept_by;
+use super::{device_table::name as device_name, diagnosis::kept_by};
 use crate::{
     analysis::verdict::{Class, Diagnosis, Verdict},
     escape::clean,
-    frames::{Frame, names},
+    frames::{Frame, names, symbol},
     units::{plural, size},
     view::{
         Filter,
-        findings::{Finding, Line, findings},
+        findings::{Finding, Line, findings, place},
     },
 };
 
@@ -59,10 +59,10 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
             text.extend(headline(&about, verdict, line));
             text.push(process(verdict));
             if let Some(frame) = line.allocates {
-                text.push(format!("  allocated by  {}", place(frame)));
+                text.push(format!("  allocated by  {}", where_it_is(frame)));
             }
             if let Some(kept) = line.kept_by {
-                let place = place(&kept.line);
+                let place = where_it_is(&kept.line);
                 text.push(format!(
                     "  kept by       probably {} {place}",
                     kept_by(kept)
@@ -98,7 +98,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
 /// two lines where one is too short.
 fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<String> {
     let sentence = format!("{about}: {}", sentence(verdict, line));
-    if line.holes <= 0.0 || line.holes < line.bytes / 10.0 {
+    if line.bytes <= 0.0 || line.holes < line.bytes / 10.0 {
         return vec![sentence];
     }
     let holes = format!("the holes around them cost {}", per_second(line.holes));
@@ -114,9 +114,11 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     if line.bytes <= 0.0 {
         return verdict.class.meaning().into();
     }
-    let (frame, does) = match (line.kept_by, line.allocates) {
-        (Some(kept), _) => (Some(&kept.line), "keeps"),
-        (None, allocates) => (allocates, "allocates"),
+    let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak);
+    let (frame, does) = match line.kept_by {
+        Some(kept) => (Some(&kept.line), "keeps"),
+        None if leaks => (line.allocates, "allocates"),
+        None => (line.allocates, "grows by"),
     };
     let name = frame.map_or("code without a stack".into(), name);
     let amount = if line.blocks >= 0.5 {
@@ -125,8 +127,8 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     } else {
         per_second(line.bytes)
     };
-    let stays = match (line.kept_by, verdict.class) {
-        (None, Class::Leak | Class::GpuLeak) => " that stay",
+    let stays = match line.kept_by {
+        None if leaks => " that stay",
         _ => "",
     };
     format!("{name} {does} {amount}{stays}")
@@ -138,7 +140,8 @@ fn process(verdict: &Verdict) -> String {
     let in_all = rate.map_or(String::new(), |rate| {
         format!(", {} in all", per_second(rate))
     });
-    format!("  process       {}{in_all}", verdict.tgid)
+    let place = place(verdict).map_or(String::new(), |device| format!(", {}", device_name(device)));
+    format!("  process       {}{place}{in_all}", verdict.tgid)
 }
 
 fn per_second(bytes: f64) -> String {
@@ -147,15 +150,30 @@ fn per_second(bytes: f64) -> String {
 
 fn name(frame: &Frame) -> String {
     match &frame.function {
-        Some(function) if !frame.is_python() => clean(&names::plain(function)),
+        Some(function) if !frame.is_python() => clean(&symbol::plain(function)),
         _ => names::name(frame),
     }
 }
 
-/// A line of source, or the module.
-fn place(frame: &Frame) -> String {
+/// Characters of a path of which the end is kept.
+const PATH: usize = 48;
+
+/// Its name, with the line of source or the module.
+fn where_it_is(frame: &Frame) -> String {
     let place = names::source_line(frame).or_else(|| frame.module_name().map(clean));
-    format!("{}  {}", name(frame), place.unwrap_or_default())
+    let place = place.unwrap_or_default();
+    let left_out = place.chars().count().saturating_sub(PATH);
+    let place = match left_out {
+        0 => place,
+        _ => place
+            .chars()
+            .skip(left_out)
+            .fold("…".into(), |mut place: String, c| {
+                place.push(c);
+                place
+            }),
+    };
+    format!("{}  {place}", name(frame)).trim_end().to_owned()
 }
 
 #[cfg(test)]

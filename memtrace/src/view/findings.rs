@@ -5,8 +5,10 @@ use super::Filter;
 use crate::{
     analysis::{
         account::Term,
-        verdict::{Class, Diagnosis, KeptBy, Scope, Verdict},
+        series::{self, Place},
+        verdict::{Amount, Class, Diagnosis, KeptBy, Scope, Verdict},
     },
+    event::Device,
     frames::{Frame, own_line},
     ledger::SiteKey,
 };
@@ -50,6 +52,15 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
     findings
 }
 
+/// The device whose memory a verdict on a process is about; `None`: the process's own.
+pub(crate) fn place(process: &Verdict) -> Option<Device> {
+    let mut evidence = process.evidence.iter();
+    evidence.find_map(|of| match of.amount("device")? {
+        Amount::Device(device) => Some(*device),
+        _ => None,
+    })
+}
+
 fn rank(verdict: &Verdict) -> f64 {
     match verdict.class {
         Class::None => f64::INFINITY,
@@ -64,10 +75,18 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
         .verdicts
         .iter()
         .filter(|of| of.process == process.process && of.class == process.class);
+    let place = place(process);
     for verdict in sites {
         let Scope::Site(key) = verdict.scope else {
             continue;
         };
+        let of_site = match series::place(&key) {
+            Place::Device(device) => Some(device),
+            _ => None,
+        };
+        if of_site != place {
+            continue;
+        }
         let frames: Vec<&Frame> = found.stacks.get(key.stack).of_caller().collect();
         let line = Line {
             allocates: own_line(&frames),

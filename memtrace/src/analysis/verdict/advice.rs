@@ -25,6 +25,9 @@ impl Advice {
     }
 }
 
+/// How advice begins that needs sites.
+pub(super) const SITES_BELOW: &str = "the sites below";
+
 /// For a site.
 pub(super) fn site(class: Class, layer: Layer, context: &Context) -> String {
     let advice = of(layer, context);
@@ -34,18 +37,19 @@ pub(super) fn site(class: Class, layer: Layer, context: &Context) -> String {
     }
 }
 
-/// For a process.
-pub(super) fn process(class: Class, context: &Context) -> Vec<String> {
+/// For a process; `has_sites`: some of its sites have the same verdict.
+pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<String> {
     let description = class.description();
     let advice = of(Layer::Heap, context);
     let lines = description.next.iter();
     let mut next: Vec<String> = lines
+        .filter(|line| has_sites || !line.starts_with(SITES_BELOW))
         .map(|line| line.replace("PID", &advice.tgid.to_string()))
         .collect();
     if description.cache {
         next.push(context.series.caching_allocator().advice.into());
     }
-    if description.longer {
+    if description.longer || next.is_empty() && !description.next.is_empty() {
         next.push(advice.longer());
     }
     next

@@ -3,7 +3,10 @@
 //! something in.
 
 use crate::{
-    analysis::series::{ProcessSeries, SiteSeries},
+    analysis::{
+        series::{ProcessSeries, SiteSeries},
+        window::Window,
+    },
     frames::{
         Frame,
         containers::{self, Container, Holds},
@@ -28,10 +31,15 @@ const PER_BLOCK: std::ops::RangeInclusive<f64> = 0.3..=3.0;
 pub(super) fn kept_by(
     leak: &SiteSeries,
     series: &ProcessSeries,
+    window: Window,
     stacks: &Stacks,
 ) -> Option<KeptBy> {
     let filled = |site: &SiteSeries| containers::filled(stacks.get(site.key.stack).of_caller());
-    if let Some((container, line)) = filled(leak) {
+    // A buffer that grows keeps what is in it; many buffers are kept by something else.
+    let is_one = window.change(&leak.live_count) < 2.0;
+    if let Some((container, line)) = filled(leak)
+        && (is_one || matches!(container.holds, Holds::Some(_)))
+    {
         return Some(KeptBy {
             container: container.name,
             line: line.clone(),
@@ -44,8 +52,9 @@ pub(super) fn kept_by(
         pairs.take_while(|(own, other)| own == other).count()
     };
     let candidates = series.sites.iter().filter_map(|site| {
-        let per_block = per_block(site, site.container?, leak)?;
-        Some((common(site), -per_block.ln().abs(), site))
+        let per_block = per_block(site, site.container?, leak, window)?;
+        let common = common(site);
+        (common > 0 && site.key != leak.key).then(|| (common, -per_block.ln().abs(), site))
     });
     let (_, _, site) = candidates.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
     let (container, line) = filled(site)?;
@@ -57,9 +66,15 @@ pub(super) fn kept_by(
 
 /// Elements for which a container got room for each block by which `leak` grew meanwhile; `None` where it
 /// did not grow, or not with it.
-fn per_block(site: &SiteSeries, container: &Container, leak: &SiteSeries) -> Option<f64> {
-    // Of a container from before the attach nothing is known until it grows.
-    let since = site.live_bytes.iter().position(|bytes| *bytes > 0.0)?;
+fn per_block(
+    site: &SiteSeries,
+    container: &Container,
+    leak: &SiteSeries,
+    window: Window,
+) -> Option<f64> {
+    // Of a container from before the attach nothing is known until it grows, at some time in a point.
+    let known = site.live_bytes.iter().position(|bytes| *bytes > 0.0)? + 1;
+    let since = known.max(window.from);
     let grown = |values: &[f64]| Some(values.last()? - values.get(since)?);
     let elements = match container.holds {
         Holds::All(bytes) => grown(&site.live_bytes)? / bytes,

@@ -190,7 +190,8 @@ fn judge(
         if let (Scope::Site(key), Class::Leak | Class::GpuLeak) = (&verdict.scope, verdict.class) {
             let mut sites = series.sites.iter();
             let leak = sites.find(|site| site.key == *key);
-            verdict.kept_by = leak.and_then(|leak| kept_by::kept_by(leak, series, stacks));
+            verdict.kept_by =
+                leak.and_then(|leak| kept_by::kept_by(leak, series, judged.window, stacks));
         }
         let pattern = match &verdict.scope {
             Scope::Site(key) => {

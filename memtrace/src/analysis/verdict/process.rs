@@ -92,8 +92,8 @@ pub(super) fn judge(
         touched: [Use::Program, Use::Stack].map(|what| (what, touched(series, window, what))),
     };
     let judged = Judged::of(&series.times, &held, window.from, PROCESS_FLOOR);
-    let sites = match judged {
-        Ok(_) if !is_short => site::judge(&context),
+    let sites = match &judged {
+        Ok(judged) if !is_short => site::judge(&context, judged.is_material()),
         _ => vec![],
     };
     let too_few = judged.as_ref().err();
@@ -127,13 +127,14 @@ pub(super) fn judge(
     if finding.class != Class::None || findings.is_empty() {
         findings.push(finding);
     }
+    let blamed: Vec<Class> = sites.iter().map(|site| site.verdict.class).collect();
     let next = |class| {
         if !reliable {
             vec![advice::lose_less()]
         } else if (n < 2 * MIN_POINTS || is_short) && class == Class::Undetermined {
             vec![advice::enough(quality)]
         } else {
-            advice::process(class, &context)
+            advice::process(class, blamed.contains(&class), &context)
         }
     };
     let verdicts = findings.into_iter().map(|finding| Verdict {

@@ -161,8 +161,8 @@ impl SiteFinding {
     }
 }
 
-/// Judges each site that grew; the fastest growing first.
-pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
+/// Judges each site that grew; the fastest growing first. `grows`: so does its process.
+pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
     let Context { series, window, .. } = context;
     // An allocator's own mappings hold blocks, whose sites are judged.
     let sites = series
@@ -172,10 +172,15 @@ pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
     let tested: Vec<(&SiteSeries, Judged)> = sites
         .filter(|site| {
             let last = site.live_bytes.last();
-            last.is_some_and(|last| *last >= floor(site))
+            last.is_some_and(|last| *last >= floor(site, grows))
         })
         .filter_map(|site| {
-            let judged = Judged::of(&series.times, &site.live_bytes, window.from, floor(site));
+            let judged = Judged::of(
+                &series.times,
+                &site.live_bytes,
+                window.from,
+                floor(site, grows),
+            );
             judged.ok().map(|judged| (site, judged))
         })
         .collect();
@@ -206,9 +211,10 @@ pub(super) fn judge(context: &Context) -> Vec<JudgedSite> {
     judged
 }
 
-/// Least growth of a site that counts, bytes.
-fn floor(site: &SiteSeries) -> f64 {
-    match site.held_open >= PROCESS_FLOOR {
+/// Least growth of a site that counts, bytes. Very little matters only where it may explain why the process
+/// grows.
+fn floor(site: &SiteSeries, process_grows: bool) -> f64 {
+    match process_grows && site.held_open >= PROCESS_FLOOR {
         true => HOLDER_FLOOR,
         false => SITE_FLOOR,
     }

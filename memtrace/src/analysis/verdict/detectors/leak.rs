@@ -75,7 +75,7 @@ pub(super) const HELD_OPEN: Rule<OfProcess> = Rule {
 
 pub(super) const HOLES: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "its heap was not looked through: the allocator has mapped at least half of it beyond its live blocks, live memory rises steadily, and its new blocks are enough to keep one page each",
+    evidence: "no holes were seen in its heap: the allocator has mapped at least half of it beyond its live blocks, live memory rises steadily, and its new blocks are enough to keep one page each",
     find: OfProcess::Unexplained(|growing| {
         let retained = growing.retained();
         let series = growing.context.series;
@@ -83,9 +83,9 @@ pub(super) const HOLES: Rule<OfProcess> = Rule {
         let blocks = window.change(&series.live_blocks);
         let heap = Judged::of(&series.times, &series.heap, window.from, PROCESS_FLOOR);
         let rises = heap.is_ok_and(|heap| heap.shape() == Shape::Steady);
-        let is_guess = series.held_open == 0.0;
+        let is_unknown = series.held_open == 0.0;
         let enough = retained >= OF_RESIDUAL * growing.residual && blocks * PAGE >= retained;
-        (is_guess && enough && rises).then(|| {
+        (is_unknown && enough && rises).then(|| {
             let evidence = BETWEEN_BLOCKS.with([
                 ("part", growing.amount(retained)),
                 ("blocks", Amount::Count(blocks)),
