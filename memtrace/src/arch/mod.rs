@@ -1,5 +1,5 @@
 //! What depends on the architecture: registers, calls, stacks, instructions. A file for each; only
-//! x86-64 can be traced so far, other files are only told apart.
+//! only x86-64 can be traced so far; other files are only recognised.
 
 mod site;
 mod x86_64;

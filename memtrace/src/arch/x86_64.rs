@@ -44,7 +44,7 @@ pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
 pub(crate) const TRAMPOLINE: [(u32, i32); 5] = [(0, 0), (13, 24), (15, 16), (16, 8), (17, 0)];
 
 /// The words of x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h), as the assembler names
-/// them; empty for what is no general register.
+/// them; empty for anything but a general register.
 const REGISTERS: [&str; 20] = [
     "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
     "rdi", "", "", "", "", "rsp",

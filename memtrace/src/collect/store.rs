@@ -57,10 +57,10 @@ impl Store {
         let client = debuginfod.map(debuginfod::Client::start).transpose()?;
         let (sender, receiver) = sync_channel(BACKLOG);
         let cost = Arc::new(AtomicU64::new(0));
-        let told = Arc::clone(&cost);
+        let written = Arc::clone(&cost);
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
-            .spawn(move || run(writer, client, redactor, &receiver, &told))?;
+            .spawn(move || run(writer, client, redactor, &receiver, &written))?;
         Ok(Self {
             sender,
             cost,

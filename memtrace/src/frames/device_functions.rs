@@ -27,7 +27,7 @@ pub(crate) struct Library {
 pub(crate) struct UsdtRow {
     /// `PROVIDER:NAME`.
     pub name: &'static str,
-    /// Of the blocks that it tells of.
+    /// Of the blocks that it reports.
     pub layer: Layer,
     /// Which of its arguments are the block, the bytes asked for, the stream.
     pub arguments: [usize; OPERANDS],

@@ -242,7 +242,7 @@ impl Space {
     }
 
     /// Memory of a device was given back of which nothing is known: where that was the caching
-    /// allocator's, it does not hold what it told last.
+    /// allocator's, it no longer holds what it last reported.
     pub(super) fn unknown_freed(&mut self, book: &mut Book) {
         if self.cache.reports {
             for (_, cache) in book.devices.caches(self.process()) {

@@ -20,7 +20,7 @@ pub struct CacheTotals {
     pub largest_free: Option<u64>,
 }
 
-/// What of a device a caching allocator has given on a stream, bytes, as far as it told.
+/// Live bytes of a caching allocator on a stream of a device, as it reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTotals {
     /// As it rounds them.

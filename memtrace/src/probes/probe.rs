@@ -22,7 +22,7 @@ pub(crate) struct Probe {
     /// Whether the outcome matters; the return probe goes to `file_offset` too.
     pub needs_return: bool,
     pub site: ProbeSite,
-    /// It is no function's, but a statically defined one.
+    /// Set for a statically defined probe.
     pub usdt: Option<UsdtProbe>,
 }
 

@@ -61,7 +61,7 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
     Some(Probe {
         symbol: wanted.name.to_owned(),
         aliases: Vec::new(),
-        // Stands for one: it tells of a block.
+        // Stands for one: it reports a block.
         function: Function {
             outcome: Outcome::Block,
             ..other(wanted.layer, Operation::Report)

@@ -19,7 +19,7 @@ pub(crate) struct DeviceSnapshot {
     /// `None`: it is not known which device.
     pub device: Device,
     pub totals: DeviceTotals,
-    /// Blocks of its caching allocator by the number of their stream, as far as it told.
+    /// Blocks of its caching allocator by the number of their stream, as it reported them.
     pub streams: Vec<(u64, StreamTotals)>,
     /// What the process had of the device in all, bytes, as the last interval that was told has it.
     pub process_total: Option<u64>,

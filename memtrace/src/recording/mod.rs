@@ -128,7 +128,7 @@ pub struct Interval {
     pub time_ns: u64,
     /// To be committed with a later one: a commit waits for the disk.
     pub commit_later: bool,
-    /// Then take every two intervals together, for there are too many.
+    /// Merge pairs of intervals afterwards: there are too many.
     pub halve: bool,
     pub changes: Changes,
     /// Processes that were folded into groups: what was written of them goes.

@@ -29,7 +29,7 @@ impl Table {
     ///
     /// # Errors
     /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
-    /// is no error: it describes less code.
+    /// is not an error: it describes less code.
     pub(crate) fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
         let Some(image) = Image::parse(data)? else {
             return Ok(None);

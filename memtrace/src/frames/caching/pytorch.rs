@@ -1,5 +1,5 @@
 //! PyTorch's caching allocator. It reports its totals with each block (libc10); what was asked for of a block,
-//! and on which stream, is told by a statically defined probe. Its tensors on the CPU lie in the heap.
+//! and on which stream, comes from a statically defined probe. Its tensors on the CPU lie in the heap.
 
 use memtrace_common::Layer;
 use memtrace_common::function::{Function, NO_ARGUMENT, Outcome};
@@ -54,7 +54,7 @@ const OUT_OF_MEMORY_OLD: &str = "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6Dev
 /// `c10::alloc_cpu`, `c10::free_cpu` (c10/core/impl/alloc_cpu.h).
 const ALLOC_CPU: &str = "_ZN3c109alloc_cpuEm";
 const FREE_CPU: &str = "_ZN3c108free_cpuEPv";
-/// `c10::ProfiledCPUMemoryReporter` (c10/core/CPUAllocator.h), told of the blocks of the above.
+/// `c10::ProfiledCPUMemoryReporter` (c10/core/CPUAllocator.h), which reports the blocks of the above.
 const REPORTER_NEW: &str = "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm";
 const REPORTER_DELETE: &str = "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv";
 

@@ -122,14 +122,14 @@ fn what_is_kept_says_what_it_said_before() {
         for time in &times {
             let at = At::Time(time - START);
             let (whole, part) = (all.snapshot(at).unwrap(), some.snapshot(at).unwrap());
-            let told = |of: &Snapshot| {
+            let shown = |of: &Snapshot| {
                 let devices: Vec<_> = of.devices.iter().collect();
                 format!(
                     "{:?} {:?} {:?} {:?} {}",
                     of.sites, of.layers, devices, of.losses, of.received
                 )
             };
-            assert_eq!(told(&whole), told(&part), "seed {seed}, at {time}");
+            assert_eq!(shown(&whole), shown(&part), "seed {seed}, at {time}");
         }
         let of_process = |recording: &Recording| recording.memory(ProcessId(1)).unwrap();
         let (whole, part) = (of_process(&all), of_process(&some));

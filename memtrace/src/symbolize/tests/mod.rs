@@ -117,7 +117,7 @@ pub(super) fn assert_inlined_chain(frames: &[Frame], source_path: &Path) {
     }
 }
 
-/// Adds a module that is no file, such as `[vdso]`.
+/// Adds a module without a file, such as `[vdso]`.
 fn module_from_bytes(symbolizer: &mut Symbolizer, name: &str, bytes: &[u8]) -> ModuleId {
     let file = crate::file::of_bytes(bytes).unwrap();
     symbolizer.module(name, file, None, None)
