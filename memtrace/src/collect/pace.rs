@@ -53,7 +53,9 @@ impl FromStr for Spacing {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
-            text => units::parse_duration(text).map(Self::Every),
+            text => units::parse_duration(text)
+                .map(Self::Every)
+                .map_err(|error| format!("{error}, or `auto`")),
         }
     }
 }
