@@ -89,7 +89,7 @@ undisturbed! {
     signals: "signals.c", BOTH, 0, "thread 0: 300 queued, values 45150, 300 preempted\nthread 1: 300 queued, values 45150, 300 preempted\n";
     signal_waits: "signal_waits.c", BOTH, 0, "sigwaitinfo: 200, in order 1, interrupted 0\nsignalfd: 20, right 20, interrupted 0\n";
     interrupted: "interrupted.c poll select nanosleep", LAUNCHED, 0, "poll interrupted 0 times\nselect interrupted 0 times\nnanosleep interrupted 0 times\n";
-    interrupted_not_restarted: "interrupted.c epoll_wait sigtimedwait msgrcv", BOTH, 0, "epoll_wait interrupted 0 times\nsigtimedwait interrupted 0 times\nmsgrcv interrupted 0 times\n";
+    interrupted_not_restarted: "interrupted.c blocked epoll_wait sigtimedwait msgrcv", BOTH, 0, "epoll_wait interrupted 0 times\nsigtimedwait interrupted 0 times\nmsgrcv interrupted 0 times\n";
 }
 
 /// Jobs that a user stops and continues in a shell that is ready: what the terminal shows.

@@ -1,7 +1,8 @@
-/* How often a waiting call is interrupted while another thread forks, execs and loads libraries,
- * in a process that leaves SIGCHLD at its default: never.
+/* How often a waiting call is interrupted while another thread forks, execs and loads libraries:
+ * never. `blocked`: the process blocks SIGCHLD; otherwise SIGCHLD has its default action, and a
+ * tracer makes calls that the kernel does not restart fail (README, "Threads are held").
  *
- *   interrupted CALL…
+ *   interrupted [blocked] CALL…
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -81,11 +82,16 @@ static int wait_by(const char *call) {
 }
 
 int main(int argc, char **argv) {
+	int first = 1;
 	sigset_t blocked;
 	sigemptyset(&blocked);
 	sigaddset(&blocked, SIGUSR1);
+	if (argc > 1 && !strcmp(argv[1], "blocked")) {
+		sigaddset(&blocked, SIGCHLD);
+		first = 2;
+	}
 	sigprocmask(SIG_BLOCK, &blocked, NULL);
-	for (int i = 1; i < argc; i++) {
+	for (int i = first; i < argc; i++) {
 		int interrupted = 0;
 		done = 0;
 		queue = msgget(IPC_PRIVATE, 0600);
