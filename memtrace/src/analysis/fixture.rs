@@ -5,7 +5,8 @@ use crate::{
     event::{Device, Layer, StackId},
     frames::{Frame, FrameKind},
     ledger::{
-        Changes, DeviceTotals, HeldOpen, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
+        Births, Changes, DeviceTotals, HeldOpen, LayerTotals, ProcessId, SiteKey, SiteTotals,
+        Totals,
     },
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
@@ -20,6 +21,9 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 const MAIN: NodeId = NodeId(1);
 
 pub(super) const MIB: f64 = 1024.0 * 1024.0;
+
+/// Most blocks of a site whose births count.
+const BLOCKS: u64 = 100_000;
 
 /// What holds at one interval.
 #[derive(Clone, Default)]
@@ -102,6 +106,8 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
     writer.nodes(MAIN, &[main]).unwrap();
     let mut names: Vec<&str> = Vec::new();
     let mut before: Vec<(SiteKey, Totals)> = Vec::new();
+    // Blocks that live, with the second of their birth, of each of these sites.
+    let mut births: Vec<Vec<u64>> = Vec::new();
     for second in 1..=course.n {
         let moment = (course.at)(second as f64);
         let mut changes = Changes::default();
@@ -146,8 +152,11 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 .position(|(known, _)| *known == key)
                 .unwrap_or_else(|| {
                     before.push((key, Totals::default()));
+                    births.push(Vec::new());
                     before.len() - 1
                 });
+            // The latest go first.
+            births[at].resize(blocks.min(BLOCKS) as usize, second);
             let totals = &mut before[at].1;
             let old = totals.live_count;
             totals.alloc_count += blocks.saturating_sub(old);
@@ -194,6 +203,21 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             Some((of_site(name)?.0, held))
         });
         interval.held_open = vec![(row.id, held_open.collect())];
+        interval.births = before
+            .iter()
+            .zip(&births)
+            .map(|((key, totals), births)| {
+                let mut ages = [0; 48];
+                for birth in births {
+                    ages[((second - birth) * SECOND).max(1).ilog2() as usize] += 1;
+                }
+                let births = Births {
+                    rows: vec![(interval.time_ns, totals.live_bytes, totals.live_count)],
+                    ages: ages.into(),
+                };
+                (*key, births)
+            })
+            .collect();
         interval.changes = changes;
         interval.memory = vec![(row.id, moment.memory)];
         interval.losses = losses;

@@ -19,12 +19,15 @@ use crate::{
     frames::{
         caching::{self, CachingAllocator},
         containers::{self, Container},
+        is_import,
+        known_caches::{self, KnownCache},
         mappings::{self, Use},
     },
     hash::FastMap,
     ledger::{HeldOpen, ProcessId, SiteKey},
     recording::{
         Error, IntervalId, MemorySample, Origin, Overview, ProcessRow, Recording, SiteFigures,
+        Stack,
     },
 };
 
@@ -136,12 +139,42 @@ pub(crate) struct SiteSeries {
     pub live_count: Vec<f64>,
     /// So far.
     pub alloc_count: Vec<f64>,
-    /// See [`crate::ledger::SiteTotals::lifetimes`]: up to the end of the recording.
-    pub lifetimes: Box<[u64]>,
+    /// When its blocks were last looked through while the process ran.
+    pub ages: Option<Ages>,
     /// Free space that its blocks held open when the heap was last looked through, bytes.
     pub held_open: f64,
+    pub(crate) code: Code,
+}
+
+/// What the stack of a site says about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Code {
     /// The container for which it allocates.
     pub(crate) container: Option<&'static Container>,
+    /// The cache that it fills.
+    pub(crate) cache: Option<&'static KnownCache>,
+    pub(crate) is_import: bool,
+}
+
+impl Code {
+    fn of(stack: Stack, container: Option<&'static Container>) -> Code {
+        Code {
+            container,
+            cache: known_caches::filled(stack.frames()),
+            is_import: is_import(stack.frames()),
+        }
+    }
+}
+
+/// How old the blocks of a site were, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
+#[derive(Clone, Debug)]
+pub(crate) struct Ages {
+    /// Seconds since the start of the recording.
+    pub time: f64,
+    /// Ages of live blocks.
+    pub live: Box<[u64]>,
+    /// Lifetimes of the blocks freed until then.
+    pub freed: Box<[u64]>,
 }
 
 impl ProcessSeries {
@@ -315,11 +348,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         if key.layer == Layer::Vm {
             uses.insert(key, mappings::of(key.by_allocator, stack.frames()));
         }
-        let container = (key.layer == Layer::Heap)
-            .then(|| containers::filled(stack.of_caller()))
-            .flatten()
-            .map(|(container, _)| container);
-        processes[*index].consider(number, site, container);
+        processes[*index].consider(number, site, stack);
     })?;
     for building in &mut processes {
         let id = building.series.row.id;
@@ -335,14 +364,21 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         }
     })?;
     for building in processes {
-        let mut lifetimes = HashMap::new();
+        let mut ages = HashMap::new();
         for (key, number) in &building.chosen {
-            lifetimes.insert(*key, recording.lifetimes(*number)?);
+            let found = recording.ages(*number)?;
+            ages.extend(found.map(|found| {
+                let since = found.time_ns.saturating_sub(overview.meta.started_ns);
+                let ages = Ages {
+                    time: since as f64 / SECOND,
+                    live: found.live,
+                    freed: found.freed,
+                };
+                (*key, ages)
+            }));
         }
-        courses.processes.push(building.finish(|key| {
-            let lifetimes = lifetimes.remove(key).unwrap_or_default();
-            (uses.get(key).copied(), lifetimes)
-        }));
+        let finished = building.finish(|key| (uses.get(key).copied(), ages.remove(key)));
+        courses.processes.push(finished);
     }
     Ok(courses)
 }
@@ -375,8 +411,8 @@ struct Building<'a> {
     beside: HashMap<(Place, Layer), Course>,
     /// What the blocks of sites hold open, by their numbers.
     held_open: HashMap<i64, HeldOpen>,
-    /// Of the sites that allocate for one.
-    containers: FastMap<SiteKey, &'static Container>,
+    /// Of the large sites.
+    code: FastMap<SiteKey, Code>,
     /// Those that held enough to be looked at one by one, and their numbers.
     large: Vec<(i64, SiteFigures)>,
     chosen: HashMap<SiteKey, i64>,
@@ -421,7 +457,7 @@ impl<'a> Building<'a> {
                 held_open: held_open.values().map(|held| held.bytes as f64).sum(),
             },
             held_open,
-            containers: FastMap::default(),
+            code: FastMap::default(),
             grid,
             heap: Course::default(),
             live_blocks: Course::default(),
@@ -462,15 +498,19 @@ impl<'a> Building<'a> {
     }
 
     /// A site of this process.
-    fn consider(&mut self, number: i64, site: SiteFigures, container: Option<&'static Container>) {
+    fn consider(&mut self, number: i64, site: SiteFigures, stack: Stack) {
         if place(&site.key) == Place::Within {
             return;
         }
         let peak = site.totals.peak_bytes;
-        let container = container.filter(|_| peak >= CONTAINER_FLOOR);
-        self.containers.extend(container.map(|of| (site.key, of)));
+        let may_fill = site.key.layer == Layer::Heap && peak >= CONTAINER_FLOOR;
+        let container = may_fill
+            .then(|| containers::filled(stack.of_caller()))
+            .flatten()
+            .map(|(container, _)| container);
         let held_open = self.held_open.get(&number).map_or(0, |held| held.bytes);
         if peak.max(held_open) >= SITE_FLOOR || container.is_some() {
+            self.code.insert(site.key, Code::of(stack, container));
             self.large.push((number, site));
         } else {
             self.series.small_sites += 1;
@@ -532,23 +572,26 @@ impl<'a> Building<'a> {
         }
     }
 
-    fn finish(self, mut about: impl FnMut(&SiteKey) -> (Option<Use>, Box<[u64]>)) -> ProcessSeries {
+    fn finish(
+        self,
+        mut about: impl FnMut(&SiteKey) -> (Option<Use>, Option<Ages>),
+    ) -> ProcessSeries {
         let grid = &self.grid;
-        let (chosen, held_open, containers) = (self.chosen, self.held_open, self.containers);
+        let (chosen, held_open, code) = (self.chosen, self.held_open, self.code);
         let held_open_by = |number| held_open.get(&number).map_or(0.0, |held| held.bytes as f64);
         let mut sites: Vec<SiteSeries> = self
             .sites
             .into_iter()
             .map(|(key, course)| {
-                let (mapping, lifetimes) = about(&key);
+                let (mapping, ages) = about(&key);
                 SiteSeries {
                     key,
                     mapping,
                     live_bytes: course.bytes.finish(grid),
                     live_count: course.count.finish(grid),
                     alloc_count: course.allocs.finish(grid),
-                    lifetimes,
-                    container: containers.get(&key).copied(),
+                    ages,
+                    code: code.get(&key).copied().unwrap_or_default(),
                     held_open: chosen.get(&key).map_or(0.0, |number| held_open_by(*number)),
                 }
             })

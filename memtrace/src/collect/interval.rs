@@ -48,7 +48,7 @@ impl Collector {
             emitted,
             received: self.received,
             births: if tick.scan {
-                self.ledger.births()
+                self.ledger.births(now_ns)
             } else {
                 Vec::new()
             },

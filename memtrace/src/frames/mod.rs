@@ -11,8 +11,10 @@ pub(crate) mod device_functions;
 pub(crate) mod fixture;
 mod frame;
 pub(crate) mod functions;
+mod imports;
 mod installed;
 mod interpreter;
+pub(crate) mod known_caches;
 pub(crate) mod mappings;
 pub(crate) mod names;
 mod own_line;
@@ -21,6 +23,7 @@ mod unresolved;
 mod wrappers;
 
 pub use frame::{Frame, FrameKind};
+pub(crate) use imports::is_import;
 pub(crate) use installed::{innermost_of_program, installed};
 pub(crate) use interpreter::marks as interpreter_marks;
 pub(crate) use own_line::own_line;

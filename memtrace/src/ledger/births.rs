@@ -1,6 +1,9 @@
-//! Births of outstanding blocks, second by second.
+//! Births and ages of live blocks.
 
-use super::{Births, ProcessId, SiteKey, space::Space, totals::Book};
+use super::{
+    Births, LIFETIME_BUCKETS, ProcessId, SiteKey, bucket_of, space::Space, totals::Book,
+    without_zeros_at_end,
+};
 use crate::hash::FastMap;
 use std::collections::BTreeMap;
 
@@ -9,13 +12,25 @@ const SECOND: u64 = 1_000_000_000;
 /// Most rows of a site.
 const MAX_ROWS: usize = 256;
 
-/// A scan under way: (site, second) → bytes, count.
+/// A scan under way.
 #[derive(Default)]
 pub(super) struct BirthScan {
+    /// (site, second) → bytes, count.
     by_second: FastMap<(u32, u64), (u64, u64)>,
+    ages: FastMap<u32, Box<[u64; LIFETIME_BUCKETS]>>,
+    /// When the ages count; `None`: they are not asked for.
+    now_ns: Option<u64>,
 }
 
 impl BirthScan {
+    /// Ages are those at `now_ns`.
+    pub(super) fn at(now_ns: u64) -> BirthScan {
+        BirthScan {
+            now_ns: Some(now_ns),
+            ..BirthScan::default()
+        }
+    }
+
     /// Adds what `space`'s process itself allocated.
     pub(super) fn add_space(&mut self, space: &Space, book: &Book) {
         let process: ProcessId = space.process();
@@ -27,22 +42,39 @@ impl BirthScan {
                     .or_default();
                 row.0 += bytes;
                 row.1 += count;
+                if let Some(now_ns) = self.now_ns {
+                    let ages = self
+                        .ages
+                        .entry(site)
+                        .or_insert_with(|| Box::new([0; LIFETIME_BUCKETS]));
+                    ages[bucket_of(now_ns.saturating_sub(birth_ns))] += count;
+                }
             }
         });
     }
 
     /// The rows of each site, sites in the order of their keys.
-    pub(super) fn finish(self, book: &Book) -> Vec<(SiteKey, Births)> {
-        let mut by_site: BTreeMap<SiteKey, Vec<(u64, u64, u64)>> = BTreeMap::new();
+    pub(super) fn finish(mut self, book: &Book) -> Vec<(SiteKey, Births)> {
+        let mut by_site: BTreeMap<SiteKey, (u32, Vec<(u64, u64, u64)>)> = BTreeMap::new();
         for ((site, second), (bytes, count)) in self.by_second {
             let row = (second.saturating_mul(SECOND), bytes, count);
-            by_site.entry(book.key(site)).or_default().push(row);
+            let of_site = by_site.entry(book.key(site)).or_default();
+            of_site.0 = site;
+            of_site.1.push(row);
         }
         by_site
             .into_iter()
-            .map(|(key, mut rows)| {
+            .map(|(key, (site, mut rows))| {
                 rows.sort_unstable();
-                (key, Births { rows: merged(rows) })
+                let ages = self
+                    .ages
+                    .remove(&site)
+                    .unwrap_or_else(|| Box::new([0; LIFETIME_BUCKETS]));
+                let births = Births {
+                    rows: merged(rows),
+                    ages: without_zeros_at_end(&*ages),
+                };
+                (key, births)
             })
             .collect()
     }

@@ -39,6 +39,16 @@ use totals::Book;
 /// blocks freed after [2^i, 2^(i+1)) nanoseconds (bucket 0 also 0 ns).
 pub(crate) const LIFETIME_BUCKETS: usize = 48;
 
+/// The bucket of a lifetime, or of an age.
+fn bucket_of(ns: u64) -> usize {
+    (ns.max(1).ilog2() as usize).min(LIFETIME_BUCKETS - 1)
+}
+
+fn without_zeros_at_end(counts: &[u64]) -> Box<[u64]> {
+    let used = counts.iter().rposition(|count| *count > 0);
+    counts[..used.map_or(0, |last| last + 1)].into()
+}
+
 /// A process of the recording (a tgid may come back; an id does not). From 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
@@ -119,12 +129,22 @@ pub struct Changes {
     pub failures: Vec<(FailureKey, Failure)>,
 }
 
-/// Outstanding blocks of one site by birth, for `--older`.
+/// Live blocks of one site by birth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Births {
     /// Upper edge of the births counted (CLOCK_MONOTONIC ns) → bytes, count. Ascending.
     /// At most 256 rows: where a site has more distinct seconds, neighbours are merged.
     pub rows: Vec<(u64, u64, u64)>,
+    /// Number of blocks by age, in the buckets of [`SiteTotals::lifetimes`], without zeros at the end;
+    /// empty for a process that has ended.
+    pub ages: Box<[u64]>,
+}
+
+impl Births {
+    /// Of all its blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rows.iter().map(|(_, bytes, _)| bytes).sum()
+    }
 }
 
 /// What went wrong in the events themselves.
@@ -262,11 +282,11 @@ impl Ledger {
         self.book.take_changes()
     }
 
-    /// Own outstanding blocks (not inherited, not from before attach) by site
+    /// Own live blocks (not inherited, not from before attach) by site
     /// and birth, of running processes and, once, of those that ended since the
-    /// last call. Scans all outstanding blocks.
-    pub fn births(&mut self) -> Vec<(SiteKey, Births)> {
-        let mut scan = BirthScan::default();
+    /// last call. Scans all live blocks. `now_ns`: CLOCK_MONOTONIC.
+    pub fn births(&mut self, now_ns: u64) -> Vec<(SiteKey, Births)> {
+        let mut scan = BirthScan::at(now_ns);
         for space in self.spaces() {
             scan.add_space(space, &self.book);
         }

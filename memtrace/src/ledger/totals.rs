@@ -12,7 +12,7 @@
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
-    device_totals::DeviceBook, lineage::Ancestor, table::Block,
+    bucket_of, device_totals::DeviceBook, lineage::Ancestor, table::Block, without_zeros_at_end,
 };
 use crate::{
     event::{Device, Layer, StackId},
@@ -166,11 +166,10 @@ impl Book {
             }
         }
         if own && let Ended::After(lifetime_ns) = ended {
-            let bucket = (lifetime_ns.max(1).ilog2() as usize).min(LIFETIME_BUCKETS - 1);
             let lifetimes = tally
                 .lifetimes
                 .get_or_insert_with(|| Box::new([0; LIFETIME_BUCKETS]));
-            lifetimes[bucket] += 1;
+            lifetimes[bucket_of(lifetime_ns)] += 1;
         }
         let key = self.key(site);
         if key.layer.of_device() {
@@ -432,10 +431,7 @@ impl Tally {
             lifetimes: self
                 .lifetimes
                 .as_deref()
-                .map_or_else(Box::default, |counts| {
-                    let used = counts.iter().rposition(|count| *count > 0);
-                    counts[..used.map_or(0, |last| last + 1)].into()
-                }),
+                .map_or_else(Box::default, |counts| without_zeros_at_end(counts)),
         }
     }
 }

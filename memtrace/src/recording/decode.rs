@@ -85,7 +85,10 @@ pub(super) fn unpack_births(packed: &[u8]) -> Option<Births> {
         edge = edge.checked_add(*distance)?;
         rows.push((edge, *bytes, *count));
     }
-    Some(Births { rows })
+    Some(Births {
+        rows,
+        ..Births::default()
+    })
 }
 
 pub(super) fn layer(row: &Row, column: usize) -> rusqlite::Result<Layer> {

@@ -118,6 +118,7 @@ impl Writer {
         for site in written.sites.values() {
             self.insert("DELETE FROM site WHERE id = ?1", params![site])?;
             self.insert("DELETE FROM births WHERE site = ?1", params![site])?;
+            self.insert("DELETE FROM ages WHERE site = ?1", params![site])?;
         }
         for (interval, site) in written.history {
             self.insert(

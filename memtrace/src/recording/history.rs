@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::Row;
+use rusqlite::{OptionalExtension, Row};
 
 use super::{
     Error, Recording,
@@ -27,6 +27,17 @@ const FIRST_OF_DEVICES: u8 = Layer::CudaDriver as u8;
 pub(crate) struct SiteFigures {
     pub key: SiteKey,
     pub totals: Totals,
+}
+
+/// How old the blocks of a site were at a scan, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AgesAt {
+    /// CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+    /// Ages of live blocks.
+    pub live: Box<[u64]>,
+    /// Lifetimes of the blocks freed until then.
+    pub freed: Box<[u64]>,
 }
 
 impl Recording {
@@ -79,16 +90,25 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// Lifetimes of the blocks that a site freed, by its number; see
-    /// [`crate::ledger::SiteTotals::lifetimes`].
+    /// How old the blocks of a site were at the last scan of its running process that found some, by
+    /// the site's number; `None` where none did.
     ///
     /// # Errors
     ///
     /// When the file cannot be read or is damaged.
-    pub(crate) fn lifetimes(&self, site: i64) -> Result<Box<[u64]>, Error> {
+    pub(crate) fn ages(&self, site: i64) -> Result<Option<AgesAt>, Error> {
         self.connection()
-            .prepare_cached("SELECT lifetimes FROM site WHERE id = ?1")
-            .and_then(|mut statement| statement.query_row([site], |row| lifetimes(row, 0)))
+            .prepare_cached("SELECT time_ns, ages, lifetimes FROM ages WHERE site = ?1")
+            .and_then(|mut statement| {
+                let ages = |row: &Row| {
+                    Ok(AgesAt {
+                        time_ns: uint(row, 0)?,
+                        live: lifetimes(row, 1)?,
+                        freed: lifetimes(row, 2)?,
+                    })
+                };
+                statement.query_row([site], ages).optional()
+            })
             .map_err(|error| self.reading(&error))
     }
 

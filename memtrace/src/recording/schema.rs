@@ -8,7 +8,7 @@ use super::{facts, series};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 7;
+pub(super) const VERSION: i64 = 8;
 
 /// The oldest version that is still read: a later one has only added tables, and columns at the end of
 /// their tables, which are NULL, or their default, in older recordings.
@@ -221,5 +221,11 @@ CREATE TABLE births (
     site INTEGER PRIMARY KEY,
     time_ns INTEGER NOT NULL,
     rows BLOB NOT NULL
+);
+CREATE TABLE ages (
+    site INTEGER PRIMARY KEY,
+    time_ns INTEGER NOT NULL,
+    ages BLOB NOT NULL,
+    lifetimes BLOB NOT NULL
 );
 ";

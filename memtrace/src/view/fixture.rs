@@ -168,6 +168,7 @@ pub(crate) fn snapshot() -> Snapshot {
             (START + 4 * SECOND, 256 << 10, 1),
             (START + 9 * SECOND, 256 << 10, 1),
         ],
+        ..Births::default()
     };
     growing.births = Some(Box::new(BirthsAt {
         time_ns: START + 10 * SECOND,

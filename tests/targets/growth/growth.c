@@ -500,6 +500,102 @@ static void ar1(void)
 	} while (next());
 }
 
+OUT_OF_LINE static void *grow_table(size_t size) { return touched(malloc(size), size); }
+
+/* The size of a table follows a random walk: whatever was added may go. */
+static void walk(void)
+{
+	static void *table[HELD];
+	size_t held = 0, start = between(2000, 5000), size = between(500, 3000);
+	double wanted = (double)start;
+	do {
+		for (int i = 0; i < 5 && held > start / 2; i++) {
+			size_t at = between(0, held - 1);
+			free(table[at]);
+			table[at] = table[--held];
+		}
+		while ((double)held < wanted && held < HELD)
+			table[held++] = grow_table(size);
+		while ((double)held > wanted && held > 0) {
+			size_t at = between(0, held - 1);
+			free(table[at]);
+			table[at] = table[--held];
+		}
+		wanted += normal() * (double)start / 200;
+		wanted = wanted < 100 ? 100 : wanted;
+		work();
+	} while (next());
+	while (held > 0)
+		free(table[--held]);
+}
+
+/* Sessions come and go; how many there are at a time follows the hour of the day. */
+static void day(void)
+{
+	static struct { void *block; double until; } sessions[HELD];
+	size_t held = 0, size = between(500, 3000);
+	double top = (double)between(2000, 5000), phase = uniform(), period = seconds * (0.6 + 1.9 * uniform());
+	double life = seconds / 30;
+	do {
+		for (size_t i = 0; i < held; i++) {
+			if (sessions[i].until > now())
+				continue;
+			free(sessions[i].block);
+			sessions[i--] = sessions[--held];
+		}
+		double wanted = top * (1.1 + sin(6.2832 * (now() / period + phase)));
+		while ((double)held < wanted && held < HELD) {
+			sessions[held].block = grow_table(size);
+			sessions[held++].until = now() + life * (0.5 + uniform());
+		}
+		work();
+	} while (next());
+	while (held > 0)
+		free(sessions[--held].block);
+}
+
+/* The keys asked for are drawn from a limited set, so that new ones become rare. */
+static void cache_random(void)
+{
+	size_t size = between(500, 2000), keys = between(3000, 8000), asked = 0;
+	double often = (double)keys / (seconds * (0.2 + 0.6 * uniform()));
+	do {
+		for (; (double)asked < often * now(); asked++) {
+			uint64_t key = between(1, keys);
+			if (!cached(key))
+				grow_cache(key, size);
+		}
+		work();
+	} while (next());
+}
+
+/* A batch every while: what it needs is freed before the next one, or never. */
+static void bursts(double every, int keeps)
+{
+	void *blocks[50];
+	size_t size = between(3000, 5000);
+	double due = every * uniform();
+	int held = 0;
+	do {
+		if (now() >= due) {
+			while (held > 0 && !keeps)
+				free(blocks[--held]);
+			for (held = 0; held < 50; held++)
+				blocks[held] = grow_heap(size);
+			due += every;
+		}
+		if (!keeps && now() >= due - every / 2)
+			while (held > 0)
+				free(blocks[--held]);
+		work();
+	} while (next());
+}
+
+static void bursts_freed(void) { bursts(seconds / (double)between(4, 12), 0); }
+
+/* Some 200 KB every 10 s. */
+static void bursts_kept(void) { bursts(10, 1); }
+
 static void come_and_go(size_t size, size_t top, double period)
 {
 	static void *blocks[HELD];
@@ -574,6 +670,11 @@ static const struct {
 	{"cache-unbounded", cache_unbounded},
 	{"step", step},
 	{"ar1", ar1},
+	{"walk", walk},
+	{"day", day},
+	{"cache-random", cache_random},
+	{"bursts", bursts_freed},
+	{"bursts-kept", bursts_kept},
 	{"sawtooth", sawtooth},
 	{"sawtooth-mapped", sawtooth_mapped},
 	{"warm-up", warm_up},

@@ -5,6 +5,7 @@ growth.py SCENARIO SECONDS SEED
 import collections
 import functools
 import gc
+import math
 import os
 import random
 import sys
@@ -162,6 +163,56 @@ def copy_on_write():
     os.waitpid(child, 0)
 
 
+def grow_table(table, key, size):
+    table[key] = bytes(size)
+
+
+def walk():
+    """The size of a table follows a random walk; the oldest or the newest entries go."""
+    table, made, size = {}, 0, random.randint(600, 3000)
+    start, newest = random.randint(2000, 5000), random.random() < 0.5
+    wanted = start
+    for _ in steps():
+        while len(table) > max(wanted, 0):
+            if newest:
+                table.popitem()
+            else:
+                del table[next(iter(table))]
+        while len(table) < wanted:
+            made += 1
+            grow_table(table, made, size)
+        wanted += random.gauss(0, start / 200)
+    table.clear()
+
+
+def day():
+    """Sessions come and go; how many there are at a time follows the hour of the day."""
+    sessions, made, size = {}, 0, random.randint(600, 3000)
+    top, phase = random.randint(1000, 3000), random.random()
+    period, life = seconds * random.uniform(0.6, 2.5), seconds / 30
+    for _ in steps():
+        for key in [key for key in sessions if key[0] < elapsed()]:
+            del sessions[key]
+        wanted = top * (1.1 + math.sin(2 * math.pi * (elapsed() / period + phase)))
+        while len(sessions) < wanted:
+            made += 1
+            grow_table(sessions, (elapsed() + life * random.uniform(0.5, 1.5), made), size)
+    sessions.clear()
+
+
+def cache_random():
+    """The keys asked for are drawn from a limited set, so that new ones become rare."""
+    cache, asked, size = {}, 0, random.randint(600, 2000)
+    keys = random.randint(2000, 6000)
+    often = keys / (seconds * random.uniform(0.2, 0.8))
+    for _ in steps():
+        while asked < often * elapsed():
+            asked += 1
+            key = random.randrange(keys)
+            if key not in cache:
+                cache[key] = bytes(size)
+
+
 def flat():
     kept = [bytes(1000) for _ in range(5000)]
     for _ in steps():
@@ -179,6 +230,9 @@ scenarios = {
     "py-cache-zipf": cache_zipf,
     "py-cache-unbounded": cache_unbounded,
     "py-copy-on-write": copy_on_write,
+    "py-walk": walk,
+    "py-day": day,
+    "py-cache-random": cache_random,
     "py-flat": flat,
 }
 scenarios[scenario]()

@@ -9,6 +9,8 @@ pub(super) struct Scenario {
     pub(super) blamed: &'static str,
     /// The verdict is that of the forked child.
     pub(super) child: bool,
+    /// It ends within the recording.
+    pub(super) ends: bool,
 }
 
 const fn scenario(
@@ -21,6 +23,7 @@ const fn scenario(
         expected,
         blamed,
         child: false,
+        ends: false,
     }
 }
 
@@ -30,8 +33,23 @@ const fn of_child(name: &'static str, expected: &'static [&'static str]) -> Scen
         expected,
         blamed: "",
         child: true,
+        ends: false,
     }
 }
+
+/// A program that gives back what it had, and ends, before the recording does.
+const fn ending(name: &'static str, expected: &'static [&'static str]) -> Scenario {
+    Scenario {
+        ends: true,
+        ..scenario(name, expected, "")
+    }
+}
+
+/// A load that wanders may rise by chance, and what it needed at its most may stay with the allocator.
+const WANDERS: &[&str] = &["none", "undetermined", "cache", "retention"];
+
+/// What it does as a rule, and what the next batches would show.
+const BURSTS_KEPT: &[&str] = &["leak", "undetermined"];
 
 /// Rarer and rarer new keys may look like a cache or like nothing that can be decided yet.
 const ZIPF: &[&str] = &["undetermined", "cache"];
@@ -71,6 +89,17 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("py-cache-functools", &["cache"], ""),
     scenario("py-cache-zipf", ZIPF, ""),
     scenario("ar1", &["none"], ""),
+    scenario("walk", WANDERS, ""),
+    ending("walk-ended", WANDERS),
+    scenario("py-walk", WANDERS, ""),
+    ending("py-walk-ended", WANDERS),
+    scenario("day", WANDERS, ""),
+    ending("day-ended", WANDERS),
+    scenario("py-day", WANDERS, ""),
+    scenario("cache-random", &["cache", "undetermined"], ""),
+    scenario("py-cache-random", &["cache", "undetermined"], ""),
+    scenario("bursts", WANDERS, ""),
+    scenario("bursts-kept", BURSTS_KEPT, "grow_heap"),
     scenario("sawtooth", &["none"], ""),
     scenario("sawtooth-mapped", &["none"], ""),
     scenario("warm-up", &["none"], ""),

@@ -90,6 +90,12 @@ impl Trend {
         let steps = self.blocks.windows(2).rev().take(n);
         steps.filter(|pair| pair[1].1 > pair[0].1).count()
     }
+
+    /// By how much the means fell from one block to the next, in all.
+    pub(crate) fn fallen(&self) -> f64 {
+        let steps = self.blocks.windows(2);
+        steps.map(|pair| (pair[0].1 - pair[1].1).max(0.0)).sum()
+    }
 }
 
 /// As [`trend_after`], without the start of the program ([`super::warm_up`]).

@@ -3,7 +3,10 @@
 
 use super::{Class, Quality, site::Context, thresholds::LONGER};
 use crate::{
-    analysis::statistics::{MIN_POINTS, WARM_UP},
+    analysis::{
+        series::SiteSeries,
+        statistics::{MIN_POINTS, WARM_UP},
+    },
     event::Layer,
 };
 
@@ -29,12 +32,15 @@ impl Advice {
 pub(super) const SITES_BELOW: &str = "the sites below";
 
 /// For a site.
-pub(super) fn site(class: Class, layer: Layer, context: &Context) -> String {
-    let advice = of(layer, context);
-    match class.description().next_of_site {
+pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<String> {
+    let advice = of(site.key.layer, context);
+    let of_cache = site.code.cache;
+    let of_cache = of_cache.map(|cache| format!("{}: {}", cache.name, cache.setting));
+    let of_class = match class.description().next_of_site {
         Some(next) => next(&advice),
         None => advice.longer(),
-    }
+    };
+    of_cache.into_iter().chain([of_class]).collect()
 }
 
 /// For a process; `has_sites`: some of its sites have the same verdict.

@@ -88,6 +88,16 @@ impl OnDevice<'_> {
             && self.leaking < REPORTED * growth
     }
 
+    /// How sure a leak is; `None`: it is none.
+    pub(super) fn leaks(&self) -> Option<Grade> {
+        let growth = self.outstanding.trend.growth();
+        match self.outstanding.shape() {
+            Shape::Steady => Some(Grade::B),
+            Shape::Stepped if self.leaking >= MAJORITY * growth => Some(Grade::C),
+            _ => None,
+        }
+    }
+
     pub(super) fn name(&self) -> (&'static str, Amount) {
         ("device", Amount::Device(self.device.index))
     }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     analysis::{
         account::{Account, Kind, Term, accounts},
-        series::Figure,
+        series::{Figure, Place, place},
     },
     frames::mappings::Use,
 };
@@ -30,7 +30,12 @@ static CALLED: Statement = Statement {
 
 static SPREAD: Statement = Statement {
     name: "part_of_many_sites",
-    sentence: "live memory grew {part}, spread over sites that each grow too little to be judged",
+    sentence: "live memory grew {part}, spread over many sites: those with a verdict have less than {least} of it",
+};
+
+static ONE_SITE: Statement = Statement {
+    name: "part_of_one_site",
+    sentence: "live memory grew {part}, most of it at a site whose own growth is not clear",
 };
 
 /// A process that grows.
@@ -207,7 +212,22 @@ impl<'a> Growing<'a> {
         }
         let shape = Judged::of(&series.times, &all, window.from, SITE_FLOOR)
             .map_or(Shape::Flat, |judged| judged.shape());
-        let evidence = SPREAD.with([("part", self.amount(self.live))]);
+        let mut sites = series
+            .sites
+            .iter()
+            .filter(|site| place(&site.key) == Place::Host);
+        let part = ("part", self.amount(self.live));
+        // Were its growth one to rely on, it would have a verdict of its own.
+        let (shape, evidence) =
+            match sites.any(|site| window.change(&site.live_bytes) >= MAJORITY * self.live) {
+                true => (Shape::Between, ONE_SITE.with([part])),
+                false => (
+                    shape,
+                    SPREAD
+                        .with([part])
+                        .against([("least", Amount::Share(REPORTED))]),
+                ),
+            };
         rules().find_map(|rule| match rule.find {
             OfProcess::Spread(shapes, grade) if shapes.contains(&shape) => Some(Part {
                 grade,

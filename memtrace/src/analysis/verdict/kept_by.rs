@@ -52,7 +52,7 @@ pub(super) fn kept_by(
         pairs.take_while(|(own, other)| own == other).count()
     };
     let candidates = series.sites.iter().filter_map(|site| {
-        let per_block = per_block(site, site.container?, leak, window)?;
+        let per_block = per_block(site, site.code.container?, leak, window)?;
         let common = common(site);
         (common > 0 && site.key != leak.key).then(|| (common, -per_block.ln().abs(), site))
     });

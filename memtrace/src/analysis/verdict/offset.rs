@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{shape::Judged, site::Context};
+use super::{shape::Judged, site::Context, thresholds::SITE_FLOOR};
 use crate::{
     analysis::{
         series::{Place, SiteSeries, place},
@@ -13,7 +13,8 @@ use crate::{
     ledger::SiteKey,
 };
 
-/// Where a layer grew by less than this share of what its growing sites gained, the others lost it.
+/// Where the other sites of a layer lost more than this share of what its growing sites gained, they
+/// made room.
 const OFFSET: f64 = 0.5;
 
 /// Where memory is of a layer in which what some sites gained others lost: blocks of one site take the
@@ -22,24 +23,6 @@ pub(super) struct Offset(HashSet<(Place, Layer)>);
 
 impl Offset {
     pub(super) fn of(context: &Context, tested: &[(&SiteSeries, Judged)]) -> Offset {
-        let Context { series, window, .. } = context;
-        let net = |at: (Place, Layer), window: Window| match at {
-            (Place::Host, Layer::Heap) => window.change(&series.heap),
-            (Place::Host, Layer::Python) => window.change(&series.python),
-            (Place::Host, _) => [Use::Program, Use::Stack]
-                .map(|what| window.change(&series.mapped(what)))
-                .iter()
-                .sum(),
-            (place, layer) => {
-                let of = |place| {
-                    series
-                        .beside(place, layer)
-                        .map_or(0.0, |of| window.change(of))
-                };
-                // What went of a device that is not known may be of this one.
-                of(place) + of(Place::Device(None)).min(0.0)
-            }
-        };
         let mut gained: HashMap<(Place, Layer), Vec<&SiteSeries>> = HashMap::new();
         for (site, judged) in tested {
             if judged.is_material() {
@@ -48,21 +31,53 @@ impl Offset {
             }
         }
         let covered = gained.into_iter().filter(|(at, sites)| {
-            // What goes at the start of a device, which may be later than the process's, makes no room.
-            let mut devices = series.devices.iter();
-            let device = devices.find(|device| at.0 == Place::Device(device.index));
-            let start = device.map_or(0, |device| device.window().from);
-            let over = Window {
-                from: window.from.max(start),
-                ..*window
-            };
-            let gained = sites.iter().map(|site| over.change(&site.live_bytes));
-            net(*at, over) < OFFSET * gained.sum::<f64>()
+            // What goes at the start makes no room.
+            let over = context.window_of(at.0);
+            let gained: f64 = sites.iter().map(|site| over.change(&site.live_bytes)).sum();
+            shrinkage(context, *at, sites, over) > OFFSET * gained
         });
         Offset(covered.map(|(at, _)| at).collect())
     }
 
     pub(super) fn covers(&self, key: &SiteKey) -> bool {
         self.0.contains(&(place(key), key.layer))
+    }
+}
+
+/// By how much the layer shrank beside these sites; 0 where it did not for sure: what comes and goes with
+/// the steps of a program is no loss. Bytes.
+fn shrinkage(context: &Context, at: (Place, Layer), beside: &[&SiteSeries], over: Window) -> f64 {
+    let series = context.series;
+    let mut rest = match at {
+        (Place::Host, Layer::Heap) => series.heap.clone(),
+        (Place::Host, Layer::Python) => series.python.clone(),
+        (Place::Host, _) => {
+            let mapped = [Use::Program, Use::Stack].map(|what| series.mapped(what));
+            let [program, stacks] = &mapped;
+            program.iter().zip(stacks).map(|(a, b)| a + b).collect()
+        }
+        (place, layer) => {
+            let of = |place| series.beside(place, layer).unwrap_or_default();
+            // What went of a device that is not known may be of this one.
+            let mut rest = of(place).to_vec();
+            if place != Place::Device(None) {
+                add(&mut rest, of(Place::Device(None)), 1.0);
+            }
+            rest
+        }
+    };
+    for site in beside {
+        add(&mut rest, &site.live_bytes, -1.0);
+    }
+    let falling: Vec<f64> = rest.iter().map(|bytes| -bytes).collect();
+    match Judged::of(&series.times, &falling, over.from, SITE_FLOOR) {
+        Ok(judged) if judged.is_material() => over.change(&falling),
+        _ => 0.0,
+    }
+}
+
+fn add(sum: &mut [f64], values: &[f64], times: f64) {
+    for (sum, value) in sum.iter_mut().zip(values) {
+        *sum += times * value;
     }
 }

@@ -2,14 +2,21 @@
 
 use super::{
     super::statistics::{TooShort, Trend, trend_after},
-    thresholds::{LAST_BLOCKS, OF_LEVEL, OF_NOISE, RISING_BLOCKS, SLOWING, STEADY},
+    thresholds::{
+        LAST_BLOCKS, OF_LEVEL, OF_NOISE, RISING_BLOCKS, SLOWING, STEADY, STEEPENING, STEPS,
+    },
 };
+
+/// What grows in steps falls by this share of its growth at most, in all.
+const FALLEN: f64 = 0.05;
 
 /// How a series goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// As before: no end in sight.
     Steady,
+    /// As before, but in a few steps.
+    Stepped,
     /// Slower and slower.
     Slowing,
     /// Neither is clear.
@@ -37,7 +44,7 @@ impl Judged {
     ) -> Result<Judged, TooShort> {
         // Any fixed seed: the same recording must give the same verdict.
         let trend = trend_after(skip, times, values, 1)?;
-        let threshold = (OF_LEVEL * trend.level)
+        let threshold = (OF_LEVEL * trend.level.abs())
             .max(OF_NOISE * trend.noise)
             .max(floor);
         Ok(Judged { trend, threshold })
@@ -53,8 +60,8 @@ impl Judged {
         self.shape_of(self.trend.late_to_early(), STEADY)
     }
 
-    /// With this slope of the late part over that of the early part, which is at least `steady` where
-    /// growth goes on.
+    /// With this slope of the late part over that of the early part, which is at least `steady` and at
+    /// most [`STEEPENING`] where growth goes on.
     pub(super) fn shape_of(&self, late_to_early: Option<f64>, steady: f64) -> Shape {
         if !self.is_material() {
             return Shape::Flat;
@@ -62,10 +69,20 @@ impl Judged {
         match late_to_early {
             Some(ratio) if ratio <= SLOWING => Shape::Slowing,
             Some(ratio) if ratio < steady => Shape::Between,
-            // No early growth at all: it began later and goes on.
+            _ if steepens(late_to_early) => Shape::Between,
             _ if self.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS => Shape::Steady,
+            _ if self.trend.rising_of_last(LAST_BLOCKS) >= STEPS
+                && self.trend.fallen() <= FALLEN * self.trend.growth() =>
+            {
+                Shape::Stepped
+            }
             _ => Shape::Between,
         }
+    }
+
+    /// Whether most of its growth came late, by time.
+    pub(super) fn steepens(&self) -> bool {
+        steepens(self.trend.late_to_early())
     }
 
     /// Growth per second that would have been seen.
@@ -73,4 +90,9 @@ impl Judged {
         let length = (self.trend.to - self.trend.from).max(f64::MIN_POSITIVE);
         self.threshold.max(self.trend.interval.1 * length) / length
     }
+}
+
+/// Growth that has only begun, or a load that wanders. `None`: there was no early growth at all.
+fn steepens(late_to_early: Option<f64>) -> bool {
+    late_to_early.is_none_or(|ratio| ratio > STEEPENING)
 }

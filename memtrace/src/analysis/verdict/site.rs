@@ -96,6 +96,17 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// The window for memory of this place: the start of a device may be later than that of the process.
+    pub(super) fn window_of(&self, place: Place) -> Window {
+        let mut devices = self.series.devices.iter();
+        let device = devices.find(|device| place == Place::Device(device.index));
+        let start = device.map_or(0, |device| device.window().from);
+        Window {
+            from: self.window.from.max(start),
+            ..self.window
+        }
+    }
+
     /// How much of the site's mappings became resident; `None` where that is not known, or all is.
     pub(super) fn touched(&self, site: &SiteSeries) -> Option<f64> {
         let mut known = self.touched.iter();
@@ -118,9 +129,16 @@ pub(super) struct Grown<'a> {
 impl Grown<'_> {
     /// How sure a leak is, whatever it is of; `None`: it is none.
     pub(super) fn leaks(&self) -> Option<Grade> {
-        (self.shape == Shape::Steady)
-            .then(|| self.survival.grade())
-            .flatten()
+        match self.shape {
+            Shape::Steady => self.survival.grade(),
+            // A few steps are less than a trend: that the blocks stay must be known.
+            Shape::Stepped => self
+                .survival
+                .grade()
+                .filter(|grade| *grade == Grade::B)
+                .map(|_| Grade::C),
+            _ => None,
+        }
     }
 
     pub(super) fn place(&self) -> Place {
@@ -163,7 +181,7 @@ impl SiteFinding {
 
 /// Judges each site that grew; the fastest growing first. `grows`: so does its process.
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
-    let Context { series, window, .. } = context;
+    let series = context.series;
     // An allocator's own mappings hold blocks, whose sites are judged.
     let sites = series
         .sites
@@ -174,18 +192,16 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             let last = site.live_bytes.last();
             last.is_some_and(|last| *last >= floor(site, grows))
         })
-        .filter_map(|site| {
-            let judged = Judged::of(
-                &series.times,
-                &site.live_bytes,
-                window.from,
-                floor(site, grows),
-            );
-            judged.ok().map(|judged| (site, judged))
-        })
+        .filter_map(|site| Some((site, course_of(context, site, floor(site, grows))?)))
         .collect();
     let offset = Offset::of(context, &tested);
-    let arenas = Judged::of(&series.times, &series.python, window.from, SITE_FLOOR).ok();
+    let arenas = Judged::of(
+        &series.times,
+        &series.python,
+        context.window.from,
+        SITE_FLOOR,
+    )
+    .ok();
     // Of a site that never changes nothing can be discovered: it is none of the many tests.
     let p_values: Vec<f64> = tested
         .iter()
@@ -209,6 +225,17 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .collect();
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
+}
+
+/// A site's own course, after the start.
+fn course_of(context: &Context, site: &SiteSeries, floor: f64) -> Option<Judged> {
+    let from = |from| Judged::of(&context.series.times, &site.live_bytes, from, floor).ok();
+    let judged = from(context.window.from)?;
+    // Growth that began with its device, whose start may be later.
+    match judged.steepens() {
+        true => from(context.window_of(place(&site.key)).from),
+        false => Some(judged),
+    }
 }
 
 /// Least growth of a site that counts, bytes. Very little matters only where it may explain why the process
@@ -240,6 +267,10 @@ fn alone(
         survival: Survival::of(context, site),
         replaced,
     };
+    // What an import loads stays, and says nothing of what the program does.
+    if site.code.is_import && grown.shape != Shape::Steady {
+        return None;
+    }
     let mut rules = SITE.iter().flat_map(|question| question.rules);
     let (class, mut found) = rules.find_map(|rule| {
         let found = match rule.find {
@@ -333,7 +364,7 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
     let (class, runner_up) = match arenas.shape() {
         Shape::Steady => (Class::Leak, Class::Cache),
         Shape::Slowing => (Class::Cache, Class::Leak),
-        Shape::Between | Shape::Flat => (Class::Undetermined, Class::Leak),
+        Shape::Stepped | Shape::Between | Shape::Flat => (Class::Undetermined, Class::Leak),
     };
     let length = trend.to - trend.from;
     let found = SiteFinding {
@@ -372,7 +403,7 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         grade,
         evidence,
         runner_up: Some(found.runner_up),
-        next: vec![advice::site(class, site.key.layer, context)],
+        next: advice::site(class, site, context),
         rate: found.rate,
         blocks: Some(blocks / window.seconds(&series.times)),
         kept_by: None,

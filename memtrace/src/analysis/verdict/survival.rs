@@ -1,5 +1,7 @@
 //! Whether the blocks of a site stay.
 
+use std::ops::Range;
+
 use super::{
     Evidence, Grade,
     evidence::{Amount, Statement},
@@ -10,13 +12,16 @@ use crate::analysis::series::SiteSeries;
 /// Share of the blocks that outlived a while and are there at the end, of a leak.
 const SURVIVAL: f64 = 0.95;
 
+/// The part of the window that must have passed before the last scan.
+const LEAST_SEEN: f64 = 0.5;
+
 /// What became of the blocks that outlived a quarter of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Survival {
     Share(f64),
     /// The number of blocks does not grow: one block does, by realloc.
     OneBlock,
-    /// The process has ended, and gave back what it had on its way.
+    /// No scan came late enough in the window, or the recording has none.
     Unknown,
 }
 
@@ -32,7 +37,7 @@ static ONE_BLOCK: Statement = Statement {
 
 static UNKNOWN: Statement = Statement {
     name: "old_blocks_unknown",
-    sentence: "which blocks grow old is not known: the process has ended",
+    sentence: "which blocks grow old is not known: no scan came late enough before the process ended",
 };
 
 impl Survival {
@@ -67,22 +72,33 @@ impl Survival {
         if more >= SURVIVAL * allocated {
             return Survival::Share((more / allocated.max(1.0)).min(1.0));
         }
-        if series.row.ended_ns.is_some() {
+        let Some(ages) = &site.ages else {
+            return Survival::Unknown;
+        };
+        // At the end, or when an ended process was last looked through.
+        let scanned = ages.time.min(at(&series.times, to));
+        let length = scanned - at(&series.times, from);
+        if length < LEAST_SEEN * (at(&series.times, to) - at(&series.times, from)) {
             return Survival::Unknown;
         }
-        let length = at(&series.times, to) - at(&series.times, from);
-        let bucket = ((length / 4.0 * 1e9).max(1.0)).log2().floor();
-        let age = bucket.exp2() / 1e9;
-        let freed: u64 = site.lifetimes.iter().skip(bucket as usize).sum();
-        // In steady growth as many are old now as there were then: the young ones of then have gone,
-        // or grown old.
-        let then = series
-            .times
-            .partition_point(|time| *time < at(&series.times, to) - age);
-        let old = at(&site.live_count, then).min(at(&site.live_count, to));
-        match old + freed as f64 {
-            0.0 => Survival::Share(0.0),
-            all => Survival::Share(old / all),
+        // Grown old: older than a quarter of the time, or (buckets are powers of two) than an eighth.
+        let bucket = (length / 4.0 * 1e9).max(1.0).log2() as usize;
+        let age = (bucket as f64).exp2() / 1e9;
+        let sum = |counts: &[u64], range: Range<usize>| {
+            let counts = counts.iter().take(range.end).skip(range.start);
+            counts.sum::<u64>() as f64
+        };
+        let left = sum(&ages.live, bucket..bucket + 2);
+        let freed = sum(&ages.freed, bucket..usize::MAX);
+        // Blocks that are as many as before but never grow old take one another's place.
+        let count_at = |time: f64| {
+            let point = series.times.partition_point(|known| *known < time);
+            at(&site.live_count, point.min(to))
+        };
+        let grown = count_at(scanned - age) - count_at(scanned - 4.0 * age);
+        if left < grown / 2.0 || left + freed == 0.0 {
+            return Survival::Share(left / grown.max(1.0));
         }
+        Survival::Share(left / (left + freed))
     }
 }

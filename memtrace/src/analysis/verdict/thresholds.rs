@@ -34,9 +34,15 @@ pub(super) const SLOWING: f64 = 0.25;
 pub(super) const STEADY: f64 = 0.7;
 pub(super) const STEADY_BY_WORK: f64 = 0.8;
 
+/// Late slope over early slope: above, growth has only begun, or a load wanders. Leaks have 0.9 to 1.1.
+pub(super) const STEEPENING: f64 = 2.5;
+
 /// A leak grows in so many of the last [`LAST_BLOCKS`] blocks.
 pub(super) const RISING_BLOCKS: usize = 6;
 pub(super) const LAST_BLOCKS: usize = 8;
+
+/// The same of a leak that grows in steps, and never falls.
+pub(super) const STEPS: usize = 4;
 
 /// Records lost, of all, above which figures are too uncertain.
 pub(super) const LOST: f64 = 0.01;

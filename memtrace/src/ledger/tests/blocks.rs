@@ -210,7 +210,7 @@ fn births_are_seconds_rounded_up() {
         b.now = time - 1;
         b.alloc(1, addr, addr, 7);
     }
-    let births = b.ledger.births();
+    let births = b.ledger.births(0);
     assert_eq!(births.len(), 1);
     assert_eq!(
         births[0].1.rows,
@@ -225,7 +225,7 @@ fn births_of_many_seconds_are_merged_into_256_rows() {
         b.now = second * 1_000_000_000 - 1;
         b.alloc(1, second * 16, 10, 7);
     }
-    let rows = &b.ledger.births()[0].1.rows;
+    let rows = &b.ledger.births(0)[0].1.rows;
     assert!(rows.len() <= 256 && rows.len() > 200, "{}", rows.len());
     assert!(rows.is_sorted());
     assert_eq!(rows.last().unwrap().0, 1000 * 1_000_000_000);

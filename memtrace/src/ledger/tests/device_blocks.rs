@@ -377,7 +377,7 @@ fn physical_memory_lives_while_it_is_mapped() {
     assert_eq!(devices.cache().1, Some(SEGMENT));
     devices.free(Layer::CudaDriver, 1);
     assert_eq!(devices.bench.live(1, Layer::CudaDriver), (SEGMENT, 1));
-    assert_eq!(devices.bench.ledger.births().len(), 2);
+    assert_eq!(devices.bench.ledger.births(0).len(), 2);
     let unmap = |len| Action::DeviceUnmap {
         addr: 0x10_0000,
         len,

@@ -218,8 +218,8 @@ fn exit_keeps_what_was_outstanding() {
     b.does(1, 1, Action::Exit { status: 0 });
     assert_eq!(b.live(1, HEAP), (100, 1));
     assert_eq!((b.ledger.outstanding(), b.ledger.table_bytes()), (0, 0));
-    assert_eq!(b.ledger.births().len(), 1);
-    assert_eq!(b.ledger.births().len(), 0);
+    assert_eq!(b.ledger.births(0).len(), 1);
+    assert_eq!(b.ledger.births(0).len(), 0);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn births_leave_out_what_was_inherited() {
     b.alloc(1, 16, 100, 7);
     b.fork(1, 2);
     b.alloc(2, 32, 9, 8);
-    let births = b.ledger.births();
+    let births = b.ledger.births(0);
     let stacks: Vec<_> = births
         .iter()
         .map(|(key, _)| (key.process.0, key.stack.0))

@@ -291,7 +291,7 @@ fn regions_from_before_attach_have_no_site() {
     assert_eq!(b.layer(1, VM).before_attach_bytes, 5 * PAGE);
     assert_eq!(b.live(1, VM), (7 * PAGE, 2));
     assert!(b.site(1, VM, 0).is_none());
-    assert_eq!(b.ledger.births().len(), 2);
+    assert_eq!(b.ledger.births(0).len(), 2);
 }
 
 #[test]

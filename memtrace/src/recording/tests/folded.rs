@@ -40,6 +40,7 @@ fn recording() -> (tempfile::TempDir, Recording) {
     let mut first = with_layers(interval(1, sites(64)), &[1, 2, 3], 64);
     let births = Births {
         rows: vec![(START + SECOND, 64, 1)],
+        ..Births::default()
     };
     first.births = [1, 2].map(|id| (key(id, 7), births.clone())).to_vec();
     writer.interval(&first).unwrap();

@@ -139,6 +139,7 @@ fn what_was_written_reads_back() {
     };
     let births = Births {
         rows: vec![(START + 5, 60, 2), (START + 900, 4, 1)],
+        ..Births::default()
     };
     let mut first = interval(1, vec![(key(1, 7), site(64, 3))]);
     first.changes.layers = vec![((ProcessId(1), Layer::Heap), layer(64, 64, 1))];
@@ -299,11 +300,38 @@ fn a_time_shows_the_last_interval_before_it() {
 }
 
 #[test]
+fn ages_stay_when_their_process_has_ended() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let mut first = interval(1, vec![(key(1, 1), site(2048, 2))]);
+    let births = |bytes| Births {
+        rows: vec![(START, bytes, 2)],
+        ages: [0, 0, 2].into(),
+    };
+    first.births = vec![(key(1, 1), births(2048)), (key(1, 2), births(1023))];
+    first.changes.sites.push((key(1, 2), site(1023, 1)));
+    writer.interval(&first).unwrap();
+    // What a scan after the end finds has no ages.
+    let mut second = interval(2, vec![(key(1, 1), site(0, 0))]);
+    second.births = vec![(key(1, 1), Births::default())];
+    writer.interval(&second).unwrap();
+    writer.finish(START + 3 * SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    let ages = recording.ages(1).unwrap().unwrap();
+    assert_eq!(ages.time_ns, START + SECOND);
+    assert_eq!(*ages.live, [0, 0, 2]);
+    assert_eq!(ages.freed, site(2048, 2).lifetimes);
+    assert_eq!(recording.ages(2).unwrap(), None);
+}
+
+#[test]
 fn a_new_births_scan_replaces_the_old_one() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     let births = |ns| Births {
         rows: vec![(ns, 1, 1)],
+        ..Births::default()
     };
     let sites = vec![(key(1, 1), site(1, 1)), (key(1, 2), site(1, 1))];
     let mut first = interval(1, sites);
@@ -387,7 +415,6 @@ fn sites_are_followed_through_the_intervals_in_which_they_changed() {
         (2, key(1, 8), site(9, 1).totals),
     ];
     assert_eq!(present, expected);
-    assert_eq!(recording.lifetimes(1).unwrap(), site(1, 1).lifetimes);
     let mut changes = Vec::new();
     recording
         .site_changes(&[(1, key(1, 7))], |at, site| {

@@ -93,6 +93,28 @@ pub(super) const SLOWS: Rule<OfSite> = Rule {
     }),
 };
 
+static KNOWN_CACHE: Statement = Statement {
+    name: "known_cache",
+    sentence: "its blocks are those of {cache}, which holds {limit} at most unless that was changed",
+};
+
+pub(super) const KNOWN: Rule<OfSite> = Rule {
+    class: Class::Cache,
+    evidence: "its stack is that of a library's cache with a limit (`memtrace/src/frames/known_caches.rs`)",
+    find: OfSite::Growing(|grown| {
+        let cache = grown.site.code.cache?;
+        let values = [
+            ("cache", Amount::Word(cache.name)),
+            ("limit", Amount::Word(cache.limit?)),
+        ];
+        Some(SiteFinding {
+            grade: Grade::C,
+            evidence: vec![KNOWN_CACHE.with(values)],
+            ..SiteFinding::of(grown.judged)
+        })
+    }),
+};
+
 pub(super) const STAYS: Rule<OfSite> = Rule {
     class: Class::Cache,
     evidence: "grew since the first fifth, stopped, and never again was as low as then",

@@ -21,7 +21,7 @@ pub(super) const DEVICE: Rule<OfProcess> = Rule {
     find: OfProcess::Device(|on: &OnDevice| {
         let (outstanding, held) = on.shapes();
         let only_held = matches!(outstanding, Shape::Flat | Shape::Slowing)
-            && matches!(held, Shape::Steady | Shape::Between);
+            && matches!(held, Shape::Steady | Shape::Stepped | Shape::Between);
         only_held.then(|| on.finding(Class::GpuCache, Grade::B, Some(on.held.trend.slope), None))
     }),
 };

@@ -3,10 +3,9 @@
 use crate::analysis::{
     series::Place,
     verdict::{
-        Class, Grade,
+        Class,
         device::OnDevice,
         rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
-        shape::Shape,
     },
 };
 
@@ -20,11 +19,11 @@ pub(super) const CLASS: Description = Description {
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuLeak,
-    evidence: "live memory there rises steadily (the device's table, docs/gpu.md)",
+    evidence: "live memory there rises steadily (the device's table, docs/gpu.md), or in steps of which 60 % are at sites that leak",
     find: OfProcess::Device(|on: &OnDevice| {
         let rate = on.outstanding.trend.slope;
-        (on.outstanding.shape() == Shape::Steady)
-            .then(|| on.finding(Class::GpuLeak, Grade::B, Some(rate), None))
+        let grade = on.leaks()?;
+        Some(on.finding(Class::GpuLeak, grade, Some(rate), None))
     }),
 };
 

@@ -182,6 +182,7 @@ pub(super) const SITE: &[Question<OfSite>] = &[
         rules: &[
             undetermined::REPLACED,
             cache::SLOWS,
+            cache::KNOWN,
             pinned::SITE,
             gpu_leak::SITE,
             mapping_leak::SITE,

@@ -110,7 +110,8 @@ pub(super) const DEVICE: Rule<OfProcess> = Rule {
     evidence: "live memory there rises, but may come to its end; or its sites grow by 60 % of its growth or more, and those that pass the tests of a leak by less than 30 %",
     find: OfProcess::Device(|on: &OnDevice| {
         let unblamed = on.is_unblamed();
-        if !unblamed && on.outstanding.shape() != Shape::Between {
+        let is_doubtful = matches!(on.outstanding.shape(), Shape::Stepped | Shape::Between);
+        if !unblamed && (!is_doubtful || on.leaks().is_some()) {
             return None;
         }
         let context = on.context;
@@ -166,7 +167,7 @@ pub(super) const SITES: Rule<OfProcess> = Rule {
 pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
     evidence: "outstanding memory where no site grows enough by itself, nor have all together a clear shape",
-    find: OfProcess::Spread(&[Shape::Between, Shape::Flat], Grade::D),
+    find: OfProcess::Spread(&[Shape::Stepped, Shape::Between, Shape::Flat], Grade::D),
 };
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {

@@ -1,0 +1,183 @@
+//! Caches of libraries that are known by the functions that fill them: a table, and the only one.
+
+use super::{Frame, installed, symbol::plain};
+
+/// A cache, and where its limit is set.
+#[derive(Debug, PartialEq)]
+pub(crate) struct KnownCache {
+    pub(crate) name: &'static str,
+    /// What it holds at most unless somebody set it; `None`: whatever is put in.
+    pub(crate) limit: Option<&'static str>,
+    /// What sets the limit, or empties it.
+    pub(crate) setting: &'static str,
+    filled_by: FilledBy,
+}
+
+/// How a frame shows it.
+#[derive(Debug, PartialEq)]
+enum FilledBy {
+    /// A native function with this in its name.
+    Native(&'static str),
+    /// A Python function of a file of the standard library, or of a package.
+    Python(&'static str, &'static str),
+}
+use FilledBy::{Native, Python};
+
+/// Sources: CPython's Modules/_functoolsmodule.c, Lib/re/__init__.py (`_MAXCACHE`; Lib/re.py up to 3.10) and
+/// Lib/linecache.py; oneDNN's developer guide, "Primitive Cache"; PyTorch's "CUDA Environment Variables",
+/// aten/src/ATen/cuda/CublasHandlePool.cpp and torch/_dynamo/config.py; NVIDIA's cuBLAS documentation,
+/// "Results Reproducibility"; SQLite's "PRAGMA cache_size"; SSL_CTX_sess_set_cache_size(3); Hugging Face
+/// tokenizers, tokenizers/src/utils/cache.rs.
+const KNOWN_CACHES: &[KnownCache] = &[
+    KnownCache {
+        name: "functools.lru_cache",
+        limit: Some("`maxsize` results"),
+        setting: "`maxsize` of the decorator; `cache_clear()` of the function empties it",
+        filled_by: Native("bounded_lru_cache_wrapper"),
+    },
+    KnownCache {
+        name: "functools.cache, or lru_cache(maxsize=None)",
+        limit: None,
+        setting: "`maxsize` of the decorator; `cache_clear()` of the function empties it",
+        filled_by: Native("infinite_lru_cache_wrapper"),
+    },
+    KnownCache {
+        name: "re's cache of patterns",
+        limit: Some("512 patterns"),
+        setting: "`re._MAXCACHE`; `re.purge()` empties it",
+        filled_by: Python("stdlib/re/__init__.py", "_compile"),
+    },
+    KnownCache {
+        name: "re's cache of patterns",
+        limit: Some("512 patterns"),
+        setting: "`re._MAXCACHE`; `re.purge()` empties it",
+        filled_by: Python("stdlib/re.py", "_compile"),
+    },
+    KnownCache {
+        name: "linecache, the lines of source files",
+        limit: Some("each source file once"),
+        setting: "`linecache.clearcache()` empties it",
+        filled_by: Python("stdlib/linecache.py", "updatecache"),
+    },
+    KnownCache {
+        name: "oneDNN's primitive cache",
+        limit: Some("1,024 primitives"),
+        setting: "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
+        filled_by: Native("primitive_cache"),
+    },
+    KnownCache {
+        name: "PyTorch's cache of cuDNN execution plans",
+        limit: Some("10,000 plans"),
+        setting: "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
+        filled_by: Native("BenchmarkCache"),
+    },
+    KnownCache {
+        name: "PyTorch's workspaces of cuBLAS",
+        limit: Some("one for each handle and stream"),
+        setting: "CUBLAS_WORKSPACE_CONFIG",
+        filled_by: Native("getCUDABlasWorkspace"),
+    },
+    KnownCache {
+        name: "PyTorch's workspaces of cuBLAS",
+        limit: Some("one for each handle and stream"),
+        setting: "CUBLAS_WORKSPACE_CONFIG",
+        filled_by: Native("getCurrentCUDABlasHandle"),
+    },
+    KnownCache {
+        name: "torch.compile's compiled code",
+        limit: Some("8 versions of each function"),
+        setting: "`torch._dynamo.config.recompile_limit` (`cache_size_limit` before 2.6)",
+        filled_by: Python("site-packages/torch/_dynamo/convert_frame.py", "_compile"),
+    },
+    KnownCache {
+        name: "SQLite's page cache",
+        limit: Some("2,000 KiB for each database"),
+        setting: "PRAGMA cache_size",
+        filled_by: Native("pcache1"),
+    },
+    KnownCache {
+        name: "OpenSSL's session cache",
+        limit: Some("20,480 sessions"),
+        setting: "`SSL_CTX_sess_set_cache_size()`",
+        filled_by: Native("SSL_CTX_add_session"),
+    },
+    KnownCache {
+        name: "the tokenizer's cache of words",
+        limit: Some("10,000 words"),
+        setting: "`resize_cache()` of its model",
+        filled_by: Native("tokenizers::utils::cache::Cache"),
+    },
+];
+
+/// Calls of the program's own between what allocates and the cache's function: what lies deeper has its own
+/// reasons to stay.
+const OWN_CALLS: usize = 3;
+
+/// The cache that a stack (leaf first) fills.
+pub(crate) fn filled<'a>(
+    frames: impl IntoIterator<Item = &'a Frame>,
+) -> Option<&'static KnownCache> {
+    let mut own = 0;
+    frames
+        .into_iter()
+        .take_while(|frame| {
+            let file = frame.file.as_deref().filter(|_| frame.is_python());
+            own += usize::from(file.is_some_and(|file| installed(file).is_none()));
+            own <= OWN_CALLS
+        })
+        .find_map(|frame| KNOWN_CACHES.iter().find(|cache| cache.is_filled_by(frame)))
+}
+
+impl KnownCache {
+    fn is_filled_by(&self, frame: &Frame) -> bool {
+        let Some(function) = frame.function.as_deref() else {
+            return false;
+        };
+        match self.filled_by {
+            Native(name) => {
+                !frame.is_python() && function.contains(name) && plain(function).contains(name)
+            }
+            Python(place, name) => {
+                frame.is_python()
+                    && function == name
+                    && frame.file.as_deref().and_then(installed).as_deref() == Some(place)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::fixture::{native, python};
+
+    fn name(frames: &[&Frame]) -> Option<&'static str> {
+        filled(frames.iter().copied()).map(|cache| cache.name)
+    }
+
+    #[test]
+    fn a_cache_is_known_by_the_function_that_fills_it() {
+        let main = python("main", "/srv/main.py", 1);
+        let load = python("load", "/srv/main.py", 9);
+        let cached = native("bounded_lru_cache_wrapper", "/usr/bin/python3");
+        assert_eq!(name(&[&load, &cached, &main]), Some("functools.lru_cache"));
+        let compile = python("_compile", "/usr/lib/python3.11/re/__init__.py", 294);
+        assert_eq!(name(&[&compile, &main]), Some("re's cache of patterns"));
+        let own = python("_compile", "/srv/re/__init__.py", 294);
+        assert_eq!(name(&[&own, &main]), None);
+        let create = native(
+            "dnnl::impl::primitive_cache_iface_t::get_or_create(dnnl::impl::key_t const&)",
+            "/lib/libtorch_cpu.so",
+        );
+        assert_eq!(name(&[&create, &main]), Some("oneDNN's primitive cache"));
+    }
+
+    #[test]
+    fn what_the_program_calls_deep_below_a_cached_function_is_its_own() {
+        let [serve, accept, keep, append] =
+            ["serve", "accept", "keep", "append"].map(|name| python(name, "/srv/main.py", 9));
+        let cached = native("infinite_lru_cache_wrapper", "/usr/bin/python3");
+        assert_eq!(name(&[&append, &keep, &accept, &serve, &cached]), None);
+        assert!(name(&[&append, &keep, &serve, &cached]).is_some());
+    }
+}
