@@ -20,6 +20,7 @@ mod site_series;
 mod snapshot;
 mod stacks;
 mod thin;
+pub(crate) mod variables;
 mod varint;
 mod write;
 
