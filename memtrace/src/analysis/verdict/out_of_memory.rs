@@ -245,7 +245,7 @@ fn line(stack: StackId, stacks: &Stacks) -> String {
         return "code without a stack".into();
     };
     let name = match &frame.function {
-        Some(function) if !frame.is_python() => symbol::plain(function).into(),
+        Some(function) if !frame.is_python() => symbol::plain(function),
         _ => names::name(frame),
     };
     match names::source_line(frame) {
