@@ -7,7 +7,7 @@
 )]
 
 use memtrace_tests::{
-    Bench,
+    Bench, export,
     record::{self, Record},
     report::{Device, Report, Stream},
     running::Running,
@@ -243,6 +243,75 @@ fn failures_are_events_and_no_allocations() {
     assert_eq!(own.held.largest_free, Some(2 * MIB - 20 * 100_352));
 }
 
+/// Of one allocation the runtime and the driver fail twice each, and then PyTorch's allocator.
+#[test]
+fn running_out_of_memory_is_one_failure_and_a_verdict() {
+    let bench = Bench::new();
+    let command = [targets::program("refused.c"), targets::fake_devices()];
+    let record = Record::launch(&bench, &[], command);
+    let file = record.file.clone();
+    let report = record.finish(0);
+    let failures = |device: u8, part_of: Option<&str>| -> Vec<(&str, u64)> {
+        let failures = report.device_failures.iter();
+        failures
+            .filter(|of| of.device == Some(device) && of.part_of.as_deref() == part_of)
+            .map(|of| (of.layer.as_str(), of.count))
+            .collect()
+    };
+    assert_eq!(failures(0, None), [("torch-cuda", 1)]);
+    let below: u64 = failures(0, Some("layer above")).iter().map(|of| of.1).sum();
+    assert_eq!(below, 4, "{:?}", report.device_failures);
+    // What was had at the second time did not fail.
+    assert_eq!(failures(1, None), []);
+    assert_eq!(
+        failures(1, Some("met by asking again")),
+        [("cuda-runtime", 1)]
+    );
+
+    let mut command = record::command(["diagnose", "--format", "json"]);
+    let found = Running::start(command.arg(&file)).wait().expect_code(0);
+    let found: serde_json::Value = serde_json::from_str(&found.stdout).expect("JSON");
+    let verdicts = found["verdicts"].as_array().expect("a list");
+    let failed: Vec<_> = verdicts
+        .iter()
+        .filter(|verdict| verdict["class"] == "gpu-out-of-memory")
+        .collect();
+    let [failed] = failed[..] else {
+        panic!("{verdicts:#?}");
+    };
+    let evidence = failed["evidence_data"].as_array().expect("a list");
+    let value = |kind: &str, name: &str| {
+        let of_kind = evidence.iter().find(|of| of["kind"] == kind);
+        let of_kind = of_kind.unwrap_or_else(|| panic!("no {kind}: {failed:#}"));
+        of_kind["values"][name]["value"].clone()
+    };
+    let bytes = |bytes: u64| serde_json::json!(bytes as f64);
+    assert_eq!(value("out_of_memory", "requested"), bytes(3 * MIB));
+    assert_eq!(value("out_of_memory_held", "reserved"), bytes(6 * MIB));
+    assert_eq!(value("out_of_memory_held", "allocated"), bytes(3 * 100_352));
+    assert_eq!(value("fragmented", "unused"), bytes(6 * MIB - 3 * 100_352));
+    let line = value("out_of_memory", "line");
+    assert!(
+        line.as_str()
+            .is_some_and(|line| line.contains("ask_for_much")),
+        "{line}"
+    );
+    let next = &failed["next"][0];
+    assert!(
+        next.as_str()
+            .is_some_and(|next| next.contains("expandable_segments:True"))
+    );
+
+    let text = Running::start(record::command(["report"]).arg(&file)).wait();
+    let text = text.expect_code(0).stdout;
+    assert!(
+        text.starts_with("gpu-out-of-memory (grade B)")
+            || text.contains("\ngpu-out-of-memory (grade B)"),
+        "{text}"
+    );
+    assert_eq!(text.matches("OUT OF MEMORY").count(), 1, "{text}");
+}
+
 /// NVIDIA's management library says what a process has in all; where it is not there, nothing is said.
 #[test]
 fn the_process_total_leaves_a_rest() {
@@ -274,7 +343,7 @@ fn the_process_total_leaves_a_rest() {
     target.await_stdout("done");
     let recording = Record {
         running,
-        file: output,
+        file: output.clone(),
     };
     let report = recording.stop();
     target.send("!");
@@ -283,6 +352,10 @@ fn the_process_total_leaves_a_rest() {
     assert_eq!(device.process_total, Some(500 * MIB));
     assert_eq!(device.figures.known, 30 * MIB);
     assert_eq!(device.unattributed, Some(470 << 20));
+    let facts = export::read(&output);
+    let process = facts.process("held_device");
+    let capacity = (16_u64 << 30).to_string();
+    assert_eq!(facts.fact(process, "gpu.0.memory"), capacity);
 }
 
 /// What is recorded of an allocator that had a segment before, up to when it says so.

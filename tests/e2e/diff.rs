@@ -185,6 +185,44 @@ fn a_recording_does_not_differ_from_itself() {
     assert!(comparison.matched_bytes > 0);
 }
 
+#[test]
+fn variables_are_compared_though_their_values_are_not_recorded() {
+    let bench = Bench::new();
+    let library = targets::library("diff/cpus.c");
+    let with = |name: &str, variables: &[&str]| {
+        let wrapper = [&["env", "--unset=APP_ONLY_HERE"], variables].concat();
+        steps(&bench, name, &wrapper, &library)
+    };
+    let old = with("old.mtr", &["APP_MODE=quiet", "APP_SAME=yes"]);
+    let new = with(
+        "new.mtr",
+        &["APP_MODE=loud", "APP_SAME=yes", "APP_ONLY_HERE=1"],
+    );
+    let comparison = Comparison::of(&old, &new);
+    let fact = |field: &str| {
+        let mut facts = comparison.fingerprint.iter();
+        facts.find(|fact| fact.field == field)
+    };
+    let mode = fact("env.APP_MODE").expect("a difference");
+    assert!(mode.baseline != mode.new && mode.absence.is_none());
+    let only = fact("env.APP_ONLY_HERE").expect("a difference");
+    assert_eq!(only.absence.as_deref(), Some("not set"), "{only:?}");
+    assert!(fact("env.APP_SAME").is_none(), "{comparison:#?}");
+    let text = |new: &Path| {
+        let files = [old.as_os_str(), new.as_os_str()];
+        let text = Running::start(record::command(["diff"]).args(files)).wait();
+        text.expect_code(0).stdout
+    };
+    let differing = text(&new);
+    let expected = "APP_ONLY_HERE (not set → set)";
+    assert!(differing.contains(expected), "{differing}");
+    let same = text(&old);
+    let (_, claim) = same.split_once("No recorded fact").expect("no difference");
+    for gap in ["16 bits of a hash", "arguments", "content of files"] {
+        assert!(claim.contains(gap), "{same}");
+    }
+}
+
 /// Another version's interpreter, where pyenv has installed it.
 fn of_pyenv() -> Option<PathBuf> {
     let root = env::var_os("PYENV_ROOT").map(PathBuf::from);

@@ -1,5 +1,5 @@
-//! What a recording knows of the machine and of what it traced: libraries by build, variables by
-//! allow-list, packages of Python, and what all of it used over time.
+//! What a recording knows of the machine and of what it traced: libraries by build, variables (values
+//! by allow-list), packages of Python, and what all of it used over time.
 #![allow(
     clippy::expect_used,
     reason = "test code: a panic is how a test fails, stderr how it tells"
@@ -86,6 +86,10 @@ fn a_launched_process_has_its_libraries_variables_and_packages() {
         build_id(Path::new("/usr/bin/python3"))
     );
     assert_eq!(facts.fact(python, "env.OMP_NUM_THREADS"), "3");
+    // Of any other variable, the name and enough of a hash to see that it differs.
+    let hashed = facts.fact(python, "env.MY_PRIVATE_VARIABLE");
+    assert!(hashed.starts_with('#') && hashed.len() == 5, "{hashed}");
+    assert_eq!(facts.fact(python, "environment.names"), "all");
     assert_eq!(
         facts.fact(python, "python.package.tracer-test"),
         "1.2.3; installer uv"

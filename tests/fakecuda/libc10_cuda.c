@@ -78,6 +78,20 @@ EXPORT void *torch_malloc(size_t requested, int device) {
 	return block;
 }
 
+/* A block of its own segment. Asks the runtime once more, as PyTorch's allocator of this name does, though it
+ * has nothing to give back. */
+EXPORT void *DeviceCachingAllocator_malloc(size_t bytes, int device) {
+	void *p;
+	set_device(device);
+	if (cudaMalloc(&p, bytes) && cudaMalloc(&p, bytes)) {
+		out_of_memory((int64_t)bytes, allocated[device], reserved[device], (uint16_t)(device << 8 | CUDA));
+		return NULL;
+	}
+	reserved[device] += bytes, allocated[device] += bytes;
+	report(p, (ptrdiff_t)bytes, allocated[device], reserved[device], (uint16_t)(device << 8 | CUDA));
+	return p;
+}
+
 EXPORT void torch_free(void *block, size_t bytes, int device) {
 	bytes = rounded(bytes), allocated[device] -= bytes;
 	report(block, -(ptrdiff_t)bytes, allocated[device], reserved[device], (uint16_t)(device << 8 | CUDA));

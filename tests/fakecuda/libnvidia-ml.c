@@ -4,6 +4,8 @@
 
 struct process_info { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
 
+struct memory { unsigned version; unsigned long long total, reserved, free, used; };
+
 EXPORT int nvmlInit_v2(void) { return 0; }
 EXPORT int nvmlInitWithFlags(unsigned flags) { return (void)flags, 0; }
 EXPORT int nvmlShutdown(void) { return 0; }
@@ -12,6 +14,11 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *n) { return *n = 1, 0; }
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { return *device = device, index != 0; }
 EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned n) {
 	return (void)device, snprintf(uuid, n, "GPU-0001"), 0;
+}
+EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) {
+	(void)device;
+	memory->total = 16ULL << 30;
+	return 0;
 }
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *n, struct process_info *info) {
 	(void)device;

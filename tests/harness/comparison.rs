@@ -20,6 +20,8 @@ pub struct Difference {
     pub field: String,
     pub baseline: Option<String>,
     pub new: Option<String>,
+    /// Why one side has no value.
+    pub absence: Option<String>,
     pub related_sites: Vec<usize>,
 }
 

@@ -79,6 +79,8 @@ pub struct DeviceFailure {
     pub device: Option<u8>,
     pub error: u32,
     pub out_of_memory: bool,
+    /// What failed above it, or that it was asked for again.
+    pub part_of: Option<String>,
     pub count: u64,
     pub size: u64,
     pub held: DeviceFigures,

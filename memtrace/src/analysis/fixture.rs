@@ -2,11 +2,11 @@
 //! function of time.
 
 use crate::{
-    event::{Device, Layer, StackId},
+    event::{Device, Layer, OUT_OF_MEMORY, StackId},
     frames::{Frame, FrameKind},
     ledger::{
-        Births, Changes, DeviceTotals, HeldOpen, LayerTotals, ProcessId, SiteKey, SiteTotals,
-        Totals,
+        Births, Changes, DeviceTotals, Failure, FailureKey, HeldOpen, LayerTotals, ProcessId,
+        SiteKey, SiteTotals, Totals,
     },
     recording::{
         Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
@@ -36,6 +36,9 @@ pub(super) struct Moment {
     pub(super) device_usage: Option<f64>,
     /// What it holds of another device, and the sites there.
     pub(super) other: Option<(Device, DeviceTotals, Vec<SiteCourse>)>,
+    /// Allocations of device 0 that failed: layer, name of the function of a site, bytes, and what was
+    /// held.
+    pub(super) failures: Vec<(Layer, &'static str, u64, DeviceTotals)>,
     /// What the blocks of sites hold open, MiB.
     pub(super) held_open: Vec<(&'static str, f64)>,
 }
@@ -184,6 +187,28 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             time_ns: START + second * SECOND,
             ..Interval::default()
         };
+        let failures = moment.failures.iter();
+        changes.failures = failures
+            .map(|(layer, name, size, held)| {
+                let number = names.iter().position(|known| known == name);
+                let key = FailureKey {
+                    process: row.id,
+                    layer: *layer,
+                    device: Some(0),
+                    stack: StackId(number.map_or(0, |number| number as u32 + 1)),
+                    error: OUT_OF_MEMORY,
+                };
+                let time = interval.time_ns;
+                let failure = Failure {
+                    count: 1,
+                    first_ns: time,
+                    last_ns: time,
+                    size: *size,
+                    held: *held,
+                };
+                (key, failure)
+            })
+            .collect();
         let device = moment.device.map(|totals| ((row.id, Some(0)), totals));
         let other = moment.other.as_ref();
         let other = other.map(|(device, totals, _)| ((row.id, *device), *totals));

@@ -4,6 +4,7 @@
 //! are so.
 
 pub(crate) mod account;
+pub(crate) mod failures;
 #[cfg(test)]
 mod fixture;
 pub(crate) mod series;

@@ -18,7 +18,7 @@ use crate::{
 /// Tell what of this host, or of a process, may explain what programs do here
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Also a process: its environment (by allow-list), limits, libraries and Python packages
+    /// Also a process: its environment (values by allow-list), limits, libraries and Python packages
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
     /// How to print it
@@ -96,12 +96,13 @@ fn write_text(out: &mut impl Write, title: &str, facts: &[Fact]) -> std::io::Res
     writeln!(out, "{title}")?;
     let width = facts.iter().map(|fact| fact.field.len()).max().unwrap_or(0);
     for Fact { field, value, .. } in facts {
+        let field = printable(field);
         writeln!(out, "  {field:width$}  {}", printable(value))?;
     }
     Ok(())
 }
 
-/// A variable may hold what would move the cursor.
+/// A variable's name or value may hold what would move the cursor.
 fn printable(value: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     value.chars().map(shown).collect()

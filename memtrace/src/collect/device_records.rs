@@ -10,7 +10,7 @@ use memtrace_common::{
 };
 
 use super::{
-    Collector,
+    CollectError, Collector,
     location::{Location, ModuleIndex},
     sink::Message,
 };
@@ -19,7 +19,7 @@ use crate::{
     frames::caching,
     probes::device_libraries,
     process::memory,
-    recording::Origin,
+    recording::{Fact, Origin, capacity_of},
 };
 
 /// What is known of a process beside its blocks.
@@ -286,12 +286,29 @@ impl Collector {
     }
 
     /// Bytes of device memory that each process has in all, as NVIDIA's management library says.
-    pub(super) fn device_usage(&mut self) -> Vec<(crate::ledger::ProcessId, u8, u64)> {
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(super) fn device_usage(
+        &mut self,
+    ) -> Result<Vec<(crate::ledger::ProcessId, u8, u64)>, CollectError> {
         let processes: Vec<_> = self
             .processes
             .that_used_devices()
             .map(|(tgid, process)| (tgid, process.row.id))
             .collect();
-        self.gpus.usage(&processes)
+        let usage = self.gpus.usage(&processes);
+        let capacities = self.gpus.new_capacities().into_iter();
+        let facts: Vec<Fact> = capacities
+            .map(|(process, index, bytes)| Fact {
+                process: Some(process),
+                field: capacity_of(index),
+                value: bytes.to_string(),
+            })
+            .collect();
+        if !facts.is_empty() {
+            self.sink.send(Message::Facts(facts))?;
+        }
+        Ok(usage)
     }
 }

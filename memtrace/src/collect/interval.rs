@@ -33,6 +33,7 @@ impl Collector {
             self.send(Message::Process(group))?;
         }
         let samples = self.sample();
+        let device_usage = self.device_usage()?;
         let interval = Interval {
             time_ns: now_ns,
             commit_later: tick.commit_later,
@@ -43,7 +44,7 @@ impl Collector {
             system: Some(samples.system),
             cgroups: samples.cgroups,
             members: samples.members,
-            device_usage: self.device_usage(),
+            device_usage,
             losses: losses.to_vec(),
             emitted,
             received: self.received,

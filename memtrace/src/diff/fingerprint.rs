@@ -6,7 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{SiteDifference, module_name, symbol};
+use super::{
+    SiteDifference,
+    known::{self, Absence},
+    module_name, symbol,
+};
 use crate::frames::{Frame, FrameKind};
 
 /// Sites that are looked at: the growth of later ones is small beside theirs.
@@ -18,31 +22,34 @@ const KIND_WEIGHT: f64 = 0.1;
 /// What the relation of a fact that only describes counts.
 const DESCRIPTION: f64 = 0.5;
 
+/// Share of the growth on whose stacks a package or library stands from which on it comes before
+/// variables.
+const ON_STACKS: f64 = 0.1;
+
 /// A fact that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
     pub field: String,
-    /// Values of several processes or baselines, separated by ` | `; `None`: not known there.
+    /// Values of several processes or baselines, separated by ` | `; `None`: there is none.
     pub baseline: Option<String>,
     pub new: Option<String>,
+    /// Why a side has no value.
+    pub absence: Option<Absence>,
     /// Indices into [`super::Comparison::sites`].
     pub related_sites: Vec<usize>,
 }
 
 /// A field's values in one recording.
-type Values<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+pub(super) type Values<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// What `new` has unlike every baseline, the most related to `sites` first.
-pub(super) fn differences(
-    baselines: &[&[(String, String)]],
-    new: &[(String, String)],
-    sites: &[SiteDifference],
-) -> Vec<Difference> {
-    let olds: Vec<Values> = baselines.iter().map(|facts| values(facts)).collect();
-    let new = values(new);
-    let fields = olds.iter().chain([&new]).flat_map(BTreeMap::keys);
+/// What the last of the recordings has unlike all before, the most related to `sites` first.
+pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Vec<Difference> {
+    let Some((new, olds)) = recordings.split_last() else {
+        return Vec::new();
+    };
+    let fields = recordings.iter().flat_map(BTreeMap::keys);
     let fields: BTreeSet<&str> = fields.copied().collect();
-    let unlike = |field: &&str| olds.iter().all(|old| of(old, field) != of(&new, field));
+    let unlike = |field: &&str| olds.iter().all(|old| known::differs(field, old, new));
     let sites = sites.iter().enumerate();
     let mut weighed: Vec<_> = sites
         .map(|(index, site)| Traits::new(index, site))
@@ -55,23 +62,18 @@ pub(super) fn differences(
     weighed.truncate(SITES);
     let whole: f64 = weighed.iter().map(|site| site.weight).sum();
 
-    let programs = olds
-        .iter()
-        .chain([&new])
-        .flat_map(|values| of(values, "exe.path"));
+    let programs = recordings.iter().flat_map(|values| of(values, "exe.path"));
     let programs: BTreeSet<String> = programs
         .map(|path| module_name::normalise(path).0.to_ascii_lowercase())
         .collect();
     let programs = Vec::from_iter(programs);
-    let mut ranked: Vec<(f64, Difference)> = fields
+    let mut ranked: Vec<Ranked> = fields
         .into_iter()
         .filter(unlike)
         .map(|field| {
-            let values = olds
-                .iter()
-                .chain([&new])
-                .flat_map(|values| of(values, field));
-            let about = About::of(field, &programs, &Vec::from_iter(values).join(" "));
+            let values = recordings.iter().flat_map(|values| of(values, field));
+            let values = Vec::from_iter(values);
+            let about = About::of(field, &programs, &values.join(" "));
             let related = weighed.iter().map(|site| (site, about.relation(site)));
             let related: Vec<_> = related.filter(|(_, relation)| *relation > 0.0).collect();
             let shares = related
@@ -85,31 +87,72 @@ pub(super) fn differences(
             let old: BTreeSet<&str> = olds.iter().flat_map(|old| of(old, field)).collect();
             let mut related_sites: Vec<_> = related.iter().map(|(site, _)| site.index).collect();
             related_sites.sort_unstable();
+            let found = of(new, field);
+            let absence = match (old.is_empty(), found.is_empty()) {
+                (true, false) => Some(known::absence(field, olds)),
+                (false, true) => Some(known::absence(field, std::slice::from_ref(new))),
+                _ => None,
+            };
+            let related_weight: f64 = related.iter().map(|(site, _)| site.weight).sum();
+            let stands = is_package(field) && related_weight > ON_STACKS * whole;
             let difference = Difference {
                 field: field.to_owned(),
                 baseline: joined(&old),
-                new: joined(&of(&new, field)),
+                new: joined(&found),
+                absence,
                 related_sites,
             };
             let relation = match describes(field) {
                 true => DESCRIPTION * relation,
                 false => relation,
             };
-            (relation + KIND_WEIGHT * kind(field), difference)
+            // What a setting means is known only where its value is.
+            let score = match values.iter().any(|value| known::is_unread(value)) {
+                true if known::is_of_session(field) => -KIND_WEIGHT,
+                true => 0.0,
+                false => relation + KIND_WEIGHT * kind(field),
+            };
+            Ranked {
+                score,
+                stands,
+                difference,
+            }
         })
         .collect();
-    ranked.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.field.cmp(&y.field)));
-    ranked
-        .into_iter()
-        .map(|(_, difference)| difference)
-        .collect()
+    // A variable may bear on much, but what differs in the growing code itself comes first.
+    let standing = ranked.iter().filter(|fact| fact.stands);
+    let lowest = standing.map(|fact| fact.score).min_by(f64::total_cmp);
+    if let Some(lowest) = lowest {
+        for fact in ranked.iter_mut().filter(|fact| fact.is_variable()) {
+            fact.score = fact.score.min(lowest);
+        }
+    }
+    ranked.sort_by(|a, b| {
+        let order = b.score.total_cmp(&a.score);
+        let order = order.then(a.is_variable().cmp(&b.is_variable()));
+        order.then_with(|| a.difference.field.cmp(&b.difference.field))
+    });
+    ranked.into_iter().map(|fact| fact.difference).collect()
 }
 
-fn of<'a>(values: &Values<'a>, field: &str) -> BTreeSet<&'a str> {
+struct Ranked {
+    score: f64,
+    /// A package or library on the stacks that grow.
+    stands: bool,
+    difference: Difference,
+}
+
+impl Ranked {
+    fn is_variable(&self) -> bool {
+        self.difference.field.starts_with("env.")
+    }
+}
+
+pub(super) fn of<'a>(values: &Values<'a>, field: &str) -> BTreeSet<&'a str> {
     values.get(field).cloned().unwrap_or_default()
 }
 
-fn values(facts: &[(String, String)]) -> Values<'_> {
+pub(super) fn values(facts: &[(String, String)]) -> Values<'_> {
     let mut values = Values::new();
     for (field, value) in facts {
         values.entry(field).or_default().insert(value);
@@ -192,6 +235,28 @@ fn modules(frame: &Frame) -> Vec<String> {
         .collect()
 }
 
+/// Distributions of Python whose packages have other names (PEP 503 and PEP 328).
+const IMPORTED_AS: &[(&str, &str)] = &[
+    ("attrs", "attr"),
+    ("beautifulsoup4", "bs4"),
+    ("grpcio", "grpc"),
+    ("mysqlclient", "mysqldb"),
+    ("opencv-contrib-python", "cv2"),
+    ("opencv-python", "cv2"),
+    ("opencv-python-headless", "cv2"),
+    ("pillow", "pil"),
+    ("protobuf", "google"),
+    ("psycopg-binary", "psycopg_binary"),
+    ("psycopg2-binary", "psycopg2"),
+    ("pycryptodome", "crypto"),
+    ("pymupdf", "fitz"),
+    ("python-dateutil", "dateutil"),
+    ("pyyaml", "yaml"),
+    ("pyzmq", "zmq"),
+    ("scikit-image", "skimage"),
+    ("scikit-learn", "sklearn"),
+];
+
 /// Settings and the modules that read them, by beginnings of both, lower case.
 const READ_BY: &[(&str, &[&str])] = &[
     ("omp_", THREAD_POOLS),
@@ -259,8 +324,13 @@ impl About {
                 exactly(&module_name::normalise(name).0.to_ascii_lowercase())
             }
             ("python" | "conda", _) if rest.starts_with("package.") => {
-                // Names of packages have dashes (PEP 503), those of modules underscores.
-                exactly(&rest["package.".len()..].replace('-', "_"))
+                let name = &rest["package.".len()..];
+                let imported = IMPORTED_AS.iter().find(|(known, _)| *known == name);
+                match imported {
+                    Some((_, module)) => exactly(module),
+                    // Names of packages have dashes (PEP 503), those of modules underscores.
+                    None => exactly(&name.replace('-', "_")),
+                }
             }
             ("python", _) => exactly(module_name::PYTHON),
             ("glibc", _) => exactly("libc"),
@@ -303,6 +373,17 @@ impl About {
     }
 }
 
+/// Whether a field identifies code that stands on stacks. The executable is what was recorded, and
+/// stands on all of them.
+fn is_package(field: &str) -> bool {
+    let (family, rest) = field.split_once('.').unwrap_or((field, ""));
+    match family {
+        "lib" => !describes(field),
+        "python" | "conda" => rest.starts_with("package."),
+        _ => false,
+    }
+}
+
 /// Whether a field only describes what another one, the build id, identifies.
 fn describes(field: &str) -> bool {
     let (family, rest) = field.split_once('.').unwrap_or((field, ""));
@@ -312,7 +393,7 @@ fn describes(field: &str) -> bool {
 /// Kinds of facts, those first that most often explain growth on one machine only. 0 to 1.
 fn kind(field: &str) -> f64 {
     const KINDS: [&[&str]; 10] = [
-        &["lib", "library", "package", "python"],
+        &["lib", "library", "package", "python", "conda"],
         &["env"],
         &["affinity", "cpuset"],
         &["glibc", "libc", "malloc", "allocator", "hwcaps", "isa"],

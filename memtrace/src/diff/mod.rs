@@ -10,6 +10,7 @@ pub(crate) mod fixture;
 mod growth;
 mod isa;
 mod keys;
+mod known;
 mod matching;
 mod module_name;
 mod pooled;
@@ -28,6 +29,7 @@ use crate::{event::Layer, frames::Frame};
 pub(crate) use fingerprint::Difference;
 pub(crate) use fingerprint::isa;
 pub(crate) use growth::Growth;
+pub(crate) use known::{Absence, Gap, is_unread};
 pub(crate) use run::{POINTS, Run, Site};
 pub(crate) use stack::Stack;
 
@@ -217,6 +219,8 @@ pub(crate) struct Comparison {
     pub new: String,
     /// The most related to what grows first.
     pub fingerprint: Vec<Difference>,
+    /// What else may differ.
+    pub not_compared: Vec<Gap>,
     /// What differs, the largest growth first, the largest decrease last; then sites that only one
     /// side has and that do not grow.
     pub sites: Vec<SiteDifference>,
@@ -309,13 +313,15 @@ pub(crate) fn compare(
     });
     let (mappings, sites) = sites.into_iter().partition(|site| site.by_allocator);
     let sites: Vec<SiteDifference> = sites;
-    let facts: Vec<_> = baselines.iter().map(|side| &*side.run.facts).collect();
     let runs = || baselines.iter().chain([&new]);
+    let facts = runs().map(|side| fingerprint::values(&side.run.facts));
+    let facts: Vec<_> = facts.collect();
     Ok(Comparison {
         per: options.per.clone(),
         baselines: baselines.iter().map(|side| side.run.name.clone()).collect(),
         new: new.run.name.clone(),
-        fingerprint: fingerprint::differences(&facts, &new.run.facts, &sites),
+        fingerprint: fingerprint::differences(&facts, &sites),
+        not_compared: known::gaps(runs().map(|side| &*side.run.name).zip(&facts)),
         workload: pooled::workload(&baselines, &new, &options.per),
         losses: runs()
             .filter(|side| !side.run.losses.is_empty())

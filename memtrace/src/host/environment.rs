@@ -1,10 +1,16 @@
-//! A process's environment, as it was at its exec: variables by allow-list.
+//! A process's environment, as it was at its exec: the names of all variables, values by allow-list.
 
-use super::{Facts, Redactor};
-use crate::frames::caching;
+use super::{FILE_AT_MOST, Facts, Redactor};
+use crate::{
+    frames::caching,
+    recording::variables::{ALL, IN_PART, NAMES, UNREADABLE, hashed},
+};
 
-/// Variables that are recorded, beside those of caching allocators; `*` at the end stands for any ending. No prefix that another program
-/// uses for secrets: `TF_*` would be Terraform's too.
+/// Most variables that are recorded of a process.
+const MOST: usize = 2_000;
+
+/// Variables whose values are recorded, beside those of caching allocators; `*` at the end stands for any ending. No prefix that another
+/// program uses for secrets: `TF_*` would be Terraform's too.
 const ALLOWED: &[&str] = &[
     "OMP_*",
     "KMP_*",
@@ -77,32 +83,57 @@ const ALLOWED: &[&str] = &[
     "_JAVA_OPTIONS",
 ];
 
-/// Adds `env.NAME` for each allowed variable of the text of `/proc/PID/environ`.
-pub(super) fn facts(environ: &[u8], facts: &mut Facts) {
-    for (name, value) in variables(environ) {
-        if is_allowed(name) {
-            let value = value_of(facts.redactor, name, &value);
-            facts.add(&format!("env.{name}"), Some(value));
+/// Adds `env.NAME` for each variable of `/proc/PID/environ`, and whether these are all.
+pub(super) fn facts(environ: Option<&[u8]>, facts: &mut Facts) {
+    let Some(environ) = environ else {
+        return facts.add(NAMES, Some(UNREADABLE));
+    };
+    // Longer ones are read in part.
+    let is_whole = (environ.len() as u64) < FILE_AT_MOST;
+    let mut names = if is_whole { ALL } else { IN_PART };
+    for (count, variable) in entries(environ).enumerate() {
+        match variable {
+            Some((name, value)) if count < MOST => {
+                let value = value_of(facts.redactor, name, &value);
+                facts.add(&format!("env.{name}"), Some(value));
+            }
+            _ => names = IN_PART,
         }
     }
+    facts.add(NAMES, Some(names));
 }
 
 fn value_of(redactor: &Redactor, name: &str, value: &str) -> String {
     // An empty variable may differ from one that is not set.
-    match value {
-        "" => "(empty)".to_owned(),
-        value => redactor.value(name, value),
+    if value.is_empty() {
+        "(empty)".to_owned()
+    } else if let Some(mark) = redactor.withheld(name) {
+        mark.to_owned()
+    } else if is_allowed(name) {
+        redactor.value(name, value)
+    } else {
+        hashed(name, value)
     }
 }
 
-/// Variables as `NAME=VALUE`, each ended by a zero byte; names that are not text are left out.
-pub(super) fn variables(environ: &[u8]) -> impl Iterator<Item = (&str, String)> {
-    environ.split(|byte| *byte == 0).filter_map(|variable| {
+/// Variables as `NAME=VALUE`, each ended by a zero byte. `None` for what is none: a program may write
+/// its title over its environment.
+fn entries(environ: &[u8]) -> impl Iterator<Item = Option<(&str, String)>> {
+    let whole = environ.strip_suffix(b"\0");
+    let entries = whole.unwrap_or(environ).split(|byte| *byte == 0);
+    let count = if environ.is_empty() { 0 } else { usize::MAX };
+    entries.take(count).map(|variable| {
         let at = variable.iter().position(|byte| *byte == b'=')?;
         let (name, value) = variable.split_at(at);
         let value = String::from_utf8_lossy(value.get(1..)?).into_owned();
-        Some((std::str::from_utf8(name).ok()?, value))
+        let name = std::str::from_utf8(name).ok()?;
+        (!name.is_empty()).then_some((name, value))
     })
+}
+
+/// Those of [`entries`] that are variables.
+fn variables(environ: &[u8]) -> impl Iterator<Item = (&str, String)> {
+    entries(environ).flatten()
 }
 
 /// Value of one variable.
@@ -142,21 +173,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_allowed_variables_are_recorded_and_no_secrets() {
+    fn only_allowed_values_are_recorded_and_no_secrets() {
         let environ = b"OMP_NUM_THREADS=4\0HOME=/home/alice\0AWS_SECRET_ACCESS_KEY=abc\0\
             MALLOC_ARENA_MAX=\0LD_PRELOAD=/x/libjemalloc.so.2\0TORCH_HUB_TOKEN=swordfish\0\
             NCCL_X=https://u:pass@h/\0TF_VAR_db=quokka\0\xff=1\0garbage\0=x\0OMP_A=a=b\0";
         let redactor = Redactor::default();
         let mut list = Facts::new(None, &redactor);
-        facts(environ, &mut list);
+        facts(Some(environ), &mut list);
         assert_eq!(list.value("env.OMP_NUM_THREADS"), Some("4"));
         assert_eq!(list.value("env.MALLOC_ARENA_MAX"), Some("(empty)"));
         assert_eq!(list.value("env.LD_PRELOAD"), Some("/x/libjemalloc.so.2"));
         assert_eq!(list.value("env.OMP_A"), Some("a=b"));
+        let home = hashed("HOME", "/home/alice");
+        assert_eq!(list.value("env.HOME"), Some(home.as_str()));
+        assert!(list.value("env.AWS_SECRET_ACCESS_KEY").is_some());
         let text = format!("{:?}", list.into_vec());
         for secret in ["alice", "abc", "swordfish", "pass", "quokka"] {
             assert!(!text.contains(secret), "{text}");
         }
+    }
+
+    #[test]
+    fn whether_all_names_are_known_is_recorded() {
+        let many = "A=1\0".repeat(MOST + 1);
+        for (environ, expected) in [
+            (Some("A=1\0B=\0"), ALL),
+            (Some(""), ALL),
+            (Some("A=1\0postgres: writer\0\0\0"), IN_PART),
+            (Some("\0\0\0"), IN_PART),
+            (Some("=1\0"), IN_PART),
+            (Some(many.as_str()), IN_PART),
+            (None, UNREADABLE),
+        ] {
+            let redactor = Redactor::default();
+            let mut list = Facts::new(None, &redactor);
+            facts(environ.map(str::as_bytes), &mut list);
+            assert_eq!(list.value(NAMES), Some(expected), "{environ:?}");
+        }
+    }
+
+    #[test]
+    fn of_secrets_a_redacted_recording_has_the_name_alone() {
+        let redactor = Redactor::everything();
+        let mut list = Facts::new(None, &redactor);
+        facts(Some(b"DB_PASSWORD=x\0TORCH_TOKEN=y\0SHELL=z\0"), &mut list);
+        assert_eq!(list.value("env.DB_PASSWORD"), Some("(set)"));
+        assert_eq!(list.value("env.TORCH_TOKEN"), Some("(set)"));
+        let shell = hashed("SHELL", "z");
+        assert_eq!(list.value("env.SHELL"), Some(shell.as_str()));
     }
 
     #[test]

@@ -36,12 +36,18 @@ pub(crate) fn facts(
 ) -> Vec<Fact> {
     let mut facts = Facts::new(Some(process), redactor);
     let text = |file: &str| source.text(&format!("proc/{tgid}/{file}"));
-    let environ = source
-        .bytes(&format!("proc/{tgid}/environ"))
-        .unwrap_or_default();
-    environment::facts(&environ, &mut facts);
+    let Some(status_text) = text("status") else {
+        return Vec::new();
+    };
+    let environ = source.bytes(&format!("proc/{tgid}/environ"));
+    // What has no program any more has no environment either: its file is empty then.
+    let is_there =
+        |environ: &Vec<u8>| !environ.is_empty() || source.exists(format!("proc/{tgid}/exe"));
+    let environ = environ.filter(is_there);
+    environment::facts(environ.as_deref(), &mut facts);
+    let environ = environ.unwrap_or_default();
     facts.add("isa.level", effective_isa(source, &environ));
-    status(&text("status").unwrap_or_default(), &mut facts);
+    status(&status_text, &mut facts);
     cgroup::facts(source, tgid, &mut facts);
     limits(&text("limits").unwrap_or_default(), &mut facts);
     // The policy of the first mapping is the process's, unless it was given one of its own.
@@ -196,7 +202,7 @@ fn size_option(mountinfo: &str, point: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::tests::tree;
+    use crate::{host::tests::tree, recording::variables};
 
     #[test]
     fn the_texts_of_a_process_become_facts() {
@@ -258,7 +264,8 @@ mod tests {
         ] {
             assert_eq!(list.value(field), Some(expected), "{field}");
         }
-        assert_eq!(list.value("env.HOME"), None);
+        assert_ne!(list.value("env.HOME"), Some("/root"));
+        assert_eq!(list.value(variables::NAMES), Some(variables::ALL));
         assert!(
             list.list
                 .iter()
@@ -270,6 +277,14 @@ mod tests {
     fn a_process_that_is_gone_has_no_facts_of_its_own() {
         let (_dir, source) = tree(&[]);
         assert_eq!(facts(&source, ProcessId(0), 7, &Redactor::default()), []);
+        let (_dir, ended) = tree(&[("proc/7/status", "Name:\tx\n"), ("proc/7/environ", "")]);
+        let list = Facts {
+            process: None,
+            redactor: &Redactor::default(),
+            list: facts(&ended, ProcessId(0), 7, &Redactor::default()),
+        };
+        let names = list.value(variables::NAMES);
+        assert_eq!(names, Some(variables::UNREADABLE));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::file::hex;
+use crate::{file::hex, recording::variables::WITHHELD};
 
 /// Parts of names whose values are secrets, whatever they look like.
 const SECRET_NAMES: &[&str] = &[
@@ -108,6 +108,12 @@ impl Redactor {
     /// Whether host names, user names and paths are replaced.
     pub(crate) fn is_everything(&self) -> bool {
         self.everything
+    }
+
+    /// What is recorded of a variable of which not even a hash may be: of a short secret it would tell
+    /// much.
+    pub(crate) fn withheld(&self, name: &str) -> Option<&'static str> {
+        (self.everything && is_secret_name(name)).then_some(WITHHELD)
     }
 
     /// The value of something called `name`, without what is secret in it.

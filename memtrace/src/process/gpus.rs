@@ -1,7 +1,7 @@
 //! NVIDIA's GPUs from outside: which a process can have, and what it has of each
 //! in all, by the management library (NVML) where that is installed.
 
-use std::fs;
+use std::{collections::HashMap, fs};
 
 use nvml_wrapper::{Nvml, enums::device::UsedGpuMemory};
 
@@ -39,6 +39,8 @@ fn listed(environment: &[u8]) -> Option<Vec<String>> {
 #[derive(Default)]
 pub(crate) struct Gpus {
     library: Option<Option<Nvml>>,
+    /// Bytes of the devices that processes have something of, and whether that was told.
+    capacities: HashMap<(ProcessId, u8), (u64, bool)>,
 }
 
 impl Gpus {
@@ -71,10 +73,26 @@ impl Gpus {
                     && let Some(index) = index_in(visible(tgid).as_deref(), gpu, &uuid)
                 {
                     usage.push((id, index, bytes));
+                    self.capacities.entry((id, index)).or_insert_with(|| {
+                        let memory = device.memory_info();
+                        (memory.map_or(0, |memory| memory.total), false)
+                    });
                 }
             }
         }
         usage
+    }
+
+    /// Bytes of each device that [`Gpus::usage`] has found since the last call; not of those that do not
+    /// tell.
+    pub(crate) fn new_capacities(&mut self) -> Vec<(ProcessId, u8, u64)> {
+        let all = self.capacities.iter_mut();
+        let new = all.filter(|(_, (bytes, told))| *bytes > 0 && !*told);
+        new.map(|((process, index), (bytes, told))| {
+            *told = true;
+            (*process, *index, *bytes)
+        })
+        .collect()
     }
 }
 

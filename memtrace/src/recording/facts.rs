@@ -17,6 +17,11 @@ pub struct Fact {
     pub value: String,
 }
 
+/// The field that has the bytes of a device, by the index that the process knows it by.
+pub(crate) fn capacity_of(device: u8) -> String {
+    format!("gpu.{device}.memory")
+}
+
 /// `process` of a fact of the machine.
 const MACHINE: i64 = -1;
 

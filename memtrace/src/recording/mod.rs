@@ -20,6 +20,7 @@ mod site_series;
 mod snapshot;
 mod stacks;
 mod thin;
+pub(crate) mod variables;
 mod varint;
 mod write;
 
@@ -29,7 +30,7 @@ mod tests;
 pub(crate) use create::create_private;
 pub(crate) use device_tables::{DeviceSnapshot, LibraryRow};
 pub(crate) use error::Error;
-pub(crate) use facts::Fact;
+pub(crate) use facts::{Fact, capacity_of};
 pub(crate) use fold::SHORT_LIVED;
 pub(crate) use history::{IntervalId, SiteFigures};
 pub(crate) use overview::Overview;

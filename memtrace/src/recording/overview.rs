@@ -1,6 +1,6 @@
 //! What a recording has besides the figures of its sites, which may be millions.
 
-use super::{Error, Meta, ProcessRow, Recording, Stacks, read};
+use super::{Error, FailureSnapshot, Meta, ProcessRow, Recording, Stacks, device_tables, read};
 use memtrace_common::loss::Reason;
 
 /// As of the last interval.
@@ -10,6 +10,8 @@ pub(crate) struct Overview {
     /// By id.
     pub processes: Vec<ProcessRow>,
     pub stacks: Stacks,
+    /// Allocations that failed on devices, in the order of time.
+    pub failures: Vec<FailureSnapshot>,
     /// Every reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     pub emitted: u64,
@@ -30,10 +32,15 @@ impl Recording {
     fn read_overview(&self) -> rusqlite::Result<Overview> {
         let transaction = self.connection().unchecked_transaction()?;
         let last = read::interval(&transaction, u64::MAX)?;
+        let failures = device_tables::failures(&transaction, i64::MAX as u64)?;
+        let failures = failures.into_iter();
         Ok(Overview {
             meta: self.meta().clone(),
             processes: read::processes(&transaction)?,
             stacks: read::stacks(&transaction, self.meta())?,
+            failures: failures
+                .map(|(key, failure)| FailureSnapshot { key, failure })
+                .collect(),
             losses: read::losses(&transaction, last.id)?,
             emitted: last.emitted,
             time_ns: last.time_ns,

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::stack;
 use crate::{
+    analysis::failures::{self, PartOf},
     escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},
     frames::caching::{self, CachingAllocator},
@@ -112,10 +113,11 @@ pub(super) fn failures_json<P: Serialize>(
     since: impl Fn(u64) -> u64,
     mut place: impl FnMut(StackId) -> P,
 ) -> Value {
-    let failures = snapshot.failures.iter();
+    let parts = failures::parts(&snapshot.failures, &snapshot.stacks);
+    let failures = snapshot.failures.iter().zip(parts);
     failures
-        .filter(|failure| is_shown(snapshot, filter, failure.key.process))
-        .map(|FailureSnapshot { key, failure }| {
+        .filter(|(failure, _)| is_shown(snapshot, filter, failure.key.process))
+        .map(|(FailureSnapshot { key, failure }, part)| {
             let process = process_of(snapshot, key.process);
             json!({
                 "process": key.process.0,
@@ -124,6 +126,10 @@ pub(super) fn failures_json<P: Serialize>(
                 "device": key.device,
                 "error": key.error,
                 "out_of_memory": key.error == OUT_OF_MEMORY,
+                "part_of": part.map(|part| match part {
+                    PartOf::Above => "layer above",
+                    PartOf::Met => "met by asking again",
+                }),
                 "count": failure.count,
                 "first": since(failure.first_ns),
                 "last": since(failure.last_ns),
@@ -154,12 +160,23 @@ pub(super) fn text(
     for device in devices.filter(|device| device.process == process.row.id) {
         table(out, device, allocator.name)?;
     }
-    let failures = snapshot.failures.iter();
-    let failures: Vec<_> = failures
-        .filter(|failure| failure.key.process == process.row.id)
-        .collect();
-    for failure in failures.iter().take(FAILURES) {
+    let parts = failures::parts(&snapshot.failures, &snapshot.stacks);
+    let failures = snapshot.failures.iter().zip(parts);
+    let failures = failures.filter(|(failure, _)| failure.key.process == process.row.id);
+    let (met, failures): (Vec<_>, Vec<_>) = failures
+        .filter(|(_, part)| *part != Some(PartOf::Above))
+        .partition(|(_, part)| *part == Some(PartOf::Met));
+    for (failure, _) in failures.iter().take(FAILURES) {
         failed(out, snapshot, failure, allocator.name)?;
+    }
+    let met: u64 = met.iter().map(|(of, _)| of.failure.count).sum();
+    if met > 0 {
+        let times = plural(met, "time");
+        let by = allocator.name;
+        writeln!(
+            out,
+            "  {by}'s allocator asked for memory in vain {times}, gave back what it kept, and had enough then: that takes time"
+        )?;
     }
     if failures.len() > FAILURES {
         let more = plural((failures.len() - FAILURES) as u64, "more kind");

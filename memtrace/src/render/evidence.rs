@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     analysis::verdict::{Amount, Evidence, Rate},
+    escape::clean,
     units::{plural, size},
 };
 
@@ -57,6 +58,7 @@ fn amount(amount: &Amount, decimals: Option<usize>) -> String {
             format!("GPU {index}")
         }
         Amount::Name(name) | Amount::Word(name) => (*name).into(),
+        Amount::Text(text) => clean(text),
         Amount::NoRate(short) => short.to_string(),
     }
 }
@@ -120,6 +122,7 @@ fn data(amount: &Amount) -> Value {
         Amount::Class(class) => (json!(class.name()), "class"),
         Amount::Device(index) => (json!(index), "device"),
         Amount::Name(name) | Amount::Word(name) => (json!(name), "name"),
+        Amount::Text(text) => (json!(text), "line"),
         Amount::NoRate(_) => (Value::Null, "bytes/s"),
     };
     json!({ "value": value, "unit": unit })

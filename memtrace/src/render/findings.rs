@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{device_table::name as device_name, diagnosis::kept_by};
+use super::{device_table::name as device_name, diagnosis::kept_by, evidence::words};
 use crate::{
     analysis::verdict::{Class, Diagnosis, Verdict},
     escape::clean,
@@ -84,6 +84,8 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         None => {
             text.push(format!("{about}: {}", verdict.class.meaning()));
             text.push(process(verdict));
+            let evidence = verdict.evidence.iter().take(verdict.class.on_screen());
+            text.extend(evidence.map(|of| format!("  evidence      {}", words(of))));
             let next = verdict.next.iter().take(1);
             text.extend(next.map(|next| format!("  next          {}", clean(next))));
         }
@@ -182,7 +184,7 @@ mod tests {
     use crate::{
         analysis::{
             account::{Account, Kind, Term},
-            verdict::{Grade, KeptBy, ProcessAccount, Scope},
+            verdict::{Amount, Evidence, Grade, KeptBy, ProcessAccount, Scope, Statement},
         },
         event::{Layer, StackId},
         frames::fixture::{native, python},
@@ -297,6 +299,35 @@ mod tests {
              \x20 process       7, 2.0 MiB/s in all\n\
              \x20 next          see what is kept\n"
         );
+    }
+
+    #[test]
+    fn what_failed_comes_first_and_what_is_only_kept_late() {
+        static ASKED: Statement = Statement {
+            name: "example",
+            sentence: "{line} asked in vain",
+        };
+        let mut failed = verdict(Class::GpuOutOfMemory, Scope::Process, 0.0);
+        failed.rate = None;
+        failed.evidence = vec![Evidence {
+            kind: &ASKED,
+            values: vec![("line", Amount::Text("step".into()))],
+            limits: vec![],
+            of_runner_up: false,
+        }];
+        let mut kept = verdict(Class::GpuUnused, Scope::Process, 0.0);
+        kept.rate = None;
+        let found = Diagnosis {
+            verdicts: vec![kept, verdict(Class::PageCache, Scope::Process, 1e6), failed],
+            ..Diagnosis::default()
+        };
+        let text = text(&found);
+        let first = "gpu-out-of-memory (grade B): an allocation of GPU memory failed\n\
+             \x20 process       7\n\
+             \x20 evidence      step asked in vain\n";
+        assert!(text.starts_with(first), "{text}");
+        let place = |class: &str| text.find(class).unwrap();
+        assert!(place("page-cache") < place("gpu-unused"), "{text}");
     }
 
     #[test]

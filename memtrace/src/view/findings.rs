@@ -63,6 +63,8 @@ pub(crate) fn place(process: &Verdict) -> Option<Device> {
 
 fn rank(verdict: &Verdict) -> f64 {
     match verdict.class {
+        Class::GpuOutOfMemory => f64::NEG_INFINITY,
+        Class::GpuUnused => f64::MAX,
         Class::None => f64::INFINITY,
         _ => -verdict.rate.unwrap_or(0.0),
     }

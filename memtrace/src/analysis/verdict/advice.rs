@@ -51,6 +51,7 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
     let mut next: Vec<String> = lines
         .filter(|line| has_sites || !line.starts_with(SITES_BELOW))
         .map(|line| line.replace("PID", &advice.tgid.to_string()))
+        .map(|line| line.replace("GIVE_BACK", context.series.caching_allocator().gives_back))
         .collect();
     if description.cache {
         next.push(context.series.caching_allocator().advice.into());

@@ -9,7 +9,7 @@ use super::{
     site::{Context, JudgedSite},
     thresholds::{MAJORITY, REPORTED},
 };
-use crate::analysis::series::DeviceSeries;
+use crate::analysis::series::{DeviceSeries, Place, place};
 
 /// Least growth of a GPU's memory, bytes: what caching allocators take from the driver at a time.
 const DEVICE_FLOOR: f64 = 2.0 * 1024.0 * 1024.0;
@@ -96,6 +96,17 @@ impl OnDevice<'_> {
             Shape::Stepped if self.leaking >= MAJORITY * growth => Some(Grade::C),
             _ => None,
         }
+    }
+
+    /// How many blocks its sites have given out since a point.
+    pub(super) fn allocated_since(&self, point: usize) -> f64 {
+        let sites = self.context.series.sites.iter();
+        let sites = sites.filter(|site| place(&site.key) == Place::Device(self.device.index));
+        let since = sites.filter_map(|site| {
+            let before = site.alloc_count.get(point)?;
+            Some(site.alloc_count.last()? - before)
+        });
+        since.sum()
     }
 
     pub(super) fn name(&self) -> (&'static str, Amount) {

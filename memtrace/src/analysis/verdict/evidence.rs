@@ -56,6 +56,8 @@ pub(crate) enum Amount {
     Device(Device),
     /// Of something measured.
     Name(&'static str),
+    /// A line of the program.
+    Text(String),
     /// Of the sentence only: scripts know it by other means.
     Word(&'static str),
     /// What takes the place of a rate.

@@ -11,6 +11,7 @@ mod evidence;
 mod growth;
 mod kept_by;
 mod offset;
+mod out_of_memory;
 mod process;
 mod rule;
 mod shape;
@@ -150,6 +151,9 @@ pub(crate) fn diagnose(
         too_short: courses.too_short,
         ..Diagnosis::default()
     };
+    let facts = recording.facts()?;
+    let failed = out_of_memory::judge(&overview, &courses.processes, &facts);
+    diagnosis.verdicts.extend(failed);
     for series in courses.processes {
         judge(
             &series,

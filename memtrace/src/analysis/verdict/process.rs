@@ -124,7 +124,8 @@ pub(super) fn judge(
         .filter_map(|of| device::judge(&context, of, &sites))
         .collect();
     // That nothing else grows need not be said beside what does.
-    if finding.class != Class::None || findings.is_empty() {
+    let grows = findings.iter().any(|of| of.class != Class::GpuUnused);
+    if finding.class != Class::None || !grows {
         findings.push(finding);
     }
     let blamed: Vec<Class> = sites.iter().map(|site| site.verdict.class).collect();

@@ -6,6 +6,7 @@ use super::{
     advice::Advice,
     device::OnDevice,
     growth::{Growing, Part},
+    out_of_memory::{Found, OutOfMemory},
     process::Judging,
     shape::Shape,
     site::{Grown, SiteFinding},
@@ -19,12 +20,15 @@ pub(super) struct Description {
     pub(super) meaning: &'static str,
     /// What it is mistaken for most often.
     pub(super) mistaken_for: Option<Class>,
-    /// What to try next where a process is of it; `PID` stands for the process's.
+    /// What to try next where a process is of it; `PID` stands for the process's, `GIVE_BACK` for what its
+    /// caching allocator of device memory offers.
     pub(super) next: &'static [&'static str],
     /// What the process's caching allocator of device memory offers helps.
     pub(super) cache: bool,
     /// A longer recording helps.
     pub(super) longer: bool,
+    /// So many sentences of evidence belong on the first screen: no line of the program says it.
+    pub(super) on_screen: usize,
     /// What to try next where a site is of it; `None`: a longer recording.
     pub(super) next_of_site: Option<fn(&Advice) -> String>,
 }
@@ -37,6 +41,7 @@ pub(super) const DESCRIPTION: Description = Description {
     next: &[],
     cache: false,
     longer: false,
+    on_screen: 0,
     next_of_site: None,
 };
 
@@ -69,6 +74,8 @@ pub(super) const OF_SITES: &str = "outstanding memory: what sites with this verd
 pub(super) enum OfProcess {
     /// The figures do not allow more: asked before anything else.
     Unreliable(fn(&Unreliable) -> Option<Finding>),
+    /// Of each failed allocation of a device, beside all else.
+    Failed(fn(&OutOfMemory) -> Option<Found>),
     /// Of each device, beside the process's own memory.
     Device(fn(&OnDevice) -> Option<Finding>),
     /// Of its whole course, whether or not it grows.

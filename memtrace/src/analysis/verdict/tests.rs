@@ -1,6 +1,7 @@
 //! Made-up courses of a process, with the verdict that each must get.
 
 mod device_growth;
+mod device_states;
 mod keeping;
 
 use super::*;

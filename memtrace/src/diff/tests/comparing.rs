@@ -201,6 +201,95 @@ fn facts_about_the_modules_that_grow_come_first() {
     assert_eq!(first, ["env.OMP_NUM_THREADS", "affinity.count"]);
 }
 
+/// The differences between these facts of two recordings.
+fn differences(leak: &[Frame], old: &[(&str, &str)], new: &[(&str, &str)]) -> Vec<Difference> {
+    let mut runs = [
+        run("a", vec![steady(leak.to_vec(), 1)]),
+        run("b", vec![growing(leak.to_vec(), 10)]),
+    ];
+    runs[0].facts = facts(old);
+    runs[1].facts = facts(new);
+    let comparison = compare(&runs[..1], &runs[1], &Options::default());
+    comparison.unwrap().fingerprint
+}
+
+#[test]
+fn a_package_that_grows_comes_before_variables_of_its_interpreter() {
+    let leak = [
+        python("f", "/w/lib/python3.11/site-packages/PIL/Image.py", 3),
+        python("g", "/w/lib/python3.11/site-packages/app/main.py", 3),
+    ];
+    let old = [
+        ("env.PYTHONMALLOC", "malloc"),
+        ("environment.names", "all"),
+        ("python.package.app", "1"),
+        ("python.package.pillow", "9"),
+        ("python.package.idle", "1"),
+    ];
+    let new = [
+        ("environment.names", "all"),
+        ("python.package.app", "2"),
+        ("python.package.pillow", "10"),
+        ("python.package.idle", "2"),
+    ];
+    let found = differences(&leak, &old, &new);
+    let fields: Vec<&str> = found.iter().map(|fact| &*fact.field).collect();
+    assert_eq!(
+        fields,
+        [
+            "python.package.pillow",
+            "python.package.app",
+            "env.PYTHONMALLOC",
+            "python.package.idle",
+        ]
+    );
+    assert_eq!(found[2].absence, Some(Absence::Unset));
+}
+
+#[test]
+fn what_was_not_recorded_is_no_difference() {
+    let all = ("environment.names", "all");
+    let of = |old: &[(&str, &str)], new: &[(&str, &str)]| -> Vec<(String, Option<Absence>)> {
+        let found = differences(&in_library("f", "1", 1), old, new).into_iter();
+        found.map(|fact| (fact.field, fact.absence)).collect()
+    };
+    // An older version knows nothing of variables beyond its list.
+    let new = [all, ("env.APP_MODE", "#1234"), ("env.OMP_NUM_THREADS", "2")];
+    let expected = [("env.OMP_NUM_THREADS".to_owned(), Some(Absence::Unrecorded))];
+    assert_eq!(of(&[], &new), expected);
+    let partly = [("environment.names", "in part")];
+    assert_eq!(of(&partly, &new), expected);
+    // One that knows all of them does.
+    let expected = [
+        ("env.OMP_NUM_THREADS".to_owned(), Some(Absence::Unset)),
+        ("env.APP_MODE".to_owned(), Some(Absence::Unset)),
+    ];
+    assert_eq!(of(&[all], &new), expected);
+    // What one version hashes and another one writes out is compared all the same.
+    let hash = crate::recording::variables::hashed("A", "1");
+    let hashed = [all, ("env.A", &*hash)];
+    assert_eq!(of(&hashed, &[all, ("env.A", "1")]), []);
+    assert_eq!(of(&hashed, &[all, ("env.A", "2")]).len(), 1);
+    assert_eq!(of(&hashed, &[all, ("env.A", "(set)")]), []);
+    assert_eq!(of(&[all], &[all, ("env.A", "(set)")]).len(), 1);
+}
+
+#[test]
+fn what_is_not_compared_is_told() {
+    let mut runs = [run("old", vec![]), run("new", vec![])];
+    runs[1].facts = facts(&[("environment.names", "unreadable"), ("env.A", "#1234")]);
+    let comparison = compare(&runs[..1], &runs[1], &Options::default()).unwrap();
+    assert_eq!(comparison.fingerprint, []);
+    let told = |run: Option<&str>, part: &str| {
+        let mut gaps = comparison.not_compared.iter();
+        gaps.any(|gap| gap.run.as_deref() == run && gap.what.contains(part))
+    };
+    assert!(told(Some("old"), "names of variables"));
+    assert!(told(Some("new"), "unreadable"));
+    assert!(told(None, "values of 1 variable,"));
+    assert!(told(None, "content of files"));
+}
+
 #[test]
 fn a_recording_without_intervals_is_an_error_and_a_short_one_is_told() {
     let mut empty = run("empty", vec![]);

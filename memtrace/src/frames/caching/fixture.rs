@@ -23,5 +23,8 @@ pub(crate) const POOL: CachingAllocator = CachingAllocator {
     },
     others: &[],
     advice: "pool_trim()",
+    gives_back: "pool_trim()",
+    against_fragmentation: &["POOL_SIZE=1"],
+    asks_again: "pool_grow",
     settings: &["POOL_SIZE"],
 };

@@ -40,6 +40,12 @@ pub(super) const PYTORCH: CachingAllocator = CachingAllocator {
         usdt: &[],
     }],
     advice: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or torch.cuda.empty_cache()",
+    gives_back: "torch.cuda.empty_cache()",
+    against_fragmentation: &[
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "or PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:N, with N below the size that was asked for",
+    ],
+    asks_again: "DeviceCachingAllocator",
     settings: &["PYTORCH_*"],
 };
 

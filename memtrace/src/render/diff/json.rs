@@ -6,7 +6,7 @@ use std::{io::Write, sync::Arc};
 use serde_json::{Value, json};
 
 use crate::{
-    diff::{Comparison, Growth, Level, Matched, SiteDifference, isa},
+    diff::{Absence, Comparison, Growth, Level, Matched, SiteDifference, isa},
     frames::Frame,
     render::until_closed,
 };
@@ -38,6 +38,7 @@ fn value(comparison: &Comparison, top: usize) -> Value {
             "field": difference.field,
             "baseline": difference.baseline,
             "new": difference.new,
+            "absence": difference.absence.map(Absence::name),
             "related_sites": related.collect::<Vec<_>>(),
         })
     });
@@ -46,6 +47,10 @@ fn value(comparison: &Comparison, top: usize) -> Value {
         "baselines": comparison.baselines,
         "new": comparison.new,
         "fingerprint": facts.collect::<Vec<_>>(),
+        "not_compared": comparison.not_compared.iter().map(|gap| json!({
+            "recording": gap.run,
+            "what": gap.what,
+        })).collect::<Vec<_>>(),
         "workload": comparison.workload.map(|workload| json!({
             "baseline_allocations_per_unit": workload.baseline,
             "new_allocations_per_unit": workload.new,

@@ -52,7 +52,13 @@ fn text_of_no_difference_says_so() {
     let side = || vec![growing(in_library("f", "1", 1), 10)];
     let text = as_text(&compared(side(), side()), 10);
     assert!(text.contains("No site grows otherwise"), "{text}");
-    assert!(text.contains("No recorded fact"), "{text}");
+    assert!(
+        text.contains(
+            "No recorded fact of the machines and processes differs. Not compared:\n    a: "
+        ),
+        "{text}"
+    );
+    assert!(text.contains("content of files"), "{text}");
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{
 };
 
 use crate::{
-    diff::{Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload, isa},
+    diff::{
+        Absence, Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload,
+        is_unread, isa,
+    },
     escape::clean,
     frames::names,
     render::{stack::place, until_closed},
@@ -15,6 +18,9 @@ use crate::{
 
 /// Facts that are listed: later ones seldom matter.
 const FACTS: usize = 15;
+
+/// Variables of which the values are not recorded that are named.
+const VARIABLES: usize = 12;
 
 /// Words from which on of a value that is a list only what differs is shown.
 const LONG_LIST: usize = 6;
@@ -102,23 +108,54 @@ impl Text<'_> {
     fn facts(&self, out: &mut impl Write) -> io::Result<()> {
         let facts = &self.comparison.fingerprint;
         if facts.is_empty() {
-            return writeln!(
+            writeln!(
                 out,
-                "\nNo recorded fact of the machines and processes differs"
-            );
+                "\nNo recorded fact of the machines and processes differs. Not compared:"
+            )?;
+            return self.gaps(out, true);
         }
         writeln!(
             out,
             "\n{} between the machines and processes, those related to growth first (related is not proven)",
             plural(facts.len() as u64, "difference")
         )?;
+        let (unread, facts): (Vec<_>, Vec<_>) = facts.iter().partition(|fact| has_no_value(fact));
         for (rank, fact) in facts.iter().take(FACTS).enumerate() {
             self.fact(out, rank + 1, fact)?;
         }
         match facts.len().saturating_sub(FACTS) {
-            0 => Ok(()),
-            more => writeln!(out, "  {more} more not listed (--format json lists all)"),
+            0 => {}
+            more => writeln!(out, "  {more} more not listed (--format json lists all)")?,
         }
+        if !unread.is_empty() {
+            let named = unread.iter().take(VARIABLES).map(|fact| variable(fact));
+            let named = named.collect::<Vec<_>>().join(", ");
+            let more = match unread.len().saturating_sub(VARIABLES) {
+                0 => String::new(),
+                more => format!(", {more} more"),
+            };
+            writeln!(
+                out,
+                "  variables whose values are not recorded, by their hashes: {named}{more}"
+            )?;
+        }
+        let gaps = self.comparison.not_compared.iter();
+        if gaps.clone().any(|gap| gap.run.is_some()) {
+            writeln!(out, "  not compared:")?;
+        }
+        self.gaps(out, false)
+    }
+
+    /// What is not compared: of single recordings, and with `all` of any.
+    fn gaps(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
+        for gap in &self.comparison.not_compared {
+            match &gap.run {
+                Some(run) => writeln!(out, "    {}: {}", clean(run), gap.what)?,
+                None if all => writeln!(out, "    {}", gap.what)?,
+                None => {}
+            }
+        }
+        Ok(())
     }
 
     fn fact(&self, out: &mut impl Write, rank: usize, fact: &Difference) -> io::Result<()> {
@@ -261,11 +298,28 @@ impl Text<'_> {
     }
 }
 
+/// Whether it is a variable whose values are not recorded.
+fn has_no_value(fact: &Difference) -> bool {
+    let values = [&fact.baseline, &fact.new];
+    let mut values = values.into_iter().flatten();
+    values.any(|values| values.split(" | ").any(is_unread))
+}
+
+/// Its name, and on which side it is not set.
+fn variable(fact: &Difference) -> String {
+    let name = clean(fact.field.strip_prefix("env.").unwrap_or(&fact.field));
+    match (&fact.baseline, &fact.new) {
+        (None, Some(_)) => format!("{name} (not set → set)"),
+        (Some(_), None) => format!("{name} (set → not set)"),
+        _ => name,
+    }
+}
+
 /// Both values; of long lists what only one of them has.
 fn values(fact: &Difference) -> (String, String) {
     let one = |value: &Option<String>| match value {
         Some(value) => clean(value),
-        None => "not known".into(),
+        None => fact.absence.map_or("not known", Absence::name).into(),
     };
     if let (Some(old), Some(new)) = (&fact.baseline, &fact.new) {
         let [a, b] = [old, new].map(|value| value.split_whitespace().collect::<BTreeSet<_>>());

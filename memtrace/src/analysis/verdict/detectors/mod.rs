@@ -7,6 +7,8 @@ mod copy_on_write;
 mod fd_leak;
 mod gpu_cache;
 mod gpu_leak;
+pub(super) mod gpu_out_of_memory;
+mod gpu_unused;
 mod kernel;
 mod leak;
 mod madv_free;
@@ -76,6 +78,10 @@ classes! {
     GpuLeak = gpu_leak,
     /// The GPU allocator's reserve grows, what is allocated from it does not.
     GpuCache = gpu_cache,
+    /// An allocation of GPU memory failed.
+    GpuOutOfMemory = gpu_out_of_memory,
+    /// The GPU allocator keeps what is no longer in use: no alarm.
+    GpuUnused = gpu_unused,
     /// No material growth.
     None = none,
     Undetermined = undetermined,
@@ -87,6 +93,11 @@ impl Class {
         self.description().name
     }
 
+    /// How many sentences of its evidence belong on the first screen.
+    pub(crate) const fn on_screen(self) -> usize {
+        self.description().on_screen
+    }
+
     /// What happens, in a few words.
     pub(crate) const fn meaning(self) -> &'static str {
         self.description().meaning
@@ -95,6 +106,15 @@ impl Class {
 
 /// The rules on a process, in the order in which they are asked.
 pub(super) const PROCESS: &[Question<OfProcess>] = &[
+    Question {
+        asks: "beside all that follows, however short the recording: did an allocation of a device fail for want of memory?",
+        rules: &[
+            gpu_out_of_memory::FRAGMENTED,
+            gpu_out_of_memory::HELD_BY_OTHERS,
+            gpu_out_of_memory::LIKELY_FRAGMENTED,
+            gpu_out_of_memory::DEVICE_FULL,
+        ],
+    },
     Question {
         asks: "can the figures be relied on?",
         rules: &[
@@ -111,6 +131,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
             gpu_cache::DEVICE,
             cache::DEVICE,
             undetermined::DEVICE_IN_ALL,
+            gpu_unused::DEVICE,
         ],
     },
     Question {

@@ -1,0 +1,155 @@
+//! Failed allocations of device memory as a program meets them: one for each, though the layers below
+//! failed as well and a caching allocator asked more than once.
+
+use crate::{
+    event::{Layer, OUT_OF_MEMORY},
+    frames::{Frame, caching},
+    ledger::FailureKey,
+    recording::{FailureSnapshot, Stack, Stacks},
+};
+
+/// How files of the runtimes begin that ask the driver.
+const RUNTIMES: &[&str] = &["libcudart", "libamdhip64"];
+
+/// Frames of a caching allocator's own that are looked at.
+const OWN_FRAMES: usize = 4;
+
+/// What a failure is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartOf {
+    /// The same allocation failed in the layer above.
+    Above,
+    /// A caching allocator asked for it, gave back what it kept, and then got it.
+    Met,
+}
+
+/// What each failure is a part of; `None`: the program has met it.
+pub(crate) fn parts(failures: &[FailureSnapshot], stacks: &Stacks) -> Vec<Option<PartOf>> {
+    let parts = failures.iter();
+    parts
+        .map(|failure| part_of(failure, failures, stacks))
+        .collect()
+}
+
+fn part_of(
+    failure: &FailureSnapshot,
+    failures: &[FailureSnapshot],
+    stacks: &Stacks,
+) -> Option<PartOf> {
+    let key = &failure.key;
+    let stack = stacks.get(key.stack);
+    let leaf = stack.frames().next().and_then(Frame::module_name)?;
+    let fails = |layer: &dyn Fn(Layer) -> bool| {
+        let mut all = failures.iter();
+        all.any(|other| layer(other.key.layer) && is_beside(&other.key, key))
+    };
+    if key.layer == Layer::CudaDriver && RUNTIMES.iter().any(|file| leaf.starts_with(file)) {
+        let above = fails(&|layer| matches!(layer, Layer::CudaRuntime | Layer::Hip));
+        return above.then_some(PartOf::Above);
+    }
+    let cache = caching::layer_of_caller(leaf).filter(|layer| *layer != key.layer)?;
+    if key.error == OUT_OF_MEMORY && fails(&|layer| layer == cache) {
+        return Some(PartOf::Above);
+    }
+    (key.error == OUT_OF_MEMORY && asks_again(stack, cache)).then_some(PartOf::Met)
+}
+
+/// Of the same process and kind. Devices are those of threads, which may not be known below.
+fn is_beside(one: &FailureKey, other: &FailureKey) -> bool {
+    let is_device = one.device == other.device || other.device.is_none();
+    one.process == other.process && is_device && one.error == other.error
+}
+
+/// Whether a function of a caching allocator that asks again made the call. One without a name does.
+fn asks_again(stack: Stack, cache: Layer) -> bool {
+    let part = caching::of_process(|layer| layer == cache).asks_again;
+    let mut own = stack.frames().take(OWN_FRAMES);
+    own.any(|frame| match &frame.function {
+        Some(function) => function.contains(part),
+        None => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::StackId,
+        frames::fixture::{native, python},
+        ledger::{Failure, ProcessId},
+    };
+    use memtrace_common::unwind::End;
+
+    const C10: &str = "/v/libc10_cuda.so";
+    const CUDART: &str = "/v/libcudart.so.13";
+    const ALLOC: &str = "c10::cuda::Native::DeviceCachingAllocator::alloc_block(bool)";
+
+    fn failed(layer: Layer, stack: u32) -> FailureSnapshot {
+        FailureSnapshot {
+            key: FailureKey {
+                process: ProcessId(1),
+                layer,
+                device: Some(0),
+                stack: StackId(stack),
+                error: OUT_OF_MEMORY,
+            },
+            failure: Failure::default(),
+        }
+    }
+
+    fn stacks(of: &[&[Frame]]) -> Stacks {
+        let mut stacks = Stacks::default();
+        for (number, frames) in (1..).zip(of) {
+            let frames = frames.iter().cloned();
+            stacks.put(StackId(number), End::Complete, None, frames);
+        }
+        stacks
+    }
+
+    #[test]
+    fn what_fails_in_three_layers_and_twice_is_one_failure() {
+        let line = python("step", "/srv/train.py", 3);
+        let stacks = stacks(&[
+            &[
+                native("cudaMalloc", CUDART),
+                native(ALLOC, C10),
+                line.clone(),
+            ],
+            &[native(ALLOC, C10), line.clone()],
+            &[native("retry DeviceCachingAllocator", C10), line.clone()],
+            &[native("malloc", C10), line],
+        ]);
+        let failures = [
+            failed(Layer::CudaDriver, 1),
+            failed(Layer::CudaRuntime, 2),
+            failed(Layer::CudaRuntime, 3),
+            failed(Layer::TorchCuda, 4),
+        ];
+        let above = Some(PartOf::Above);
+        assert_eq!(parts(&failures, &stacks), [above, above, above, None]);
+        // Had it got the memory at last, nothing would have failed for the program.
+        let met = Some(PartOf::Met);
+        assert_eq!(parts(&failures[..3], &stacks), [above, met, met]);
+        // Another device's.
+        let mut elsewhere = failures.clone();
+        elsewhere[3].key.device = Some(1);
+        assert_eq!(parts(&elsewhere, &stacks)[1], met);
+    }
+
+    #[test]
+    fn what_does_not_ask_again_fails() {
+        let stacks = stacks(&[
+            &[native("CudaMallocAsync::mallocAsync(void**)", C10)],
+            &[native("my_buffer", "/srv/program")],
+            &[native("cudaMalloc", CUDART)],
+        ]);
+        let failures = [
+            failed(Layer::CudaRuntime, 1),
+            failed(Layer::CudaDriver, 2),
+            failed(Layer::CudaDriver, 3),
+        ];
+        let above = Some(PartOf::Above);
+        assert_eq!(parts(&failures, &stacks), [None, None, above]);
+        assert_eq!(parts(&failures[2..], &stacks), [None]);
+    }
+}

@@ -1,0 +1,63 @@
+//! What a device's allocator keeps and nobody uses: a state, and no alarm.
+
+use crate::analysis::verdict::{
+    Class, Grade,
+    device::OnDevice,
+    evidence::{Amount, Statement},
+    rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+    thresholds::OF_RESIDUAL,
+};
+
+pub(super) const CLASS: Description = Description {
+    name: "gpu-unused",
+    meaning: "GPU memory that is cached for reuse and unused now: no leak",
+    next: &["GIVE_BACK gives it back: that helps other processes on the GPU, and not this one"],
+    on_screen: 1,
+    ..DESCRIPTION
+};
+
+/// The last part of a recording, in which the state must hold all the time.
+const LATELY: f64 = 0.25;
+
+/// Least memory of which it is told, bytes.
+const FLOOR: f64 = 64.0 * 1024.0 * 1024.0;
+
+static UNUSED: Statement = Statement {
+    name: "device_unused",
+    sentence: "{cache} keeps {held} of {device}, of which {now} are in use now, {peak} before",
+};
+
+pub(super) const DEVICE: Rule<OfProcess> = Rule {
+    class: Class::GpuUnused,
+    evidence: "neither rises; what is in use fell by half, and the caching allocator keeps that throughout the last quarter, 64 MiB or more",
+    find: OfProcess::Device(unused),
+};
+
+fn unused(on: &OnDevice) -> Option<Finding> {
+    let (outstanding, held) = (&on.device.outstanding, &on.device.held);
+    let lately = (outstanding.len() as f64 * (1.0 - LATELY)) as usize;
+    let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let now = largest(outstanding.get(lately..)?);
+    // Of a program that goes on, what is in use between two points is not known.
+    let idle = on.allocated_since(lately) == 0.0;
+    // In less than an interval a model is gone; its allocator still says what there was.
+    let caches = on.device.totals.iter().filter_map(|totals| totals.cache);
+    let told = caches.map(|cache| cache.peak_allocated).max()? as f64;
+    let peak = largest(outstanding).max(if idle { told } else { 0.0 });
+    let stays = held.get(lately..)?.iter().copied().reduce(f64::min)?;
+    let fell = peak > 0.0 && peak - now >= OF_RESIDUAL * peak;
+    let cache = on.context.series.caching_allocator();
+    (fell && stays - now >= FLOOR.max(OF_RESIDUAL * stays)).then(|| Finding {
+        class: Class::GpuUnused,
+        grade: if idle { Grade::B } else { Grade::C },
+        evidence: vec![UNUSED.with([
+            ("cache", Amount::Word(cache.name)),
+            ("held", Amount::Bytes(stays)),
+            on.name(),
+            ("now", Amount::Bytes(now)),
+            ("peak", Amount::Bytes(peak)),
+        ])],
+        runner_up: None,
+        rate: None,
+    })
+}
