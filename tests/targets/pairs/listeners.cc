@@ -34,8 +34,8 @@ public:
 static void handle(Bus &bus, bool leaks)
 {
     std::string body(uniform(20000, 100000), 'b');
-    std::string context = body.substr(0, uniform(200, 4000));
-    bus.subscribe([context] { return context.size(); }); // allocates
+    std::string context = body.substr(0, uniform(200, 4000)); // allocates
+    bus.subscribe([context = std::move(context)] { return context.size(); });
     size_t seen = bus.publish();
     body.resize(seen);
     if (!leaks) // the fault

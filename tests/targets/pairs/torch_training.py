@@ -77,8 +77,8 @@ def validate(model, loader, metrics):
     return correct
 
 
-training = DataLoader(Images(512), batch_size=32, shuffle=True)
-validation = DataLoader(Images(8), batch_size=4)
+training = DataLoader(Images(48), batch_size=16, shuffle=True)
+validation = DataLoader(Images(4), batch_size=2)
 model = Net()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 metrics = Metrics()
@@ -87,5 +87,5 @@ while True:
     train_one_epoch(model, training, optimizer, metrics)
     validate(model, validation, metrics)
     epoch += 1
-    if epoch == 2:
+    if epoch == 10:
         print("training", flush=True)

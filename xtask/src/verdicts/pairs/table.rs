@@ -312,3 +312,18 @@ impl fmt::Display for Frame {
         write!(out, " {file}:{}", self.line.unwrap_or(0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::PAIRS;
+
+    #[test]
+    fn the_sources_mark_the_lines_that_are_meant() {
+        for pair in PAIRS {
+            let marks = pair.marks().unwrap();
+            assert!(!marks.allocates.1.is_empty(), "{}", pair.name);
+            let keeps = !marks.keeps.1.is_empty();
+            assert_eq!(keeps, pair.keeps.is_some(), "{}", pair.name);
+        }
+    }
+}
