@@ -1,6 +1,7 @@
 //! `cargo xtask verdicts`: records every scenario of `tests/targets/growth/`
 //! with many seeds and counts how often the verdict is right.
 
+mod pairs;
 mod scenarios;
 
 use crate::command::{self, build_memtrace, output, root, run, target_dir};
@@ -25,6 +26,9 @@ const ALARMS: [&str; 2] = ["leak", "mapping-leak"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    /// Programs with one faulty line and without it instead of scenarios, attached to once they are warm
+    #[arg(long)]
+    pairs: bool,
     /// Runs of each scenario
     #[arg(long, default_value_t = 3)]
     seeds: u64,
@@ -32,20 +36,26 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
     /// Only scenarios whose name contains this
-    #[arg(long, default_value = "")]
+    #[arg(long, visible_alias = "only", default_value = "")]
     scenario: String,
-    /// Length of a recording
-    #[arg(long, default_value_t = 8.0)]
-    seconds: f64,
-    /// Time between two intervals, or `auto`
-    #[arg(long, default_value = "50ms")]
-    interval: String,
+    /// Length of a recording: 8, of pairs 45
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Time between two intervals: 50ms, of pairs `auto`
+    #[arg(long)]
+    interval: Option<String>,
     /// Runs at a time: they sleep most of the time
     #[arg(long, default_value_t = 3)]
     jobs: usize,
     /// Record nothing: judge what earlier runs recorded by the rules as they are now
     #[arg(long)]
     kept: bool,
+    /// Of pairs: keep two cores busy meanwhile
+    #[arg(long, requires = "pairs")]
+    loaded: bool,
+    /// Of pairs: the virtual environment with numpy and PyTorch; what needs them is left out without
+    #[arg(long, requires = "pairs")]
+    venv: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -61,11 +71,16 @@ struct Verdict {
     grade: String,
     evidence: Vec<String>,
     frames: Vec<Frame>,
+    /// Bytes.
+    bytes_per_s: Option<f64>,
+    kept_by: Option<Frame>,
 }
 
 #[derive(Deserialize)]
 struct Frame {
     function: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
 }
 
 /// What one run was judged to be.
@@ -116,6 +131,9 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     let memtrace = build_memtrace(false)?;
     let folder = target_dir().join("verdicts");
     std::fs::create_dir_all(&folder)?;
+    if options.pairs {
+        return pairs::run_all(options, &memtrace, &folder);
+    }
     let programs = programs(&folder)?;
     let runs: Vec<(&Scenario, u64)> = (options.first_seed..options.first_seed + options.seeds)
         .flat_map(|seed| SCENARIOS.iter().map(move |scenario| (scenario, seed)))
@@ -124,40 +142,46 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     if runs.is_empty() {
         bail!("no scenario's name contains `{}`", options.scenario);
     }
-    let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
-    let work = || -> Result<()> {
-        while let Some((scenario, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let recording = folder.join(format!("{}-{seed}.mtr", scenario.name));
-            if options.kept {
-                if !recording.exists() {
-                    continue;
-                }
-            } else {
-                record(&memtrace, &programs, &recording, scenario, *seed, options)?;
+    each(&runs, options.jobs, |(scenario, seed)| {
+        let recording = folder.join(format!("{}-{seed}.mtr", scenario.name));
+        if options.kept {
+            if !recording.exists() {
+                return Ok(());
             }
-            let outcome = judge(scenario, *seed, diagnosis(&memtrace, &recording)?);
-            tell(&outcome);
-            if let Ok(mut outcomes) = outcomes.lock() {
-                outcomes.push(outcome);
-            }
+        } else {
+            record(&memtrace, &programs, &recording, scenario, *seed, options)?;
+        }
+        let outcome = judge(scenario, *seed, diagnosis(&memtrace, &recording)?);
+        tell(&outcome);
+        if let Ok(mut outcomes) = outcomes.lock() {
+            outcomes.push(outcome);
         }
         Ok(())
-    };
-    std::thread::scope(|scope| {
-        let jobs: Vec<_> = (0..options.jobs.max(1))
-            .map(|_| scope.spawn(work))
-            .collect();
-        jobs.into_iter().try_for_each(|job| match job.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
     })?;
     let outcomes = outcomes.into_inner().unwrap_or_default();
     if outcomes.is_empty() {
         bail!("no such recording in {}", folder.display());
     }
     summary(&outcomes)
+}
+
+/// Does something with each item, so many at a time. The first error ends one job, and is returned.
+fn each<T: Sync>(items: &[T], jobs: usize, action: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            action(item)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        jobs.into_iter().try_for_each(|job| match job.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
 }
 
 fn programs(folder: &Path) -> Result<Programs> {
@@ -182,15 +206,18 @@ fn programs(folder: &Path) -> Result<Programs> {
     };
     compile("cc", "growth.c", &c)?;
     compile("c++", "growth.cc", &cpp)?;
-    // The interpreter itself, not a version manager's wrapper.
-    let print = ["-c", "import sys; print(sys.executable)"];
-    let python = output(Command::new("python3").args(print)).context("apt-get install python3")?;
     Ok(Programs {
         c,
         cpp,
-        python,
+        python: python()?,
         script: sources.join("growth.py"),
     })
+}
+
+/// The interpreter itself, not a version manager's wrapper.
+fn python() -> Result<String> {
+    let print = ["-c", "import sys; print(sys.executable)"];
+    output(Command::new("python3").args(print)).context("apt-get install python3")
 }
 
 /// Records a run.
@@ -202,10 +229,11 @@ fn record(
     seed: u64,
     options: &Options,
 ) -> Result<()> {
-    let seconds = options.seconds;
+    let seconds = options.seconds.unwrap_or(8.0);
+    let interval = options.interval.as_deref().unwrap_or("50ms");
     let mut record = Command::new(memtrace);
     record
-        .args(["record", "--force", "--interval", &options.interval, "-d"])
+        .args(["record", "--force", "--interval", interval, "-d"])
         .arg(format!("{seconds}s"))
         .arg("-o")
         .arg(recording)

@@ -1,0 +1,135 @@
+//! Builds and starts the programs of the pairs.
+
+use super::{
+    super::{Options, python},
+    mode,
+    table::Pair,
+};
+use crate::command::{output, root, run};
+use anyhow::{Context, Result, bail};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+/// What is there to be started.
+pub(super) struct Programs {
+    /// Of what was compiled.
+    folder: PathBuf,
+    python: PathBuf,
+    /// With numpy and PyTorch.
+    venv_python: Option<PathBuf>,
+}
+
+/// A program that is killed when this is dropped.
+pub(super) struct Running {
+    child: Child,
+    /// Kept open: the program may print more.
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended by itself cannot be killed, and need not be.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Programs {
+    pub(super) fn build(pairs: &[&Pair], options: &Options, folder: &Path) -> Result<Programs> {
+        std::fs::create_dir_all(folder)?;
+        let python = PathBuf::from(python()?);
+        let sources: BTreeSet<&str> = pairs
+            .iter()
+            .flat_map(|pair| pair.sources)
+            .copied()
+            .collect();
+        for source in sources {
+            if let Some(mut compiler) = compiler(source, folder, &python)? {
+                run(&mut compiler).context("apt-get install gcc g++ python3-dev")?;
+            }
+        }
+        Ok(Programs {
+            folder: folder.to_owned(),
+            python,
+            venv_python: options.venv.as_ref().map(|venv| venv.join("bin/python")),
+        })
+    }
+}
+
+/// Where the sources are.
+pub(super) fn source(name: &str) -> PathBuf {
+    root().join("tests/targets/pairs").join(name)
+}
+
+/// As users build what they deliver: optimised, with debug information. `None`: needs no compiling.
+fn compiler(name: &str, folder: &Path, python: &Path) -> Result<Option<Command>> {
+    let (stem, language) = name.rsplit_once('.').unwrap_or((name, ""));
+    let mut command = match language {
+        "py" => return Ok(None),
+        "rs" => Command::new("rustc"),
+        "cc" => Command::new("c++"),
+        _ => Command::new("cc"),
+    };
+    command.arg("-g");
+    match language {
+        "rs" => command.args(["-O", "--edition", "2024"]),
+        _ => command.args(["-O2", "-pthread"]),
+    };
+    let mut binary = stem.to_owned();
+    if name == "extension.c" {
+        let print = [
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('include'))",
+        ];
+        let headers = output(Command::new(python).args(print))?;
+        command.args(["-shared", "-fPIC", "-I", &headers]);
+        binary += ".so";
+    }
+    command.arg("-o").arg(folder.join(binary)).arg(source(name));
+    Ok(Some(command))
+}
+
+/// Starts a program and waits for the line that it prints once it is warm.
+pub(super) fn start(pair: &Pair, programs: &Programs, leaks: bool, seed: u64) -> Result<Running> {
+    let Some((stem, language)) = pair.sources[0].rsplit_once('.') else {
+        bail!("`{}` has no extension", pair.sources[0]);
+    };
+    let mut command = match (language, &programs.venv_python) {
+        ("py", Some(python)) if pair.needs_venv => Command::new(python),
+        ("py", _) => Command::new(&programs.python),
+        _ => Command::new(programs.folder.join(stem)),
+    };
+    if language == "py" {
+        command.arg(source(pair.sources[0]));
+    }
+    command
+        .args([mode(leaks), &seed.to_string()])
+        .args(pair.fault)
+        .env("PYTHONPATH", &programs.folder)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", pair.name))?;
+    let stdout = child.stdout.take().context("no standard output")?;
+    let mut running = Running {
+        child,
+        stdout: BufReader::new(stdout),
+    };
+    let mut line = String::new();
+    running.stdout.read_line(&mut line)?;
+    if line.is_empty() {
+        bail!("{} ended before it was warm", pair.name);
+    }
+    Ok(running)
+}

@@ -1,0 +1,329 @@
+//! The pairs, and what has to be said of those that leak.
+
+use super::{super::Frame, program::source};
+use anyhow::{Context, Result};
+use std::{fmt, path::Path};
+
+/// A program with a line that leaks.
+pub(super) struct Pair {
+    pub(super) name: &'static str,
+    /// Of `tests/targets/pairs/`; the first is what is started.
+    pub(super) sources: &'static [&'static str],
+    /// Which of its faults, where it has several.
+    pub(super) fault: Option<&'static str>,
+    pub(super) needs_venv: bool,
+    /// A function that allocates what is kept. The lines bear the comment `allocates`, which may
+    /// name the faults that it is for.
+    allocates: &'static str,
+    /// The function that puts it into a container, in a line with the comment `keeps`; `None`: no
+    /// container grows.
+    pub(super) keeps: Option<&'static str>,
+}
+
+const fn pair(
+    name: &'static str,
+    sources: &'static [&'static str],
+    allocates: &'static str,
+    keeps: Option<&'static str>,
+) -> Pair {
+    Pair {
+        name,
+        sources,
+        fault: None,
+        needs_venv: false,
+        allocates,
+        keeps,
+    }
+}
+
+/// One that needs numpy or PyTorch.
+const fn in_venv(
+    name: &'static str,
+    sources: &'static [&'static str],
+    fault: Option<&'static str>,
+    allocates: &'static str,
+    keeps: Option<&'static str>,
+) -> Pair {
+    Pair {
+        fault,
+        needs_venv: true,
+        ..pair(name, sources, allocates, keeps)
+    }
+}
+
+const TRAINING: &[&str] = &["torch_training.py"];
+const SERVER: &[&str] = &["torch_server.py"];
+
+pub(super) const PAIRS: &[Pair] = &[
+    pair("c-connections", &["connections.c"], "open_connection", None),
+    pair("c-arena", &["arena.c"], "arena_grow", None),
+    pair("c-pool", &["pool.c"], "pool_grow", None),
+    pair("c-parser", &["parser.c"], "read_body", None),
+    pair("c-reload", &["reload.c"], "set_label", None),
+    pair(
+        "cpp-history",
+        &["history.cc"],
+        "make_reply",
+        Some("History::record"),
+    ),
+    pair(
+        "cpp-sessions",
+        &["sessions.cc"],
+        "load_profile",
+        Some("Sessions::log_in"),
+    ),
+    pair(
+        "cpp-thumbnails",
+        &["thumbnails.cc"],
+        "render",
+        Some("Cache::get"),
+    ),
+    pair("cpp-cycle", &["cycle.cc"], "open_session", None),
+    pair(
+        "cpp-jobs",
+        &["jobs.cc"],
+        "make_job",
+        Some("Dispatcher::retry_later"),
+    ),
+    pair(
+        "cpp-listeners",
+        &["listeners.cc"],
+        "handle",
+        Some("Bus::subscribe"),
+    ),
+    pair("rust-audit", &["audit.rs"], "render", Some("log")),
+    pair("rust-carts", &["carts.rs"], "fill_cart", Some("open")),
+    pair("rust-document", &["document.rs"], "make_node", None),
+    pair(
+        "py-asyncio",
+        &["asyncio_server.py"],
+        "Server.connected",
+        Some("Server.connected"),
+    ),
+    pair(
+        "py-workers",
+        &["workers.py"],
+        "compress",
+        Some("Results.add"),
+    ),
+    pair(
+        "py-samples",
+        &["samples.py"],
+        "answer",
+        Some("Statistics.record"),
+    ),
+    pair(
+        "py-registry",
+        &["registry.py"],
+        "Request.__init__",
+        Some("Request.__init__"),
+    ),
+    pair(
+        "py-log-handler",
+        &["log_handler.py"],
+        "read_body",
+        Some("Recent.emit"),
+    ),
+    pair(
+        "py-callbacks",
+        &["callbacks.py"],
+        "render",
+        Some("Loop.when_done"),
+    ),
+    pair(
+        "py-cursors",
+        &["cursors.py"],
+        "rows",
+        Some("Database.query"),
+    ),
+    pair(
+        "py-thread-local",
+        &["thread_local.py"],
+        "load",
+        Some("look_up"),
+    ),
+    pair(
+        "py-audit-queue",
+        &["audit_queue.py"],
+        "describe",
+        Some("Audit.submit"),
+    ),
+    pair(
+        "py-interning",
+        &["interning.py"],
+        "host",
+        Some("Names.intern"),
+    ),
+    pair(
+        "py-extension",
+        &["encoder.py", "extension.c"],
+        "encode",
+        None,
+    ),
+    pair("py-memoized", &["memoized.py"], "report", Some("handle")),
+    pair(
+        "py-errors",
+        &["errors.py"],
+        "Service.parse",
+        Some("Service.failed"),
+    ),
+    in_venv(
+        "py-numpy",
+        &["arrays.py"],
+        None,
+        "Model.predict",
+        Some("Service.record"),
+    ),
+    in_venv(
+        "torch-server",
+        SERVER,
+        None,
+        "Classifier.forward",
+        Some("Service.log"),
+    ),
+    in_venv(
+        "torch-server-grad",
+        SERVER,
+        Some("grad"),
+        "",
+        Some("Service.log"),
+    ),
+    in_venv(
+        "torch-losses",
+        TRAINING,
+        Some("losses"),
+        "",
+        Some("Metrics.update"),
+    ),
+    in_venv("torch-total", TRAINING, Some("total"), "", None),
+    in_venv(
+        "torch-outputs",
+        TRAINING,
+        Some("outputs"),
+        "Net.forward",
+        Some("validate"),
+    ),
+    in_venv(
+        "torch-closure",
+        TRAINING,
+        Some("closure"),
+        "train_one_epoch",
+        Some("train_one_epoch"),
+    ),
+    in_venv("torch-cycles", &["torch_cycles.py"], None, "handle", None),
+    in_venv(
+        "torch-loader",
+        &["torch_loader.py"],
+        None,
+        "Cached.decode",
+        Some("Cached.__getitem__"),
+    ),
+];
+
+/// The lines of a pair's sources that are meant.
+pub(super) struct Marks {
+    allocates: (&'static str, Vec<(&'static str, u32)>),
+    keeps: (&'static str, Vec<(&'static str, u32)>),
+    sources: &'static [&'static str],
+}
+
+impl Pair {
+    /// Reads the sources for the comments.
+    pub(super) fn marks(&self) -> Result<Marks> {
+        let mut allocates = Vec::new();
+        let mut keeps = Vec::new();
+        for &name in self.sources {
+            let path = source(name);
+            let text = std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read `{}`", path.display()))?;
+            for (line, number) in text.lines().zip(1..) {
+                if self.is_marked(line, "allocates") {
+                    allocates.push((name, number));
+                }
+                if self.is_marked(line, "keeps") {
+                    keeps.push((name, number));
+                }
+            }
+        }
+        Ok(Marks {
+            allocates: (self.allocates, allocates),
+            keeps: (self.keeps.unwrap_or_default(), keeps),
+            sources: self.sources,
+        })
+    }
+
+    /// Whether a line ends in this comment, for this fault.
+    fn is_marked(&self, line: &str, word: &str) -> bool {
+        let comments = ["# ", "// ", "/* "];
+        let mut comment = comments
+            .iter()
+            .filter_map(|sign| line.split_once(sign)?.1.strip_prefix(word));
+        comment.any(|rest| match (rest.strip_prefix(": "), self.fault) {
+            (None, _) => true,
+            (Some(faults), Some(fault)) => faults.split(", ").any(|of| of == fault),
+            (Some(_), None) => false,
+        })
+    }
+}
+
+impl Marks {
+    /// Whether a frame is in the pair's own sources.
+    pub(super) fn is_own(&self, frame: &Frame) -> bool {
+        let file = frame
+            .file
+            .as_deref()
+            .and_then(|file| Path::new(file).file_name());
+        self.sources
+            .iter()
+            .any(|source| file.is_some_and(|file| file == *source))
+    }
+
+    pub(super) fn allocates(&self, frame: &Frame) -> bool {
+        is_at(frame, &self.allocates)
+    }
+
+    pub(super) fn keeps(&self, frame: &Frame) -> bool {
+        is_at(frame, &self.keeps)
+    }
+}
+
+fn is_at(frame: &Frame, (function, lines): &(&str, Vec<(&'static str, u32)>)) -> bool {
+    let of_function = frame
+        .function
+        .as_ref()
+        .is_some_and(|of| of.contains(function));
+    let file = frame
+        .file
+        .as_deref()
+        .and_then(|file| Path::new(file).file_name());
+    of_function
+        && lines
+            .iter()
+            .any(|(name, line)| file.is_some_and(|of| of == *name) && frame.line == Some(*line))
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.function.as_deref().unwrap_or("?"))?;
+        let Some(file) = self.file.as_deref().map(Path::new) else {
+            return Ok(());
+        };
+        let file = file.file_name().unwrap_or_default().to_string_lossy();
+        write!(out, " {file}:{}", self.line.unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PAIRS;
+
+    #[test]
+    fn the_sources_mark_the_lines_that_are_meant() {
+        for pair in PAIRS {
+            let marks = pair.marks().unwrap();
+            assert!(!marks.allocates.1.is_empty(), "{}", pair.name);
+            let keeps = !marks.keeps.1.is_empty();
+            assert_eq!(keeps, pair.keeps.is_some(), "{}", pair.name);
+        }
+    }
+}
