@@ -1,6 +1,6 @@
 //! What a recording has besides the figures of its sites, which may be millions.
 
-use super::{Error, Meta, ProcessRow, Recording, Stacks, read};
+use super::{Error, Meta, Origin, ProcessRow, Recording, Stacks, read};
 use memtrace_common::loss::Reason;
 
 /// As of the last interval.
@@ -15,6 +15,19 @@ pub(crate) struct Overview {
     pub emitted: u64,
     /// The end of the last interval, CLOCK_MONOTONIC ns.
     pub time_ns: Option<u64>,
+}
+
+impl Overview {
+    /// Whether the parent of a process is in the recording too: it was forked while recording, or both
+    /// were attached to.
+    pub(crate) fn is_child(&self, row: &ProcessRow) -> bool {
+        let is_parent = |other: &ProcessRow| other.tgid == row.ppid && other.id != row.id;
+        match row.origin {
+            Origin::Child => true,
+            Origin::Attached => self.processes.iter().any(is_parent),
+            Origin::Launched => false,
+        }
+    }
 }
 
 impl Recording {

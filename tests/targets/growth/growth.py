@@ -5,6 +5,7 @@ growth.py SCENARIO SECONDS SEED
 import collections
 import functools
 import gc
+import multiprocessing
 import os
 import random
 import sys
@@ -150,6 +151,8 @@ def copy_on_write():
     count = random.randint(300_000, 600_000)
     strings = [f"string {i}" for i in range(count)]
     child = os.fork()
+    if child:
+        print("started", child, flush=True)
     begun, done = elapsed(), 0
     for _ in steps():
         if child == 0:
@@ -160,6 +163,39 @@ def copy_on_write():
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
+
+
+def grow_read(size):
+    return bytes(size)
+
+
+def work(keeps):
+    kept, size = [], random.randint(600, 4000)
+    for _ in steps():
+        for _ in range(random.randint(2, 8)):
+            block = grow_read(size)
+            if keeps:
+                kept.append(block)
+    os._exit(0)
+
+
+def job(keeps):
+    """The workers keep what they read, the main process only waits for them."""
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=work, args=(keeps,)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    print("started", *(worker.pid for worker in workers), flush=True)
+    for worker in workers:
+        worker.join()
+
+
+def leak_workers():
+    job(True)
+
+
+def workers():
+    job(False)
 
 
 def flat():
@@ -179,6 +215,8 @@ scenarios = {
     "py-cache-zipf": cache_zipf,
     "py-cache-unbounded": cache_unbounded,
     "py-copy-on-write": copy_on_write,
+    "py-leak-workers": leak_workers,
+    "py-workers": workers,
     "py-flat": flat,
 }
 scenarios[scenario]()
