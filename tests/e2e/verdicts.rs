@@ -281,6 +281,8 @@ fn threads_made_again_and_again_are_told() {
 #[track_caller]
 fn started(scenario: &str, seconds: &str) -> (Running, Vec<u32>) {
     let command = command(scenario, seconds);
+    // Not while the job's time runs: it may have to be built first.
+    targets::memtrace();
     let main = Running::start(Command::new(&command[0]).args(&command[1..]));
     let line = main.await_stdout("started");
     let pids = line.split_whitespace().skip(1);
@@ -334,7 +336,11 @@ fn workers_that_lived_before_are_traced_and_judged_as_one_job() {
     let screen = screen(&file);
     assert!(screen.starts_with("leak (grade "), "{screen}");
     let processes = format!("  processes     {}", listed(&workers));
-    for part in [&processes, "\n  allocated by  grow_read  ", "\nnone (grade "] {
+    for part in [
+        &processes,
+        "\n  allocated by  grow_read  ",
+        "\nnone (grade ",
+    ] {
         assert!(screen.contains(part), "`{part}` is missing in:\n{screen}");
     }
     assert!(screen.contains("which it started"), "{screen}");

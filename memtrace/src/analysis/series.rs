@@ -23,9 +23,7 @@ use crate::{
     },
     hash::FastMap,
     ledger::{HeldOpen, ProcessId, SiteKey},
-    recording::{
-        Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures,
-    },
+    recording::{Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures},
 };
 
 /// Most points of a series: more would only make the statistics slower.

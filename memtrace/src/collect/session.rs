@@ -310,12 +310,7 @@ impl Session {
             target.still_runs()?;
         }
         if let Some(launched) = &launched {
-            collector.begin(
-                launched.tgid(),
-                Origin::Launched,
-                now_ns(),
-                Duration::ZERO,
-            )?;
+            collector.begin(launched.tgid(), Origin::Launched, now_ns(), Duration::ZERO)?;
             // It may be gone before anybody can look at it.
             let is_32_bit = target::is_32_bit(launched.program());
             collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));

@@ -21,7 +21,8 @@ impl Overview {
     /// Whether the parent of a process is in the recording too: it was forked while recording, or both
     /// were attached to.
     pub(crate) fn is_child(&self, row: &ProcessRow) -> bool {
-        let is_parent = |other: &ProcessRow| other.tgid == row.ppid && other.id != row.id;
+        // A group has no number, and neither has a parent outside the pid namespace.
+        let is_parent = |other: &ProcessRow| row.ppid != 0 && other.tgid == row.ppid;
         match row.origin {
             Origin::Child => true,
             Origin::Attached => self.processes.iter().any(is_parent),

@@ -8,6 +8,9 @@ const PROGRAM: usize = 40;
 /// Processes that are named one by one; of more the number is told.
 const NAMED: usize = 2;
 
+/// Lines on what is not traced; what is on no line is counted.
+const LINES: usize = 4;
+
 /// What a process is called: its program and its arguments, without folders, as far as they fit.
 pub(super) fn program(comm: &str, cmdline: &[String]) -> String {
     let without_folder = |word: &str| match word.starts_with('/') {
@@ -29,10 +32,10 @@ pub(super) fn program(comm: &str, cmdline: &[String]) -> String {
 /// `812, 813 and 2 more`.
 pub(super) fn few(names: &[String]) -> String {
     match names {
-        // Where one is left it takes no more room than its number.
-        [first, rest @ ..] if rest.len() > NAMED => {
-            let named = [&[first.clone()], &rest[..NAMED - 1]].concat().join(", ");
-            format!("{named} and {} more", names.len() - NAMED)
+        // One that is left takes no more room than its number would.
+        [named @ .., _] if named.len() > NAMED => {
+            let more = names.len() - NAMED;
+            format!("{} and {more} more", names[..NAMED].join(", "))
         }
         [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),
         _ => names.concat(),
@@ -50,10 +53,16 @@ pub(crate) fn untraced(processes: &[Untraced]) -> Vec<String> {
             None => groups.push((about, vec![tgid])),
         }
     }
+    let more = groups.split_off(groups.len().min(LINES));
     let lines = groups.into_iter();
-    lines
+    let mut lines: Vec<String> = lines
         .map(|(about, tgids)| format!("not traced: {} of {about}", few(&tgids)))
-        .collect()
+        .collect();
+    if !more.is_empty() {
+        let more: usize = more.iter().map(|(_, tgids)| tgids.len()).sum();
+        lines.push(format!("not traced: {more} more"));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -100,6 +109,12 @@ mod tests {
             ]
         );
         assert!(untraced(&[]).is_empty());
+        let programs: Vec<_> = (0..9)
+            .map(|n| of(n, &format!("program-{n}"), "denied"))
+            .collect();
+        let lines = untraced(&programs);
+        assert_eq!(lines.len(), LINES + 1);
+        assert_eq!(lines[LINES], "not traced: 5 more");
     }
 
     #[test]

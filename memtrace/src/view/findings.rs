@@ -81,7 +81,10 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
         let alike = findings.iter_mut().find(|known| {
             known.verdict.class == verdict.class
                 && place(known.verdict) == place(verdict)
-                && known.processes.iter().all(|of| of.process != verdict.process)
+                && known
+                    .processes
+                    .iter()
+                    .all(|of| of.process != verdict.process)
                 && do_the_same(found, known, verdict, &lines)
         });
         match alike {
@@ -145,7 +148,7 @@ fn growing_below(found: &Diagnosis, processes: &[&Verdict]) -> Vec<u32> {
         while let Some(row) = child {
             // A parent comes before its children.
             let is_parent =
-                |other: &&ProcessRow| other.id < row.id && other.tgid == row.ppid;
+                |other: &&ProcessRow| other.id < row.id && row.ppid != 0 && other.tgid == row.ppid;
             child = found.processes.iter().rfind(is_parent);
             if child.is_some_and(|parent| processes.iter().any(|of| of.process == parent.id)) {
                 return true;
