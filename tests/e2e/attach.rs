@@ -11,9 +11,18 @@ use memtrace_tests::{
     progress::Progress,
     record::Record,
     running::Running,
+    storm::Storm,
     targets,
 };
-use std::process::Command;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+    time::Duration,
+};
+
+/// A thread that memtrace holds is let go after 5 s whatever happens; on a busy machine most of what
+/// is less than that is waiting for a processor.
+const LONGEST_GAP: Duration = Duration::from_secs(3);
 
 /// How often: `MEMTRACE_ATTACHES`. Each time takes seconds, most of them the kernel's.
 fn times() -> u32 {
@@ -114,5 +123,34 @@ fn two_processes_in_one_recording() {
     let report = record.stop();
     for target in [&first, &second] {
         assert!(report.total(target.pid(), "heap").alloc_count > 0);
+    }
+}
+
+#[test]
+fn again_and_again_to_a_job_that_makes_processes_all_the_time() {
+    let bench = Bench::new();
+    let storm = Storm::new(&bench);
+    let mut running = storm.start();
+    let pid = storm.pid();
+    storm.mark().longest_gap();
+    for time in 1..=times().div_ceil(4) {
+        let stay: BTreeSet<u32> = storm.pids().into_iter().collect();
+        let mark = storm.mark();
+        let record = Record::attach(&bench, pid, &["--no-fold"]);
+        let loaded = Loaded::by(record.running.pid());
+        // While probes are being set, and then while it is recorded.
+        let gap = mark.longest_gap().max(storm.mark().longest_gap());
+        let report = record.stop();
+        assert!(gap <= LONGEST_GAP, "time {time}: {gap:?}");
+        let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
+        for process in &report.processes {
+            *seen.entry(process.tgid).or_default() += 1;
+        }
+        for pid in &stay {
+            assert_eq!(seen.get(pid), Some(&1), "time {time}, process {pid}");
+        }
+        assert!(seen.len() > stay.len(), "time {time}: no other was seen");
+        loaded.expect_gone();
+        running.expect_alive();
     }
 }

@@ -25,10 +25,28 @@ struct Diagnosis {
     verdicts: Vec<Verdict>,
     accounts: Vec<Account>,
     suppressed: Vec<serde_json::Value>,
+    job: Option<Job>,
+    untraced: Vec<Untraced>,
+}
+
+/// What several processes do.
+#[derive(Debug, Deserialize)]
+struct Job {
+    class: String,
+    tgids: Vec<u32>,
+    bytes_per_s: f64,
+    lines: Vec<Frame>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Untraced {
+    tgid: u32,
+    why: String,
 }
 
 #[derive(Debug, Deserialize)]
 struct Verdict {
+    tgid: u32,
     scope: String,
     class: String,
     evidence: Vec<String>,
@@ -257,4 +275,120 @@ fn descriptors_that_pile_up_are_told() {
 #[test]
 fn threads_made_again_and_again_are_told() {
     judged(&Bench::new(), "thread-churn", &[]).expect("thread-churn");
+}
+
+/// Starts a job whose main process says which others it has started, and gives these.
+#[track_caller]
+fn started(scenario: &str, seconds: &str) -> (Running, Vec<u32>) {
+    let command = command(scenario, seconds);
+    // Not while the job's time runs: it may have to be built first.
+    targets::memtrace();
+    let main = Running::start(Command::new(&command[0]).args(&command[1..]));
+    let line = main.await_stdout("started");
+    let pids = line.split_whitespace().skip(1);
+    let pids = pids.map(|pid| pid.parse().expect("a pid")).collect();
+    (main, pids)
+}
+
+/// Attaches to the main process alone, for a while; what `record` said on standard error.
+#[track_caller]
+fn attached(bench: &Bench, main: &Running, options: &[&str]) -> (PathBuf, String) {
+    let options = [&["--interval", "50ms", "-d", SECONDS], options].concat();
+    let record = Record::attach(bench, main.pid(), &options);
+    let file = record.file.clone();
+    (file, record.running.wait().expect_code(0).stderr)
+}
+
+/// The first screen.
+#[track_caller]
+fn screen(file: &Path) -> String {
+    let mut command = record::command(["diagnose"]);
+    let text = Running::start(command.arg(file)).wait().expect_code(0);
+    let (screen, _) = text.stdout.split_once("\n\n").expect("what follows");
+    screen.to_owned()
+}
+
+fn listed(pids: &[u32]) -> String {
+    let [first, second, third] = pids else {
+        panic!("three workers: {pids:?}");
+    };
+    format!("{first}, {second} and {third} of `")
+}
+
+#[test]
+fn workers_that_lived_before_are_traced_and_judged_as_one_job() {
+    let bench = Bench::new();
+    let (main, mut workers) = started("py-leak-workers", "60");
+    let (file, said) = attached(&bench, &main, &[]);
+    assert!(!said.contains("not traced"), "{said}");
+    let found = diagnosed(&file, &[]);
+    found.expect("none");
+    assert_eq!(found.verdicts[0].tgid, main.pid());
+    let job = found.job.as_ref().expect("a job");
+    workers.sort_unstable();
+    let mut tgids = job.tgids.clone();
+    tgids.sort_unstable();
+    assert_eq!((job.class.as_str(), &tgids), ("leak", &workers));
+    assert!(job.bytes_per_s > 0.0);
+    assert_eq!(job.lines[0].function.as_deref(), Some("grow_read"));
+    assert!(found.untraced.is_empty());
+
+    let screen = screen(&file);
+    assert!(screen.starts_with("leak (grade "), "{screen}");
+    let processes = format!("  processes     {}", listed(&workers));
+    for part in [
+        &processes,
+        "\n  allocated by  grow_read  ",
+        "\nnone (grade ",
+    ] {
+        assert!(screen.contains(part), "`{part}` is missing in:\n{screen}");
+    }
+    assert!(screen.contains("which it started"), "{screen}");
+    let report = record::report(&file);
+    for &worker in &workers {
+        assert!(report.total(worker, "heap").alloc_count > 0);
+    }
+}
+
+#[test]
+fn workers_that_are_left_out_are_named() {
+    let bench = Bench::new();
+    let (main, mut workers) = started("py-leak-workers", "60");
+    workers.sort_unstable();
+    let (file, said) = attached(&bench, &main, &["--no-follow"]);
+    let line = format!("not traced: {}", listed(&workers));
+    assert_eq!(said.matches(&line).count(), 2, "{said}");
+    let found = diagnosed(&file, &[]);
+    found.expect("none");
+    assert!(found.job.is_none());
+    let untraced: Vec<u32> = found.untraced.iter().map(|of| of.tgid).collect();
+    assert_eq!(untraced, workers);
+    assert!(found.untraced.iter().all(|of| of.why == "--no-follow"));
+    assert!(screen(&file).contains(&line));
+    let report = record::report(&file);
+    let tgids: Vec<u32> = report.processes.iter().map(|of| of.tgid).collect();
+    assert_eq!(tgids, [main.pid()]);
+}
+
+#[test]
+fn workers_that_keep_nothing_are_no_finding() {
+    let bench = Bench::new();
+    let (main, workers) = started("py-workers", "60");
+    let (file, _) = attached(&bench, &main, &[]);
+    let found = diagnosed(&file, &[]);
+    let processes = found.verdicts.iter().filter(|of| of.scope == "process");
+    let classes: Vec<&str> = processes.map(|of| of.class.as_str()).collect();
+    assert_eq!(classes, vec!["none"; 1 + workers.len()]);
+    assert!(found.job.is_none());
+}
+
+#[test]
+fn pages_that_a_child_copies_are_told_of_one_that_lived_before() {
+    let bench = Bench::new();
+    let (main, children) = started("py-copy-on-write", "8");
+    let (file, _) = attached(&bench, &main, &[]);
+    let found = diagnosed(&file, &[]);
+    found.expect("none");
+    let child = found.verdicts.iter().find(|of| of.tgid == children[0]);
+    assert_eq!(child.map(|of| of.class.as_str()), Some("copy-on-write"));
 }

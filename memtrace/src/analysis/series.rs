@@ -26,8 +26,7 @@ use crate::{
     hash::FastMap,
     ledger::{HeldOpen, ProcessId, SiteKey},
     recording::{
-        Error, IntervalId, MemorySample, Origin, Overview, ProcessRow, Recording, SiteFigures,
-        Stack,
+        Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
     },
 };
 
@@ -95,6 +94,8 @@ const FIGURES: &[(Figure, Reading)] = &[
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessSeries {
     pub row: ProcessRow,
+    /// Its parent is in the recording.
+    pub is_child: bool,
     /// Seconds since the start of the recording, in about equal steps.
     pub times: Vec<f64>,
     /// Figures that were read at least once.
@@ -317,12 +318,15 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     let mut processes: Vec<Building> = Vec::new();
     for row in &overview.processes {
         let is_short = || Grid::new(row, &intervals).is_short(least_life(&overview.meta));
-        if row.is_group() || row.origin == Origin::Child && is_short() {
+        let is_child = overview.is_child(row);
+        if row.is_group() || is_child && is_short() {
             courses.too_short += row.processes();
         } else {
             let held_open = recording.held_open(row.id)?;
             let started_ns = overview.meta.started_ns;
-            processes.push(Building::new(row, &intervals, started_ns, held_open));
+            let mut building = Building::new(row, &intervals, started_ns, held_open);
+            building.series.is_child = is_child;
+            processes.push(building);
         }
     }
     let by_id: FastMap<ProcessId, usize> = (0..)
@@ -441,6 +445,7 @@ impl<'a> Building<'a> {
         Building {
             series: ProcessSeries {
                 row: row.clone(),
+                is_child: false,
                 times,
                 figures: HashMap::new(),
                 last_read: HashMap::new(),

@@ -287,6 +287,11 @@ impl Tracer {
         Ok(self.processes.insert(tgid, Raw(process), 0)?)
     }
 
+    /// Whether a process is traced.
+    pub(crate) fn traces(&self, tgid: u32) -> bool {
+        self.processes.get(&tgid, 0).is_ok()
+    }
+
     /// Threads that a running process has made while recording; the count begins anew where a
     /// process ends, and is 0 for one that was too many to be counted (16,384 have one).
     pub(crate) fn threads_created(&self, tgid: u32) -> u64 {

@@ -20,6 +20,8 @@ use crate::{
         session::{self, Plan, Summary},
     },
     probes::allocator::ExtraAllocator,
+    recording::Untraced,
+    render,
     symbolize::debuginfod::Config,
     units,
 };
@@ -27,7 +29,7 @@ use crate::{
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RecordArgs {
-    /// Attach to a running process; may be given several times
+    /// Attach to a running process and its descendants; may be given several times
     #[arg(short, long, value_name = "PID", required_unless_present = "command",
         allow_negative_numbers = true, value_parser = super::parse_pid)]
     pid: Vec<u32>,
@@ -44,7 +46,7 @@ pub(crate) struct RecordArgs {
     /// recording grows, so that it has 1,000 of them at most
     #[arg(long, value_name = "TIME", default_value = "auto")]
     interval: Spacing,
-    /// Do not trace children
+    /// Do not trace children, neither those that live already nor later ones
     #[arg(long)]
     no_follow: bool,
     /// Hold no thread while probes are set, and use no ptrace: what new children and openers of
@@ -175,18 +177,24 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Says that recording has begun.
-fn announce(plan: &Plan, output: &Path) {
+fn announce(plan: &Plan, output: &Path, untraced: &[Untraced]) {
     let what = if plan.command.is_empty() {
         "Ctrl-C ends the recording, not the process"
     } else {
         "until the command ends"
     };
     // A closed standard error must not end a recording.
+    let _ = say_untraced(&mut io::stderr(), untraced);
     let _ = writeln!(
         io::stderr(),
         "memtrace: recording to `{}`; {what}",
         output.display()
     );
+}
+
+fn say_untraced(err: &mut impl Write, untraced: &[Untraced]) -> io::Result<()> {
+    let mut lines = render::untraced(untraced).into_iter();
+    lines.try_for_each(|line| writeln!(err, "memtrace: {line}"))
 }
 
 fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
@@ -199,6 +207,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         ref verified,
         ref timings,
         ref samples,
+        ref untraced,
     } = *summary;
     writeln!(err, "memtrace: {received} events recorded, {lost} lost")?;
     if verbose {
@@ -215,6 +224,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         write!(err, "{timings}")?;
         writeln!(err, "timings: {}", timings.to_json())?;
     }
+    say_untraced(&mut err, untraced)?;
     writeln!(err, "memtrace: next: memtrace report {}", output.display())
 }
 

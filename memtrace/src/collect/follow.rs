@@ -98,6 +98,11 @@ impl Collector {
 
     fn forked(&mut self, life: Lifecycle) -> Result<(), CollectError> {
         let (child, parent) = (life.header.tgid, life.other);
+        let known = self.processes.get(child);
+        if known.is_some_and(|process| process.row.origin == Origin::Attached) {
+            // Found while its parent was still in fork: it has joined by itself.
+            return Ok(());
+        }
         let shared_vm = life.header.flags & flags::SHARED_VM != 0;
         self.ledger.apply(&Event {
             time_ns: life.header.time_ns,

@@ -44,6 +44,10 @@ pub(super) trait Kernel {
     /// Begins tracing a process whose probes are in place (or that will exec).
     fn trace(&mut self, tgid: u32) -> Result<(), TracerError>;
 
+    /// Whether a process is traced: one that was begun with, or was made by a traced one while
+    /// recording.
+    fn traces(&self, tgid: u32) -> bool;
+
     /// Attaches the probes of one file, open at `file`, in one process.
     fn attach(
         &mut self,
@@ -136,6 +140,10 @@ impl Kernel for Tracer {
 
     fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
         self.trace(tgid)
+    }
+
+    fn traces(&self, tgid: u32) -> bool {
+        self.traces(tgid)
     }
 
     fn attach(

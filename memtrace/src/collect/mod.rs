@@ -17,6 +17,7 @@ mod held_open;
 mod holding;
 mod images;
 mod interval;
+mod job;
 mod kernel;
 mod location;
 mod look;
@@ -74,7 +75,7 @@ use crate::{
         maps::{self, MapsError},
         memory,
     },
-    recording::{Origin, ProcessRow},
+    recording::{Origin, ProcessRow, Untraced},
 };
 
 /// Attaching waits so long for unwind tables; the largest programs take a few seconds.
@@ -136,6 +137,8 @@ struct Collector {
     retired: Vec<Link>,
     warned: HashSet<PathBuf>,
     unannounced: Vec<Unannounced>,
+    /// Processes of the job that are not traced.
+    untraced: Vec<Untraced>,
     /// Only where walks are to be verified.
     verifier: Option<Verifier>,
     timings: Timings,
@@ -183,15 +186,22 @@ impl Collector {
             retired: Vec::new(),
             warned: HashSet::new(),
             unannounced: Vec::new(),
+            untraced: Vec::new(),
         })
     }
 
-    /// Starts tracing a process: `Attached`, a running one; `Launched`, one that
-    /// waits before its exec.
+    /// Starts tracing a process: `Attached`, a running one, for whose unwind tables it waits so long
+    /// at most; `Launched`, one that waits before its exec.
     ///
     /// # Errors
     /// The process is gone, or the kernel side refuses.
-    fn begin(&mut self, tgid: u32, origin: Origin, now_ns: u64) -> Result<(), CollectError> {
+    fn begin(
+        &mut self,
+        tgid: u32,
+        origin: Origin,
+        now_ns: u64,
+        patience: Duration,
+    ) -> Result<(), CollectError> {
         let identity = memory::identity(tgid).ok();
         let process = self.ledger.start_process(tgid);
         let row = ProcessRow {
@@ -222,7 +232,7 @@ impl Collector {
             let files = self
                 .inspect(tgid)
                 .map_err(|source| CollectError::Target { tgid, source })?;
-            if !self.tables.wait(&files, TABLES_AT_ATTACH) {
+            if !self.tables.wait(&files, patience) {
                 tracing::warn!("unwind tables are still being made: stacks end early until then");
             }
             self.announce();

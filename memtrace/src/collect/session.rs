@@ -17,8 +17,9 @@ use tokio::{
 };
 
 use super::{
-    CollectError, Collector, Parts,
+    CollectError, Collector, Parts, TABLES_AT_ATTACH,
     capture::Capture,
+    job,
     pace::{Pace, Spacing, Tick},
     sampling::Costs,
     startup::Startup,
@@ -34,10 +35,10 @@ use crate::{
     process::{
         self,
         launch::{LaunchError, Launched},
-        maps, memory,
+        memory,
         target::{self, Target, TargetError},
     },
-    recording::{self, Meta, Origin, Writer},
+    recording::{self, Meta, Origin, Untraced, Writer},
     symbolize::debuginfod,
 };
 
@@ -100,6 +101,8 @@ pub(crate) struct Summary {
     pub verified: Option<verify::Counts>,
     pub timings: Timings,
     pub samples: Costs,
+    /// Processes of the job that were not traced.
+    pub untraced: Vec<Untraced>,
 }
 
 /// Why nothing, or not everything, was recorded.
@@ -139,7 +142,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
 /// See [`SessionError`]; whatever was recorded before stays readable.
 pub(crate) async fn record(
     plan: Plan,
-    ready: impl FnOnce(&Plan, &Path),
+    ready: impl FnOnce(&Plan, &Path, &[Untraced]),
     recorded: impl FnOnce(&Summary, &Path),
 ) -> Result<Option<i32>, SessionError> {
     let targets = plan
@@ -211,7 +214,7 @@ pub(crate) async fn record(
             &targets,
             launched.as_mut(),
             &mut startup,
-            || ready(&plan, &output),
+            |untraced| ready(&plan, &output, untraced),
         )
         .await;
     // One moment for all probes; what was emitted before it is still read.
@@ -223,7 +226,7 @@ pub(crate) async fn record(
     // SAFETY: no memory is involved. A kernel without it at worst leaves such a record unread.
     unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
     let result = match result.and(stopped.map_err(SessionError::from)) {
-        Ok(()) => session.conclude(&mut collector),
+        Ok(()) => session.conclude(&mut collector, &plan),
         Err(error) => Err(error),
     };
     let summary = Summary {
@@ -234,6 +237,7 @@ pub(crate) async fn record(
         verified: collector.verified(),
         timings: collector.timings(),
         samples: collector.sample_costs(),
+        untraced: collector.untraced().to_vec(),
     };
     let written = collector.finish(now_ns());
     // A store that failed is why the session ended.
@@ -287,25 +291,26 @@ impl Session {
         targets: &[Target],
         mut launched: Option<&mut Launched>,
         startup: &mut Startup,
-        ready: impl FnOnce(),
+        ready: impl FnOnce(&[Untraced]),
     ) -> Result<(), SessionError> {
         for target in targets {
-            let files = maps::read(target.pid)
-                .map_or(0, |mappings| maps::executable_files(&mappings).len());
-            startup.doing(format!(
-                "setting probes in {files} files of process {} (`{}`)",
-                target.pid, target.name
-            ));
-            if let Err(error) = collector.begin(target.pid, Origin::Attached, now_ns()) {
+            startup.doing(job::doing(target.pid, &target.name));
+            let attached =
+                collector.begin(target.pid, Origin::Attached, now_ns(), TABLES_AT_ATTACH);
+            if let Err(error) = attached {
                 target.still_runs()?;
                 return Err(error.into());
             }
+        }
+        match plan.options.follow {
+            true => collector.join_all(now_ns(), |what| startup.doing(what))?,
+            false => collector.leave_out()?,
         }
         for target in targets {
             target.still_runs()?;
         }
         if let Some(launched) = &launched {
-            collector.begin(launched.tgid(), Origin::Launched, now_ns())?;
+            collector.begin(launched.tgid(), Origin::Launched, now_ns(), Duration::ZERO)?;
             // It may be gone before anybody can look at it.
             let is_32_bit = target::is_32_bit(launched.program());
             collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
@@ -314,11 +319,9 @@ impl Session {
             .kernel()
             .set_recording(true)
             .map_err(CollectError::from)?;
-        for &pid in &plan.pids {
-            collector.seed(pid);
-        }
+        collector.seed_all();
         startup.over();
-        ready();
+        ready(collector.untraced());
         let mut child = None;
         if let Some(launched) = &mut launched {
             launched.release()?;
@@ -333,6 +336,7 @@ impl Session {
         let mut next = start;
         let mut scan_at = FIRST_SCAN;
         let mut interrupted = false;
+        let mut may_miss = plan.options.follow;
         let tables = collector.table_news();
         loop {
             tokio::select! {
@@ -346,6 +350,9 @@ impl Session {
                 () = tables.notified() => collector.look_around(),
                 () = sleep_until(next) => {
                     let begin = Instant::now();
+                    if may_miss {
+                        may_miss = collector.join_late(now_ns())?;
+                    }
                     let vanished = collector.vanished();
                     let drained = self.drain(collector)?;
                     let now = now_ns();
@@ -430,8 +437,11 @@ impl Session {
     }
 
     /// Reads what is left and records the last interval.
-    fn conclude(&mut self, collector: &mut Collector) -> Result<(), SessionError> {
+    fn conclude(&mut self, collector: &mut Collector, plan: &Plan) -> Result<(), SessionError> {
         while !self.drain(collector)? {}
+        if !plan.options.follow {
+            collector.leave_out()?;
+        }
         collector.describe_all()?;
         let last = Tick {
             scan: true,

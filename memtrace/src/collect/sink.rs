@@ -12,7 +12,7 @@ use crate::{
     ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
-    recording::{self, Interval, ProcessRow},
+    recording::{self, Interval, ProcessRow, Untraced},
 };
 
 /// What the collector hands over, in order: what names a location comes before it.
@@ -28,6 +28,8 @@ pub(super) enum Message {
     Code(CodeId, Arc<CodeObject>),
     Stacks(News),
     Process(ProcessRow),
+    /// A process of the job that is not traced.
+    Untraced(Untraced),
     /// A device's library, and what its version lacks.
     Library(String, Lacking),
     Facts(Vec<Fact>),

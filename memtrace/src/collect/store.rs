@@ -149,6 +149,7 @@ fn run(
                 row.cmdline = redactor.arguments(&row.cmdline);
                 writer.process(&row)?;
             }
+            Message::Untraced(of) => writer.untraced(&of)?,
             Message::Library(file, lacking) => {
                 writer.library(&file, lacking.library, &lacking.symbols)?;
             }

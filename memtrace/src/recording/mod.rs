@@ -20,6 +20,7 @@ mod site_series;
 mod snapshot;
 mod stacks;
 mod thin;
+mod untraced;
 pub(crate) mod variables;
 mod varint;
 mod write;
@@ -42,6 +43,7 @@ pub(crate) use snapshot::{
     At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
 };
 pub(crate) use stacks::{Stack, Stacks};
+pub(crate) use untraced::Untraced;
 pub use write::Writer;
 
 use crate::{

@@ -1,6 +1,8 @@
 //! What a recording has besides the figures of its sites, which may be millions.
 
-use super::{Error, FailureSnapshot, Meta, ProcessRow, Recording, Stacks, device_tables, read};
+use super::{
+    Error, FailureSnapshot, Meta, Origin, ProcessRow, Recording, Stacks, device_tables, read,
+};
 use memtrace_common::loss::Reason;
 
 /// As of the last interval.
@@ -17,6 +19,20 @@ pub(crate) struct Overview {
     pub emitted: u64,
     /// The end of the last interval, CLOCK_MONOTONIC ns.
     pub time_ns: Option<u64>,
+}
+
+impl Overview {
+    /// Whether the parent of a process is in the recording too: it was forked while recording, or both
+    /// were attached to.
+    pub(crate) fn is_child(&self, row: &ProcessRow) -> bool {
+        // A group has no number, and neither has a parent outside the pid namespace.
+        let is_parent = |other: &ProcessRow| row.ppid != 0 && other.tgid == row.ppid;
+        match row.origin {
+            Origin::Child => true,
+            Origin::Attached => self.processes.iter().any(is_parent),
+            Origin::Launched => false,
+        }
+    }
 }
 
 impl Recording {

@@ -18,7 +18,7 @@ use crate::{
     frames::own_line,
     recording::Stacks,
     units::{plural, size},
-    view::Filter,
+    view::{Filter, findings::of_job},
 };
 
 /// Verdicts on sites that a report lists; `diagnose` lists them all.
@@ -71,6 +71,8 @@ pub(crate) fn diagnosis_json(
     print(
         out,
         &json!({
+            "job": job_json(found, filter),
+            "untraced": untraced_json(found),
             "verdicts": verdicts,
             "accounts": accounts.flat_map(|of| account_json(of, &found.stacks)).collect::<Vec<_>>(),
             "suppressed": suppressed.collect::<Vec<_>>(),
@@ -78,6 +80,29 @@ pub(crate) fn diagnosis_json(
             "lost": found.lost,
         }),
     )
+}
+
+/// What several processes do in the same way; null where no two do.
+pub(super) fn job_json(found: &Diagnosis, filter: &Filter) -> Value {
+    let Some(job) = of_job(found, filter) else {
+        return Value::Null;
+    };
+    let lines = job.lines.iter().filter_map(|line| line.allocates);
+    json!({
+        "class": job.verdict.class.name(),
+        "processes": job.processes.iter().map(|of| of.process.0).collect::<Vec<_>>(),
+        "tgids": job.processes.iter().map(|of| of.tgid).collect::<Vec<_>>(),
+        "bytes_per_s": job.rate(),
+        "lines": lines.collect::<Vec<_>>(),
+    })
+}
+
+/// Processes of the job that were not traced.
+pub(super) fn untraced_json(found: &Diagnosis) -> Value {
+    let untraced = found.untraced.iter();
+    untraced
+        .map(|of| json!({ "tgid": of.tgid, "comm": of.comm, "cmdline": of.cmdline, "why": of.why }))
+        .collect()
 }
 
 /// The section of a report.

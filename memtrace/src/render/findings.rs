@@ -2,7 +2,12 @@
 
 use std::io::{self, Write};
 
-use super::{device_table::name as device_name, diagnosis::kept_by, evidence::words};
+use super::{
+    device_table::name as device_name,
+    diagnosis::kept_by,
+    evidence::words,
+    job::{few, program, untraced},
+};
 use crate::{
     analysis::verdict::{Class, Diagnosis, Verdict},
     escape::clean,
@@ -10,7 +15,7 @@ use crate::{
     units::{plural, size},
     view::{
         Filter,
-        findings::{Finding, Line, findings, place},
+        findings::{Finding, Line, findings, place, row},
     },
 };
 
@@ -21,12 +26,14 @@ const COLUMNS: usize = 100;
 /// Writes the findings of a recording.
 pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Result<()> {
     let findings = findings(found, filter);
+    let not_traced = untraced(&found.untraced);
+    let room = LINES.saturating_sub(not_traced.len());
     let mut lines = Vec::new();
     let mut shown = 0;
     for finding in &findings {
         let text = self::finding(finding, found);
         // One line is for what is left out, and an empty one follows.
-        if lines.len() + text.len() > LINES - 2 {
+        if shown > 0 && lines.len() + text.len() > room.saturating_sub(2) {
             break;
         }
         lines.extend(text);
@@ -36,6 +43,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     if hidden > 0 {
         lines.push(format!("{} more, see below", plural(hidden, "finding")));
     }
+    lines.extend(not_traced);
     for line in &lines {
         writeln!(out, "{}", fitted(line))?;
     }
@@ -57,7 +65,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
     match finding.lines.first() {
         Some(line) => {
             text.extend(headline(&about, verdict, line));
-            text.push(process(verdict));
+            text.push(processes(finding, found));
             if let Some(frame) = line.allocates {
                 text.push(format!("  allocated by  {}", where_it_is(frame)));
             }
@@ -83,9 +91,18 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         }
         None => {
             text.push(format!("{about}: {}", verdict.class.meaning()));
-            text.push(process(verdict));
+            text.push(processes(finding, found));
             let evidence = verdict.evidence.iter().take(verdict.class.on_screen());
             text.extend(evidence.map(|of| format!("  evidence      {}", words(of))));
+            if !finding.growing_below.is_empty() {
+                let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
+                let who = match &finding.processes[..] {
+                    [_] => "it",
+                    _ => "they",
+                };
+                let below = few(&below);
+                text.push(format!("  but           see {below}, which {who} started"));
+            }
             let next = verdict.next.iter().take(1);
             text.extend(next.map(|next| format!("  next          {}", clean(next))));
         }
@@ -136,14 +153,32 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     format!("{name} {does} {amount}{stays}")
 }
 
-/// Which one, and how fast it grows.
-fn process(verdict: &Verdict) -> String {
-    let rate = verdict.rate.filter(|_| verdict.class != Class::None);
+/// Which they are, and how fast they grow.
+fn processes(finding: &Finding, found: &Diagnosis) -> String {
+    let verdict = finding.verdict;
+    let rate = finding.rate().filter(|_| verdict.class != Class::None);
     let in_all = rate.map_or(String::new(), |rate| {
         format!(", {} in all", per_second(rate))
     });
     let place = place(verdict).map_or(String::new(), |device| format!(", {}", device_name(device)));
-    format!("  process       {}{place}{in_all}", verdict.tgid)
+    let which = match &finding.processes[..] {
+        [_] => format!("process       {}", verdict.tgid),
+        several => {
+            let mut tgids: Vec<u32> = several.iter().map(|of| of.tgid).collect();
+            tgids.sort_unstable();
+            let tgids: Vec<String> = tgids.iter().map(u32::to_string).collect();
+            let rows = several.iter().filter_map(|of| row(found, of.process));
+            let mut programs: Vec<String> =
+                rows.map(|row| program(&row.comm, &row.cmdline)).collect();
+            programs.dedup();
+            let of = match &programs[..] {
+                [program] => format!(" of `{program}`"),
+                _ => String::new(),
+            };
+            format!("processes     {}{of}", few(&tgids))
+        }
+    };
+    format!("  {which}{place}{in_all}")
 }
 
 fn per_second(bytes: f64) -> String {
@@ -189,6 +224,7 @@ mod tests {
         event::{Layer, StackId},
         frames::fixture::{native, python},
         ledger::{ProcessId, SiteKey},
+        recording::{Origin, ProcessRow, Untraced},
     };
     use memtrace_common::unwind::End;
 
@@ -285,6 +321,77 @@ mod tests {
         let text = text(&found);
         assert!(text.contains("25 blocks/s (195.3 KiB/s)"), "{text}");
         assert!(!text.contains("other line"), "{text}");
+    }
+
+    /// The leak, once more in a second process that the first has not started, and their parent, which
+    /// does not grow.
+    fn job() -> Diagnosis {
+        let mut found = leak();
+        let other = |verdict: &Verdict| Verdict {
+            process: ProcessId(2),
+            tgid: 8,
+            rate: Some(300_000.0),
+            scope: match verdict.scope {
+                Scope::Process => Scope::Process,
+                Scope::Site(key) => Scope::Site(SiteKey {
+                    process: ProcessId(2),
+                    ..key
+                }),
+            },
+            ..verdict.clone()
+        };
+        let others: Vec<_> = found.verdicts.iter().map(other).collect();
+        found.verdicts.extend(others);
+        let mut none = verdict(Class::None, Scope::Process, 900_000.0);
+        (none.process, none.tgid, none.next) = (ProcessId(0), 6, vec![]);
+        found.verdicts.insert(0, none);
+        let row = |id: u32, ppid| ProcessRow {
+            id: ProcessId(id),
+            tgid: 6 + id,
+            ppid,
+            origin: Origin::Attached,
+            comm: "python".into(),
+            cmdline: vec!["/usr/bin/python".into(), "train.py".into()],
+            started_ns: 0,
+            ended_ns: None,
+            exit_status: None,
+            rss_at_start: None,
+            folded: None,
+        };
+        found.processes = vec![row(0, 1), row(1, 6), row(2, 6)];
+        found
+    }
+
+    #[test]
+    fn processes_that_do_the_same_are_one_finding_above_a_parent_that_does_nothing() {
+        let mut found = job();
+        assert_eq!(
+            text(&found),
+            "leak (grade B): Service.log keeps 50 blocks/s (429.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+             \x20 processes     7 and 8 of `python train.py`, 1.5 MiB/s in all\n\
+             \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
+             \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
+             \x20 next          see what is kept\n\
+             none (grade B): no growth that matters\n\
+             \x20 process       6\n\
+             \x20 but           see 7 and 8, which it started\n"
+        );
+        // Another class, or another line, is another finding.
+        found.verdicts[3].class = Class::Undetermined;
+        assert!(text(&found).contains("process       8, "));
+    }
+
+    #[test]
+    fn what_is_not_traced_is_said() {
+        let mut found = leak();
+        found.untraced = vec![Untraced {
+            tgid: 9,
+            comm: "sh".into(),
+            cmdline: vec![],
+            why: "--no-follow".into(),
+        }];
+        let text = text(&found);
+        assert!(text.ends_with("not traced: 9 of `sh` (--no-follow)\n"));
     }
 
     #[test]

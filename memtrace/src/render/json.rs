@@ -43,12 +43,14 @@ pub(crate) fn json(
     }
     let mut report = JsonReport::with_sites(snapshot, filter, &selection);
     let stacks = &mut report.stacks;
-    let verdicts = diagnosis::verdicts_json(
+    let of_each = diagnosis::verdicts_json(
         verdicts,
         filter,
         |id| json!({ "stack": id.map(|id| stacks.add(id)) }),
     );
-    report.add("verdicts", verdicts);
+    report.add("verdicts", of_each);
+    report.add("job", diagnosis::job_json(verdicts, filter));
+    report.add("untraced", diagnosis::untraced_json(verdicts));
     print(out, &report)
 }
 

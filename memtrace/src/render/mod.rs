@@ -8,6 +8,7 @@ mod diagnosis;
 pub(crate) mod diff;
 mod evidence;
 mod findings;
+mod job;
 mod json;
 mod json_lines;
 mod losses;
@@ -24,6 +25,7 @@ use crate::{
 
 pub(crate) use collapsed::{collapsed, flamegraph};
 pub(crate) use diagnosis::{diagnosis, diagnosis_json};
+pub(crate) use job::untraced;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
 pub(crate) use text::{TextOptions, stack_health, text};
 

@@ -1,5 +1,7 @@
 //! What a reader wants to know first: what grows, which line allocates, which line keeps. Sites that are
-//! of one line are one finding.
+//! of one line are one finding, and so are processes that do the same.
+
+use std::collections::BTreeSet;
 
 use super::Filter;
 use crate::{
@@ -10,13 +12,20 @@ use crate::{
     },
     event::Device,
     frames::{Frame, own_line},
-    ledger::SiteKey,
+    ledger::{ProcessId, SiteKey},
+    recording::ProcessRow,
 };
 
-/// A verdict on a process, with the lines behind it.
+/// A verdict on a process, or on several that do the same, with the lines behind it.
 #[derive(Debug)]
 pub(crate) struct Finding<'a> {
+    /// Of its fastest growing process.
     pub(crate) verdict: &'a Verdict,
+    /// Verdicts on all its processes.
+    pub(crate) processes: Vec<&'a Verdict>,
+    /// Processes that grow and were started, directly or not, by processes of this finding, which
+    /// do not.
+    pub(crate) growing_below: Vec<u32>,
     /// The fastest growing first; empty where no site is behind it.
     pub(crate) lines: Vec<Line<'a>>,
 }
@@ -29,7 +38,7 @@ pub(crate) struct Line<'a> {
     pub(crate) kept_by: Option<&'a KeptBy>,
     /// Bytes per second.
     pub(crate) bytes: f64,
-    /// Blocks per second, of the site that has most.
+    /// Blocks per second, of the site of each process that has most.
     pub(crate) blocks: f64,
     /// Bytes per second of free space that its blocks hold open.
     pub(crate) holes: f64,
@@ -37,19 +46,123 @@ pub(crate) struct Line<'a> {
     pub(crate) next: &'a [String],
 }
 
+impl Finding<'_> {
+    /// How fast all its processes grow together, bytes per second; `None` where it is not about bytes.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let rates = self.processes.iter().filter_map(|verdict| verdict.rate);
+        rates.reduce(|sum, rate| sum + rate)
+    }
+
+    /// Whether it is about memory, or something else, that becomes more.
+    fn is_growth(&self) -> bool {
+        !matches!(self.verdict.class, Class::None | Class::Undetermined)
+    }
+
+    fn rank(&self) -> f64 {
+        match self.verdict.class {
+            Class::GpuOutOfMemory => f64::NEG_INFINITY,
+            Class::GpuUnused => f64::MAX,
+            Class::None => f64::INFINITY,
+            _ => -self.rate().unwrap_or(0.0).max(0.0),
+        }
+    }
+}
+
 /// Findings of the processes that the filter leaves, those that grow first.
 pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding<'a>> {
     let verdicts = found.verdicts.iter();
     let covered = verdicts.filter(|verdict| filter.pid.is_none_or(|pid| pid == verdict.tgid));
-    let mut findings: Vec<Finding> = covered
+    let mut of_processes: Vec<&Verdict> = covered
         .filter(|verdict| verdict.scope == Scope::Process)
-        .map(|verdict| Finding {
-            verdict,
-            lines: lines(found, verdict),
-        })
         .collect();
-    findings.sort_by(|a, b| rank(a.verdict).total_cmp(&rank(b.verdict)));
+    let speed = |verdict: &Verdict| verdict.rate.unwrap_or(0.0);
+    of_processes.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+    let mut findings: Vec<Finding> = Vec::new();
+    for verdict in of_processes {
+        let lines = lines(found, verdict);
+        let alike = findings.iter_mut().find(|known| {
+            known.verdict.class == verdict.class
+                && place(known.verdict) == place(verdict)
+                && known
+                    .processes
+                    .iter()
+                    .all(|of| of.process != verdict.process)
+                && do_the_same(found, known, verdict, &lines)
+        });
+        match alike {
+            Some(known) => {
+                known.processes.push(verdict);
+                for line in lines {
+                    add(&mut known.lines, line, |a, b| a + b);
+                }
+            }
+            None => findings.push(Finding {
+                verdict,
+                processes: vec![verdict],
+                growing_below: vec![],
+                lines,
+            }),
+        }
+    }
+    for finding in &mut findings {
+        if finding.verdict.class == Class::None {
+            finding.growing_below = growing_below(found, &finding.processes);
+        }
+    }
+    findings.sort_by(|a, b| a.rank().total_cmp(&b.rank()));
     findings
+}
+
+/// What several processes of a job do in the same way, the fastest first.
+pub(crate) fn of_job<'a>(found: &'a Diagnosis, filter: &Filter) -> Option<Finding<'a>> {
+    let mut findings = findings(found, filter).into_iter();
+    findings.find(|finding| finding.processes.len() > 1 && finding.is_growth())
+}
+
+/// Whether a process of the class of a finding does what the finding's processes do: what grows is of
+/// one line, or, where no line is behind it, the program is the same.
+fn do_the_same(found: &Diagnosis, known: &Finding, verdict: &Verdict, lines: &[Line]) -> bool {
+    let program = |id: ProcessId| row(found, id).map(|row| (&row.comm, row.cmdline.first()));
+    match (lines.first(), known.lines.first()) {
+        _ if verdict.class == Class::None => true,
+        (Some(line), Some(_)) => {
+            let mut known = known.lines.iter();
+            known.any(|of| of.allocates == line.allocates)
+        }
+        (None, None) => program(known.verdict.process) == program(verdict.process),
+        _ => false,
+    }
+}
+
+pub(crate) fn row(found: &Diagnosis, id: ProcessId) -> Option<&ProcessRow> {
+    found.processes.iter().find(|row| row.id == id)
+}
+
+/// Processes that grow, below some that do not.
+fn growing_below(found: &Diagnosis, processes: &[&Verdict]) -> Vec<u32> {
+    let grows = |of: &&Verdict| {
+        of.scope == Scope::Process
+            && !matches!(of.class, Class::None | Class::Undetermined)
+            && of.rate.is_none_or(|rate| rate > 0.0)
+    };
+    let is_below = |of: &Verdict| {
+        let mut child = row(found, of.process);
+        while let Some(row) = child {
+            // A parent comes before its children.
+            let is_parent =
+                |other: &&ProcessRow| other.id < row.id && row.ppid != 0 && other.tgid == row.ppid;
+            child = found.processes.iter().rfind(is_parent);
+            if child.is_some_and(|parent| processes.iter().any(|of| of.process == parent.id)) {
+                return true;
+            }
+        }
+        false
+    };
+    let growing = found.verdicts.iter().filter(grows);
+    let below = growing.filter(|of| is_below(of)).map(|of| of.tgid);
+    // A process has a verdict for each device besides its own.
+    let below: BTreeSet<u32> = below.collect();
+    below.into_iter().collect()
 }
 
 /// The device whose memory a verdict on a process is about; `None`: the process's own.
@@ -59,15 +172,6 @@ pub(crate) fn place(process: &Verdict) -> Option<Device> {
         Amount::Device(device) => Some(*device),
         _ => None,
     })
-}
-
-fn rank(verdict: &Verdict) -> f64 {
-    match verdict.class {
-        Class::GpuOutOfMemory => f64::NEG_INFINITY,
-        Class::GpuUnused => f64::MAX,
-        Class::None => f64::INFINITY,
-        _ => -verdict.rate.unwrap_or(0.0),
-    }
 }
 
 /// The lines of the sites that have the class of their process.
@@ -98,21 +202,25 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
             holes: holes(found, key),
             next: &verdict.next,
         };
-        match lines
-            .iter_mut()
-            .find(|known| known.allocates == line.allocates)
-        {
-            Some(known) => {
-                known.bytes += line.bytes;
-                known.blocks = known.blocks.max(line.blocks);
-                known.holes += line.holes;
-                known.kept_by = known.kept_by.or(line.kept_by);
-            }
-            None => lines.push(line),
+        // Two sites of a line may be two parts of one object.
+        add(&mut lines, line, f64::max);
+    }
+    lines
+}
+
+/// Adds what the sites of a line do; `blocks` says what of two figures.
+fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f64) {
+    let mut known = lines.iter_mut();
+    match known.find(|known| known.allocates == line.allocates) {
+        Some(known) => {
+            known.bytes += line.bytes;
+            known.blocks = blocks(known.blocks, line.blocks);
+            known.holes += line.holes;
+            known.kept_by = known.kept_by.or(line.kept_by);
         }
+        None => lines.push(line),
     }
     lines.sort_by(|a, b| (b.bytes + b.holes).total_cmp(&(a.bytes + a.holes)));
-    lines
 }
 
 /// How fast the free space that a site holds open grows, bytes per second.

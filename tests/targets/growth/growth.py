@@ -6,6 +6,7 @@ import collections
 import functools
 import gc
 import math
+import multiprocessing
 import os
 import random
 import sys
@@ -151,6 +152,8 @@ def copy_on_write():
     count = random.randint(300_000, 600_000)
     strings = [f"string {i}" for i in range(count)]
     child = os.fork()
+    if child:
+        print("started", child, flush=True)
     begun, done = elapsed(), 0
     for _ in steps():
         if child == 0:
@@ -211,6 +214,37 @@ def cache_random():
             key = random.randrange(keys)
             if key not in cache:
                 cache[key] = bytes(size)
+def grow_read(size):
+    return bytes(size)
+
+
+def work(keeps):
+    kept, size = [], random.randint(600, 4000)
+    for _ in steps():
+        for _ in range(random.randint(2, 8)):
+            block = grow_read(size)
+            if keeps:
+                kept.append(block)
+    os._exit(0)
+
+
+def job(keeps):
+    """The workers keep what they read, the main process only waits for them."""
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=work, args=(keeps,)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    print("started", *(worker.pid for worker in workers), flush=True)
+    for worker in workers:
+        worker.join()
+
+
+def leak_workers():
+    job(True)
+
+
+def workers():
+    job(False)
 
 
 def flat():
@@ -233,6 +267,8 @@ scenarios = {
     "py-walk": walk,
     "py-day": day,
     "py-cache-random": cache_random,
+    "py-leak-workers": leak_workers,
+    "py-workers": workers,
     "py-flat": flat,
 }
 scenarios[scenario]()

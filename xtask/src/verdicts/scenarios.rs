@@ -103,6 +103,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("sawtooth", &["none"], ""),
     scenario("sawtooth-mapped", &["none"], ""),
     scenario("warm-up", &["none"], ""),
+    of_child("py-leak-workers", &["leak"]),
+    of_child("py-workers", &["none"]),
     scenario("flat", &["none"], ""),
     scenario("py-flat", &["none"], ""),
 ];

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     ledger::{ProcessId, SiteKey},
-    recording::{Error, Overview, Recording, Stacks},
+    recording::{Error, Overview, ProcessRow, Recording, Stacks, Untraced},
 };
 use memtrace_common::loss::Effect;
 
@@ -106,6 +106,10 @@ pub(crate) struct Diagnosis {
     pub lost: f64,
     /// The stacks of the sites, and others.
     pub stacks: Stacks,
+    /// Every process of the recording.
+    pub processes: Vec<ProcessRow>,
+    /// Processes of the job that are not in it.
+    pub untraced: Vec<Untraced>,
 }
 
 /// The tables of one process.
@@ -149,6 +153,7 @@ pub(crate) fn diagnose(
     let mut diagnosis = Diagnosis {
         lost: quality.lost,
         too_short: courses.too_short,
+        untraced: recording.untraced()?,
         ..Diagnosis::default()
     };
     let facts = recording.facts()?;
@@ -165,6 +170,7 @@ pub(crate) fn diagnose(
         );
     }
     diagnosis.stacks = overview.stacks;
+    diagnosis.processes = overview.processes;
     Ok(diagnosis)
 }
 

@@ -21,7 +21,6 @@ use crate::{
         window::Window,
     },
     frames::mappings::Use,
-    recording::Origin,
 };
 
 /// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
@@ -79,7 +78,7 @@ pub(super) fn judge(
     let ends = series.times.first().zip(series.times.last());
     let lived = ends.map_or(0.0, |(first, last)| last - first + quality.interval);
     let is_short = lived < quality.least_life;
-    if (n < MIN_POINTS || is_short) && series.row.origin == Origin::Child {
+    if (n < MIN_POINTS || is_short) && series.is_child {
         return None;
     }
     let footprint = series.footprint();

@@ -1,6 +1,7 @@
 //! The collector on captured records of the kernel side (`captures/`; tests/e2e/captures.rs writes
 //! them), without a kernel: following, ending, losing.
 
+mod job;
 mod replay;
 
 use std::{
@@ -232,7 +233,10 @@ fn a_running_process_has_its_allocators_probed_and_its_files_made_known() {
     let mut replay = Replay::idle();
     replay.gate.let_pass(0..1000);
     let this = std::process::id();
-    replay.collector.begin(this, Origin::Attached, 0).unwrap();
+    replay
+        .collector
+        .begin(this, Origin::Attached, 0, Duration::from_secs(60))
+        .unwrap();
     let kernel = replay.kernel();
     let probes: usize = kernel
         .attached
@@ -255,7 +259,10 @@ fn a_running_process_has_its_allocators_probed_and_its_files_made_known() {
 fn a_file_is_not_made_known_before_its_table() {
     let mut replay = Replay::idle();
     let this = std::process::id();
-    replay.collector.begin(this, Origin::Launched, 0).unwrap();
+    replay
+        .collector
+        .begin(this, Origin::Launched, 0, Duration::from_secs(60))
+        .unwrap();
     let files = replay.collector.inspect(this).unwrap();
     replay.collector.announce();
     assert!(

@@ -111,6 +111,7 @@ pub(super) struct Asked {
     /// Probes attached, by process.
     pub(super) attached: Vec<(u32, usize)>,
     pub(super) known: HashSet<u32>,
+    pub(super) traced: HashSet<u32>,
     /// Mappings published last, by process.
     pub(super) published: HashMap<u32, Vec<code_map::Mapping>>,
     /// Processes of whose code it wants to be told again and again.
@@ -188,8 +189,13 @@ impl Kernel for Captured {
         Ok(())
     }
 
-    fn trace(&mut self, _: u32) -> Result<(), TracerError> {
+    fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+        self.asked.borrow_mut().traced.insert(tgid);
         Ok(())
+    }
+
+    fn traces(&self, tgid: u32) -> bool {
+        self.asked.borrow().traced.contains(&tgid)
     }
 
     fn attach(&mut self, tgid: u32, _: &File, probes: &[Probe]) -> Result<Vec<Link>, TracerError> {
@@ -304,7 +310,7 @@ impl Replay {
         let mut replay = Self::idle();
         replay
             .collector
-            .begin(capture.root(), Origin::Launched, 0)
+            .begin(capture.root(), Origin::Launched, 0, Duration::ZERO)
             .unwrap();
         replay
     }
@@ -389,6 +395,16 @@ impl Replay {
             _ => None,
         });
         rows.collect()
+    }
+
+    /// Processes of the job that were told as left out, and why.
+    pub(super) fn untraced(&self) -> Vec<(u32, String)> {
+        let kept = self.kept.borrow();
+        let untraced = kept.iter().filter_map(|message| match message {
+            Message::Untraced(of) => Some((of.tgid, of.why.clone())),
+            _ => None,
+        });
+        untraced.collect()
     }
 
     pub(super) fn code_names(&self) -> Vec<String> {

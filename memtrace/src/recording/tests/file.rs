@@ -19,6 +19,24 @@ fn write_small(path: &Path) {
     writer.finish(START + SECOND).unwrap();
 }
 
+#[test]
+fn processes_that_are_not_traced_are_read_as_they_were_written() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let of = |tgid, why: &str| Untraced {
+        tgid,
+        comm: "python3".into(),
+        cmdline: vec!["python3".into(), "train.py".into()],
+        why: why.into(),
+    };
+    for (tgid, why) in [(813, "--no-follow"), (812, "denied"), (813, "once more")] {
+        writer.untraced(&of(tgid, why)).unwrap();
+    }
+    writer.finish(START + SECOND).unwrap();
+    let read = Recording::open(&path).unwrap().untraced().unwrap();
+    assert_eq!(read, [of(812, "denied"), of(813, "once more")]);
+}
+
 fn open_error(path: &Path) -> String {
     Recording::open(path).unwrap_err().to_string()
 }

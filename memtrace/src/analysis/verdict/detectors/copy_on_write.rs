@@ -1,17 +1,14 @@
 //! A forked child whose pages become its own.
 
-use crate::{
-    analysis::{
-        series::Figure,
-        verdict::{
-            Class, Grade,
-            evidence::{Amount, Statement},
-            process::Judging,
-            rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
-            thresholds::{OF_RESIDUAL, REPORTED, STATE_FLOOR},
-        },
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        Class, Grade,
+        evidence::{Amount, Statement},
+        process::Judging,
+        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+        thresholds::{OF_RESIDUAL, REPORTED, STATE_FLOOR},
     },
-    recording::Origin,
 };
 
 pub(super) const CLASS: Description = Description {
@@ -42,7 +39,7 @@ pub(super) const FORKED: Rule<OfProcess> = Rule {
 
 fn forked(judging: &Judging) -> Option<Finding> {
     let series = judging.context.series;
-    if series.row.origin != Origin::Child {
+    if !series.is_child {
         return None;
     }
     let change = |figure| {

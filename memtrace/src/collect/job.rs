@@ -1,0 +1,137 @@
+//! The rest of the job: living descendants of the processes that are attached to, which either join
+//! the recording or are named as left out.
+
+use std::time::Duration;
+
+use super::{CollectError, Collector, TABLES_AT_ATTACH, processes::Process, sink::Message};
+use crate::{
+    process::{self, job, maps, memory, target::Target},
+    recording::{Origin, Untraced},
+};
+
+/// Before recording begins, descendants are looked for so often at most: a shell may start another
+/// one all the time. Those that are missed join when recording has begun.
+const LOOKS: u32 = 3;
+
+/// Why a descendant is not traced although nothing went wrong.
+const NOT_FOLLOWED: &str = "--no-follow";
+
+/// What is being done while probes are set.
+pub(super) fn doing(pid: u32, name: &str) -> String {
+    let files = maps::read(pid).map_or(0, |mappings| maps::executable_files(&mappings).len());
+    format!("setting probes in {files} files of process {pid} (`{name}`)")
+}
+
+impl Collector {
+    /// Attaches to the living descendants of what is traced, before recording begins.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(super) fn join_all(
+        &mut self,
+        now_ns: u64,
+        mut say: impl FnMut(String),
+    ) -> Result<(), CollectError> {
+        for _ in 0..LOOKS {
+            let missing = self.missing();
+            if missing.is_empty() {
+                break;
+            }
+            for tgid in missing {
+                self.join(tgid, now_ns, TABLES_AT_ATTACH, &mut say)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches to descendants that were made after the last look and before recording began: of those
+    /// made later the kernel side tells. False once there are none.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(super) fn join_late(&mut self, now_ns: u64) -> Result<bool, CollectError> {
+        let missing = self.missing();
+        for &tgid in &missing {
+            // Others may wait for the collector meanwhile, so it does not wait for tables.
+            self.join(tgid, now_ns, Duration::ZERO, &mut |_| {})?;
+            self.seed(tgid);
+        }
+        Ok(!missing.is_empty())
+    }
+
+    /// Notes the living descendants of what is traced as left out.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(super) fn leave_out(&mut self) -> Result<(), CollectError> {
+        for tgid in self.missing() {
+            self.not_traced(tgid, NOT_FOLLOWED)?;
+        }
+        Ok(())
+    }
+
+    /// Processes of the job that are not traced.
+    pub(super) fn untraced(&self) -> &[Untraced] {
+        &self.untraced
+    }
+
+    /// Tells the ledger what was mapped before in every process that was attached to.
+    pub(super) fn seed_all(&mut self) {
+        let attached = |process: &Process| process.row.origin == Origin::Attached;
+        for tgid in self.processes.which(attached) {
+            self.seed(tgid);
+        }
+    }
+
+    /// Living descendants that nothing is known of yet.
+    fn missing(&self) -> Vec<u32> {
+        let mut missing = job::descendants(&self.processes.which(|_| true));
+        missing.retain(|&tgid| {
+            !self.processes.is_traced(tgid)
+                && !self.kernel.traces(tgid)
+                && !self.untraced.iter().any(|known| known.tgid == tgid)
+        });
+        missing
+    }
+
+    fn join(
+        &mut self,
+        tgid: u32,
+        now_ns: u64,
+        patience: Duration,
+        say: &mut impl FnMut(String),
+    ) -> Result<(), CollectError> {
+        let target = match Target::find(tgid) {
+            Ok(target) => target,
+            Err(error) => return self.not_traced(tgid, &error.to_string()),
+        };
+        say(doing(tgid, &target.name));
+        match self.begin(tgid, Origin::Attached, now_ns, patience) {
+            Ok(()) => Ok(()),
+            Err(error @ CollectError::Store(_)) => Err(error),
+            Err(error) => {
+                self.ended(tgid, None, now_ns)?;
+                self.not_traced(tgid, &error.to_string())
+            }
+        }
+    }
+
+    fn not_traced(&mut self, tgid: u32, why: &str) -> Result<(), CollectError> {
+        // One that has ended meanwhile is no part of the job any more.
+        let Ok(identity) = memory::identity(tgid) else {
+            return Ok(());
+        };
+        if process::has_ended(tgid) {
+            return Ok(());
+        }
+        let of = Untraced {
+            tgid,
+            comm: identity.comm,
+            cmdline: self.redactor.arguments(&identity.cmdline),
+            why: why.to_owned(),
+        };
+        self.send(Message::Untraced(of.clone()))?;
+        self.untraced.push(of);
+        Ok(())
+    }
+}

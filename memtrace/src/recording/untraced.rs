@@ -1,0 +1,67 @@
+//! Processes of the job that are not in the recording: the table `untraced`.
+
+use rusqlite::{Connection, params};
+
+use super::{Error, Recording, Writer, decode::json};
+
+/// A process that belongs to the job and is not traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Untraced {
+    pub(crate) tgid: u32,
+    pub(crate) comm: String,
+    pub(crate) cmdline: Vec<String>,
+    /// Why not.
+    pub(crate) why: String,
+}
+
+pub(super) const TABLE: &str = "
+CREATE TABLE untraced (
+    tgid INTEGER PRIMARY KEY,
+    comm TEXT NOT NULL,
+    cmdline TEXT NOT NULL,
+    why TEXT NOT NULL
+);
+";
+
+impl Writer {
+    /// Adds a process that is not traced. Committed with the next interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub(crate) fn untraced(&mut self, of: &Untraced) -> Result<(), Error> {
+        self.write(|writer| {
+            let cmdline = serde_json::to_string(&of.cmdline)
+                .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+            writer.insert(
+                "INSERT OR REPLACE INTO untraced VALUES (?1, ?2, ?3, ?4)",
+                params![of.tgid, of.comm, cmdline, of.why],
+            )
+        })
+    }
+}
+
+impl Recording {
+    /// Processes of the job that are not traced, by number.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub(crate) fn untraced(&self) -> Result<Vec<Untraced>, Error> {
+        rows(self.connection()).map_err(|error| self.reading(&error))
+    }
+}
+
+fn rows(connection: &Connection) -> rusqlite::Result<Vec<Untraced>> {
+    connection
+        .prepare("SELECT tgid, comm, cmdline, why FROM untraced ORDER BY tgid")?
+        .query_map([], |row| {
+            Ok(Untraced {
+                tgid: row.get(0)?,
+                comm: row.get(1)?,
+                cmdline: json(row, 2)?,
+                why: row.get(3)?,
+            })
+        })?
+        .collect()
+}
