@@ -193,14 +193,14 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let Summary {
         received,
-        lost,
+        missing,
         outstanding,
         ledger_bytes,
         ref verified,
         ref timings,
         ref samples,
     } = *summary;
-    writeln!(err, "memtrace: {received} events recorded, {lost} lost")?;
+    writeln!(err, "memtrace: {received} events recorded, {missing}")?;
     if verbose {
         writeln!(
             err,

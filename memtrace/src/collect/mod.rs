@@ -20,6 +20,7 @@ mod interval;
 mod kernel;
 mod location;
 mod look;
+mod missing;
 mod modules;
 pub(crate) mod pace;
 mod processes;
@@ -52,6 +53,7 @@ use self::{
     follow::Unannounced,
     holding::Waiting,
     kernel::{Abilities, Kernel},
+    missing::Missing,
     modules::Modules,
     processes::{Process, Processes},
     python::Pythons,
@@ -127,8 +129,8 @@ struct Collector {
     processes: Processes,
     gpus: Gpus,
     received: u64,
-    /// What was lost as of the last interval, whatever the effect.
-    lost_events: u64,
+    /// As of the last interval.
+    missing: Missing,
     /// User-side losses, by reason; the ledger counts its own.
     losses: HashMap<Reason, u64>,
     page_size: u64,
@@ -177,7 +179,7 @@ impl Collector {
             processes: Processes::default(),
             gpus: Gpus::default(),
             received: 0,
-            lost_events: 0,
+            missing: Missing::default(),
             losses: HashMap::new(),
             page_size,
             retired: Vec::new(),
@@ -273,8 +275,8 @@ impl Collector {
     }
 
     /// Losses of every kind that makes a figure or a stack wrong, as of the last interval.
-    fn lost_events(&self) -> u64 {
-        self.lost_events
+    fn missing(&self) -> Missing {
+        self.missing
     }
 
     fn ledger(&self) -> &Ledger {

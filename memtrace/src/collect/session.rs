@@ -19,6 +19,7 @@ use tokio::{
 use super::{
     CollectError, Collector, Parts,
     capture::Capture,
+    missing::Missing,
     pace::{Pace, Spacing, Tick},
     sampling::Costs,
     startup::Startup,
@@ -91,8 +92,7 @@ pub(crate) struct Plan {
 pub(crate) struct Summary {
     /// Records received.
     pub received: u64,
-    /// Events and processes lost, by whatever reason that makes totals wrong.
-    pub lost: u64,
+    pub missing: Missing,
     /// Blocks outstanding at the end, and the ledger's memory for them, bytes.
     pub outstanding: u64,
     pub ledger_bytes: u64,
@@ -228,7 +228,7 @@ pub(crate) async fn record(
     };
     let summary = Summary {
         received: collector.received(),
-        lost: collector.lost_events(),
+        missing: collector.missing(),
         outstanding: collector.ledger().outstanding(),
         ledger_bytes: collector.ledger().table_bytes(),
         verified: collector.verified(),
