@@ -3,6 +3,7 @@
 
 mod course;
 mod device_series;
+mod heap_allocator;
 mod place;
 
 use std::collections::HashMap;
@@ -12,11 +13,15 @@ pub(crate) use self::device_series::DeviceSeries;
 pub(crate) use self::place::{Place, place};
 
 pub(crate) use self::course::least_life;
-use self::course::{Course, Grid, end_of};
+use self::{
+    course::{Course, Grid, end_of},
+    heap_allocator::Mapped,
+};
 use super::{statistics::MIN_POINTS, window::Window};
 use crate::{
     event::Layer,
     frames::{
+        allocators::Allocator,
         caching::{self, CachingAllocator},
         containers::{self, Container},
         mappings::{self, Use},
@@ -102,8 +107,10 @@ pub(crate) struct ProcessSeries {
     pub heap: Vec<f64>,
     /// Blocks of `heap`.
     pub live_blocks: Vec<f64>,
-    /// Headers and rounding of the blocks of `heap`, estimated: see [`chunk`].
+    /// Headers and rounding of the blocks of `heap`, estimated.
     pub overhead: Vec<f64>,
+    /// The allocator that has the blocks of `heap`; `None`: not known.
+    pub(crate) heap_allocator: Option<&'static Allocator>,
     /// Blocks of the heap allocated so far: the work done, as far as it allocates.
     pub allocations: Vec<f64>,
     /// Arenas of Python's object allocator.
@@ -118,12 +125,6 @@ pub(crate) struct ProcessSeries {
     pub small_sites: u64,
     /// Held open by the blocks of all sites when the heap was last looked through, bytes.
     pub held_open: f64,
-}
-
-/// What glibc takes for a block of `bytes`: eight more, in multiples of 16, 32 at least (malloc/malloc.c,
-/// `request2size`). Other allocators round differently, but take similar sums.
-fn chunk(bytes: f64) -> f64 {
-    (((bytes + 8.0) / 16.0).ceil() * 16.0).max(32.0)
 }
 
 /// A site over time.
@@ -297,6 +298,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         .map(|(index, building)| (building.series.row.id, index))
         .collect();
 
+    let facts = recording.facts()?;
+    let mut mapped: FastMap<ProcessId, Mapped> = FastMap::default();
     let mut uses: FastMap<SiteKey, Use> = FastMap::default();
     let mut keys = Vec::new();
     recording.each_site(|number, site| {
@@ -315,6 +318,10 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         if key.layer == Layer::Vm {
             uses.insert(key, mappings::of(key.by_allocator, stack.frames()));
         }
+        if key.layer == Layer::Vm && key.by_allocator {
+            let mapped = mapped.entry(key.process).or_default();
+            mapped.add(stack.frames(), site.totals.peak_bytes);
+        }
         let container = (key.layer == Layer::Heap)
             .then(|| containers::filled(stack.of_caller()))
             .flatten()
@@ -323,6 +330,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     })?;
     for building in &mut processes {
         let id = building.series.row.id;
+        let provider = heap_allocator::provider(&facts, id);
+        building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
         building.series.devices =
@@ -411,6 +420,7 @@ impl<'a> Building<'a> {
                 heap: vec![],
                 live_blocks: vec![],
                 overhead: vec![],
+                heap_allocator: None,
                 allocations: vec![],
                 python: vec![],
                 mapped: HashMap::new(),
@@ -501,7 +511,7 @@ impl<'a> Building<'a> {
             bytes,
             count,
             overhead: match site.key.layer {
-                Layer::Heap if count > 0.0 => chunk(bytes / count) * count - bytes,
+                Layer::Heap => heap_allocator::overhead(self.series.heap_allocator, bytes, count),
                 _ => 0.0,
             },
             allocs: site.totals.alloc_count as f64,

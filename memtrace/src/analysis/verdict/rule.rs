@@ -21,6 +21,8 @@ pub(super) struct Description {
     pub(super) mistaken_for: Option<Class>,
     /// What to try next where a process is of it; `PID` stands for the process's.
     pub(super) next: &'static [&'static str],
+    /// What makes the process's allocator give memory back helps.
+    pub(super) allocator: bool,
     /// What the process's caching allocator of device memory offers helps.
     pub(super) cache: bool,
     /// A longer recording helps.
@@ -35,6 +37,7 @@ pub(super) const DESCRIPTION: Description = Description {
     meaning: "",
     mistaken_for: None,
     next: &[],
+    allocator: false,
     cache: false,
     longer: false,
     next_of_site: None,
