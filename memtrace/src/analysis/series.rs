@@ -3,6 +3,7 @@
 
 mod course;
 mod device_series;
+mod figure;
 mod heap_allocator;
 mod place;
 
@@ -10,11 +11,13 @@ use std::collections::HashMap;
 
 pub(crate) use self::device_series::DeviceSeries;
 
+pub(crate) use self::figure::Figure;
 pub(crate) use self::place::{Place, place};
 
 pub(crate) use self::course::least_life;
 use self::{
     course::{Course, Grid, end_of},
+    figure::FIGURES,
     heap_allocator::Mapped,
 };
 use super::{statistics::MIN_POINTS, window::Window};
@@ -46,52 +49,6 @@ const SITE_FLOOR: u64 = 16 << 10;
 const CONTAINER_FLOOR: u64 = 1 << 10;
 
 const SECOND: f64 = 1e9;
-
-/// A figure of [`MemorySample`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Figure {
-    Anon,
-    File,
-    Shmem,
-    /// Swapped out.
-    Swap,
-    Pss,
-    PrivateDirty,
-    SharedDirty,
-    HugePages,
-    LazyFree,
-    /// Address space.
-    Virtual,
-    Threads,
-    /// So far.
-    ThreadsCreated,
-    Children,
-    /// Open descriptors.
-    Descriptors,
-    /// Number of mappings.
-    Mappings,
-}
-
-type Reading = fn(&MemorySample) -> Option<u64>;
-
-/// How each figure is read.
-const FIGURES: &[(Figure, Reading)] = &[
-    (Figure::Anon, |sample| sample.rss_anon),
-    (Figure::File, |sample| sample.rss_file),
-    (Figure::Shmem, |sample| sample.rss_shmem),
-    (Figure::Swap, |sample| sample.swap),
-    (Figure::Pss, |sample| sample.pss),
-    (Figure::PrivateDirty, |sample| sample.private_dirty),
-    (Figure::SharedDirty, |sample| sample.shared_dirty),
-    (Figure::HugePages, |sample| sample.anon_huge_pages),
-    (Figure::LazyFree, |sample| sample.lazy_free),
-    (Figure::Virtual, |sample| sample.vm_size),
-    (Figure::Threads, |sample| sample.threads),
-    (Figure::ThreadsCreated, |sample| sample.threads_created),
-    (Figure::Descriptors, |sample| sample.fds),
-    (Figure::Mappings, |sample| sample.maps),
-    (Figure::Children, |sample| sample.children),
-];
 
 /// A process over time. Every series has a value for each of `times`; bytes, except counts.
 #[derive(Clone, Debug)]
@@ -317,10 +274,10 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         keys.push((number, key));
         if key.layer == Layer::Vm {
             uses.insert(key, mappings::of(key.by_allocator, stack.frames()));
-        }
-        if key.layer == Layer::Vm && key.by_allocator {
-            let mapped = mapped.entry(key.process).or_default();
-            mapped.add(stack.frames(), site.totals.peak_bytes);
+            if key.by_allocator {
+                let mapped = mapped.entry(key.process).or_default();
+                mapped.add(stack.frames(), site.totals.peak_bytes);
+            }
         }
         let container = (key.layer == Layer::Heap)
             .then(|| containers::filled(stack.of_caller()))

@@ -13,6 +13,7 @@ mod frame;
 pub(crate) mod functions;
 mod installed;
 mod interpreter;
+pub(crate) mod library;
 pub(crate) mod mappings;
 pub(crate) mod names;
 mod own_line;

@@ -121,7 +121,7 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "next": verdict.next,
         "kept_by": verdict.kept_by.as_ref().map(|of| json!({
             "how": "container",
-            "text": format!("probably kept by {} {}", kept_by(of), stack::line(&of.line)),
+            "text": format!("probably kept by {} {}", kept_by(of), stack::line(&of.line, true)),
             "file": of.line.file,
             "line": of.line.line,
             "function": of.line.function,
@@ -190,7 +190,7 @@ fn verdicts(
             }
             Scope::Site(_) => left -= 1,
         }
-        self::verdict(out, found, verdict)?;
+        self::verdict(out, found, filter, verdict)?;
     }
     if hidden > 0 {
         writeln!(out, "\n  {} more", plural(hidden, "verdict on site"))?;
@@ -202,7 +202,12 @@ fn verdicts(
     Ok(())
 }
 
-fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Result<()> {
+fn verdict(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+    verdict: &Verdict,
+) -> io::Result<()> {
     let about = match &verdict.scope {
         Scope::Process => format!("process {}", verdict.tgid),
         Scope::Site(key) => format!("  site in {} of {}", key.layer.name(), verdict.tgid),
@@ -221,10 +226,11 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
         writeln!(out, "      {}", evidence::words(line))?;
     }
     if let Scope::Site(key) = &verdict.scope {
-        stack::in_short(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
+        let frames = filter.frames(found.stacks.get(key.stack));
+        stack::in_short(out, &frames, filter.full)?;
     }
     if let Some(kept_by) = &verdict.kept_by {
-        let line = stack::line(&kept_by.line);
+        let line = stack::line(&kept_by.line, filter.full);
         writeln!(
             out,
             "      probably kept by {} {line}",
@@ -283,13 +289,18 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
             )?;
         }
         for table in &account.accounts {
-            self::table(out, found, table)?;
+            self::table(out, found, filter, table)?;
         }
     }
     Ok(())
 }
 
-fn table(out: &mut impl Write, found: &Diagnosis, table: &Account) -> io::Result<()> {
+fn table(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+    table: &Account,
+) -> io::Result<()> {
     writeln!(
         out,
         "  {:<32}{:>14}",
@@ -309,7 +320,9 @@ fn table(out: &mut impl Write, found: &Diagnosis, table: &Account) -> io::Result
         )?;
         if let Term::HeldOpen(site) = term {
             let frames: Vec<_> = found.stacks.get(site.stack).of_caller().collect();
-            let line = own_line(&frames).map_or("code without a stack".into(), stack::line);
+            let line = own_line(&frames).map_or("code without a stack".into(), |frame| {
+                stack::line(frame, filter.full)
+            });
             writeln!(out, "      of {line}")?;
         }
     }
