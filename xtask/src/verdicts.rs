@@ -59,8 +59,13 @@ struct Verdict {
     scope: String,
     class: String,
     grade: String,
-    evidence: Vec<String>,
+    evidence: Vec<Evidence>,
     frames: Vec<Frame>,
+}
+
+#[derive(Deserialize)]
+struct Evidence {
+    text: String,
 }
 
 #[derive(Deserialize)]
@@ -246,7 +251,10 @@ fn judge(scenario: &'static Scenario, seed: u64, diagnosis: Diagnosis) -> Outcom
     let (own, sites): (Vec<_>, Vec<_>) = of_process.partition(|verdict| verdict.scope == "process");
     let own = own.into_iter().next();
     let (class, grade, evidence) = match own {
-        Some(verdict) => (verdict.class, verdict.grade, verdict.evidence),
+        Some(verdict) => {
+            let evidence = verdict.evidence.into_iter().map(|of| of.text);
+            (verdict.class, verdict.grade, evidence.collect())
+        }
         None => ("missing".into(), String::new(), vec![]),
     };
     let blamed = scenario.blamed.is_empty()

@@ -115,8 +115,8 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "class": verdict.class.name(),
         "grade": verdict.grade.name(),
         "bytes_per_s": verdict.rate,
-        "evidence": verdict.evidence.iter().map(evidence::words).collect::<Vec<_>>(),
-        "evidence_data": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
+        "blocks_per_s": verdict.blocks,
+        "evidence": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
         "kept_by": verdict.kept_by.as_ref().map(|of| json!({
