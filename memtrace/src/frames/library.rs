@@ -1,6 +1,6 @@
 //! Frames of libraries, which text folds into one line, and the program's own, which it never does.
 
-use super::{Frame, installed};
+use super::{Frame, installed, own_line::is_of_language};
 
 /// Where libraries of the system and of packages are.
 const FOLDERS: &[&str] = &["/usr/lib", "/lib", "/nix/store/", "/gnu/store/"];
@@ -42,6 +42,13 @@ pub(crate) fn fold<'a>(frames: &[&'a Frame]) -> Vec<Part<'a>> {
         }
     }
     parts
+}
+
+/// Whether a frame is the program's own: of no library, and not generated code.
+pub(crate) fn is_own(frame: &Frame) -> bool {
+    library(frame).is_none()
+        && !is_of_language(frame)
+        && (frame.is_python() || frame.module.is_some())
 }
 
 /// The library that a frame is of, or the package of Python; `None`: the program's own, and generated code.

@@ -8,6 +8,7 @@ mod diagnosis;
 pub(crate) mod diff;
 mod evidence;
 mod findings;
+mod flamegraph;
 mod json;
 mod json_lines;
 mod losses;
@@ -22,8 +23,9 @@ use crate::{
     view::{self, Metric},
 };
 
-pub(crate) use collapsed::{collapsed, flamegraph};
+pub(crate) use collapsed::collapsed;
 pub(crate) use diagnosis::{diagnosis, diagnosis_json};
+pub(crate) use flamegraph::flamegraph;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
 pub(crate) use text::{TextOptions, stack_health, text};
 
@@ -33,7 +35,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     View(#[from] view::Error),
     #[error(
-        "nothing to draw: no site has any {0} at this moment; try another `--metric` or `--at`"
+        "nothing to draw: no site has any {0} at this moment; try another `--metric`, `--layer` or `--at`"
     )]
     NothingToDraw(Metric),
     #[error("cannot write the output: {0}")]
