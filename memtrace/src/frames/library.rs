@@ -60,6 +60,13 @@ fn library(frame: &Frame) -> Option<&str> {
     }
     let path = frame.module.as_deref()?;
     let name = frame.module_name()?;
+    let is_interpreter = || {
+        let plain = name.strip_prefix("lib").unwrap_or(name);
+        plain.starts_with("python3")
+    };
+    if is_interpreter() {
+        return Some(name);
+    }
     let is_library = name.ends_with(".so") || name.contains(".so.");
     let is_installed =
         || FOLDERS.iter().any(|folder| path.starts_with(folder)) || installed(path).is_some();
@@ -111,6 +118,7 @@ mod tests {
             native("main", "/usr/bin/program"),
             native("__libc_start_call_main", libc),
             native("__libc_start_main", libc),
+            native("_start", "/usr/bin/python3.11"),
         ];
         assert_eq!(
             text(&frames),
@@ -124,8 +132,23 @@ mod tests {
                 "plugin",
                 "main",
                 "2 in libc.so.6",
+                "_start",
             ]
         );
+    }
+
+    #[test]
+    fn code_of_the_interpreter_and_of_languages_is_not_the_programs_own() {
+        let own = |function, file| is_own(&native(function, file));
+        assert!(own("keep(int)", "/srv/program"));
+        assert!(own("main", "/usr/bin/program"));
+        assert!(!own("list_resize", "/usr/bin/python3.11"));
+        assert!(!own("PyList_New", "/opt/lib/libpython3.12.so.1.0"));
+        assert!(!own("std::vector<int>::push_back(int&&)", "/srv/program"));
+        assert!(!own(
+            "at::linear",
+            "/venv/lib/python3.11/site-packages/torch/lib/libx.so"
+        ));
     }
 
     #[test]

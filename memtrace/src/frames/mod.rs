@@ -17,6 +17,7 @@ pub(crate) mod library;
 pub(crate) mod mappings;
 pub(crate) mod names;
 mod own_line;
+mod runtime;
 pub(crate) mod symbol;
 mod unresolved;
 mod wrappers;
@@ -25,6 +26,7 @@ pub use frame::{Frame, FrameKind};
 pub(crate) use installed::{innermost_of_program, installed};
 pub(crate) use interpreter::marks as interpreter_marks;
 pub(crate) use own_line::own_line;
+pub(crate) use runtime::Runtime;
 pub(crate) use unresolved::{Cause, Unresolved};
 pub(crate) use wrappers::Wrappers;
 
