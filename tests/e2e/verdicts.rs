@@ -49,9 +49,15 @@ struct Verdict {
     tgid: u32,
     scope: String,
     class: String,
-    evidence: Vec<String>,
+    evidence: Vec<Evidence>,
     frames: Vec<Frame>,
     kept_by: Option<KeptBy>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Evidence {
+    kind: String,
+    text: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,6 +91,9 @@ impl Diagnosis {
         assert_eq!(process.scope, "process");
         assert_eq!(process.class, class, "{self:#?}");
         assert!(!process.evidence.is_empty());
+        for evidence in &process.evidence {
+            assert!(!evidence.kind.is_empty() && !evidence.text.is_empty());
+        }
         for account in &self.accounts {
             let sum: f64 = account.rows.iter().map(|row| row.bytes).sum();
             let rounding = account.rows.len() as f64;

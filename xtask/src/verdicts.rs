@@ -69,11 +69,16 @@ struct Verdict {
     scope: String,
     class: String,
     grade: String,
-    evidence: Vec<String>,
+    evidence: Vec<Evidence>,
     frames: Vec<Frame>,
     /// Bytes.
     bytes_per_s: Option<f64>,
     kept_by: Option<Frame>,
+}
+
+#[derive(Deserialize)]
+struct Evidence {
+    text: String,
 }
 
 #[derive(Deserialize)]
@@ -278,7 +283,10 @@ fn judge(scenario: &'static Scenario, seed: u64, diagnosis: Diagnosis) -> Outcom
     let (own, sites): (Vec<_>, Vec<_>) = of_process.partition(|verdict| verdict.scope == "process");
     let own = own.into_iter().next();
     let (class, grade, evidence) = match own {
-        Some(verdict) => (verdict.class, verdict.grade, verdict.evidence),
+        Some(verdict) => {
+            let evidence = verdict.evidence.into_iter().map(|of| of.text);
+            (verdict.class, verdict.grade, evidence.collect())
+        }
         None => ("missing".into(), String::new(), vec![]),
     };
     let blamed = scenario.blamed.is_empty()

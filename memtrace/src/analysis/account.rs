@@ -7,7 +7,11 @@ use super::{
     series::{DeviceSeries, Figure, ProcessSeries},
     window::Window,
 };
-use crate::{event::Device, frames::mappings::Use, ledger::SiteKey};
+use crate::{
+    event::Device,
+    frames::{allocators::GLIBC, mappings::Use},
+    ledger::SiteKey,
+};
 
 /// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +44,8 @@ pub(crate) struct Cache(pub &'static str);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
     LiveHeap,
-    /// Headers and rounding of live blocks.
-    Overhead,
+    /// Headers and rounding of live blocks, by the allocator of this name.
+    Overhead(&'static str),
     LivePython,
     LiveMappings,
     Stacks,
@@ -63,7 +67,7 @@ impl Term {
     pub(crate) fn name(self) -> Cow<'static, str> {
         let name = match self {
             Term::LiveHeap => "live heap",
-            Term::Overhead => "headers and rounding",
+            Term::Overhead(_) => "headers and rounding",
             Term::LivePython => "live Python arenas",
             Term::LiveMappings => "live mappings of the program",
             Term::Stacks => "thread stacks",
@@ -83,7 +87,9 @@ impl Term {
     pub(crate) fn basis(self) -> Cow<'static, str> {
         let basis = match self {
             Term::LiveHeap => "exact: sizes asked for",
-            Term::Overhead => "estimated: as glibc rounds the live blocks",
+            Term::Overhead(of) => {
+                return format!("estimated: as {of} rounds the live blocks").into();
+            }
             Term::LivePython => "at most: whole arenas, touched or not",
             Term::LiveMappings => "at most: lengths, as far as resident memory grew by them",
             Term::Stacks => "at most: 128 KiB of each thread's",
@@ -246,9 +252,10 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
         end.max(window.change(&series.mapped(Use::Allocator)) - heap)
             .max(0.0),
     );
+    let allocator = series.heap_allocator.unwrap_or(&GLIBC).name;
     let mut rows = vec![
         (Term::LiveHeap, heap),
-        (Term::Overhead, overhead),
+        (Term::Overhead(allocator), overhead),
         (Term::LivePython, python),
         (Term::LiveMappings, mappings),
         (Term::Stacks, stacks),

@@ -3,20 +3,28 @@
 
 mod course;
 mod device_series;
+mod figure;
+mod heap_allocator;
 mod place;
 
 use std::collections::HashMap;
 
 pub(crate) use self::device_series::DeviceSeries;
 
+pub(crate) use self::figure::Figure;
 pub(crate) use self::place::{Place, place};
 
 pub(crate) use self::course::least_life;
-use self::course::{Course, Grid, end_of};
+use self::{
+    course::{Course, Grid, end_of},
+    figure::FIGURES,
+    heap_allocator::Mapped,
+};
 use super::{statistics::MIN_POINTS, window::Window};
 use crate::{
     event::Layer,
     frames::{
+        allocators::Allocator,
         caching::{self, CachingAllocator},
         containers::{self, Container},
         is_import,
@@ -44,52 +52,6 @@ const CONTAINER_FLOOR: u64 = 1 << 10;
 
 const SECOND: f64 = 1e9;
 
-/// A figure of [`MemorySample`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Figure {
-    Anon,
-    File,
-    Shmem,
-    /// Swapped out.
-    Swap,
-    Pss,
-    PrivateDirty,
-    SharedDirty,
-    HugePages,
-    LazyFree,
-    /// Address space.
-    Virtual,
-    Threads,
-    /// So far.
-    ThreadsCreated,
-    Children,
-    /// Open descriptors.
-    Descriptors,
-    /// Number of mappings.
-    Mappings,
-}
-
-type Reading = fn(&MemorySample) -> Option<u64>;
-
-/// How each figure is read.
-const FIGURES: &[(Figure, Reading)] = &[
-    (Figure::Anon, |sample| sample.rss_anon),
-    (Figure::File, |sample| sample.rss_file),
-    (Figure::Shmem, |sample| sample.rss_shmem),
-    (Figure::Swap, |sample| sample.swap),
-    (Figure::Pss, |sample| sample.pss),
-    (Figure::PrivateDirty, |sample| sample.private_dirty),
-    (Figure::SharedDirty, |sample| sample.shared_dirty),
-    (Figure::HugePages, |sample| sample.anon_huge_pages),
-    (Figure::LazyFree, |sample| sample.lazy_free),
-    (Figure::Virtual, |sample| sample.vm_size),
-    (Figure::Threads, |sample| sample.threads),
-    (Figure::ThreadsCreated, |sample| sample.threads_created),
-    (Figure::Descriptors, |sample| sample.fds),
-    (Figure::Mappings, |sample| sample.maps),
-    (Figure::Children, |sample| sample.children),
-];
-
 /// A process over time. Every series has a value for each of `times`; bytes, except counts.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessSeries {
@@ -106,8 +68,10 @@ pub(crate) struct ProcessSeries {
     pub heap: Vec<f64>,
     /// Blocks of `heap`.
     pub live_blocks: Vec<f64>,
-    /// Headers and rounding of the blocks of `heap`, estimated: see [`chunk`].
+    /// Headers and rounding of the blocks of `heap`, estimated.
     pub overhead: Vec<f64>,
+    /// The allocator that has the blocks of `heap`; `None`: not known.
+    pub(crate) heap_allocator: Option<&'static Allocator>,
     /// Blocks of the heap allocated so far: the work done, as far as it allocates.
     pub allocations: Vec<f64>,
     /// Arenas of Python's object allocator.
@@ -122,12 +86,6 @@ pub(crate) struct ProcessSeries {
     pub small_sites: u64,
     /// Held open by the blocks of all sites when the heap was last looked through, bytes.
     pub held_open: f64,
-}
-
-/// What glibc takes for a block of `bytes`: eight more, in multiples of 16, 32 at least (malloc/malloc.c,
-/// `request2size`). Other allocators round differently, but take similar sums.
-fn chunk(bytes: f64) -> f64 {
-    (((bytes + 8.0) / 16.0).ceil() * 16.0).max(32.0)
 }
 
 /// A site over time.
@@ -334,6 +292,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         .map(|(index, building)| (building.series.row.id, index))
         .collect();
 
+    let facts = recording.facts()?;
+    let mut mapped: FastMap<ProcessId, Mapped> = FastMap::default();
     let mut uses: FastMap<SiteKey, Use> = FastMap::default();
     let mut keys = Vec::new();
     recording.each_site(|number, site| {
@@ -351,11 +311,17 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         keys.push((number, key));
         if key.layer == Layer::Vm {
             uses.insert(key, mappings::of(key.by_allocator, stack.frames()));
+            if key.by_allocator {
+                let mapped = mapped.entry(key.process).or_default();
+                mapped.add(stack.frames(), site.totals.peak_bytes);
+            }
         }
         processes[*index].consider(number, site, stack);
     })?;
     for building in &mut processes {
         let id = building.series.row.id;
+        let provider = heap_allocator::provider(&facts, id);
+        building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
         building.series.devices =
@@ -452,6 +418,7 @@ impl<'a> Building<'a> {
                 heap: vec![],
                 live_blocks: vec![],
                 overhead: vec![],
+                heap_allocator: None,
                 allocations: vec![],
                 python: vec![],
                 mapped: HashMap::new(),
@@ -546,7 +513,7 @@ impl<'a> Building<'a> {
             bytes,
             count,
             overhead: match site.key.layer {
-                Layer::Heap if count > 0.0 => chunk(bytes / count) * count - bytes,
+                Layer::Heap => heap_allocator::overhead(self.series.heap_allocator, bytes, count),
                 _ => 0.0,
             },
             allocs: site.totals.alloc_count as f64,

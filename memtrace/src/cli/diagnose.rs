@@ -23,6 +23,10 @@ pub(crate) struct DiagnoseArgs {
     /// Only this process.
     #[arg(long)]
     pid: Option<u32>,
+    /// Show each frame of libraries, and C++ names with their parameters and template arguments; JSON
+    /// always has them.
+    #[arg(long)]
+    full: bool,
     /// Hide sites that this file names, in LeakSanitizer's format: a line `leak:PATTERN` each, found
     /// in the name of a function, source file or module of the stack.
     #[arg(long, value_name = "FILE")]
@@ -57,6 +61,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, &suppressions)?;
     let filter = Filter {
         pid: args.pid,
+        full: args.full,
         ..Filter::default()
     };
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -11,7 +11,7 @@ use crate::{
     view::{Filter, Metric},
 };
 
-/// Draw the allocation sites as an SVG flame graph.
+/// Draw the allocation sites of one layer (the heap, or else the one that has most) as an SVG flame graph.
 #[derive(Debug, Args)]
 pub(crate) struct FlamegraphArgs {
     /// The recording.

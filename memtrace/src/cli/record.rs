@@ -201,7 +201,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let Summary {
         received,
-        lost,
+        missing,
         outstanding,
         ledger_bytes,
         ref verified,
@@ -209,7 +209,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         ref samples,
         ref untraced,
     } = *summary;
-    writeln!(err, "memtrace: {received} events recorded, {lost} lost")?;
+    writeln!(err, "memtrace: {received} events recorded, {missing}")?;
     if verbose {
         writeln!(
             err,

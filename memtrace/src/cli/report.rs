@@ -42,6 +42,10 @@ pub(crate) struct ReportArgs {
     /// Order by live-bytes, live-count, alloc-bytes, alloc-count or peak (sites only).
     #[arg(long, value_name = "METRIC", default_value_t)]
     sort: Metric,
+    /// Show each frame of libraries, and C++ names with their parameters and template arguments; JSON
+    /// always has them.
+    #[arg(long)]
+    full: bool,
     /// Only how complete the stacks are, why some are not, and what helps.
     #[arg(long, conflicts_with_all = ["by", "top", "older", "min_size", "max_size", "sort"])]
     stack_health: bool,
@@ -108,6 +112,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         older: args.older,
         min_bytes: args.min_size,
         max_bytes: args.max_size,
+        full: args.full,
         ..args.select.filter()
     };
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use memtrace_common::loss::{Effect, Reason};
+use memtrace_common::loss::Reason;
 
-use super::{CollectError, Collector, pace::Tick, sink::Message};
+use super::{CollectError, Collector, missing::Missing, pace::Tick, sink::Message};
 use crate::{bpf, recording::Interval};
 
 impl Collector {
@@ -59,11 +59,7 @@ impl Collector {
                 Vec::new()
             },
         };
-        self.lost_events = losses
-            .iter()
-            .filter(|(reason, _)| reason.effect() != Effect::Filtered)
-            .map(|(_, count)| count)
-            .sum();
+        self.missing = Missing::of(&losses);
         self.send(Message::Interval(Box::new(interval)))?;
         Ok(())
     }

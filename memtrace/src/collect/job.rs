@@ -33,7 +33,7 @@ impl Collector {
         mut say: impl FnMut(String),
     ) -> Result<(), CollectError> {
         for _ in 0..LOOKS {
-            let missing = self.missing();
+            let missing = self.not_attached();
             if missing.is_empty() {
                 break;
             }
@@ -50,7 +50,7 @@ impl Collector {
     /// # Errors
     /// The store has failed.
     pub(super) fn join_late(&mut self, now_ns: u64) -> Result<bool, CollectError> {
-        let missing = self.missing();
+        let missing = self.not_attached();
         for &tgid in &missing {
             // Others may wait for the collector meanwhile, so it does not wait for tables.
             self.join(tgid, now_ns, Duration::ZERO, &mut |_| {})?;
@@ -64,7 +64,7 @@ impl Collector {
     /// # Errors
     /// The store has failed.
     pub(super) fn leave_out(&mut self) -> Result<(), CollectError> {
-        for tgid in self.missing() {
+        for tgid in self.not_attached() {
             self.not_traced(tgid, NOT_FOLLOWED)?;
         }
         Ok(())
@@ -84,7 +84,7 @@ impl Collector {
     }
 
     /// Living descendants that nothing is known of yet.
-    fn missing(&self) -> Vec<u32> {
+    fn not_attached(&self) -> Vec<u32> {
         let mut missing = job::descendants(&self.processes.which(|_| true));
         missing.retain(|&tgid| {
             !self.processes.is_traced(tgid)

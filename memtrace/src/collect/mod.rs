@@ -21,6 +21,7 @@ mod job;
 mod kernel;
 mod location;
 mod look;
+mod missing;
 mod modules;
 pub(crate) mod pace;
 mod processes;
@@ -53,6 +54,7 @@ use self::{
     follow::Unannounced,
     holding::Waiting,
     kernel::{Abilities, Kernel},
+    missing::Missing,
     modules::Modules,
     processes::{Process, Processes},
     python::Pythons,
@@ -128,8 +130,8 @@ struct Collector {
     processes: Processes,
     gpus: Gpus,
     received: u64,
-    /// What was lost as of the last interval, whatever the effect.
-    lost_events: u64,
+    /// As of the last interval.
+    missing: Missing,
     /// User-side losses, by reason; the ledger counts its own.
     losses: HashMap<Reason, u64>,
     page_size: u64,
@@ -180,7 +182,7 @@ impl Collector {
             processes: Processes::default(),
             gpus: Gpus::default(),
             received: 0,
-            lost_events: 0,
+            missing: Missing::default(),
             losses: HashMap::new(),
             page_size,
             retired: Vec::new(),
@@ -283,8 +285,8 @@ impl Collector {
     }
 
     /// Losses of every kind that makes a figure or a stack wrong, as of the last interval.
-    fn lost_events(&self) -> u64 {
-        self.lost_events
+    fn missing(&self) -> Missing {
+        self.missing
     }
 
     fn ledger(&self) -> &Ledger {

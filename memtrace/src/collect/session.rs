@@ -20,6 +20,7 @@ use super::{
     CollectError, Collector, Parts, TABLES_AT_ATTACH,
     capture::Capture,
     job,
+    missing::Missing,
     pace::{Pace, Spacing, Tick},
     sampling::Costs,
     startup::Startup,
@@ -92,8 +93,7 @@ pub(crate) struct Plan {
 pub(crate) struct Summary {
     /// Records received.
     pub received: u64,
-    /// Events and processes lost, by whatever reason that makes totals wrong.
-    pub lost: u64,
+    pub missing: Missing,
     /// Blocks outstanding at the end, and the ledger's memory for them, bytes.
     pub outstanding: u64,
     pub ledger_bytes: u64,
@@ -231,7 +231,7 @@ pub(crate) async fn record(
     };
     let summary = Summary {
         received: collector.received(),
-        lost: collector.lost_events(),
+        missing: collector.missing(),
         outstanding: collector.ledger().outstanding(),
         ledger_bytes: collector.ledger().table_bytes(),
         verified: collector.verified(),

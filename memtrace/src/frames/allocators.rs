@@ -1,12 +1,17 @@
-//! The allocators: a table, and the only one. Which functions are probed, and
-//! which frames reports fold as an allocator's own, is read from it; a new
-//! allocator is a row here.
+//! The allocators: a table, and the only one. Which functions are probed,
+//! which frames reports fold as an allocator's own, and what makes an allocator
+//! give memory back is read from it; a new allocator is a row here.
 
-use super::functions::{Row, alloc, alloc_array, free, realloc, realloc_array, row, throwing};
+use super::{
+    Frame,
+    functions::{Row, alloc, alloc_array, free, realloc, realloc_array, row, throwing},
+};
 
 /// What is known of an allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocator {
+    /// What people call it.
+    pub name: &'static str,
     /// What its functions begin with: under each prefix it defines the malloc family
     /// ([`super::functions::FAMILY`]).
     pub prefixes: &'static [&'static str],
@@ -16,76 +21,192 @@ pub(crate) struct Allocator {
     pub libraries: &'static [&'static str],
     /// Functions within it, by their whole names: frames of them lead to an allocation.
     pub inner: &'static [&'static str],
+    /// How the names of functions within it begin, in a program that holds it.
+    pub within: &'static [&'static str],
+    /// How the names of the C libraries begin that hold it.
+    pub c_libraries: &'static [&'static str],
+    /// Bytes that it takes for a block, headers and rounding included.
+    pub block: fn(f64) -> f64,
+    /// What makes it give freed memory back.
+    pub gives_back: &'static [&'static str],
 }
 
 /// The most standard first: where two names share an address, the earlier prefix names it.
 pub(crate) const ALLOCATORS: &[Allocator] = &[
-    // glibc, and what overrides it; `__` are glibc's and musl's own names in static programs.
+    // Its prefixes are those of every allocator that overrides it; `__` are glibc's and musl's own names in
+    // static programs.
+    GLIBC,
     Allocator {
-        prefixes: &["", "__libc_", "__"],
-        inner: GLIBC,
+        name: "musl's malloc",
+        c_libraries: &["ld-musl", "libc.musl"],
+        gives_back: &["it has no setting for that: use mimalloc or jemalloc, built for musl"],
         ..NONE
     },
-    // jemalloc: its default with a prefix, and the Rust crates'.
+    // Its default with a prefix, and the Rust crates'.
     Allocator {
+        name: "jemalloc",
         prefixes: &["je_", "_rjem_"],
         libraries: &["libjemalloc"],
+        within: &["je_", "_rjem_"],
+        gives_back: &[
+            "in a debugger: `call (int)mallctl(\"arena.4096.purge\", 0, 0, 0, 0)` gives it back, `call (void)malloc_stats_print(0, 0, 0)` shows where it is (Rust: `_rjem_mallctl`, `_rjem_malloc_stats_print`)",
+            "give it back sooner: MALLOC_CONF=background_thread:true,dirty_decay_ms:1000 (Rust: _RJEM_MALLOC_CONF; 10,000 ms and no thread are the default)",
+        ],
         ..NONE
     },
     Allocator {
+        name: "mimalloc",
         prefixes: &["mi_"],
         own: MIMALLOC,
         libraries: &["libmimalloc"],
+        within: &["mi_", "_mi_"],
+        gives_back: &[
+            "in a debugger: `call (void)mi_collect(1)` gives back what the thread has in which it is called",
+            "give it back at once: MIMALLOC_PURGE_DELAY=0 (version 2.0: MIMALLOC_DECOMMIT_DELAY=0)",
+        ],
         ..NONE
     },
     Allocator {
+        name: "tcmalloc",
         prefixes: &["tc_"],
         own: TCMALLOC,
         libraries: &["libtcmalloc"],
+        within: &["tc_", "tcmalloc::", "TCMalloc_"],
+        gives_back: &[
+            "in a debugger: `call (void)MallocExtension_ReleaseFreeMemory()` gives it back",
+            "give it back sooner: TCMALLOC_RELEASE_RATE=10 (1 is the default)",
+        ],
         ..NONE
     },
-    // oneTBB.
     Allocator {
+        name: "oneTBB's malloc",
         prefixes: &["scalable_"],
         own: TBB,
         libraries: &["libtbbmalloc"],
+        within: &["scalable_", "rml::internal::"],
+        gives_back: &[
+            "in a debugger: `call (int)scalable_allocation_command(0, 0)` gives its buffers back",
+        ],
         ..NONE
     },
     Allocator {
+        name: "rpmalloc",
         prefixes: &["rp"],
         own: RPMALLOC,
         libraries: &["librpmalloc"],
         ..NONE
     },
     Allocator {
+        name: "snmalloc",
         prefixes: &["sn_"],
         own: SNMALLOC,
         libraries: &["libsnmalloc"],
+        within: &["sn_", "snmalloc::"],
         ..NONE
     },
-    // dlmalloc.
     Allocator {
+        name: "dlmalloc",
         prefixes: &["dl"],
+        gives_back: &["in a debugger: `call (int)dlmalloc_trim(0)` gives it back"],
         ..NONE
     },
-    // Hoard and Scudo, under the standard names only.
+    // These two have the standard names only.
     Allocator {
-        libraries: &["libhoard", "libscudo"],
+        name: "Hoard",
+        libraries: &["libhoard"],
         ..NONE
     },
-    // CPython's allocators: their blocks are other allocators' or lie in arenas.
     Allocator {
+        name: "Scudo",
+        libraries: &["libscudo"],
+        within: &["scudo::"],
+        ..NONE
+    },
+    // Their blocks are other allocators' or lie in arenas.
+    Allocator {
+        name: "CPython's allocators",
         inner: CPYTHON,
         ..NONE
     },
 ];
 
+/// The allocator of most programs, and of those whose allocator is not known.
+pub(crate) const GLIBC: Allocator = Allocator {
+    name: "glibc",
+    prefixes: &["", "__libc_", "__"],
+    inner: IN_GLIBC,
+    c_libraries: &["libc.so.6", "libc-2."],
+    block: chunk,
+    gives_back: &[
+        "in a debugger: `call (int)malloc_trim(0)` gives it back, `call (int)malloc_info(0, stdout)` shows where it is",
+        "fewer arenas: MALLOC_ARENA_MAX=2",
+        "another allocator: LD_PRELOAD=libjemalloc.so.2",
+    ],
+    ..NONE
+};
+
 const NONE: Allocator = Allocator {
+    name: "",
     prefixes: &[],
     own: &[],
     libraries: &[],
     inner: &[],
+    within: &[],
+    c_libraries: &[],
+    block: size_class,
+    gives_back: &[],
 };
+
+/// What glibc takes for a block: eight bytes more, in multiples of 16, 32 at least (malloc/malloc.c,
+/// `request2size`).
+fn chunk(bytes: f64) -> f64 {
+    (((bytes + 8.0) / 16.0).ceil() * 16.0).max(32.0)
+}
+
+/// What allocators with classes of sizes take: multiples of 8 and 16 up to 128 bytes, then four classes for
+/// each doubling (jemalloc's; tcmalloc and mimalloc have a few more).
+fn size_class(bytes: f64) -> f64 {
+    let step = match bytes {
+        ..=16.0 => 8.0,
+        ..=128.0 => 16.0,
+        _ => (bytes.log2().ceil() - 3.0).exp2(),
+    };
+    ((bytes / step).ceil() * step).max(8.0)
+}
+
+/// Innermost frames in which an allocator that maps memory shows.
+const NEAR: usize = 16;
+
+impl Allocator {
+    /// The allocator that made a mapping, by the frames that made it (leaf first).
+    pub(crate) fn of_mapping<'a>(
+        frames: impl Iterator<Item = &'a Frame>,
+    ) -> Option<&'static Allocator> {
+        let near: Vec<&Frame> = frames.take(NEAR).collect();
+        let holds = |of: &&Allocator| near.iter().any(|frame| of.has(frame));
+        let leaf = || near.first().and_then(|frame| frame.module_name());
+        ALLOCATORS
+            .iter()
+            .find(holds)
+            // The leaf of others is in the C library as well, which maps for them.
+            .or_else(|| Self::of_file(leaf()?))
+    }
+
+    /// The allocator of a file that defines malloc, by its name.
+    pub(crate) fn of_file(name: &str) -> Option<&'static Allocator> {
+        ALLOCATORS.iter().find(|of| {
+            let mut files = of.libraries.iter().chain(of.c_libraries);
+            files.any(|file| name.starts_with(file))
+        })
+    }
+
+    fn has(&self, frame: &Frame) -> bool {
+        let function = frame.function.as_deref().unwrap_or_default();
+        let file = frame.module_name().unwrap_or_default();
+        self.libraries.iter().any(|of| file.starts_with(of))
+            || self.within.iter().any(|of| function.starts_with(of))
+    }
+}
 
 /// Every prefix, in the order of the table.
 pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
@@ -209,7 +330,7 @@ const SNMALLOC: &[Row] = &[
 ];
 
 /// Inside glibc's malloc (malloc/malloc.c, malloc/arena.c).
-const GLIBC: &[&str] = &[
+const IN_GLIBC: &[&str] = &[
     "_int_malloc",
     "_int_memalign",
     "_int_realloc",
@@ -253,7 +374,10 @@ mod tests {
     use memtrace_common::function::{NO_ARGUMENT, Operation};
 
     use super::{
-        super::functions::{EXTENSIONS, FAMILY, OPERATORS},
+        super::{
+            fixture::native,
+            functions::{EXTENSIONS, FAMILY, OPERATORS},
+        },
         *,
     };
 
@@ -282,7 +406,12 @@ mod tests {
     fn functions_of_its_own_need_a_prefix() {
         for allocator in ALLOCATORS {
             assert!(allocator.own.is_empty() || !allocator.prefixes.is_empty());
-            let all = [allocator.prefixes, allocator.libraries, allocator.inner];
+            let all = [
+                allocator.prefixes,
+                allocator.libraries,
+                allocator.inner,
+                allocator.c_libraries,
+            ];
             assert!(all.iter().any(|of| !of.is_empty()), "{allocator:?}");
         }
     }
@@ -304,6 +433,61 @@ mod tests {
                 function.block == NO_ARGUMENT,
                 "{}",
                 row.name
+            );
+        }
+    }
+
+    #[test]
+    fn the_frames_of_a_mapping_name_its_allocator() {
+        let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+        let of = |frames: &[(&str, &str)]| {
+            let frames: Vec<_> = frames
+                .iter()
+                .map(|(name, file)| native(name, file))
+                .collect();
+            Allocator::of_mapping(frames.iter()).map(|of| of.name)
+        };
+        let mmap = ("mmap64", libc);
+        let jemalloc = "/usr/lib/libjemalloc.so.2";
+        let main = ("main", "/bin/program");
+        assert_eq!(
+            of(&[mmap, ("os_pages_map", jemalloc), main]),
+            Some("jemalloc")
+        );
+        let rust = ("_rjem_je_extent_alloc_mmap", "/bin/program");
+        assert_eq!(of(&[mmap, rust, main]), Some("jemalloc"));
+        assert_eq!(of(&[mmap, ("sysmalloc", libc), main]), Some("glibc"));
+        assert_eq!(
+            of(&[("mmap", "/lib/ld-musl-x86_64.so.1"), main]),
+            Some("musl's malloc")
+        );
+        assert_eq!(of(&[main]), None);
+        assert_eq!(of(&[]), None);
+        for (file, name) in [
+            ("libtcmalloc_minimal.so.4.5.9", Some("tcmalloc")),
+            ("libmimalloc.so.2", Some("mimalloc")),
+            ("libc-2.31.so", Some("glibc")),
+            ("program", None),
+        ] {
+            assert_eq!(Allocator::of_file(file).map(|of| of.name), name, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_block_takes_what_its_allocator_makes_of_it() {
+        for (bytes, of_glibc, of_others) in [
+            (1.0, 32.0, 8.0),
+            (24.0, 32.0, 32.0),
+            (25.0, 48.0, 32.0),
+            (100.0, 112.0, 112.0),
+            (129.0, 144.0, 160.0),
+            (256.0, 272.0, 256.0),
+            (1025.0, 1040.0, 1280.0),
+        ] {
+            assert_eq!(
+                (chunk(bytes), size_class(bytes)),
+                (of_glibc, of_others),
+                "{bytes}"
             );
         }
     }

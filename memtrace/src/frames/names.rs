@@ -1,7 +1,7 @@
 //! What a frame is called. Names come from traced programs, so control
 //! characters in them are escaped.
 
-use super::Frame;
+use super::{Frame, symbol};
 use crate::escape::clean;
 
 /// A frame's function or, where there is none, where its code is: `module+0xoffset`.
@@ -13,6 +13,14 @@ pub(crate) fn name(frame: &Frame) -> String {
     match frame.file_offset {
         Some(offset) => format!("{module}+{offset:#x}"),
         None => module,
+    }
+}
+
+/// The same without the parameters and template arguments of C++, as programmers say it.
+pub(crate) fn plain(frame: &Frame) -> String {
+    match &frame.function {
+        Some(function) if !frame.is_python() => clean(&symbol::plain(function)),
+        _ => name(frame),
     }
 }
 

@@ -1,9 +1,6 @@
-//! Collapsed stacks, one line each (`process;layer;root;…;leaf value`), and
-//! the flame graph that inferno draws of them.
+//! Collapsed stacks, one line each (`process;layer;root;…;leaf value`).
 
 use std::{collections::BTreeMap, io::Write};
-
-use inferno::flamegraph::{self, Options};
 
 use super::{Error, group_name, until_closed};
 use crate::{
@@ -32,55 +29,28 @@ pub(crate) fn collapsed(
     Ok(until_closed(written)?)
 }
 
-/// Writes an SVG flame graph of the same stacks, for a browser.
-///
-/// # Errors
-///
-/// When ages are asked for and not known, when there is nothing to draw, or when the output
-/// cannot be written.
-pub(crate) fn flamegraph(
-    out: &mut impl Write,
-    snapshot: &Snapshot,
-    filter: &Filter,
-    metric: Metric,
-) -> Result<(), Error> {
-    let lines = lines(snapshot, filter, metric)?;
-    if lines.is_empty() {
-        return Err(Error::NothingToDraw(metric));
-    }
-    let mut options = Options::default();
-    options.title = format!("memtrace: {metric} on {}", clean(&snapshot.meta.host));
-    options.count_name = metric.unit().into();
-    // The same function has the same colour in every graph, so that two can be compared.
-    options.hash = true;
-    let drawn = flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut *out)
-        .and_then(|()| out.flush());
-    Ok(until_closed(drawn)?)
+fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<String>, Error> {
+    let selection = filter.select(snapshot, metric)?;
+    Ok(of_sites(&selection.sites, filter, metric))
 }
 
-fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<String>, Error> {
+/// The lines of these sites, in the order of their stacks.
+pub(super) fn of_sites(sites: &[Shown], filter: &Filter, metric: Metric) -> Vec<String> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
-    for site in filter.select(snapshot, metric)?.sites {
+    for site in sites {
         let value = metric.of(&site.totals());
         if value > 0 {
-            *stacks.entry(stack(&site, filter)).or_default() += value;
+            *stacks.entry(stack(site, filter)).or_default() += value;
         }
     }
     let lines = stacks
         .iter()
         .map(|(stack, value)| format!("{stack} {value}"));
-    Ok(lines.collect())
+    lines.collect()
 }
 
 fn stack(shown: &Shown, filter: &Filter) -> String {
-    let process = match shown.process.map(|process| &process.row) {
-        None => format!("unknown ({})", shown.tgid()),
-        Some(row) => match row.folded {
-            None => format!("{} ({})", clean(&row.comm), row.tgid),
-            Some(_) => group_name(row),
-        },
-    };
-    let mut parts = vec![part(&process)];
+    let mut parts = vec![part(&process(shown))];
     if filter.by_thread {
         let thread = shown.stack.thread();
         parts.push(match thread {
@@ -106,6 +76,17 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
         parts.push(part(&names::label(frame)));
     }
     parts.join(";")
+}
+
+/// The name of a process, or of a group of them.
+pub(super) fn process(shown: &Shown) -> String {
+    match shown.process.map(|process| &process.row) {
+        None => format!("unknown ({})", shown.tgid()),
+        Some(row) => match row.folded {
+            None => format!("{} ({})", clean(&row.comm), row.tgid),
+            Some(_) => group_name(row),
+        },
+    }
 }
 
 /// A name must not look like two frames.
@@ -204,35 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn the_flame_graph_shows_process_layer_and_frames() {
-        let mut out = Vec::new();
-        let snapshot = fixture::snapshot();
-        flamegraph(&mut out, &snapshot, &Filter::default(), Metric::LiveBytes).unwrap();
-        let svg = String::from_utf8(out).unwrap();
-        for part in ["<svg", "leaker (4242)", "heap", "fill", "1,048,576 bytes"] {
-            assert!(svg.contains(part), "{part}");
-        }
-    }
-
-    #[test]
-    fn nothing_to_draw_is_an_error() {
-        let filter = Filter {
-            pid: Some(1),
-            ..Filter::default()
-        };
-        let mut out = Vec::new();
-        let drawn = flamegraph(&mut out, &fixture::snapshot(), &filter, Metric::Peak);
-        assert!(matches!(drawn, Err(Error::NothingToDraw(Metric::Peak))));
-        assert!(out.is_empty());
-    }
-
-    #[test]
     fn a_closed_pipe_is_no_error() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         drop(reader);
         let snapshot = fixture::snapshot();
         collapsed(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
-        flamegraph(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
+        let filter = Filter::default();
+        super::super::flamegraph(&mut writer, &snapshot, &filter, Metric::Peak).unwrap();
         super::super::export(&mut writer, &snapshot, &Default::default()).unwrap();
         let options = super::super::TextOptions::default();
         super::super::text(&mut writer, &snapshot, &options, &Diagnosis::default()).unwrap();

@@ -301,10 +301,8 @@ fn failed(
         failure.last_ns.saturating_sub(snapshot.meta.started_ns) as f64 / 1e9,
         size(held.known()),
     )?;
-    stack::in_short(
-        out,
-        &Filter::default().frames(snapshot.stacks.get(key.stack)),
-    )
+    let frames = Filter::default().frames(snapshot.stacks.get(key.stack));
+    stack::in_short(out, &frames, false)
 }
 
 /// Writes which functions the versions of devices' libraries lack, if there are any.

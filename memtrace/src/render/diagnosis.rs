@@ -140,13 +140,13 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "class": verdict.class.name(),
         "grade": verdict.grade.name(),
         "bytes_per_s": verdict.rate,
-        "evidence": verdict.evidence.iter().map(evidence::words).collect::<Vec<_>>(),
-        "evidence_data": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
+        "blocks_per_s": verdict.blocks,
+        "evidence": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
         "kept_by": verdict.kept_by.as_ref().map(|of| json!({
             "how": "container",
-            "text": format!("probably kept by {} {}", kept_by(of), stack::line(&of.line)),
+            "text": format!("probably kept by {} {}", kept_by(of), stack::line(&of.line, true)),
             "file": of.line.file,
             "line": of.line.line,
             "function": of.line.function,
@@ -215,7 +215,7 @@ fn verdicts(
             }
             Scope::Site(_) => left -= 1,
         }
-        self::verdict(out, found, verdict)?;
+        self::verdict(out, found, filter, verdict)?;
     }
     if hidden > 0 {
         writeln!(out, "\n  {} more", plural(hidden, "verdict on site"))?;
@@ -227,7 +227,12 @@ fn verdicts(
     Ok(())
 }
 
-fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Result<()> {
+fn verdict(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+    verdict: &Verdict,
+) -> io::Result<()> {
     let about = match &verdict.scope {
         Scope::Process => format!("process {}", verdict.tgid),
         Scope::Site(key) => format!("  site in {} of {}", key.layer.name(), verdict.tgid),
@@ -246,10 +251,11 @@ fn verdict(out: &mut impl Write, found: &Diagnosis, verdict: &Verdict) -> io::Re
         writeln!(out, "      {}", evidence::words(line))?;
     }
     if let Scope::Site(key) = &verdict.scope {
-        stack::in_short(out, &Filter::default().frames(found.stacks.get(key.stack)))?;
+        let frames = filter.frames(found.stacks.get(key.stack));
+        stack::in_short(out, &frames, filter.full)?;
     }
     if let Some(kept_by) = &verdict.kept_by {
-        let line = stack::line(&kept_by.line);
+        let line = stack::line(&kept_by.line, filter.full);
         writeln!(
             out,
             "      probably kept by {} {line}",
@@ -308,13 +314,18 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
             )?;
         }
         for table in &account.accounts {
-            self::table(out, found, table)?;
+            self::table(out, found, filter, table)?;
         }
     }
     Ok(())
 }
 
-fn table(out: &mut impl Write, found: &Diagnosis, table: &Account) -> io::Result<()> {
+fn table(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+    table: &Account,
+) -> io::Result<()> {
     writeln!(
         out,
         "  {:<32}{:>14}",
@@ -334,7 +345,9 @@ fn table(out: &mut impl Write, found: &Diagnosis, table: &Account) -> io::Result
         )?;
         if let Term::HeldOpen(site) = term {
             let frames: Vec<_> = found.stacks.get(site.stack).of_caller().collect();
-            let line = own_line(&frames).map_or("code without a stack".into(), stack::line);
+            let line = own_line(&frames).map_or("code without a stack".into(), |frame| {
+                stack::line(frame, filter.full)
+            });
             writeln!(out, "      of {line}")?;
         }
     }

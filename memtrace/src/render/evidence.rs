@@ -80,7 +80,7 @@ fn signed(bytes: f64) -> String {
     format!("{sign}{}", size(bytes.abs() as u64))
 }
 
-/// As data: the kind, and each value and limit with its unit.
+/// As data: the kind, its sentence, the value that counts with its limit, and all of them by name.
 pub(super) fn json(evidence: &Evidence) -> Value {
     let amounts = |all: &[(&str, Amount)]| -> Map<String, Value> {
         let all = all.iter();
@@ -88,12 +88,39 @@ pub(super) fn json(evidence: &Evidence) -> Value {
             .map(|(name, amount)| ((*name).to_owned(), data(amount)))
             .collect()
     };
+    let main = main(evidence).map(data);
+    let unit = main.as_ref().and_then(|main| main.get("unit"));
+    let limits: Vec<Value> = evidence.limits.iter().map(|of| data(&of.1)).collect();
+    let mut same = limits.iter().filter(|limit| limit.get("unit") == unit);
+    let limit = match (same.next(), same.next()) {
+        (Some(limit), None) => limit.get("value"),
+        _ => None,
+    };
     json!({
         "kind": evidence.kind.name,
+        "text": words(evidence),
+        "value": main.as_ref().and_then(|main| main.get("value")),
+        "unit": unit,
+        "limit": limit,
         "values": amounts(&evidence.values),
         "limits": amounts(&evidence.limits),
         "of_runner_up": evidence.of_runner_up,
     })
+}
+
+/// The first number that is not the time in which it was measured.
+fn main(evidence: &Evidence) -> Option<&Amount> {
+    let numbers = || {
+        let values = evidence.values.iter().map(|(_, amount)| amount);
+        values.filter(|amount| {
+            !matches!(
+                amount,
+                Amount::Class(_) | Amount::Device(_) | Amount::Name(_) | Amount::Word(_)
+            )
+        })
+    };
+    let measured = numbers().find(|amount| !matches!(amount, Amount::Seconds(_)));
+    measured.or_else(|| numbers().next())
 }
 
 fn data(amount: &Amount) -> Value {
@@ -168,6 +195,10 @@ mod tests {
     fn data_has_units_and_limits() {
         let expected = json!({
             "kind": "example",
+            "text": words(&evidence()),
+            "value": 2048.0,
+            "unit": "bytes",
+            "limit": null,
             "values": {
                 "part": { "value": 2048.0, "unit": "bytes", "of": 4096.0 },
                 "length": { "value": 7.6, "unit": "s" },
@@ -177,5 +208,25 @@ mod tests {
             "of_runner_up": false,
         });
         assert_eq!(json(&evidence()), expected);
+    }
+
+    #[test]
+    fn a_value_has_the_limit_of_its_unit_if_it_is_the_only_one() {
+        let mut evidence = evidence();
+        evidence.values = vec![
+            ("length", Amount::Seconds(7.6)),
+            ("share", Amount::Share(0.5)),
+        ];
+        let main = |evidence: &Evidence| {
+            let json = json(evidence);
+            json!([json["value"], json["unit"], json["limit"]])
+        };
+        assert_eq!(main(&evidence), json!([0.5, "share", 0.3]));
+        evidence.limits.push(("most", Amount::Share(0.9)));
+        assert_eq!(main(&evidence), json!([0.5, "share", null]));
+        evidence.values.pop();
+        assert_eq!(main(&evidence), json!([7.6, "s", null]));
+        evidence.values.clear();
+        assert_eq!(main(&evidence), json!([null, null, null]));
     }
 }

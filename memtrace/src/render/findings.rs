@@ -11,7 +11,7 @@ use super::{
 use crate::{
     analysis::verdict::{Class, Diagnosis, Verdict},
     escape::clean,
-    frames::{Frame, names, symbol},
+    frames::{Frame, names},
     units::{plural, size},
     view::{
         Filter,
@@ -139,7 +139,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         None if leaks => (line.allocates, "allocates"),
         None => (line.allocates, "grows by"),
     };
-    let name = frame.map_or("code without a stack".into(), name);
+    let name = frame.map_or("code without a stack".into(), names::plain);
     let amount = if line.blocks >= 0.5 {
         let blocks = plural(line.blocks.round() as u64, "block");
         format!("{blocks}/s ({})", per_second(line.bytes))
@@ -185,13 +185,6 @@ fn per_second(bytes: f64) -> String {
     format!("{}/s", size(bytes.max(0.0) as u64))
 }
 
-fn name(frame: &Frame) -> String {
-    match &frame.function {
-        Some(function) if !frame.is_python() => clean(&symbol::plain(function)),
-        _ => names::name(frame),
-    }
-}
-
 /// Characters of a path of which the end is kept.
 const PATH: usize = 48;
 
@@ -210,7 +203,9 @@ fn where_it_is(frame: &Frame) -> String {
                 place
             }),
     };
-    format!("{}  {place}", name(frame)).trim_end().to_owned()
+    format!("{}  {place}", names::plain(frame))
+        .trim_end()
+        .to_owned()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a recording misses, in words: every reason by name, zero included.
+//! What a recording misses, in words: each reason that occurred by name.
 
 use std::io::{self, Write};
 
@@ -48,13 +48,7 @@ pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<(
             writeln!(out, "    {:<24} {count}", reason.name())?;
         }
     }
-    let none: Vec<_> = snapshot
-        .losses
-        .iter()
-        .filter(|(_, count)| *count == 0)
-        .map(|(reason, _)| reason.name())
-        .collect();
-    writeln!(out, "  none: {}", none.join(", "))
+    Ok(())
 }
 
 /// What the losses make of the totals; `None` where they are exact.

@@ -8,6 +8,7 @@ mod diagnosis;
 pub(crate) mod diff;
 mod evidence;
 mod findings;
+mod flamegraph;
 mod job;
 mod json;
 mod json_lines;
@@ -23,8 +24,9 @@ use crate::{
     view::{self, Metric},
 };
 
-pub(crate) use collapsed::{collapsed, flamegraph};
+pub(crate) use collapsed::collapsed;
 pub(crate) use diagnosis::{diagnosis, diagnosis_json};
+pub(crate) use flamegraph::flamegraph;
 pub(crate) use job::untraced;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
 pub(crate) use text::{TextOptions, stack_health, text};
@@ -35,7 +37,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     View(#[from] view::Error),
     #[error(
-        "nothing to draw: no site has any {0} at this moment; try another `--metric` or `--at`"
+        "nothing to draw: no site has any {0} at this moment; try another `--metric`, `--layer` or `--at`"
     )]
     NothingToDraw(Metric),
     #[error("cannot write the output: {0}")]

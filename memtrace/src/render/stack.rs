@@ -7,12 +7,16 @@ use std::{
 
 use crate::{
     escape::clean,
-    frames::{Frame, innermost_of_program, names},
+    frames::{
+        Frame, innermost_of_program,
+        library::{self, Part},
+        names,
+    },
     units::plural,
 };
 
-/// Innermost frames that are always shown.
-const FRAMES: usize = 6;
+/// Innermost lines that are always shown.
+const LINES: usize = 12;
 
 /// Where a frame is: its source line, and its file or language.
 pub(super) fn place(frame: &Frame) -> String {
@@ -28,9 +32,12 @@ pub(super) fn place(frame: &Frame) -> String {
     place
 }
 
-/// A frame with all that is known of it.
-pub(super) fn line(frame: &Frame) -> String {
-    let mut line = names::name(frame);
+/// A frame with all that is known of it; `full`: with C++'s parameters and template arguments.
+pub(super) fn line(frame: &Frame, full: bool) -> String {
+    let mut line = match full {
+        true => names::name(frame),
+        false => names::plain(frame),
+    };
     if frame.inlined {
         line += " (inlined)";
     }
@@ -41,24 +48,53 @@ pub(super) fn line(frame: &Frame) -> String {
     line
 }
 
-/// Writes the first frames and, wherever they are, the innermost Python line and the program's own.
-pub(super) fn in_short(out: &mut impl Write, frames: &[&Frame]) -> io::Result<()> {
+/// A stack line by line; unless `full`, each run of frames of one library is one line.
+pub(super) fn lines(frames: &[&Frame], full: bool) -> Vec<String> {
+    let parts = parts(frames, full).into_iter();
+    parts.map(|part| words(part, full)).collect()
+}
+
+fn parts<'a>(frames: &[&'a Frame], full: bool) -> Vec<Part<'a>> {
+    match full {
+        true => frames.iter().copied().map(Part::Frame).collect(),
+        false => library::fold(frames),
+    }
+}
+
+fn words(part: Part, full: bool) -> String {
+    match part {
+        Part::Frame(frame) => line(frame, full),
+        Part::Folded(library, count) => {
+            format!("… {} in {}", plural(count, "frame"), clean(library))
+        }
+    }
+}
+
+/// Writes the first lines of a stack and, wherever they are, the innermost Python line and the program's own.
+pub(super) fn in_short(out: &mut impl Write, frames: &[&Frame], full: bool) -> io::Result<()> {
     let python = || frames.iter().copied().filter(|frame| frame.is_python());
-    let lines = [python().next(), innermost_of_program(python())];
+    let wanted = [python().next(), innermost_of_program(python())];
+    let parts = parts(frames, full);
     // The first of each: recursion has the same frame many times.
-    let lines = lines.map(|wanted| {
-        let is_line = |frame: &&Frame| wanted.is_some_and(|wanted| ptr::eq(wanted, *frame));
-        frames.iter().position(is_line)
+    let wanted = wanted.map(|wanted| {
+        let is_it = |part: &Part| match (part, wanted) {
+            (Part::Frame(frame), Some(wanted)) => ptr::eq(*frame, wanted),
+            _ => false,
+        };
+        parts.iter().position(is_it)
     });
     let mut left_out = 0;
-    for (index, frame) in frames.iter().enumerate() {
-        if index >= FRAMES && !lines.contains(&Some(index)) {
-            left_out += 1;
+    for (index, part) in parts.into_iter().enumerate() {
+        if index >= LINES && !wanted.contains(&Some(index)) {
+            left_out += match part {
+                Part::Frame(_) => 1,
+                Part::Folded(_, count) => count,
+            };
             continue;
         }
         gap(out, left_out)?;
         left_out = 0;
-        writeln!(out, "        {}", line(frame))?;
+        writeln!(out, "        {}", words(part, full))?;
     }
     gap(out, left_out)
 }
@@ -82,14 +118,14 @@ mod tests {
             ..python_frame("inner", "inner.cc", 1)
         };
         let installed = python_frame("linear", "/usr/lib/python3/site-packages/torch/x.py", 2);
-        let mut stack = vec![&native; FRAMES + 2];
+        let mut stack = vec![&native; LINES + 2];
         let inner = installed.clone();
         let own = python_frame("step", "/home/u/train.py", 7);
         stack.extend([&inner, &installed, &own, &own, &native]);
         let mut out = Vec::new();
-        in_short(&mut out, &stack).unwrap();
+        in_short(&mut out, &stack, false).unwrap();
         let out = String::from_utf8(out).unwrap();
-        let lines: Vec<_> = out.lines().skip(FRAMES).map(str::trim).collect();
+        let lines: Vec<_> = out.lines().skip(LINES).map(str::trim).collect();
         assert_eq!(
             lines,
             [

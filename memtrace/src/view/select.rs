@@ -30,6 +30,8 @@ pub(crate) struct Filter {
     pub show_wrappers: bool,
     /// In text and graphs: also the Python interpreter's own frames.
     pub show_interpreter: bool,
+    /// In text: frames of libraries one by one, and C++ names with their arguments.
+    pub full: bool,
     /// In collapsed stacks and graphs: the thread's name below the process.
     pub by_thread: bool,
 }

@@ -8,6 +8,7 @@ use crate::{
         statistics::{MIN_POINTS, WARM_UP},
     },
     event::Layer,
+    frames::allocators::Allocator,
 };
 
 /// What advice on a site depends on.
@@ -53,6 +54,9 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
         .map(|line| line.replace("PID", &advice.tgid.to_string()))
         .map(|line| line.replace("GIVE_BACK", context.series.caching_allocator().gives_back))
         .collect();
+    if description.allocator {
+        next.extend(give_back(context.series.heap_allocator, advice.tgid));
+    }
     if description.cache {
         next.push(context.series.caching_allocator().advice.into());
     }
@@ -60,6 +64,25 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
         next.push(advice.longer());
     }
     next
+}
+
+/// How to make an allocator give back freed memory.
+fn give_back(allocator: Option<&Allocator>, tgid: u32) -> Vec<String> {
+    match allocator {
+        None => vec![format!(
+            "find out which allocator it has (`memtrace probes {tgid}`), and how that one gives memory back"
+        )],
+        Some(of) if of.gives_back.is_empty() => {
+            vec![format!(
+                "see the manual of {} on giving memory back",
+                of.name
+            )]
+        }
+        Some(of) => {
+            let lines = of.gives_back.iter();
+            lines.map(|line| format!("{}: {line}", of.name)).collect()
+        }
+    }
 }
 
 fn of(layer: Layer, context: &Context) -> Advice {

@@ -23,6 +23,8 @@ pub(super) struct Description {
     /// What to try next where a process is of it; `PID` stands for the process's, `GIVE_BACK` for what its
     /// caching allocator of device memory offers.
     pub(super) next: &'static [&'static str],
+    /// What makes the process's allocator give memory back helps.
+    pub(super) allocator: bool,
     /// What the process's caching allocator of device memory offers helps.
     pub(super) cache: bool,
     /// A longer recording helps.
@@ -39,6 +41,7 @@ pub(super) const DESCRIPTION: Description = Description {
     meaning: "",
     mistaken_for: None,
     next: &[],
+    allocator: false,
     cache: false,
     longer: false,
     on_screen: 0,

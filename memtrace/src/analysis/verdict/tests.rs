@@ -188,6 +188,35 @@ fn what_the_allocator_keeps_is_retention() {
     );
 }
 
+#[test]
+fn advice_on_retention_is_on_the_allocator_that_is_there() {
+    let next = |maps: &'static str| {
+        let found = of(&|t| Moment {
+            memory: resident(10.0 + t, 2.0, 0.0),
+            sites: vec![
+                site(HEAP, "work", 5.0),
+                (Layer::Vm, maps, true, (20.0 + t) * MIB, 1),
+            ],
+            ..Moment::default()
+        });
+        expect(&found, Class::Retention);
+        let rows = found.accounts[0].accounts[0].rows.iter();
+        let rounding = rows.map(|(term, _)| term.basis()).nth(1);
+        found.verdicts[0].next.join("\n") + &rounding.unwrap()
+    };
+    let jemalloc = next("_rjem_je_pages_map");
+    for part in [
+        "jemalloc: in a debugger",
+        "arena.4096.purge",
+        "as jemalloc rounds",
+    ] {
+        assert!(jemalloc.contains(part), "{jemalloc}");
+    }
+    assert!(!jemalloc.contains("malloc_trim"), "{jemalloc}");
+    let unknown = next("arena");
+    assert!(unknown.contains("memtrace probes 100"), "{unknown}");
+}
+
 fn mapped(t: f64, more: MemorySample) -> Moment {
     Moment {
         memory: MemorySample {

@@ -97,9 +97,7 @@ fn reasons(out: &mut impl Write, health: &Health) -> io::Result<()> {
         let (meaning, remedy) = explain(*end);
         writeln!(out, "      {meaning}\n      → {remedy}")?;
     }
-    let none = counts.iter().filter(|(_, count)| *count == 0);
-    let none: Vec<_> = none.map(|(end, _)| health::name(*end)).collect();
-    writeln!(out, "  none: {}", none.join(", "))
+    Ok(())
 }
 
 fn modules(out: &mut impl Write, health: &Health) -> io::Result<()> {
@@ -306,7 +304,6 @@ mod tests {
              \x20               1    5.26 %  no_row\n\
              \x20     the file has unwind tables, but they leave this code out, as for assembler without CFI directives\n\
              \x20     → use a build of the file with unwind information for it (.cfi_* directives, -fasynchronous-unwind-tables)\n\
-             \x20 none: no_mapping, no_table, unsupported_rule, unreadable, stale, bad_frame_pointer, frame_pointers_only\n\
              \n\
              Where they end (the file of the outermost frame)\n\
              \x20              11   57.89 %  [unknown]\n\

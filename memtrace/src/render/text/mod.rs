@@ -7,6 +7,7 @@ mod processes;
 mod sites;
 
 use std::{
+    collections::BTreeSet,
     io::{self, Write},
     path::PathBuf,
 };
@@ -17,7 +18,7 @@ use super::{Error, device_table, diagnosis, findings, losses, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
     escape::clean,
-    frames::FrameKind,
+    frames::{FrameKind, Runtime},
     recording::{At, Moment, ProcessSnapshot, Snapshot},
     units::{date, duration, seconds},
     view::{By, Filter, Metric, group, health::Health},
@@ -83,6 +84,7 @@ pub(crate) fn text(
         })
         .and_then(|()| writeln!(out))
         .and_then(|()| health::line(out, &report.health))
+        .and_then(|()| report.runtimes(out))
         .and_then(|()| device_table::libraries(out, snapshot))
         .and_then(|()| losses::section(out, snapshot))
         .and_then(|()| diagnosis::section(out, verdicts, &options.filter))
@@ -171,6 +173,16 @@ impl TextReport<'_> {
         }
     }
 
+    /// What is not seen of the languages' runtimes that are there.
+    fn runtimes(&self, out: &mut impl Write) -> io::Result<()> {
+        let frames = self.snapshot.stacks.frames();
+        let runtimes: BTreeSet<Runtime> = frames.filter_map(Runtime::of).collect();
+        for runtime in runtimes {
+            writeln!(out, "  {}", runtime.explanation())?;
+        }
+        Ok(())
+    }
+
     fn next(&self, out: &mut impl Write) -> io::Result<()> {
         let Some(path) = &self.options.path else {
             return Ok(());
@@ -206,8 +218,8 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
-    use memtrace_common::loss::Reason;
+    use crate::{frames::fixture::native, view::fixture};
+    use memtrace_common::{loss::Reason, unwind::End};
 
     pub(super) fn render(snapshot: &Snapshot, options: &TextOptions) -> String {
         let mut out = Vec::new();
@@ -259,11 +271,11 @@ mod tests {
                 "outstanding figures are UPPER BOUNDS",
                 "95 of 100 records received, 5 dropped",
                 "releases lost: outstanding figures are upper bounds\n    ring_full_free           5",
-                "none: ring_full_alloc, ring_full_lifecycle",
             ],
         );
-        for reason in Reason::ALL {
-            assert!(report.contains(reason.name()), "{}", reason.name());
+        for (reason, count) in &snapshot.losses {
+            let listed = report.contains(reason.name());
+            assert_eq!(listed, *count > 0, "{}", reason.name());
         }
         snapshot.losses[Reason::RingFullAlloc as usize].1 = 1;
         assert_parts(
@@ -278,6 +290,20 @@ mod tests {
         snapshot.losses[Reason::RingFullAlloc as usize].1 = 0;
         let exact = render(&snapshot, &TextOptions::default());
         assert!(!exact.contains("BOUNDS"), "{exact}");
+    }
+
+    #[test]
+    fn what_is_not_seen_of_a_runtime_is_said() {
+        let mut snapshot = fixture::snapshot();
+        assert!(!render(&snapshot, &TextOptions::default()).contains("Go has a heap"));
+        let stack = snapshot.sites[0].key.stack;
+        let frame = native("runtime.asmcgocall", "/srv/server");
+        snapshot.stacks.put(stack, End::Complete, None, [frame]);
+        let report = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &report,
+            &["\n  Go has a heap of its own", "end at `asmcgocall`"],
+        );
     }
 
     #[test]

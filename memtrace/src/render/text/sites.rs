@@ -46,6 +46,16 @@ impl TextReport<'_> {
                 "  without the Python interpreter's own frames (--show-interpreter shows them)"
             )?;
         }
+        let is_shortened = |site: &&Shown| {
+            let frames = filter.frames(site.stack);
+            stack::lines(&frames, filter.full) != stack::lines(&frames, true)
+        };
+        if listed.iter().any(is_shortened) {
+            writeln!(
+                out,
+                "  with frames of libraries folded, and C++ names without arguments (--full shows them)"
+            )?;
+        }
         for (rank, site) in listed.iter().enumerate() {
             self.site(out, rank + 1, site)?;
         }
@@ -141,8 +151,9 @@ impl TextReport<'_> {
             .and_then(|counts| lifetimes(counts, self.length()))
             .unwrap_or_default();
         writeln!(out, "     first {}{last}{lived}", self.since(site.first_ns))?;
-        for frame in self.options.filter.frames(shown.stack) {
-            writeln!(out, "       {}", stack::line(frame))?;
+        let filter = &self.options.filter;
+        for line in stack::lines(&filter.frames(shown.stack), filter.full) {
+            writeln!(out, "       {line}")?;
         }
         if shown.stack.is_empty() {
             writeln!(out, "       [no stack]")?;

@@ -15,11 +15,7 @@ use crate::{
 pub(super) const CLASS: Description = Description {
     name: "retention",
     meaning: "freed memory that the allocator has not given back",
-    next: &[
-        "in a debugger: `call (int)malloc_trim(0)` gives it back, `call (int)malloc_info(0, stdout)` shows where it is",
-        "fewer arenas: MALLOC_ARENA_MAX=2",
-        "another allocator: LD_PRELOAD=libjemalloc.so.2",
-    ],
+    allocator: true,
     ..DESCRIPTION
 };
 
