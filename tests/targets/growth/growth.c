@@ -593,8 +593,8 @@ static void bursts(double every, int keeps)
 
 static void bursts_freed(void) { bursts(seconds / (double)between(4, 12), 0); }
 
-/* Some 200 KB every 10 s. */
-static void bursts_kept(void) { bursts(10, 1); }
+/* Some 200 KB every now and then: in a minute every 10 s. */
+static void bursts_kept(void) { bursts(seconds / 6, 1); }
 
 static void come_and_go(size_t size, size_t top, double period)
 {

@@ -212,22 +212,23 @@ impl<'a> Growing<'a> {
         }
         let shape = Judged::of(&series.times, &all, window.from, SITE_FLOOR)
             .map_or(Shape::Flat, |judged| judged.shape());
-        let mut sites = series
+        let mut host = series
             .sites
             .iter()
             .filter(|site| place(&site.key) == Place::Host);
+        let is_one = host.any(|site| window.change(&site.live_bytes) >= MAJORITY * self.live);
+        // If a single site went on for sure, it would have a verdict of its own.
+        let shape = match shape {
+            Shape::Steady if is_one => Shape::Between,
+            other => other,
+        };
         let part = ("part", self.amount(self.live));
-        // Were its growth one to rely on, it would have a verdict of its own.
-        let (shape, evidence) =
-            match sites.any(|site| window.change(&site.live_bytes) >= MAJORITY * self.live) {
-                true => (Shape::Between, ONE_SITE.with([part])),
-                false => (
-                    shape,
-                    SPREAD
-                        .with([part])
-                        .against([("least", Amount::Share(REPORTED))]),
-                ),
-            };
+        let evidence = match is_one {
+            true => ONE_SITE.with([part]),
+            false => SPREAD
+                .with([part])
+                .against([("least", Amount::Share(REPORTED))]),
+        };
         rules().find_map(|rule| match rule.find {
             OfProcess::Spread(shapes, grade) if shapes.contains(&shape) => Some(Part {
                 grade,

@@ -133,7 +133,9 @@ fn stays(grown: &Grown) -> Option<SiteFinding> {
     let after = part(from.max(to / 2), to);
     let highest = before.iter().copied().fold(0.0, f64::max);
     let lowest = after.iter().copied().fold(f64::INFINITY, f64::min);
-    let full = growth >= judged.threshold && late < judged.threshold && late < SLOWING * growth;
+    let is_flat = late < judged.threshold && late < SLOWING * growth;
+    // It may have stopped so late that the rest is not flat on the whole.
+    let full = growth >= judged.threshold && (is_flat || judged.shape() == Shape::Slowing);
     if !full || lowest - highest < growth / 2.0 {
         return None;
     }
