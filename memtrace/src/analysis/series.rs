@@ -176,11 +176,20 @@ impl ProcessSeries {
         self.beside(Place::Locked, Layer::Pinned)
     }
 
-    /// Resident and swapped-out memory together; `None` where it could not be read.
+    /// Resident and swapped-out memory together; `None` where it could not be read. Without pages of files
+    /// if they become fewer: the kernel takes them back when it likes, which hides other growth.
     pub(crate) fn footprint(&self) -> Option<Vec<f64>> {
         self.figure(Figure::Anon)?;
-        let parts = [Figure::Anon, Figure::File, Figure::Shmem, Figure::Swap];
-        Some(self.sum(parts.iter().filter_map(|figure| self.figure(*figure))))
+        let course = Window {
+            from: 0,
+            to: self.times.len(),
+        };
+        let file = self
+            .figure(Figure::File)
+            .filter(|file| course.change(file) >= 0.0);
+        let parts = [Figure::Anon, Figure::Shmem, Figure::Swap];
+        let parts = parts.iter().filter_map(|figure| self.figure(*figure));
+        Some(self.sum(parts.chain(file)))
     }
 
     /// Heap and Python's arenas together.

@@ -7,7 +7,7 @@ use super::{
     offset::Offset,
     rule::OfSite,
     shape::{Judged, Shape},
-    survival::Survival,
+    survival::{self, Survival},
     thresholds::{
         FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR, SLOWING,
         STEADY, STEADY_BY_WORK, WITHOUT_STACK,
@@ -202,19 +202,19 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         SITE_FLOOR,
     )
     .ok();
-    // Of a site that never changes nothing can be discovered: it is none of the many tests.
+    // Too little growth is no discovery whatever its significance: it is none of the many tests.
     let p_values: Vec<f64> = tested
         .iter()
+        .filter(|(_, judged)| judged.is_material())
         .map(|(_, judged)| judged.trend.p_value)
-        .filter(|p| *p < 1.0)
         .collect();
     let mut adjusted = benjamini_hochberg(&p_values).into_iter();
     let mut judged: Vec<JudgedSite> = tested
         .into_iter()
         .filter_map(|(site, judged)| {
-            let p = match judged.trend.p_value {
-                tested if tested < 1.0 => adjusted.next().unwrap_or(1.0),
-                unchanged => unchanged,
+            let p = match judged.is_material() {
+                true => adjusted.next().unwrap_or(1.0),
+                false => judged.trend.p_value,
             };
             match arenas.as_ref().filter(|_| site.key.layer == Layer::Python) {
                 Some(arenas) if arenas.is_material() => arena(context, site, arenas),
@@ -255,15 +255,23 @@ fn alone(
     p: f64,
     replaced: bool,
 ) -> Option<JudgedSite> {
-    let grows = judged.is_material() && p <= FALSE_DISCOVERIES;
-    let late = grows.then(|| late_to_early(context, site, judged));
+    let late = judged
+        .is_material()
+        .then(|| late_to_early(context, site, judged));
+    let shape = late
+        .as_ref()
+        .map_or(Shape::Flat, |late| judged.shape_of(late.ratio, late.steady));
+    // Where all stays that is allocated, growth needs no test against chance.
+    let goes_on = matches!(shape, Shape::Steady | Shape::Stepped);
+    let is_certain =
+        p <= FALSE_DISCOVERIES || goes_on && survival::all_stay(context, site).is_some();
+    let late = late.filter(|_| is_certain);
+    let grows = late.is_some();
     let grown = Grown {
         context,
         site,
         judged,
-        shape: late
-            .as_ref()
-            .map_or(Shape::Flat, |late| judged.shape_of(late.ratio, late.steady)),
+        shape: if grows { shape } else { Shape::Flat },
         survival: Survival::of(context, site),
         replaced,
     };

@@ -7,7 +7,7 @@ use super::{
     evidence::{Amount, Statement},
     site::Context,
 };
-use crate::analysis::series::SiteSeries;
+use crate::analysis::{series::SiteSeries, window::Window};
 
 /// Share of the blocks that outlived a while and are there at the end, of a leak.
 const SURVIVAL: f64 = 0.95;
@@ -40,6 +40,21 @@ static UNKNOWN: Statement = Statement {
     sentence: "which blocks grow old is not known: no scan came late enough before the process ended",
 };
 
+/// By how much a count is larger at the end of the window than at its beginning.
+fn more(window: Window, counts: &[f64]) -> f64 {
+    let counts = counts.get(window.from..window.to).unwrap_or_default();
+    let ends = counts.last().zip(counts.first());
+    ends.map_or(0.0, |(last, first)| last - first)
+}
+
+/// Of the blocks allocated in the window, the share by which there are more at its end; `None` if that is less
+/// than a leak's.
+pub(super) fn all_stay(context: &Context, site: &SiteSeries) -> Option<f64> {
+    let allocated = more(context.window, &site.alloc_count);
+    let stay = more(context.window, &site.live_count);
+    (stay >= 2.0 && stay >= SURVIVAL * allocated).then(|| (stay / allocated.max(1.0)).min(1.0))
+}
+
 impl Survival {
     pub(super) fn evidence(self) -> Evidence {
         match self {
@@ -62,16 +77,14 @@ impl Survival {
 
     pub(super) fn of(context: &Context, site: &SiteSeries) -> Survival {
         let Context { series, window, .. } = context;
-        let (from, to) = (window.from, window.to.saturating_sub(1));
-        let at = |values: &[f64], index: usize| values.get(index).copied().unwrap_or(0.0);
-        let more = at(&site.live_count, to) - at(&site.live_count, from);
-        if more < 2.0 {
+        if more(*window, &site.live_count) < 2.0 {
             return Survival::OneBlock;
         }
-        let allocated = at(&site.alloc_count, to) - at(&site.alloc_count, from);
-        if more >= SURVIVAL * allocated {
-            return Survival::Share((more / allocated.max(1.0)).min(1.0));
+        if let Some(share) = all_stay(context, site) {
+            return Survival::Share(share);
         }
+        let (from, to) = (window.from, window.to.saturating_sub(1));
+        let at = |values: &[f64], index: usize| values.get(index).copied().unwrap_or(0.0);
         let Some(ages) = &site.ages else {
             return Survival::Unknown;
         };
