@@ -1,7 +1,8 @@
 //! Frames in which a container grows. Its buffer is a block like any other, so the line that made it
 //! grow is the line that puts something in.
 
-use super::{Frame, own_line::is_of_language, symbol::plain};
+use super::{Frame, innermost_of_program, own_line::is_of_language, symbol::plain};
+use std::iter;
 
 /// What a block of a container holds.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +148,7 @@ const BELOW: &[&str] = &[
 ];
 
 /// The container for which a stack without its wrappers (leaf first) allocates, and the frame that
-/// put something in: the innermost of Python, or the first that is none of a language's library.
+/// put something in: the program's innermost of Python, or the first that is none of a language's library.
 pub(crate) fn filled<'a>(
     frames: impl IntoIterator<Item = &'a Frame>,
 ) -> Option<(&'static Container, &'a Frame)> {
@@ -159,7 +160,11 @@ pub(crate) fn filled<'a>(
     })?;
     let container = container?;
     match container.class {
-        "" if !line.is_python() => frames.find(|frame| frame.is_python()),
+        "" => innermost_of_program(
+            iter::once(line)
+                .chain(frames)
+                .filter(|frame| frame.is_python()),
+        ),
         _ => Some(line),
     }
     .map(|line| (container, line))
@@ -244,6 +249,18 @@ mod tests {
         assert_eq!(
             found(&[&insert, &keep]).map(|(name, _)| name),
             Some("std::unordered_map or set")
+        );
+    }
+
+    #[test]
+    fn what_python_s_library_fills_for_a_program_is_filled_by_the_program() {
+        let put = python("Queue._put", "/usr/lib/python3.11/queue.py", 214);
+        let submit = python("Audit.submit", "/srv/audit.py", 18);
+        let main = python("<module>", "/srv/audit.py", 30);
+        let [newblock, append] = ["newblock", "deque_append"].map(native);
+        assert_eq!(
+            found(&[&newblock, &append, &put, &submit, &main]),
+            Some(("deque", "Audit.submit"))
         );
     }
 
