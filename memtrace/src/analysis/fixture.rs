@@ -43,7 +43,8 @@ pub(super) struct Moment {
     pub(super) held_open: Vec<(&'static str, f64)>,
 }
 
-/// Layer, name of the function that allocates, made by an allocator, bytes, blocks.
+/// Layer, name of the function that allocates, made by an allocator, bytes, blocks. `main` calls the function, but
+/// names with semicolons between them are a whole stack, leaf first.
 pub(super) type SiteCourse = (Layer, &'static str, bool, f64, u64);
 
 /// A process over `n` intervals of a second, and records lost of a thousand.
@@ -134,11 +135,13 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                         thread: None,
                     };
                     let location = LocationId(leaf.0);
-                    writer.location(location, &[frame(name)]).unwrap();
-                    let node = Node {
-                        parent: MAIN,
-                        location,
+                    let frames: Vec<Frame> = name.split(';').map(frame).collect();
+                    writer.location(location, &frames).unwrap();
+                    let parent = match frames.len() {
+                        1 => MAIN,
+                        _ => NodeId::ROOT,
                     };
+                    let node = Node { parent, location };
                     writer.nodes(leaf, &[node]).unwrap();
                     writer.stack(&row).unwrap();
                     names.len() - 1

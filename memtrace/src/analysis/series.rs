@@ -109,14 +109,14 @@ pub(crate) struct SiteSeries {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Code {
     /// The container for which it allocates.
-    pub(crate) container: Option<&'static Container>,
+    pub(crate) container: Option<Container>,
     /// The cache that it fills.
     pub(crate) cache: Option<&'static KnownCache>,
     pub(crate) is_import: bool,
 }
 
 impl Code {
-    fn of(stack: Stack, container: Option<&'static Container>) -> Code {
+    fn of(stack: Stack, container: Option<Container>) -> Code {
         Code {
             container,
             cache: known_caches::filled(stack.frames()),

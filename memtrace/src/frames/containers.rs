@@ -1,19 +1,31 @@
 //! Frames in which a container grows. Its buffer is a block like any other, so the line that made it
 //! grow is the line that puts something in.
 
-use super::{Frame, own_line::is_of_language, symbol::plain};
+use super::{
+    Frame, innermost_of_program,
+    own_line::is_of_language,
+    symbol::{in_source, plain},
+};
+use std::iter;
 
 /// What a block of a container holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Holds {
     /// All elements, in so many bytes each: growing, it is replaced by a larger one.
-    All(f64),
+    All(Span),
     /// So many elements: growing, it gets company.
-    Some(f64),
+    Some(Span),
+}
+
+/// A number of which only bounds may be known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Span {
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 /// A container as its own code shows it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Container {
     pub(crate) name: &'static str,
     /// Its class, without template arguments; empty where functions have none.
@@ -23,36 +35,62 @@ pub(crate) struct Container {
     pub(crate) holds: Holds,
 }
 
+impl Span {
+    pub(crate) const fn exactly(value: f64) -> Span {
+        Span {
+            least: value,
+            most: value,
+        }
+    }
+
+    /// Of positive numbers: the quotients that there may be.
+    pub(crate) fn over(self, other: Span) -> Span {
+        Span {
+            least: self.least / other.most,
+            most: self.most / other.least,
+        }
+    }
+}
+
 const POINTER: f64 = 8.0;
+
+/// An element whose type is not known: what keeps a block has at least a pointer.
+const ELEMENT: Span = Span {
+    least: POINTER,
+    most: 64.0,
+};
+
+/// Bytes of a node of libstdc++'s deque (`__deque_buf_size` of stl_deque.h).
+const DEQUE_NODE: f64 = 512.0;
 
 /// By language. Sizes of CPython: Objects/listobject.c, Objects/dictobject.c (an entry of 16 or 24 bytes, 2/3
 /// of the table, and its index), Objects/setobject.c (16 bytes, at most 3/5 in use),
-/// Modules/_collectionsmodule.c (`BLOCKLEN`). Of C++ libstdc++ and libc++, of Rust liballoc and hashbrown: how
-/// large an element is they do not say; what is kept by pointers takes 8 bytes.
+/// Modules/_collectionsmodule.c (`BLOCKLEN`). Of C++ libstdc++ and libc++, of Rust liballoc and hashbrown
+/// (an element and a byte of control): how large an element is they do not say.
 const CONTAINERS: &[Container] = &[
     container(
         "list",
         "",
         &["list_resize", "_PyList_AppendTakeRefListResize"],
-        Holds::All(POINTER),
+        Holds::All(Span::exactly(POINTER)),
     ),
     container(
         "dict",
         "",
         &["dictresize", "insertion_resize", "dict_resize"],
-        Holds::All(30.0),
+        Holds::All(Span::exactly(30.0)),
     ),
     container(
         "set",
         "",
         &["set_table_resize", "set_add_entry"],
-        Holds::All(32.0),
+        Holds::All(Span::exactly(32.0)),
     ),
     container(
         "deque",
         "",
         &["deque_append_internal", "deque_append", "deque_appendleft"],
-        Holds::Some(64.0),
+        Holds::Some(Span::exactly(64.0)),
     ),
     container(
         "std::vector",
@@ -68,7 +106,7 @@ const CONTAINERS: &[Container] = &[
             "push_back",
             "emplace_back",
         ],
-        Holds::All(POINTER),
+        Holds::All(ELEMENT),
     ),
     container(
         "std::deque",
@@ -79,43 +117,52 @@ const CONTAINERS: &[Container] = &[
             "push_back",
             "emplace_back",
         ],
-        Holds::Some(512.0 / POINTER),
+        Holds::Some(Span {
+            least: DEQUE_NODE / ELEMENT.most,
+            most: DEQUE_NODE / ELEMENT.least,
+        }),
     ),
     container(
         "std::list",
         "std::list",
         &["_M_create_node", "_M_insert", "push_back", "emplace_back"],
-        Holds::Some(1.0),
+        Holds::Some(Span::exactly(1.0)),
     ),
     container(
         "std::map or std::set",
         "std::_Rb_tree",
         &["_M_create_node", "_M_get_node", "_M_emplace", "_M_insert"],
-        Holds::Some(1.0),
+        Holds::Some(Span::exactly(1.0)),
     ),
     container(
         "std::unordered_map or set",
         "std::_Hashtable",
         &["_M_allocate_node", "_M_emplace", "_M_insert", "_M_rehash"],
-        Holds::Some(1.0),
+        Holds::Some(Span::exactly(1.0)),
     ),
     container(
         "Vec",
         "alloc::raw_vec::RawVec",
         &["grow_one", "grow_amortized", "reserve", "finish_grow"],
-        Holds::All(POINTER),
+        Holds::All(ELEMENT),
     ),
     container(
         "HashMap",
         "hashbrown::raw::RawTable",
         &["reserve_rehash", "resize"],
-        Holds::All(2.0 * POINTER),
+        Holds::All(Span {
+            least: ELEMENT.least + 1.0,
+            most: ELEMENT.most + 1.0,
+        }),
     ),
     container(
         "BTreeMap",
         "alloc::collections::btree",
         &["insert", "new"],
-        Holds::Some(11.0),
+        Holds::Some(Span {
+            least: 5.0,
+            most: 11.0,
+        }),
     ),
 ];
 
@@ -133,6 +180,27 @@ const fn container(
     }
 }
 
+/// Types of C++ whose size is known, by how their names begin; of libstdc++ and libc++ where these differ.
+const TYPES: &[(&str, Span)] = &[
+    ("std::shared_ptr<", Span::exactly(16.0)),
+    ("std::weak_ptr<", Span::exactly(16.0)),
+    ("std::vector<", Span::exactly(24.0)),
+    (
+        "std::basic_string<",
+        Span {
+            least: 24.0,
+            most: 32.0,
+        },
+    ),
+    (
+        "std::function<",
+        Span {
+            least: 32.0,
+            most: 48.0,
+        },
+    ),
+];
+
 /// Functions of CPython between a container and what allocates, in all its allocators.
 const BELOW: &[&str] = &[
     "PyMem_",
@@ -147,10 +215,10 @@ const BELOW: &[&str] = &[
 ];
 
 /// The container for which a stack without its wrappers (leaf first) allocates, and the frame that
-/// put something in: the innermost of Python, or the first that is none of a language's library.
+/// put something in: the program's innermost of Python, or the first that is none of a language's library.
 pub(crate) fn filled<'a>(
     frames: impl IntoIterator<Item = &'a Frame>,
-) -> Option<(&'static Container, &'a Frame)> {
+) -> Option<(Container, &'a Frame)> {
     let mut frames = frames.into_iter();
     let mut container = None;
     let line = frames.find(|frame| {
@@ -159,22 +227,72 @@ pub(crate) fn filled<'a>(
     })?;
     let container = container?;
     match container.class {
-        "" if !line.is_python() => frames.find(|frame| frame.is_python()),
+        "" => innermost_of_program(
+            iter::once(line)
+                .chain(frames)
+                .filter(|frame| frame.is_python()),
+        ),
         _ => Some(line),
     }
     .map(|line| (container, line))
 }
 
-fn of(frame: &Frame) -> Option<&'static Container> {
-    let function = plain(frame.function.as_deref()?);
-    CONTAINERS.iter().find(|container| match container.class {
+fn of(frame: &Frame) -> Option<Container> {
+    let name = frame.function.as_deref()?;
+    let function = plain(name);
+    let mut containers = CONTAINERS.iter();
+    let container = containers.find(|container| match container.class {
         "" => container.functions.contains(&function.as_str()),
         class => function.split_once(class).is_some_and(|(_, rest)| {
             let name = rest.rsplit("::").next().unwrap_or(rest);
             let mut own = container.functions.iter();
             own.any(|own| name.starts_with(own))
         }),
+    })?;
+    Some(Container {
+        holds: holds(container, name),
+        ..*container
     })
+}
+
+/// What it holds, more exactly where the name of its function has the type of an element.
+fn holds(container: &Container, function: &str) -> Holds {
+    let size = match container.class {
+        "std::vector" | "std::deque" => size_of_element(container.class, function),
+        _ => None,
+    };
+    match (container.holds, size) {
+        (Holds::All(_), Some(size)) => Holds::All(size),
+        (Holds::Some(_), Some(size)) => Holds::Some(Span::exactly(DEQUE_NODE).over(size)),
+        (holds, None) => holds,
+    }
+}
+
+/// Bytes of the first template argument of `class`; `None`: not known.
+fn size_of_element(class: &str, function: &str) -> Option<Span> {
+    let function = in_source(function, true);
+    let arguments = function.split_once(class)?.1.strip_prefix('<')?;
+    let mut depth = 0usize;
+    let end = arguments.find(|c| {
+        match c {
+            '<' | '(' => depth += 1,
+            '>' | ')' if depth > 0 => depth -= 1,
+            '>' | ',' => return depth == 0,
+            _ => {}
+        }
+        false
+    });
+    let element = arguments[..end?].trim_end();
+    // One with a deleter of its own may be larger.
+    let is_unique =
+        element.starts_with("std::unique_ptr<") && element.contains("std::default_delete<");
+    if element.ends_with('*') || is_unique {
+        return Some(Span::exactly(POINTER));
+    }
+    let mut types = TYPES.iter();
+    types
+        .find(|(name, _)| element.starts_with(name) && element.ends_with('>'))
+        .map(|(_, size)| *size)
 }
 
 /// A language's library, or a container of the interpreter's.
@@ -245,6 +363,51 @@ mod tests {
             found(&[&insert, &keep]).map(|(name, _)| name),
             Some("std::unordered_map or set")
         );
+    }
+
+    #[test]
+    fn what_python_s_library_fills_for_a_program_is_filled_by_the_program() {
+        let put = python("Queue._put", "/usr/lib/python3.11/queue.py", 214);
+        let submit = python("Audit.submit", "/srv/audit.py", 18);
+        let main = python("<module>", "/srv/audit.py", 30);
+        let [newblock, append] = ["newblock", "deque_append"].map(native);
+        assert_eq!(
+            found(&[&newblock, &append, &put, &submit, &main]),
+            Some(("deque", "Audit.submit"))
+        );
+    }
+
+    #[test]
+    fn an_element_is_as_large_as_its_type_says() {
+        let main = native("main");
+        let holds = |function: &str| {
+            let frame = native(function);
+            filled([&frame, &main]).unwrap().0.holds
+        };
+        for (element, least, most) in [
+            ("Block*", 8.0, 8.0),
+            ("void (*)(int)", 8.0, 64.0),
+            ("std::unique_ptr<Job, std::default_delete<Job> >", 8.0, 8.0),
+            ("std::unique_ptr<FILE, int (*)(FILE*)>", 8.0, 64.0),
+            ("std::shared_ptr<std::pair<int, A*> >", 16.0, 16.0),
+            ("std::__cxx11::basic_string<char>", 24.0, 32.0),
+            ("std::function<unsigned long (int, int)>", 32.0, 48.0),
+            ("std::vector<int>::iterator", 8.0, 64.0),
+            ("Job", 8.0, 64.0),
+        ] {
+            let span = Span { least, most };
+            let of = format!("<{element}, std::allocator<{element} > >");
+            let insert = format!("void std::vector{of}::_M_realloc_insert<{element} >(int)");
+            assert_eq!(holds(&insert), Holds::All(span), "{element}");
+            let push = format!("void std::deque{of}::_M_push_back_aux<{element} >(int)");
+            let nodes = Span {
+                least: 512.0 / most,
+                most: 512.0 / least,
+            };
+            assert_eq!(holds(&push), Holds::Some(nodes), "{element}");
+        }
+        let vec = "alloc::raw_vec::RawVec<T,A>::grow_one";
+        assert_eq!(holds(vec), Holds::All(ELEMENT));
     }
 
     #[test]

@@ -229,9 +229,10 @@ impl Symbolizer {
             {
                 Ok(Symbolized::Sym(sym)) => {
                     source.works = true;
-                    match refusal(&sym, virt_offset) {
+                    let listed = listed(&self.inner, &source.elf, virt_offset);
+                    match refusal(&sym, listed.as_ref(), virt_offset) {
                         None => {
-                            let full = full_name(&self.inner, &source.elf, &sym, virt_offset);
+                            let full = listed.and_then(|listed| full_name(&sym, &listed));
                             return module.frames(file_offset, &sym, full.as_deref());
                         }
                         Some(reason) => why = why.or(Some(reason)),
@@ -263,40 +264,46 @@ impl Symbolizer {
 /// `.symtab` that has no size (an assembler label) for whatever follows it, up
 /// to the next symbol: a guess that gives padding, PLT stubs and stripped
 /// static functions a wrong name.
-fn refusal(sym: &Sym<'_>, virt_offset: u64) -> Option<Cause> {
+///
+/// A function of several ranges (its cold part lies elsewhere, the rule at
+/// `-O2`) has no size either. `listed` tells it from a label.
+fn refusal(sym: &Sym<'_>, listed: Option<&Sym<'_>>, virt_offset: u64) -> Option<Cause> {
     let covers = |size: usize| {
         virt_offset
             .checked_sub(sym.addr)
             .is_some_and(|distance| distance < size as u64)
     };
     match sym.size {
-        None => Some(Cause::SymbolWithoutSize),
+        None if sym.code_info.is_none() || listed.is_none() => Some(Cause::SymbolWithoutSize),
         Some(size) if !covers(size) => Some(Cause::NoSymbol),
-        Some(_) if sym.name.is_empty() => Some(Cause::NamelessFunction),
-        Some(_) => None,
+        _ if sym.name.is_empty() => Some(Cause::NamelessFunction),
+        _ => None,
     }
+}
+
+/// The symbol of the symbol table that covers an address.
+fn listed<'a>(
+    symbolizer: &'a symbolize::Symbolizer,
+    elf: &Elf,
+    virt_offset: u64,
+) -> Option<Sym<'a>> {
+    let mut elf = elf.clone();
+    elf.debug_syms = false;
+    let found = symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(virt_offset));
+    let Ok(Symbolized::Sym(sym)) = found else {
+        return None;
+    };
+    refusal(&sym, None, virt_offset).is_none().then_some(sym)
 }
 
 /// The symbol table's name of a function, if it says more than the debug
 /// information's: with line tables only (`debug = "line-tables-only"`,
 /// `-gmlt`), that is `push` where the symbol table has `Vec<T>::push`.
-fn full_name(
-    symbolizer: &symbolize::Symbolizer,
-    elf: &Elf,
-    sym: &Sym<'_>,
-    virt_offset: u64,
-) -> Option<String> {
-    let mut elf = elf.clone();
-    elf.debug_syms = false;
-    let found = symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(virt_offset));
-    let Ok(Symbolized::Sym(candidate)) = found else {
-        return None;
-    };
-    let (short, full) = (demangle(&sym.name), demangle(&candidate.name));
+fn full_name(sym: &Sym<'_>, listed: &Sym<'_>) -> Option<String> {
+    let (short, full) = (demangle(&sym.name), demangle(&listed.name));
     let base = short.split(['<', '(']).next().unwrap_or(&short);
     let is_fuller = full.contains(&format!("::{base}"));
-    (is_fuller && !short.contains(&*full) && refusal(&candidate, virt_offset).is_none())
-        .then(|| full.into_owned())
+    (is_fuller && !short.contains(&*full)).then(|| full.into_owned())
 }
 
 impl Module {

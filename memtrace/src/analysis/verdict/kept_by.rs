@@ -7,12 +7,15 @@ use crate::{
         series::{ProcessSeries, SiteSeries},
         window::Window,
     },
+    event::Layer,
     frames::{
         Frame,
-        containers::{self, Container, Holds},
+        containers::{self, Holds, Span},
     },
-    recording::Stacks,
+    ledger::SiteKey,
+    recording::{Origin, Stacks},
 };
+use std::ops::RangeInclusive;
 
 /// What probably keeps the blocks of a site.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,26 +27,67 @@ pub(crate) struct KeptBy {
 
 /// Elements that a container has room for, for each block that leaked: as few and as many, for it grows in
 /// steps of up to three times its size (CPython's dict), and an element may be several blocks or none.
-const PER_BLOCK: std::ops::RangeInclusive<f64> = 0.3..=3.0;
+const PER_BLOCK: RangeInclusive<f64> = 0.3..=3.0;
 
-/// The container that grew with the live blocks of `leak`: one of those whose stacks have most callers in
-/// common with it, and of them the one whose growth is nearest.
+/// The same of a container that has nothing else in common with the blocks.
+const CLOSE: RangeInclusive<f64> = 0.5..=2.0;
+
+/// Bytes of an object in an arena of Python's (`SMALL_REQUEST_THRESHOLD` of Objects/obmalloc.c).
+const OBJECT: Span = Span {
+    least: 32.0,
+    most: 512.0,
+};
+
+/// The part of its buffer by which a container grew that was replaced once: of CPython's list a ninth, of its
+/// dict as much as two thirds.
+const ONE_STEP: Span = Span {
+    least: 1.0 / 9.0,
+    most: 2.0 / 3.0,
+};
+
+/// A container that may keep the blocks.
+struct Candidate<'a> {
+    site: &'a SiteSeries,
+    /// Callers in common with the blocks.
+    common: usize,
+    /// Elements for which it got room for each block.
+    per_block: Span,
+}
+
+impl Candidate<'_> {
+    /// How far from an element for each block, on a scale of powers.
+    fn distance(&self) -> f64 {
+        let Span { least, most } = self.per_block;
+        (least * most).sqrt().ln().abs()
+    }
+
+    fn is_close(&self) -> bool {
+        CLOSE.contains(&self.per_block.least) && CLOSE.contains(&self.per_block.most)
+    }
+}
+
+/// The container that grew with the live blocks of `leak`, and its site: one of those whose stacks have most
+/// callers in common with it, and of them the one whose growth is nearest. Without any in common, as where a
+/// thread keeps what another one made, it must be the only one.
 pub(super) fn kept_by(
     leak: &SiteSeries,
     series: &ProcessSeries,
     window: Window,
     stacks: &Stacks,
-) -> Option<KeptBy> {
-    let filled = |site: &SiteSeries| containers::filled(stacks.get(site.key.stack).of_caller());
-    // A buffer that grows keeps what is in it; many buffers are kept by something else.
-    let is_one = window.change(&leak.live_count) < 2.0;
-    if let Some((container, line)) = filled(leak)
-        && (is_one || matches!(container.holds, Holds::Some(_)))
-    {
-        return Some(KeptBy {
+) -> Option<(KeptBy, SiteKey)> {
+    let kept_by = |site: &SiteSeries| {
+        let (container, line) = containers::filled(stacks.get(site.key.stack).of_caller())?;
+        let kept_by = KeptBy {
             container: container.name,
             line: line.clone(),
-        });
+        };
+        Some((kept_by, site.key))
+    };
+    // A buffer that grows keeps what is in it; many buffers are kept by something else.
+    let is_one = leak.key.layer != Layer::Python && window.change(&leak.live_count) < 2.0;
+    let own = leak.code.container.map(|container| container.holds);
+    if is_one && own.is_some() || matches!(own, Some(Holds::Some(_))) {
+        return kept_by(leak);
     }
     let callers: Vec<&Frame> = stacks.get(leak.key.stack).frames().collect();
     let common = |site: &SiteSeries| {
@@ -51,36 +95,75 @@ pub(super) fn kept_by(
         let pairs = frames.iter().rev().zip(callers.iter().rev());
         pairs.take_while(|(own, other)| own == other).count()
     };
-    let candidates = series.sites.iter().filter_map(|site| {
-        let per_block = per_block(site, site.code.container?, leak, window)?;
-        let common = common(site);
-        (common > 0 && site.key != leak.key).then(|| (common, -per_block.ln().abs(), site))
+    let sites = series.sites.iter().filter(|site| site.key != leak.key);
+    let candidates = sites.filter_map(|site| {
+        let per_block = per_block(site, leak, series, window)?;
+        Some(Candidate {
+            site,
+            common: common(site),
+            per_block,
+        })
     });
-    let (_, _, site) = candidates.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
-    let (container, line) = filled(site)?;
-    Some(KeptBy {
-        container: container.name,
-        line: line.clone(),
-    })
+    let (related, others): (Vec<Candidate>, Vec<Candidate>) =
+        candidates.partition(|candidate| candidate.common > 0);
+    let nearest = related.iter().max_by(|a, b| {
+        let nearer = b.distance().total_cmp(&a.distance());
+        a.common.cmp(&b.common).then(nearer)
+    });
+    let keeper = match (nearest, &others[..]) {
+        (Some(nearest), _) => nearest,
+        (None, [only]) if only.is_close() => only,
+        _ => return None,
+    };
+    kept_by(keeper.site)
 }
 
 /// Elements for which a container got room for each block by which `leak` grew meanwhile; `None` where it
 /// did not grow, or not with it.
 fn per_block(
     site: &SiteSeries,
-    container: &Container,
     leak: &SiteSeries,
+    series: &ProcessSeries,
     window: Window,
-) -> Option<f64> {
+) -> Option<Span> {
+    let container = site.code.container?;
     // Of a container from before the attach nothing is known until it grows, at some time in a point.
-    let known = site.live_bytes.iter().position(|bytes| *bytes > 0.0)? + 1;
-    let since = known.max(window.from);
-    let grown = |values: &[f64]| Some(values.last()? - values.get(since)?);
-    let elements = match container.holds {
-        Holds::All(bytes) => grown(&site.live_bytes)? / bytes,
-        Holds::Some(elements) => grown(&site.live_count)? * elements,
+    let known = site.live_bytes.iter().position(|bytes| *bytes > 0.0)?;
+    let since = (known + 1).max(window.from);
+    let grown = |values: &[f64], since: usize| {
+        let grown = values.last()? - values.get(since)?;
+        (grown > 0.0).then_some(grown)
     };
-    let blocks = grown(&leak.live_count)?;
-    let per_block = elements / blocks;
-    (blocks > 0.0 && PER_BLOCK.contains(&per_block)).then_some(per_block)
+    let (added, since) = match container.holds {
+        Holds::All(size) => {
+            let bytes = grown(&site.live_bytes, since).map(Span::exactly);
+            let replaced_once = || {
+                let is_old = series.row.origin == Origin::Attached && known > 0;
+                let bytes = grown(&site.live_bytes, 0).filter(|_| is_old)?;
+                Some(Span {
+                    least: bytes * ONE_STEP.least,
+                    most: bytes * ONE_STEP.most,
+                })
+            };
+            let known = bytes.map(|bytes| (bytes, since));
+            let (bytes, since) = known.or_else(|| Some((replaced_once()?, 0)))?;
+            (bytes.over(size), since)
+        }
+        Holds::Some(elements) => {
+            let blocks = grown(&site.live_count, since)?;
+            let added = Span {
+                least: blocks * elements.least,
+                most: blocks * elements.most,
+            };
+            (added, since)
+        }
+    };
+    let blocks = match leak.key.layer {
+        // An arena has many objects, and which line needs the next one is chance.
+        Layer::Python => Span::exactly(grown(&series.python, since)?).over(OBJECT),
+        _ => Span::exactly(grown(&leak.live_count, since)?),
+    };
+    let per_block = added.over(blocks);
+    let overlaps = per_block.least <= *PER_BLOCK.end() && per_block.most >= *PER_BLOCK.start();
+    overlaps.then_some(per_block)
 }

@@ -196,13 +196,20 @@ fn judge(
         accounts: judged.accounts,
     });
     diagnosis.verdicts.extend(judged.verdicts);
-    for mut verdict in judged.sites {
+    let mut sites = judged.sites;
+    let mut keepers = Vec::new();
+    for verdict in &mut sites {
         if let (Scope::Site(key), Class::Leak | Class::GpuLeak) = (&verdict.scope, verdict.class) {
             let mut sites = series.sites.iter();
             let leak = sites.find(|site| site.key == *key);
-            verdict.kept_by =
-                leak.and_then(|leak| kept_by::kept_by(leak, series, judged.window, stacks));
+            let found = leak.and_then(|leak| kept_by::kept_by(leak, series, judged.window, stacks));
+            keepers.extend(found.as_ref().map(|(_, keeper)| Scope::Site(*keeper)));
+            verdict.kept_by = found.map(|(kept_by, _)| kept_by);
         }
+    }
+    // The buffer of a container that keeps what leaks is part of that leak.
+    sites.retain(|verdict| verdict.class != Class::Cache || !keepers.contains(&verdict.scope));
+    for verdict in sites {
         let pattern = match &verdict.scope {
             Scope::Site(key) => {
                 let frames: Vec<_> = stacks.get(key.stack).frames().collect();

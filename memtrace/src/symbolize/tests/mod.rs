@@ -29,6 +29,23 @@ static __attribute__((noinline, noipa)) int hidden(int x) { return x * x + 7; }
 int last(int x) { return hidden(x) + 2; }
 "#;
 
+/// `both` has two parts, each with a call that is inlined.
+const TWO_PARTS_C: &str = r#"
+int work(int);
+void fail(int) __attribute__((cold, noreturn));
+static inline __attribute__((always_inline)) int often(int x) {
+    return work(x) * 3; /* often */
+}
+static inline __attribute__((always_inline)) void rarely(int x) {
+    fail(x); /* rarely */
+}
+int both(int x) {
+    if (x == 7)
+        rarely(x); /* both, cold */
+    return often(x) + 2; /* both, hot */
+}
+"#;
+
 const TEMPLATE_CPP: &str = r#"
 namespace ns {
 template <class T> __attribute__((noinline, noipa)) T twice(T x) { return x + x; }
@@ -133,6 +150,34 @@ fn inlined_calls_have_exact_lines_innermost_first() {
 }
 
 #[test]
+fn both_parts_of_a_split_function_have_lines_and_what_follows_them_has_none() {
+    let dir = TempDir::new().unwrap();
+    let options = ["-g", "-falign-functions=64"];
+    let library = compile(&dir, "gcc", "parts.c", TWO_PARTS_C, &options);
+    let data = fs::read(&library).unwrap();
+    let elf = object::File::parse(&*data).unwrap();
+    for (symbol, part, inlined) in [("both", "hot", "often"), ("both.cold", "cold", "rarely")] {
+        let mut symbols = elf.symbols();
+        let found = symbols.find(|of| of.name() == Ok(symbol)).unwrap();
+        let begin = file_offset(&library, symbol);
+        let end = begin + found.size();
+        let all: Vec<_> = (begin..end).map(|at| frames(&library, at)).collect();
+        for found in &all {
+            assert_eq!(names(found).last(), Some(&Some("both")));
+        }
+        let mut all = all.iter();
+        let called = all.find(|found| names(found)[0] == Some(inlined)).unwrap();
+        let lines = [format!("/* {inlined} */"), format!("/* both, {part} */")];
+        for (frame, mark) in called.iter().zip(lines) {
+            assert_eq!(frame.line, Some(line_of(TWO_PARTS_C, &mark)), "{frame:?}");
+        }
+        let padding = frames(&library, end);
+        assert_eq!(names(&padding), [None]);
+        assert_eq!(padding[0].line, None);
+    }
+}
+
+#[test]
 fn a_deleted_file_resolves_through_its_descriptor() {
     let dir = TempDir::new().unwrap();
     let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &["-g"]);
@@ -183,9 +228,11 @@ fn a_stripped_library_names_only_what_its_dynamic_symbols_cover() {
 fn a_symbol_without_size_is_not_stretched() {
     let dir = TempDir::new().unwrap();
     let source = ".text\n.globl label\nlabel: nop\nnop\nnop\n";
-    let library = compile(&dir, "gcc", "label.s", source, &["-nostdlib"]);
-    let found = frames(&library, file_offset(&library, "label") + 1);
-    assert_eq!(names(&found), [None]);
+    for options in [&["-nostdlib"][..], &["-nostdlib", "-g"]] {
+        let library = compile(&dir, "gcc", "label.s", source, options);
+        let found = frames(&library, file_offset(&library, "label") + 1);
+        assert_eq!(names(&found), [None]);
+    }
 }
 
 #[test]

@@ -53,18 +53,31 @@ fn holes_around_blocks_that_are_always_there_are_retention() {
     assert_ne!(found.verdicts[0].class, Class::Leak);
 }
 
-/// What keeps the blocks of `grow`, a KiB each, beside a vector with room for `capacity` elements by the time.
-fn kept_beside_a_vector(capacity: fn(f64) -> f64) -> Option<KeptBy> {
-    const VECTOR: &str = "void std::vector<int*>::_M_realloc_insert<int*>(int*)";
-    let found = of(&|t| Moment {
+const VECTOR: &str = "void std::vector<int*, A>::_M_realloc_insert<int*>(int*)";
+
+/// What keeps the blocks of `grow`, a KiB each, beside the buffer of a container with so many KiB by the time.
+fn kept_beside(container: &'static str, origin: Origin, buffer: fn(f64) -> f64) -> Option<KeptBy> {
+    let at = |t: f64| Moment {
         memory: resident(20.0 + t, 2.0, 0.0),
         sites: vec![
             site(HEAP, "grow", t),
-            (HEAP, VECTOR, false, 8.0 * 1024.0 * capacity(t), 1),
+            (HEAP, container, false, 1024.0 * buffer(t), 1),
         ],
         ..Moment::default()
+    };
+    let found = judged(&Course {
+        origin,
+        n: 100,
+        ends: false,
+        lost: 0,
+        at: &at,
     });
     expect(&found, Class::Leak);
+    kept(found)
+}
+
+/// What keeps the blocks of the first site.
+fn kept(found: Diagnosis) -> Option<KeptBy> {
     let mut sites = found.verdicts.into_iter();
     let grow = sites.find(|verdict| match verdict.scope {
         Scope::Site(key) => key.stack.0 == 1,
@@ -75,14 +88,112 @@ fn kept_beside_a_vector(capacity: fn(f64) -> f64) -> Option<KeptBy> {
 
 #[test]
 fn a_container_that_grows_with_a_leak_probably_keeps_it() {
-    let kept = kept_beside_a_vector(|t| t).unwrap();
+    let kept = kept_beside(VECTOR, Origin::Launched, |t| 8.0 * t).unwrap();
     assert_eq!(kept.container, "std::vector");
     assert_eq!(kept.line.function.as_deref(), Some("main"));
 }
 
 #[test]
 fn a_container_that_grows_otherwise_keeps_nothing() {
-    for capacity in [|_| 100.0, |t: f64| t.min(5.0), |t| 0.1 * t, |t| 9.0 * t] {
-        assert_eq!(kept_beside_a_vector(capacity), None);
+    for buffer in [
+        |_| 800.0,
+        |t: f64| 8.0 * t.min(5.0),
+        |t| 0.8 * t,
+        |t| 72.0 * t,
+    ] {
+        assert_eq!(kept_beside(VECTOR, Origin::Launched, buffer), None);
     }
+}
+
+#[test]
+fn an_element_of_unknown_size_may_be_large() {
+    const VEC: &str = "alloc::raw_vec::RawVec<T,A>::grow_one";
+    for buffer in [|t| 24.0 * t, |t| 72.0 * t] {
+        let kept = kept_beside(VEC, Origin::Launched, buffer);
+        assert_eq!(kept.map(|of| of.container), Some("Vec"));
+    }
+    for buffer in [|t| 1.0 * t, |t| 250.0 * t] {
+        assert_eq!(kept_beside(VEC, Origin::Launched, buffer), None);
+    }
+}
+
+#[test]
+fn a_container_from_before_the_attach_that_grew_once_may_keep_the_blocks() {
+    let once: fn(f64) -> f64 = |t| if t < 60.0 { 0.0 } else { 1600.0 };
+    let kept = kept_beside(VECTOR, Origin::Attached, once);
+    assert_eq!(kept.map(|of| of.container), Some("std::vector"));
+    let small: fn(f64) -> f64 = |t| if t < 60.0 { 0.0 } else { 100.0 };
+    let at_the_start: fn(f64) -> f64 = |_| 1600.0;
+    for buffer in [small, at_the_start] {
+        assert_eq!(kept_beside(VECTOR, Origin::Attached, buffer), None);
+    }
+}
+
+/// What keeps the blocks of `grow`, a KiB each, beside vectors that another thread fills with their addresses.
+fn kept_by_another_thread(vectors: &'static [&'static str]) -> Option<KeptBy> {
+    kept(of(&|t| {
+        let buffers = vectors
+            .iter()
+            .map(|name| (HEAP, *name, false, 8192.0 * t, 1));
+        Moment {
+            memory: resident(20.0 + t, 2.0, 0.0),
+            sites: [site(HEAP, "grow", t)].into_iter().chain(buffers).collect(),
+            ..Moment::default()
+        }
+    }))
+}
+
+#[test]
+fn another_thread_keeps_the_blocks_only_if_nothing_else_can() {
+    const KEEP: &str = "std::vector<int*, A>::_M_realloc_insert;keep;worker";
+    const OTHER: &str = "std::vector<int*, A>::_M_realloc_insert;other;worker";
+    const UNKNOWN: &str = "alloc::raw_vec::RawVec<T,A>::grow_one;keep;worker";
+    let kept = kept_by_another_thread(&[KEEP]).unwrap();
+    assert_eq!(kept.line.function.as_deref(), Some("keep"));
+    assert_eq!(kept_by_another_thread(&[KEEP, OTHER]), None);
+    assert_eq!(kept_by_another_thread(&[UNKNOWN]), None);
+}
+
+/// Arenas of Python's grow by a MiB/s, beside a vector that grows by so many bytes for each byte of them.
+fn kept_in_arenas(buffer: f64) -> Option<KeptBy> {
+    kept(of(&|t| Moment {
+        memory: resident(20.0 + t, 2.0, 0.0),
+        sites: vec![
+            (Layer::Python, "grow", false, t.floor() * MIB, t as u64),
+            (HEAP, VECTOR, false, buffer * t * MIB, 1),
+        ],
+        ..Moment::default()
+    }))
+}
+
+#[test]
+fn a_container_of_objects_in_arenas_grows_with_the_arenas() {
+    let kept = kept_in_arenas(8.0 / 100.0);
+    assert_eq!(kept.map(|of| of.container), Some("std::vector"));
+    assert_eq!(kept_in_arenas(8.0 / 4096.0), None);
+    assert_eq!(kept_in_arenas(1.0), None);
+}
+
+#[test]
+fn the_buffer_of_the_container_has_no_verdict_of_its_own() {
+    let classes = |name: &'static str| {
+        let found = of(&|t| Moment {
+            memory: resident(20.0 + t, 2.0, 0.0),
+            sites: vec![
+                site(HEAP, "grow", t),
+                (
+                    HEAP,
+                    name,
+                    false,
+                    8192.0 * 90.0 * (1.0 - f64::exp(-t / 25.0)),
+                    1,
+                ),
+            ],
+            ..Moment::default()
+        });
+        let sites = &found.verdicts[1..];
+        sites.iter().map(|site| site.class).collect::<Vec<_>>()
+    };
+    assert_eq!(classes("buffer"), [Class::Leak, Class::Cache]);
+    assert_eq!(classes(VECTOR), [Class::Leak]);
 }
