@@ -286,7 +286,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     for row in &overview.processes {
         let is_short = || Grid::new(row, &intervals).is_short(least_life(&overview.meta));
         let is_child = overview.is_child(row);
-        if row.is_group() || is_child && is_short() {
+        // Of one that lives on a longer recording would tell more.
+        if row.is_group() || is_child && row.ended_ns.is_some() && is_short() {
             courses.too_short += row.processes();
         } else {
             let held_open = recording.held_open(row.id)?;

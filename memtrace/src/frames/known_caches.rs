@@ -16,12 +16,15 @@ pub(crate) struct KnownCache {
 /// How a frame shows it.
 #[derive(Debug, PartialEq)]
 enum FilledBy {
-    /// A native function with this in its name.
-    Native(&'static str),
+    /// A native function with this in its name, of a file whose name begins like one of these.
+    Native(&'static [&'static str], &'static str),
     /// A Python function of a file of the standard library, or of a package.
     Python(&'static str, &'static str),
 }
 use FilledBy::{Native, Python};
+
+/// Files of CPython.
+const PYTHON: &[&str] = &["python", "libpython", "_functools"];
 
 /// Sources: CPython's Modules/_functoolsmodule.c, Lib/re/__init__.py (`_MAXCACHE`; Lib/re.py up to 3.10) and
 /// Lib/linecache.py; oneDNN's developer guide, "Primitive Cache"; PyTorch's "CUDA Environment Variables",
@@ -33,13 +36,13 @@ const KNOWN_CACHES: &[KnownCache] = &[
         name: "functools.lru_cache",
         limit: Some("`maxsize` results"),
         setting: "`maxsize` of the decorator; `cache_clear()` of the function empties it",
-        filled_by: Native("bounded_lru_cache_wrapper"),
+        filled_by: Native(PYTHON, "bounded_lru_cache_wrapper"),
     },
     KnownCache {
         name: "functools.cache, or lru_cache(maxsize=None)",
         limit: None,
         setting: "`maxsize` of the decorator; `cache_clear()` of the function empties it",
-        filled_by: Native("infinite_lru_cache_wrapper"),
+        filled_by: Native(PYTHON, "infinite_lru_cache_wrapper"),
     },
     KnownCache {
         name: "re's cache of patterns",
@@ -63,25 +66,25 @@ const KNOWN_CACHES: &[KnownCache] = &[
         name: "oneDNN's primitive cache",
         limit: Some("1,024 primitives"),
         setting: "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
-        filled_by: Native("primitive_cache"),
+        filled_by: Native(&["libtorch_cpu", "libdnnl", "libmkldnn"], "primitive_cache"),
     },
     KnownCache {
         name: "PyTorch's cache of cuDNN execution plans",
         limit: Some("10,000 plans"),
         setting: "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
-        filled_by: Native("BenchmarkCache"),
+        filled_by: Native(&["libtorch_cuda", "libtorch_hip"], "BenchmarkCache"),
     },
     KnownCache {
         name: "PyTorch's workspaces of cuBLAS",
         limit: Some("one for each handle and stream"),
         setting: "CUBLAS_WORKSPACE_CONFIG",
-        filled_by: Native("getCUDABlasWorkspace"),
+        filled_by: Native(&["libtorch_cuda"], "getCUDABlasWorkspace"),
     },
     KnownCache {
         name: "PyTorch's workspaces of cuBLAS",
         limit: Some("one for each handle and stream"),
         setting: "CUBLAS_WORKSPACE_CONFIG",
-        filled_by: Native("getCurrentCUDABlasHandle"),
+        filled_by: Native(&["libtorch_cuda"], "getCurrentCUDABlasHandle"),
     },
     KnownCache {
         name: "torch.compile's compiled code",
@@ -93,19 +96,19 @@ const KNOWN_CACHES: &[KnownCache] = &[
         name: "SQLite's page cache",
         limit: Some("2,000 KiB for each database"),
         setting: "PRAGMA cache_size",
-        filled_by: Native("pcache1"),
+        filled_by: Native(&["libsqlite3", "_sqlite3"], "pcache1"),
     },
     KnownCache {
         name: "OpenSSL's session cache",
         limit: Some("20,480 sessions"),
         setting: "`SSL_CTX_sess_set_cache_size()`",
-        filled_by: Native("SSL_CTX_add_session"),
+        filled_by: Native(&["libssl"], "SSL_CTX_add_session"),
     },
     KnownCache {
         name: "the tokenizer's cache of words",
         limit: Some("10,000 words"),
         setting: "`resize_cache()` of its model",
-        filled_by: Native("tokenizers::utils::cache::Cache"),
+        filled_by: Native(&["tokenizers"], "tokenizers::utils::cache::Cache"),
     },
 ];
 
@@ -134,8 +137,12 @@ impl KnownCache {
             return false;
         };
         match self.filled_by {
-            Native(name) => {
-                !frame.is_python() && function.contains(name) && plain(function).contains(name)
+            Native(files, name) => {
+                let of_file = |module: &str| files.iter().any(|file| module.starts_with(file));
+                !frame.is_python()
+                    && function.contains(name)
+                    && plain(function).contains(name)
+                    && frame.module_name().is_some_and(of_file)
             }
             Python(place, name) => {
                 frame.is_python()
@@ -170,6 +177,8 @@ mod tests {
             "/lib/libtorch_cpu.so",
         );
         assert_eq!(name(&[&create, &main]), Some("oneDNN's primitive cache"));
+        let own = native("BenchmarkCache::add(int)", "/srv/bench");
+        assert_eq!(name(&[&own, &main]), None);
     }
 
     #[test]

@@ -10,12 +10,21 @@ const LIBRARIES: &[&str] = &[
     "core::",
     "hashbrown::",
     "<alloc::",
+    "<str>::",
+    "<[",
     "<std::",
     "<core::",
 ];
 
+/// Files of the libraries of C and C++.
+const RUNTIMES: &[&str] = &["libc.so", "libc-2", "libstdc++.so", "libc++.so", "ld-musl"];
+
 /// Whether a native frame is of a language's library.
 pub(super) fn is_of_language(frame: &Frame) -> bool {
+    let module = frame.module_name().filter(|_| !frame.is_python());
+    if module.is_some_and(|module| RUNTIMES.iter().any(|runtime| module.starts_with(runtime))) {
+        return true;
+    }
     let function = frame.function.as_deref().map(plain);
     function.is_some_and(|function| {
         let mut libraries = LIBRARIES.iter();

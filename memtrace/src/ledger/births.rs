@@ -5,7 +5,6 @@ use super::{
     without_zeros_at_end,
 };
 use crate::hash::FastMap;
-use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -55,28 +54,23 @@ impl BirthScan {
 
     /// The rows of each site, sites in the order of their keys.
     pub(super) fn finish(mut self, book: &Book) -> Vec<(SiteKey, Births)> {
-        let mut by_site: BTreeMap<SiteKey, (u32, Vec<(u64, u64, u64)>)> = BTreeMap::new();
+        let mut by_site: FastMap<u32, Vec<(u64, u64, u64)>> = FastMap::default();
         for ((site, second), (bytes, count)) in self.by_second {
             let row = (second.saturating_mul(SECOND), bytes, count);
-            let of_site = by_site.entry(book.key(site)).or_default();
-            of_site.0 = site;
-            of_site.1.push(row);
+            by_site.entry(site).or_default().push(row);
         }
-        by_site
-            .into_iter()
-            .map(|(key, (site, mut rows))| {
-                rows.sort_unstable();
-                let ages = self
-                    .ages
-                    .remove(&site)
-                    .unwrap_or_else(|| Box::new([0; LIFETIME_BUCKETS]));
-                let births = Births {
-                    rows: merged(rows),
-                    ages: without_zeros_at_end(&*ages),
-                };
-                (key, births)
-            })
-            .collect()
+        let births = by_site.into_iter().map(|(site, mut rows)| {
+            rows.sort_unstable();
+            let ages = self.ages.remove(&site);
+            let births = Births {
+                rows: merged(rows),
+                ages: ages.map_or_else(Box::default, |ages| without_zeros_at_end(&*ages)),
+            };
+            (book.key(site), births)
+        });
+        let mut births: Vec<(SiteKey, Births)> = births.collect();
+        births.sort_unstable_by_key(|(key, _)| *key);
+        births
     }
 }
 

@@ -221,10 +221,17 @@ fn verdicts(
         writeln!(out, "\n  {} more", plural(hidden, "verdict on site"))?;
     }
     if found.too_short > 0 {
-        let children = plural(found.too_short, "process");
-        writeln!(out, "\n  {children} ended too soon to be judged")?;
+        writeln!(out, "\n  {}", too_short(found.too_short))?;
     }
     Ok(())
+}
+
+/// How many children are without a verdict.
+pub(super) fn too_short(children: u64) -> String {
+    match children {
+        1 => "1 process was observed too briefly to be judged".into(),
+        n => format!("{n} processes were observed too briefly to be judged"),
+    }
 }
 
 fn verdict(

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     device_table::name as device_name,
-    diagnosis::kept_by,
+    diagnosis::{kept_by, too_short},
     evidence::words,
     job::{few, program, untraced},
 };
@@ -22,6 +22,9 @@ use crate::{
 /// Lines and columns of the first screen.
 const LINES: usize = 24;
 const COLUMNS: usize = 100;
+
+/// Where the text behind the names of lines begins.
+const CONTENT: usize = 16;
 
 /// Writes the findings of a recording.
 pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Result<()> {
@@ -44,10 +47,27 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
         lines.push(format!("{} more, see below", plural(hidden, "finding")));
     }
     lines.extend(not_traced);
+    if found.too_short > 0 {
+        lines.push(too_short(found.too_short));
+    }
     for line in &lines {
         writeln!(out, "{}", fitted(line))?;
     }
     Ok(())
+}
+
+/// On two lines where one is too short, the second as far as it fits.
+fn wrapped(line: &str) -> Vec<String> {
+    let Some((end, _)) = line.char_indices().nth(COLUMNS) else {
+        return vec![line.to_owned()];
+    };
+    match line[..end].rfind(' ').filter(|space| *space > CONTENT) {
+        Some(space) => {
+            let rest = format!("{:CONTENT$}{}", "", &line[space + 1..]);
+            vec![line[..space].to_owned(), rest]
+        }
+        None => vec![line.to_owned()],
+    }
 }
 
 /// Cut at the last column.
@@ -83,17 +103,13 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
                     plural(others, "other line")
                 ));
             }
-            text.extend(
-                line.next
-                    .first()
-                    .map(|next| format!("  next          {}", clean(next))),
-            );
+            text.extend(next(line.next));
         }
         None => {
             text.push(format!("{about}: {}", verdict.class.meaning()));
             text.push(processes(finding, found));
             let evidence = verdict.evidence.iter().take(verdict.class.on_screen());
-            text.extend(evidence.map(|of| format!("  evidence      {}", words(of))));
+            text.extend(evidence.flat_map(|of| wrapped(&format!("  evidence      {}", words(of)))));
             if !finding.growing_below.is_empty() {
                 let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
                 let who = match &finding.processes[..] {
@@ -103,8 +119,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
                 let below = few(&below);
                 text.push(format!("  but           see {below}, which {who} started"));
             }
-            let next = verdict.next.iter().take(1);
-            text.extend(next.map(|next| format!("  next          {}", clean(next))));
+            text.extend(next(&verdict.next));
         }
     }
     if verdict.class == Class::Undetermined && found.lost > 0.0 {
@@ -148,9 +163,18 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     };
     let stays = match line.kept_by {
         None if leaks => " that stay",
+        _ if verdict.class == Class::MappingLeak => " of address space",
         _ => "",
     };
     format!("{name} {does} {amount}{stays}")
+}
+
+/// What to try first.
+fn next(advice: &[String]) -> Vec<String> {
+    let first = advice
+        .first()
+        .map(|next| format!("  next          {}", clean(next)));
+    first.map_or(vec![], |line| wrapped(&line))
 }
 
 /// Which they are, and how fast they grow.
@@ -162,7 +186,13 @@ fn processes(finding: &Finding, found: &Diagnosis) -> String {
     });
     let place = place(verdict).map_or(String::new(), |device| format!(", {}", device_name(device)));
     let which = match &finding.processes[..] {
-        [_] => format!("process       {}", verdict.tgid),
+        [_] => {
+            let row = row(found, verdict.process);
+            let of = row.map(|row| program(&row.comm, &row.cmdline));
+            let of = of.filter(|of| !of.is_empty());
+            let of = of.map_or(String::new(), |of| format!(" of `{of}`"));
+            format!("process       {}{of}", verdict.tgid)
+        }
         several => {
             let mut tgids: Vec<u32> = several.iter().map(|of| of.tgid).collect();
             tgids.sort_unstable();
@@ -195,13 +225,11 @@ fn where_it_is(frame: &Frame) -> String {
     let left_out = place.chars().count().saturating_sub(PATH);
     let place = match left_out {
         0 => place,
-        _ => place
-            .chars()
-            .skip(left_out)
-            .fold("…".into(), |mut place: String, c| {
-                place.push(c);
-                place
-            }),
+        _ => {
+            let end: String = place.chars().skip(left_out).collect();
+            // From a folder on, if there is one.
+            format!("…{}", end.find('/').map_or(&*end, |folder| &end[folder..]))
+        }
     };
     format!("{}  {place}", names::plain(frame))
         .trim_end()
@@ -368,12 +396,12 @@ mod tests {
              \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
              \x20 next          see what is kept\n\
              none (grade B): no growth that matters\n\
-             \x20 process       6\n\
+             \x20 process       6 of `python train.py`\n\
              \x20 but           see 7 and 8, which it started\n"
         );
         // Another class, or another line, is another finding.
         found.verdicts[3].class = Class::Undetermined;
-        assert!(text(&found).contains("process       8, "));
+        assert!(text(&found).contains("process       8 of `python train.py`, "));
     }
 
     #[test]

@@ -202,13 +202,21 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
             holes: holes(found, key),
             next: &verdict.next,
         };
-        // Two sites of a line may be two parts of one object.
-        add(&mut lines, line, f64::max);
+        add(&mut lines, line, |known, more| match alike(known, more) {
+            // Two parts of one object.
+            true => known.max(more),
+            false => known + more,
+        });
     }
     lines
 }
 
-/// Adds what the sites of a line do; `blocks` says what of two figures.
+/// Whether two rates are the same but for chance.
+fn alike(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 0.02 * a.max(b)
+}
+
+/// Adds what the sites of a line do; `blocks` combines their rates of blocks.
 fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f64) {
     let mut known = lines.iter_mut();
     match known.find(|known| known.allocates == line.allocates) {

@@ -300,7 +300,7 @@ fn a_childs_pages_become_its_own() {
 fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
     let at = |t: f64| heap(t, 5.0 + t);
     let course = |origin, n, lost| Course {
-        ends: false,
+        ends: origin == Origin::Child,
         origin,
         n,
         lost,
@@ -314,6 +314,11 @@ fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
     );
     let child = judged(&course(Origin::Child, 12, 0));
     assert_eq!((child.verdicts.len(), child.too_short), (0, 1));
+    let living = judged(&Course {
+        ends: false,
+        ..course(Origin::Child, 12, 0)
+    });
+    expect(&living, Class::Undetermined);
     let lossy = judged(&course(Origin::Launched, 100, 20));
     expect(&lossy, Class::Undetermined);
     assert!(
@@ -329,7 +334,7 @@ fn of_tenths(origin: Origin, n: u64) -> Diagnosis {
     let (folder, recording) = record(&Course {
         origin,
         n,
-        ends: false,
+        ends: origin == Origin::Child,
         lost: 0,
         at: &|t| heap(t, 5.0 + t),
     });

@@ -43,7 +43,28 @@ fn recordings_of_every_schema_that_is_read_are_read() {
             );
         }
         assert!(!recording.facts().unwrap().is_empty(), "{version}");
+        // Of later versions.
+        assert!(recording.ages(i64::MAX).unwrap().is_none(), "{version}");
+        recording.untraced().unwrap();
     }
+}
+
+fn tables(connection: &rusqlite::Connection) -> Vec<String> {
+    let mut names = connection
+        .prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        .unwrap();
+    let names = names.query_map([], |row| row.get(0)).unwrap();
+    names.map(Result::unwrap).collect()
+}
+
+#[test]
+fn the_recording_of_the_present_schema_has_all_its_tables() {
+    let (_directory, path) = temporary();
+    assert!(recorded_by(schema::VERSION, &path));
+    let recorded = rusqlite::Connection::open(&path).unwrap();
+    let present = rusqlite::Connection::open_in_memory().unwrap();
+    present.execute_batch(&schema::statements()).unwrap();
+    assert_eq!(tables(&recorded), tables(&present), "record it again");
 }
 
 #[test]

@@ -95,22 +95,31 @@ pub(super) const SLOWS: Rule<OfSite> = Rule {
 
 static KNOWN_CACHE: Statement = Statement {
     name: "known_cache",
-    sentence: "its blocks are those of {cache}, which holds {limit} at most unless that was changed",
+    sentence: "the function that allocates them is called by {cache}, which holds {limit} at most unless that was changed",
 };
+
+/// A site that fills a library's cache with a limit.
+pub(super) fn known(grown: &Grown) -> Option<SiteFinding> {
+    let cache = grown.site.code.cache?;
+    let values = [
+        ("cache", Amount::Word(cache.name)),
+        ("limit", Amount::Word(cache.limit?)),
+    ];
+    Some(SiteFinding {
+        evidence: vec![KNOWN_CACHE.with(values)],
+        ..SiteFinding::of(grown.judged)
+    })
+}
 
 pub(super) const KNOWN: Rule<OfSite> = Rule {
     class: Class::Cache,
-    evidence: "its stack is that of a library's cache with a limit (`memtrace/src/frames/known_caches.rs`)",
+    evidence: "its stack is that of a library's cache with a limit (`memtrace/src/frames/known_caches.rs`), and it does not go on like a leak",
     find: OfSite::Growing(|grown| {
-        let cache = grown.site.code.cache?;
-        let values = [
-            ("cache", Amount::Word(cache.name)),
-            ("limit", Amount::Word(cache.limit?)),
-        ];
+        // One that goes on like a leak may be one, of what the function that is cached keeps elsewhere.
+        let found = known(grown).filter(|_| grown.leaks().is_none())?;
         Some(SiteFinding {
             grade: Grade::C,
-            evidence: vec![KNOWN_CACHE.with(values)],
-            ..SiteFinding::of(grown.judged)
+            ..found
         })
     }),
 };

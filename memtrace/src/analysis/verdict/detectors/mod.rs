@@ -204,6 +204,7 @@ pub(super) const SITE: &[Question<OfSite>] = &[
             undetermined::REPLACED,
             cache::SLOWS,
             cache::KNOWN,
+            undetermined::FILLS,
             pinned::SITE,
             gpu_leak::SITE,
             mapping_leak::SITE,

@@ -15,7 +15,8 @@ pub(super) const CLASS: Description = Description {
     name: "thread-churn",
     meaning: "threads that are made and ended again and again",
     next: &[
-        "keep one pool: make OMP_NUM_THREADS and MKL_NUM_THREADS equal, and call with one number of threads",
+        "a server with a thread for each request does this: a pool of threads spares their stacks",
+        "with OpenMP or MKL: make OMP_NUM_THREADS and MKL_NUM_THREADS equal, which keeps one pool",
     ],
     ..DESCRIPTION
 };

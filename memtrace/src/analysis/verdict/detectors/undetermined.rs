@@ -5,6 +5,7 @@ use crate::analysis::{
     statistics::MIN_POINTS,
     verdict::{
         Class, Evidence, Grade,
+        detectors::cache,
         device::OnDevice,
         evidence::{Amount, Statement, grown},
         growth::Growing,
@@ -192,6 +193,12 @@ pub(super) const REPLACED: Rule<OfSite> = Rule {
             ..SiteFinding::of(grown.judged)
         })
     }),
+};
+
+pub(super) const FILLS: Rule<OfSite> = Rule {
+    class: Class::Undetermined,
+    evidence: "its stack is that of a library's cache with a limit, but it goes on like a leak: the cache is not full, or the blocks are kept elsewhere",
+    find: OfSite::Growing(|grown| cache::known(grown).filter(|_| grown.leaks().is_some())),
 };
 
 pub(super) const SITE: Rule<OfSite> = Rule {
