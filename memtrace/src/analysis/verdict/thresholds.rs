@@ -15,7 +15,7 @@ pub(super) const PROCESS_FLOOR: f64 = 256.0 * 1024.0;
 pub(super) const SITE_FLOOR: f64 = 32.0 * 1024.0;
 
 /// The same of a site whose few bytes hold [`PROCESS_FLOOR`] of free space open.
-pub(super) const HOLDER_FLOOR: f64 = 1024.0;
+pub(super) const HOLDER_FLOOR: f64 = 128.0;
 
 /// A component that has this share of a growth explains it.
 pub(super) const MAJORITY: f64 = 0.6;
