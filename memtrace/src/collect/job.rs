@@ -109,10 +109,7 @@ impl Collector {
         match self.begin(tgid, Origin::Attached, now_ns, patience) {
             Ok(()) => Ok(()),
             Err(error @ CollectError::Store(_)) => Err(error),
-            Err(error) => {
-                self.ended(tgid, None, now_ns)?;
-                self.not_traced(tgid, &error.to_string())
-            }
+            Err(error) => self.not_traced(tgid, &error.to_string()),
         }
     }
 
