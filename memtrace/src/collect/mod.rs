@@ -237,11 +237,16 @@ impl Collector {
         };
         let process = Process::new(row.clone(), self.sampling.least_rest);
         self.processes.trace(tgid, process);
-        if let Err(error) = self.start_tracing(tgid, origin, patience) {
-            self.abandon(tgid, now_ns);
-            return Err(error);
-        }
+        let image = match self.start_tracing(tgid, origin, patience) {
+            Ok(image) => image,
+            Err(error) => {
+                self.abandon(tgid, now_ns);
+                return Err(error);
+            }
+        };
         self.send(Message::Process(row))?;
+        // Its children run the image too, and may be the only ones to send new stacks.
+        self.runs(tgid, image);
         if origin == Origin::Attached {
             self.probe(tgid);
             self.look_for_32_bit(tgid);
@@ -255,13 +260,13 @@ impl Collector {
     }
 
     /// Has the kernel side trace a process, whose probes come after that: they let exceptions pass
-    /// from the first one on.
+    /// from the first one on. Gives the image that the process runs.
     fn start_tracing(
         &mut self,
         tgid: u32,
         origin: Origin,
         patience: Duration,
-    ) -> Result<(), CollectError> {
+    ) -> Result<u64, CollectError> {
         self.kernel.watch_code(tgid)?;
         self.seize(tgid);
         if origin == Origin::Attached {

@@ -138,3 +138,28 @@ fn a_process_that_ends_before_it_is_traced_is_no_part_of_the_recording() {
     assert_eq!(replay.collector.processes.kept(), 0);
     assert!(!replay.kernel().traced.contains(&tgid));
 }
+
+#[test]
+fn the_image_of_an_attached_process_outlives_its_children() {
+    let job = Job::start();
+    let mut replay = tracing(&job);
+    let parent = job.shell.id();
+    let header = Header {
+        tgid: job.child,
+        tid: parent,
+        ..Header::default()
+    };
+    let fork = Lifecycle {
+        header,
+        value: 0,
+        other: parent,
+        pad: 0,
+    };
+    replay.collector.lifecycle(Kind::Fork, fork).unwrap();
+    let image = replay.collector.kernel.trace(parent).unwrap();
+    let processes = &mut replay.collector.processes;
+    // The child alone sends stacks.
+    assert_eq!(processes.runs(job.child, image), None);
+    assert_eq!(processes.end(job.child).image, None);
+    assert_eq!(processes.end(parent).image, Some(image));
+}

@@ -189,9 +189,9 @@ impl Kernel for Captured {
         Ok(())
     }
 
-    fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+    fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
         self.asked.borrow_mut().traced.insert(tgid);
-        Ok(())
+        Ok(u64::from(tgid))
     }
 
     fn traces(&self, tgid: u32) -> bool {
