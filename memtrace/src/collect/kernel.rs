@@ -45,8 +45,7 @@ pub(super) trait Kernel {
     /// it runs.
     fn trace(&mut self, tgid: u32) -> Result<u64, TracerError>;
 
-    /// Whether a process is traced: one that was begun with, or was made by a traced one while
-    /// recording.
+    /// Whether the process is traced, from the start or since its fork.
     fn traces(&self, tgid: u32) -> bool;
 
     /// Attaches the probes of one file, open at `file`, in one process.

@@ -397,7 +397,7 @@ impl Replay {
         rows.collect()
     }
 
-    /// Processes of the job that were told as left out, and why.
+    /// Untraced processes that were reported, with reasons.
     pub(super) fn untraced(&self) -> Vec<(u32, String)> {
         let kept = self.kept.borrow();
         let untraced = kept.iter().filter_map(|message| match message {
