@@ -178,11 +178,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
 
 /// Says that recording has begun.
 fn announce(plan: &Plan, output: &Path, untraced: &[Untraced]) {
-    let what = if plan.command.is_empty() {
-        "Ctrl-C ends the recording, not the process"
-    } else {
-        "until the command ends"
-    };
+    let what = until(!plan.command.is_empty(), plan.duration);
     // A closed standard error must not end a recording.
     let _ = say_untraced(&mut io::stderr(), untraced);
     let _ = writeln!(
@@ -190,6 +186,24 @@ fn announce(plan: &Plan, output: &Path, untraced: &[Untraced]) {
         "memtrace: recording to `{}`; {what}",
         output.display()
     );
+}
+
+/// When the recording will end.
+fn until(launched: bool, duration: Option<Duration>) -> String {
+    let after = duration.map(|duration| {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        units::duration(ns)
+    });
+    match (launched, after) {
+        (true, None) => "until the command ends".to_owned(),
+        (true, Some(after)) => {
+            format!("for {after}, or until the command ends; the command itself is not stopped")
+        }
+        (false, None) => "Ctrl-C ends the recording, not the process".to_owned(),
+        (false, Some(after)) => {
+            format!("for {after}; Ctrl-C ends the recording, not the process")
+        }
+    }
 }
 
 fn say_untraced(err: &mut impl Write, untraced: &[Untraced]) -> io::Result<()> {
@@ -262,6 +276,17 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    #[test]
+    fn the_first_line_says_when_a_recording_ends() {
+        let three = Some(Duration::from_secs(3));
+        let of_command = until(true, three);
+        assert!(of_command.starts_with("for 3.0 s,"), "{of_command}");
+        assert!(of_command.contains("is not stopped"), "{of_command}");
+        assert_eq!(until(true, None), "until the command ends");
+        assert!(until(false, three).starts_with("for 3.0 s;"));
+        assert!(until(false, None).starts_with("Ctrl-C"));
+    }
 
     #[derive(Parser)]
     struct Cli {
