@@ -222,6 +222,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         ref timings,
         ref samples,
         ref untraced,
+        survivors,
     } = *summary;
     writeln!(err, "memtrace: {received} events recorded, {missing}")?;
     if verbose {
@@ -238,8 +239,25 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         write!(err, "{timings}")?;
         writeln!(err, "timings: {}", timings.to_json())?;
     }
+    if let Some(line) = outlived_by(survivors) {
+        writeln!(err, "memtrace: {line}")?;
+    }
     say_untraced(&mut err, untraced)?;
     writeln!(err, "memtrace: next: memtrace report {}", output.display())
+}
+
+/// The line for descendants that outlive the processes of `-p`.
+fn outlived_by(descendants: u64) -> Option<String> {
+    let (run, them) = match descendants {
+        0 => return None,
+        1 => ("runs", "it"),
+        _ => ("run", "them"),
+    };
+    Some(format!(
+        "recording ended because the processes of `-p` ended; {} still {run}: attach to {them} \
+         with `-p` to record on",
+        units::plural(descendants, "descendant")
+    ))
 }
 
 /// The command's exit status, as a shell passes it on.
@@ -286,6 +304,15 @@ mod tests {
         assert_eq!(until(true, None), "until the command ends");
         assert!(until(false, three).starts_with("for 3.0 s;"));
         assert!(until(false, None).starts_with("Ctrl-C"));
+    }
+
+    #[test]
+    fn descendants_that_go_on_are_counted_once_the_processes_have_ended() {
+        assert_eq!(outlived_by(0), None);
+        let one = outlived_by(1).unwrap();
+        assert!(one.contains("1 descendant still runs"), "{one}");
+        let two = outlived_by(2).unwrap();
+        assert!(two.contains("2 descendants still run"), "{two}");
     }
 
     #[derive(Parser)]

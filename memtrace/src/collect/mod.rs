@@ -322,6 +322,12 @@ impl Collector {
         self.processes.is_traced(tgid)
     }
 
+    /// Traced processes that have not ended.
+    fn running(&self) -> u64 {
+        let ended = self.vanished().len();
+        (self.processes.which(|_| true).len() - ended) as u64
+    }
+
     /// Records received so far.
     fn received(&self) -> u64 {
         self.received
