@@ -233,6 +233,29 @@ fn of_a_running_program() {
     }
 }
 
+/// A stack is sent once, here by the first worker, and the workers after it have the same.
+#[test]
+fn workers_of_a_running_master_have_the_stacks_of_those_before() {
+    let bench = Bench::new();
+    let mut target = Running::start(&mut targets::python("python/prefork.py"));
+    target.await_stdout("ready");
+    let record = Record::attach(&bench, target.pid(), &["--no-fold"]);
+    let workers = (1..=4).map(|number| {
+        target.send("x");
+        let start = format!("ended {number} ");
+        let line = target.await_stdout(&start);
+        line[start.len()..].trim().parse().expect("a pid")
+    });
+    let workers: Vec<u32> = workers.collect();
+    let report = record.stop();
+    target.close_stdin();
+    target.wait().expect_code(0);
+    for worker in workers {
+        assert!(report.total(worker, "heap").alloc_count >= 100, "{worker}");
+    }
+    expect_every_stack(&report);
+}
+
 /// Those that need nothing but the interpreter and its library.
 const BARE: [&str; 2] = ["calls", "tasks"];
 

@@ -276,15 +276,17 @@ impl Tracer {
     }
 
     /// Begins tracing a process whose probes are in place (or that will exec).
-    pub(crate) fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+    pub(crate) fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
+        // Any value that other processes are unlikely to have.
+        let image = u64::from(tgid) << 32 | 1;
         let process = Process {
-            // Any value that other processes are unlikely to have.
-            epoch: u64::from(tgid) << 32 | 1,
-            image: u64::from(tgid) << 32 | 1,
+            epoch: image,
+            image,
             space: tgid,
             flags: process_flags::ACTIVE,
         };
-        Ok(self.processes.insert(tgid, Raw(process), 0)?)
+        self.processes.insert(tgid, Raw(process), 0)?;
+        Ok(image)
     }
 
     /// Whether a process is traced.

@@ -178,11 +178,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
 
 /// Says that recording has begun.
 fn announce(plan: &Plan, output: &Path, untraced: &[Untraced]) {
-    let what = if plan.command.is_empty() {
-        "Ctrl-C ends the recording, not the process"
-    } else {
-        "until the command ends"
-    };
+    let what = until(!plan.command.is_empty(), plan.duration);
     // A closed standard error must not end a recording.
     let _ = say_untraced(&mut io::stderr(), untraced);
     let _ = writeln!(
@@ -190,6 +186,24 @@ fn announce(plan: &Plan, output: &Path, untraced: &[Untraced]) {
         "memtrace: recording to `{}`; {what}",
         output.display()
     );
+}
+
+/// When the recording will end.
+fn until(launched: bool, duration: Option<Duration>) -> String {
+    let after = duration.map(|duration| {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        units::duration(ns)
+    });
+    match (launched, after) {
+        (true, None) => "until the command ends".to_owned(),
+        (true, Some(after)) => {
+            format!("for {after}, or until the command ends; the command itself is not stopped")
+        }
+        (false, None) => "Ctrl-C ends the recording, not the process".to_owned(),
+        (false, Some(after)) => {
+            format!("for {after}; Ctrl-C ends the recording, not the process")
+        }
+    }
 }
 
 fn say_untraced(err: &mut impl Write, untraced: &[Untraced]) -> io::Result<()> {
@@ -208,6 +222,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         ref timings,
         ref samples,
         ref untraced,
+        survivors,
     } = *summary;
     writeln!(err, "memtrace: {received} events recorded, {missing}")?;
     if verbose {
@@ -224,8 +239,25 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         write!(err, "{timings}")?;
         writeln!(err, "timings: {}", timings.to_json())?;
     }
+    if let Some(line) = outlived_by(survivors) {
+        writeln!(err, "memtrace: {line}")?;
+    }
     say_untraced(&mut err, untraced)?;
     writeln!(err, "memtrace: next: memtrace report {}", output.display())
+}
+
+/// The line for descendants that outlive the processes of `-p`.
+fn outlived_by(descendants: u64) -> Option<String> {
+    let (run, them) = match descendants {
+        0 => return None,
+        1 => ("runs", "it"),
+        _ => ("run", "them"),
+    };
+    Some(format!(
+        "recording ended because the processes of `-p` ended; {} still {run}: attach to {them} \
+         with `-p` to record on",
+        units::plural(descendants, "descendant")
+    ))
 }
 
 /// The command's exit status, as a shell passes it on.
@@ -262,6 +294,26 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    #[test]
+    fn the_first_line_says_when_a_recording_ends() {
+        let three = Some(Duration::from_secs(3));
+        let of_command = until(true, three);
+        assert!(of_command.starts_with("for 3.0 s,"), "{of_command}");
+        assert!(of_command.contains("is not stopped"), "{of_command}");
+        assert_eq!(until(true, None), "until the command ends");
+        assert!(until(false, three).starts_with("for 3.0 s;"));
+        assert!(until(false, None).starts_with("Ctrl-C"));
+    }
+
+    #[test]
+    fn descendants_that_go_on_are_counted_once_the_processes_have_ended() {
+        assert_eq!(outlived_by(0), None);
+        let one = outlived_by(1).unwrap();
+        assert!(one.contains("1 descendant still runs"), "{one}");
+        let two = outlived_by(2).unwrap();
+        assert!(two.contains("2 descendants still run"), "{two}");
+    }
 
     #[derive(Parser)]
     struct Cli {

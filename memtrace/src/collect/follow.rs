@@ -224,6 +224,17 @@ impl Collector {
             self.warn_without_probes(tgid);
         }
         self.report_libraries(tgid)?;
+        if let Some(mut process) = self.forget(tgid) {
+            process.row.ended_ns = Some(now_ns);
+            process.row.exit_status = status;
+            self.send(Message::Process(process.row.clone()))?;
+            self.folding.ended(&process.row, &mut self.ledger);
+        }
+        Ok(())
+    }
+
+    /// Drops what is kept of a process, and gives what was known of it.
+    pub(super) fn forget(&mut self, tgid: u32) -> Option<Process> {
         self.forget_waiting(tgid);
         let Ended { process, image } = self.processes.end(tgid);
         self.kernel.code_ended(tgid);
@@ -231,15 +242,10 @@ impl Collector {
         if let Some(verifier) = &self.verifier {
             verifier.forgotten(tgid);
         }
-        if let Some(mut process) = process {
-            process.row.ended_ns = Some(now_ns);
-            process.row.exit_status = status;
-            self.retired.append(&mut process.links);
-            self.retired.append(&mut process.unwinding_links);
-            self.send(Message::Process(process.row.clone()))?;
-            self.folding.ended(&process.row, &mut self.ledger);
-        }
-        Ok(())
+        let mut process = process?;
+        self.retired.append(&mut process.links);
+        self.retired.append(&mut process.unwinding_links);
+        Some(process)
     }
 
     /// Processes whose end was not told though they are gone. To be asked before

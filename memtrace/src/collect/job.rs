@@ -9,14 +9,14 @@ use crate::{
     recording::{Origin, Untraced},
 };
 
-/// Before recording begins, descendants are looked for so often at most: a shell may start another
-/// one all the time. Those that are missed join when recording has begun.
+/// Limit on scans before recording starts; a shell may keep starting children. Those missed here
+/// join once recording has started.
 const LOOKS: u32 = 3;
 
 /// Why a descendant is not traced although nothing went wrong.
 const NOT_FOLLOWED: &str = "--no-follow";
 
-/// What is being done while probes are set.
+/// Progress message while setting probes.
 pub(super) fn doing(pid: u32, name: &str) -> String {
     let files = maps::read(pid).map_or(0, |mappings| maps::executable_files(&mappings).len());
     format!("setting probes in {files} files of process {pid} (`{name}`)")
@@ -44,8 +44,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Attaches to descendants that were made after the last look and before recording began: of those
-    /// made later the kernel side tells. False once there are none.
+    /// Attaches to descendants forked between the last scan and the start of recording. Forks after
+    /// that are reported by the kernel side. False once there are none.
     ///
     /// # Errors
     /// The store has failed.
@@ -59,7 +59,7 @@ impl Collector {
         Ok(!missing.is_empty())
     }
 
-    /// Notes the living descendants of what is traced as left out.
+    /// Records the living descendants as not traced.
     ///
     /// # Errors
     /// The store has failed.
@@ -109,10 +109,7 @@ impl Collector {
         match self.begin(tgid, Origin::Attached, now_ns, patience) {
             Ok(()) => Ok(()),
             Err(error @ CollectError::Store(_)) => Err(error),
-            Err(error) => {
-                self.ended(tgid, None, now_ns)?;
-                self.not_traced(tgid, &error.to_string())
-            }
+            Err(error) => self.not_traced(tgid, &error.to_string()),
         }
     }
 

@@ -41,11 +41,11 @@ pub(super) trait Kernel {
     /// Begins or ends recording in all processes at one moment.
     fn set_recording(&mut self, on: bool) -> Result<(), TracerError>;
 
-    /// Begins tracing a process whose probes are in place (or that will exec).
-    fn trace(&mut self, tgid: u32) -> Result<(), TracerError>;
+    /// Begins tracing a process whose probes are in place (or that will exec). Gives the image that
+    /// it runs.
+    fn trace(&mut self, tgid: u32) -> Result<u64, TracerError>;
 
-    /// Whether a process is traced: one that was begun with, or was made by a traced one while
-    /// recording.
+    /// Whether the process is traced, from the start or since its fork.
     fn traces(&self, tgid: u32) -> bool;
 
     /// Attaches the probes of one file, open at `file`, in one process.
@@ -138,7 +138,7 @@ impl Kernel for Tracer {
         self.set_recording(on)
     }
 
-    fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+    fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
         self.trace(tgid)
     }
 

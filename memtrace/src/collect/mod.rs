@@ -41,6 +41,7 @@ pub(crate) mod verify;
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -67,6 +68,7 @@ use self::{
 };
 use crate::{
     bpf::{self, Link, TracerError},
+    event::{Action, Event},
     hold::Hold,
     host::Redactor,
     ledger::Ledger,
@@ -92,6 +94,10 @@ pub(crate) enum CollectError {
     Store(#[from] Stopped),
     #[error("process {tgid} cannot be traced: {source}")]
     Target { tgid: u32, source: MapsError },
+    #[error("process {tgid} cannot be looked at: {source}")]
+    Unreadable { tgid: u32, source: io::Error },
+    #[error("process {0} ended before it could be traced")]
+    Ended(u32),
 }
 
 /// What a collector is made of.
@@ -192,11 +198,11 @@ impl Collector {
         })
     }
 
-    /// Starts tracing a process: `Attached`, a running one, for whose unwind tables it waits so long
-    /// at most; `Launched`, one that waits before its exec.
+    /// Starts tracing a process: `Attached`, a running one; `Launched`, one that waits before its
+    /// exec. `patience` limits the wait for unwind tables of a running one.
     ///
     /// # Errors
-    /// The process is gone, or the kernel side refuses.
+    /// The process is gone, or the kernel side refuses. The recording has nothing of the process then.
     fn begin(
         &mut self,
         tgid: u32,
@@ -204,10 +210,14 @@ impl Collector {
         now_ns: u64,
         patience: Duration,
     ) -> Result<(), CollectError> {
-        let identity = memory::identity(tgid).ok();
-        let process = self.ledger.start_process(tgid);
+        let identity = match memory::identity(tgid) {
+            Ok(identity) => Some(identity),
+            // It is ours, and says who it is at its exec.
+            Err(_) if origin == Origin::Launched => None,
+            Err(source) => return Err(CollectError::Unreadable { tgid, source }),
+        };
         let row = ProcessRow {
-            id: process,
+            id: self.ledger.start_process(tgid),
             tgid,
             ppid: identity.as_ref().map_or(0, |identity| identity.ppid),
             origin,
@@ -225,9 +235,38 @@ impl Collector {
                 .flatten(),
             folded: None,
         };
-        self.send(Message::Process(row.clone()))?;
-        let process = Process::new(row, self.sampling.least_rest);
+        let process = Process::new(row.clone(), self.sampling.least_rest);
         self.processes.trace(tgid, process);
+        let image = match self.start_tracing(tgid, origin, patience) {
+            Ok(image) => image,
+            Err(error) => {
+                self.abandon(tgid, now_ns);
+                return Err(error);
+            }
+        };
+        self.send(Message::Process(row))?;
+        // Its children run the image too, and may be the only ones to send new stacks.
+        self.runs(tgid, image);
+        if origin == Origin::Attached {
+            self.probe(tgid);
+            self.look_for_32_bit(tgid);
+            // One that has ended meanwhile has nothing to probe.
+            if !process::has_ended(tgid) {
+                self.warn_without_probes(tgid);
+            }
+            self.describe(tgid)?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel side trace a process, whose probes come after that: they let exceptions pass
+    /// from the first one on. Gives the image that the process runs.
+    fn start_tracing(
+        &mut self,
+        tgid: u32,
+        origin: Origin,
+        patience: Duration,
+    ) -> Result<u64, CollectError> {
         self.kernel.watch_code(tgid)?;
         self.seize(tgid);
         if origin == Origin::Attached {
@@ -239,19 +278,23 @@ impl Collector {
             }
             self.announce();
             self.kernel.distrust_code(tgid)?;
-            // Before its probes: they are to let exceptions pass from the first on.
-            self.kernel.trace(tgid)?;
-            self.probe(tgid);
-            self.look_for_32_bit(tgid);
-            // One that has ended meanwhile has nothing to probe.
-            if !process::has_ended(tgid) {
-                self.warn_without_probes(tgid);
+            // A zombie can be inspected, too.
+            if process::has_ended(tgid) {
+                return Err(CollectError::Ended(tgid));
             }
-            self.describe(tgid)?;
-        } else {
-            self.kernel.trace(tgid)?;
         }
-        Ok(())
+        Ok(self.kernel.trace(tgid)?)
+    }
+
+    /// Forgets a process that could not be traced.
+    fn abandon(&mut self, tgid: u32, now_ns: u64) {
+        self.ledger.apply(&Event {
+            time_ns: now_ns,
+            tgid,
+            tid: tgid,
+            action: Action::Exit { status: 0 },
+        });
+        self.forget(tgid);
     }
 
     /// Tells the ledger what was mapped before. To be called when events are
@@ -277,6 +320,12 @@ impl Collector {
     /// Whether a traced process has not ended.
     fn is_running(&self, tgid: u32) -> bool {
         self.processes.is_traced(tgid)
+    }
+
+    /// Traced processes that have not ended.
+    fn running(&self) -> u64 {
+        let ended = self.vanished().len();
+        (self.processes.which(|_| true).len() - ended) as u64
     }
 
     /// Records received so far.

@@ -146,7 +146,7 @@ impl Collector {
     }
 
     /// A process runs this image, as far as something of it has to be forgotten later.
-    fn runs(&mut self, tgid: u32, image: u64) {
+    pub(super) fn runs(&mut self, tgid: u32, image: u64) {
         let gone = self.processes.runs(tgid, image);
         self.forget_image(gone);
     }

@@ -103,6 +103,8 @@ pub(crate) struct Summary {
     pub samples: Costs,
     /// Processes of the job that were not traced.
     pub untraced: Vec<Untraced>,
+    /// Traced processes that still run although all those of `-p` have ended.
+    pub survivors: u64,
 }
 
 /// Why nothing, or not everything, was recorded.
@@ -238,6 +240,10 @@ pub(crate) async fn record(
         timings: collector.timings(),
         samples: collector.sample_costs(),
         untraced: collector.untraced().to_vec(),
+        survivors: match ended_with(&plan.pids, &collector) {
+            true => collector.running(),
+            false => 0,
+        },
     };
     let written = collector.finish(now_ns());
     // A store that failed is why the session ended.
@@ -390,7 +396,7 @@ impl Session {
                 // The terminal is gone; it told the command as well.
                 _ = self.hangups.recv() => return Ok(()),
             }
-            if child.is_none() && !plan.pids.iter().any(|&pid| collector.is_running(pid)) {
+            if ended_with(&plan.pids, collector) {
                 return Ok(());
             }
         }
@@ -449,6 +455,11 @@ impl Session {
         };
         Ok(collector.interval(now_ns(), last)?)
     }
+}
+
+/// Whether the processes that were attached to have all ended, if there were any.
+fn ended_with(pids: &[u32], collector: &Collector) -> bool {
+    !pids.is_empty() && !pids.iter().any(|&pid| collector.is_running(pid))
 }
 
 fn find_target(pid: u32) -> Result<Target, SessionError> {

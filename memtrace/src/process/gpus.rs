@@ -39,7 +39,7 @@ fn listed(environment: &[u8]) -> Option<Vec<String>> {
 #[derive(Default)]
 pub(crate) struct Gpus {
     library: Option<Option<Nvml>>,
-    /// Bytes of the devices that processes have something of, and whether that was told.
+    /// Capacity of each device in use, and whether it was reported.
     capacities: HashMap<(ProcessId, u8), (u64, bool)>,
 }
 

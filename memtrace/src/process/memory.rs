@@ -152,7 +152,8 @@ impl Budget {
     }
 }
 
-fn stat(tgid: u32) -> io::Result<Stat> {
+/// What `/proc/PID/stat` says; the name need not be UTF-8.
+pub(super) fn stat(tgid: u32) -> io::Result<Stat> {
     let pid = i32::try_from(tgid).map_err(|_| io::ErrorKind::NotFound)?;
     Process::new(pid)
         .and_then(|process| process.stat())
@@ -165,9 +166,9 @@ fn stat(tgid: u32) -> io::Result<Stat> {
 }
 
 /// A file of the process; names in it need not be UTF-8.
-fn read(tgid: u32, file: &str) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{tgid}/{file}")).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+pub(super) fn read(tgid: u32, file: &str) -> io::Result<String> {
+    let bytes = fs::read(format!("/proc/{tgid}/{file}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Value of a line `KEY:  N kB`, in bytes.

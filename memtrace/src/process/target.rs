@@ -2,7 +2,10 @@
 
 use std::{fs, io, path::Path};
 
-use super::{maps, maps::MapsError};
+use super::{
+    maps::{self, MapsError},
+    memory,
+};
 
 /// PF_KTHREAD, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -12,6 +15,8 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 pub(crate) enum TargetError {
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
+    #[error("process {0} cannot be looked at: {1}; run memtrace as root of this machine")]
+    Unreadable(u32, io::Error),
     #[error(
         "process {0} (`{1}`) is a zombie: it has ended and was not yet waited for by its parent"
     )]
@@ -24,6 +29,19 @@ pub(crate) enum TargetError {
     Denied(u32, String, io::Error),
     #[error("process {0} (`{1}`) ended before recording began")]
     Ended(u32, String),
+}
+
+impl TargetError {
+    /// Its files in `/proc` cannot be read.
+    fn unreadable(pid: u32, error: io::Error) -> Self {
+        // A process that ends between open and read gives ESRCH.
+        let is_gone =
+            error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH);
+        match is_gone {
+            true => Self::NoSuchProcess(pid),
+            false => Self::Unreadable(pid, error),
+        }
+    }
 }
 
 /// A process that can be recorded.
@@ -41,13 +59,11 @@ impl Target {
     /// # Errors
     /// See [`TargetError`].
     pub(crate) fn find(pid: u32) -> Result<Self, TargetError> {
-        let none = |_| TargetError::NoSuchProcess(pid);
-        let process = procfs::process::Process::new(pid.cast_signed()).map_err(none)?;
-        let status = process.status().map_err(none)?;
-        let stat = process.stat().map_err(none)?;
+        let unreadable = |error| TargetError::unreadable(pid, error);
+        let stat = memory::stat(pid).map_err(unreadable)?;
+        let status = memory::read(pid, "status").map_err(unreadable)?;
         let name = stat.comm.clone();
-        if status.tgid != status.pid {
-            let tgid = status.tgid.cast_unsigned();
+        if let Some(tgid) = tgid(&status).filter(|&tgid| tgid != pid) {
             return Err(TargetError::Thread { tid: pid, tgid });
         }
         if stat.flags & KERNEL_THREAD != 0 {
@@ -84,6 +100,12 @@ impl Target {
     }
 }
 
+/// The process that a `/proc/PID/status` is about.
+fn tgid(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    line?.trim().parse().ok()
+}
+
 /// Whether the process's control group is frozen: `cgroup.events` of version 2 (cgroup-v2.rst),
 /// `freezer.state` of version 1 (freezer-subsystem.rst), where distributions mount them.
 fn is_frozen(pid: u32) -> bool {
@@ -117,5 +139,51 @@ pub(crate) fn is_32_bit(program: &Path) -> io::Result<bool> {
     match io::Read::read_exact(&mut file, &mut head) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         _ => Ok(head == *b"\x7fELF\x01"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        ffi::OsStr,
+        os::unix::ffi::OsStrExt,
+        process::{Command, Stdio},
+    };
+
+    use super::*;
+    use crate::process::job;
+
+    #[test]
+    fn a_process_whose_name_is_not_utf_8_is_found() {
+        // The shell's name is that of the link.
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(OsStr::from_bytes(b"a\xff"));
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        let mut shell = Command::new(&program)
+            .args(["-c", "exec 3<&0; cat <&3 & echo started; wait"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut started = [0; 8];
+        io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut started).unwrap();
+
+        let target = Target::find(shell.id()).unwrap();
+        assert_eq!(target.name, "a\u{fffd}");
+        assert!(job::descendants(&[std::process::id()]).contains(&shell.id()));
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+
+    #[test]
+    fn only_a_process_that_is_gone_does_not_exist() {
+        let of = |code| TargetError::unreadable(1, io::Error::from_raw_os_error(code));
+        for code in [libc::ENOENT, libc::ESRCH] {
+            assert!(matches!(of(code), TargetError::NoSuchProcess(1)), "{code}");
+        }
+        assert!(matches!(of(libc::EACCES), TargetError::Unreadable(1, _)));
+        // No pid is as large as this.
+        let none = Target::find(u32::MAX >> 1).unwrap_err();
+        assert!(matches!(none, TargetError::NoSuchProcess(_)), "{none}");
     }
 }

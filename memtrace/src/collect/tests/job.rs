@@ -9,7 +9,7 @@ use std::{
 use memtrace_common::event::{Header, Kind, Lifecycle};
 
 use super::replay::Replay;
-use crate::recording::Origin;
+use crate::{collect::CollectError, process, recording::Origin};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -113,4 +113,53 @@ fn a_child_that_is_left_out_is_named_once() {
     }
     assert_eq!(tgids(&replay), [job.shell.id()]);
     assert_eq!(replay.untraced(), [(job.child, "--no-follow".to_owned())]);
+}
+
+#[test]
+fn a_process_that_ends_before_it_is_traced_is_no_part_of_the_recording() {
+    let mut replay = Replay::idle();
+    replay.gate.let_pass(0..1000);
+    let mut child = Command::new("true").spawn().unwrap();
+    let tgid = child.id();
+    while !process::has_ended(tgid) {
+        std::thread::yield_now();
+    }
+    let begin = |replay: &mut Replay| {
+        let begun = replay.collector.begin(tgid, Origin::Attached, 0, LONG);
+        begun.unwrap_err()
+    };
+    let zombie = begin(&mut replay);
+    assert!(matches!(zombie, CollectError::Ended(_)), "{zombie}");
+    child.wait().unwrap();
+    let gone = begin(&mut replay);
+    assert!(matches!(gone, CollectError::Unreadable { .. }), "{gone}");
+
+    assert!(replay.rows().is_empty());
+    assert_eq!(replay.collector.processes.kept(), 0);
+    assert!(!replay.kernel().traced.contains(&tgid));
+}
+
+#[test]
+fn the_image_of_an_attached_process_outlives_its_children() {
+    let job = Job::start();
+    let mut replay = tracing(&job);
+    let parent = job.shell.id();
+    let header = Header {
+        tgid: job.child,
+        tid: parent,
+        ..Header::default()
+    };
+    let fork = Lifecycle {
+        header,
+        value: 0,
+        other: parent,
+        pad: 0,
+    };
+    replay.collector.lifecycle(Kind::Fork, fork).unwrap();
+    let image = replay.collector.kernel.trace(parent).unwrap();
+    let processes = &mut replay.collector.processes;
+    // The child alone sends stacks.
+    assert_eq!(processes.runs(job.child, image), None);
+    assert_eq!(processes.end(job.child).image, None);
+    assert_eq!(processes.end(parent).image, Some(image));
 }

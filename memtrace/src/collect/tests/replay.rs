@@ -189,9 +189,9 @@ impl Kernel for Captured {
         Ok(())
     }
 
-    fn trace(&mut self, tgid: u32) -> Result<(), TracerError> {
+    fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
         self.asked.borrow_mut().traced.insert(tgid);
-        Ok(())
+        Ok(u64::from(tgid))
     }
 
     fn traces(&self, tgid: u32) -> bool {
@@ -397,7 +397,7 @@ impl Replay {
         rows.collect()
     }
 
-    /// Processes of the job that were told as left out, and why.
+    /// Untraced processes that were reported, with reasons.
     pub(super) fn untraced(&self) -> Vec<(u32, String)> {
         let kept = self.kept.borrow();
         let untraced = kept.iter().filter_map(|message| match message {
