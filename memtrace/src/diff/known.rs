@@ -5,46 +5,9 @@ use std::collections::BTreeSet;
 
 use super::fingerprint::{Values, of};
 use crate::{
-    recording::variables::{ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed, is_hashed},
+    recording::variables::{self, ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed, is_hashed},
     units::plural,
 };
-
-/// Variables that differ from one session to the next.
-const OF_SESSIONS: &[&str] = &[
-    "env._",
-    "env.COLUMNS",
-    "env.DBUS_SESSION_BUS_ADDRESS",
-    "env.DISPLAY",
-    "env.HOME",
-    "env.HOSTNAME",
-    "env.INVOCATION_ID",
-    "env.JOURNAL_STREAM",
-    "env.LINES",
-    "env.LOGNAME",
-    "env.LS_COLORS",
-    "env.MAIL",
-    "env.OLDPWD",
-    "env.PWD",
-    "env.SHLVL",
-    "env.SSH_AUTH_SOCK",
-    "env.SSH_CLIENT",
-    "env.SSH_CONNECTION",
-    "env.SSH_TTY",
-    "env.SUDO_COMMAND",
-    "env.SUDO_GID",
-    "env.SUDO_UID",
-    "env.SUDO_USER",
-    "env.SYSTEMD_EXEC_PID",
-    "env.TERM",
-    "env.TERM_PROGRAM",
-    "env.TERM_SESSION_ID",
-    "env.TMUX",
-    "env.TMUX_PANE",
-    "env.USER",
-    "env.WINDOWID",
-    "env.XDG_RUNTIME_DIR",
-    "env.XDG_SESSION_ID",
-];
 
 /// Why a side has no value of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +74,10 @@ pub(crate) fn is_unread(value: &str) -> bool {
     is_hashed(value) || value == WITHHELD
 }
 
-/// Whether a variable differs from session to session for reasons of its own.
+/// Whether a field is a variable that differs between sessions for reasons of its own.
 pub(super) fn is_of_session(field: &str) -> bool {
-    OF_SESSIONS.contains(&field)
+    let name = field.strip_prefix("env.");
+    name.is_some_and(variables::is_of_session)
 }
 
 fn in_hashes(name: &str, values: &BTreeSet<&str>) -> BTreeSet<String> {
@@ -165,7 +129,7 @@ pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + C
     let hashes = match unread.len() {
         0 => None,
         count => Some(format!(
-            "values of {}, but for 16 bits of a hash",
+            "values of {}, known by 16 bits of a hash at most",
             plural(count as u64, "variable")
         )),
     };
