@@ -394,7 +394,7 @@ fn describes(field: &str) -> bool {
 fn kind(field: &str) -> f64 {
     const KINDS: [&[&str]; 10] = [
         &["lib", "library", "package", "python", "conda"],
-        &["env"],
+        &["env", "command"],
         &["affinity", "cpuset"],
         &["glibc", "libc", "malloc", "allocator", "hwcaps", "isa"],
         &["thp", "kernel"],

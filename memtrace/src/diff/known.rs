@@ -134,11 +134,7 @@ pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + C
         )),
     };
     let files = "content of files (configuration, data, source code), what other programs answer";
-    let general = [
-        hashes.as_deref(),
-        Some("arguments of the commands"),
-        Some(files),
-    ];
+    let general = [hashes.as_deref(), Some(files)];
     gaps.extend(general.into_iter().flatten().map(|what| Gap {
         run: None,
         what: what.to_owned(),
