@@ -1,5 +1,5 @@
-//! What recordings know and do not: whether a fact that is missing does not hold or was not recorded,
-//! whether two values of a variable differ, and what no comparison of these recordings can show.
+//! The limits of a comparison: whether a missing fact was unset or not recorded, whether two values of a
+//! variable differ, and what these recordings do not contain.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) enum Absence {
     /// No process there has this variable.
     Unset,
-    /// Whether one has is not recorded.
+    /// The recording does not say whether a process has this variable.
     Unrecorded,
     /// It could not be read, or does not exist there.
     Unknown,
@@ -34,12 +34,12 @@ impl Absence {
 /// Something that is not compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// The recording that lacks it; `None`: all do.
+    /// The recording that lacks it; `None` if all do.
     pub run: Option<String>,
     pub what: String,
 }
 
-/// Why recordings have no value of `field`.
+/// Why recordings have no value for `field`.
 pub(super) fn absence(field: &str, runs: &[Values]) -> Absence {
     match field.starts_with("env.") {
         false => Absence::Unknown,
@@ -48,7 +48,7 @@ pub(super) fn absence(field: &str, runs: &[Values]) -> Absence {
     }
 }
 
-/// Whether a fact is another one in two recordings, as far as both know it.
+/// Whether a fact differs between two recordings, as far as both know it.
 pub(super) fn differs(field: &str, a: &Values, b: &Values) -> bool {
     let values = [a, b].map(|run| of(run, field));
     if values[0] == values[1] || field == NAMES {
@@ -69,7 +69,7 @@ pub(super) fn differs(field: &str, a: &Values, b: &Values) -> bool {
     !any(&|value| value == WITHHELD) && a != b
 }
 
-/// Whether a value of a variable is not recorded itself.
+/// Whether a hash or a mark stands for the value of a variable.
 pub(crate) fn is_unread(value: &str) -> bool {
     is_hashed(value) || value == WITHHELD
 }
@@ -92,7 +92,7 @@ fn has_all_names(run: &Values) -> bool {
     of(run, NAMES) == BTreeSet::from([ALL])
 }
 
-/// What these recordings do not hold of the machines and processes.
+/// What these recordings do not contain about the machines and processes.
 pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + Clone) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for (name, values) in runs.clone() {

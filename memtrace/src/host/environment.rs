@@ -1,4 +1,4 @@
-//! A process's environment, as it was at its exec: the names of all variables, values by allow-list.
+//! A process's environment at its exec: the names of all variables, values by allow-list.
 
 use super::{FILE_AT_MOST, Facts, Redactor};
 use crate::{

@@ -19,10 +19,10 @@ use crate::{
     units::{plural, size},
 };
 
-/// Facts that are listed: later ones seldom matter.
+/// Most facts listed: later ones seldom matter.
 const FACTS: usize = 15;
 
-/// Variables of which the values are not recorded that are named.
+/// Most hashed variables listed by name.
 const VARIABLES: usize = 12;
 
 /// Words from which on of a value that is a list only what differs is shown.
