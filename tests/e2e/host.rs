@@ -89,6 +89,7 @@ fn a_launched_process_has_its_libraries_variables_and_packages() {
     // Of any other variable, the name and enough of a hash to see that it differs.
     let hashed = facts.fact(python, "env.MY_PRIVATE_VARIABLE");
     assert!(hashed.starts_with('#') && hashed.len() == 5, "{hashed}");
+    assert_eq!(facts.fact(python, "env.TORCH_TOKEN"), "(set)");
     assert_eq!(facts.fact(python, "environment.names"), "all");
     assert_eq!(
         facts.fact(python, "python.package.tracer-test"),

@@ -1,5 +1,5 @@
-//! Failed allocations of device memory as a program meets them: one for each, though the layers below
-//! failed as well and a caching allocator asked more than once.
+//! Failed allocations of device memory as a program sees them: one failure each, even if lower layers failed
+//! too and a caching allocator retried.
 
 use crate::{
     event::{Layer, OUT_OF_MEMORY},
@@ -8,10 +8,10 @@ use crate::{
     recording::{FailureSnapshot, Stack, Stacks},
 };
 
-/// How files of the runtimes begin that ask the driver.
+/// File name prefixes of the runtimes that call the driver.
 const RUNTIMES: &[&str] = &["libcudart", "libamdhip64"];
 
-/// Frames of a caching allocator's own that are looked at.
+/// Innermost frames searched for the caching allocator's retry.
 const OWN_FRAMES: usize = 4;
 
 /// What a failure is a part of.
@@ -19,11 +19,11 @@ const OWN_FRAMES: usize = 4;
 pub(crate) enum PartOf {
     /// The same allocation failed in the layer above.
     Above,
-    /// A caching allocator asked for it, gave back what it kept, and then got it.
+    /// A caching allocator freed cached memory, and its retry succeeded.
     Met,
 }
 
-/// What each failure is a part of; `None`: the program has met it.
+/// What each failure is a part of; `None` if the program saw it.
 pub(crate) fn parts(failures: &[FailureSnapshot], stacks: &Stacks) -> Vec<Option<PartOf>> {
     let parts = failures.iter();
     parts
@@ -54,13 +54,13 @@ fn part_of(
     (key.error == OUT_OF_MEMORY && asks_again(stack, cache)).then_some(PartOf::Met)
 }
 
-/// Of the same process and kind. Devices are those of threads, which may not be known below.
+/// Whether both are of the same process, error and device. Lower layers may not know the device.
 fn is_beside(one: &FailureKey, other: &FailureKey) -> bool {
     let is_device = one.device == other.device || other.device.is_none();
     one.process == other.process && is_device && one.error == other.error
 }
 
-/// Whether a function of a caching allocator that asks again made the call. One without a name does.
+/// Whether a retrying function of the caching allocator made the call. A frame without a name counts as one.
 fn asks_again(stack: Stack, cache: Layer) -> bool {
     let part = caching::of_process(|layer| layer == cache).asks_again;
     let mut own = stack.frames().take(OWN_FRAMES);
@@ -127,10 +127,10 @@ mod tests {
         ];
         let above = Some(PartOf::Above);
         assert_eq!(parts(&failures, &stacks), [above, above, above, None]);
-        // Had it got the memory at last, nothing would have failed for the program.
+        // If the retry had succeeded, the program would have seen no failure.
         let met = Some(PartOf::Met);
         assert_eq!(parts(&failures[..3], &stacks), [above, met, met]);
-        // Another device's.
+        // The failure above is on another device.
         let mut elsewhere = failures.clone();
         elsewhere[3].key.device = Some(1);
         assert_eq!(parts(&elsewhere, &stacks)[1], met);

@@ -38,6 +38,9 @@ pub(crate) struct DiffArgs {
     /// List so many sites [default: 10 in text, all in JSON].
     #[arg(short = 'T', long, value_name = "N")]
     top: Option<usize>,
+    /// Show each frame of libraries, and C++ names with their parameters and template arguments.
+    #[arg(long)]
+    full: bool,
     /// Take functions that differ in template arguments only for one.
     #[arg(long)]
     ignore_template_arguments: bool,
@@ -113,7 +116,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = match args.format {
-        Format::Text => rendered::text(&mut out, &comparison, args.top.unwrap_or(10)),
+        Format::Text => rendered::text(&mut out, &comparison, args.top.unwrap_or(10), args.full),
         Format::Json => rendered::json(&mut out, &comparison, args.top),
     };
     written.context("cannot write the output")?;

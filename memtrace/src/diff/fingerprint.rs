@@ -22,15 +22,14 @@ const KIND_WEIGHT: f64 = 0.1;
 /// What the relation of a fact that only describes counts.
 const DESCRIPTION: f64 = 0.5;
 
-/// Share of the growth on whose stacks a package or library stands from which on it comes before
-/// variables.
+/// A package on stacks with at least this share of growth ranks above variables.
 const ON_STACKS: f64 = 0.1;
 
 /// A fact that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
     pub field: String,
-    /// Values of several processes or baselines, separated by ` | `; `None`: there is none.
+    /// Values of all processes or baselines, separated by ` | `; `None` if there is none.
     pub baseline: Option<String>,
     pub new: Option<String>,
     /// Why a side has no value.
@@ -42,7 +41,7 @@ pub(crate) struct Difference {
 /// A field's values in one recording.
 pub(super) type Values<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// What the last of the recordings has unlike all before, the most related to `sites` first.
+/// Facts of the last recording that differ from all earlier ones, the most related to `sites` first.
 pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Vec<Difference> {
     let Some((new, olds)) = recordings.split_last() else {
         return Vec::new();
@@ -106,7 +105,7 @@ pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Ve
                 true => DESCRIPTION * relation,
                 false => relation,
             };
-            // What a setting means is known only where its value is.
+            // Without its value, the meaning of a setting is unknown.
             let score = match values.iter().any(|value| known::is_unread(value)) {
                 true if known::is_of_session(field) => -KIND_WEIGHT,
                 true => 0.0,
@@ -119,7 +118,7 @@ pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Ve
             }
         })
         .collect();
-    // A variable may bear on much, but what differs in the growing code itself comes first.
+    // A variable may affect much code, but differences in the growing code itself come first.
     let standing = ranked.iter().filter(|fact| fact.stands);
     let lowest = standing.map(|fact| fact.score).min_by(f64::total_cmp);
     if let Some(lowest) = lowest {
@@ -235,7 +234,7 @@ fn modules(frame: &Frame) -> Vec<String> {
         .collect()
 }
 
-/// Distributions of Python whose packages have other names (PEP 503 and PEP 328).
+/// Python distributions whose packages have different names (PEP 503 and PEP 328).
 const IMPORTED_AS: &[(&str, &str)] = &[
     ("attrs", "attr"),
     ("beautifulsoup4", "bs4"),
@@ -328,7 +327,7 @@ impl About {
                 let imported = IMPORTED_AS.iter().find(|(known, _)| *known == name);
                 match imported {
                     Some((_, module)) => exactly(module),
-                    // Names of packages have dashes (PEP 503), those of modules underscores.
+                    // Package names have dashes (PEP 503), module names have underscores.
                     None => exactly(&name.replace('-', "_")),
                 }
             }
@@ -373,8 +372,7 @@ impl About {
     }
 }
 
-/// Whether a field identifies code that stands on stacks. The executable is what was recorded, and
-/// stands on all of them.
+/// Whether a field identifies a package or library. The executable does not count: it is on all stacks.
 fn is_package(field: &str) -> bool {
     let (family, rest) = field.split_once('.').unwrap_or((field, ""));
     match family {
@@ -394,7 +392,7 @@ fn describes(field: &str) -> bool {
 fn kind(field: &str) -> f64 {
     const KINDS: [&[&str]; 10] = [
         &["lib", "library", "package", "python", "conda"],
-        &["env"],
+        &["env", "command"],
         &["affinity", "cpuset"],
         &["glibc", "libc", "malloc", "allocator", "hwcaps", "isa"],
         &["thp", "kernel"],

@@ -1,57 +1,20 @@
-//! What recordings know and do not: whether a fact that is missing does not hold or was not recorded,
-//! whether two values of a variable differ, and what no comparison of these recordings can show.
+//! The limits of a comparison: whether a missing fact was unset or not recorded, whether two values of a
+//! variable differ, and what these recordings do not contain.
 
 use std::collections::BTreeSet;
 
 use super::fingerprint::{Values, of};
 use crate::{
-    recording::variables::{ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed, is_hashed},
+    recording::variables::{self, ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed, is_hashed},
     units::plural,
 };
-
-/// Variables that differ from one session to the next.
-const OF_SESSIONS: &[&str] = &[
-    "env._",
-    "env.COLUMNS",
-    "env.DBUS_SESSION_BUS_ADDRESS",
-    "env.DISPLAY",
-    "env.HOME",
-    "env.HOSTNAME",
-    "env.INVOCATION_ID",
-    "env.JOURNAL_STREAM",
-    "env.LINES",
-    "env.LOGNAME",
-    "env.LS_COLORS",
-    "env.MAIL",
-    "env.OLDPWD",
-    "env.PWD",
-    "env.SHLVL",
-    "env.SSH_AUTH_SOCK",
-    "env.SSH_CLIENT",
-    "env.SSH_CONNECTION",
-    "env.SSH_TTY",
-    "env.SUDO_COMMAND",
-    "env.SUDO_GID",
-    "env.SUDO_UID",
-    "env.SUDO_USER",
-    "env.SYSTEMD_EXEC_PID",
-    "env.TERM",
-    "env.TERM_PROGRAM",
-    "env.TERM_SESSION_ID",
-    "env.TMUX",
-    "env.TMUX_PANE",
-    "env.USER",
-    "env.WINDOWID",
-    "env.XDG_RUNTIME_DIR",
-    "env.XDG_SESSION_ID",
-];
 
 /// Why a side has no value of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absence {
     /// No process there has this variable.
     Unset,
-    /// Whether one has is not recorded.
+    /// The recording does not say whether a process has this variable.
     Unrecorded,
     /// It could not be read, or does not exist there.
     Unknown,
@@ -71,12 +34,12 @@ impl Absence {
 /// Something that is not compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// The recording that lacks it; `None`: all do.
+    /// The recording that lacks it; `None` if all do.
     pub run: Option<String>,
     pub what: String,
 }
 
-/// Why recordings have no value of `field`.
+/// Why recordings have no value for `field`.
 pub(super) fn absence(field: &str, runs: &[Values]) -> Absence {
     match field.starts_with("env.") {
         false => Absence::Unknown,
@@ -85,7 +48,7 @@ pub(super) fn absence(field: &str, runs: &[Values]) -> Absence {
     }
 }
 
-/// Whether a fact is another one in two recordings, as far as both know it.
+/// Whether a fact differs between two recordings, as far as both know it.
 pub(super) fn differs(field: &str, a: &Values, b: &Values) -> bool {
     let values = [a, b].map(|run| of(run, field));
     if values[0] == values[1] || field == NAMES {
@@ -106,14 +69,15 @@ pub(super) fn differs(field: &str, a: &Values, b: &Values) -> bool {
     !any(&|value| value == WITHHELD) && a != b
 }
 
-/// Whether a value of a variable is not recorded itself.
+/// Whether a hash or a mark stands for the value of a variable.
 pub(crate) fn is_unread(value: &str) -> bool {
     is_hashed(value) || value == WITHHELD
 }
 
-/// Whether a variable differs from session to session for reasons of its own.
+/// Whether a field is a variable that differs between sessions for reasons of its own.
 pub(super) fn is_of_session(field: &str) -> bool {
-    OF_SESSIONS.contains(&field)
+    let name = field.strip_prefix("env.");
+    name.is_some_and(variables::is_of_session)
 }
 
 fn in_hashes(name: &str, values: &BTreeSet<&str>) -> BTreeSet<String> {
@@ -128,7 +92,7 @@ fn has_all_names(run: &Values) -> bool {
     of(run, NAMES) == BTreeSet::from([ALL])
 }
 
-/// What these recordings do not hold of the machines and processes.
+/// What these recordings do not contain about the machines and processes.
 pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + Clone) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for (name, values) in runs.clone() {
@@ -165,16 +129,12 @@ pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + C
     let hashes = match unread.len() {
         0 => None,
         count => Some(format!(
-            "values of {}, but for 16 bits of a hash",
+            "values of {}, known by 16 bits of a hash at most",
             plural(count as u64, "variable")
         )),
     };
     let files = "content of files (configuration, data, source code), what other programs answer";
-    let general = [
-        hashes.as_deref(),
-        Some("arguments of the commands"),
-        Some(files),
-    ];
+    let general = [hashes.as_deref(), Some(files)];
     gaps.extend(general.into_iter().flatten().map(|what| Gap {
         run: None,
         what: what.to_owned(),

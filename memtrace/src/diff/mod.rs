@@ -219,7 +219,7 @@ pub(crate) struct Comparison {
     pub new: String,
     /// The most related to what grows first.
     pub fingerprint: Vec<Difference>,
-    /// What else may differ.
+    /// What may differ unnoticed.
     pub not_compared: Vec<Gap>,
     /// What differs, the largest growth first, the largest decrease last; then sites that only one
     /// side has and that do not grow.

@@ -51,10 +51,11 @@ impl Run {
         name: String,
         snapshot: &Snapshot,
         series: &SiteSeries,
-        facts: Vec<(String, String)>,
+        mut facts: Vec<(String, String)>,
         prefixes: &[String],
     ) -> Run {
         let rows = snapshot.processes.iter().map(|process| &process.row);
+        facts.extend(rows.clone().filter_map(arguments));
         let end = end(rows.clone());
         let times = series.times_ns.iter().copied();
         let times: Vec<u64> = times.take_while(|time| *time <= end).collect();
@@ -216,6 +217,19 @@ fn folded(group: &ProcessRow, times: &[u64], alloc_count: u64) -> Vec<(usize, Si
         .collect()
 }
 
+/// The arguments of a process that was launched or attached to, as a fact. The program has facts of its own.
+fn arguments(row: &ProcessRow) -> Option<(String, String)> {
+    let arguments = row
+        .cmdline
+        .get(1..)
+        .filter(|_| row.origin != Origin::Child)?;
+    let text = match arguments {
+        [] => "(none)".to_owned(),
+        _ => arguments.join(" "),
+    };
+    Some(("command.arguments".to_owned(), text))
+}
+
 /// When the last of the processes that were asked for ended; children may live on, or be short.
 fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
     rows.filter(|row| row.origin != Origin::Child)
@@ -244,20 +258,43 @@ fn is_at(site: &Site, place: &str) -> bool {
 mod tests {
     use super::*;
 
+    const ROW: ProcessRow = ProcessRow {
+        id: ProcessId(1),
+        tgid: 0,
+        ppid: 0,
+        origin: Origin::Child,
+        comm: String::new(),
+        cmdline: vec![],
+        started_ns: 0,
+        ended_ns: None,
+        exit_status: None,
+        rss_at_start: None,
+        folded: None,
+    };
+
+    #[test]
+    fn arguments_are_those_of_processes_that_were_asked_for() {
+        let row = |origin, words: &[&str]| ProcessRow {
+            origin,
+            cmdline: words.iter().map(|word| (*word).to_owned()).collect(),
+            ..ROW
+        };
+        let text = |row: &ProcessRow| arguments(row).map(|(_, text)| text);
+        let launched = row(Origin::Launched, &["./train", "--lr", "1"]);
+        assert_eq!(text(&launched).as_deref(), Some("--lr 1"));
+        let bare = row(Origin::Attached, &["./train"]);
+        assert_eq!(text(&bare).as_deref(), Some("(none)"));
+        assert_eq!(text(&row(Origin::Attached, &[])), None);
+        assert_eq!(text(&row(Origin::Child, &["cc", "a.c"])), None);
+    }
+
     #[test]
     fn allocations_of_a_group_are_spread_over_its_time() {
         let group = |started_ns, ended_ns| ProcessRow {
-            id: ProcessId(1),
-            tgid: 0,
-            ppid: 0,
-            origin: Origin::Child,
-            comm: String::new(),
-            cmdline: vec![],
             started_ns,
             ended_ns: Some(ended_ns),
-            exit_status: None,
-            rss_at_start: None,
             folded: Some(3),
+            ..ROW
         };
         let times = [10, 20, 30, 40, 50];
         let course = |started, ended| -> Vec<(usize, u64)> {

@@ -1,6 +1,6 @@
-//! The allocators: a table, and the only one. Which functions are probed,
-//! which frames reports fold as an allocator's own, and what makes an allocator
-//! give memory back is read from it; a new allocator is a row here.
+//! The only table of allocators: which functions are probed, which frames
+//! reports fold as the allocator's own, and what makes it return memory. To
+//! support a new allocator, add a row here.
 
 use super::{
     Frame,
@@ -10,7 +10,7 @@ use super::{
 /// What is known of an allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocator {
-    /// What people call it.
+    /// Its common name.
     pub name: &'static str,
     /// What its functions begin with: under each prefix it defines the malloc family
     /// ([`super::functions::FAMILY`]).
@@ -21,13 +21,13 @@ pub(crate) struct Allocator {
     pub libraries: &'static [&'static str],
     /// Functions within it, by their whole names: frames of them lead to an allocation.
     pub inner: &'static [&'static str],
-    /// How the names of functions within it begin, in a program that holds it.
+    /// Prefixes of its internal functions, in a program that contains it.
     pub within: &'static [&'static str],
-    /// How the names of the C libraries begin that hold it.
+    /// Name prefixes of the C libraries that contain it.
     pub c_libraries: &'static [&'static str],
-    /// Bytes that it takes for a block, headers and rounding included.
+    /// Bytes that a block takes, including headers and rounding.
     pub block: fn(f64) -> f64,
-    /// What makes it give freed memory back.
+    /// What makes it return freed memory.
     pub gives_back: &'static [&'static str],
 }
 
@@ -110,7 +110,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
         gives_back: &["in a debugger: `call (int)dlmalloc_trim(0)` gives it back"],
         ..NONE
     },
-    // These two have the standard names only.
+    // These two have only the standard names.
     Allocator {
         name: "Hoard",
         libraries: &["libhoard"],
@@ -122,7 +122,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
         within: &["scudo::"],
         ..NONE
     },
-    // Their blocks are other allocators' or lie in arenas.
+    // Their blocks come from other allocators or lie in arenas.
     Allocator {
         name: "CPython's allocators",
         inner: CPYTHON,
@@ -130,7 +130,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
     },
 ];
 
-/// The allocator of most programs, and of those whose allocator is not known.
+/// The allocator of most programs, also assumed if the allocator is unknown.
 pub(crate) const GLIBC: Allocator = Allocator {
     name: "glibc",
     prefixes: &["", "__libc_", "__"],
@@ -157,14 +157,14 @@ const NONE: Allocator = Allocator {
     gives_back: &[],
 };
 
-/// What glibc takes for a block: eight bytes more, in multiples of 16, 32 at least (malloc/malloc.c,
+/// Bytes that a block of glibc takes: eight more than requested, in multiples of 16, at least 32 (malloc/malloc.c,
 /// `request2size`).
 fn chunk(bytes: f64) -> f64 {
     (((bytes + 8.0) / 16.0).ceil() * 16.0).max(32.0)
 }
 
-/// What allocators with classes of sizes take: multiples of 8 and 16 up to 128 bytes, then four classes for
-/// each doubling (jemalloc's; tcmalloc and mimalloc have a few more).
+/// Bytes that a block takes in allocators with size classes: multiples of 8 and 16 up to 128 bytes, then four
+/// classes for each doubling (jemalloc's; tcmalloc and mimalloc have a few more).
 fn size_class(bytes: f64) -> f64 {
     let step = match bytes {
         ..=16.0 => 8.0,
@@ -174,7 +174,7 @@ fn size_class(bytes: f64) -> f64 {
     ((bytes / step).ceil() * step).max(8.0)
 }
 
-/// Innermost frames in which an allocator that maps memory shows.
+/// Innermost frames searched for the allocator that maps memory.
 const NEAR: usize = 16;
 
 impl Allocator {
@@ -188,7 +188,7 @@ impl Allocator {
         ALLOCATORS
             .iter()
             .find(holds)
-            // The leaf of others is in the C library as well, which maps for them.
+            // Other allocators also map through the C library, so the leaf does not decide.
             .or_else(|| Self::of_file(leaf()?))
     }
 

@@ -1,4 +1,4 @@
-//! Caches of libraries that are known by the functions that fill them: a table, and the only one.
+//! The only table of library caches, recognised by the functions that fill them.
 
 use super::{Frame, installed, symbol::plain};
 
@@ -6,14 +6,14 @@ use super::{Frame, installed, symbol::plain};
 #[derive(Debug, PartialEq)]
 pub(crate) struct KnownCache {
     pub(crate) name: &'static str,
-    /// What it holds at most unless somebody set it; `None`: whatever is put in.
+    /// The default limit; `None` if there is no limit.
     pub(crate) limit: Option<&'static str>,
-    /// What sets the limit, or empties it.
+    /// What sets the limit or empties the cache.
     pub(crate) setting: &'static str,
     filled_by: FilledBy,
 }
 
-/// How a frame shows it.
+/// How a frame identifies it.
 #[derive(Debug, PartialEq)]
 enum FilledBy {
     /// A native function with this in its name, of a file whose name begins like one of these.
@@ -112,8 +112,8 @@ const KNOWN_CACHES: &[KnownCache] = &[
     },
 ];
 
-/// Calls of the program's own between what allocates and the cache's function: what lies deeper has its own
-/// reasons to stay.
+/// Most frames of the program between the allocation and the cache's function: deeper allocations are kept
+/// for other reasons.
 const OWN_CALLS: usize = 3;
 
 /// The cache that a stack (leaf first) fills.

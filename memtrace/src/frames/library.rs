@@ -1,57 +1,48 @@
-//! Frames of libraries, which text folds into one line, and the program's own, which it never does.
+//! Frames of libraries, which text folds into one line, and the program's own, which it never folds.
 
 use super::{Frame, installed, own_line::is_of_language};
 
-/// Where libraries of the system and of packages are.
+/// Folders of the system's and packages' libraries.
 const FOLDERS: &[&str] = &["/usr/lib", "/lib", "/nix/store/", "/gnu/store/"];
 
-/// What a stack consists of when libraries are folded.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Part of a stack in which libraries are folded.
+#[derive(Debug, PartialEq)]
 pub(crate) enum Part<'a> {
     Frame(&'a Frame),
-    /// Frames of one library.
-    Folded(&'a str, u64),
+    /// Adjacent frames of the library with this name.
+    Folded(&'a str, Vec<&'a Frame>),
 }
 
-/// A stack (leaf first) in which each run of frames of one library is folded. The innermost frame stays, and
-/// so does the innermost one of Python; a stack that has no frame of the program's own stays whole.
+/// Folds each run of frames of one library in a stack (leaf first). The innermost frame and the innermost
+/// Python frame stay; a stack without a frame of the program's own stays whole.
 pub(crate) fn fold<'a>(frames: &[&'a Frame]) -> Vec<Part<'a>> {
     let has_own = frames.iter().any(|frame| library(frame).is_none());
     let python = frames.iter().position(|frame| frame.is_python());
-    let mut parts = Vec::new();
-    for (index, frame) in frames.iter().copied().enumerate() {
+    let libraries = frames.iter().copied().enumerate().map(|(index, frame)| {
         let is_kept = index == 0 || python == Some(index);
-        match library(frame).filter(|_| has_own && !is_kept) {
-            None => parts.push(Part::Frame(frame)),
-            Some(name) => match parts.last_mut() {
-                Some(Part::Folded(known, count)) if *known == name => *count += 1,
-                _ => parts.push(Part::Folded(name, 1)),
-            },
-        }
-    }
-    let mut at = 0;
-    for part in &mut parts {
-        match part {
-            Part::Frame(_) => at += 1,
-            // The frame itself takes no more room.
-            Part::Folded(_, 1) => {
-                *part = frames.get(at).map_or(*part, |frame| Part::Frame(frame));
-                at += 1;
-            }
-            Part::Folded(_, count) => at += usize::try_from(*count).unwrap_or(usize::MAX),
+        (library(frame).filter(|_| has_own && !is_kept), frame)
+    });
+    let libraries: Vec<(Option<&str>, &Frame)> = libraries.collect();
+    let mut parts = Vec::new();
+    for run in libraries.chunk_by(|a, b| a.0 == b.0) {
+        let frames = run.iter().map(|(_, frame)| *frame);
+        match run {
+            [(Some(name), _), _, ..] => parts.push(Part::Folded(name, frames.collect())),
+            // A single frame takes no more room than its fold.
+            _ => parts.extend(frames.map(Part::Frame)),
         }
     }
     parts
 }
 
-/// Whether a frame is the program's own: of no library, and not generated code.
+/// Whether a frame is the program's own: neither a library's nor generated code.
 pub(crate) fn is_own(frame: &Frame) -> bool {
     library(frame).is_none()
         && !is_of_language(frame)
         && (frame.is_python() || frame.module.is_some())
 }
 
-/// The library that a frame is of, or the package of Python; `None`: the program's own, and generated code.
+/// The library or Python package of a frame; `None` for the program's own and for generated code.
 fn library(frame: &Frame) -> Option<&str> {
     if frame.is_python() {
         let file = frame.file.as_deref()?;
@@ -92,7 +83,7 @@ mod tests {
         parts
             .map(|part| match part {
                 Part::Frame(frame) => frame.function.clone().unwrap_or_default(),
-                Part::Folded(name, count) => format!("{count} in {name}"),
+                Part::Folded(name, frames) => format!("{} in {name}", frames.len()),
             })
             .collect()
     }

@@ -16,7 +16,7 @@ pub(crate) fn name(frame: &Frame) -> String {
     }
 }
 
-/// The same without the parameters and template arguments of C++, as programmers say it.
+/// The same without C++ parameters and template arguments.
 pub(crate) fn plain(frame: &Frame) -> String {
     match &frame.function {
         Some(function) if !frame.is_python() => clean(&symbol::plain(function)),

@@ -1,8 +1,8 @@
-//! Language runtimes of which memtrace sees less than of others, known by their frames.
+//! Language runtimes that memtrace sees only in part, recognised by their frames.
 
 use super::Frame;
 
-/// A runtime, and what a reader has to know of it.
+/// A runtime with a limitation that reports state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Runtime {
     Go,
@@ -11,7 +11,7 @@ pub(crate) enum Runtime {
     DebugPython,
 }
 
-/// How functions of Go's runtime begin by which memory is mapped, and C is called.
+/// Prefixes of the functions in Go's runtime that map memory or call C.
 const GO: &[&str] = &[
     "runtime.(*mheap)",
     "runtime.asmcgocall",
@@ -24,7 +24,7 @@ const GO: &[&str] = &[
 ];
 
 impl Runtime {
-    /// `None`: nothing has to be said.
+    /// `None` if there is no limitation to state.
     pub(crate) fn of(frame: &Frame) -> Option<Runtime> {
         let function = frame.function.as_deref().unwrap_or_default();
         if GO.iter().any(|name| function.starts_with(name)) {
@@ -46,7 +46,7 @@ impl Runtime {
         }
     }
 
-    /// What a reader has to know.
+    /// The limitation, for people.
     pub(crate) const fn explanation(self) -> &'static str {
         match self {
             Runtime::Go => {

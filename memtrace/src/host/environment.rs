@@ -1,16 +1,16 @@
-//! A process's environment, as it was at its exec: the names of all variables, values by allow-list.
+//! A process's environment at its exec: the names of all variables, values by allow-list.
 
 use super::{FILE_AT_MOST, Facts, Redactor};
 use crate::{
     frames::caching,
-    recording::variables::{ALL, IN_PART, NAMES, UNREADABLE, hashed},
+    recording::variables::{ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed},
 };
 
-/// Most variables that are recorded of a process.
+/// Most variables recorded per process.
 const MOST: usize = 2_000;
 
-/// Variables whose values are recorded, beside those of caching allocators; `*` at the end stands for any ending. No prefix that another
-/// program uses for secrets: `TF_*` would be Terraform's too.
+/// Variables recorded with their value, besides those of caching allocators; a trailing `*` matches any
+/// suffix. No prefix that another program uses for secrets: `TF_*` would be Terraform's too.
 const ALLOWED: &[&str] = &[
     "OMP_*",
     "KMP_*",
@@ -88,7 +88,7 @@ pub(super) fn facts(environ: Option<&[u8]>, facts: &mut Facts) {
     let Some(environ) = environ else {
         return facts.add(NAMES, Some(UNREADABLE));
     };
-    // Longer ones are read in part.
+    // A longer environment is cut.
     let is_whole = (environ.len() as u64) < FILE_AT_MOST;
     let mut names = if is_whole { ALL } else { IN_PART };
     for (count, variable) in entries(environ).enumerate() {
@@ -104,11 +104,11 @@ pub(super) fn facts(environ: Option<&[u8]>, facts: &mut Facts) {
 }
 
 fn value_of(redactor: &Redactor, name: &str, value: &str) -> String {
-    // An empty variable may differ from one that is not set.
+    // A program may treat an empty variable differently from a missing one.
     if value.is_empty() {
         "(empty)".to_owned()
-    } else if let Some(mark) = redactor.withheld(name) {
-        mark.to_owned()
+    } else if redactor.withholds(name) {
+        WITHHELD.to_owned()
     } else if is_allowed(name) {
         redactor.value(name, value)
     } else {
@@ -116,8 +116,8 @@ fn value_of(redactor: &Redactor, name: &str, value: &str) -> String {
     }
 }
 
-/// Variables as `NAME=VALUE`, each ended by a zero byte. `None` for what is none: a program may write
-/// its title over its environment.
+/// Variables as `NAME=VALUE`, each ended by a zero byte. `None` for anything else: a program may write its
+/// title over its environment.
 fn entries(environ: &[u8]) -> impl Iterator<Item = Option<(&str, String)>> {
     let whole = environ.strip_suffix(b"\0");
     let entries = whole.unwrap_or(environ).split(|byte| *byte == 0);
@@ -131,7 +131,7 @@ fn entries(environ: &[u8]) -> impl Iterator<Item = Option<(&str, String)>> {
     })
 }
 
-/// Those of [`entries`] that are variables.
+/// The variables among [`entries`].
 fn variables(environ: &[u8]) -> impl Iterator<Item = (&str, String)> {
     entries(environ).flatten()
 }
@@ -171,12 +171,14 @@ pub(super) fn disabled_features(environ: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::variables::is_hashed;
 
     #[test]
     fn only_allowed_values_are_recorded_and_no_secrets() {
         let environ = b"OMP_NUM_THREADS=4\0HOME=/home/alice\0AWS_SECRET_ACCESS_KEY=abc\0\
             MALLOC_ARENA_MAX=\0LD_PRELOAD=/x/libjemalloc.so.2\0TORCH_HUB_TOKEN=swordfish\0\
-            NCCL_X=https://u:pass@h/\0TF_VAR_db=quokka\0\xff=1\0garbage\0=x\0OMP_A=a=b\0";
+            NCCL_X=https://u:pass@h/\0TF_VAR_db=quokka\0\xff=1\0garbage\0=x\0OMP_A=a=b\0\
+            NODE_OPTIONS=--token=hunter2\0CUDA_API=hf_abcdefghijklmnop\0";
         let redactor = Redactor::default();
         let mut list = Facts::new(None, &redactor);
         facts(Some(environ), &mut list);
@@ -186,9 +188,15 @@ mod tests {
         assert_eq!(list.value("env.OMP_A"), Some("a=b"));
         let home = hashed("HOME", "/home/alice");
         assert_eq!(list.value("env.HOME"), Some(home.as_str()));
-        assert!(list.value("env.AWS_SECRET_ACCESS_KEY").is_some());
+        for secret in ["AWS_SECRET_ACCESS_KEY", "TORCH_HUB_TOKEN"] {
+            assert_eq!(list.value(&format!("env.{secret}")), Some(WITHHELD));
+        }
+        let options = list.value("env.NODE_OPTIONS").unwrap_or_default();
+        let hash = options.strip_prefix("--token=");
+        assert!(hash.is_some_and(is_hashed), "{options}");
+        assert!(list.value("env.CUDA_API").is_some_and(is_hashed));
         let text = format!("{:?}", list.into_vec());
-        for secret in ["alice", "abc", "swordfish", "pass", "quokka"] {
+        for secret in ["alice", "abc", "swordfish", "pass", "quokka", "hunter2"] {
             assert!(!text.contains(secret), "{text}");
         }
     }
@@ -213,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn of_secrets_a_redacted_recording_has_the_name_alone() {
+    fn a_redacted_recording_has_only_the_names_of_session_variables() {
         let redactor = Redactor::everything();
         let mut list = Facts::new(None, &redactor);
-        facts(Some(b"DB_PASSWORD=x\0TORCH_TOKEN=y\0SHELL=z\0"), &mut list);
+        facts(Some(b"DB_PASSWORD=x\0HOME=/home/y\0SHELL=z\0"), &mut list);
         assert_eq!(list.value("env.DB_PASSWORD"), Some("(set)"));
-        assert_eq!(list.value("env.TORCH_TOKEN"), Some("(set)"));
+        assert_eq!(list.value("env.HOME"), Some("(set)"));
         let shell = hashed("SHELL", "z");
         assert_eq!(list.value("env.SHELL"), Some(shell.as_str()));
     }

@@ -3,7 +3,7 @@
 //!
 //! Everything comes from `/proc`, `/sys` and files; nothing is executed and
 //! nothing is asked over a network. By allow-list: what is not named here is
-//! not read; of other variables the names are. `docs/fingerprint.md` lists the fields.
+//! not read, except the names of other variables and hashes of their values. `docs/fingerprint.md` lists the fields.
 
 pub(crate) mod cgroup;
 mod environment;

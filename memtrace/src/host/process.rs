@@ -40,7 +40,7 @@ pub(crate) fn facts(
         return Vec::new();
     };
     let environ = source.bytes(&format!("proc/{tgid}/environ"));
-    // What has no program any more has no environment either: its file is empty then.
+    // A process that has exited has no environment: the file is empty.
     let is_there =
         |environ: &Vec<u8>| !environ.is_empty() || source.exists(format!("proc/{tgid}/exe"));
     let environ = environ.filter(is_there);

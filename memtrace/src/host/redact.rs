@@ -1,10 +1,7 @@
-//! What must not be recorded: secrets, always; names and paths, where that is
-//! asked for. A hash takes the place, so that equal values can still be told
-//! from different ones.
+//! Replaces what must not be recorded: secrets always, names and paths on request. A short hash takes
+//! their place, so that equal values still compare as equal.
 
-use sha2::{Digest, Sha256};
-
-use crate::{file::hex, recording::variables::WITHHELD};
+use crate::recording::variables::{self, SHORT};
 
 /// Parts of names whose values are secrets, whatever they look like.
 const SECRET_NAMES: &[&str] = &[
@@ -14,13 +11,14 @@ const SECRET_NAMES: &[&str] = &[
     "PASSPHRASE",
     "CREDENTIAL",
     "APIKEY",
-    "API_KEY",
-    "API-KEY",
-    "ACCESS_KEY",
-    "ACCESS-KEY",
-    "PRIVATE_KEY",
-    "PRIVATE-KEY",
+    "ACCESSKEY",
+    "AUTHKEY",
+    "PRIVATEKEY",
+    "_PWD",
 ];
+
+/// Words of such names.
+const SECRET_WORDS: &[&str] = &["KEY", "KEYS", "PASS"];
 
 /// How tokens of well-known services begin.
 const SECRET_STARTS: &[&str] = &[
@@ -68,9 +66,11 @@ const PUBLIC: &[&str] = &[
     "/usr/", "/lib/", "/lib64/", "/lib32/", "/bin/", "/sbin/", "/etc/", "/proc/", "/sys/", "/dev/",
 ];
 
-/// Folders that begin a part of a path that is public again, and by which paths of different
-/// machines are matched.
+/// Folders below which a path is public again. Paths of different machines are matched from here on.
 const PUBLIC_AGAIN: &[&str] = &["/site-packages/", "/dist-packages/", "/lib/python3."];
+
+/// Bytes of the hash of a folder: files of different folders must not become one.
+const FOLDER: usize = 4;
 
 /// Replaces secrets, and with [`Redactor::everything`] also host names, user names and paths.
 #[derive(Clone, Debug, Default)]
@@ -110,10 +110,10 @@ impl Redactor {
         self.everything
     }
 
-    /// What is recorded of a variable of which not even a hash may be: of a short secret it would tell
-    /// much.
-    pub(crate) fn withheld(&self, name: &str) -> Option<&'static str> {
-        (self.everything && is_secret_name(name)).then_some(WITHHELD)
+    /// Whether not even a hash of this variable is recorded: it would confirm a guess at a weak password or,
+    /// with [`Redactor::everything`], at a user's name.
+    pub(crate) fn withholds(&self, name: &str) -> bool {
+        is_secret_name(name) || self.everything && variables::is_of_session(name)
     }
 
     /// The value of something called `name`, without what is secret in it.
@@ -181,7 +181,8 @@ impl Redactor {
             None | Some(0) => self.words(path),
             Some(at) => {
                 let (folder, rest) = path.split_at(at);
-                format!("/{}{}", hash(folder), self.words(rest))
+                let folder = variables::hash(folder, FOLDER);
+                format!("/{folder}{}", self.words(rest))
             }
         }
     }
@@ -212,19 +213,15 @@ impl Redactor {
     }
 }
 
-/// The same for equal values on all machines. Of 32 bits: enough to tell whether two values differ,
-/// and too few to confirm a guess.
 fn hash(value: &str) -> String {
-    let mut hasher = Sha256::new();
-    hasher.update(b"memtrace\0");
-    hasher.update(value.as_bytes());
-    let digest = hasher.finalize();
-    format!("#{}", hex(&digest[..4]))
+    variables::hash(value, SHORT)
 }
 
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
+        || words.any(|word| SECRET_WORDS.contains(&word))
 }
 
 /// `SCHEME://USER:PASSWORD@HOST` with a hash in the place of user and password.
@@ -305,6 +302,28 @@ mod tests {
             secrets.text("hf_abcdefghijkln")
         );
         assert!(!secrets.value("TORCH_API_TOKEN", "short").contains("short"));
+    }
+
+    #[test]
+    fn names_of_secrets_are_known() {
+        let redactor = Redactor::default();
+        for name in [
+            "DB_PASSWORD",
+            "MYSQL_PWD",
+            "SMTP_PASS",
+            "SIGNING_KEY",
+            "AWS_ACCESS_KEY_ID",
+            "apiKey",
+            "GITHUB_TOKEN",
+        ] {
+            assert!(redactor.withholds(name), "{name}");
+        }
+        for name in ["PWD", "OLDPWD", "HOME", "KEYBOARD", "BYPASS", "UCX_IB_PKEY"] {
+            assert!(!redactor.withholds(name), "{name}");
+        }
+        let redactor = Redactor::everything();
+        assert!(redactor.withholds("HOME") && redactor.withholds("PWD"));
+        assert!(!redactor.withholds("SHELL"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct Fact {
     pub value: String,
 }
 
-/// The field that has the bytes of a device, by the index that the process knows it by.
+/// The field with the memory size of a device, by the index that the process uses.
 pub(crate) fn capacity_of(device: u8) -> String {
     format!("gpu.{device}.memory")
 }

@@ -29,14 +29,14 @@ pub(crate) struct SiteFigures {
     pub totals: Totals,
 }
 
-/// How old the blocks of a site were at a scan, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
+/// Ages of the blocks of a site at a scan, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AgesAt {
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
     /// Ages of live blocks.
     pub live: Box<[u64]>,
-    /// Lifetimes of the blocks freed until then.
+    /// Lifetimes of the blocks freed before the scan.
     pub freed: Box<[u64]>,
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Overview {
     /// By id.
     pub processes: Vec<ProcessRow>,
     pub stacks: Stacks,
-    /// Allocations that failed on devices, in the order of time.
+    /// Allocations that failed on devices, in order of time.
     pub failures: Vec<FailureSnapshot>,
     /// Every reason, zero included.
     pub losses: Vec<(Reason, u64)>,
@@ -22,10 +22,10 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Whether the parent of a process is in the recording too: it was forked while recording, or both
+    /// Whether the parent of a process is in the recording too: the process was forked while recording, or both
     /// were attached to.
     pub(crate) fn is_child(&self, row: &ProcessRow) -> bool {
-        // A group has no number, and neither has a parent outside the pid namespace.
+        // Groups and parents outside the pid namespace have no number.
         let is_parent = |other: &ProcessRow| row.ppid != 0 && other.tgid == row.ppid;
         match row.origin {
             Origin::Child => true,

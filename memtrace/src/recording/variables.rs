@@ -1,5 +1,5 @@
-//! Environment variables among the facts: of which the names were recorded, and what stands for a
-//! value that was not.
+//! Environment variables among the facts: whether all names were recorded, and what stands for a value
+//! that was not.
 
 use sha2::{Digest, Sha256};
 
@@ -9,29 +9,78 @@ use crate::file::hex;
 /// earlier versions lack it.
 pub(crate) const NAMES: &str = "environment.names";
 
-/// They were: a variable that is missing was not set.
+/// All names were recorded: a variable that is missing was not set.
 pub(crate) const ALL: &str = "all";
-/// Some are not text, were overwritten by the program, or are too many.
+/// Some names are missing: not text, overwritten by the program, or beyond the limit.
 pub(crate) const IN_PART: &str = "in part";
 /// The environment could not be read.
 pub(crate) const UNREADABLE: &str = "unreadable";
 
-/// Stands for a value of which nothing is recorded.
+/// Stands for a value of which nothing is recorded, except that it is not empty.
 pub(crate) const WITHHELD: &str = "(set)";
 
-/// Stands for a value: `#` and the first 16 bits of the SHA-256 of `memtrace`, a zero byte and
-/// `NAME=VALUE`. The same on all machines, and too short to find a secret by: of all values, one in
-/// 65,536 has the same.
+/// Bytes of the hash that stands for a value. Each hash fits one value in 65,536: a list of common passwords
+/// has several that fit, but a guess among a few values can be confirmed. So secrets get no hash where their
+/// name gives them away.
+pub(crate) const SHORT: usize = 2;
+
+/// Variables that differ from one session to the next. They name users, hosts and folders.
+const OF_SESSIONS: &[&str] = &[
+    "_",
+    "COLUMNS",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "HOME",
+    "HOSTNAME",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LINES",
+    "LOGNAME",
+    "LS_COLORS",
+    "MAIL",
+    "OLDPWD",
+    "PWD",
+    "SHLVL",
+    "SSH_AUTH_SOCK",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "SUDO_COMMAND",
+    "SUDO_GID",
+    "SUDO_UID",
+    "SUDO_USER",
+    "SYSTEMD_EXEC_PID",
+    "TERM",
+    "TERM_PROGRAM",
+    "TERM_SESSION_ID",
+    "TMUX",
+    "TMUX_PANE",
+    "USER",
+    "WINDOWID",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_ID",
+];
+
+/// Whether a variable differs between sessions for reasons of its own.
+pub(crate) fn is_of_session(name: &str) -> bool {
+    OF_SESSIONS.contains(&name)
+}
+
+/// `#` and the first `bytes` of the SHA-256 of `memtrace`, a zero byte and `text`: the same on all machines.
+pub(crate) fn hash(text: &str, bytes: usize) -> String {
+    let digest = Sha256::digest(format!("memtrace\0{text}"));
+    format!("#{}", hex(digest.get(..bytes).unwrap_or(&digest)))
+}
+
+/// Stands for the value of a variable.
 pub(crate) fn hashed(name: &str, value: &str) -> String {
-    let mut hasher = Sha256::new();
-    hasher.update(format!("memtrace\0{name}={value}"));
-    format!("#{}", hex(&hasher.finalize()[..2]))
+    hash(&format!("{name}={value}"), SHORT)
 }
 
 /// Whether `value` is what [`hashed`] makes.
 pub(crate) fn is_hashed(value: &str) -> bool {
     let digits = value.strip_prefix('#').unwrap_or_default();
-    digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    digits.len() == 2 * SHORT && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -39,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_of_a_name_are_told_from_others() {
+    fn only_equal_values_of_a_name_have_equal_hashes() {
         // printf 'memtrace\0A=1' | sha256sum
         assert_eq!(hashed("A", "1"), "#6d7c");
         assert_ne!(hashed("A", "1"), hashed("A", "2"));

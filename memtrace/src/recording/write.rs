@@ -23,7 +23,7 @@ const WAIT_FOR_READERS: Duration = Duration::from_millis(100);
 /// The same for the last commit, which has no next one.
 const WAIT_AT_THE_END: Duration = Duration::from_secs(10);
 
-/// Ages of a site's blocks are kept from so many bytes on: very small sites are never judged.
+/// Least bytes for which a site's block ages are kept: very small sites are never judged.
 const LEAST_OF_AGES: u64 = 1 << 10;
 
 /// Writes a recording. After an error nothing more can be written, and the file
@@ -369,7 +369,7 @@ impl Writer {
             )?;
             if !births.ages.is_empty() && births.bytes() >= LEAST_OF_AGES {
                 let ages = varint::pack(births.ages.iter().copied());
-                // Of a process that ends later these stay, from before it gave back what it had.
+                // These ages stay after the process ends: they date from before it freed its memory.
                 self.insert(
                     "INSERT OR REPLACE INTO ages SELECT ?1, ?2, ?3, lifetimes FROM site WHERE id = ?1",
                     params![site, int(interval.time_ns), ages],

@@ -51,21 +51,23 @@ pub(super) fn line(frame: &Frame, full: bool) -> String {
 /// A stack line by line; unless `full`, each run of frames of one library is one line.
 pub(super) fn lines(frames: &[&Frame], full: bool) -> Vec<String> {
     let parts = parts(frames, full).into_iter();
-    parts.map(|part| words(part, full)).collect()
+    parts.map(|part| words(&part, full)).collect()
 }
 
-fn parts<'a>(frames: &[&'a Frame], full: bool) -> Vec<Part<'a>> {
+pub(super) fn parts<'a>(frames: &[&'a Frame], full: bool) -> Vec<Part<'a>> {
     match full {
         true => frames.iter().copied().map(Part::Frame).collect(),
         false => library::fold(frames),
     }
 }
 
-fn words(part: Part, full: bool) -> String {
+/// A part of a stack as one line.
+pub(super) fn words(part: &Part, full: bool) -> String {
     match part {
         Part::Frame(frame) => line(frame, full),
-        Part::Folded(library, count) => {
-            format!("… {} in {}", plural(count, "frame"), clean(library))
+        Part::Folded(library, frames) => {
+            let count = plural(frames.len() as u64, "frame");
+            format!("… {count} in {}", clean(library))
         }
     }
 }
@@ -88,13 +90,13 @@ pub(super) fn in_short(out: &mut impl Write, frames: &[&Frame], full: bool) -> i
         if index >= LINES && !wanted.contains(&Some(index)) {
             left_out += match part {
                 Part::Frame(_) => 1,
-                Part::Folded(_, count) => count,
+                Part::Folded(_, frames) => frames.len() as u64,
             };
             continue;
         }
         gap(out, left_out)?;
         left_out = 0;
-        writeln!(out, "        {}", words(part, full))?;
+        writeln!(out, "        {}", words(&part, full))?;
     }
     gap(out, left_out)
 }

@@ -24,14 +24,13 @@ pub(crate) struct CachingAllocator {
     pub others: &'static [Library],
     /// What makes it keep less.
     pub advice: &'static str,
-    /// What gives back what it keeps without blocks.
+    /// What makes it release unused cached memory.
     pub gives_back: &'static str,
-    /// What helps where it has enough, but not in one piece.
+    /// What helps against fragmentation.
     pub against_fragmentation: &'static [&'static str],
-    /// Part of the names of those of its functions that ask once more, after they have given back what
-    /// they keep, and tell if that fails as well.
+    /// Substring of the functions that retry after freeing cached memory.
     pub asks_again: &'static str,
-    /// Variables of the environment that set it; `*` at the end stands for any ending.
+    /// Variables of the environment that set it; a trailing `*` matches any suffix.
     pub settings: &'static [&'static str],
 }
 

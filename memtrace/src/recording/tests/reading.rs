@@ -311,7 +311,7 @@ fn ages_stay_when_their_process_has_ended() {
     first.births = vec![(key(1, 1), births(2048)), (key(1, 2), births(1023))];
     first.changes.sites.push((key(1, 2), site(1023, 1)));
     writer.interval(&first).unwrap();
-    // What a scan after the end finds has no ages.
+    // A scan after the end records no ages.
     let mut second = interval(2, vec![(key(1, 1), site(0, 0))]);
     second.births = vec![(key(1, 1), Births::default())];
     writer.interval(&second).unwrap();

@@ -23,7 +23,7 @@ fn comparison() -> Comparison {
 
 fn as_text(comparison: &Comparison, top: usize) -> String {
     let mut out = Vec::new();
-    text(&mut out, comparison, top).unwrap();
+    text(&mut out, comparison, top, false).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -45,6 +45,29 @@ fn text_tells_growth_facts_and_what_was_matched() {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(!text.contains('\x1b'));
+}
+
+#[test]
+fn libraries_are_folded_and_their_instruction_sets_stay() {
+    let library = |function, offset| native(Some(function), "/usr/lib/libx.so.1", "1", offset);
+    let stack = vec![
+        library("pack", 1),
+        library("gemm_avx2", 2),
+        library("run", 3),
+        native(Some("main"), "/srv/program", "m", 4),
+    ];
+    let comparison = compared(vec![], vec![growing(stack, 5000)]);
+    let short = as_text(&comparison, 10);
+    let expected =
+        "\n       pack  [libx.so.1]\n       … 2 frames in libx.so.1  <isa: avx2>\n       main";
+    assert!(short.contains(expected), "{short}");
+    let mut full = Vec::new();
+    text(&mut full, &comparison, 10, true).unwrap();
+    let full = String::from_utf8(full).unwrap();
+    assert!(
+        full.contains("gemm_avx2  [libx.so.1]  <isa: avx2>"),
+        "{full}"
+    );
 }
 
 #[test]
@@ -119,7 +142,7 @@ fn each_view_has_the_widths_of_its_side() {
 fn a_closed_pipe_is_no_error() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     drop(reader);
-    text(&mut writer, &comparison(), 10).unwrap();
+    text(&mut writer, &comparison(), 10, false).unwrap();
     json(&mut writer, &comparison(), None).unwrap();
     flamegraph(&mut writer, &comparison(), View::New).unwrap();
 }

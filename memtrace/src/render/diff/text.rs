@@ -11,35 +11,47 @@ use crate::{
         is_unread, isa,
     },
     escape::clean,
-    frames::names,
-    render::{stack::place, until_closed},
+    frames::library::Part,
+    render::{
+        stack::{parts, words},
+        until_closed,
+    },
     units::{plural, size},
 };
 
-/// Facts that are listed: later ones seldom matter.
+/// Most facts listed: later ones seldom matter.
 const FACTS: usize = 15;
 
-/// Variables of which the values are not recorded that are named.
+/// Most hashed variables listed by name.
 const VARIABLES: usize = 12;
 
 /// Words from which on of a value that is a list only what differs is shown.
 const LONG_LIST: usize = 6;
 
-/// Writes a comparison, with the first `top` sites that grow more and as many that grow less.
+/// Writes a comparison, with the first `top` sites that grow more and as many that grow less. Libraries are
+/// folded unless `full`.
 ///
 /// # Errors
 ///
 /// When the output cannot be written.
-pub(crate) fn text(out: &mut impl Write, comparison: &Comparison, top: usize) -> io::Result<()> {
-    let written = Text { comparison, top }
-        .write(out)
-        .and_then(|()| out.flush());
-    until_closed(written)
+pub(crate) fn text(
+    out: &mut impl Write,
+    comparison: &Comparison,
+    top: usize,
+    full: bool,
+) -> io::Result<()> {
+    let text = Text {
+        comparison,
+        top,
+        full,
+    };
+    until_closed(text.write(out).and_then(|()| out.flush()))
 }
 
 struct Text<'a> {
     comparison: &'a Comparison,
     top: usize,
+    full: bool,
 }
 
 impl Text<'_> {
@@ -246,12 +258,31 @@ impl Text<'_> {
             size(site.baseline_bytes),
             size(site.new_bytes)
         )?;
-        frames(out, site.stack())?;
+        self.frames(out, site.stack())?;
         if let (Some(Level::Leaf | Level::Module), Some(old)) = (site.level, &site.baseline_stack)
             && Some(old) != site.new_stack.as_ref()
         {
             writeln!(out, "     in the baseline:")?;
-            frames(out, Some(old))?;
+            self.frames(out, Some(old))?;
+        }
+        Ok(())
+    }
+
+    fn frames(&self, out: &mut impl Write, stack: Option<&Stack>) -> io::Result<()> {
+        let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
+            return writeln!(out, "       [no stack]");
+        };
+        for part in parts(&stack.shown(), self.full) {
+            let mut line = words(&part, self.full);
+            let found: BTreeSet<String> = match &part {
+                Part::Frame(frame) => isa(frame).into_iter().collect(),
+                Part::Folded(_, frames) => frames.iter().flat_map(|frame| isa(frame)).collect(),
+            };
+            if !found.is_empty() {
+                let found = Vec::from_iter(found).join(", ");
+                line += &format!("  <isa: {}>", clean(&found));
+            }
+            writeln!(out, "       {line}")?;
         }
         Ok(())
     }
@@ -364,19 +395,4 @@ fn signed(bytes: f64) -> String {
         _ if bytes < 9.995 => format!("{sign}{bytes:.2} B"),
         _ => format!("{sign}{}", size(bytes.round() as u64)),
     }
-}
-
-fn frames(out: &mut impl Write, stack: Option<&Stack>) -> io::Result<()> {
-    let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else {
-        return writeln!(out, "       [no stack]");
-    };
-    for frame in stack.shown() {
-        let mut line = names::name(frame) + &place(frame);
-        let found = isa(frame);
-        if !found.is_empty() {
-            line += &format!("  <isa: {}>", clean(&found.join(", ")));
-        }
-        writeln!(out, "       {line}")?;
-    }
-    Ok(())
 }

@@ -1,5 +1,5 @@
-//! An allocation of device memory failed: because what is free is in pieces, because others have it, or
-//! because all is in use.
+//! An allocation of device memory failed: free memory is fragmented, other processes hold it, or the
+//! process uses it all.
 
 use crate::analysis::verdict::{
     Class, Grade,
@@ -15,7 +15,7 @@ pub(super) const CLASS: Description = Description {
     ..DESCRIPTION
 };
 
-/// Share of what the caching allocator holds that is in no block, from which on this is why.
+/// Least share of the caching allocator's memory outside blocks that makes fragmentation the cause.
 const IN_PIECES: f64 = 0.5;
 
 pub(in crate::analysis::verdict) static ASKED: Statement = Statement {

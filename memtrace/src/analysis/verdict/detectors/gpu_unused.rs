@@ -1,4 +1,4 @@
-//! What a device's allocator keeps and nobody uses: a state, and no alarm.
+//! Device memory that an allocator keeps and nobody uses: a state, not an alarm.
 
 use crate::analysis::verdict::{
     Class, Grade,
@@ -16,10 +16,10 @@ pub(super) const CLASS: Description = Description {
     ..DESCRIPTION
 };
 
-/// The last part of a recording, in which the state must hold all the time.
+/// The last part of a recording, throughout which the state must hold.
 const LATELY: f64 = 0.25;
 
-/// Least memory of which it is told, bytes.
+/// Least memory to report, bytes.
 const FLOOR: f64 = 64.0 * 1024.0 * 1024.0;
 
 static UNUSED: Statement = Statement {
@@ -38,9 +38,9 @@ fn unused(on: &OnDevice) -> Option<Finding> {
     let lately = (outstanding.len() as f64 * (1.0 - LATELY)) as usize;
     let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let now = largest(outstanding.get(lately..)?);
-    // Of a program that goes on, what is in use between two points is not known.
+    // If the program still allocates, the peak between two points is unknown.
     let idle = on.allocated_since(lately) == 0.0;
-    // In less than an interval a model is gone; its allocator still says what there was.
+    // A model may come and go within an interval; the allocator still reports the peak.
     let caches = on.device.totals.iter().filter_map(|totals| totals.cache);
     let told = caches.map(|cache| cache.peak_allocated).max()? as f64;
     let peak = largest(outstanding).max(if idle { told } else { 0.0 });
