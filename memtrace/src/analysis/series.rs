@@ -6,6 +6,7 @@ mod device_series;
 mod figure;
 mod heap_allocator;
 mod place;
+mod site;
 
 use std::collections::HashMap;
 
@@ -13,6 +14,8 @@ pub(crate) use self::device_series::DeviceSeries;
 
 pub(crate) use self::figure::Figure;
 pub(crate) use self::place::{Place, place};
+use self::site::Code;
+pub(crate) use self::site::{Ages, SiteSeries};
 
 pub(crate) use self::course::least_life;
 use self::{
@@ -26,9 +29,7 @@ use crate::{
     frames::{
         allocators::Allocator,
         caching::{self, CachingAllocator},
-        containers::{self, Container},
-        is_import,
-        known_caches::{self, KnownCache},
+        containers,
         mappings::{self, Use},
     },
     hash::FastMap,
@@ -86,54 +87,6 @@ pub(crate) struct ProcessSeries {
     pub small_sites: u64,
     /// Held open by the blocks of all sites when the heap was last looked through, bytes.
     pub held_open: f64,
-}
-
-/// A site over time.
-#[derive(Clone, Debug)]
-pub(crate) struct SiteSeries {
-    pub key: SiteKey,
-    /// What a mapping is for; `None` in other layers.
-    pub mapping: Option<Use>,
-    pub live_bytes: Vec<f64>,
-    pub live_count: Vec<f64>,
-    /// So far.
-    pub alloc_count: Vec<f64>,
-    /// When its blocks were last looked through while the process ran.
-    pub ages: Option<Ages>,
-    /// Free space that its blocks held open when the heap was last looked through, bytes.
-    pub held_open: f64,
-    pub(crate) code: Code,
-}
-
-/// What the stack of a site says about it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Code {
-    /// The container for which it allocates.
-    pub(crate) container: Option<Container>,
-    /// The cache that it fills.
-    pub(crate) cache: Option<&'static KnownCache>,
-    pub(crate) is_import: bool,
-}
-
-impl Code {
-    fn of(stack: Stack, container: Option<Container>) -> Code {
-        Code {
-            container,
-            cache: known_caches::filled(stack.frames()),
-            is_import: is_import(stack.frames()),
-        }
-    }
-}
-
-/// How old the blocks of a site were, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
-#[derive(Clone, Debug)]
-pub(crate) struct Ages {
-    /// Seconds since the start of the recording.
-    pub time: f64,
-    /// Ages of live blocks.
-    pub live: Box<[u64]>,
-    /// Lifetimes of the blocks freed until then.
-    pub freed: Box<[u64]>,
 }
 
 impl ProcessSeries {

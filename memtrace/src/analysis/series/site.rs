@@ -1,0 +1,60 @@
+//! A site of a process over time, and what is known of its code and its blocks.
+
+use crate::{
+    frames::{
+        containers::Container,
+        is_import,
+        known_caches::{self, KnownCache},
+        mappings::Use,
+    },
+    ledger::SiteKey,
+    recording::Stack,
+};
+
+/// A site over time.
+#[derive(Clone, Debug)]
+pub(crate) struct SiteSeries {
+    pub key: SiteKey,
+    /// What a mapping is for; `None` in other layers.
+    pub mapping: Option<Use>,
+    pub live_bytes: Vec<f64>,
+    pub live_count: Vec<f64>,
+    /// So far.
+    pub alloc_count: Vec<f64>,
+    /// When its blocks were last looked through while the process ran.
+    pub ages: Option<Ages>,
+    /// Free space that its blocks held open when the heap was last looked through, bytes.
+    pub held_open: f64,
+    pub(crate) code: Code,
+}
+
+/// What the stack of a site says about it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Code {
+    /// The container for which it allocates.
+    pub(crate) container: Option<Container>,
+    /// The cache that it fills.
+    pub(crate) cache: Option<&'static KnownCache>,
+    pub(crate) is_import: bool,
+}
+
+impl Code {
+    pub(super) fn of(stack: Stack, container: Option<Container>) -> Code {
+        Code {
+            container,
+            cache: known_caches::filled(stack.frames()),
+            is_import: is_import(stack.frames()),
+        }
+    }
+}
+
+/// How old the blocks of a site were, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
+#[derive(Clone, Debug)]
+pub(crate) struct Ages {
+    /// Seconds since the start of the recording.
+    pub time: f64,
+    /// Ages of live blocks.
+    pub live: Box<[u64]>,
+    /// Lifetimes of the blocks freed until then.
+    pub freed: Box<[u64]>,
+}
