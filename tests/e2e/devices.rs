@@ -279,7 +279,7 @@ fn running_out_of_memory_is_one_failure_and_a_verdict() {
     let [failed] = failed[..] else {
         panic!("{verdicts:#?}");
     };
-    let evidence = failed["evidence_data"].as_array().expect("a list");
+    let evidence = failed["evidence"].as_array().expect("a list");
     let value = |kind: &str, name: &str| {
         let of_kind = evidence.iter().find(|of| of["kind"] == kind);
         let of_kind = of_kind.unwrap_or_else(|| panic!("no {kind}: {failed:#}"));

@@ -71,6 +71,7 @@ struct Verdict {
     grade: String,
     evidence: Vec<Evidence>,
     frames: Vec<Frame>,
+    next: Vec<String>,
     /// Bytes.
     bytes_per_s: Option<f64>,
     kept_by: Option<Frame>,
@@ -271,7 +272,23 @@ fn diagnosis(memtrace: &Path, recording: &Path) -> Result<Diagnosis> {
     diagnose
         .args(["diagnose", "--format", "json"])
         .arg(recording);
-    Ok(serde_json::from_str(&output(&mut diagnose)?)?)
+    let found: Diagnosis = serde_json::from_str(&output(&mut diagnose)?)?;
+    for process in found.verdicts.iter().filter(|of| of.scope == "process") {
+        let points = process
+            .next
+            .iter()
+            .any(|line| line.starts_with("the sites below"));
+        let mut sites = found.verdicts.iter().filter(|of| of.scope != "process");
+        let has_sites = sites.any(|of| of.process == process.process && of.class == process.class);
+        if points && !has_sites {
+            bail!(
+                "{}: the verdict `{}` points to sites, and there are none",
+                recording.display(),
+                process.class
+            );
+        }
+    }
+    Ok(found)
 }
 
 fn judge(scenario: &'static Scenario, seed: u64, diagnosis: Diagnosis) -> Outcome {

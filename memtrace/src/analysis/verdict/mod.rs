@@ -195,7 +195,6 @@ fn judge(
         to: time(to.saturating_sub(1)),
         accounts: judged.accounts,
     });
-    diagnosis.verdicts.extend(judged.verdicts);
     let mut sites = judged.sites;
     let mut keepers = Vec::new();
     for verdict in &mut sites {
@@ -209,6 +208,7 @@ fn judge(
     }
     // The buffer of a container that keeps what leaks is part of that leak.
     sites.retain(|verdict| verdict.class != Class::Cache || !keepers.contains(&verdict.scope));
+    let mut shown = Vec::new();
     for verdict in sites {
         let pattern = match &verdict.scope {
             Scope::Site(key) => {
@@ -219,9 +219,18 @@ fn judge(
         };
         match pattern {
             Some(pattern) => diagnosis.suppressed.push((pattern.into(), verdict)),
-            None => diagnosis.verdicts.push(verdict),
+            None => shown.push(verdict),
         }
     }
+    for mut verdict in judged.verdicts {
+        // What a suppression hides is not below.
+        if !shown.iter().any(|site| site.class == verdict.class) {
+            let next = &mut verdict.next;
+            next.retain(|line| !line.starts_with(advice::SITES_BELOW));
+        }
+        diagnosis.verdicts.push(verdict);
+    }
+    diagnosis.verdicts.extend(shown);
 }
 
 impl Quality {

@@ -19,12 +19,32 @@ const HEAP: Layer = Layer::Heap;
 
 fn judged(course: &Course) -> Diagnosis {
     let (_folder, recording) = record(course);
-    diagnose(
+    let found = diagnose(
         &recording,
         &SystemSeries::default(),
         &Suppressions::default(),
     )
-    .unwrap()
+    .unwrap();
+    assert_agrees(&found);
+    found
+}
+
+/// Where a verdict on a process speaks of sites, some have the same class.
+fn assert_agrees(found: &Diagnosis) {
+    let (processes, sites): (Vec<_>, Vec<_>) = found
+        .verdicts
+        .iter()
+        .partition(|verdict| verdict.scope == Scope::Process);
+    for process in processes {
+        let mut next = process.next.iter();
+        let points = next.any(|line| line.starts_with(advice::SITES_BELOW));
+        let mut evidence = process.evidence.iter().filter(|of| !of.of_runner_up);
+        let counts = evidence.any(|of| of.kind.name == "part_of_sites");
+        let mut sites = sites.iter();
+        let has_sites =
+            sites.any(|site| site.process == process.process && site.class == process.class);
+        assert!(has_sites || !points && !counts, "{found:#?}");
+    }
 }
 
 /// A hundred seconds of a launched process.
@@ -383,6 +403,13 @@ fn suppressed_sites_are_told_apart() {
     let found = diagnose(&recording, &SystemSeries::default(), &suppressions).unwrap();
     assert_eq!(found.verdicts.len(), 1);
     assert_eq!(found.suppressed[0].0, "^gro*$");
+    let next = &found.verdicts[0].next;
+    assert!(
+        !next
+            .iter()
+            .any(|line| line.starts_with(advice::SITES_BELOW)),
+        "{next:?}"
+    );
 }
 
 #[test]
