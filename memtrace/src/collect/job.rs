@@ -114,7 +114,7 @@ impl Collector {
     }
 
     fn not_traced(&mut self, tgid: u32, why: &str) -> Result<(), CollectError> {
-        // One that has ended meanwhile is no part of the job any more.
+        // A process that has ended meanwhile is left out.
         let Ok(identity) = memory::identity(tgid) else {
             return Ok(());
         };

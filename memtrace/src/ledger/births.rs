@@ -17,7 +17,7 @@ pub(super) struct BirthScan {
     /// (site, second) → bytes, count.
     by_second: FastMap<(u32, u64), (u64, u64)>,
     ages: FastMap<u32, Box<[u64; LIFETIME_BUCKETS]>>,
-    /// When the ages count; `None`: they are not asked for.
+    /// The moment that ages refer to; `None`: ages are not needed.
     now_ns: Option<u64>,
 }
 

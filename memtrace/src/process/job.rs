@@ -12,7 +12,7 @@ use procfs::process::all_processes;
 pub(crate) fn descendants(roots: &[u32]) -> Vec<u32> {
     let mut parents = HashMap::new();
     for process in all_processes().into_iter().flatten().flatten() {
-        // One that is gone by now is no part of the job any more. Its name may be anything:
+        // A process that has ended meanwhile is left out. Its name may be any bytes:
         // `stat` is read lossily.
         if let Ok(stat) = process.stat()
             && let (Ok(pid), Ok(parent)) = (u32::try_from(stat.pid), u32::try_from(stat.ppid))

@@ -16,7 +16,7 @@ pub(crate) const IN_PART: &str = "in part";
 /// The environment could not be read.
 pub(crate) const UNREADABLE: &str = "unreadable";
 
-/// Stands for a value of which nothing is recorded, except that it is not empty.
+/// Stands for a value that is not empty and not recorded.
 pub(crate) const WITHHELD: &str = "(set)";
 
 /// Bytes of the hash that stands for a value. Each hash fits one value in 65,536: a list of common passwords

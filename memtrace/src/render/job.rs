@@ -5,10 +5,10 @@ use crate::{escape::clean, recording::Untraced};
 /// Characters of a command line that name a process.
 const PROGRAM: usize = 40;
 
-/// Processes that are named one by one; of more the number is told.
+/// Processes listed by pid; the rest are counted.
 const NAMED: usize = 2;
 
-/// Lines on what is not traced; what is on no line is counted.
+/// Most lines about untraced processes; the rest are counted.
 const LINES: usize = 4;
 
 /// What a process is called: its program and its arguments, without folders, as far as they fit.

@@ -53,7 +53,7 @@ impl Finding<'_> {
         rates.reduce(|sum, rate| sum + rate)
     }
 
-    /// Whether it is about memory, or something else, that becomes more.
+    /// Whether the verdict reports growth.
     fn is_growth(&self) -> bool {
         !matches!(self.verdict.class, Class::None | Class::Undetermined)
     }

@@ -44,8 +44,8 @@ impl Offset {
     }
 }
 
-/// By how much the layer shrank beside these sites; 0 where it did not for sure: what comes and goes with
-/// the steps of a program is no loss. Bytes.
+/// Significant shrinkage of the rest of the layer, in bytes; otherwise 0. Memory that comes and goes with
+/// the steps of a program does not count.
 fn shrinkage(context: &Context, at: (Place, Layer), beside: &[&SiteSeries], over: Window) -> f64 {
     let series = context.series;
     let mut rest = match at {

@@ -91,7 +91,7 @@ pub(super) fn judge(
 }
 
 impl<'a> OutOfMemory<'a> {
-    /// `total`: what the process had of the device in all, bytes, where that was told.
+    /// `total`: what the process had of the device in all, bytes, if NVML reported it.
     fn new(key: &'a FailureKey, failure: &'a Failure, facts: &[Fact], total: Option<f64>) -> Self {
         let known = key.device.map(capacity_of);
         let mut of_process = facts.iter().filter(|of| of.process == Some(key.process));

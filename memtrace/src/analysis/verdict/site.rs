@@ -202,7 +202,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         SITE_FLOOR,
     )
     .ok();
-    // Too little growth is no discovery whatever its significance: it is none of the many tests.
+    // Sites whose growth is not material cannot be discoveries, so they are left out of the tests.
     let p_values: Vec<f64> = tested
         .iter()
         .filter(|(_, judged)| judged.is_material())

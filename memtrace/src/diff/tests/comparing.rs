@@ -278,7 +278,7 @@ fn what_was_not_recorded_is_no_difference() {
 }
 
 #[test]
-fn what_is_not_compared_is_told() {
+fn facts_that_are_not_compared_are_listed() {
     let mut runs = [run("old", vec![]), run("new", vec![])];
     runs[1].facts = facts(&[("environment.names", "unreadable"), ("env.A", "#1234")]);
     let comparison = compare(&runs[..1], &runs[1], &Options::default()).unwrap();

@@ -42,8 +42,8 @@ fn unused(on: &OnDevice) -> Option<Finding> {
     let idle = on.allocated_since(lately) == 0.0;
     // A model may come and go within an interval; the allocator still reports the peak.
     let caches = on.device.totals.iter().filter_map(|totals| totals.cache);
-    let told = caches.map(|cache| cache.peak_allocated).max()? as f64;
-    let peak = largest(outstanding).max(if idle { told } else { 0.0 });
+    let reported = caches.map(|cache| cache.peak_allocated).max()? as f64;
+    let peak = largest(outstanding).max(if idle { reported } else { 0.0 });
     let stays = held.get(lately..)?.iter().copied().reduce(f64::min)?;
     let fell = peak > 0.0 && peak - now >= OF_RESIDUAL * peak;
     let cache = on.context.series.caching_allocator();

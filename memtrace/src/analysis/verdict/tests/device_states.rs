@@ -72,7 +72,7 @@ fn fragmentation_is_told_from_a_device_that_is_full() {
 }
 
 #[test]
-fn who_asked_and_who_holds_most_is_told() {
+fn the_line_that_asked_and_the_largest_holders_are_named() {
     let found = refused(100, Origin::Launched, cache(900, 1000));
     let verdict = &found.verdicts[0];
     let asked = &verdict.evidence[0];
@@ -103,7 +103,7 @@ fn an_event_needs_no_statistics() {
 }
 
 #[test]
-fn without_a_caching_allocator_what_is_known_is_told() {
+fn without_a_caching_allocator_the_known_figures_are_reported() {
     let held = DeviceTotals {
         runtime: 300 * BYTES_OF_MIB,
         ..DeviceTotals::default()
