@@ -14,6 +14,7 @@ mod file;
 mod frames;
 mod hash;
 mod hold;
+mod holders;
 mod host;
 mod ledger;
 mod probes;

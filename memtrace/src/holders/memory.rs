@@ -1,0 +1,126 @@
+//! Reading the memory of a process that runs. What is read may be torn, freed or reused: every
+//! value is a claim, and every read may fail.
+
+use crate::hash::mix;
+use std::cell::RefCell;
+
+/// The memory of a process.
+pub(super) trait Memory {
+    /// Fills `buffer` from an absolute address on; whether all of it could be read.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
+
+    /// The 8 bytes at `address`, which need not be aligned.
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)
+            .then(|| u64::from_le_bytes(bytes))
+    }
+
+    /// The 4 bytes at `address`.
+    fn half(&self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)
+            .then(|| u32::from_le_bytes(bytes))
+    }
+
+    /// The byte at `address`.
+    fn byte(&self, address: u64) -> Option<u8> {
+        let mut byte = [0];
+        self.read(address, &mut byte).then_some(byte[0])
+    }
+}
+
+/// A process's memory as it is now, a system call a read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pid: libc::pid_t,
+}
+
+impl Live {
+    pub(super) fn new(pid: u32) -> Self {
+        // A number that is none gives a process that does not exist.
+        let pid = pid.try_into().unwrap_or(-1);
+        Self { pid }
+    }
+}
+
+impl Memory for Live {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let local = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        let remote = libc::iovec {
+            iov_base: address as *mut libc::c_void,
+            iov_len: buffer.len(),
+        };
+        // SAFETY: the kernel writes into `buffer` only, as many bytes as it has.
+        let read = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
+        usize::try_from(read) == Ok(buffer.len())
+    }
+}
+
+/// Bytes that are read at once.
+const LINE: u64 = 16 << 10;
+
+/// Number of lines that are kept: 128 MiB.
+const LINES: usize = 1 << 13;
+
+/// Memory of which what was read lately is kept, so it may be older than what is there.
+pub(super) struct Cached<M> {
+    memory: M,
+    lines: RefCell<Vec<Line>>,
+}
+
+#[derive(Clone, Default)]
+struct Line {
+    /// Address of the first byte plus one: 0 is a line that holds nothing.
+    tag: u64,
+    /// Empty until it is first used.
+    bytes: Box<[u8]>,
+}
+
+impl<M: Memory> Cached<M> {
+    pub(super) fn new(memory: M) -> Self {
+        Self {
+            memory,
+            lines: RefCell::new(vec![Line::default(); LINES]),
+        }
+    }
+
+    /// The memory behind it, as it is now.
+    pub(super) fn now(&self) -> &M {
+        &self.memory
+    }
+
+    /// Reads a line anew. One at the edge of a mapping is not kept, so its words are read one by one.
+    fn fill(&self, line: &mut Line, start: u64) {
+        if line.bytes.is_empty() {
+            line.bytes = vec![0; LINE as usize].into_boxed_slice();
+        }
+        let is_whole = self.memory.read(start, &mut line.bytes);
+        line.tag = if is_whole { start + 1 } else { 0 };
+    }
+}
+
+impl<M: Memory> Memory for Cached<M> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let start = address & !(LINE - 1);
+        let from = (address - start) as usize;
+        if from + buffer.len() > LINE as usize {
+            return self.memory.read(address, buffer);
+        }
+        let mut lines = self.lines.borrow_mut();
+        let line = &mut lines[mix(start) as usize % LINES];
+        if line.tag != start + 1 {
+            self.fill(line, start);
+        }
+        match line.tag {
+            0 => self.memory.read(address, buffer),
+            _ => {
+                buffer.copy_from_slice(&line.bytes[from..from + buffer.len()]);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A reference from one object or block to another: how a programmer would write it, what it costs
+//! to believe it, and which words of memory prove it.
+
+/// A word of memory that must be as the search found it, for a reference to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Check {
+    /// Absolute.
+    pub(super) address: u64,
+    /// Bits of the word that count.
+    pub(super) mask: u64,
+    pub(super) expected: Expected,
+}
+
+/// What a word must be, once masked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Exactly(u64),
+    /// The length of a table that has the reference.
+    AtLeast(u64),
+}
+
+impl Check {
+    /// The word at `address` is `value`.
+    pub(super) fn equal(address: u64, value: u64) -> Self {
+        Self {
+            address,
+            mask: !0,
+            expected: Expected::Exactly(value),
+        }
+    }
+
+    /// The length at `address` is at least `length`.
+    pub(super) fn at_least(address: u64, length: u64) -> Self {
+        Self {
+            address,
+            mask: !0,
+            expected: Expected::AtLeast(length),
+        }
+    }
+
+    /// Whether `word`, read again, still proves it.
+    pub(super) fn holds(&self, word: u64) -> bool {
+        match self.expected {
+            Expected::Exactly(value) => word & self.mask == value,
+            Expected::AtLeast(value) => word & self.mask >= value,
+        }
+    }
+}
+
+/// Where a name is in the process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    /// A `str` object.
+    Object(u64),
+    /// A string in C.
+    Text(u64),
+    Known(&'static str),
+}
+
+/// How the holder refers to what it holds. Nothing is read for it before a path is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    /// `.name`
+    Attribute(Name),
+    /// `[0]`
+    Item(u64),
+    /// `['key']`: the key object.
+    Value(u64),
+    /// The key of a dict.
+    Key,
+    /// In a set.
+    Element,
+    /// `.__closure__[0].cell_contents`, and the variable's name.
+    Closure(u64, Name),
+    /// A local variable of a frame, a generator or a coroutine.
+    Local(Name),
+    /// Memory that belongs to the holder: the array of a list, the table of a dict, the data of a bytearray.
+    Buffer,
+    /// The word at this offset, bytes, in a block or in an object whose structure is not known.
+    Word(u64),
+}
+
+/// What believing a reference costs. The cheapest path is the one to show, so these tell which references a
+/// programmer would name: a word that happens to look like a pointer is never a shortcut past them.
+pub(super) mod cost {
+    /// One that the type of its holder says.
+    pub(in super::super) const TYPED: u32 = 1;
+    /// One that is there but says little: `__class__`, `__mro__`.
+    pub(in super::super) const INCIDENTAL: u32 = 50;
+    /// A word of a C++ object whose type is known.
+    pub(in super::super) const KNOWN_BLOCK: u32 = 5;
+    /// A word of any other live block.
+    pub(in super::super) const BLOCK: u32 = 20;
+    /// A word on a stack or in a register.
+    pub(in super::super) const STACK: u32 = 100;
+    /// A word of a Python object that its type says nothing of.
+    pub(in super::super) const UNTYPED: u32 = 1000;
+    /// A word of memory of which it is not known whether it is in use.
+    pub(in super::super) const UNKNOWN: u32 = 2000;
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reference<'a> {
+    /// The object, or the address inside a block.
+    pub(super) target: u64,
+    pub(super) label: Label,
+    /// One of [`cost`].
+    pub(super) cost: u32,
+    pub(super) checks: &'a [Check],
+}
+
+/// Takes the references of a holder, one by one.
+pub(super) type Visit<'a> = dyn FnMut(&Reference<'_>) + 'a;
