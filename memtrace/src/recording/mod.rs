@@ -11,6 +11,7 @@ mod error;
 mod facts;
 mod fold;
 mod history;
+mod holders;
 mod overview;
 mod read;
 mod samples;
@@ -34,6 +35,8 @@ pub(crate) use error::Error;
 pub(crate) use facts::{Fact, capacity_of};
 pub(crate) use fold::SHORT_LIVED;
 pub(crate) use history::{IntervalId, SiteFigures};
+#[expect(unused_imports, reason = "the search that makes them comes next")]
+pub(crate) use holders::{Held, Holders, Path, Step, StepKind, Way};
 pub(crate) use overview::Overview;
 pub(crate) use read::Recording;
 pub use samples::MemorySample;
