@@ -35,20 +35,6 @@ fn distributions() -> &'static Path {
     python
 }
 
-/// Another version's interpreter, where pyenv has installed it.
-fn installed(minor: u32) -> Option<PathBuf> {
-    let root = env::var_os("PYENV_ROOT").map(PathBuf::from);
-    let root = root.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".pyenv")))?;
-    let versions = fs::read_dir(root.join("versions")).into_iter().flatten();
-    let mut names: Vec<_> = versions
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
-    names.retain(|name| name.starts_with(&format!("3.{minor}.")));
-    names.sort();
-    let python = root.join("versions").join(names.pop()?).join("bin/python");
-    python.exists().then_some(python)
-}
-
 /// The command that runs the modules' cases.
 fn cases(python: &[&OsStr], how: &str, truth: &Path, modules: &[&str]) -> Vec<OsString> {
     let mut command: Vec<OsString> = python.iter().map(OsString::from).collect();
@@ -128,7 +114,7 @@ fn every_case(python: &Path) {
 }
 
 fn every_case_of(minor: u32) {
-    match installed(minor) {
+    match targets::installed_python(minor) {
         Some(python) => every_case(&python),
         None => eprintln!("skipped: `pyenv install 3.{minor}` installs it"),
     }

@@ -257,6 +257,20 @@ pub fn interpreter() -> &'static Path {
     })
 }
 
+/// Another version's interpreter, where pyenv has installed it.
+pub fn installed_python(minor: u32) -> Option<PathBuf> {
+    let root = env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let root = root.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".pyenv")))?;
+    let versions = fs::read_dir(root.join("versions")).into_iter().flatten();
+    let mut names: Vec<_> = versions
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.retain(|name| name.starts_with(&format!("3.{minor}.")));
+    names.sort();
+    let python = root.join("versions").join(names.pop()?).join("bin/python");
+    python.exists().then_some(python)
+}
+
 /// An allocator of the distribution, to be preloaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator {

@@ -4,6 +4,7 @@
 
 pub(crate) mod child;
 mod disturbance;
+mod holders;
 mod programs;
 mod torch;
 mod walks;
@@ -49,6 +50,9 @@ pub(crate) struct Options {
     /// Only measure signals and new threads, processes and programs
     #[arg(long, conflicts_with_all = ["only_walks", "only_samples"])]
     only_disturbance: bool,
+    /// Only measure the search for what holds blocks; with PyTorch if a virtual environment that has it is named
+    #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with_all = ["only_walks", "only_samples", "only_disturbance"])]
+    only_holders: Option<Option<PathBuf>>,
 }
 
 /// Interval of the runs whose file size is measured, and how many each has.
@@ -104,6 +108,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.only_disturbance {
         println!("{}", machine());
         return disturbance::run(&build_memtrace(true)?, &folder, options.rounds);
+    }
+    if let Some(environment) = &options.only_holders {
+        println!("{}", machine());
+        return holders::run(&build_memtrace(true)?, &folder, environment.as_deref());
     }
     let bench = Bench {
         memtrace: build_memtrace(!options.only_samples)?,

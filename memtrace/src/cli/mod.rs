@@ -6,6 +6,7 @@ pub(crate) mod diagnose;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
+pub(crate) mod holders;
 pub(crate) mod host;
 pub(crate) mod probes;
 pub(crate) mod record;
@@ -37,6 +38,8 @@ enum Command {
     Diff(diff::DiffArgs),
     /// Write a recording in another format
     Export(export::ExportArgs),
+    /// Tell what holds objects or blocks of a running process
+    Holders(holders::HoldersArgs),
     /// List the probes that would be set in a process
     Probes(probes::ProbesArgs),
     /// Tell whether this host can trace, and what would help
@@ -74,6 +77,7 @@ impl Cli {
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diff(args) => diff::run(&args),
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Holders(args) => holders::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),
             Command::Check(args) => check::run(&args, &mut io::stdout().lock()),
             Command::Host(args) => {

@@ -44,6 +44,42 @@ impl Live {
     }
 }
 
+/// Most pieces that one system call takes (IOV_MAX).
+const PIECES: usize = 1024;
+
+impl Live {
+    /// Reads the words at `addresses` into `values`, which is as long; `None` where there is none.
+    pub(super) fn words(&self, addresses: &[u64], values: &mut [Option<u64>]) {
+        let mut from = 0;
+        while from < addresses.len() {
+            let to = addresses.len().min(from + PIECES);
+            let mut words = [0_u64; PIECES];
+            let remote: Vec<libc::iovec> = addresses[from..to]
+                .iter()
+                .map(|&address| libc::iovec {
+                    iov_base: address as *mut libc::c_void,
+                    iov_len: size_of::<u64>(),
+                })
+                .collect();
+            let local = libc::iovec {
+                iov_base: words.as_mut_ptr().cast(),
+                iov_len: size_of_val(&words[..to - from]),
+            };
+            // SAFETY: the kernel writes into `words` only, as many bytes as the pieces have.
+            let read = unsafe {
+                let pieces = remote.len() as libc::c_ulong;
+                libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), pieces, 0)
+            };
+            let whole = usize::try_from(read).unwrap_or(0) / size_of::<u64>();
+            for (value, word) in values[from..].iter_mut().zip(&words[..whole]) {
+                *value = Some(*word);
+            }
+            // The one that could not be read stays unknown.
+            from += if from + whole == to { whole } else { whole + 1 };
+        }
+    }
+}
+
 impl Memory for Live {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
         let local = libc::iovec {

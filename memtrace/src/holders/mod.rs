@@ -2,7 +2,15 @@
 //! reachable (modules, frames, global variables, stacks) to the block. The process runs on meanwhile,
 //! so a path counts only once each of its references was read again in a short stop.
 
-#![expect(dead_code, reason = "the search that uses it comes next")]
-
+mod dominators;
+mod graph;
 mod memory;
+mod native;
+mod pools;
+mod python;
 mod reference;
+mod search;
+mod ways;
+mod witness;
+
+pub(crate) use search::{Error, Found, Known, SAMPLE, Sample, Sought, Wanted, of_sites, of_sought};

@@ -38,7 +38,7 @@ pub(crate) struct Path {
     pub(crate) steps: Vec<Step>,
     /// Which of the steps is the container that grows with the site.
     pub(crate) container: Option<usize>,
-    /// In Python, where it can be written so: an expression for the container, or for what holds the block.
+    /// An expression in Python for what one of the blocks belongs to, where all of the path can be written so.
     pub(crate) expression: Option<String>,
 }
 
@@ -80,4 +80,22 @@ pub(crate) enum StepKind {
     Mapping,
     /// A block of malloc.
     Block,
+}
+
+impl StepKind {
+    /// As recordings and JSON have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Module => "module",
+            Self::Frame => "frame",
+            Self::Interpreter => "interpreter",
+            Self::Object => "object",
+            Self::Global => "global",
+            Self::Stack => "stack",
+            Self::Register => "register",
+            Self::ThreadLocal => "thread local",
+            Self::Mapping => "mapping",
+            Self::Block => "block",
+        }
+    }
 }

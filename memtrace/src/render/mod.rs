@@ -9,6 +9,7 @@ pub(crate) mod diff;
 mod evidence;
 mod findings;
 mod flamegraph;
+mod holders;
 mod job;
 mod json;
 mod json_lines;
@@ -27,6 +28,7 @@ use crate::{
 pub(crate) use collapsed::collapsed;
 pub(crate) use diagnosis::{diagnosis, diagnosis_json};
 pub(crate) use flamegraph::flamegraph;
+pub(crate) use holders::{holders, holders_json};
 pub(crate) use job::untraced;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
 pub(crate) use text::{TextOptions, stack_health, text};

@@ -1,0 +1,409 @@
+//! What is reachable, and by which path: a forward search over references, the cheapest first
+//! (Dijkstra), from all roots at once. For each object and block only its holder on the cheapest path is
+//! kept; the reference itself is looked up again when a path is shown.
+
+use super::{
+    memory::{Cached, Live, Memory},
+    native::{Blocks, RegisterRoot, RootKind, Roots, Scanner},
+    python::Python,
+    reference::{Check, Label, Reference, cost},
+};
+use crate::hash::FastMap;
+use std::{collections::BTreeMap, ops::Range};
+
+/// An object or a block. Blocks come first, by number; objects follow in the order in which they are found.
+pub(super) type NodeId = u32;
+
+/// Not reached.
+const NOBODY: u32 = u32::MAX;
+
+/// Set in a holder that is a root: the rest is an index into [`Graph::roots`].
+const ROOT: u32 = 1 << 31;
+
+/// What something was first reached from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RootWord {
+    /// One of the interpreter's roots, in the order in which [`Python::roots`] gives them.
+    Python(u32),
+    /// The word at this address, in a stack or not.
+    Native(u64, RootKind),
+    Register(RegisterRoot),
+    /// An object that the collector of CPython tracks and nothing else reaches.
+    Garbage,
+}
+
+/// Who holds a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    Root(RootWord),
+    Node(NodeId),
+}
+
+/// See the module.
+pub(super) struct Graph<'a> {
+    pub(super) python: Option<&'a Python>,
+    pub(super) blocks: &'a Blocks,
+    /// Ranges in which the interpreter's allocator has objects, by address.
+    pools: &'a [Range<u64>],
+    /// Reads what is searched; `None` while it does.
+    scanner: Option<Scanner>,
+    /// Addresses of objects, and their numbers.
+    objects: Vec<u64>,
+    numbers: FastMap<u64, u32>,
+    /// By node: its holder and the cost of its path.
+    holders: Vec<u32>,
+    costs: Vec<u32>,
+    roots: Vec<RootWord>,
+    queue: BTreeMap<u32, Vec<NodeId>>,
+}
+
+/// A reference of a path, as it is now.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) label: Label,
+    pub(super) checks: Vec<Check>,
+}
+
+impl Link {
+    pub(super) fn of(reference: &Reference<'_>) -> Self {
+        Self {
+            label: reference.label,
+            checks: reference.checks.to_vec(),
+        }
+    }
+}
+
+impl Default for Link {
+    /// One of which nothing is known.
+    fn default() -> Self {
+        Self {
+            label: Label::Word(0),
+            checks: Vec::new(),
+        }
+    }
+}
+
+impl<'a> Graph<'a> {
+    pub(super) fn new(
+        python: Option<&'a Python>,
+        blocks: &'a Blocks,
+        pools: &'a [Range<u64>],
+    ) -> Self {
+        let len = blocks.len();
+        Self {
+            python,
+            blocks,
+            pools,
+            scanner: Some(Scanner::new(bounds(blocks, pools))),
+            objects: Vec::new(),
+            numbers: FastMap::default(),
+            holders: vec![NOBODY; len],
+            costs: vec![u32::MAX; len],
+            roots: Vec::new(),
+            queue: BTreeMap::new(),
+        }
+    }
+
+    /// Reaches whatever can be reached from the roots.
+    pub(super) fn search(&mut self, roots: &Roots, memory: &Cached<Live>) {
+        if let Some(python) = self.python {
+            let mut number = 0;
+            python.roots(memory, &mut |_, reference| {
+                self.reach_from(RootWord::Python(number), reference, memory);
+                number += 1;
+            });
+        }
+        for range in roots.ranges(self.blocks) {
+            self.scan(range.start..range.end, memory.now(), &mut |graph, address, value| {
+                let reference = word(&[], 0, value, range.kind.cost());
+                graph.reach_from(RootWord::Native(address, range.kind), &reference, memory);
+            });
+        }
+        for register in roots.registers() {
+            let reference = word(&[], 0, register.value, cost::STACK);
+            self.reach_from(RootWord::Register(register), &reference, memory);
+        }
+        self.settle(memory);
+    }
+
+    /// Then reaches what only garbage holds: objects that the collector tracks and no root reaches.
+    pub(super) fn search_garbage(&mut self, memory: &Cached<Live>) {
+        let Some(python) = self.python else { return };
+        let mut garbage = Vec::new();
+        python.tracked(memory, &mut |object| {
+            if !self.numbers.contains_key(&object) {
+                garbage.push(object);
+            }
+        });
+        for object in garbage {
+            let reference = word(&[], 0, object, cost::TYPED);
+            self.reach_from(RootWord::Garbage, &reference, memory);
+        }
+        self.settle(memory);
+    }
+
+    /// Follows what has been reached, the cheapest first.
+    fn settle(&mut self, memory: &Cached<Live>) {
+        while let Some((cost, mut nodes)) = self.queue.pop_first() {
+            // Memory is read in the order of addresses.
+            nodes.sort_unstable_by_key(|&node| self.address(node));
+            for node in nodes {
+                if self.costs[node as usize] == cost {
+                    self.follow(node, cost, memory);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
+        let Some(object) = self.object(node) else {
+            return self.follow_block(node, cost, memory);
+        };
+        if let Some(block) = self.blocks.containing(object) {
+            // The memory that it lies in, which has nothing else in it.
+            self.reach(block as NodeId, node, cost);
+        }
+        let Some(python) = self.python else { return };
+        python.references(memory, object, &mut |reference| {
+            let Some(target) = self.target(reference, memory) else {
+                return;
+            };
+            let cost = cost.saturating_add(reference.cost);
+            match reference.label {
+                // Its holder knows what is in it.
+                Label::Buffer => drop(self.reach(target, node, cost)),
+                _ => self.offer(target, node, cost),
+            }
+        });
+    }
+
+    fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
+        if self.blocks.is_leaf(node as usize) {
+            return;
+        }
+        let block = self.blocks.block(node as usize);
+        let range = block.start..block.start + block.size;
+        let cost = cost.saturating_add(cost::BLOCK);
+        self.scan(range, memory, &mut |graph, _, value| {
+            if let Some(target) = graph.target(&word(&[], 0, value, 0), memory) {
+                graph.offer(target, node, cost);
+            }
+        });
+    }
+
+    /// Gives each word in a range that may refer to a block or an object: its address, and itself.
+    fn scan(
+        &mut self,
+        range: Range<u64>,
+        memory: &dyn Memory,
+        visit: &mut dyn FnMut(&mut Self, u64, u64),
+    ) {
+        // Taken out so that the graph can be changed meanwhile.
+        let Some(mut scanner) = self.scanner.take() else {
+            return;
+        };
+        scanner.scan(memory, range, |address, value| visit(self, address, value));
+        self.scanner = Some(scanner);
+    }
+
+    /// Whether `cost` is less than what `node` is known to cost; then it is held by `holder`.
+    fn reach(&mut self, node: NodeId, holder: u32, cost: u32) -> bool {
+        let known = &mut self.costs[node as usize];
+        let is_better = cost < *known;
+        if is_better {
+            *known = cost;
+            self.holders[node as usize] = holder;
+        }
+        is_better
+    }
+
+    /// As [`Graph::reach`], and follows it later.
+    fn offer(&mut self, node: NodeId, holder: u32, cost: u32) {
+        if self.reach(node, holder, cost) {
+            self.queue.entry(cost).or_default().push(node);
+        }
+    }
+
+    fn reach_from(&mut self, root: RootWord, reference: &Reference<'_>, memory: &dyn Memory) {
+        let Some(target) = self.target(reference, memory) else { return };
+        if reference.cost < self.costs[target as usize] {
+            let holder = ROOT | self.roots.len() as u32;
+            self.roots.push(root);
+            self.offer(target, holder, reference.cost);
+        }
+    }
+
+    /// The object or the block that a reference is to, known from now on.
+    fn target(&mut self, reference: &Reference<'_>, memory: &dyn Memory) -> Option<NodeId> {
+        if let Some(known) = self.known(reference) {
+            return Some(known);
+        }
+        let address = reference.target;
+        let may_be_object = match reference.label {
+            Label::Buffer => false,
+            Label::Word(_) => self.may_have_object(address),
+            _ => true,
+        };
+        if may_be_object
+            && let Some(python) = self.python
+            && python.is_object(memory, address)
+        {
+            return self.add_object(address);
+        }
+        Some(self.blocks.containing(address)? as NodeId)
+    }
+
+    /// An object that was reached before.
+    fn known(&self, reference: &Reference<'_>) -> Option<NodeId> {
+        match reference.label {
+            Label::Buffer => None,
+            _ => self.numbers.get(&reference.target).copied(),
+        }
+    }
+
+    /// Whether an object may begin at an address: in a pool, or near the beginning of a block, after what the
+    /// collector and, since 3.11, the attributes have there.
+    fn may_have_object(&self, address: u64) -> bool {
+        if self.python.is_none() || !address.is_multiple_of(8) {
+            return false;
+        }
+        let pool = self.pools.partition_point(|pool| pool.end <= address);
+        let in_pool = self.pools.get(pool).is_some_and(|pool| pool.contains(&address));
+        in_pool
+            || self.blocks.containing(address).is_some_and(|block| {
+                let offset = address - self.blocks.block(block).start;
+                [0, 16, 32].contains(&offset)
+            })
+    }
+
+    fn add_object(&mut self, address: u64) -> Option<NodeId> {
+        let number = u32::try_from(self.holders.len()).ok().filter(|&number| number < ROOT)?;
+        self.numbers.insert(address, number);
+        self.objects.push(address);
+        self.holders.push(NOBODY);
+        self.costs.push(u32::MAX);
+        Some(number)
+    }
+
+    /// The object of a node, `None` of a block.
+    pub(super) fn object(&self, node: NodeId) -> Option<u64> {
+        let number = (node as usize).checked_sub(self.blocks.len())?;
+        self.objects.get(number).copied()
+    }
+
+    /// Where an object or a block begins.
+    pub(super) fn address(&self, node: NodeId) -> u64 {
+        match self.object(node) {
+            Some(object) => object,
+            None => self.blocks.block(node as usize).start,
+        }
+    }
+
+    /// The node at an address, if it was reached: the object there, or the block around it.
+    pub(super) fn reached(&self, address: u64) -> Option<NodeId> {
+        let object = self.numbers.get(&address).copied();
+        let node = object.or_else(|| Some(self.blocks.containing(address)? as NodeId))?;
+        (self.costs[node as usize] != u32::MAX).then_some(node)
+    }
+
+    /// Who holds a node that was reached.
+    pub(super) fn holder(&self, node: NodeId) -> Option<Holder> {
+        match self.holders[node as usize] {
+            NOBODY => None,
+            root if root & ROOT != 0 => {
+                let root = self.roots.get((root & !ROOT) as usize)?;
+                Some(Holder::Root(*root))
+            }
+            holder => Some(Holder::Node(holder)),
+        }
+    }
+
+    /// The nodes from the one that a root refers to down to `node`, and the root.
+    pub(super) fn path(&self, node: NodeId) -> Option<(RootWord, Vec<NodeId>)> {
+        let mut nodes = vec![node];
+        let mut at = node;
+        loop {
+            match self.holder(at)? {
+                Holder::Root(root) => {
+                    nodes.reverse();
+                    return Some((root, nodes));
+                }
+                Holder::Node(holder) => {
+                    nodes.push(holder);
+                    at = holder;
+                }
+            }
+        }
+    }
+
+    /// The cheapest reference from `holder` to `node`, as memory is now; `None`: there is none any more.
+    pub(super) fn link(&self, holder: NodeId, node: NodeId, memory: &dyn Memory) -> Option<Link> {
+        let mut best: Option<(u32, Link)> = None;
+        let mut see = |reference: &Reference<'_>| {
+            let is_better = best.as_ref().is_none_or(|(cost, _)| reference.cost < *cost);
+            if is_better && self.leads_to(reference, node) {
+                best = Some((reference.cost, Link::of(reference)));
+            }
+        };
+        match (self.object(holder), self.python) {
+            (Some(object), Some(python)) => python.references(memory, object, &mut see),
+            (Some(_), None) => {}
+            (None, _) => {
+                let block = self.blocks.block(holder as usize);
+                let range = block.start..block.start + block.size;
+                let mut scanner = Scanner::new(bounds(self.blocks, self.pools));
+                scanner.scan(memory, range, |address, value| {
+                    let checks = [Check::equal(address, value)];
+                    see(&word(&checks, address - block.start, value, cost::BLOCK));
+                });
+            }
+        }
+        best.map(|(_, link)| link)
+    }
+
+    fn leads_to(&self, reference: &Reference<'_>, node: NodeId) -> bool {
+        let found = self.known(reference);
+        found.or_else(|| Some(self.blocks.containing(reference.target)? as NodeId)) == Some(node)
+    }
+
+    /// The word `value` at `address` as a reference to `node`, if it is one.
+    pub(super) fn native_link(&self, address: u64, value: u64, node: NodeId) -> Option<Link> {
+        let checks = [Check::equal(address, value)];
+        let reference = word(&checks, 0, value, 0);
+        self.leads_to(&reference, node).then(|| Link::of(&reference))
+    }
+
+    /// Whether `block` is the memory that `object` lies in.
+    pub(super) fn is_own_block(&self, object: NodeId, block: NodeId) -> bool {
+        let address = self.object(object);
+        address.is_some() && self.object(block).is_none()
+            && address.and_then(|address| self.blocks.containing(address)) == Some(block as usize)
+    }
+
+    /// Objects that were reached.
+    pub(super) fn objects(&self) -> impl Iterator<Item = u64> {
+        self.objects.iter().copied()
+    }
+}
+
+/// A word of a block as a reference.
+fn word(checks: &[Check], offset: u64, value: u64, cost: u32) -> Reference<'_> {
+    Reference {
+        target: value,
+        label: Label::Word(offset),
+        cost,
+        checks,
+    }
+}
+
+/// From the lowest to the highest address at which there is a block or an object.
+fn bounds(blocks: &Blocks, pools: &[Range<u64>]) -> Range<u64> {
+    let of_blocks = blocks.bounds();
+    match (pools.first(), pools.last()) {
+        (Some(first), Some(last)) if of_blocks.is_empty() => first.start..last.end,
+        (Some(first), Some(last)) => {
+            first.start.min(of_blocks.start)..last.end.max(of_blocks.end)
+        }
+        _ => of_blocks,
+    }
+}

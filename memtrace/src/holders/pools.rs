@@ -1,0 +1,58 @@
+//! The memory from which CPython gives small objects (Objects/obmalloc.c): pools of blocks of one size, told by
+//! their headers. What is in one is the interpreter's, and known by its references alone.
+
+use super::memory::Memory;
+use crate::process::maps::Mapping;
+use std::ops::Range;
+
+/// `struct pool_header` (Include/internal/pycore_obmalloc.h) and bytes of a block of the smallest size.
+const HEADER: u64 = 48;
+const ALIGNMENT: u64 = 16;
+/// Sizes of blocks.
+const SIZES: u64 = 32;
+
+/// Bytes of a pool: POOL_SIZE.
+fn size(minor: u32) -> u64 {
+    if minor >= 10 { 16 << 10 } else { 4 << 10 }
+}
+
+/// All pools, by address; those that are next to each other are one range.
+pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &dyn Memory) -> Vec<Range<u64>> {
+    let size = size(minor);
+    let mut pools: Vec<Range<u64>> = Vec::new();
+    let writable = mappings.iter().filter(|mapping| {
+        let permissions = mapping.permissions;
+        mapping.path.is_none() && permissions.read && permissions.write && !permissions.shared
+    });
+    for mapping in writable {
+        let mut pool = mapping.start.next_multiple_of(size);
+        while pool < mapping.end {
+            if is_pool(memory, pool, size) {
+                match pools.last_mut() {
+                    Some(last) if last.end == pool => last.end += size,
+                    _ => pools.push(pool..pool + size),
+                }
+            }
+            pool += size;
+        }
+    }
+    pools
+}
+
+/// Whether there is the header of a pool: its size class and the offsets that follow from it.
+fn is_pool(memory: &dyn Memory, pool: u64, size: u64) -> bool {
+    let mut header = [0; HEADER as usize];
+    if !memory.read(pool, &mut header) {
+        return false;
+    }
+    let half = |at: usize| {
+        let half = header[at..].first_chunk().copied();
+        u64::from(half.map_or(0, u32::from_le_bytes))
+    };
+    let [count, class, next, last] = [half(0), half(36), half(40), half(44)];
+    let block = (class + 1) * ALIGNMENT;
+    class < SIZES
+        && last == size - block
+        && (HEADER + block..=size).contains(&next)
+        && count <= (size - HEADER) / block
+}

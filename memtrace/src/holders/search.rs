@@ -1,0 +1,390 @@
+//! A whole search: from the memory of a process to the ways in which blocks are held.
+
+use super::{
+    graph::{Graph, NodeId},
+    memory::{Cached, Live},
+    native::{self, Block, Builder, Modules, Origin, Roots, StopError, Types},
+    pools,
+    python::Python,
+    ways::{self, Naming},
+    witness::{self, Witness, Witnesses},
+};
+use crate::{
+    hash::FastMap,
+    ledger::SiteKey,
+    process::maps::{self, Mapping, MapsError},
+    recording::{Held, Holders, Way},
+    units,
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Blocks or objects of one kind that are looked at.
+pub(crate) const SAMPLE: usize = 64;
+
+/// Readings of a path before it is given up.
+const TRIES: usize = 3;
+
+/// Between two readings of the lengths of containers.
+const GROWTH_TIME: Duration = Duration::from_secs(1);
+
+/// Elements of a container that is looked at for its growth alone.
+const LONG: u64 = 8;
+
+/// Containers that are named because they grow.
+const GROWING: usize = 5;
+
+/// Why a process cannot be searched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Maps(#[from] MapsError),
+    #[error("what was found cannot be verified: {0}")]
+    Stop(#[from] StopError),
+    #[error("process {pid} runs no Python whose objects memtrace knows{}", reason(.why))]
+    NoPython { pid: u32, why: Option<String> },
+}
+
+fn reason(why: &Option<String>) -> String {
+    why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+}
+
+/// What is known of a process before its memory is read.
+pub(crate) struct Known<'a> {
+    /// Address and bytes of each live block of malloc that the ledger has.
+    pub(crate) blocks: &'a mut dyn Iterator<Item = (u64, u64)>,
+    /// The site of a block.
+    pub(crate) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
+    /// Names and keys are left out, types stay.
+    pub(crate) redact: bool,
+}
+
+/// Blocks of one site.
+pub(crate) struct Wanted {
+    pub(crate) site: SiteKey,
+    pub(crate) addresses: Vec<u64>,
+}
+
+/// What somebody asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Sought {
+    /// The object or the block there.
+    Address(u64),
+    /// Objects of a type, by its name in Python.
+    Type(String),
+    /// The containers that get the most elements.
+    Growing,
+    /// Blocks of malloc that nothing points to.
+    Lost,
+}
+
+/// What was found, and at what price.
+pub(crate) struct Found<T> {
+    pub(crate) holders: T,
+    /// The longest time for which the process was stopped.
+    pub(crate) longest_stop: Duration,
+    pub(crate) took: Duration,
+    /// What could not be looked at, and why.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What holds objects or blocks of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    /// What was asked for.
+    pub(crate) what: String,
+    /// How many there are.
+    pub(crate) known: u64,
+    /// How many of them were looked at.
+    pub(crate) sampled: u32,
+    pub(crate) addresses: Vec<u64>,
+    /// The most frequent first.
+    pub(crate) ways: Vec<Way>,
+}
+
+/// Looks for what holds the blocks of sites.
+///
+/// # Errors
+/// The process is gone, or may not be looked at.
+pub(crate) fn of_sites(
+    pid: u32,
+    sites: &[Wanted],
+    known: Known<'_>,
+) -> Result<Found<Vec<Holders>>, Error> {
+    with_graph(pid, known, |scene| {
+        let groups: Vec<&[u64]> = sites.iter().map(|wanted| &wanted.addresses[..]).collect();
+        let samples = scene.look(&groups)?;
+        let holders = sites.iter().zip(samples).map(|(wanted, (sampled, ways))| Holders {
+            site: wanted.site,
+            sampled,
+            ways,
+        });
+        Ok(holders.collect())
+    })
+}
+
+/// Looks for what holds addresses, objects of types, or whatever grows.
+///
+/// # Errors
+/// As [`of_sites`]; types are asked for where no Python is known.
+pub(crate) fn of_sought(
+    pid: u32,
+    sought: &[Sought],
+    known: Known<'_>,
+) -> Result<Found<Vec<Sample>>, Error> {
+    with_graph(pid, known, |scene| {
+        let mut samples = Vec::new();
+        let mut groups: Vec<Vec<u64>> = Vec::new();
+        let mut ask = |what: String, known: usize, addresses: Vec<u64>| {
+            samples.push(Sample {
+                what,
+                known: known as u64,
+                ..Sample::default()
+            });
+            groups.push(addresses);
+        };
+        for one in sought {
+            match one {
+                Sought::Address(address) => ask(format!("{address:#x}"), 1, vec![*address]),
+                Sought::Type(name) => {
+                    let all = scene.of_type(name)?;
+                    let step = all.len().div_ceil(SAMPLE).max(1);
+                    let known = all.len();
+                    ask(name.clone(), known, all.into_iter().step_by(step).collect());
+                }
+                Sought::Lost => {
+                    let lost = scene.lost();
+                    let bytes: u64 = lost.iter().map(|block| block.size).sum();
+                    let what = format!("lost blocks ({})", units::size(bytes));
+                    let some = lost.iter().take(SAMPLE).map(|block| block.start);
+                    ask(what, lost.len(), some.collect());
+                }
+                Sought::Growing => {
+                    for object in scene.growing()? {
+                        ask("a container that grows".to_owned(), 1, vec![object]);
+                    }
+                }
+            }
+        }
+        let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
+        let looked = groups.iter().zip(scene.look(&groups)?);
+        for (sample, (addresses, (sampled, ways))) in samples.iter_mut().zip(looked) {
+            sample.sampled = sampled;
+            sample.addresses = addresses.to_vec();
+            sample.ways = ways;
+        }
+        Ok(samples)
+    })
+}
+
+/// The search, once everything that is reachable is known.
+struct Scene<'a> {
+    pid: u32,
+    graph: &'a Graph<'a>,
+    roots: &'a Roots,
+    modules: &'a Modules,
+    mappings: &'a [Mapping],
+    cached: &'a Cached<Live>,
+    site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
+    redact: bool,
+    why_no_python: Option<String>,
+    longest_stop: Duration,
+}
+
+fn with_graph<T>(
+    pid: u32,
+    known: Known<'_>,
+    look: impl FnOnce(&mut Scene<'_>) -> Result<T, Error>,
+) -> Result<Found<T>, Error> {
+    let begin = Instant::now();
+    let mappings = maps::read(pid)?;
+    let cached = Cached::new(Live::new(pid));
+    let mut notes = Vec::new();
+    let python = match Python::open(pid, &mappings, &cached) {
+        Ok(python) => python,
+        Err(error) => {
+            notes.push(error.to_string());
+            None
+        }
+    };
+    let pools = python.as_ref().map_or_else(Vec::new, |python| {
+        pools::find(python.minor(), &mappings, &cached)
+    });
+    let modules = Modules::new(pid, &mappings);
+    let mut builder = Builder::default();
+    for (start, size) in known.blocks {
+        builder.add(Block { start, size }, Origin::Recorded);
+    }
+    let mut taken = native::find_older(&cached, &mappings, &modules, &pools, &mut builder);
+    if taken.is_empty() {
+        notes.push(
+            "the program has another malloc than glibc's, so its blocks from before the recording \
+             are not known"
+                .to_owned(),
+        );
+    }
+    let blocks = builder.finish();
+    taken.extend(pools.iter().cloned());
+    taken.sort_by_key(|range| range.start);
+    let roots = Roots::new(pid, &cached, &mappings, &modules, &blocks, &taken);
+    let mut graph = Graph::new(python.as_ref(), &blocks, &pools);
+    graph.search(&roots, &cached);
+    graph.search_garbage(&cached);
+    let mut scene = Scene {
+        pid,
+        graph: &graph,
+        roots: &roots,
+        modules: &modules,
+        mappings: &mappings,
+        cached: &cached,
+        site_of: known.site_of,
+        redact: known.redact,
+        why_no_python: notes.first().cloned().filter(|_| python.is_none()),
+        longest_stop: Duration::ZERO,
+    };
+    let holders = look(&mut scene)?;
+    Ok(Found {
+        holders,
+        longest_stop: scene.longest_stop,
+        took: begin.elapsed(),
+        notes,
+    })
+}
+
+impl Scene<'_> {
+    /// All objects of a type that something holds.
+    fn of_type(&self, name: &str) -> Result<Vec<u64>, Error> {
+        let python = self.python()?;
+        let is_of_type = |object: &u64| {
+            let of_type = python.type_name(self.cached, *object);
+            of_type.is_some_and(|of_type| {
+                of_type == name || of_type.rsplit('.').next() == Some(name)
+            })
+        };
+        Ok(self.graph.objects().filter(is_of_type).collect())
+    }
+
+    /// The containers that got the most elements within [`GROWTH_TIME`], twice in a row.
+    fn growing(&self) -> Result<Vec<u64>, Error> {
+        let python = self.python()?;
+        let lengths = || -> FastMap<u64, u64> {
+            let memory = Cached::new(*self.cached.now());
+            let objects = self.graph.objects();
+            let long = objects.filter_map(|object| {
+                let length = python.length(&memory, object)?.value;
+                (length >= LONG).then_some((object, length))
+            });
+            long.collect()
+        };
+        let first = lengths();
+        thread::sleep(GROWTH_TIME);
+        let second = lengths();
+        thread::sleep(GROWTH_TIME);
+        let third = lengths();
+        let mut grown: Vec<(u64, u64)> = third
+            .iter()
+            .filter_map(|(object, last)| {
+                let (first, second) = (first.get(object)?, second.get(object)?);
+                (first < second && second < last).then(|| (last - first, *object))
+            })
+            .collect();
+        grown.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(grown.into_iter().take(GROWING).map(|(_, object)| object).collect())
+    }
+
+    /// Blocks that nothing points to, nor only what garbage holds.
+    fn lost(&self) -> Vec<Block> {
+        let blocks = self.graph.blocks;
+        let numbers = 0..blocks.len();
+        let lost = numbers.filter(|&number| self.graph.holder(number as NodeId).is_none());
+        lost.map(|number| blocks.block(number)).collect()
+    }
+
+    fn python(&self) -> Result<&Python, Error> {
+        self.graph.python.ok_or_else(|| Error::NoPython {
+            pid: self.pid,
+            why: self.why_no_python.clone(),
+        })
+    }
+
+    /// What holds each group of addresses.
+    fn look(&mut self, groups: &[&[u64]]) -> Result<Vec<(u32, Vec<Way>)>, Error> {
+        let memory = self.cached.now();
+        let targets: Vec<(usize, NodeId)> = groups
+            .iter()
+            .enumerate()
+            .flat_map(|(group, addresses)| {
+                let reached = addresses.iter().filter_map(|&at| self.graph.reached(at));
+                reached.map(move |node| (group, node))
+            })
+            .collect();
+        let mut found: Vec<(usize, Witness)> = Vec::new();
+        let mut rest = targets;
+        for _ in 0..TRIES {
+            let nodes: Vec<NodeId> = rest.iter().map(|(_, node)| *node).collect();
+            let witnesses = Witnesses::new(self.graph, &nodes, *memory);
+            let (mut owners, mut tried) = (Vec::new(), Vec::new());
+            let mut failed = Vec::new();
+            for (group, node) in rest {
+                match witnesses.witness(node) {
+                    Some(witness) => {
+                        owners.push((group, node));
+                        tried.push(witness);
+                    }
+                    None => failed.push((group, node)),
+                }
+            }
+            let verified = witness::verify(self.pid, &tried, self.mappings)?;
+            self.longest_stop = self.longest_stop.max(verified.longest_stop);
+            let outcome = owners.into_iter().zip(tried).zip(verified.holds);
+            for (((group, node), witness), holds) in outcome {
+                match holds {
+                    true => found.push((group, witness)),
+                    false => failed.push((group, node)),
+                }
+            }
+            rest = failed;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let before = ways::lengths(self.graph, found.iter().map(|(_, witness)| witness), memory);
+        let began = Instant::now();
+        if !before.is_empty() {
+            thread::sleep(GROWTH_TIME);
+        }
+        let after = ways::lengths(self.graph, found.iter().map(|(_, witness)| witness), memory);
+        let growth = ways::growth(&before, &after, began.elapsed().as_secs_f64());
+        let naming = Naming {
+            graph: self.graph,
+            roots: self.roots,
+            modules: self.modules,
+            types: &Types::new(),
+            memory,
+            site_of: self.site_of,
+            redact: self.redact,
+        };
+        let samples = groups.iter().enumerate().map(|(group, addresses)| {
+            let own = found.iter().filter(|(of, _)| *of == group);
+            let own: Vec<&Witness> = own.map(|(_, witness)| witness).collect();
+            let mut ways = ways::ways(&naming, &own, &after, &growth);
+            let lost = addresses.iter().filter(|&&at| self.is_lost(at)).count();
+            if lost > 0 {
+                ways.push(Way {
+                    blocks: lost as u32,
+                    held: Held::Nothing,
+                });
+                ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
+            }
+            (addresses.len() as u32, ways)
+        });
+        Ok(samples.collect())
+    }
+
+    /// Whether there is a live block or object, and nothing that leads to it.
+    fn is_lost(&self, address: u64) -> bool {
+        self.graph.reached(address).is_none() && self.graph.blocks.containing(address).is_some()
+    }
+}

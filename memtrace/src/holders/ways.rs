@@ -1,0 +1,355 @@
+//! The ways in which sampled blocks are held: paths of the same shape are one, and the container
+//! that grows is looked for where they part.
+
+use super::{
+    graph::{Graph, NodeId},
+    memory::{Live, Memory},
+    native::{Modules, RootKind, Roots, Types},
+    python::{Length, Root},
+    reference::Label,
+    witness::{Origin, Witness, WitnessStep},
+};
+use crate::{
+    ledger::SiteKey,
+    recording::{Held, Path, Step, StepKind, Way},
+};
+use std::collections::HashMap;
+
+/// Share of the paths of one shape that go through what they have in common.
+const COMMON: f64 = 0.8;
+
+/// The name of the root of what only garbage holds.
+const GARBAGE: &str = "garbage";
+
+/// Nodes in a row that are alike and are shown as one, from so many on.
+const ALIKE: usize = 3;
+
+/// What steps are named with.
+pub(super) struct Naming<'a> {
+    pub(super) graph: &'a Graph<'a>,
+    pub(super) roots: &'a Roots,
+    pub(super) modules: &'a Modules,
+    pub(super) types: &'a Types,
+    pub(super) memory: &'a Live,
+    /// The site of a block.
+    pub(super) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
+    /// Types only.
+    pub(super) redact: bool,
+}
+
+/// A step, before what is alike is taken together.
+#[derive(Clone, Debug)]
+struct Named {
+    step: Step,
+    /// As the step's name, with `[i]` for whatever index or key.
+    general: String,
+    /// `None` for the root.
+    node: Option<NodeId>,
+    is_expression: bool,
+}
+
+impl Named {
+    fn is_like(&self, other: &Self) -> bool {
+        self.step.kind == other.step.kind
+            && self.general == other.general
+            && self.step.type_name == other.step.type_name
+    }
+}
+
+/// Lengths of containers at one moment, by node.
+pub(super) type Lengths = HashMap<NodeId, u64>;
+
+/// Lengths of the containers on these paths.
+pub(super) fn lengths<'a>(
+    graph: &Graph<'_>,
+    witnesses: impl Iterator<Item = &'a Witness>,
+    memory: &dyn Memory,
+) -> Lengths {
+    let Some(python) = graph.python else {
+        return Lengths::new();
+    };
+    let nodes = witnesses.flat_map(|witness| &witness.steps);
+    let mut lengths = Lengths::new();
+    for WitnessStep { node, .. } in nodes {
+        if let Some(object) = graph.object(*node)
+            && let Some(Length { value, .. }) = python.length(memory, object)
+        {
+            lengths.insert(*node, value);
+        }
+    }
+    lengths
+}
+
+/// How many elements a second each container got.
+pub(super) fn growth(before: &Lengths, after: &Lengths, seconds: f64) -> HashMap<NodeId, f64> {
+    let grown = after.iter().filter_map(|(node, after)| {
+        let before = before.get(node)?;
+        Some((*node, (*after as f64 - *before as f64) / seconds))
+    });
+    grown.collect()
+}
+
+/// Takes witnesses of one site together. `growth`: of the containers on them.
+pub(super) fn ways(
+    naming: &Naming<'_>,
+    witnesses: &[&Witness],
+    lengths: &Lengths,
+    growth: &HashMap<NodeId, f64>,
+) -> Vec<Way> {
+    let mut shapes: Vec<(String, Vec<Vec<Named>>)> = Vec::new();
+    for witness in witnesses {
+        let named = naming.steps(witness, lengths, growth);
+        let shape = shape(&named);
+        match shapes.iter_mut().find(|(known, _)| *known == shape) {
+            Some((_, paths)) => paths.push(named),
+            None => shapes.push((shape, vec![named])),
+        }
+    }
+    let mut ways: Vec<Way> = shapes
+        .into_iter()
+        .map(|(_, paths)| Way {
+            blocks: paths.len().try_into().unwrap_or(u32::MAX),
+            held: naming.held(&paths),
+        })
+        .collect();
+    ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
+    ways
+}
+
+/// What paths of the same way have in common, whatever their indices are and however long their lists.
+fn shape(path: &[Named]) -> String {
+    let mut shape = String::new();
+    for (index, named) in path.iter().enumerate() {
+        if index > 0 && named.is_like(&path[index - 1]) {
+            continue;
+        }
+        let of_type = named.step.type_name.as_deref().unwrap_or_default();
+        shape += &format!("{}:{of_type}\n", named.general);
+    }
+    shape
+}
+
+impl Naming<'_> {
+    fn steps(
+        &self,
+        witness: &Witness,
+        lengths: &Lengths,
+        growth: &HashMap<NodeId, f64>,
+    ) -> Vec<Named> {
+        let mut named = vec![self.origin(&witness.origin)];
+        let labels: Vec<Label> = witness.steps.iter().map(|step| step.link.label).collect();
+        let mut rest = &witness.steps[..];
+        if let ([first, after @ ..], Origin::Python(Root::Module(_))) = (rest, &witness.origin) {
+            // The root has its name already.
+            named[0].node = Some(first.node);
+            rest = after;
+        }
+        while let [WitnessStep { node, link }, after @ ..] = rest {
+            let index = labels.len() - rest.len();
+            let is_buffer = link.label == Label::Buffer;
+            if is_buffer && after.is_empty() && self.has_container(witness, index) {
+                break;
+            }
+            // A dict of attributes is no step of its own: what it has are attributes of its owner.
+            let (taken, node) = match (link.label, after.first()) {
+                (Label::Namespace, Some(attribute)) => (2, attribute.node),
+                _ => (1, *node),
+            };
+            let mut step = self.step(node, &labels[index..index + taken]);
+            step.step.length = lengths.get(&node).copied();
+            step.step.growth_per_s = growth.get(&node).copied();
+            named.push(step);
+            rest = &rest[taken..];
+        }
+        named
+    }
+
+    /// Whether the holder of step `index` is a container, whose own memory needs no step.
+    fn has_container(&self, witness: &Witness, index: usize) -> bool {
+        let holder = index.checked_sub(1).map(|index| witness.steps[index].node);
+        let object = holder.and_then(|holder| self.graph.object(holder));
+        let python = self.graph.python;
+        object.is_some_and(|object| {
+            python.is_some_and(|python| python.length(self.memory, object).is_some())
+        })
+    }
+
+    fn origin(&self, origin: &Origin) -> Named {
+        let (kind, name, is_expression) = match *origin {
+            Origin::Python(root) => {
+                let kind = match root {
+                    Root::Module(_) => StepKind::Module,
+                    Root::Frame { .. } => StepKind::Frame,
+                    _ => StepKind::Interpreter,
+                };
+                let python = self.graph.python;
+                let shown = python.map(|python| python.show_root(self.memory, root, self.redact));
+                let (text, is_expression) = shown
+                    .map(|shown| (shown.text, shown.is_expression))
+                    .unwrap_or_default();
+                (kind, text, is_expression)
+            }
+            Origin::Native(address, of_root) => {
+                let kind = match of_root {
+                    RootKind::Global => StepKind::Global,
+                    RootKind::ThreadLocal => StepKind::ThreadLocal,
+                    RootKind::Stack => StepKind::Stack,
+                    RootKind::Mapping => StepKind::Mapping,
+                };
+                let name = self.roots.describe(self.memory, self.modules, address);
+                (kind, name, false)
+            }
+            Origin::Register(register) => {
+                let name = self.roots.describe_register(self.modules, &register);
+                (StepKind::Register, name, false)
+            }
+            Origin::Garbage => (StepKind::Interpreter, GARBAGE.to_owned(), false),
+        };
+        Named {
+            general: name.clone(),
+            step: Step {
+                kind,
+                name,
+                type_name: None,
+                length: None,
+                growth_per_s: None,
+                repeated: 1,
+                buffer: None,
+            },
+            node: None,
+            is_expression,
+        }
+    }
+
+    fn step(&self, node: NodeId, labels: &[Label]) -> Named {
+        let object = self.graph.object(node);
+        let python = self.graph.python;
+        let (name, is_expression) = match (python, labels) {
+            (_, [Label::Word(0) | Label::Buffer]) => (String::new(), false),
+            (_, [Label::Word(offset)]) => (format!("+{offset:#x}"), false),
+            (Some(python), _) => {
+                let shown = python.show(self.memory, labels, self.redact);
+                (shown.text, shown.is_expression)
+            }
+            (None, _) => (String::new(), false),
+        };
+        let general = match labels {
+            [Label::Item(_)] => "[i]".to_owned(),
+            [Label::Value(_)] => "[key]".to_owned(),
+            _ => name.clone(),
+        };
+        let (kind, type_name) = match object {
+            Some(object) => (
+                StepKind::Object,
+                python.and_then(|python| python.type_name(self.memory, object)),
+            ),
+            None => {
+                let block = self.graph.address(node);
+                let of_type = self.types.type_of(self.memory, self.modules, block);
+                (StepKind::Block, of_type.map(|name| name.to_string()))
+            }
+        };
+        Named {
+            general,
+            step: Step {
+                kind,
+                name,
+                type_name,
+                length: None,
+                growth_per_s: None,
+                repeated: 1,
+                buffer: self.buffer(object),
+            },
+            node: Some(node),
+            is_expression,
+        }
+    }
+
+    /// The site of the memory that a container has of its own.
+    fn buffer(&self, container: Option<u64>) -> Option<SiteKey> {
+        let (object, python) = (container?, self.graph.python?);
+        python.length(self.memory, object)?;
+        let mut site = None;
+        python.references(self.memory, object, &mut |reference| {
+            if reference.label == Label::Buffer && site.is_none() {
+                let block = self.graph.blocks.containing(reference.target);
+                let block = block.map(|block| self.graph.blocks.block(block).start);
+                site = block.and_then(self.site_of);
+            }
+        });
+        site
+    }
+
+    /// What paths of one shape say together: the first of them, with what differs left open.
+    fn held(&self, paths: &[Vec<Named>]) -> Held {
+        let Some(first) = paths.first() else {
+            return Held::Nothing;
+        };
+        if first[0].general == GARBAGE && first[0].step.kind == StepKind::Interpreter {
+            return Held::Cycle;
+        }
+        let common = common(paths);
+        let container = container(first, common);
+        let mut steps: Vec<Step> = Vec::new();
+        let mut at = None;
+        let mut row = 1;
+        for (index, named) in first.iter().enumerate() {
+            let mut step = named.step.clone();
+            if index > common && ["[i]", "[key]"].contains(&&*named.general) {
+                step.name.clone_from(&named.general);
+            }
+            row = match index > 0 && named.is_like(&first[index - 1]) {
+                true => row + 1,
+                false => 1,
+            };
+            // The container itself is shown, whatever is like it.
+            if row >= ALIKE && container.is_none_or(|container| index > container)
+                && let Some(last) = steps.last_mut()
+            {
+                last.repeated += 1;
+                continue;
+            }
+            if Some(index) == container {
+                at = Some(steps.len());
+            }
+            steps.push(step);
+        }
+        Held::Path(Path {
+            steps,
+            container: at,
+            expression: expression(first),
+        })
+    }
+}
+
+/// The last step that nearly all paths go through.
+fn common(paths: &[Vec<Named>]) -> usize {
+    let first = &paths[0];
+    if paths.len() == 1 {
+        return first.len() - 1;
+    }
+    let mut through: HashMap<NodeId, usize> = HashMap::new();
+    for node in paths.iter().flatten().filter_map(|named| named.node) {
+        *through.entry(node).or_default() += 1;
+    }
+    let is_common = |named: &Named| {
+        let count = named.node.and_then(|node| through.get(&node)).copied();
+        count.is_some_and(|count| count as f64 >= COMMON * paths.len() as f64)
+    };
+    first.iter().rposition(is_common).unwrap_or(0)
+}
+
+/// The container that grows: the one in which the paths part, or the first below it that grows.
+fn container(path: &[Named], common: usize) -> Option<usize> {
+    let grows = |named: &Named| named.step.growth_per_s.is_some_and(|growth| growth > 0.0);
+    let has_length = |named: &Named| named.step.length.is_some();
+    let growing = (common..path.len()).find(|&index| grows(&path[index]));
+    growing.or_else(|| (0..=common).rev().find(|&index| has_length(&path[index])))
+}
+
+/// The path as an expression, if every part of it is one.
+fn expression(path: &[Named]) -> Option<String> {
+    path.iter()
+        .all(|named| named.is_expression)
+        .then(|| path.iter().map(|named| named.step.name.as_str()).collect())
+}

@@ -1,0 +1,233 @@
+//! A path from a root to a node, reference by reference, with the words that prove it.
+
+use super::{
+    graph::{Graph, Link, NodeId, RootWord},
+    memory::{Live, Memory},
+    native::{RegisterRoot, RootKind, Stop, StopError, Stopped},
+    python::Root,
+    reference::Check,
+};
+use crate::{
+    arch,
+    process::maps::{self, Mapping},
+};
+use std::{collections::HashMap, time::Duration};
+
+/// Nodes of a path that are looked at from either end: those between are like their neighbours, for only
+/// linked lists are so long.
+const ENDS: usize = 100;
+
+/// Words that are read in one stop: some hundred microseconds.
+const WORDS_A_STOP: usize = 2048;
+
+/// Where a path begins.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    Python(Root),
+    /// The word at this address.
+    Native(u64, RootKind),
+    Register(RegisterRoot),
+    Garbage,
+}
+
+/// A path, as memory was when it was put together.
+#[derive(Clone, Debug)]
+pub(super) struct Witness {
+    pub(super) origin: Origin,
+    pub(super) steps: Vec<WitnessStep>,
+    /// So many nodes are left out after step [`ENDS`].
+    pub(super) left_out: usize,
+}
+
+/// A node and the reference to it.
+#[derive(Clone, Debug)]
+pub(super) struct WitnessStep {
+    pub(super) node: NodeId,
+    pub(super) link: Link,
+}
+
+/// Puts paths together.
+pub(super) struct Witnesses<'a> {
+    graph: &'a Graph<'a>,
+    memory: Live,
+    /// By number of the interpreter's root.
+    python_roots: HashMap<u32, (Root, u64, Link)>,
+}
+
+impl<'a> Witnesses<'a> {
+    /// For paths to `nodes`.
+    pub(super) fn new(graph: &'a Graph<'a>, nodes: &[NodeId], memory: Live) -> Self {
+        let origins = nodes.iter().filter_map(|&node| graph.path(node));
+        let mut python_roots: HashMap<u32, _> = HashMap::new();
+        let mut wanted = origins
+            .filter_map(|(origin, _)| match origin {
+                RootWord::Python(number) => Some(number),
+                _ => None,
+            })
+            .collect::<Vec<u32>>();
+        wanted.sort_unstable();
+        let mut number = 0;
+        if let Some(python) = graph.python.filter(|_| !wanted.is_empty()) {
+            python.roots(&memory, &mut |root, reference| {
+                if wanted.binary_search(&number).is_ok() {
+                    let link = Link::of(reference);
+                    python_roots.insert(number, (root, reference.target, link));
+                }
+                number += 1;
+            });
+        }
+        Self {
+            graph,
+            memory,
+            python_roots,
+        }
+    }
+
+    /// The path to a node that was reached, with each reference looked up again; `None` if one is gone.
+    pub(super) fn witness(&self, node: NodeId) -> Option<Witness> {
+        let (root, mut nodes) = self.graph.path(node)?;
+        if let [.., object, block] = nodes[..]
+            && self.graph.is_own_block(object, block)
+        {
+            nodes.pop();
+        }
+        let left_out = nodes.len().saturating_sub(2 * ENDS);
+        if left_out > 0 {
+            nodes.drain(ENDS..ENDS + left_out);
+        }
+        let first = *nodes.first()?;
+        let (origin, link) = match root {
+            RootWord::Python(number) => {
+                let (root, target, link) = self.python_roots.get(&number)?;
+                if self.graph.address(first) != *target {
+                    return None;
+                }
+                (Origin::Python(*root), link.clone())
+            }
+            RootWord::Native(address, kind) => {
+                let value = self.memory.word(address)?;
+                let link = self.graph.native_link(address, value, first)?;
+                (Origin::Native(address, kind), link)
+            }
+            RootWord::Register(register) => (Origin::Register(register), Link::default()),
+            RootWord::Garbage => (Origin::Garbage, Link::default()),
+        };
+        let mut steps = vec![self.step(first, link)];
+        for (index, pair) in nodes.windows(2).enumerate() {
+            let is_gap = left_out > 0 && index + 1 == ENDS;
+            let link = match is_gap {
+                true => Link::default(),
+                false => self.graph.link(pair[0], pair[1], &self.memory)?,
+            };
+            steps.push(self.step(pair[1], link));
+        }
+        Some(Witness {
+            origin,
+            steps,
+            left_out,
+        })
+    }
+
+    /// Also proves that the object is still of its type.
+    fn step(&self, node: NodeId, mut link: Link) -> WitnessStep {
+        if let Some(object) = self.graph.object(node)
+            && let Some(of_type) = self.memory.word(object + 8)
+        {
+            link.checks.push(Check::equal(object + 8, of_type));
+        }
+        WitnessStep { node, link }
+    }
+}
+
+/// What came of reading witnesses again.
+#[derive(Debug, Default)]
+pub(super) struct Verified {
+    /// Of each whether all of it still holds.
+    pub(super) holds: Vec<bool>,
+    /// The longest time for which the process was stopped.
+    pub(super) longest_stop: Duration,
+}
+
+/// Reads each witness again at one moment at which no thread of the process runs.
+///
+/// # Errors
+/// The process cannot be stopped.
+pub(super) fn verify(
+    pid: u32,
+    witnesses: &[Witness],
+    mappings: &[Mapping],
+) -> Result<Verified, StopError> {
+    let mut verified = Verified::default();
+    let mut rest = witnesses;
+    while !rest.is_empty() {
+        let mut words = 0;
+        let fits = rest.iter().take_while(|witness| {
+            words += witness.checks().count();
+            words <= WORDS_A_STOP
+        });
+        let (now, later) = rest.split_at(fits.count().max(1));
+        verify_at_once(pid, now, mappings, &mut verified)?;
+        rest = later;
+    }
+    Ok(verified)
+}
+
+fn verify_at_once(
+    pid: u32,
+    witnesses: &[Witness],
+    mappings: &[Mapping],
+    verified: &mut Verified,
+) -> Result<(), StopError> {
+    let checks = witnesses.iter().flat_map(Witness::checks);
+    let addresses: Vec<u64> = checks.map(|check| check.address).collect();
+    let mut values = vec![None; addresses.len()];
+    // Everything that takes time is done before or after.
+    let stop = Stop::new(pid)?;
+    Live::new(pid).words(&addresses, &mut values);
+    let threads = stop.threads().to_vec();
+    let ended = stop.end();
+    let is_whole = ended.is_some_and(|ended| !ended.was_cut);
+    verified.longest_stop = ended.map_or(verified.longest_stop, |ended| {
+        verified.longest_stop.max(ended.lasted)
+    });
+    let mut values = values.into_iter();
+    for witness in witnesses {
+        let mut holds = is_whole && witness.origin.is_alive(&threads, mappings);
+        for check in witness.checks() {
+            let value = values.next().flatten();
+            holds &= value.is_some_and(|value| check.holds(value));
+        }
+        verified.holds.push(holds);
+    }
+    Ok(())
+}
+
+impl Origin {
+    /// Whether a register still has its value, and a word of a stack is not below what is in use.
+    fn is_alive(&self, threads: &[Stopped], mappings: &[Mapping]) -> bool {
+        let mut running = threads
+            .iter()
+            .filter_map(|thread| Some((thread.tid, thread.registers.as_ref()?)));
+        match *self {
+            Self::Register(register) => running.any(|(tid, registers)| {
+                tid == register.tid
+                    && arch::registers(registers).contains(&(register.name, register.value))
+            }),
+            Self::Native(address, RootKind::Stack) => {
+                let stack = maps::find(mappings, address);
+                !running.any(|(_, registers)| {
+                    let top = arch::stack_pointer(registers);
+                    address < top && stack.is_some_and(|stack| stack.contains(top))
+                })
+            }
+            _ => true,
+        }
+    }
+}
+
+impl Witness {
+    /// All words that must still be as they were.
+    fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.steps.iter().flat_map(|step| &step.link.checks)
+    }
+}

@@ -1,0 +1,189 @@
+//! What holds an object or a block of a running process: paths that the program itself confirms.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
+
+use memtrace_tests::{Bench, running::Running, targets};
+use serde::Deserialize;
+use std::{path::Path, process::Command};
+
+/// What `memtrace holders --format json` says.
+#[derive(Deserialize)]
+struct Answer {
+    sought: Vec<Sought>,
+    longest_stop_ns: u64,
+}
+
+#[derive(Deserialize)]
+struct Sought {
+    what: String,
+    looked_at: u64,
+    ways: Vec<Way>,
+}
+
+#[derive(Deserialize)]
+struct Way {
+    held: String,
+    #[serde(default)]
+    path: Vec<Step>,
+    expression: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    kind: String,
+    name: String,
+}
+
+impl Answer {
+    fn of(pid: u32, arguments: &[String]) -> Self {
+        let mut command = Command::new(targets::memtrace());
+        command.args(["holders", "--format", "json", "-p", &pid.to_string()]);
+        let finished = Running::start(command.args(arguments)).wait().expect_code(0);
+        serde_json::from_str(&finished.stdout).expect("JSON")
+    }
+}
+
+/// Ways of holding that no expression can say: what is in sets, and what only code that runs has.
+const WITHOUT_EXPRESSION: [&str; 10] = [
+    "InSet",
+    "InFrozenset",
+    "InContext",
+    "InThreadLocal",
+    "InLruCache",
+    "InGenerator",
+    "InFrame",
+    "InCoroutine",
+    "InIterator",
+    "InMap",
+];
+
+/// Every object is found, and where the answer is an expression, the interpreter agrees.
+fn expect_right_expressions(interpreter: &Path) {
+    let program = targets::source("python/holders.py");
+    let mut target = Running::start(Command::new(interpreter).arg("-B").arg(&program));
+    target.await_stdout("ready");
+    let source = std::fs::read_to_string(program).expect("readable");
+    let made = source.split("make(\"").skip(1);
+    let names: Vec<&str> = made.filter_map(|rest| rest.split('"').next()).collect();
+    assert!(names.len() > 40, "{names:?}");
+    let arguments: Vec<String> = names.iter().map(|name| format!("--type={name}")).collect();
+    let answer = Answer::of(target.pid(), &arguments);
+    let mut wrong = Vec::new();
+    for (number, (name, sought)) in names.iter().zip(&answer.sought).enumerate() {
+        assert_eq!((&*sought.what, sought.looked_at), (*name, 1), "{name}");
+        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.held).collect();
+        let expected = match *name {
+            "OnlyWeakly" | "InCycle" => continue,
+            _ => ["path"],
+        };
+        if held != expected {
+            wrong.push(format!("{name}: {held:?}"));
+            continue;
+        }
+        let way = &sought.ways[0];
+        let Some(expression) = &way.expression else {
+            if !WITHOUT_EXPRESSION.contains(name) {
+                let path: Vec<&str> = way.path.iter().map(|step| &*step.name).collect();
+                wrong.push(format!("{name}: no expression: {}", path.join(" ")));
+            }
+            continue;
+        };
+        // Each answer has its number, so that they are told apart.
+        target.send(&format!("{number} {name} {expression}\n"));
+        let judged = target.await_stdout(&format!("{number} "));
+        if !judged.ends_with(" right") {
+            wrong.push(format!("{name}: {expression}: {judged}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", interpreter.display(), wrong.join("\n"));
+    assert!(answer.longest_stop_ns > 0);
+}
+
+#[test]
+fn paths_in_python_lead_to_the_object() {
+    let _bench = Bench::new();
+    expect_right_expressions(Path::new("/usr/bin/python3"));
+}
+
+#[test]
+fn paths_in_other_versions_of_python_lead_to_the_object() {
+    let _bench = Bench::new();
+    for minor in 9..=14 {
+        // What is not there is tested by `cargo xtask test-pythons`.
+        if let Some(interpreter) = targets::installed_python(minor) {
+            expect_right_expressions(&interpreter);
+        }
+    }
+}
+
+#[test]
+fn native_blocks_are_held_by_what_the_program_says() {
+    let _bench = Bench::new();
+    let mut target = Running::start(&mut Command::new(targets::program("holders.cc")));
+    target.await_stdout("ready");
+    let expected = [
+        ("global-array", "global", "global_array + 0x18"),
+        ("linked-list", "global", "linked_list"),
+        ("map", "global", "by_number"),
+        ("unordered-map", "global", "by_hash"),
+        ("vector", "global", "sessions"),
+        ("shared-ptr", "global", "shared"),
+        ("tree", "global", "tree"),
+        ("tls", "thread local", "in_tls"),
+        ("stack", "stack", "serve()"),
+        ("register", "register", "r12"),
+        ("mmap-pool", "mapping", ""),
+    ];
+    let lost = [
+        "tagged",
+        "lost",
+        "lost-chain",
+        "lost-indirectly",
+        "lost-cycle",
+        "lost-cycle-other",
+        "held-by-freed",
+    ];
+    let address = |name: &str| {
+        let line = target.await_stdout(&format!("{name} "));
+        line.rsplit(' ').next().expect("an address").to_owned()
+    };
+    let names = expected.iter().map(|(name, ..)| name).chain(&lost);
+    let arguments: Vec<String> = names
+        .map(|name| format!("--address={}", address(name)))
+        .collect();
+    let answer = Answer::of(target.pid(), &arguments);
+    for ((name, kind, root), sought) in expected.iter().zip(&answer.sought) {
+        let way = sought.ways.first().unwrap_or_else(|| panic!("{name}"));
+        let first = way.path.first().unwrap_or_else(|| panic!("{name}: {}", way.held));
+        assert_eq!(first.kind, *kind, "{name}: {}", first.name);
+        assert!(first.name.contains(root), "{name}: {}", first.name);
+    }
+    for (name, sought) in lost.iter().zip(&answer.sought[expected.len()..]) {
+        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.held).collect();
+        assert_eq!(held, ["nothing"], "{name}");
+    }
+    target.close_stdin();
+    assert!(target.end().success());
+}
+
+/// Objects come and go thousands of times a second while they are looked at: what is printed is true.
+#[test]
+fn no_wrong_path_is_printed_of_memory_that_changes() {
+    let _bench = Bench::new();
+    let mut target = Running::start(&mut targets::python("python/mutating.py"));
+    target.await_stdout("ready");
+    let mut found = 0;
+    const RUNS: u32 = 10;
+    for _ in 0..RUNS {
+        let answer = Answer::of(target.pid(), &["--type=Leak".to_owned()]);
+        for way in &answer.sought[0].ways {
+            let path: String = way.path.iter().map(|step| &*step.name).collect();
+            assert_eq!((&*way.held, &*path), ("path", "__main__.cache['sessions'][i]"));
+            found += 1;
+        }
+    }
+    assert!(found * 10 >= RUNS * 9, "found in {found} of {RUNS} runs");
+    target.expect_alive();
+}
