@@ -74,6 +74,12 @@ pub(super) enum Label {
     Closure(u64, Name),
     /// A local variable of a frame, a generator or a coroutine.
     Local(Name),
+    /// What a frame is working with and has no name for: an iterator of a loop, an argument of a call.
+    Operand,
+    /// The dict of the attributes that the holder has: what it holds are attributes of the holder.
+    Namespace,
+    /// A field of a C type that Python has no name for.
+    Internal(&'static str),
     /// Memory that belongs to the holder: the array of a list, the table of a dict, the data of a bytearray.
     Buffer,
     /// The word at this offset, bytes, in a block or in an object whose structure is not known.

@@ -1,0 +1,220 @@
+//! What is always reachable: modules, frames of threads, and the interpreter's own state.
+
+use super::{
+    super::{
+        memory::Memory,
+        reference::{Check, Label, Name, Reference, cost},
+    },
+    Python, dict,
+    frames::{self, code_of},
+    layout::flag,
+    words::{Words, is_pointer},
+};
+use memtrace_common::python::{Interpreter, NONE};
+
+/// Where a path begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Root {
+    /// An entry of `sys.modules`.
+    Module(Name),
+    /// A call that has not returned: address of its code object, and of the instruction as
+    /// [`CodeObject::line`](crate::python::CodeObject::line) takes it.
+    Frame { code: u64, instruction: u32 },
+    /// The state of a thread: exceptions, thread-local variables, the context. `pthread_self` of it.
+    Thread(u64),
+    /// The interpreter's state.
+    Interpreter,
+    /// What is called when the interpreter ends.
+    AtExit,
+}
+
+/// Takes the roots, one by one.
+pub(in super::super) type VisitRoot<'a> = dyn FnMut(Root, &Reference<'_>) + 'a;
+
+/// Most interpreters, and threads of each; most frames of a thread. A list may be torn, or be a circle.
+const MOST_INTERPRETERS: usize = 1 << 10;
+const MOST_THREADS: usize = 1 << 16;
+const MOST_FRAMES: usize = 1 << 20;
+
+impl Python {
+    /// Modules come first.
+    pub(in super::super) fn roots(&self, memory: &dyn Memory, visit: &mut VisitRoot<'_>) {
+        let words = &mut Words::new(memory);
+        let at = &self.at;
+        let interpreters = interpreters(at, words);
+        for &interpreter in &interpreters {
+            self.modules(words, interpreter, visit);
+        }
+        for &interpreter in &interpreters {
+            let first = words.at(interpreter + u64::from(at.interpreter_threads));
+            for thread in list(words, first, at.thread_next, MOST_THREADS) {
+                self.frames(words, thread, visit);
+                let id = words.at(thread + u64::from(at.thread_id));
+                let root = Root::Thread(id.unwrap_or(0));
+                self.objects(words, thread, 0, self.layout.thread_size, root, visit);
+            }
+            self.at_exit(words, interpreter, visit);
+            for part in self.layout.interpreter_words {
+                let root = Root::Interpreter;
+                self.objects(words, interpreter, part.start, part.end, root, visit);
+            }
+        }
+    }
+
+    fn modules(
+        &self,
+        words: &mut Words<'_>,
+        interpreter: u64,
+        visit: &mut VisitRoot<'_>,
+    ) -> Option<()> {
+        let at = interpreter + self.layout.modules;
+        let modules = words.at(at).filter(|&it| is_pointer(it))?;
+        let is_there = Check::equal(at, modules);
+        let memory = words.memory();
+        dict::entries(
+            &self.layout,
+            words,
+            modules,
+            &mut |key, target, in_dict: &[Check]| {
+                let is_name = |ty: &super::types::Type| ty.flags & flag::STR != 0;
+                if !self.types.of(memory, key).is_some_and(|ty| is_name(&ty)) {
+                    return;
+                }
+                let mut checks = [is_there; 5];
+                let count = in_dict.len().min(4);
+                checks[1..=count].copy_from_slice(&in_dict[..count]);
+                let reference = Reference {
+                    target,
+                    label: Label::Value(key),
+                    cost: cost::TYPED,
+                    checks: &checks[..=count],
+                };
+                visit(Root::Module(Name::Object(key)), &reference);
+            },
+        );
+        Some(())
+    }
+
+    fn frames(&self, words: &mut Words<'_>, thread: u64, visit: &mut VisitRoot<'_>) -> Option<()> {
+        let at = &self.at;
+        let mut frame = words.at(thread + u64::from(at.thread_frame))?;
+        if at.cframe_frame != NONE && is_pointer(frame) {
+            frame = words.at(frame + u64::from(at.cframe_frame))?;
+        }
+        for _ in 0..MOST_FRAMES {
+            if !is_pointer(frame) {
+                return None;
+            }
+            self.frame(words, frame, visit);
+            frame = words.at(frame + u64::from(at.frame_previous))?;
+        }
+        None
+    }
+
+    fn frame(&self, words: &mut Words<'_>, frame: u64, visit: &mut VisitRoot<'_>) -> Option<()> {
+        let at = &self.at;
+        // Since 3.12 there are marks between frames, see `Interpreter::frame_boundary`.
+        if at.minor >= 12 && words.memory().byte(frame + u64::from(at.frame_boundary))? >= 3 {
+            return None;
+        }
+        let (code, of_code) = code_of(words, frame, at.frame_code.into())?;
+        let place = frame + u64::from(at.frame_instruction);
+        let instruction = if at.code_instructions == NONE {
+            words.memory().half(place)?
+        } else {
+            let begin = code + u64::from(at.code_instructions);
+            words.at(place)?.wrapping_sub(begin) as u32
+        };
+        let root = Root::Frame { code, instruction };
+        frames::references(
+            &self.layout,
+            words,
+            frame,
+            code,
+            &[of_code],
+            &mut |reference| visit(root, reference),
+        )
+    }
+
+    /// Words of a structure that are objects.
+    fn objects(
+        &self,
+        words: &mut Words<'_>,
+        structure: u64,
+        start: u64,
+        end: u64,
+        root: Root,
+        visit: &mut VisitRoot<'_>,
+    ) {
+        for offset in (start..end).step_by(8) {
+            let at = structure + offset;
+            let Some(target) = words.at(at) else { continue };
+            if self.is_object(words.memory(), target) {
+                let reference = Reference {
+                    target,
+                    label: Label::Word(offset),
+                    cost: cost::INCIDENTAL,
+                    checks: &[Check::equal(at, target)],
+                };
+                visit(root, &reference);
+            }
+        }
+    }
+
+    /// Functions registered by `atexit` and their arguments; since 3.14 they are in a list.
+    fn at_exit(
+        &self,
+        words: &mut Words<'_>,
+        interpreter: u64,
+        visit: &mut VisitRoot<'_>,
+    ) -> Option<()> {
+        const MOST: u64 = 1 << 20;
+        let at = interpreter + self.layout.atexit?;
+        let table = words.at(at).filter(|&it| is_pointer(it))?;
+        let count = words.memory().half(at + 8)?;
+        for index in 0..u64::from(count).min(MOST) {
+            let slot = table + index * 8;
+            let entry = words.at(slot)?;
+            if !is_pointer(entry) {
+                continue;
+            }
+            let mut entries = words.again();
+            for (offset, what) in [(0, "a function"), (8, "arguments"), (16, "arguments")] {
+                let target = entries.at(entry + offset)?;
+                if is_pointer(target) {
+                    let reference = Reference {
+                        target,
+                        label: Label::Internal(what),
+                        cost: cost::TYPED,
+                        checks: &[
+                            Check::equal(at, table),
+                            Check::equal(slot, entry),
+                            Check::equal(entry + offset, target),
+                        ],
+                    };
+                    visit(Root::AtExit, &reference);
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Addresses of the interpreters' states.
+pub(super) fn interpreters(at: &Interpreter, words: &mut Words<'_>) -> Vec<u64> {
+    let first = words.at(at.runtime + u64::from(at.runtime_interpreters));
+    list(words, first, at.interpreter_next, MOST_INTERPRETERS)
+}
+
+/// The elements of a linked list.
+fn list(words: &mut Words<'_>, first: Option<u64>, next: u32, most: usize) -> Vec<u64> {
+    let mut elements = Vec::new();
+    let mut element = first.filter(|&it| is_pointer(it));
+    while let Some(it) = element.filter(|_| elements.len() < most) {
+        elements.push(it);
+        element = words
+            .at(it + u64::from(next))
+            .filter(|&next| is_pointer(next) && Some(next) != first);
+    }
+    elements
+}
