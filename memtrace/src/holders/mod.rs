@@ -5,4 +5,5 @@
 #![expect(dead_code, reason = "the search that uses it comes next")]
 
 mod memory;
+mod native;
 mod reference;
