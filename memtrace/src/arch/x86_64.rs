@@ -8,7 +8,10 @@ pub(super) use instructions::{forwards, probe_site};
 use std::mem::offset_of;
 
 use gimli::{Register, X86_64};
-use memtrace_common::arch::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE};
+use memtrace_common::{
+    arch::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE},
+    unwind::{Registers, rbx},
+};
 use object::elf;
 
 /// What ELF files of this architecture say that they are for.
@@ -84,6 +87,51 @@ impl SystemCall {
         // No system call: the kernel has none to restart.
         registers.orig_rax = u64::MAX;
     }
+
+    /// Has the thread make the call again once it goes on, unless a signal's handler runs before: then the call
+    /// is interrupted, as if this had not been.
+    pub(crate) fn repeat_unless_handled(registers: &mut libc::user_regs_struct) {
+        /// `-ERESTARTNOHAND` (include/linux/errno.h), which the kernel does not show to programs.
+        const REPEAT: i64 = -514;
+        registers.rax = REPEAT.cast_unsigned();
+    }
+}
+
+/// The registers of a thread that can hold a pointer to what it works on, as the assembler names them.
+pub(crate) fn general(registers: &libc::user_regs_struct) -> [(&'static str, u64); 15] {
+    [
+        ("rax", registers.rax),
+        ("rbx", registers.rbx),
+        ("rcx", registers.rcx),
+        ("rdx", registers.rdx),
+        ("rsi", registers.rsi),
+        ("rdi", registers.rdi),
+        ("rbp", registers.rbp),
+        ("r8", registers.r8),
+        ("r9", registers.r9),
+        ("r10", registers.r10),
+        ("r11", registers.r11),
+        ("r12", registers.r12),
+        ("r13", registers.r13),
+        ("r14", registers.r14),
+        ("r15", registers.r15),
+    ]
+}
+
+/// Where the unwinding of a stopped thread begins.
+pub(crate) fn unwinding_from(registers: &libc::user_regs_struct) -> Registers {
+    Registers {
+        pc: registers.rip,
+        sp: registers.rsp,
+        fp: registers.rbp,
+        bx: registers.rbx,
+        bx_is: rbx::VALUE,
+    }
+}
+
+/// Address of the thread control block.
+pub(crate) fn thread_pointer(registers: &libc::user_regs_struct) -> u64 {
+    registers.fs_base
 }
 
 /// framehop's unwinder, as it is named for this architecture.

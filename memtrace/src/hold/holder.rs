@@ -11,10 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    seize,
-    wire::{Inbox, Notice, Request},
-};
+use super::wire::{Inbox, Notice, Request};
+use crate::process::tasks;
 
 /// The hidden subcommand that is the holder.
 pub(crate) const SUBCOMMAND: &str = "hold";
@@ -182,12 +180,12 @@ impl Hold for Holder {
             if let Some(at) = self.notices.iter().position(answer)
                 && let Some(Notice::Seized { errno, .. }) = self.notices.remove(at)
             {
-                return match (errno, seize::tracer_of(tgid)) {
+                return match (errno, tasks::tracer_of(tgid)) {
                     (0, _) => Ok(()),
                     (_, Some(tracer)) if tracer != 0 => Err(HoldError::TracedAlready {
                         tgid,
                         tracer,
-                        name: seize::name_of(tracer),
+                        name: tasks::name_of(tracer),
                     }),
                     (errno, _) => Err(HoldError::Refused {
                         tgid,

@@ -11,15 +11,13 @@
 //!
 //! The kernel side decides who waits (the STOPPED map, see [`Stops`]), the
 //! collector when it goes on ([`Holder`]). What crosses the socket between the
-//! two is in `wire.rs`, requests of ptrace are in `ptrace.rs`. Does not know
-//! probes.
+//! two is in `wire.rs`. Does not know probes.
 
 use memtrace_common::event::Unwinding;
 
 mod collector;
 mod holder;
 mod process;
-mod ptrace;
 mod seize;
 mod wire;
 

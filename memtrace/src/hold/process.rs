@@ -19,9 +19,12 @@ use memtrace_common::{event::Unwinding, kernel::HOLDER_COMM};
 use super::{
     Stops,
     collector::{Collector, State},
-    ptrace::{self, Call, Status},
     seize,
     wire::{Inbox, Notice, Request},
+};
+use crate::process::{
+    ptrace::{self, Call, Status},
+    tasks,
 };
 
 /// When a thread has waited so long, the collector is looked at: it may be stopped or dying.
@@ -174,7 +177,7 @@ impl<S: Stops> Process<S> {
         }
         if self.held.remove(&tid).is_some() {
             self.resume(tid, 0);
-        } else if seize::tgid_of(tid).is_some() {
+        } else if tasks::tgid_of(tid).is_some() {
             // One that has ended never comes to its stop.
             self.allowed.insert(tid);
         }
@@ -196,7 +199,7 @@ impl<S: Stops> Process<S> {
                 continue;
             }
             if !self.threads.contains_key(&tid) {
-                let Some(tgid) = seize::tgid_of(tid) else {
+                let Some(tgid) = tasks::tgid_of(tid) else {
                     let _ = ptrace::detach(tid, 0);
                     continue;
                 };
@@ -321,7 +324,7 @@ impl<S: Stops> Process<S> {
             return self.give_way(tid);
         };
         // A thread that was killed meanwhile is not unwound.
-        if restore(&unwinding).is_err() && seize::tgid_of(tid).is_some() {
+        if restore(&unwinding).is_err() && tasks::tgid_of(tid).is_some() {
             self.notify(Notice::NotRestored { tid });
         }
         self.resume(tid, 0);
@@ -349,11 +352,11 @@ impl<S: Stops> Process<S> {
         if call.request == u64::from(libc::PTRACE_TRACEME) {
             return Some(self.threads.get(&caller)?.tgid);
         }
-        let namespace = seize::namespace_of(caller);
+        let namespace = tasks::namespace_of(caller);
         let is_meant = |tid: u32| {
-            tid == call.pid && namespace == seize::namespace_of(std::process::id())
-                || seize::own_number_of(tid) == Some(call.pid)
-                    && seize::namespace_of(tid) == namespace
+            tid == call.pid && namespace == tasks::namespace_of(std::process::id())
+                || tasks::own_number_of(tid) == Some(call.pid)
+                    && tasks::namespace_of(tid) == namespace
         };
         let tid = match self.threads.contains_key(&call.pid) && is_meant(call.pid) {
             true => call.pid,

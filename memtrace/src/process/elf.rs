@@ -37,6 +37,9 @@ pub(crate) struct Segment {
     pub file_offset: u64,
     /// Bytes that come from the file.
     pub file_size: u64,
+    /// Bytes in memory: the rest begins as zeros.
+    pub memory_size: u64,
+    pub write: bool,
     pub execute: bool,
 }
 
@@ -56,9 +59,21 @@ pub(crate) struct FunctionSymbol<'data> {
 /// A defined variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Variable<'data> {
+    /// Mangled, without version.
     pub name: &'data str,
-    /// Address before relocation.
+    /// Address before relocation; of a thread-local variable, offset in the file's thread-local storage.
     pub virt: u64,
+    /// Bytes; 0 where the symbol table does not say.
+    pub size: u64,
+}
+
+/// What each thread has a copy of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadLocal {
+    /// Bytes.
+    pub size: u64,
+    /// Bytes.
+    pub alignment: u64,
 }
 
 /// Description of a statically defined probe, as systemtap's `sys/sdt.h` makes it. Addresses are before relocation.
@@ -146,6 +161,8 @@ impl<'data> Elf<'data> {
                     virt: header.p_vaddr(endian),
                     file_offset: header.p_offset(endian),
                     file_size: header.p_filesz(endian),
+                    memory_size: header.p_memsz(endian),
+                    write: header.p_flags(endian).0 & elf::PF_W.0 != 0,
                     execute: header.p_flags(endian).0 & elf::PF_X.0 != 0,
                 }),
                 elf::PT_DYNAMIC => dynamic = header.dynamic(endian, data).ok().flatten(),
@@ -240,16 +257,53 @@ impl<'data> Elf<'data> {
 
     /// The variables that the file defines with an address in a segment, dynamic symbols first.
     pub(crate) fn variables(&self) -> impl Iterator<Item = Variable<'data>> {
+        self.data_symbols(elf::STT_OBJECT)
+    }
+
+    /// The thread-local variables that the file defines, dynamic symbols first.
+    pub(crate) fn thread_local_variables(&self) -> impl Iterator<Item = Variable<'data>> {
+        self.data_symbols(elf::STT_TLS)
+    }
+
+    /// The file's thread-local storage, if it has any.
+    pub(crate) fn thread_local(&self) -> Option<ThreadLocal> {
+        let endian = self.file.endian();
+        let mut headers = self.file.elf_program_headers().iter();
+        let header = headers.find(|header| header.p_type(endian) == elf::PT_TLS)?;
+        Some(ThreadLocal {
+            size: header.p_memsz(endian),
+            alignment: header.p_align(endian),
+        })
+    }
+
+    /// Name and address, before relocation, of the section in memory that `virt` lies in.
+    pub(crate) fn section_of(&self, virt: u64) -> Option<(&'data str, u64)> {
+        let endian = self.file.endian();
+        let sections = self.file.elf_section_table();
+        let section = sections.iter().find(|section| {
+            let inside = virt.checked_sub(section.sh_addr(endian));
+            // `.tbss` takes no room in the image.
+            let flags = section.sh_flags(endian).0;
+            flags & elf::SHF_ALLOC.0 != 0
+                && flags & elf::SHF_TLS.0 == 0
+                && inside.is_some_and(|inside| inside < section.sh_size(endian))
+        })?;
+        let name = sections.section_name(endian, section).ok()?;
+        Some((std::str::from_utf8(name).ok()?, section.sh_addr(endian)))
+    }
+
+    fn data_symbols(&self, kind: elf::SymbolType) -> impl Iterator<Item = Variable<'data>> {
         let endian = self.file.endian();
         self.tables().into_iter().flat_map(move |table| {
             let strings = self.strings(table);
             table.0.iter().filter_map(move |symbol| {
-                if symbol.st_type() != elf::STT_OBJECT || symbol.is_undefined(endian) {
+                if symbol.st_type() != kind || symbol.is_undefined(endian) {
                     return None;
                 }
                 Some(Variable {
                     name: std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()?,
                     virt: symbol.st_value(endian),
+                    size: symbol.st_size(endian),
                 })
             })
         })

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 /// One entry of the loader's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkedFile {
+    /// Absolute address of the entry, a `struct link_map`.
+    pub entry: u64,
     /// Run-time address minus address in the file.
     pub load_bias: u64,
     /// Absolute address of the dynamic section: lies in one of the file's mappings.
@@ -85,6 +87,7 @@ fn read_list(pid: u32, auxv: &[u8], memory: &MemoryFile) -> io::Result<List> {
         // struct link_map { l_addr; char *l_name; l_ld; l_next; … }
         let [load_bias, name, dynamic, next] = memory.words(entry)?;
         files.push(LinkedFile {
+            entry,
             load_bias,
             dynamic,
             path: memory.path(name)?,

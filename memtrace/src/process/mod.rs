@@ -12,8 +12,10 @@ pub(crate) mod link_order;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod pagemap;
+pub(crate) mod ptrace;
 mod smaps;
 pub(crate) mod target;
+pub(crate) mod tasks;
 
 /// Whether process `tgid` is gone, or a zombie of which no thread runs any more.
 pub(crate) fn has_ended(tgid: u32) -> bool {

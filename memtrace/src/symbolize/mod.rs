@@ -13,7 +13,7 @@
 
 mod debug_files;
 pub(crate) mod debuginfod;
-mod demangle;
+pub(crate) mod demangle;
 mod layout;
 mod module;
 pub(crate) mod perf_map;

@@ -6,6 +6,7 @@ mod compile;
 mod fragments;
 mod image;
 mod rules;
+mod single;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod writer;
 
 pub(crate) use cache::Cache;
 pub(crate) use fragments::fragments;
+pub(crate) use single::rule_at;
 pub(crate) use table::Table;
 
 /// Why a file's call frame information cannot be compiled.

@@ -14,7 +14,7 @@ use std::{
 
 impl Table {
     /// The rule for an address as the file means it, searched as the kernel side does.
-    pub(super) fn lookup(&self, vaddr: u64) -> Rule {
+    pub(in crate::unwind) fn lookup(&self, vaddr: u64) -> Rule {
         self.search(vaddr).unwrap_or(NO_ROW)
     }
 
@@ -52,7 +52,7 @@ impl Random {
 }
 
 /// A system library, by its name.
-fn library(name: &str) -> PathBuf {
+pub(super) fn library(name: &str) -> PathBuf {
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
         .iter()
         .map(|folder| Path::new(folder).join(name))

@@ -9,7 +9,7 @@ use crate::arch;
 
 /// What a traced thread's wait status says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(crate) enum Status {
     /// It has ended.
     Ended,
     /// It has made a task, which stops by itself and is traced too.
@@ -41,7 +41,7 @@ impl Status {
 }
 
 /// The next thread that has stopped or ended, if there is one.
-pub(super) fn wait() -> Option<(u32, Status)> {
+pub(crate) fn wait() -> Option<(u32, Status)> {
     let mut status = 0;
     // Of this thread only: others may have children of their own.
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
@@ -51,8 +51,8 @@ pub(super) fn wait() -> Option<(u32, Status)> {
     Some((tid, Status::of(status)))
 }
 
-/// Makes this thread the tracer of `tid`, which does not stop for it.
-pub(super) fn seize(tid: u32, with_children: bool) -> io::Result<()> {
+/// Makes this thread the tracer of `tid`, which does not stop for it, and of what it makes.
+pub(crate) fn seize(tid: u32, with_children: bool) -> io::Result<()> {
     let mut options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
     if with_children {
         options |= libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK;
@@ -60,28 +60,33 @@ pub(super) fn seize(tid: u32, with_children: bool) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options as usize)
 }
 
+/// As [`seize`], but not of what it makes.
+pub(crate) fn seize_alone(tid: u32) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, 0)
+}
+
 /// Lets a stopped thread go on, with `signal` delivered unless it is 0.
-pub(super) fn resume(tid: u32, signal: c_int) -> io::Result<()> {
+pub(crate) fn resume(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
 
 /// Leaves a thread in its group-stop, and hears of its end.
-pub(super) fn listen(tid: u32) -> io::Result<()> {
+pub(crate) fn listen(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_LISTEN, tid, 0, 0)
 }
 
 /// Has a running thread stop, as [`Status::Trap`].
-pub(super) fn interrupt(tid: u32) -> io::Result<()> {
+pub(crate) fn interrupt(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
 /// As [`resume`], and is its tracer no longer.
-pub(super) fn detach(tid: u32, signal: c_int) -> io::Result<()> {
+pub(crate) fn detach(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize)
 }
 
 /// Whether the signal that is about to be delivered was sent by the kernel.
-pub(super) fn is_from_kernel(tid: u32) -> bool {
+pub(crate) fn is_from_kernel(tid: u32) -> bool {
     // SAFETY: all-zero bytes are a valid siginfo_t.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
     let place = (&raw mut info) as usize;
@@ -90,14 +95,14 @@ pub(super) fn is_from_kernel(tid: u32) -> bool {
 
 /// A call of ptrace that the thread has just made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) request: u64,
+pub(crate) struct Call {
+    pub(crate) request: u64,
     /// As the thread's pid namespace has it.
-    pub(super) pid: u32,
+    pub(crate) pid: u32,
 }
 
 /// The call of ptrace that a thread, stopped at its return, was refused.
-pub(super) fn refused_call(tid: u32) -> Option<Call> {
+pub(crate) fn refused_call(tid: u32) -> Option<Call> {
     let registers = registers(tid).ok()?;
     let call = arch::SystemCall::made(&registers);
     let is_refused =
@@ -110,13 +115,20 @@ pub(super) fn refused_call(tid: u32) -> Option<Call> {
 }
 
 /// Has a thread, stopped at the return of a system call, make that call again.
-pub(super) fn repeat_call(tid: u32) -> io::Result<()> {
+pub(crate) fn repeat_call(tid: u32) -> io::Result<()> {
     let mut registers = registers(tid)?;
     arch::SystemCall::repeat(&mut registers);
-    request(libc::PTRACE_SETREGS, tid, 0, (&raw mut registers) as usize)
+    set_registers(tid, &registers)
 }
 
-fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
+/// Changes the registers of a stopped thread.
+pub(crate) fn set_registers(tid: u32, registers: &libc::user_regs_struct) -> io::Result<()> {
+    let place = std::ptr::from_ref(registers) as usize;
+    request(libc::PTRACE_SETREGS, tid, 0, place)
+}
+
+/// The registers of a stopped thread.
+pub(crate) fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
     // SAFETY: all-zero bytes are valid registers.
     let mut registers: libc::user_regs_struct = unsafe { mem::zeroed() };
     let place = (&raw mut registers) as usize;

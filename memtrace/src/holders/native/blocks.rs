@@ -1,0 +1,341 @@
+//! The live heap blocks of a process, by address. Compact, because a process can have tens of millions.
+
+use crate::hash::FastMap;
+use std::ops::Range;
+
+/// How a block is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::holders) enum Origin {
+    /// The recording saw it allocated: its size is the requested one.
+    Recorded,
+    /// The allocator's own structures have it: its size is what can be used.
+    Older,
+    /// As [`Origin::Older`], but these structures were torn nearby, so it may be free.
+    Unclear,
+}
+
+/// A block of memory that the program has allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::holders) struct Block {
+    /// Absolute.
+    pub(in crate::holders) start: u64,
+    /// Bytes.
+    pub(in crate::holders) size: u64,
+}
+
+/// A block in 12 bytes.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Lower and upper half, so that the entry needs no padding.
+    start: [u32; 2],
+    /// Origin, whether it is a leaf, size.
+    state: u32,
+}
+
+const ORIGIN_SHIFT: u32 = 30;
+const LEAF: u32 = 1 << 29;
+const SIZE: u32 = LEAF - 1;
+/// Instead of a size: it is in [`Blocks::large`].
+const LARGE: u32 = SIZE;
+
+impl Entry {
+    fn start(self) -> u64 {
+        u64::from(self.start[1]) << 32 | u64::from(self.start[0])
+    }
+
+    fn origin(self) -> Origin {
+        match self.state >> ORIGIN_SHIFT {
+            0 => Origin::Recorded,
+            1 => Origin::Older,
+            _ => Origin::Unclear,
+        }
+    }
+
+    fn size(self, large: &FastMap<u64, u64>) -> u64 {
+        match self.state & SIZE {
+            LARGE => large.get(&self.start()).copied().unwrap_or(LARGE.into()),
+            size => size.into(),
+        }
+    }
+}
+
+/// Collects blocks in any order.
+#[derive(Default)]
+pub(in crate::holders) struct Builder {
+    entries: Vec<Entry>,
+    large: FastMap<u64, u64>,
+    freed: Vec<u64>,
+}
+
+impl Builder {
+    /// Adds a block. Of two in the same place, the recorded one counts.
+    pub(in crate::holders) fn add(&mut self, block: Block, origin: Origin) {
+        let start = [block.start as u32, (block.start >> 32) as u32];
+        let size = match u32::try_from(block.size) {
+            Ok(size) if size < LARGE => size,
+            _ => {
+                match origin {
+                    Origin::Recorded => drop(self.large.insert(block.start, block.size)),
+                    _ => drop(self.large.entry(block.start).or_insert(block.size)),
+                }
+                LARGE
+            }
+        };
+        self.entries.push(Entry {
+            start,
+            state: (origin as u32) << ORIGIN_SHIFT | size,
+        });
+    }
+
+    /// A block at this address is free, unless it is recorded.
+    pub(super) fn add_freed(&mut self, start: u64) {
+        self.freed.push(start);
+    }
+
+    pub(in crate::holders) fn finish(self) -> Blocks {
+        let Self {
+            mut entries,
+            large,
+            mut freed,
+        } = self;
+        entries.sort_unstable_by_key(|entry| (entry.start(), entry.state >> ORIGIN_SHIFT));
+        freed.sort_unstable();
+        let kept = without_overlaps(&mut entries, &large, &freed);
+        entries.truncate(kept);
+        entries.shrink_to_fit();
+        Blocks::new(entries, large)
+    }
+}
+
+/// Moves the entries that count to the front, and says how many there are. A recorded block replaces whatever
+/// else lies there; recorded blocks may lie in each other.
+fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u64]) -> usize {
+    let mut kept: usize = 0;
+    for index in 0..entries.len() {
+        let entry = entries[index];
+        let is_recorded = entry.origin() == Origin::Recorded;
+        if !is_recorded && freed.binary_search(&entry.start()).is_ok() {
+            continue;
+        }
+        if let Some(before) = kept.checked_sub(1) {
+            let last = entries[before];
+            let overlaps = entry.start() - last.start() < last.size(large).max(1);
+            if overlaps && (!is_recorded || last.start() == entry.start()) {
+                continue;
+            }
+            if overlaps && last.origin() != Origin::Recorded {
+                kept = before;
+            }
+        }
+        entries[kept] = entry;
+        kept += 1;
+    }
+    kept
+}
+
+/// Entries under a key of the index.
+const FAN_OUT: usize = 16;
+
+/// See the module.
+pub(in crate::holders) struct Blocks {
+    /// By address.
+    entries: Vec<Entry>,
+    /// Sizes that an entry has no room for, by start.
+    large: FastMap<u64, u64>,
+    /// The start of every 16th entry, of every 16th of these, and so on: a search touches two or three
+    /// cache lines that are not in the cache already.
+    levels: Vec<Vec<u64>>,
+    bounds: Range<u64>,
+}
+
+impl Blocks {
+    fn new(entries: Vec<Entry>, large: FastMap<u64, u64>) -> Self {
+        let mut levels: Vec<Vec<u64>> = Vec::new();
+        let mut level: Vec<u64> = entries
+            .iter()
+            .step_by(FAN_OUT)
+            .map(|entry| entry.start())
+            .collect();
+        while level.len() > FAN_OUT {
+            let next = level.iter().step_by(FAN_OUT).copied().collect();
+            levels.push(std::mem::replace(&mut level, next));
+        }
+        levels.push(level);
+        let lowest = entries.first().map_or(0, |entry| entry.start());
+        let highest = entries
+            .iter()
+            .map(|entry| entry.start().saturating_add(entry.size(&large).max(1)))
+            .max();
+        Self {
+            entries,
+            large,
+            levels,
+            bounds: lowest..highest.unwrap_or(lowest),
+        }
+    }
+
+    pub(in crate::holders) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// From the lowest block to the end of the highest.
+    pub(in crate::holders) fn bounds(&self) -> Range<u64> {
+        self.bounds.clone()
+    }
+
+    /// The block at an index below [`Blocks::len`].
+    pub(in crate::holders) fn block(&self, index: usize) -> Block {
+        let entry = self.entries[index];
+        Block {
+            start: entry.start(),
+            size: entry.size(&self.large),
+        }
+    }
+
+    pub(in crate::holders) fn origin(&self, index: usize) -> Origin {
+        self.entries[index].origin()
+    }
+
+    /// All blocks, by address.
+    pub(in crate::holders) fn iter(&self) -> impl Iterator<Item = Block> + '_ {
+        (0..self.len()).map(|index| self.block(index))
+    }
+
+    /// Index of the block that an address lies in. The end of a block is not in it.
+    pub(in crate::holders) fn containing(&self, address: u64) -> Option<usize> {
+        let index = self.last_from(address)?;
+        let entry = self.entries[index];
+        (address - entry.start() < entry.size(&self.large).max(1)).then_some(index)
+    }
+
+    /// Index of the first block that begins at `address` or above it.
+    pub(in crate::holders) fn first_from(&self, address: u64) -> usize {
+        match address
+            .checked_sub(1)
+            .and_then(|below| self.last_from(below))
+        {
+            Some(index) => index + 1,
+            None => 0,
+        }
+    }
+
+    /// Index of the last block that begins at `address` or below it.
+    fn last_from(&self, address: u64) -> Option<usize> {
+        let mut from = 0;
+        for level in self.levels.iter().rev() {
+            let end = (from + FAN_OUT).min(level.len());
+            let below = level.get(from..end)?.iter();
+            let below = below.filter(|&&start| start <= address).count();
+            from = (from + below.checked_sub(1)?) * FAN_OUT;
+        }
+        let end = (from + FAN_OUT).min(self.entries.len());
+        let below = self.entries.get(from..end)?.iter();
+        let below = below.filter(|entry| entry.start() <= address).count();
+        Some(from + below.checked_sub(1)?)
+    }
+
+    /// Marks a block as one that cannot hold pointers, so that nobody looks into it.
+    pub(in crate::holders) fn mark_leaf(&mut self, index: usize) {
+        self.entries[index].state |= LEAF;
+    }
+
+    pub(in crate::holders) fn is_leaf(&self, index: usize) -> bool {
+        self.entries[index].state & LEAF != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(blocks: &[(u64, u64, Origin)], freed: &[u64]) -> Blocks {
+        let mut builder = Builder::default();
+        for &(start, size, origin) in blocks {
+            builder.add(Block { start, size }, origin);
+        }
+        for &start in freed {
+            builder.add_freed(start);
+        }
+        builder.finish()
+    }
+
+    fn starts(blocks: &Blocks) -> Vec<u64> {
+        blocks.iter().map(|block| block.start).collect()
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_block_around_it() {
+        use Origin::Recorded;
+        for count in [0_u64, 1, 2, 15, 16, 17, 255, 256, 257, 5000] {
+            let list: Vec<_> = (0..count)
+                .map(|i| (0x1000 + i * 32, 24, Recorded))
+                .rev()
+                .collect();
+            let blocks = built(&list, &[]);
+            assert_eq!(blocks.len() as u64, count);
+            assert_eq!(blocks.containing(0xfff), None);
+            for i in 0..count {
+                let start = 0x1000 + i * 32;
+                let index = Some(i as usize);
+                assert_eq!(blocks.containing(start), index);
+                assert_eq!(blocks.containing(start + 23), index);
+                assert_eq!(blocks.containing(start + 24), None);
+                assert_eq!(blocks.first_from(start), i as usize);
+                assert_eq!(blocks.first_from(start + 1), i as usize + 1);
+                assert_eq!(blocks.block(i as usize), Block { start, size: 24 });
+            }
+            assert_eq!(blocks.containing(u64::MAX), None);
+        }
+    }
+
+    #[test]
+    fn recorded_blocks_replace_what_the_allocator_has() {
+        use Origin::{Older, Recorded, Unclear};
+        let blocks = built(
+            &[
+                (0x1000, 0x100, Older),
+                (0x1000, 0xf0, Recorded),
+                // A recorded block inside of a chunk, and a chunk inside of a recorded block.
+                (0x2000, 0x1000, Older),
+                (0x2040, 0x100, Recorded),
+                (0x2100, 0x10, Unclear),
+                (0x4000, 0x20, Older),
+                (0x4020, 0x20, Unclear),
+                (0x4040, 0x20, Recorded),
+            ],
+            &[0x4000, 0x4040],
+        );
+        assert_eq!(starts(&blocks), [0x1000, 0x2040, 0x4020, 0x4040]);
+        assert_eq!(blocks.block(0).size, 0xf0);
+        assert_eq!(blocks.origin(1), Recorded);
+        assert_eq!(blocks.origin(2), Unclear);
+        assert_eq!(blocks.bounds(), 0x1000..0x4060);
+    }
+
+    #[test]
+    fn sizes_are_exact_and_leaves_are_remembered() {
+        let sizes = [0, 1, u64::from(SIZE) - 1, SIZE.into(), 1 << 40];
+        let list: Vec<_> = (1_u64..)
+            .zip(sizes)
+            .map(|(i, size)| (i << 44, size, Origin::Older))
+            .collect();
+        let mut blocks = built(&list, &[]);
+        blocks.mark_leaf(3);
+        for (index, (i, size)) in (1_u64..).zip(sizes).enumerate() {
+            assert_eq!(
+                blocks.block(index),
+                Block {
+                    start: i << 44,
+                    size
+                }
+            );
+            assert_eq!(blocks.is_leaf(index), index == 3);
+            assert_eq!(blocks.containing((i << 44) + size.max(1) - 1), Some(index));
+        }
+    }
+
+    #[test]
+    fn twenty_million_blocks_fit() {
+        assert_eq!(size_of::<Entry>(), 12);
+    }
+}

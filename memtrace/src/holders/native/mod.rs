@@ -1,0 +1,93 @@
+//! Native memory from outside: which blocks are alive, where references to them can begin (global variables,
+//! thread-local storage, stacks, registers), which C++ classes they belong to, and a short stop of the process to
+//! verify what was found. Nothing here follows references.
+
+mod blocks;
+mod frames;
+mod glibc;
+mod modules;
+mod roots;
+mod scan;
+mod stop;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod types;
+
+use super::memory::Memory;
+use crate::{
+    host::malloc,
+    process::maps::{self, MapsError},
+};
+use std::ops::Range;
+
+pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
+pub(in crate::holders) use glibc::find as find_older;
+pub(in crate::holders) use modules::Modules;
+#[allow(unused_imports, reason = "the search that uses it comes next")]
+pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
+#[allow(unused_imports, reason = "the search that uses it comes next")]
+pub(in crate::holders) use scan::Scanner;
+#[allow(unused_imports, reason = "the search that uses it comes next")]
+pub(in crate::holders) use stop::{Ended, Stop, StopError, Stopped};
+pub(in crate::holders) use types::Types;
+
+/// All of it, as of one moment or a little longer.
+pub(in crate::holders) struct Native {
+    pub(in crate::holders) modules: Modules,
+    pub(in crate::holders) types: Types,
+    pub(in crate::holders) blocks: Blocks,
+    pub(in crate::holders) roots: Roots,
+    /// What is missing, if anything is.
+    pub(in crate::holders) note: Option<String>,
+}
+
+impl Native {
+    /// `recorded` are the live blocks of a recording, `python` the memory that the interpreter gives to its objects
+    /// by itself.
+    ///
+    /// # Errors
+    /// The process is gone, or nobody may look at it.
+    pub(in crate::holders) fn read(
+        pid: u32,
+        memory: &(impl Memory + ?Sized),
+        recorded: impl IntoIterator<Item = Block>,
+        python: &[Range<u64>],
+    ) -> Result<Self, MapsError> {
+        let mappings = maps::read(pid)?;
+        let modules = Modules::new(pid, &mappings);
+        let mut builder = Builder::default();
+        for block in recorded {
+            builder.add(block, Origin::Recorded);
+        }
+        let mut known = find_older(memory, &mappings, &modules, python, &mut builder);
+        let note = missing(
+            malloc::provider(pid, &mappings).as_deref(),
+            known.is_empty(),
+        );
+        let blocks = builder.finish();
+        known.extend_from_slice(python);
+        let roots = Roots::new(pid, memory, &mappings, &modules, &blocks, &known);
+        Ok(Self {
+            modules,
+            types: Types::new(),
+            blocks,
+            roots,
+            note,
+        })
+    }
+}
+
+/// What is not known of the blocks of another allocator than glibc's.
+fn missing(provider: Option<&std::path::Path>, found_none: bool) -> Option<String> {
+    let name = provider.and_then(|path| path.file_name()?.to_str());
+    let is_glibc =
+        name.is_none_or(|name| name.starts_with("libc.so") || name.starts_with("libc-2"));
+    if is_glibc && !found_none {
+        return None;
+    }
+    let whose = name.map_or("not glibc's".to_owned(), |name| format!("that of `{name}`"));
+    Some(format!(
+        "malloc is {whose}: what is older than the recording is not known block by block"
+    ))
+}

@@ -1,0 +1,256 @@
+//! The ELF files of a process, where their variables are and what these are called.
+
+use crate::{
+    file::FileBytes,
+    process::{
+        elf::{Elf, Segment, ThreadLocal, Variable},
+        files::ModuleFile,
+        maps::Mapping,
+    },
+    symbolize::demangle::demangle,
+};
+use std::{cell::OnceCell, fs::File, ops::Range};
+
+const PAGE: u64 = 4 << 10;
+
+/// The files of a process, by address.
+pub(in crate::holders) struct Modules {
+    pid: u32,
+    list: Vec<Module>,
+}
+
+/// A file where it is loaded.
+pub(super) struct Module {
+    /// Without folders.
+    pub(super) name: String,
+    /// The first of them.
+    mapping: Mapping,
+    /// Absolute address − address as the file means it.
+    pub(super) bias: u64,
+    /// From the first segment to the end of the last.
+    pub(super) range: Range<u64>,
+    /// Where its variables are.
+    pub(super) writable: Vec<Range<u64>>,
+    pub(super) thread_local: Option<ThreadLocal>,
+    names: OnceCell<Names>,
+}
+
+/// What a file calls its variables.
+#[derive(Default)]
+struct Names {
+    /// By address, before relocation.
+    variables: Vec<Named>,
+    /// By offset in the thread-local storage.
+    thread_local: Vec<Named>,
+}
+
+/// Mangled.
+struct Named {
+    range: Range<u64>,
+    name: Box<str>,
+}
+
+impl Modules {
+    /// Finds the files behind `mappings`, which are sorted.
+    pub(in crate::holders) fn new(pid: u32, mappings: &[Mapping]) -> Self {
+        let mut list: Vec<Module> = Vec::new();
+        let mut rest = mappings;
+        while let Some(count) = run(rest) {
+            let (mapped, after) = rest.split_at(count);
+            // What begins as zeros has a mapping of its own.
+            let zeros = after.first().filter(|next| {
+                next.path.is_none() && mapped.last().is_some_and(|last| last.end == next.start)
+            });
+            list.extend(Module::new(pid, mapped, zeros));
+            rest = after;
+        }
+        list.sort_by_key(|module| module.range.start);
+        Self { pid, list }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Module> {
+        self.list.iter()
+    }
+
+    /// The file that an absolute address belongs to.
+    pub(super) fn containing(&self, address: u64) -> Option<&Module> {
+        let after = self
+            .list
+            .partition_point(|module| module.range.start <= address);
+        let module = self.list.get(after.checked_sub(1)?)?;
+        module.range.contains(&address).then_some(module)
+    }
+
+    /// What a programmer would call the word at an absolute address: `libfoo.so: cache + 0x10`.
+    pub(super) fn describe(&self, address: u64) -> Option<String> {
+        let module = self.containing(address)?;
+        let virt = address.wrapping_sub(module.bias);
+        let place = match self.variable(module, virt) {
+            Some((name, 0)) => name,
+            Some((name, offset)) => format!("{name} + {offset:#x}"),
+            None => match self.section(module, virt) {
+                Some((name, 0)) => name,
+                Some((name, offset)) => format!("{name} + {offset:#x}"),
+                None => format!("{virt:#x}"),
+            },
+        };
+        Some(format!("{}: {place}", module.name))
+    }
+
+    /// The variable that an absolute address is the first of.
+    pub(super) fn variable_at(&self, address: u64) -> Option<String> {
+        let module = self.containing(address)?;
+        let found = self.variable(module, address.wrapping_sub(module.bias));
+        found.and_then(|(name, offset)| (offset == 0).then_some(name))
+    }
+
+    /// A word of a file's thread-local storage.
+    pub(super) fn describe_thread_local(&self, module: &Module, offset: u64) -> String {
+        let place = match find(&self.names(module).thread_local, offset) {
+            Some((name, 0)) => name,
+            Some((name, offset)) => format!("{name} + {offset:#x}"),
+            None => format!("thread-local storage + {offset:#x}"),
+        };
+        format!("{}: {place}", module.name)
+    }
+
+    /// The file itself, opened anew: processes can map more files than may be open.
+    pub(super) fn open(&self, module: &Module) -> Option<File> {
+        let opened = ModuleFile::open(self.pid, &module.mapping).ok()?;
+        Some(opened.file)
+    }
+
+    /// As the process names it.
+    pub(super) fn path(module: &Module) -> String {
+        let path = module.mapping.path.as_deref().unwrap_or("".as_ref());
+        path.to_string_lossy().into_owned()
+    }
+
+    /// Name of the variable around an address as the file means it, and the offset in it.
+    fn variable(&self, module: &Module, virt: u64) -> Option<(String, u64)> {
+        find(&self.names(module).variables, virt)
+    }
+
+    fn section(&self, module: &Module, virt: u64) -> Option<(String, u64)> {
+        let file = self.open(module)?;
+        let bytes = FileBytes::new(&file);
+        let elf = Elf::parse(&bytes).ok()?;
+        let (name, start) = elf.section_of(virt)?;
+        Some((name.to_owned(), virt - start))
+    }
+
+    fn names<'a>(&self, module: &'a Module) -> &'a Names {
+        module.names.get_or_init(|| {
+            let Some(file) = self.open(module) else {
+                return Names::default();
+            };
+            let bytes = FileBytes::new(&file);
+            Elf::parse(&bytes).map_or_else(|_| Names::default(), |elf| Names::of(&elf))
+        })
+    }
+}
+
+impl Module {
+    /// `None`: no ELF file, or one that is not loaded but read.
+    fn new(pid: u32, mapped: &[Mapping], zeros: Option<&Mapping>) -> Option<Self> {
+        let first = mapped.first()?;
+        let is_writable =
+            |mapping: &Mapping| mapping.permissions.write && !mapping.permissions.shared;
+        let is_loaded = |mapping: &Mapping| mapping.permissions.execute || is_writable(mapping);
+        if !mapped.iter().any(is_loaded) {
+            return None;
+        }
+        let opened = ModuleFile::open(pid, first).ok()?;
+        let bytes = FileBytes::new(&opened.file);
+        let elf = Elf::parse(&bytes).ok()?;
+        let bias = bias(elf.segments(), first)?;
+        let mut writable = Vec::new();
+        let mut end = mapped.last()?.end;
+        for segment in elf.segments() {
+            let start = bias.wrapping_add(segment.virt);
+            let segment_end = start.checked_add(segment.memory_size)?;
+            end = end.max(segment_end);
+            if !segment.write {
+                continue;
+            }
+            let pages = start & !(PAGE - 1)..segment_end.checked_next_multiple_of(PAGE)?;
+            let parts = mapped
+                .iter()
+                .chain(zeros)
+                .filter(|mapping| is_writable(mapping));
+            writable.extend(parts.filter_map(|mapping| {
+                let part = mapping.start.max(pages.start)..mapping.end.min(pages.end);
+                (!part.is_empty()).then_some(part)
+            }));
+        }
+        let limit = zeros.or(mapped.last()).map_or(end, |last| last.end);
+        let name = first.path.as_deref()?.file_name()?.to_string_lossy();
+        Some(Self {
+            name: name.into_owned(),
+            mapping: first.clone(),
+            bias,
+            range: first.start..end.min(limit),
+            writable,
+            thread_local: elf.thread_local(),
+            names: OnceCell::new(),
+        })
+    }
+}
+
+impl Names {
+    fn of(elf: &Elf<'_>) -> Self {
+        Self {
+            variables: sorted(elf.variables()),
+            thread_local: sorted(elf.thread_local_variables()),
+        }
+    }
+}
+
+/// How many of the first mappings are of one loaded file, or of none. `None`: there are no more.
+fn run(mappings: &[Mapping]) -> Option<usize> {
+    let first = mappings.first()?;
+    let Some(file) = first.file() else {
+        return Some(1);
+    };
+    let follows = mappings.windows(2).take_while(|pair| {
+        // The same file loaded once more begins anew.
+        pair[1].file() == Some(file) && pair[1].file_offset >= pair[0].file_offset
+    });
+    Some(1 + follows.count())
+}
+
+fn bias(segments: &[Segment], mapping: &Mapping) -> Option<u64> {
+    let segment = segments
+        .iter()
+        .find(|segment| segment.file_offset & !(PAGE - 1) == mapping.file_offset)?;
+    let start = segment.virt.wrapping_sub(segment.file_offset % PAGE);
+    Some(mapping.start.wrapping_sub(start))
+}
+
+fn sorted<'data>(variables: impl Iterator<Item = Variable<'data>>) -> Vec<Named> {
+    let mut named: Vec<Named> = variables
+        .filter(|variable| !variable.name.is_empty())
+        .map(|variable| Named {
+            range: variable.virt..variable.virt.saturating_add(variable.size.max(1)),
+            name: variable.name.into(),
+        })
+        .collect();
+    // Of several names the shortest is the one without decoration, usually.
+    named.sort_by(|a, b| {
+        let key = |named: &Named| (named.range.start, named.name.len());
+        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    named.dedup_by_key(|named| named.range.start);
+    named
+}
+
+/// Readable name of the variable around `at`, and the offset in it.
+fn find(named: &[Named], at: u64) -> Option<(String, u64)> {
+    let after = named.partition_point(|named| named.range.start <= at);
+    let found = named.get(after.checked_sub(1)?)?;
+    let name = demangle(&found.name).into_owned();
+    found
+        .range
+        .contains(&at)
+        .then(|| (name, at - found.range.start))
+}

@@ -1,0 +1,330 @@
+//! Where references can begin: what is reachable without any.
+
+use super::super::memory::Memory;
+use super::super::reference::cost;
+use super::frames::Functions;
+use super::threads::{self, Storage, Thread};
+use super::{Blocks, Modules};
+use crate::{
+    process::maps::{self, Mapping},
+    units,
+};
+use std::ops::Range;
+
+/// What a range of memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::holders) enum RootKind {
+    /// Variables of a file.
+    Global,
+    ThreadLocal,
+    /// The part of a stack that is in use.
+    Stack,
+    /// Memory of which only the program knows whether it is in use.
+    Mapping,
+}
+
+impl RootKind {
+    /// What believing a word there costs: see [`cost`].
+    pub(in crate::holders) fn cost(self) -> u32 {
+        match self {
+            Self::Global | Self::ThreadLocal => cost::KNOWN_BLOCK,
+            Self::Stack => cost::STACK,
+            Self::Mapping => cost::UNKNOWN,
+        }
+    }
+}
+
+/// Memory in which references begin. A range of variables or of a stack may have blocks inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::holders) struct RootRange {
+    /// Absolute.
+    pub(in crate::holders) start: u64,
+    pub(in crate::holders) end: u64,
+    pub(in crate::holders) kind: RootKind,
+}
+
+/// A register of a thread, as it was for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::holders) struct RegisterRoot {
+    pub(in crate::holders) tid: u32,
+    pub(in crate::holders) name: &'static str,
+    pub(in crate::holders) value: u64,
+}
+
+/// See the module.
+pub(in crate::holders) struct Roots {
+    ranges: Vec<RootRange>,
+    threads: Vec<Thread>,
+    mappings: Vec<Mapping>,
+    functions: Functions,
+}
+
+impl Roots {
+    /// `known` are ranges that something else accounts for: memory of allocators and of Python.
+    pub(in crate::holders) fn new(
+        pid: u32,
+        memory: &(impl Memory + ?Sized),
+        mappings: &[Mapping],
+        modules: &Modules,
+        blocks: &Blocks,
+        known: &[Range<u64>],
+    ) -> Self {
+        let mut threads = threads::read(pid, memory, mappings, modules);
+        for thread in &mut threads {
+            thread.leave_fiber(blocks);
+        }
+        let mut ranges = Vec::new();
+        let mut add = |range: &Range<u64>, kind| {
+            ranges.push(RootRange {
+                start: range.start,
+                end: range.end,
+                kind,
+            });
+        };
+        for module in modules.iter() {
+            module
+                .writable
+                .iter()
+                .for_each(|range| add(range, RootKind::Global));
+        }
+        for thread in &threads {
+            // The C library keeps both at the upper end of the stack that it makes.
+            let is_apart = |range: &&Range<u64>| {
+                thread
+                    .stack
+                    .as_ref()
+                    .is_none_or(|stack| !stack.contains(&range.start))
+            };
+            let storage = thread.storage.iter().map(|storage| &storage.range);
+            storage
+                .chain(&thread.control)
+                .filter(is_apart)
+                .for_each(|range| add(range, RootKind::ThreadLocal));
+            thread
+                .stack
+                .iter()
+                .for_each(|range| add(range, RootKind::Stack));
+        }
+        let mut taken: Vec<Range<u64>> =
+            ranges.iter().map(|range| range.start..range.end).collect();
+        taken.extend_from_slice(known);
+        taken.extend(threads.iter().filter_map(|thread| thread.below(mappings)));
+        taken.sort_by_key(|range| range.start);
+        let others = mappings.iter().filter(|mapping| is_pool(mapping));
+        for mapping in others {
+            for range in remainder(mapping.start..mapping.end, &taken) {
+                ranges.push(RootRange {
+                    start: range.start,
+                    end: range.end,
+                    kind: RootKind::Mapping,
+                });
+            }
+        }
+        Self {
+            ranges,
+            threads,
+            mappings: mappings.to_vec(),
+            functions: Functions::new(pid),
+        }
+    }
+
+    /// All ranges; of those of kind [`RootKind::Mapping`] the parts that are in no block.
+    pub(in crate::holders) fn ranges<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = RootRange> + 'a {
+        self.ranges.iter().flat_map(move |range| {
+            let blocks = (range.kind == RootKind::Mapping).then_some(blocks);
+            Parts::new(blocks, range.clone())
+        })
+    }
+
+    /// The registers of all threads, as they were when this was made.
+    pub(in crate::holders) fn registers(&self) -> impl Iterator<Item = RegisterRoot> + '_ {
+        self.threads.iter().flat_map(|thread| {
+            thread.registers.iter().map(|&(name, value)| RegisterRoot {
+                tid: thread.tid,
+                name,
+                value,
+            })
+        })
+    }
+
+    /// What a programmer would call the word at an address in one of the ranges. A thread is stopped for some
+    /// microseconds to name a function of its stack, so this must not be asked during a [`super::Stop`].
+    pub(in crate::holders) fn describe(
+        &self,
+        memory: &(impl Memory + Sync + ?Sized),
+        modules: &Modules,
+        address: u64,
+    ) -> String {
+        let of_thread = self.threads.iter().find_map(|thread| {
+            let what = thread.describe(modules, address).or_else(|| {
+                thread.stack.as_ref()?.contains(&address).then(|| {
+                    match self.functions.at(memory, modules, thread.tid, address) {
+                        Some(name) => format!("stack of {}", called(&name)),
+                        None => "stack".to_owned(),
+                    }
+                })
+            })?;
+            Some(format!("thread {}: {what}", thread.name))
+        });
+        of_thread
+            .or_else(|| modules.describe(address))
+            .unwrap_or_else(|| self.describe_mapping(address))
+    }
+
+    /// What a programmer would call a register; as [`Roots::describe`].
+    pub(in crate::holders) fn describe_register(
+        &self,
+        modules: &Modules,
+        register: &RegisterRoot,
+    ) -> String {
+        let thread = self
+            .threads
+            .iter()
+            .find(|thread| thread.tid == register.tid);
+        let name = thread.map_or("", |thread| &thread.name);
+        let mut what = format!("thread {name}: register {}", register.name);
+        let current = self.functions.current(modules, register.tid);
+        if let Some(function) = current {
+            what += &format!(" of {}", called(&function));
+        }
+        what
+    }
+
+    fn describe_mapping(&self, address: u64) -> String {
+        let Some(mapping) = maps::find(&self.mappings, address) else {
+            return format!("memory at {address:#x}");
+        };
+        let size = units::size(mapping.len());
+        match mapping.path.as_deref() {
+            Some(path) => format!("mapping of {size} ({})", path.display()),
+            None => format!("anonymous mapping of {size}"),
+        }
+    }
+}
+
+impl Thread {
+    /// A stack that the program has allocated itself ends with its block.
+    fn leave_fiber(&mut self, blocks: &Blocks) {
+        let Some(stack) = &mut self.stack else { return };
+        if let Some(index) = blocks.containing(stack.start) {
+            let block = blocks.block(index);
+            stack.end = stack.end.min(block.start.saturating_add(block.size));
+        }
+    }
+
+    /// The part of its stack that is not in use.
+    fn below(&self, mappings: &[Mapping]) -> Option<Range<u64>> {
+        let stack = self.stack.as_ref().filter(|_| self.owns_mapping)?;
+        Some(maps::find(mappings, stack.start)?.start..stack.start)
+    }
+
+    /// A word that belongs to the thread but is not of a function's frame.
+    fn describe(&self, modules: &Modules, address: u64) -> Option<String> {
+        let holds = |storage: &&Storage| storage.range.contains(&address);
+        if let Some(storage) = self.storage.iter().find(holds) {
+            let module = storage.file.and_then(|file| modules.containing(file));
+            let offset = address - storage.range.start;
+            return Some(match module {
+                Some(module) => modules.describe_thread_local(module, offset),
+                None => "thread-local storage".to_owned(),
+            });
+        }
+        let control = self.control.as_ref()?;
+        control
+            .contains(&address)
+            .then(|| "thread control block (pthread_setspecific)".to_owned())
+    }
+}
+
+/// The parts of a range that are in no block.
+struct Parts<'a> {
+    /// `None`: all of it.
+    blocks: Option<&'a Blocks>,
+    at: u64,
+    range: RootRange,
+    next: usize,
+}
+
+impl<'a> Parts<'a> {
+    fn new(blocks: Option<&'a Blocks>, range: RootRange) -> Self {
+        let first = blocks.and_then(|blocks| {
+            let block = blocks.block(blocks.containing(range.start)?);
+            Some(block.start.saturating_add(block.size))
+        });
+        Self {
+            blocks,
+            at: first.unwrap_or(range.start),
+            next: blocks.map_or(0, |blocks| blocks.first_from(range.start)),
+            range,
+        }
+    }
+}
+
+impl Iterator for Parts<'_> {
+    type Item = RootRange;
+
+    fn next(&mut self) -> Option<RootRange> {
+        while self.at < self.range.end {
+            let block = self
+                .blocks
+                .filter(|blocks| self.next < blocks.len())
+                .map(|blocks| blocks.block(self.next))
+                .filter(|block| block.start < self.range.end);
+            self.next += 1;
+            let start = self.at;
+            let (end, after) = match block {
+                Some(block) => (block.start, block.start.saturating_add(block.size)),
+                None => (self.range.end, self.range.end),
+            };
+            self.at = self.at.max(after);
+            if end > start && end - start >= 8 {
+                return Some(RootRange {
+                    start,
+                    end,
+                    kind: self.range.kind,
+                });
+            }
+        }
+        None
+    }
+}
+
+/// Whether a mapping may hold objects that the program manages itself.
+fn is_pool(mapping: &Mapping) -> bool {
+    let is_special = mapping
+        .path
+        .as_deref()
+        .is_some_and(|path| path.as_os_str().as_encoded_bytes().starts_with(b"[v"));
+    let permissions = mapping.permissions;
+    permissions.read && permissions.write && !permissions.shared && !is_special
+}
+
+/// What is left of a range without those that are taken, which are sorted by their start.
+fn remainder(range: Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    let mut at = range.start;
+    for other in taken.iter().filter(|other| other.end > range.start) {
+        if other.start >= range.end {
+            break;
+        }
+        if other.start > at {
+            left.push(at..other.start);
+        }
+        at = at.max(other.end);
+    }
+    if at < range.end {
+        left.push(at..range.end);
+    }
+    left
+}
+
+/// A function's name as a call: demangled ones have their parameters already.
+fn called(name: &str) -> String {
+    match name.ends_with(')') {
+        true => name.to_owned(),
+        false => format!("{name}()"),
+    }
+}

@@ -1,0 +1,229 @@
+//! Blocks of real heaps.
+
+use super::*;
+use crate::holders::memory::Memory as _;
+
+/// With the libraries, and all in one file.
+const BUILDS: [&[&str]; 2] = [&[], &["-static"]];
+
+#[test]
+fn blocks_are_known_without_a_recording() {
+    for options in BUILDS {
+        let target = Target::start(options);
+        for (name, size) in [
+            ("global", 100),
+            ("list", 16),
+            ("tree", 70),
+            ("table", 80),
+            ("object", 48),
+            ("both", 24),
+            ("mapped", 1 << 20),
+            ("stack", 300),
+            ("thread_local", 301),
+            ("arena_live", 40),
+            ("register", 777),
+        ] {
+            let address = target.address(name);
+            let index = target.blocks.containing(address);
+            let index = index.unwrap_or_else(|| panic!("{name} at {address:#x} {options:?}"));
+            let block = target.blocks.block(index);
+            assert_eq!(block.start, address, "{name}");
+            // The requested size, rounded up to that of a chunk.
+            let room = if size >= 1 << 20 { 8192 } else { 32 };
+            assert!(
+                (size..size + room).contains(&block.size),
+                "{name}: {block:?}"
+            );
+            assert_eq!(target.blocks.origin(index), Origin::Older, "{name}");
+        }
+        for name in ["shared", "aligned", "between"] {
+            for &address in &target.addresses[name] {
+                assert!(target.blocks.containing(address).is_some(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_free_is_no_block() {
+    for options in BUILDS {
+        let target = Target::start(options);
+        for name in ["freed_small", "freed_large", "freed_arena"] {
+            for &address in &target.addresses[name] {
+                let found = target.blocks.containing(address);
+                let found = found.map(|index| target.blocks.block(index));
+                assert_eq!(found, None, "{name} at {address:#x} {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_of_a_million_is_a_million_blocks() {
+    let target = Target::start(&[]);
+    let mut node = target.address("list");
+    let mut count = 0;
+    let mut scanner = Scanner::new(&target.blocks);
+    let memory = crate::holders::memory::Cached::new(target.memory);
+    while node != 0 {
+        let index = target.blocks.containing(node).unwrap();
+        let block = target.blocks.block(index);
+        assert_eq!(block.start, node);
+        let mut found = Vec::new();
+        scanner.scan(&memory, block.start..block.start + 16, |_, value| {
+            found.push(value)
+        });
+        let next = memory.word(node).unwrap();
+        assert_eq!(found, if next == 0 { vec![] } else { vec![next] });
+        node = next;
+        count += 1;
+    }
+    assert_eq!(count, 1_000_000);
+}
+
+#[test]
+fn classes_have_names() {
+    for options in [&[] as &[&str], &["-static"], &["-s"]] {
+        let target = Target::start(options);
+        let types = Types::new();
+        let of = |name: &str| {
+            let index = target.blocks.containing(target.address(name)).unwrap();
+            let start = target.blocks.block(index).start;
+            types.type_of(&target.memory, &target.modules, start)
+        };
+        assert_eq!(of("object").as_deref(), Some("app::Widget"));
+        assert_eq!(of("both").as_deref(), Some("app::Both"));
+        assert_eq!(of("shared").as_deref(), Some("app::Widget (make_shared)"));
+        for plain in ["global", "list", "tree", "mapped"] {
+            assert_eq!(of(plain), None, "{plain}");
+        }
+    }
+}
+
+#[test]
+fn classes_without_type_information_are_named_by_their_symbol() {
+    let target = Target::start(&["-fno-rtti", "-Ddynamic_cast=reinterpret_cast"]);
+    let start = target.address("object");
+    let name = Types::new().type_of(&target.memory, &target.modules, start);
+    assert_eq!(name.as_deref(), Some("app::Widget"));
+}
+
+/// How fast it is: `cargo test --release … -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+#[expect(clippy::print_stdout, reason = "a measurement is to be seen")]
+fn speed() {
+    use std::time::Instant;
+    let target = Target::start(&[]);
+    let begun = Instant::now();
+    let mut builder = Builder::default();
+    find_older(
+        &target.memory,
+        &target.mappings,
+        &target.modules,
+        &[],
+        &mut builder,
+    );
+    println!(
+        "walk: {} blocks, {:?}",
+        target.blocks.len(),
+        begun.elapsed()
+    );
+    let begun = Instant::now();
+    let blocks = builder.finish();
+    println!("sort: {:?}", begun.elapsed());
+
+    let mut scanner = Scanner::new(&blocks);
+    let heap = maps::heap(&target.mappings).unwrap();
+    let (mut bytes, mut words, mut hits) = (0, 0_u64, 0_u64);
+    let begun = Instant::now();
+    for _ in 0..20 {
+        scanner.scan(&target.memory, heap.clone(), |_, _| words += 1);
+        bytes += heap.end - heap.start;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "scan: {:.2} GB/s, {words} words",
+        bytes as f64 / seconds / 1e9
+    );
+    let begun = Instant::now();
+    for _ in 0..20 {
+        scanner.scan(&target.memory, heap.clone(), |_, value| {
+            hits += u64::from(blocks.containing(value).is_some());
+        });
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "with look-up: {:.2} GB/s, {hits} hits",
+        bytes as f64 / seconds / 1e9
+    );
+
+    let mut builder = Builder::default();
+    for index in 0..20_000_000_u64 {
+        let start = 0x7f00_0000_0000 + crate::hash::mix(index) % (1 << 35) * 16;
+        builder.add(Block { start, size: 16 }, Origin::Recorded);
+    }
+    let begun = Instant::now();
+    let blocks = builder.finish();
+    println!("{} blocks sorted in {:?}", blocks.len(), begun.elapsed());
+    let begun = Instant::now();
+    let mut found = 0;
+    for index in 0..10_000_000_u64 {
+        let address = 0x7f00_0000_0000 + crate::hash::mix(index * 7) % (1 << 35) * 16;
+        found += usize::from(blocks.containing(address).is_some());
+    }
+    println!(
+        "random look-up: {:?} each, {found} found",
+        begun.elapsed() / 10_000_000
+    );
+}
+
+#[test]
+fn memory_without_sense_has_no_classes_and_no_threads() {
+    let target = Target::start(&[]);
+    let types = Types::new();
+    for seed in 0..100 {
+        let noise = fixture::Noise(seed);
+        for name in ["object", "global"] {
+            types.type_of(&noise, &target.modules, target.address(name));
+        }
+        let mut builder = Builder::default();
+        find_older(&noise, &target.mappings, &target.modules, &[], &mut builder);
+        let pid = target.program.pid();
+        Roots::new(
+            pid,
+            &noise,
+            &target.mappings,
+            &target.modules,
+            &builder.finish(),
+            &[],
+        );
+    }
+}
+
+#[test]
+fn another_allocator_is_named() {
+    let preload = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    let target = Target::start_with(&[], &[("LD_PRELOAD", preload)]);
+    let native = Native::read(target.program.pid(), &target.memory, [], &[]).unwrap();
+    let note = native.note.unwrap();
+    assert!(
+        note.starts_with("malloc is that of `libjemalloc.so.2`: "),
+        "{note}"
+    );
+    assert_eq!(native.blocks.len(), 0);
+
+    // What a recording knows replaces what it does not, and its blocks are no roots.
+    let size = 100;
+    let start = target.address("global");
+    let native = Native::read(
+        target.program.pid(),
+        &target.memory,
+        [Block { start, size }],
+        &[],
+    );
+    let native = native.unwrap();
+    assert_eq!(native.blocks.containing(start + 99), Some(0));
+    let mut ranges = native.roots.ranges(&native.blocks);
+    assert!(ranges.all(|range| !(range.start..range.end).contains(&start)));
+}

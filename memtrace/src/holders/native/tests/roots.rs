@@ -1,0 +1,99 @@
+//! Where references begin in a real process.
+
+use super::*;
+
+/// Descriptions of all places that hold a pointer to the start of a block.
+fn holders(target: &Target, roots: &Roots, address: u64) -> Vec<String> {
+    let mut scanner = Scanner::new(&target.blocks);
+    let mut places = Vec::new();
+    for range in roots.ranges(&target.blocks) {
+        scanner.scan(&target.memory, range.start..range.end, |at, value| {
+            if value == address {
+                places.push(at);
+            }
+        });
+    }
+    let mut found: Vec<String> = places
+        .into_iter()
+        .map(|at| roots.describe(&target.memory, &target.modules, at))
+        .collect();
+    found.extend(
+        roots
+            .registers()
+            .filter(|register| register.value == address)
+            .map(|register| roots.describe_register(&target.modules, &register)),
+    );
+    found
+}
+
+#[test]
+fn global_variables_have_their_names() {
+    for options in [&[] as &[&str], &["-static"], &["-no-pie"]] {
+        let target = Target::start(options);
+        let roots = target.roots();
+        let of = |name: &str| holders(&target, &roots, target.address(name));
+        assert!(
+            of("global").contains(&"target: cache + 0x10".into()),
+            "{:?}",
+            of("global")
+        );
+        assert!(
+            of("list").contains(&"target: list".into()),
+            "{:?}",
+            of("list")
+        );
+        assert!(of("object").contains(&"target: object".into()));
+    }
+}
+
+#[test]
+fn without_symbols_the_section_is_told() {
+    let target = Target::start(&["-s"]);
+    let roots = target.roots();
+    let found = holders(&target, &roots, target.address("global"));
+    let is_section = |place: &String| place.starts_with("target: .bss + 0x");
+    assert!(found.iter().any(is_section), "{found:?}");
+}
+
+#[test]
+fn thread_local_variables_have_their_names() {
+    for options in [&[] as &[&str], &["-static"]] {
+        let target = Target::start(options);
+        let roots = target.roots();
+        let found = holders(&target, &roots, target.address("thread_local"));
+        let expected = "thread worker-3: target: of_thread + 0x10";
+        assert!(found.contains(&expected.into()), "{options:?}: {found:?}");
+    }
+}
+
+#[test]
+fn stacks_are_named_by_their_functions() {
+    let target = Target::start(&[]);
+    let roots = target.roots();
+    let found = holders(&target, &roots, target.address("stack"));
+    let is_serve = |place: &String| place.starts_with("thread worker-3: stack of serve(");
+    assert!(found.iter().any(is_serve), "{found:?}");
+}
+
+#[test]
+fn registers_hold_blocks() {
+    let target = Target::start(&[]);
+    let roots = target.roots();
+    let found = holders(&target, &roots, target.address("register"));
+    let is_rbx = |place: &String| place.starts_with("thread spinner: register rbx of spinner(");
+    assert!(found.iter().any(is_rbx), "{found:?}");
+}
+
+#[test]
+fn freed_memory_is_no_root() {
+    let target = Target::start(&[]);
+    let roots = target.roots();
+    for range in roots.ranges(&target.blocks) {
+        for &address in target.addresses["freed_small"]
+            .iter()
+            .chain(&target.addresses["freed_large"])
+        {
+            assert!(!(range.start..range.end).contains(&address), "{range:x?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+// Memory that is held in every way, with known addresses: a line "NAME ADDRESS" for each, then "ready".
+#include <map>
+#include <memory>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <unordered_map>
+
+namespace app {
+struct Base {
+    virtual ~Base() {}
+    long number = 1;
+};
+struct Widget : Base {
+    long more[4] = {};
+};
+struct Second {
+    virtual ~Second() {}
+};
+struct Both : Base, Second {};
+} // namespace app
+
+struct Node {
+    Node *next;
+    long number;
+};
+
+char *cache[10];
+static Node *list;
+static std::map<int, char *> *tree = new std::map<int, char *>;
+static std::unordered_map<int, char *> *table = new std::unordered_map<int, char *>;
+static std::shared_ptr<app::Widget> shared;
+static app::Base *object;
+static app::Second *second;
+thread_local char *of_thread[4];
+static pthread_barrier_t begun;
+
+static void say(const char *name, const void *address) { printf("%s %p\n", name, address); }
+
+__attribute__((noinline)) static void serve(char *volatile *place) {
+    char *volatile held[3] = {nullptr, nullptr, nullptr};
+    held[1] = *place;
+    *place = nullptr;
+    pthread_barrier_wait(&begun);
+    for (;;)
+        pause();
+    held[2] = held[1];
+}
+
+static void *worker(void *) {
+    pthread_setname_np(pthread_self(), "worker-3");
+    // From an arena of its own.
+    char *block = (char *)malloc(300);
+    say("stack", block);
+    of_thread[2] = (char *)malloc(301);
+    say("thread_local", of_thread[2]);
+    char *kept = (char *)malloc(40);
+    say("arena_live", kept);
+    cache[4] = kept;
+    void *freed = malloc(50);
+    say("freed_arena", freed);
+    free(freed);
+    serve(&block);
+    return nullptr;
+}
+
+static void *spinner(void *) {
+    pthread_setname_np(pthread_self(), "spinner");
+    char *block = (char *)malloc(777);
+    say("register", block);
+    fflush(stdout);
+    pthread_barrier_wait(&begun);
+    asm volatile("1: pause; jmp 1b" : : "b"(block));
+    return nullptr;
+}
+
+static void blocks() {
+    cache[2] = (char *)malloc(100);
+    say("global", cache[2]);
+    for (long i = 0; i < 1000000; i++) {
+        Node *node = (Node *)malloc(sizeof(Node));
+        *node = {list, i};
+        list = node;
+    }
+    say("list", list);
+    (*tree)[7] = (char *)malloc(70);
+    say("tree", (*tree)[7]);
+    (*table)[8] = (char *)malloc(80);
+    say("table", (*table)[8]);
+    object = new app::Widget;
+    say("object", object);
+    second = new app::Both;
+    say("both", dynamic_cast<void *>(second));
+    shared = std::make_shared<app::Widget>();
+    say("shared", shared.get());
+    cache[5] = (char *)malloc(1 << 20);
+    say("mapped", cache[5]);
+    cache[6] = (char *)aligned_alloc(4096, 1 << 21);
+    say("aligned", cache[6]);
+}
+
+static void freed() {
+    // Seven go to the thread's cache, the others to a fast bin.
+    void *small[20];
+    for (void *&block : small)
+        block = malloc(90);
+    for (void *block : small) {
+        say("freed_small", block);
+        free(block);
+    }
+    // Neighbours that stay keep these apart.
+    for (int i = 0; i < 20; i++) {
+        void *block = malloc(3000 + 16 * i);
+        char *between = (char *)malloc(200);
+        say("between", between);
+        say("freed_large", block);
+        free(block);
+    }
+    // To the bins of their sizes.
+    void *largest = malloc(100000);
+    free(largest);
+}
+
+int main() {
+    pthread_t thread;
+    pthread_barrier_init(&begun, nullptr, 3);
+    blocks();
+    freed();
+    fflush(stdout);
+    pthread_create(&thread, nullptr, worker, nullptr);
+    pthread_create(&thread, nullptr, spinner, nullptr);
+    pthread_barrier_wait(&begun);
+    puts("ready");
+    fflush(stdout);
+    // Until the test has gone.
+    char byte;
+    return read(0, &byte, 1) < 0;
+}

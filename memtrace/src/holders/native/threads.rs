@@ -1,0 +1,248 @@
+//! The threads of a process: registers, stacks and thread-local storage.
+
+use super::super::memory::Memory;
+use super::{Modules, stop};
+use crate::{
+    arch,
+    file::FileBytes,
+    process::{
+        elf::Elf,
+        link_order::{self, LinkedFile},
+        maps::{self, Mapping},
+    },
+};
+use std::{fs, ops::Range, path::Path};
+
+const PAGE: u64 = 4 << 10;
+
+/// Bytes of glibc's `struct pthread` where its file does not tell: more than any version's.
+const THREAD_BLOCK: u64 = 2560;
+
+/// Most bytes of thread-local storage that are looked at where nothing tells how much there is.
+const MAX_STATIC: u64 = 64 << 10;
+
+/// More files with thread-local storage than any process has.
+const MAX_FILES: u64 = 4 << 10;
+
+/// A thread as it was for a moment.
+pub(super) struct Thread {
+    pub(super) tid: u32,
+    pub(super) name: String,
+    /// Names and values.
+    pub(super) registers: Vec<(&'static str, u64)>,
+    /// From the stack pointer on.
+    pub(super) stack: Option<Range<u64>>,
+    /// Below its stack pointer nothing else is in the mapping.
+    pub(super) owns_mapping: bool,
+    pub(super) storage: Vec<Storage>,
+    /// The thread control block, where values of `pthread_setspecific` are.
+    pub(super) control: Option<Range<u64>>,
+}
+
+/// A thread's copy of the thread-local variables of a file.
+pub(super) struct Storage {
+    pub(super) range: Range<u64>,
+    /// An address in the file; `None`: it is not known whose it is.
+    pub(super) file: Option<u64>,
+}
+
+/// What the C library tells of its threads.
+struct Library {
+    thread_block: u64,
+    /// By their number in the table of a thread.
+    files: Vec<File>,
+}
+
+struct File {
+    number: u64,
+    /// An address in it.
+    address: u64,
+    size: u64,
+}
+
+/// Reads the state of each thread, stopping one at a time for some microseconds.
+pub(super) fn read(
+    pid: u32,
+    memory: &(impl Memory + ?Sized),
+    mappings: &[Mapping],
+    modules: &Modules,
+) -> Vec<Thread> {
+    let library = Library::read(pid, memory, modules);
+    let states = stop::one_by_one(pid, |tid, registers| (tid, registers.copied()));
+    states
+        .into_iter()
+        .map(|(tid, registers)| {
+            let sp = match &registers {
+                Some(registers) => Some(arch::unwinding_from(registers).sp),
+                None => blocked_at(pid, tid),
+            };
+            let control = registers.as_ref().map(arch::thread_pointer);
+            let mut thread = Thread {
+                tid,
+                name: name(pid, tid),
+                registers: registers
+                    .as_ref()
+                    .map_or_else(Vec::new, |registers| arch::general(registers).into()),
+                stack: None,
+                owns_mapping: false,
+                storage: Vec::new(),
+                control: control.map(|start| start..start.saturating_add(library.thread_block)),
+            };
+            thread.find_stack(sp, mappings);
+            if let Some(control) = control.filter(|&control| control != 0) {
+                thread.storage = library.storage(memory, mappings, control);
+            }
+            thread
+        })
+        .collect()
+}
+
+impl Thread {
+    fn find_stack(&mut self, sp: Option<u64>, mappings: &[Mapping]) {
+        let Some((sp, mapping)) = sp.and_then(|sp| Some((sp, maps::find(mappings, sp)?))) else {
+            return;
+        };
+        // The C library puts the control block at the upper end of the stacks that it makes.
+        let control = self
+            .control
+            .as_ref()
+            .filter(|control| mapping.contains(control.start) && control.start >= sp);
+        let end = control
+            .and_then(|control| control.end.checked_next_multiple_of(PAGE))
+            .map_or(mapping.end, |end| end.min(mapping.end));
+        self.owns_mapping =
+            control.is_some() || mapping.path.as_deref() == Some(Path::new("[stack]"));
+        self.stack = Some(sp..end);
+    }
+}
+
+impl Library {
+    fn read(pid: u32, memory: &(impl Memory + ?Sized), modules: &Modules) -> Self {
+        let symbols = ["libc.so", "libpthread"].iter().find_map(|prefix| {
+            let mut named = modules
+                .iter()
+                .filter(|module| module.name.starts_with(prefix));
+            named.find_map(|module| Symbols::read(&modules.open(module)?))
+        });
+        let linked = link_order::read(pid).ok().flatten().unwrap_or_default();
+        let mut files = Vec::new();
+        match symbols.as_ref().and_then(|symbols| symbols.number_at) {
+            Some(number_at) => files.extend(
+                linked
+                    .iter()
+                    .filter_map(|linked| File::linked(linked, number_at, memory, modules)),
+            ),
+            // The program is the first to get a number.
+            None => files.extend(
+                modules
+                    .iter()
+                    .filter(|_| linked.is_empty())
+                    .find_map(|module| {
+                        Some(File {
+                            number: 1,
+                            address: module.range.start,
+                            size: module.thread_local?.size,
+                        })
+                    }),
+            ),
+        }
+        Self {
+            thread_block: symbols.map_or(THREAD_BLOCK, |symbols| symbols.thread_block),
+            files,
+        }
+    }
+
+    /// The thread-local storage of the thread with this control block.
+    fn storage(
+        &self,
+        memory: &(impl Memory + ?Sized),
+        mappings: &[Mapping],
+        control: u64,
+    ) -> Vec<Storage> {
+        // tcbhead_t of glibc and struct pthread of musl begin alike: { self, dtv }.
+        let table = control.checked_add(8).and_then(|at| memory.word(at));
+        let entries = self.files.iter().filter(|file| file.number <= MAX_FILES);
+        let mut found: Vec<Storage> = entries
+            .filter_map(|file| {
+                let start = memory.word(table?.checked_add(file.number * 16)?)?;
+                // What the thread has not used yet is -1.
+                let end = start.checked_add(file.size)?;
+                maps::find(mappings, start)?
+                    .contains(end.checked_sub(1)?)
+                    .then_some(())?;
+                Some(Storage {
+                    range: start..end,
+                    file: Some(file.address),
+                })
+            })
+            .collect();
+        if found.is_empty()
+            && let Some(mapping) = maps::find(mappings, control)
+        {
+            let start = control.saturating_sub(MAX_STATIC).max(mapping.start);
+            found.push(Storage {
+                range: start..control,
+                file: None,
+            });
+        }
+        found
+    }
+}
+
+impl File {
+    fn linked(
+        linked: &LinkedFile,
+        number_at: u64,
+        memory: &(impl Memory + ?Sized),
+        modules: &Modules,
+    ) -> Option<Self> {
+        let module = modules.containing(linked.dynamic)?;
+        let number = memory.word(linked.entry.checked_add(number_at)?)?;
+        (number != 0).then_some(Self {
+            number,
+            address: linked.dynamic,
+            size: module.thread_local?.size,
+        })
+    }
+}
+
+/// What glibc tells debuggers (nptl_db/db_info.c).
+struct Symbols {
+    thread_block: u64,
+    /// Where an entry of the loader's list has the number of its file's thread-local storage.
+    number_at: Option<u64>,
+}
+
+impl Symbols {
+    fn read(file: &fs::File) -> Option<Self> {
+        let bytes = FileBytes::new(file);
+        let elf = Elf::parse(&bytes).ok()?;
+        // Each field is { bits, number of elements, offset }.
+        let number = |name: &str, index: usize| {
+            let variable = elf.variables().find(|variable| variable.name == name)?;
+            let bytes = elf.initial(variable.virt, 4 * (index + 1))?;
+            let number = bytes.get(4 * index..)?.first_chunk()?;
+            Some(u64::from(u32::from_le_bytes(*number)))
+        };
+        let thread_block = number("_thread_db_sizeof_pthread", 0)?;
+        let number_at = number("_thread_db_link_map_l_tls_modid", 2);
+        Some(Self {
+            thread_block: thread_block.min(2 * PAGE),
+            number_at: number_at.filter(|&at| at < 2 * PAGE),
+        })
+    }
+}
+
+fn name(pid: u32, tid: u32) -> String {
+    let comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&comm).trim_end().to_owned()
+}
+
+/// Stack pointer of a thread that waits in a system call, for one that ptrace cannot stop.
+fn blocked_at(pid: u32, tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    // `NUMBER ARGUMENTS… SP PC`, or `running`.
+    let mut words = text.split_whitespace().rev();
+    let sp = words.nth(1)?.strip_prefix("0x")?;
+    u64::from_str_radix(sp, 16).ok().filter(|&sp| sp != 0)
+}

@@ -1,0 +1,69 @@
+//! Threads, as `/proc` tells of them.
+
+use std::{fs, io, path::PathBuf};
+
+/// Threads of a process.
+pub(crate) fn threads(tgid: u32) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir(format!("/proc/{tgid}/task"))?;
+    Ok(entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+/// The process that a thread belongs to.
+pub(crate) fn tgid_of(tid: u32) -> Option<u32> {
+    field(&status(tid)?, "Tgid")
+}
+
+/// The process that traces a thread; 0: none.
+pub(crate) fn tracer_of(tid: u32) -> Option<u32> {
+    field(&status(tid)?, "TracerPid")
+}
+
+/// The name of a process; nothing if it is gone.
+pub(crate) fn name_of(tgid: u32) -> String {
+    let comm = fs::read(format!("/proc/{tgid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&comm).trim_end().to_owned()
+}
+
+/// The number of a thread in the innermost pid namespace that has it.
+pub(crate) fn own_number_of(tid: u32) -> Option<u32> {
+    field_words(&status(tid)?, "NSpid")?.last()?.parse().ok()
+}
+
+/// The pid namespace of a thread.
+pub(crate) fn namespace_of(tid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{tid}/ns/pid")).ok()
+}
+
+/// Whether a thread has ended, or is about to be gone.
+pub(crate) fn has_ended(tid: u32) -> bool {
+    state(tid).is_none_or(|state| matches!(state, 'Z' | 'X'))
+}
+
+/// Whether a thread is in the kernel and hears nothing, as one that waits for a disk.
+pub(crate) fn is_uninterruptible(tid: u32) -> bool {
+    state(tid) == Some('D')
+}
+
+/// As `ps` shows it; `None`: the thread is gone.
+fn state(tid: u32) -> Option<char> {
+    let status = status(tid)?;
+    field_words(&status, "State")?.first()?.chars().next()
+}
+
+fn status(tid: u32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{tid}/status")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn field_words<'a>(status: &'a str, name: &str) -> Option<Vec<&'a str>> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(|words| words.split_whitespace().collect())
+}
+
+fn field(status: &str, name: &str) -> Option<u32> {
+    field_words(status, name)?.first()?.parse().ok()
+}

@@ -1,0 +1,95 @@
+//! The rule for one address, for a walk that is made once: compiling a large file's table takes seconds.
+
+use super::{
+    image::{Cfi, Image, Slice},
+    rules::rule,
+};
+use gimli::{DebugFrame, EhFrame, EhFrameHdr, UnwindContext, UnwindSection};
+use memtrace_common::unwind::Rule;
+use object::{
+    LittleEndian, ReadRef, elf,
+    read::elf::{FileHeader as _, ProgramHeader as _},
+};
+
+type FrameDescription<'data> = gimli::FrameDescriptionEntry<Slice<'data>>;
+
+/// How to find the caller of the code at an address, as the ELF file means it. `None`: the file does not tell.
+pub(crate) fn rule_at<'data>(file: impl ReadRef<'data>, addr: u64) -> Option<Rule> {
+    let image = Image::parse(file).ok()??;
+    let bases = &image.bases;
+    match &image.cfi {
+        Cfi::Eh(section) => {
+            let fde = by_index(file, &image, section, addr).or_else(|| {
+                section
+                    .fde_for_address(bases, addr, EhFrame::cie_from_offset)
+                    .ok()
+            });
+            rule_of(section, &image, &fde?, addr)
+        }
+        Cfi::Debug(section) => {
+            let fde = section.fde_for_address(bases, addr, DebugFrame::cie_from_offset);
+            rule_of(section, &image, &fde.ok()?, addr)
+        }
+    }
+}
+
+/// By the binary search table in `.eh_frame_hdr`.
+fn by_index<'data>(
+    file: impl ReadRef<'data>,
+    image: &Image<'data>,
+    section: &EhFrame<Slice<'data>>,
+    addr: u64,
+) -> Option<FrameDescription<'data>> {
+    let header = elf::FileHeader64::<LittleEndian>::parse(file).ok()?;
+    let segments = header.program_headers(LittleEndian, file).ok()?;
+    let segment = segments
+        .iter()
+        .find(|segment| segment.p_type(LittleEndian) == elf::PT_GNU_EH_FRAME)?;
+    let bytes = segment.data(LittleEndian, file).ok()?;
+    let bases = image
+        .bases
+        .clone()
+        .set_eh_frame_hdr(segment.p_vaddr(LittleEndian));
+    let index = EhFrameHdr::new(bytes, gimli::LittleEndian)
+        .parse(&bases, 8)
+        .ok()?;
+    index
+        .table()?
+        .fde_for_address(section, &bases, addr, EhFrame::cie_from_offset)
+        .ok()
+}
+
+fn rule_of<'data, S: UnwindSection<Slice<'data>>>(
+    section: &S,
+    image: &Image<'data>,
+    fde: &FrameDescription<'data>,
+    addr: u64,
+) -> Option<Rule> {
+    let mut context = UnwindContext::new();
+    let row = fde
+        .unwind_info_for_address(section, &image.bases, &mut context, addr)
+        .ok()?;
+    Some(rule(section, fde.cie(), row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::library, *};
+    use crate::unwind::Table;
+
+    #[test]
+    fn one_rule_is_the_one_of_the_table() {
+        let bytes = std::fs::read(library("libc.so.6")).unwrap();
+        let table = Table::compile(&*bytes).unwrap().unwrap();
+        let from = u64::from(table.exec.first_page) << 16;
+        let mut told = 0;
+        for addr in (from..from + (1 << 18)).step_by(997) {
+            let Some(rule) = rule_at(&*bytes, addr) else {
+                continue;
+            };
+            assert_eq!(table.lookup(addr), rule, "{addr:#x}");
+            told += 1;
+        }
+        assert!(told > 100, "{told} addresses have a rule");
+    }
+}
