@@ -40,7 +40,9 @@ impl Answer {
     fn of(pid: u32, arguments: &[String]) -> Self {
         let mut command = Command::new(targets::memtrace());
         command.args(["holders", "--format", "json", "-p", &pid.to_string()]);
-        let finished = Running::start(command.args(arguments)).wait().expect_code(0);
+        let finished = Running::start(command.args(arguments))
+            .wait()
+            .expect_code(0);
         serde_json::from_str(&finished.stdout).expect("JSON")
     }
 }
@@ -97,7 +99,12 @@ fn expect_right_expressions(interpreter: &Path) {
             wrong.push(format!("{name}: {expression}: {judged}"));
         }
     }
-    assert!(wrong.is_empty(), "{}:\n{}", interpreter.display(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{}:\n{}",
+        interpreter.display(),
+        wrong.join("\n")
+    );
     assert!(answer.longest_stop_ns > 0);
 }
 
@@ -156,7 +163,10 @@ fn native_blocks_are_held_by_what_the_program_says() {
     let answer = Answer::of(target.pid(), &arguments);
     for ((name, kind, root), sought) in expected.iter().zip(&answer.sought) {
         let way = sought.ways.first().unwrap_or_else(|| panic!("{name}"));
-        let first = way.path.first().unwrap_or_else(|| panic!("{name}: {}", way.held));
+        let first = way
+            .path
+            .first()
+            .unwrap_or_else(|| panic!("{name}: {}", way.held));
         assert_eq!(first.kind, *kind, "{name}: {}", first.name);
         assert!(first.name.contains(root), "{name}: {}", first.name);
     }
@@ -180,7 +190,10 @@ fn no_wrong_path_is_printed_of_memory_that_changes() {
         let answer = Answer::of(target.pid(), &["--type=Leak".to_owned()]);
         for way in &answer.sought[0].ways {
             let path: String = way.path.iter().map(|step| &*step.name).collect();
-            assert_eq!((&*way.held, &*path), ("path", "__main__.cache['sessions'][i]"));
+            assert_eq!(
+                (&*way.held, &*path),
+                ("path", "__main__.cache['sessions'][i]")
+            );
             found += 1;
         }
     }

@@ -236,16 +236,23 @@ mod tests {
         for _ in 0..2000 {
             let mut list = || -> Vec<u32> {
                 let len = random.usize(0..4);
-                std::iter::repeat_with(|| random.u32(0..30)).take(len).collect()
+                std::iter::repeat_with(|| random.u32(0..30))
+                    .take(len)
+                    .collect()
             };
             let lists: Vec<Vec<u32>> = (0..30).map(|_| list()).collect();
             let kept = retained(&edges(&lists), &[1; 30]);
             let all = reached(&lists, None);
             for node in 1..30 {
                 let without = reached(&lists, Some(node));
-                let only = (0..30).filter(|&other| all[other] && !without[other]).count() as u64;
+                let only = (0..30)
+                    .filter(|&other| all[other] && !without[other])
+                    .count() as u64;
                 let expected = if all[node as usize] { only } else { 1 };
-                assert_eq!(kept.bytes[node as usize], expected, "node {node} of {lists:?}");
+                assert_eq!(
+                    kept.bytes[node as usize], expected,
+                    "node {node} of {lists:?}"
+                );
             }
         }
     }

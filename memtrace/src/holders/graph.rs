@@ -5,7 +5,7 @@
 use super::{
     memory::{Cached, Live, Memory},
     native::{Blocks, RegisterRoot, RootKind, Roots, Scanner},
-    python::Python,
+    python::{Python, Root},
     reference::{Check, Label, Reference, cost},
 };
 use crate::hash::FastMap;
@@ -108,16 +108,24 @@ impl<'a> Graph<'a> {
     pub(super) fn search(&mut self, roots: &Roots, memory: &Cached<Live>) {
         if let Some(python) = self.python {
             let mut number = 0;
-            python.roots(memory, &mut |_, reference| {
-                self.reach_from(RootWord::Python(number), reference, memory);
+            python.roots(memory, &mut |root, reference| {
+                let reference = Reference {
+                    cost: reference.cost + cost_of(root),
+                    ..*reference
+                };
+                self.reach_from(RootWord::Python(number), &reference, memory);
                 number += 1;
             });
         }
         for range in roots.ranges(self.blocks) {
-            self.scan(range.start..range.end, memory.now(), &mut |graph, address, value| {
-                let reference = word(&[], 0, value, range.kind.cost());
-                graph.reach_from(RootWord::Native(address, range.kind), &reference, memory);
-            });
+            self.scan(
+                range.start..range.end,
+                memory.now(),
+                &mut |graph, address, value| {
+                    let reference = word(&[], 0, value, range.kind.cost());
+                    graph.reach_from(RootWord::Native(address, range.kind), &reference, memory);
+                },
+            );
         }
         for register in roots.registers() {
             let reference = word(&[], 0, register.value, cost::STACK);
@@ -225,7 +233,9 @@ impl<'a> Graph<'a> {
     }
 
     fn reach_from(&mut self, root: RootWord, reference: &Reference<'_>, memory: &dyn Memory) {
-        let Some(target) = self.target(reference, memory) else { return };
+        let Some(target) = self.target(reference, memory) else {
+            return;
+        };
         if reference.cost < self.costs[target as usize] {
             let holder = ROOT | self.roots.len() as u32;
             self.roots.push(root);
@@ -268,7 +278,10 @@ impl<'a> Graph<'a> {
             return false;
         }
         let pool = self.pools.partition_point(|pool| pool.end <= address);
-        let in_pool = self.pools.get(pool).is_some_and(|pool| pool.contains(&address));
+        let in_pool = self
+            .pools
+            .get(pool)
+            .is_some_and(|pool| pool.contains(&address));
         in_pool
             || self.blocks.containing(address).is_some_and(|block| {
                 let offset = address - self.blocks.block(block).start;
@@ -277,7 +290,9 @@ impl<'a> Graph<'a> {
     }
 
     fn add_object(&mut self, address: u64) -> Option<NodeId> {
-        let number = u32::try_from(self.holders.len()).ok().filter(|&number| number < ROOT)?;
+        let number = u32::try_from(self.holders.len())
+            .ok()
+            .filter(|&number| number < ROOT)?;
         self.numbers.insert(address, number);
         self.objects.push(address);
         self.holders.push(NOBODY);
@@ -370,19 +385,31 @@ impl<'a> Graph<'a> {
     pub(super) fn native_link(&self, address: u64, value: u64, node: NodeId) -> Option<Link> {
         let checks = [Check::equal(address, value)];
         let reference = word(&checks, 0, value, 0);
-        self.leads_to(&reference, node).then(|| Link::of(&reference))
+        self.leads_to(&reference, node)
+            .then(|| Link::of(&reference))
     }
 
     /// Whether `block` is the memory that `object` lies in.
     pub(super) fn is_own_block(&self, object: NodeId, block: NodeId) -> bool {
         let address = self.object(object);
-        address.is_some() && self.object(block).is_none()
+        address.is_some()
+            && self.object(block).is_none()
             && address.and_then(|address| self.blocks.containing(address)) == Some(block as usize)
     }
 
     /// Objects that were reached.
     pub(super) fn objects(&self) -> impl Iterator<Item = u64> {
         self.objects.iter().copied()
+    }
+}
+
+/// What a root of the interpreter costs. A module is what programmers name things by; what it has is also in the
+/// frames of its functions.
+fn cost_of(root: Root) -> u32 {
+    match root {
+        Root::Module(_) => 0,
+        Root::Frame { .. } => 20,
+        Root::Thread(_) | Root::Interpreter | Root::AtExit => 100,
     }
 }
 
@@ -401,9 +428,7 @@ fn bounds(blocks: &Blocks, pools: &[Range<u64>]) -> Range<u64> {
     let of_blocks = blocks.bounds();
     match (pools.first(), pools.last()) {
         (Some(first), Some(last)) if of_blocks.is_empty() => first.start..last.end,
-        (Some(first), Some(last)) => {
-            first.start.min(of_blocks.start)..last.end.max(of_blocks.end)
-        }
+        (Some(first), Some(last)) => first.start.min(of_blocks.start)..last.end.max(of_blocks.end),
         _ => of_blocks,
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     graph::{Graph, NodeId},
     memory::{Cached, Live},
-    native::{self, Block, Builder, Modules, Origin, Roots, StopError, Types},
+    native::{Block, Native},
     pools,
     python::Python,
     ways::{self, Naming},
@@ -42,13 +42,14 @@ pub(crate) enum Error {
     #[error(transparent)]
     Maps(#[from] MapsError),
     #[error("what was found cannot be verified: {0}")]
-    Stop(#[from] StopError),
+    Stop(String),
     #[error("process {pid} runs no Python whose objects memtrace knows{}", reason(.why))]
     NoPython { pid: u32, why: Option<String> },
 }
 
 fn reason(why: &Option<String>) -> String {
-    why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+    why.as_ref()
+        .map_or_else(String::new, |why| format!(": {why}"))
 }
 
 /// What is known of a process before its memory is read.
@@ -116,11 +117,14 @@ pub(crate) fn of_sites(
     with_graph(pid, known, |scene| {
         let groups: Vec<&[u64]> = sites.iter().map(|wanted| &wanted.addresses[..]).collect();
         let samples = scene.look(&groups)?;
-        let holders = sites.iter().zip(samples).map(|(wanted, (sampled, ways))| Holders {
-            site: wanted.site,
-            sampled,
-            ways,
-        });
+        let holders = sites
+            .iter()
+            .zip(samples)
+            .map(|(wanted, (sampled, ways))| Holders {
+                site: wanted.site,
+                sampled,
+                ways,
+            });
         Ok(holders.collect())
     })
 }
@@ -183,8 +187,7 @@ pub(crate) fn of_sought(
 struct Scene<'a> {
     pid: u32,
     graph: &'a Graph<'a>,
-    roots: &'a Roots,
-    modules: &'a Modules,
+    native: &'a Native,
     mappings: &'a [Mapping],
     cached: &'a Cached<Live>,
     site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
@@ -212,31 +215,16 @@ fn with_graph<T>(
     let pools = python.as_ref().map_or_else(Vec::new, |python| {
         pools::find(python.minor(), &mappings, &cached)
     });
-    let modules = Modules::new(pid, &mappings);
-    let mut builder = Builder::default();
-    for (start, size) in known.blocks {
-        builder.add(Block { start, size }, Origin::Recorded);
-    }
-    let mut taken = native::find_older(&cached, &mappings, &modules, &pools, &mut builder);
-    if taken.is_empty() {
-        notes.push(
-            "the program has another malloc than glibc's, so its blocks from before the recording \
-             are not known"
-                .to_owned(),
-        );
-    }
-    let blocks = builder.finish();
-    taken.extend(pools.iter().cloned());
-    taken.sort_by_key(|range| range.start);
-    let roots = Roots::new(pid, &cached, &mappings, &modules, &blocks, &taken);
-    let mut graph = Graph::new(python.as_ref(), &blocks, &pools);
-    graph.search(&roots, &cached);
+    let recorded = known.blocks.map(|(start, size)| Block { start, size });
+    let native = Native::read(pid, &cached, recorded, &pools)?;
+    notes.extend(native.note.clone());
+    let mut graph = Graph::new(python.as_ref(), &native.blocks, &pools);
+    graph.search(&native.roots, &cached);
     graph.search_garbage(&cached);
     let mut scene = Scene {
         pid,
         graph: &graph,
-        roots: &roots,
-        modules: &modules,
+        native: &native,
         mappings: &mappings,
         cached: &cached,
         site_of: known.site_of,
@@ -259,9 +247,8 @@ impl Scene<'_> {
         let python = self.python()?;
         let is_of_type = |object: &u64| {
             let of_type = python.type_name(self.cached, *object);
-            of_type.is_some_and(|of_type| {
-                of_type == name || of_type.rsplit('.').next() == Some(name)
-            })
+            of_type
+                .is_some_and(|of_type| of_type == name || of_type.rsplit('.').next() == Some(name))
         };
         Ok(self.graph.objects().filter(is_of_type).collect())
     }
@@ -291,7 +278,11 @@ impl Scene<'_> {
             })
             .collect();
         grown.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(grown.into_iter().take(GROWING).map(|(_, object)| object).collect())
+        Ok(grown
+            .into_iter()
+            .take(GROWING)
+            .map(|(_, object)| object)
+            .collect())
     }
 
     /// Blocks that nothing points to, nor only what garbage holds.
@@ -336,7 +327,8 @@ impl Scene<'_> {
                     None => failed.push((group, node)),
                 }
             }
-            let verified = witness::verify(self.pid, &tried, self.mappings)?;
+            let verified = witness::verify(self.pid, &tried, self.mappings)
+                .map_err(|error| Error::Stop(error.to_string()))?;
             self.longest_stop = self.longest_stop.max(verified.longest_stop);
             let outcome = owners.into_iter().zip(tried).zip(verified.holds);
             for (((group, node), witness), holds) in outcome {
@@ -359,9 +351,7 @@ impl Scene<'_> {
         let growth = ways::growth(&before, &after, began.elapsed().as_secs_f64());
         let naming = Naming {
             graph: self.graph,
-            roots: self.roots,
-            modules: self.modules,
-            types: &Types::new(),
+            native: self.native,
             memory,
             site_of: self.site_of,
             redact: self.redact,

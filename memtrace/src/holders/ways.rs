@@ -4,7 +4,7 @@
 use super::{
     graph::{Graph, NodeId},
     memory::{Live, Memory},
-    native::{Modules, RootKind, Roots, Types},
+    native::{Native, RootKind},
     python::{Length, Root},
     reference::Label,
     witness::{Origin, Witness, WitnessStep},
@@ -27,9 +27,7 @@ const ALIKE: usize = 3;
 /// What steps are named with.
 pub(super) struct Naming<'a> {
     pub(super) graph: &'a Graph<'a>,
-    pub(super) roots: &'a Roots,
-    pub(super) modules: &'a Modules,
-    pub(super) types: &'a Types,
+    pub(super) native: &'a Native,
     pub(super) memory: &'a Live,
     /// The site of a block.
     pub(super) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
@@ -196,11 +194,17 @@ impl Naming<'_> {
                     RootKind::Stack => StepKind::Stack,
                     RootKind::Mapping => StepKind::Mapping,
                 };
-                let name = self.roots.describe(self.memory, self.modules, address);
+                let name = self
+                    .native
+                    .roots
+                    .describe(self.memory, &self.native.modules, address);
                 (kind, name, false)
             }
             Origin::Register(register) => {
-                let name = self.roots.describe_register(self.modules, &register);
+                let name = self
+                    .native
+                    .roots
+                    .describe_register(&self.native.modules, &register);
                 (StepKind::Register, name, false)
             }
             Origin::Garbage => (StepKind::Interpreter, GARBAGE.to_owned(), false),
@@ -245,7 +249,10 @@ impl Naming<'_> {
             ),
             None => {
                 let block = self.graph.address(node);
-                let of_type = self.types.type_of(self.memory, self.modules, block);
+                let of_type = self
+                    .native
+                    .types
+                    .type_of(self.memory, &self.native.modules, block);
                 (StepKind::Block, of_type.map(|name| name.to_string()))
             }
         };
@@ -303,7 +310,8 @@ impl Naming<'_> {
                 false => 1,
             };
             // The container itself is shown, whatever is like it.
-            if row >= ALIKE && container.is_none_or(|container| index > container)
+            if row >= ALIKE
+                && container.is_none_or(|container| index > container)
                 && let Some(last) = steps.last_mut()
             {
                 last.repeated += 1;

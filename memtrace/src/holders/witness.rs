@@ -46,6 +46,9 @@ pub(super) struct WitnessStep {
     pub(super) link: Link,
 }
 
+/// Attempts to stop the process.
+const STOPS: u32 = 20;
+
 /// Puts paths together.
 pub(super) struct Witnesses<'a> {
     graph: &'a Graph<'a>,
@@ -172,6 +175,17 @@ pub(super) fn verify(
     Ok(verified)
 }
 
+/// Stops the process. On a busy machine its threads may not get to stop in the time that they are given.
+fn stop(pid: u32) -> Result<Stop, StopError> {
+    let mut tries = 1;
+    loop {
+        match Stop::new(pid) {
+            Err(StopError::TooSlow { .. }) if tries < STOPS => tries += 1,
+            result => return result,
+        }
+    }
+}
+
 fn verify_at_once(
     pid: u32,
     witnesses: &[Witness],
@@ -182,7 +196,7 @@ fn verify_at_once(
     let addresses: Vec<u64> = checks.map(|check| check.address).collect();
     let mut values = vec![None; addresses.len()];
     // Everything that takes time is done before or after.
-    let stop = Stop::new(pid)?;
+    let stop = stop(pid)?;
     Live::new(pid).words(&addresses, &mut values);
     let threads = stop.threads().to_vec();
     let ended = stop.end();
@@ -211,12 +225,12 @@ impl Origin {
         match *self {
             Self::Register(register) => running.any(|(tid, registers)| {
                 tid == register.tid
-                    && arch::registers(registers).contains(&(register.name, register.value))
+                    && arch::general(registers).contains(&(register.name, register.value))
             }),
             Self::Native(address, RootKind::Stack) => {
                 let stack = maps::find(mappings, address);
                 !running.any(|(_, registers)| {
-                    let top = arch::stack_pointer(registers);
+                    let top = arch::unwinding_from(registers).sp;
                     address < top && stack.is_some_and(|stack| stack.contains(top))
                 })
             }

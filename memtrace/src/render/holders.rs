@@ -15,10 +15,7 @@ use crate::{
 ///
 /// # Errors
 /// The output cannot be written.
-pub(crate) fn holders(
-    found: &Found<Vec<Sample>>,
-    out: &mut impl io::Write,
-) -> io::Result<()> {
+pub(crate) fn holders(found: &Found<Vec<Sample>>, out: &mut impl io::Write) -> io::Result<()> {
     for sample in &found.holders {
         writeln!(out, "{}", title(sample))?;
         for way in &sample.ways {
@@ -122,7 +119,8 @@ fn facts(step: &Step) -> Vec<String> {
 
 /// The answer as JSON.
 pub(crate) fn holders_json(found: &Found<Vec<Sample>>, pid: u32) -> Value {
-    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let nanoseconds =
+        |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let sought = found.holders.iter().map(|sample| {
         json!({
             "what": sample.what,

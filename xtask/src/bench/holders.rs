@@ -53,10 +53,20 @@ pub(super) fn run(memtrace: &Path, folder: &Path, environment: Option<&Path>) ->
         None => PathBuf::from("/usr/bin/python3"),
     };
     let heap = script("holders.py");
-    one("Python, 5 million objects", &python, &[&heap, OBJECTS], "--type=Session")?;
+    one(
+        "Python, 5 million objects",
+        &python,
+        &[&heap, OBJECTS],
+        "--type=Session",
+    )?;
     if environment.is_some() {
         let tensors = script("holders_torch.py");
-        one("PyTorch, 10 GiB of tensors", &python, &[&tensors], "--type=Tensor")?;
+        one(
+            "PyTorch, 10 GiB of tensors",
+            &python,
+            &[&tensors],
+            "--type=Tensor",
+        )?;
     }
     let program = folder.join("holders");
     compile_c(&sources.join("holders.c"), &program)?;

@@ -24,11 +24,8 @@ use std::ops::Range;
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
 pub(in crate::holders) use glibc::find as find_older;
 pub(in crate::holders) use modules::Modules;
-#[allow(unused_imports, reason = "the search that uses it comes next")]
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
-#[allow(unused_imports, reason = "the search that uses it comes next")]
 pub(in crate::holders) use scan::Scanner;
-#[allow(unused_imports, reason = "the search that uses it comes next")]
 pub(in crate::holders) use stop::{Ended, Stop, StopError, Stopped};
 pub(in crate::holders) use types::Types;
 

@@ -1,7 +1,6 @@
 //! One pass over memory for words that may point to a block.
 
 use super::super::memory::Memory;
-use super::Blocks;
 use std::ops::Range;
 
 /// Bytes that are read at once.
@@ -17,11 +16,11 @@ pub(in crate::holders) struct Scanner {
 }
 
 impl Scanner {
-    /// Looks for words in the range of `blocks`.
-    pub(in crate::holders) fn new(blocks: &Blocks) -> Self {
+    /// Looks for words within `bounds`.
+    pub(in crate::holders) fn new(bounds: Range<u64>) -> Self {
         Self {
             buffer: vec![0; CHUNK as usize],
-            bounds: blocks.bounds(),
+            bounds,
         }
     }
 

@@ -133,7 +133,7 @@ fn speed() {
     let blocks = builder.finish();
     println!("sort: {:?}", begun.elapsed());
 
-    let mut scanner = Scanner::new(&blocks);
+    let mut scanner = Scanner::new(blocks.bounds());
     let heap = maps::heap(&target.mappings).unwrap();
     let (mut bytes, mut words, mut hits) = (0, 0_u64, 0_u64);
     let begun = Instant::now();
