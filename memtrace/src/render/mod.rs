@@ -9,6 +9,7 @@ pub(crate) mod diff;
 mod evidence;
 mod findings;
 mod flamegraph;
+mod holders;
 mod job;
 mod json;
 mod json_lines;
