@@ -24,7 +24,7 @@ struct Sought {
 
 #[derive(Deserialize)]
 struct Way {
-    held: String,
+    how: String,
     #[serde(default)]
     path: Vec<Step>,
     expression: Option<String>,
@@ -75,7 +75,7 @@ fn expect_right_expressions(interpreter: &Path) {
     let mut wrong = Vec::new();
     for (number, (name, sought)) in names.iter().zip(&answer.sought).enumerate() {
         assert_eq!((&*sought.what, sought.looked_at), (*name, 1), "{name}");
-        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.held).collect();
+        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.how).collect();
         let expected = match *name {
             "OnlyWeakly" | "InCycle" => continue,
             _ => ["path"],
@@ -138,7 +138,7 @@ fn native_blocks_are_held_by_what_the_program_says() {
         ("vector", "global", "sessions"),
         ("shared-ptr", "global", "shared"),
         ("tree", "global", "tree"),
-        ("tls", "thread local", "in_tls"),
+        ("tls", "thread-local", "in_tls"),
         ("stack", "stack", "serve()"),
         ("register", "register", "r12"),
         ("mmap-pool", "mapping", ""),
@@ -166,12 +166,12 @@ fn native_blocks_are_held_by_what_the_program_says() {
         let first = way
             .path
             .first()
-            .unwrap_or_else(|| panic!("{name}: {}", way.held));
+            .unwrap_or_else(|| panic!("{name}: {}", way.how));
         assert_eq!(first.kind, *kind, "{name}: {}", first.name);
         assert!(first.name.contains(root), "{name}: {}", first.name);
     }
     for (name, sought) in lost.iter().zip(&answer.sought[expected.len()..]) {
-        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.held).collect();
+        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.how).collect();
         assert_eq!(held, ["nothing"], "{name}");
     }
     target.close_stdin();
@@ -191,7 +191,7 @@ fn no_wrong_path_is_printed_of_memory_that_changes() {
         for way in &answer.sought[0].ways {
             let path: String = way.path.iter().map(|step| &*step.name).collect();
             assert_eq!(
-                (&*way.held, &*path),
+                (&*way.how, &*path),
                 ("path", "__main__.cache['sessions'][i]")
             );
             found += 1;

@@ -9,8 +9,8 @@ use crate::{
         SiteKey, SiteTotals, Totals,
     },
     recording::{
-        Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow, Recording,
-        StackRow, Writer,
+        Holders, Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow,
+        Recording, StackRow, Writer,
     },
 };
 use memtrace_common::{loss::Reason, unwind::End};
@@ -41,6 +41,8 @@ pub(super) struct Moment {
     pub(super) failures: Vec<(Layer, &'static str, u64, DeviceTotals)>,
     /// What the blocks of sites hold open, MiB.
     pub(super) held_open: Vec<(&'static str, f64)>,
+    /// What holds the blocks of sites, whose stacks are numbered in the order in which they come.
+    pub(super) holders: Vec<Holders>,
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks. `main` calls the function, but
@@ -252,6 +254,9 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         interval.emitted = 1000 * second;
         interval.received = (1000 - course.lost) * second;
         writer.interval(&interval).unwrap();
+        for of in &moment.holders {
+            writer.holders(of).unwrap();
+        }
     }
     if course.ends {
         row.ended_ns = Some(START + course.n * SECOND);

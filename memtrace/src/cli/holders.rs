@@ -73,6 +73,7 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
         blocks: &mut std::iter::empty(),
         site_of: &|_| None,
         redact: args.redact,
+        is_over: &|| false,
     };
     let found = holders::of_sought(args.pid, &sought, known)
         .with_context(|| format!("cannot tell what holds memory of process {}", args.pid))?;

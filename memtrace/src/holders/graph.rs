@@ -20,6 +20,9 @@ const NOBODY: u32 = u32::MAX;
 /// Set in a holder that is a root: the rest is an index into [`Graph::roots`].
 const ROOT: u32 = 1 << 31;
 
+/// Nodes that are followed before it is asked whether the search is over.
+const ASKING: usize = 1 << 14;
+
 /// What something was first reached from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RootWord {
@@ -104,8 +107,13 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Reaches whatever can be reached from the roots.
-    pub(super) fn search(&mut self, roots: &Roots, memory: &Cached<Live>) {
+    /// Reaches whatever can be reached from the roots, until `is_over`.
+    pub(super) fn search(
+        &mut self,
+        roots: &Roots,
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
         if let Some(python) = self.python {
             let mut number = 0;
             python.roots(memory, &mut |root, reference| {
@@ -131,11 +139,11 @@ impl<'a> Graph<'a> {
             let reference = word(&[], 0, register.value, cost::STACK);
             self.reach_from(RootWord::Register(register), &reference, memory);
         }
-        self.settle(memory);
+        self.settle(memory, is_over);
     }
 
     /// Then reaches what only garbage holds: objects that the collector tracks and no root reaches.
-    pub(super) fn search_garbage(&mut self, memory: &Cached<Live>) {
+    pub(super) fn search_garbage(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         let Some(python) = self.python else { return };
         let mut garbage = Vec::new();
         python.tracked(memory, &mut |object| {
@@ -147,15 +155,19 @@ impl<'a> Graph<'a> {
             let reference = word(&[], 0, object, cost::TYPED);
             self.reach_from(RootWord::Garbage, &reference, memory);
         }
-        self.settle(memory);
+        self.settle(memory, is_over);
     }
 
     /// Follows what has been reached, the cheapest first.
-    fn settle(&mut self, memory: &Cached<Live>) {
+    fn settle(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         while let Some((cost, mut nodes)) = self.queue.pop_first() {
             // Memory is read in the order of addresses.
             nodes.sort_unstable_by_key(|&node| self.address(node));
-            for node in nodes {
+            for (count, node) in nodes.into_iter().enumerate() {
+                if count % ASKING == 0 && is_over() {
+                    self.queue.clear();
+                    return;
+                }
                 if self.costs[node as usize] == cost {
                     self.follow(node, cost, memory);
                 }

@@ -2,7 +2,6 @@
 //! reachable (modules, frames, global variables, stacks) to the block. The process runs on meanwhile,
 //! so a path counts only once each of its references was read again in a short stop.
 
-mod dominators;
 mod graph;
 mod memory;
 mod native;
@@ -13,4 +12,4 @@ mod search;
 mod ways;
 mod witness;
 
-pub(crate) use search::{Error, Found, Known, SAMPLE, Sample, Sought, Wanted, of_sites, of_sought};
+pub(crate) use search::{Error, Found, Known, Sample, Sought, Wanted, of_sites, of_sought};

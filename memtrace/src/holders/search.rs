@@ -10,8 +10,9 @@ use super::{
     witness::{self, Witness, Witnesses},
 };
 use crate::{
+    event::Layer,
     hash::FastMap,
-    ledger::SiteKey,
+    ledger::{Extent, SiteKey},
     process::maps::{self, Mapping, MapsError},
     recording::{Held, Holders, Way},
     units,
@@ -41,6 +42,8 @@ const GROWING: usize = 5;
 pub(crate) enum Error {
     #[error(transparent)]
     Maps(#[from] MapsError),
+    #[error("the search was ended")]
+    Over,
     #[error("what was found cannot be verified: {0}")]
     Stop(String),
     #[error("process {pid} runs no Python whose objects memtrace knows{}", reason(.why))]
@@ -54,18 +57,21 @@ fn reason(why: &Option<String>) -> String {
 
 /// What is known of a process before its memory is read.
 pub(crate) struct Known<'a> {
-    /// Address and bytes of each live block of malloc that the ledger has.
-    pub(crate) blocks: &'a mut dyn Iterator<Item = (u64, u64)>,
-    /// The site of a block.
+    /// All live blocks of malloc as the ledger has them, in no order.
+    pub(crate) blocks: &'a mut dyn Iterator<Item = Extent>,
+    /// The site of the live block of malloc at an address.
     pub(crate) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     /// Names and keys are left out, types stay.
     pub(crate) redact: bool,
+    /// Whether the user has ended the search; asked now and then.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
-/// Blocks of one site.
+/// A site whose blocks are looked for.
 pub(crate) struct Wanted {
     pub(crate) site: SiteKey,
-    pub(crate) addresses: Vec<u64>,
+    /// A sample of blocks, the oldest first.
+    pub(crate) addresses: Vec<Extent>,
 }
 
 /// What somebody asks for.
@@ -82,7 +88,7 @@ pub(crate) enum Sought {
 }
 
 /// What was found, and at what price.
-pub(crate) struct Found<T> {
+pub(crate) struct Found<T = Vec<Holders>> {
     pub(crate) holders: T,
     /// The longest time for which the process was stopped.
     pub(crate) longest_stop: Duration,
@@ -109,13 +115,23 @@ pub(crate) struct Sample {
 ///
 /// # Errors
 /// The process is gone, or may not be looked at.
-pub(crate) fn of_sites(
-    pid: u32,
-    sites: &[Wanted],
-    known: Known<'_>,
-) -> Result<Found<Vec<Holders>>, Error> {
+pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<Found, Error> {
     with_graph(pid, known, |scene| {
-        let groups: Vec<&[u64]> = sites.iter().map(|wanted| &wanted.addresses[..]).collect();
+        let mut growing = None;
+        let mut groups: Vec<Vec<u64>> = Vec::new();
+        for wanted in sites {
+            groups.push(match wanted.site.layer {
+                // An arena has objects of all kinds: what grows by objects is the container that does.
+                Layer::Python => {
+                    if growing.is_none() {
+                        growing = Some(scene.growing().unwrap_or_default());
+                    }
+                    growing.iter().flatten().take(1).copied().collect()
+                }
+                _ => wanted.addresses.iter().map(|&(start, _)| start).collect(),
+            });
+        }
+        let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
         let samples = scene.look(&groups)?;
         let holders = sites
             .iter()
@@ -219,8 +235,11 @@ fn with_graph<T>(
     let native = Native::read(pid, &cached, recorded, &pools)?;
     notes.extend(native.note.clone());
     let mut graph = Graph::new(python.as_ref(), &native.blocks, &pools);
-    graph.search(&native.roots, &cached);
-    graph.search_garbage(&cached);
+    graph.search(&native.roots, &cached, known.is_over);
+    graph.search_garbage(&cached, known.is_over);
+    if (known.is_over)() {
+        return Err(Error::Over);
+    }
     let mut scene = Scene {
         pid,
         graph: &graph,

@@ -66,6 +66,11 @@ impl Written {
         })
     }
 
+    /// The number of a site that was written.
+    pub(super) fn number(&self, key: SiteKey) -> Option<i64> {
+        self.processes.get(&key.process)?.sites.get(&key).copied()
+    }
+
     /// `site_history` has a row for this.
     pub(super) fn history(&mut self, key: SiteKey, interval: i64, site: i64, time_ns: u64) {
         if let Some(process) = self.processes.get_mut(&key.process) {

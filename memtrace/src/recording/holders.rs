@@ -1,6 +1,17 @@
-//! What keeps the blocks of a site, as it was seen in the memory of the process.
+//! What keeps the blocks of a site, as it was seen in the memory of the process: the tables `holders`,
+//! `holders_way` and `holders_step`.
 
-use crate::ledger::SiteKey;
+use rusqlite::{Connection, Row, params};
+
+use super::{
+    Error, Recording, Writer,
+    decode::{layer, optional, uint, unexpected},
+    encode::int,
+};
+use crate::{
+    event::StackId,
+    ledger::{ProcessId, SiteKey},
+};
 
 /// What was found out about the blocks of one site, or of one process where it is not known which site's.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,19 +94,245 @@ pub(crate) enum StepKind {
 }
 
 impl StepKind {
-    /// As recordings and JSON have it.
-    pub(crate) fn name(self) -> &'static str {
+    pub(super) const ALL: [StepKind; 10] = [
+        StepKind::Module,
+        StepKind::Frame,
+        StepKind::Interpreter,
+        StepKind::Object,
+        StepKind::Global,
+        StepKind::Stack,
+        StepKind::Register,
+        StepKind::ThreadLocal,
+        StepKind::Mapping,
+        StepKind::Block,
+    ];
+
+    /// As in recordings and in JSON.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Module => "module",
-            Self::Frame => "frame",
-            Self::Interpreter => "interpreter",
-            Self::Object => "object",
-            Self::Global => "global",
-            Self::Stack => "stack",
-            Self::Register => "register",
-            Self::ThreadLocal => "thread local",
-            Self::Mapping => "mapping",
-            Self::Block => "block",
+            StepKind::Module => "module",
+            StepKind::Frame => "frame",
+            StepKind::Interpreter => "interpreter",
+            StepKind::Object => "object",
+            StepKind::Global => "global",
+            StepKind::Stack => "stack",
+            StepKind::Register => "register",
+            StepKind::ThreadLocal => "thread-local",
+            StepKind::Mapping => "mapping",
+            StepKind::Block => "block",
         }
     }
+}
+
+impl Held {
+    /// As in recordings and in JSON.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Held::Path(_) => "path",
+            Held::Cycle => "cycle",
+            Held::Nothing => "nothing",
+        }
+    }
+}
+
+pub(super) const TABLES: &str = "
+CREATE TABLE holders (
+    site INTEGER PRIMARY KEY,
+    sampled INTEGER NOT NULL
+);
+CREATE TABLE holders_way (
+    site INTEGER NOT NULL,
+    way INTEGER NOT NULL,
+    blocks INTEGER NOT NULL,
+    held TEXT NOT NULL,
+    container INTEGER,
+    expression INTEGER,
+    PRIMARY KEY (site, way)
+) WITHOUT ROWID;
+CREATE TABLE holders_step (
+    site INTEGER NOT NULL,
+    way INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    name INTEGER NOT NULL,
+    type INTEGER,
+    length INTEGER,
+    growth_per_s REAL,
+    repeated INTEGER NOT NULL,
+    buffer INTEGER,
+    PRIMARY KEY (site, way, step)
+) WITHOUT ROWID;
+";
+
+impl Writer {
+    /// Adds what holds the blocks of a site; nothing is written of a site that the recording does not have.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub(crate) fn holders(&mut self, of: &Holders) -> Result<(), Error> {
+        self.write(|writer| {
+            let Some(site) = writer.written.number(of.site) else {
+                return Ok(());
+            };
+            writer.insert(
+                "INSERT OR REPLACE INTO holders VALUES (?1, ?2)",
+                params![site, of.sampled],
+            )?;
+            for (number, way) in (0_i64..).zip(&of.ways) {
+                writer.way(site, number, way)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn way(&mut self, site: i64, number: i64, way: &Way) -> rusqlite::Result<()> {
+        let path = match &way.held {
+            Held::Path(path) => Some(path),
+            Held::Cycle | Held::Nothing => None,
+        };
+        let container = path.and_then(|path| path.container);
+        let expression = path.and_then(|path| path.expression.as_deref());
+        let expression = self.string(expression)?;
+        self.insert(
+            "INSERT OR REPLACE INTO holders_way VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                site,
+                number,
+                way.blocks,
+                way.held.name(),
+                container.map(|index| index as i64),
+                expression
+            ],
+        )?;
+        let steps = path.into_iter().flat_map(|path| &path.steps);
+        for (place, step) in (0_i64..).zip(steps) {
+            let name = self.string(Some(&step.name))?;
+            let type_name = self.string(step.type_name.as_deref())?;
+            let buffer = step.buffer.and_then(|key| self.written.number(key));
+            self.insert(
+                "INSERT OR REPLACE INTO holders_step VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                params![
+                    site,
+                    number,
+                    place,
+                    step.kind.name(),
+                    name,
+                    type_name,
+                    step.length.map(int),
+                    step.growth_per_s,
+                    int(step.repeated),
+                    buffer
+                ],
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Recording {
+    /// What holds the blocks of the sites that were looked at.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub(crate) fn holders(&self) -> Result<Vec<Holders>, Error> {
+        self.connection()
+            .unchecked_transaction()
+            .and_then(|transaction| read(&transaction))
+            .map_err(|error| self.reading(&error))
+    }
+}
+
+/// All of them, in the order of the numbers of their sites.
+pub(super) fn read(connection: &Connection) -> rusqlite::Result<Vec<Holders>> {
+    let mut sites = connection.prepare(
+        "SELECT holders.site, sampled, process, layer, stack, by_allocator, device \
+         FROM holders JOIN site ON site.id = holders.site ORDER BY holders.site",
+    )?;
+    let sites = sites.query_map([], |row| {
+        let holders = Holders {
+            site: site_key(row, 2)?,
+            sampled: row.get(1)?,
+            ways: Vec::new(),
+        };
+        Ok((row.get(0)?, holders))
+    })?;
+    sites
+        .map(|site| {
+            let (number, mut holders): (i64, Holders) = site?;
+            holders.ways = ways(connection, number)?;
+            Ok(holders)
+        })
+        .collect()
+}
+
+fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
+    let mut ways = connection.prepare_cached(
+        "SELECT way, blocks, held, container, text FROM holders_way \
+         LEFT JOIN string ON string.id = expression WHERE site = ?1 ORDER BY way",
+    )?;
+    let ways = ways.query_map([site], |row| {
+        let held = match row.get_ref(2)?.as_str()? {
+            "path" => {
+                let steps = steps(connection, site, row.get(0)?)?;
+                let container = optional(row, 3)?.map(|index| index as usize);
+                if container.is_some_and(|index| index >= steps.len()) {
+                    return Err(unexpected(3, "container"));
+                }
+                Held::Path(Path {
+                    steps,
+                    container,
+                    expression: row.get(4)?,
+                })
+            }
+            "cycle" => Held::Cycle,
+            "nothing" => Held::Nothing,
+            _ => return Err(unexpected(2, "held")),
+        };
+        Ok(Way {
+            blocks: row.get(1)?,
+            held,
+        })
+    })?;
+    ways.collect()
+}
+
+fn steps(connection: &Connection, site: i64, way: i64) -> rusqlite::Result<Vec<Step>> {
+    let mut steps = connection.prepare_cached(
+        "SELECT kind, of_name.text, of_type.text, length, growth_per_s, repeated, \
+         buffers.id, process, layer, stack, by_allocator, device FROM holders_step AS step \
+         JOIN string AS of_name ON of_name.id = step.name \
+         LEFT JOIN string AS of_type ON of_type.id = step.type \
+         LEFT JOIN site AS buffers ON buffers.id = step.buffer \
+         WHERE step.site = ?1 AND way = ?2 ORDER BY step.step",
+    )?;
+    let steps = steps.query_map([site, way], |row| {
+        let kind = row.get_ref(0)?.as_str()?;
+        let has_buffer = optional(row, 6)?.is_some();
+        Ok(Step {
+            kind: StepKind::ALL
+                .into_iter()
+                .find(|known| known.name() == kind)
+                .ok_or_else(|| unexpected(0, "kind"))?,
+            name: row.get(1)?,
+            type_name: row.get(2)?,
+            length: optional(row, 3)?,
+            growth_per_s: row.get(4)?,
+            repeated: uint(row, 5)?,
+            buffer: has_buffer.then(|| site_key(row, 7)).transpose()?,
+        })
+    })?;
+    steps.collect()
+}
+
+/// The five columns of a key from column `first` on.
+fn site_key(row: &Row, first: usize) -> rusqlite::Result<SiteKey> {
+    Ok(SiteKey {
+        process: ProcessId(row.get(first)?),
+        layer: layer(row, first + 1)?,
+        stack: StackId(row.get(first + 2)?),
+        by_allocator: row.get(first + 3)?,
+        device: row.get(first + 4)?,
+    })
 }

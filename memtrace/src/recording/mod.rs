@@ -9,6 +9,8 @@ mod device_tables;
 mod encode;
 mod error;
 mod facts;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod fold;
 mod history;
 mod holders;
@@ -35,7 +37,6 @@ pub(crate) use error::Error;
 pub(crate) use facts::{Fact, capacity_of};
 pub(crate) use fold::SHORT_LIVED;
 pub(crate) use history::{IntervalId, SiteFigures};
-#[expect(unused_imports, reason = "the search that makes them comes next")]
 pub(crate) use holders::{Held, Holders, Path, Step, StepKind, Way};
 pub(crate) use overview::Overview;
 pub(crate) use read::Recording;

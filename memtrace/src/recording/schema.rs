@@ -2,13 +2,13 @@
 //! them for readers; a change here is a new [`VERSION`], a line there and a recording of it in
 //! `tests/schemas/`.
 
-use super::{facts, series, untraced};
+use super::{facts, holders, series, untraced};
 
 /// `application_id` of the SQLite header: "mtrc".
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 8;
+pub(super) const VERSION: i64 = 9;
 
 /// The oldest version that is still read: a later one has only added tables, and columns at the end of
 /// their tables, which are NULL, or their default, in older recordings.
@@ -21,14 +21,22 @@ pub(super) const MIN_READER: i64 = 6;
 
 /// Makes every table.
 pub(super) fn statements() -> String {
-    [TABLES, &series::tables(), facts::TABLE, untraced::TABLE].concat()
+    [
+        TABLES,
+        &series::tables(),
+        facts::TABLE,
+        untraced::TABLE,
+        holders::TABLES,
+    ]
+    .concat()
 }
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and
 /// stacks are stored once; the tree of stacks has millions of nodes, so a row holds a run of them.
 /// What is current lives in `site`; `site_history` is in the order of time, so that an
 /// interval touches few pages; it grows until intervals are taken together (`thin.rs`). Tables of samples are in [`super::series`], that of facts in
-/// [`super::facts`], that of processes that are not traced in [`super::untraced`].
+/// [`super::facts`], that of processes that are not traced in [`super::untraced`], those of
+/// what holds blocks in [`super::holders`].
 pub(super) const TABLES: &str = "
 CREATE TABLE recording (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -1,7 +1,7 @@
 //! What was outstanding at one moment, and how that moment is chosen. Pure:
 //! the rows come from [`super::read`], nothing is read here.
 
-use super::{DeviceSnapshot, LibraryRow, Meta, ProcessRow, Stacks};
+use super::{DeviceSnapshot, Holders, LibraryRow, Meta, ProcessRow, Stacks};
 use crate::{
     event::Layer,
     hash::FastMap,
@@ -58,6 +58,8 @@ pub(crate) struct Snapshot {
     pub failures: Vec<FailureSnapshot>,
     /// Libraries of devices, by file.
     pub libraries: Vec<LibraryRow>,
+    /// What holds the blocks of sites, as it was seen at the end; empty at a past time.
+    pub(crate) holders: FastMap<SiteKey, Holders>,
     /// Those of all sites, and others.
     pub stacks: Stacks,
     /// Every reason, zero included.
@@ -133,6 +135,7 @@ pub(super) struct Stored {
     pub(super) devices: Vec<DeviceSnapshot>,
     pub(super) failures: Vec<(FailureKey, Failure)>,
     pub(super) libraries: Vec<LibraryRow>,
+    pub(super) holders: Vec<Holders>,
     pub(super) stacks: Stacks,
     pub(super) losses: Vec<(Reason, u64)>,
     pub(super) emitted: u64,
@@ -252,6 +255,7 @@ impl Stored {
             devices: self.devices,
             failures: failures.collect(),
             libraries: self.libraries,
+            holders: self.holders.into_iter().map(|of| (of.site, of)).collect(),
             stacks: self.stacks,
             losses: self.losses,
             emitted: self.emitted,

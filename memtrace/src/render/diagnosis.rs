@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{
-    Error, device_table::name as device_name, evidence, findings, json_lines::print, stack,
-    until_closed,
+    Error, device_table::name as device_name, evidence, findings, holders, json_lines::print,
+    stack, until_closed,
 };
 use crate::{
     analysis::{
         account::{Account, Kind, Term},
-        verdict::{Class, Diagnosis, KeptBy, ProcessAccount, Scope, Verdict},
+        verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
     },
     escape::clean,
     event::StackId,
@@ -64,7 +64,7 @@ pub(crate) fn diagnosis_json(
     };
     let verdicts = verdicts_json(found, filter, &mut with_frames);
     let suppressed = found.suppressed.iter().map(|(pattern, verdict)| {
-        let mut value = verdict_json(verdict, &mut with_frames);
+        let mut value = verdict_json(verdict, &found.stacks, &mut with_frames);
         value["suppression"] = json!(pattern);
         value
     });
@@ -119,7 +119,7 @@ pub(super) fn verdicts_json(
     let verdicts = found.verdicts.iter();
     verdicts
         .filter(|verdict| covers(filter, verdict.tgid))
-        .map(|verdict| verdict_json(verdict, &mut stack))
+        .map(|verdict| verdict_json(verdict, &found.stacks, &mut stack))
         .collect()
 }
 
@@ -127,7 +127,11 @@ fn covers(filter: &Filter, tgid: u32) -> bool {
     filter.pid.is_none_or(|pid| pid == tgid)
 }
 
-fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Value) -> Value {
+fn verdict_json(
+    verdict: &Verdict,
+    stacks: &Stacks,
+    stack: &mut impl FnMut(Option<StackId>) -> Value,
+) -> Value {
     let (scope, layer, stack) = match &verdict.scope {
         Scope::Process => ("process", None, stack(None)),
         Scope::Site(key) => ("site", Some(key.layer.name()), stack(Some(key.stack))),
@@ -144,13 +148,7 @@ fn verdict_json(verdict: &Verdict, stack: &mut impl FnMut(Option<StackId>) -> Va
         "evidence": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
-        "kept_by": verdict.kept_by.as_ref().map(|of| json!({
-            "how": "container",
-            "text": format!("probably kept by {} {}", kept_by(of), stack::line(&of.line, true)),
-            "file": of.line.file,
-            "line": of.line.line,
-            "function": of.line.function,
-        })),
+        "kept_by": verdict.kept_by.as_ref().map(|of| holders::kept_by_json(of, stacks)),
     });
     if let (Value::Object(value), Value::Object(stack)) = (&mut value, stack) {
         value.extend(stack);
@@ -261,23 +259,33 @@ fn verdict(
         let frames = filter.frames(found.stacks.get(key.stack));
         stack::in_short(out, &frames, filter.full)?;
     }
-    if let Some(kept_by) = &verdict.kept_by {
-        let line = stack::line(&kept_by.line, filter.full);
-        writeln!(
-            out,
-            "      probably kept by {} {line}",
-            self::kept_by(kept_by)
-        )?;
-    }
+    kept(out, found, filter, verdict)?;
     for line in &verdict.next {
         writeln!(out, "      next: {}", clean(line))?;
     }
     Ok(())
 }
 
-/// `a list, filled by`: its line is to follow.
-pub(super) fn kept_by(kept_by: &KeptBy) -> String {
-    format!("a {}, filled by", kept_by.container)
+/// What keeps the blocks of a site, and all that was seen to hold them.
+fn kept(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    filter: &Filter,
+    verdict: &Verdict,
+) -> io::Result<()> {
+    if let Some(of) = &verdict.kept_by {
+        let line = of.line.as_ref();
+        let line = line.map(|line| stack::line(line, filter.full));
+        writeln!(out, "      {}", holders::sentence(of, line))?;
+    }
+    let Scope::Site(key) = &verdict.scope else {
+        return Ok(());
+    };
+    let held = found.holders.get(key);
+    let mut lines = held
+        .into_iter()
+        .flat_map(|held| holders::lines(held, verdict.blocks));
+    lines.try_for_each(|line| writeln!(out, "        {line}"))
 }
 
 fn suppressed(out: &mut impl Write, found: &Diagnosis) -> io::Result<()> {

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 
 use super::{
     device_table::name as device_name,
-    diagnosis::{kept_by, too_short},
+    diagnosis::too_short,
     evidence::words,
+    holders::{folded, keeper, name_of},
     job::{few, program, untraced},
 };
 use crate::{
-    analysis::verdict::{Class, Diagnosis, Verdict},
+    analysis::verdict::{Class, Diagnosis, How, KeptBy, Verdict},
     escape::clean,
     frames::{Frame, names},
     units::{plural, size},
@@ -64,7 +65,7 @@ fn wrapped(line: &str) -> Vec<String> {
     match line[..end].rfind(' ').filter(|space| *space > CONTENT) {
         Some(space) => {
             let rest = format!("{:CONTENT$}{}", "", &line[space + 1..]);
-            vec![line[..space].to_owned(), rest]
+            vec![line[..space].trim_end().to_owned(), rest]
         }
         None => vec![line.to_owned()],
     }
@@ -89,13 +90,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
             if let Some(frame) = line.allocates {
                 text.push(format!("  allocated by  {}", where_it_is(frame)));
             }
-            if let Some(kept) = line.kept_by {
-                let place = where_it_is(&kept.line);
-                text.push(format!(
-                    "  kept by       probably {} {place}",
-                    kept_by(kept)
-                ));
-            }
+            text.extend(line.kept_by.into_iter().flat_map(kept));
             let others = finding.lines.len() as u64 - 1;
             if others > 0 {
                 text.push(format!(
@@ -149,24 +144,53 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         return verdict.class.meaning().into();
     }
     let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak);
-    let (frame, does) = match line.kept_by {
-        Some(kept) => (Some(&kept.line), "keeps"),
-        None if leaks => (line.allocates, "allocates"),
-        None => (line.allocates, "grows by"),
+    let keeper = line.kept_by.and_then(|kept| {
+        let line = kept.line.as_ref().map(names::plain);
+        line.or_else(|| name_of(kept))
+    });
+    let allocates = || {
+        line.allocates
+            .map_or("code without a stack".into(), names::plain)
     };
-    let name = frame.map_or("code without a stack".into(), names::plain);
+    let (name, does) = match keeper {
+        Some(keeper) => (keeper, "keeps"),
+        None if leaks => (allocates(), "allocates"),
+        None => (allocates(), "grows by"),
+    };
     let amount = if line.blocks >= 0.5 {
         let blocks = plural(line.blocks.round() as u64, "block");
         format!("{blocks}/s ({})", per_second(line.bytes))
     } else {
         per_second(line.bytes)
     };
-    let stays = match line.kept_by {
+    let stays = match line.kept_by.map(|kept| &kept.how) {
         None if leaks => " that stay",
+        Some(How::Cycle { .. }) => " that only cycles keep",
+        Some(How::Nothing { .. }) => " that nothing points to",
         _ if verdict.class == Class::MappingLeak => " of address space",
         _ => "",
     };
     format!("{name} {does} {amount}{stays}")
+}
+
+/// What keeps the blocks, and the path to them.
+fn kept(of: &KeptBy) -> Vec<String> {
+    let filled = of.line.as_ref().map(where_it_is);
+    let filled = filled.map_or(String::new(), |place| format!(", filled by {place}"));
+    let what = match &of.how {
+        How::Container(container) => format!("probably a {container}{filled}"),
+        How::Path { path, .. } => format!("{}{filled}", keeper(path)),
+        How::Cycle { .. } => "only a cycle: gc.collect() would free it".into(),
+        How::Nothing { .. } => "nothing that points to it: lost".into(),
+    };
+    let mut text = wrapped(&format!("  kept by       {what}"));
+    if let How::Path { path, .. } = &of.how {
+        text.push(format!(
+            "  path          {}",
+            folded(path, COLUMNS - CONTENT)
+        ));
+    }
+    text
 }
 
 /// What to try first.
@@ -242,12 +266,15 @@ mod tests {
     use crate::{
         analysis::{
             account::{Account, Kind, Term},
-            verdict::{Amount, Evidence, Grade, KeptBy, ProcessAccount, Scope, Statement},
+            verdict::{Amount, Evidence, Grade, ProcessAccount, Scope, Statement},
         },
         event::{Layer, StackId},
         frames::fixture::{native, python},
         ledger::{ProcessId, SiteKey},
-        recording::{Origin, ProcessRow, Untraced},
+        recording::{
+            Origin, ProcessRow, Untraced,
+            fixture::{history, tree},
+        },
     };
     use memtrace_common::unwind::End;
 
@@ -277,8 +304,8 @@ mod tests {
 
     fn leak() -> Diagnosis {
         let kept_by = KeptBy {
-            container: "list",
-            line: python("Service.log", "/srv/server.py", 38),
+            how: How::Container("list"),
+            line: Some(python("Service.log", "/srv/server.py", 38)),
         };
         let mut found = Diagnosis {
             verdicts: vec![
@@ -325,6 +352,81 @@ mod tests {
              \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
              \x20 next          see what is kept\n"
         );
+    }
+
+    /// The leak, kept so.
+    fn kept_so(how: How, line: Option<Frame>) -> Diagnosis {
+        let mut found = leak();
+        found.verdicts[1].kept_by = Some(KeptBy { how, line });
+        found
+    }
+
+    #[test]
+    fn a_path_that_was_seen_is_said_in_short() {
+        let path = history(None);
+        let how = How::Path { path, share: 1.0 };
+        let line = python("Service.log", "/srv/server.py", 38);
+        let text_of = |line| text(&kept_so(how.clone(), line));
+        assert_eq!(
+            text_of(Some(line)),
+            "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+             \x20 process       7, 1.2 MiB/s in all\n\
+             \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
+             \x20 kept by       __main__.service.history (list, 1,648 items, +27/s), filled by Service.log\n\
+             \x20               /srv/server.py:38\n\
+             \x20 path          module __main__ . service . history [i] → Tensor → … → c10::StorageImpl → block\n\
+             \x20 next          see what is kept\n"
+        );
+        let nameless = text_of(None);
+        for part in [
+            "leak (grade B): __main__.service.history keeps 25 blocks/s",
+            "\n  kept by       __main__.service.history (list, 1,648 items, +27/s)\n",
+        ] {
+            assert!(nameless.contains(part), "{nameless}");
+        }
+    }
+
+    #[test]
+    fn of_two_sites_of_a_line_the_path_that_was_seen_is_said() {
+        let mut found = leak();
+        let other = SiteKey {
+            stack: StackId(2),
+            ..SITE
+        };
+        let frames = [python("Classifier.forward", "/srv/server.py", 11)];
+        found.stacks.put(other.stack, End::Complete, None, frames);
+        let path = tree();
+        found.verdicts.push(Verdict {
+            kept_by: Some(KeptBy {
+                how: How::Path { path, share: 1.0 },
+                line: None,
+            }),
+            ..verdict(Class::Leak, Scope::Site(other), 60_000.0)
+        });
+        let text = text(&found);
+        assert!(
+            text.contains("kept by       libfoo.so: g_cache + 0x10\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_no_container_keeps_is_said() {
+        let share = 1.0;
+        let cycle = text(&kept_so(How::Cycle { share }, None));
+        for part in [
+            "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only cycles keep",
+            "\n  kept by       only a cycle: gc.collect() would free it\n",
+        ] {
+            assert!(cycle.contains(part), "{cycle}");
+        }
+        let lost = text(&kept_so(How::Nothing { share }, None));
+        for part in [
+            "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that nothing points to",
+            "\n  kept by       nothing that points to it: lost\n",
+        ] {
+            assert!(lost.contains(part), "{lost}");
+        }
     }
 
     #[test]

@@ -1,169 +1,289 @@
-//! What holds objects or blocks of a running process, for people and for scripts.
+//! What holds the blocks of a site: paths from what is always reachable to the blocks, as text and JSON.
+//! Names come from traced programs, so control characters in them are escaped.
 
-use std::io;
+mod sought;
 
 use serde_json::{Value, json};
 
+pub(crate) use self::sought::{holders, holders_json};
+use super::stack;
 use crate::{
+    analysis::verdict::{How, KeptBy, container, filling_line},
     escape::clean,
-    holders::{Found, Sample},
-    recording::{Held, Path, Step, StepKind, Way},
-    units::{grouped, plural, seconds},
+    recording::{Held, Holders, Path, Stacks, Step, StepKind, Way},
+    units::{grouped, plural},
 };
 
-/// The answer to each question, as text.
-///
-/// # Errors
-/// The output cannot be written.
-pub(crate) fn holders(found: &Found<Vec<Sample>>, out: &mut impl io::Write) -> io::Result<()> {
-    for sample in &found.holders {
-        writeln!(out, "{}", title(sample))?;
-        for way in &sample.ways {
-            writeln!(out)?;
-            for line in way_lines(way, sample) {
-                writeln!(out, "  {line}")?;
-            }
-        }
-        writeln!(out)?;
-    }
-    for note in &found.notes {
-        writeln!(out, "Note: {}.", clean(note))?;
-    }
-    let (took, stop) = (found.took, found.longest_stop);
-    writeln!(
-        out,
-        "Each reference was read again while the process was stopped, for {:.1} ms at most; the search took {}.",
-        stop.as_secs_f64() * 1e3,
-        seconds(took.as_nanos().try_into().unwrap_or(u64::MAX)),
-    )
-}
+/// By which share the growth of a container may differ from that of its site and still be like it.
+const LIKE: f64 = 0.25;
 
-fn title(sample: &Sample) -> String {
-    let what = clean(&sample.what);
-    match (sample.sampled, sample.known) {
-        (0, 0) => format!("{what}: not found"),
-        (1, _) => format!("{what}:"),
-        (sampled, known) if u64::from(sampled) < known => {
-            format!("{what}: {sampled} of {} looked at", grouped(known))
-        }
-        (sampled, _) => format!("{what}: {sampled} looked at"),
+const LEFT_OUT: &str = "…";
+
+const CYCLE: &str = "only a cycle keeps it: gc.collect() would free it";
+const NOTHING: &str = "nothing points to it: lost";
+
+/// What keeps the blocks; `line` is the one that fills the container, where it is to be named.
+pub(super) fn sentence(of: &KeptBy, line: Option<String>) -> String {
+    let filled = line.map_or(String::new(), |line| format!(", filled by {line}"));
+    match &of.how {
+        How::Container(container) => format!("probably kept by a {container}{filled}"),
+        How::Path { path, .. } => format!("kept by {}{filled}", keeper(path)),
+        How::Cycle { .. } => CYCLE.into(),
+        How::Nothing { .. } => NOTHING.into(),
     }
 }
 
-fn way_lines(way: &Way, sample: &Sample) -> Vec<String> {
-    let share = match sample.sampled {
-        0 | 1 => String::new(),
-        _ => format!("{} of {}: ", way.blocks, sample.sampled),
+/// What keeps, as a name: of a path without a line.
+pub(super) fn name_of(of: &KeptBy) -> Option<String> {
+    match &of.how {
+        How::Path { path, .. } => Some(place(path)),
+        _ => None,
+    }
+}
+
+/// `__main__.service.history (list, 1,648 items, +27/s)`, or whatever is known instead.
+pub(super) fn keeper(path: &Path) -> String {
+    let figures = container(path).map(|step| figures(step, None));
+    match figures.filter(|figures| !figures.is_empty()) {
+        Some(figures) => format!("{} ({figures})", place(path)),
+        None => place(path),
+    }
+}
+
+/// `__main__.service.history`: the container, or the root and the last step that has a name.
+fn place(path: &Path) -> String {
+    if let (Some(expression), None) = (&path.expression, path.container) {
+        return clean(expression);
+    }
+    let named: Vec<&Step> = match path.container {
+        Some(container) => path.steps.iter().take(container + 1).collect(),
+        None => path.steps.iter().collect(),
     };
-    match &way.held {
-        Held::Path(path) => {
-            let mut lines = path_lines(path);
-            if let Some(first) = lines.first_mut() {
-                first.insert_str(0, &share);
-            }
-            if let Some(expression) = &path.expression {
-                lines.push(format!("in Python: {}", clean(expression)));
-            }
-            lines
-        }
-        Held::Cycle => vec![format!(
-            "{share}only a cycle of objects keeps it: `gc.collect()` would free it"
-        )],
-        Held::Nothing => vec![format!("{share}nothing that was found points to it: lost")],
+    let is_attribute = |step: &&Step| step.name.starts_with(['.', '[']);
+    let Some((root, others)) = named.split_first() else {
+        return "an unknown object".into();
+    };
+    if path.container.is_some() && others.iter().all(is_attribute) {
+        let names: String = others.iter().map(|step| &*step.name).collect();
+        return match (root.kind, names.strip_prefix('.')) {
+            (StepKind::Frame, Some(local)) => format!("{} in {}", clean(local), clean(&root.name)),
+            _ => clean(&format!("{}{names}", root.name)),
+        };
+    }
+    let last = others.iter().rfind(|step| !step.name.is_empty());
+    match (last, others) {
+        (Some(last), [_]) => format!("{} {}", clean(&root.name), clean(&last.name)),
+        (Some(last), _) => format!("{} {LEFT_OUT} {}", clean(&root.name), clean(&last.name)),
+        (None, _) => clean(&root.name),
     }
 }
 
-/// A line for the way to the container, or to the first object, and one for each further object.
-fn path_lines(path: &Path) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
+/// `list, 1,648 items, +27/s like the site`; `rate` is that of the site, blocks per second.
+fn figures(step: &Step, rate: Option<f64>) -> String {
+    let growth = step.growth_per_s.map(|growth| {
+        let like = rate.is_some_and(|rate| (growth - rate).abs() <= LIKE * rate);
+        let like = if like { " like the site" } else { "" };
+        match growth.abs() < 9.95 {
+            true => format!("{growth:+.1}/s{like}").replace(".0/s", "/s"),
+            false => format!("{growth:+.0}/s{like}"),
+        }
+    });
+    let items = step.length.map(|length| match length {
+        1 => "1 item".to_owned(),
+        _ => format!("{} items", grouped(length)),
+    });
+    let known = step.type_name.as_deref().map(clean).into_iter();
+    known
+        .chain(items)
+        .chain(growth)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The steps of a path, each as it follows the one before: ` . history`, `[i] → Tensor`.
+fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
+    let last = path.steps.len().saturating_sub(1);
+    let mut is_inside = false;
+    let mut words = Vec::with_capacity(path.steps.len());
     for (index, step) in path.steps.iter().enumerate() {
-        line += &name(step, index == 0);
         let is_container = path.container == Some(index);
-        let is_last = index + 1 == path.steps.len();
-        if is_container || is_last || path.container.is_none_or(|container| index > container) {
-            let facts = facts(step);
-            if !facts.is_empty() {
-                line += &format!("  ({})", facts.join(", "));
+        let type_name = step.type_name.as_deref().filter(|name| !name.is_empty());
+        // Up to the container names say what is what, there after types do.
+        let shows_type = !is_container && (is_inside || step.name.is_empty() || index == last);
+        let mut word = match (index, step.name.strip_prefix('.')) {
+            (0, _) => root(step),
+            (_, Some(attribute)) => format!(" . {}", clean(attribute)),
+            _ if step.name.is_empty() => String::new(),
+            _ if step.name.starts_with('[') && is_inside => format!(" {}", clean(&step.name)),
+            _ if step.name.starts_with('[') => clean(&step.name),
+            _ => format!(" → {}", clean(&step.name)),
+        };
+        match type_name {
+            Some(name) if shows_type && index > 0 => word += &format!(" → {}", clean(name)),
+            None if index > 0 && step.name.is_empty() => {
+                word += &format!(" → {}", step.kind.name());
             }
-            lines.push(std::mem::take(&mut line));
-            line = "  ".repeat(lines.len());
+            _ => {}
         }
+        if step.repeated > 1 {
+            word += &format!(" ×{}", grouped(step.repeated));
+        }
+        if is_container {
+            is_inside = true;
+            if with_figures {
+                word += &format!("  ({}) ", figures(step, rate));
+            }
+        }
+        words.push(word);
     }
-    lines
+    words
 }
 
-fn name(step: &Step, is_first: bool) -> String {
+/// What a path begins with.
+fn root(step: &Step) -> String {
     let name = clean(&step.name);
-    match (&step.kind, is_first) {
-        (StepKind::Module, true) => name,
-        (_, true) => format!("{name} "),
-        (StepKind::Block, false) if name.is_empty() => "→ block".to_owned(),
-        (StepKind::Block, false) => format!("{name} → block"),
-        _ if name.is_empty() => "→ ".to_owned(),
+    match step.kind {
+        StepKind::Module => format!("module {name}"),
+        StepKind::Frame => format!("frame {name}"),
+        StepKind::Mapping => format!("mapping {name}"),
+        StepKind::Register => format!("register {name}"),
+        _ if name.is_empty() => step.kind.name().to_owned(),
         _ => name,
     }
 }
 
-fn facts(step: &Step) -> Vec<String> {
-    let mut facts = Vec::new();
-    facts.extend(step.type_name.as_deref().map(clean));
-    facts.extend(step.length.map(|length| plural(length, "item")));
-    let growth = step.growth_per_s.filter(|growth| *growth != 0.0);
-    facts.extend(growth.map(|growth| format!("{growth:+.0}/s")));
-    if step.repeated > 1 {
-        facts.push(format!("{} in a row", grouped(step.repeated)));
+/// `module __main__ . service . history  (list, 1,648 items, +27/s like the site)  [i] → Tensor → … → block`
+fn whole(path: &Path, rate: Option<f64>) -> String {
+    words(path, rate, true).concat().trim_end().to_owned()
+}
+
+/// A path without figures in so many columns, as far as that is possible: root, container and the last steps stay.
+pub(super) fn folded(path: &Path, columns: usize) -> String {
+    let words = words(path, None, false);
+    let mut is_shown = vec![true; words.len()];
+    let text = |is_shown: &[bool]| {
+        let mut text = String::new();
+        let mut left_out = false;
+        for (word, shown) in words.iter().zip(is_shown) {
+            if *shown {
+                text += word;
+            } else if !left_out {
+                text += " → ";
+                text += LEFT_OUT;
+            }
+            left_out = !shown;
+        }
+        text
+    };
+    let last = words.len().saturating_sub(1);
+    let inside = path.container.unwrap_or(0);
+    let stays = |index: usize| index == 0 || Some(index) == path.container || index + 1 >= last;
+    // What is inside the container first, from its end on.
+    let order = (inside..=last).rev().chain((0..inside).rev());
+    for index in order.filter(|index| !stays(*index)) {
+        if text(&is_shown).chars().count() <= columns {
+            break;
+        }
+        is_shown[index] = false;
     }
-    facts
+    text(&is_shown)
 }
 
-/// The answer as JSON.
-pub(crate) fn holders_json(found: &Found<Vec<Sample>>, pid: u32) -> Value {
-    let nanoseconds =
-        |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let sought = found.holders.iter().map(|sample| {
-        json!({
-            "what": sample.what,
-            "known": sample.known,
-            "looked_at": sample.sampled,
-            "addresses": sample.addresses.iter().map(|at| format!("{at:#x}")).collect::<Vec<String>>(),
-            "ways": sample.ways.iter().map(way_json).collect::<Vec<Value>>(),
-        })
+/// All ways in which the blocks of a site are held, the most frequent first, a line each.
+pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
+    let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
+    let unknown = holders.sampled.saturating_sub(known);
+    let ways = holders.ways.iter().enumerate().map(|(index, way)| {
+        let held = match &way.held {
+            Held::Path(path) => whole(path, rate),
+            Held::Cycle => CYCLE.into(),
+            Held::Nothing => NOTHING.into(),
+        };
+        match index {
+            0 => format!(
+                "held, {} of {}: {held}",
+                way.blocks,
+                blocks(holders.sampled)
+            ),
+            _ => format!("also, {}: {held}", way.blocks),
+        }
     });
-    json!({
-        "pid": pid,
-        "sought": sought.collect::<Vec<Value>>(),
-        "longest_stop_ns": nanoseconds(found.longest_stop),
-        "took_ns": nanoseconds(found.took),
-        "notes": found.notes,
-    })
+    let unknown = match (unknown, holders.ways.len()) {
+        (0, _) => None,
+        (_, 0) => Some(format!(
+            "held: not known of any of {} that were looked at",
+            blocks(holders.sampled)
+        )),
+        (n, _) => Some(format!("not known of {n}")),
+    };
+    ways.chain(unknown).collect()
 }
 
-fn way_json(way: &Way) -> Value {
-    let mut value = json!({"blocks": way.blocks, "held": held_name(&way.held)});
-    if let Held::Path(path) = &way.held {
-        value["path"] = path.steps.iter().map(step_json).collect();
-        value["container"] = json!(path.container);
-        value["expression"] = json!(path.expression);
+fn blocks(count: u32) -> String {
+    plural(count.into(), "block")
+}
+
+/// `kept_by` of a verdict.
+pub(super) fn kept_by_json(of: &KeptBy, stacks: &Stacks) -> Value {
+    // A guess stands on its line.
+    let line = of.line.as_ref().map(|line| stack::line(line, true));
+    let line = line.filter(|_| matches!(of.how, How::Container(_)));
+    let mut value = json!({
+        "how": of.how.name(),
+        "text": sentence(of, line),
+        "file": of.line.as_ref().and_then(|line| line.file.as_deref()),
+        "line": of.line.as_ref().and_then(|line| line.line),
+        "function": of.line.as_ref().and_then(|line| line.function.as_deref()),
+    });
+    match &of.how {
+        How::Container(_) => {}
+        How::Path { path, share } => {
+            value["path"] = path_json(path, stacks);
+            value["container"] = json!(path.container);
+            value["share"] = json!(share);
+            value["verified"] = json!(true);
+        }
+        How::Cycle { share } | How::Nothing { share } => {
+            value["share"] = json!(share);
+            value["verified"] = json!(false);
+        }
     }
     value
 }
 
-fn held_name(held: &Held) -> &'static str {
-    match held {
-        Held::Path(_) => "path",
-        Held::Cycle => "cycle",
-        Held::Nothing => "nothing",
-    }
+/// `holders` of a site.
+pub(super) fn json(holders: &Holders, stacks: &Stacks) -> Value {
+    let ways = holders.ways.iter().map(|way| json_of_way(way, stacks));
+    json!({ "sampled": holders.sampled, "ways": ways.collect::<Vec<_>>() })
 }
 
-fn step_json(step: &Step) -> Value {
-    json!({
-        "kind": step.kind.name(),
-        "name": step.name,
-        "type": step.type_name,
-        "length": step.length,
-        "growth_per_s": step.growth_per_s,
-        "repeated": step.repeated,
-    })
+fn json_of_way(way: &Way, stacks: &Stacks) -> Value {
+    let mut value = json!({ "how": way.held.name(), "blocks": way.blocks });
+    if let Held::Path(path) = &way.held {
+        value["expression"] = json!(path.expression);
+        value["container"] = json!(path.container);
+        value["path"] = path_json(path, stacks);
+    }
+    value
 }
+
+fn path_json(path: &Path, stacks: &Stacks) -> Value {
+    let steps = path.steps.iter().map(|step| {
+        let line = step.buffer.and_then(|site| filling_line(site, stacks));
+        json!({
+            "kind": step.kind.name(),
+            "name": step.name,
+            "type": step.type_name,
+            "length": step.length,
+            "growth_per_s": step.growth_per_s,
+            "repeated": step.repeated,
+            "function": line.and_then(|line| line.function.as_deref()),
+            "file": line.and_then(|line| line.file.as_deref()),
+            "line": line.and_then(|line| line.line),
+        })
+    });
+    steps.collect()
+}
+
+#[cfg(test)]
+mod tests;

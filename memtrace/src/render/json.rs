@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
 use self::stacks::{Place, StackTable};
-use super::{Error, device_table, diagnosis, json_lines::print, moment_name};
+use super::{Error, device_table, diagnosis, holders, json_lines::print, moment_name};
 use crate::{
     analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
@@ -172,10 +172,10 @@ struct JsonReport<'a> {
 }
 
 struct Sites<'a> {
+    snapshot: &'a Snapshot,
     shown: &'a [Shown<'a>],
     /// Of each site.
     stacks: Vec<Place>,
-    since: Since,
 }
 
 impl<'a> JsonReport<'a> {
@@ -203,9 +203,9 @@ impl<'a> JsonReport<'a> {
             .map(|site| report.stacks.add(site.site.key.stack));
         let stacks = stacks.collect();
         report.sites = Some(Sites {
+            snapshot,
             shown,
             stacks,
-            since: Since(snapshot.meta.started_ns),
         });
         report
     }
@@ -234,7 +234,13 @@ impl Serialize for JsonReport<'_> {
 impl Serialize for Sites<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let sites = self.shown.iter().zip(&self.stacks);
-        serializer.collect_seq(sites.map(|(site, stack)| site_value(site, *stack, self.since)))
+        let since = Since(self.snapshot.meta.started_ns);
+        serializer.collect_seq(sites.map(|(site, stack)| {
+            let mut value = site_value(site, *stack, since);
+            let held = self.snapshot.holders.get(&site.site.key);
+            value["holders"] = json!(held.map(|of| holders::json(of, &self.snapshot.stacks)));
+            value
+        }))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     analysis::{
         account::Term,
         series::{self, Place},
-        verdict::{Amount, Class, Diagnosis, KeptBy, Scope, Verdict},
+        verdict::{Amount, Class, Diagnosis, How, KeptBy, Scope, Verdict},
     },
     event::Device,
     frames::{Frame, own_line},
@@ -224,11 +224,17 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
             known.bytes += line.bytes;
             known.blocks = blocks(known.blocks, line.blocks);
             known.holes += line.holes;
-            known.kept_by = known.kept_by.or(line.kept_by);
+            known.kept_by = surer(known.kept_by, line.kept_by);
         }
         None => lines.push(line),
     }
     lines.sort_by(|a, b| (b.bytes + b.holes).total_cmp(&(a.bytes + a.holes)));
+}
+
+/// What was seen of one site says more than what is probable of another one of the same line.
+fn surer<'a>(a: Option<&'a KeptBy>, b: Option<&'a KeptBy>) -> Option<&'a KeptBy> {
+    let is_path = |of: &&KeptBy| matches!(of.how, How::Path { .. });
+    a.filter(is_path).or(b.filter(is_path)).or(a).or(b)
 }
 
 /// How fast the free space that a site holds open grows, bytes per second.

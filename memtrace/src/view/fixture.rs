@@ -3,6 +3,7 @@
 use crate::{
     event::{Layer, StackId},
     frames::{Frame, FrameKind, fixture::python as python_frame},
+    hash::FastMap,
     ledger::{Births, LayerTotals, ProcessId, SiteKey, Totals},
     recording::{
         At, BirthsAt, LayerSnapshot, Meta, Moment, Origin, ProcessRow, ProcessSnapshot,
@@ -209,6 +210,7 @@ pub(crate) fn snapshot() -> Snapshot {
         devices: vec![],
         failures: vec![],
         libraries: vec![],
+        holders: FastMap::default(),
         stacks: stacks(),
         losses: losses.to_vec(),
         emitted: 100,

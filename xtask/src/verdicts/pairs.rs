@@ -183,7 +183,9 @@ fn judge(pair: &Pair, leaks: bool, diagnosis: Diagnosis) -> Result<Said> {
     let allocates = fastest
         .first()
         .and_then(|site| site.frames.iter().find(|frame| marks.is_own(frame)));
-    let keeps = fastest.iter().find_map(|site| site.kept_by.as_ref());
+    // What is kept by no container has no line.
+    let mut kept_by = fastest.iter().filter_map(|site| site.kept_by.as_ref());
+    let keeps = kept_by.find(|line| line.function.is_some());
     Ok(Said {
         class: headline.class.clone(),
         grade: headline.grade.clone(),

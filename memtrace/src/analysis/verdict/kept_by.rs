@@ -1,6 +1,5 @@
-//! Which line probably keeps the blocks of a site that leaks. What keeps many blocks is a container,
-//! and a container's own buffer is a block too: one that grows with the leak names the line that puts
-//! something in.
+//! What keeps the blocks of a site that leaks. Where it was not seen in memory ([`super::held`]), it is a container
+//! probably, whose own buffer is a block too: one that grows with the leak names the line that puts something in.
 
 use crate::{
     analysis::{
@@ -13,16 +12,41 @@ use crate::{
         containers::{self, Holds, Span},
     },
     ledger::SiteKey,
-    recording::{Origin, Stacks},
+    recording::{Origin, Path, Stacks},
 };
 use std::ops::RangeInclusive;
 
-/// What probably keeps the blocks of a site.
+/// What keeps the blocks of a site.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeptBy {
-    pub(crate) container: &'static str,
-    /// The line that puts something in.
-    pub(crate) line: Frame,
+    pub(crate) how: How,
+    /// The line that puts something in, where it is known.
+    pub(crate) line: Option<Frame>,
+}
+
+/// How blocks are kept. A share is of the blocks that were looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum How {
+    /// Probably by a container of this type, which grew with them.
+    Container(&'static str),
+    /// As it was seen in memory.
+    Path { path: Path, share: f64 },
+    /// Only by objects of a cycle, as was seen in memory.
+    Cycle { share: f64 },
+    /// By nothing that was seen in memory.
+    Nothing { share: f64 },
+}
+
+impl How {
+    /// A stable name, in JSON.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            How::Container(_) => "container",
+            How::Path { .. } => "path",
+            How::Cycle { .. } => "cycle",
+            How::Nothing { .. } => "nothing",
+        }
+    }
 }
 
 /// Elements that a container has room for, for each block that leaked: as few and as many, for it grows in
@@ -78,8 +102,8 @@ pub(super) fn kept_by(
     let kept_by = |site: &SiteSeries| {
         let (container, line) = containers::filled(stacks.get(site.key.stack).of_caller())?;
         let kept_by = KeptBy {
-            container: container.name,
-            line: line.clone(),
+            how: How::Container(container.name),
+            line: Some(line.clone()),
         };
         Some((kept_by, site.key))
     };

@@ -9,6 +9,7 @@ mod device;
 mod document;
 mod evidence;
 mod growth;
+mod held;
 mod kept_by;
 mod offset;
 mod out_of_memory;
@@ -30,8 +31,9 @@ use super::{
     window::Window,
 };
 use crate::{
+    hash::FastMap,
     ledger::{ProcessId, SiteKey},
-    recording::{Error, Overview, ProcessRow, Recording, Stacks, Untraced},
+    recording::{Error, Holders, Overview, ProcessRow, Recording, Stacks, Untraced},
 };
 use memtrace_common::loss::Effect;
 
@@ -39,7 +41,8 @@ pub(crate) use detectors::Class;
 #[cfg(test)]
 pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
-pub(crate) use kept_by::KeptBy;
+pub(crate) use held::{container, filling_line};
+pub(crate) use kept_by::{How, KeptBy};
 
 /// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
 /// which no single recording holds.
@@ -104,6 +107,8 @@ pub(crate) struct Diagnosis {
     pub too_short: u64,
     /// Records lost, of all: what is called exact is at most as good.
     pub lost: f64,
+    /// What holds blocks of sites, as it was seen in memory.
+    pub(crate) holders: FastMap<SiteKey, Holders>,
     /// The stacks of the sites, and others.
     pub stacks: Stacks,
     /// Every process of the recording.
@@ -154,6 +159,11 @@ pub(crate) fn diagnose(
         lost: quality.lost,
         too_short: courses.too_short,
         untraced: recording.untraced()?,
+        holders: recording
+            .holders()?
+            .into_iter()
+            .map(|of| (of.site, of))
+            .collect(),
         ..Diagnosis::default()
     };
     let facts = recording.facts()?;
@@ -199,11 +209,17 @@ fn judge(
     let mut keepers = Vec::new();
     for verdict in &mut sites {
         if let (Scope::Site(key), Class::Leak | Class::GpuLeak) = (&verdict.scope, verdict.class) {
-            let mut sites = series.sites.iter();
-            let leak = sites.find(|site| site.key == *key);
-            let found = leak.and_then(|leak| kept_by::kept_by(leak, series, judged.window, stacks));
-            keepers.extend(found.as_ref().map(|(_, keeper)| Scope::Site(*keeper)));
-            verdict.kept_by = found.map(|(kept_by, _)| kept_by);
+            let seen = diagnosis.holders.get(key);
+            let seen = seen.and_then(|holders| held::kept_by(holders, stacks));
+            let found = seen.or_else(|| {
+                let leak = series.sites.iter().find(|site| site.key == *key)?;
+                let (kept_by, keeper) = kept_by::kept_by(leak, series, judged.window, stacks)?;
+                Some((kept_by, Some(keeper)))
+            });
+            if let Some((kept_by, keeper)) = found {
+                keepers.extend(keeper.map(Scope::Site));
+                verdict.kept_by = Some(kept_by);
+            }
         }
     }
     // The buffer of a container that keeps what leaks is part of that leak.

@@ -2,6 +2,7 @@
 
 mod device_growth;
 mod device_states;
+mod held;
 mod keeping;
 
 use super::*;

@@ -24,9 +24,9 @@ use std::ops::Range;
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
 pub(in crate::holders) use glibc::find as find_older;
 pub(in crate::holders) use modules::Modules;
-pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
+pub(in crate::holders) use roots::{RegisterRoot, RootKind, Roots};
 pub(in crate::holders) use scan::Scanner;
-pub(in crate::holders) use stop::{Ended, Stop, StopError, Stopped};
+pub(in crate::holders) use stop::{Stop, StopError, Stopped};
 pub(in crate::holders) use types::Types;
 
 /// All of it, as of one moment or a little longer.

@@ -18,9 +18,7 @@ mod text;
 mod types;
 mod words;
 
-pub(super) use open::NotRecognised;
 pub(super) use roots::Root;
-pub(super) use show::Shown;
 
 use super::memory::Memory;
 use layout::Layout;

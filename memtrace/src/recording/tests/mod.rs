@@ -3,6 +3,7 @@
 
 mod file;
 mod folded;
+mod holders;
 mod interrupted;
 mod reading;
 mod schemas;

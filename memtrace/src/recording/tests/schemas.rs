@@ -46,6 +46,7 @@ fn recordings_of_every_schema_that_is_read_are_read() {
         // Of later versions.
         assert!(recording.ages(i64::MAX).unwrap().is_none(), "{version}");
         recording.untraced().unwrap();
+        recording.holders().unwrap();
     }
 }
 

@@ -1,7 +1,14 @@
 //! What scripts rely on.
 
 use super::*;
-use crate::{analysis::verdict::Diagnosis, view::fixture};
+use crate::{
+    analysis::verdict::Diagnosis,
+    recording::{
+        Held,
+        fixture::{history, holders},
+    },
+    view::fixture,
+};
 
 fn parse(out: &[u8]) -> Value {
     serde_json::from_slice(out).unwrap()
@@ -71,6 +78,24 @@ fn a_report_has_what_scripts_rely_on() {
         (&value["emitted"], &value["received"]),
         (&json!(100), &json!(95))
     );
+}
+
+#[test]
+fn sites_have_what_holds_their_blocks() {
+    let mut snapshot = fixture::snapshot();
+    let key = snapshot.sites[1].key;
+    let ways = vec![(3, Held::Path(history(None))), (1, Held::Nothing)];
+    snapshot.holders.insert(key, holders(key, 4, ways));
+    let mut exported = Vec::new();
+    export(&mut exported, &snapshot, &Series::default()).unwrap();
+    for value in [whole_report(&snapshot), parse(&exported)] {
+        let held = &value["sites"][0]["holders"];
+        assert_eq!(held["sampled"], 4);
+        assert_eq!(held["ways"][0]["how"], "path");
+        assert_eq!(held["ways"][0]["path"][2]["name"], ".history");
+        assert_eq!(held["ways"][1]["how"], "nothing");
+        assert_eq!(value["sites"][1]["holders"], Value::Null);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{
-    super::{group_name, stack},
+    super::{group_name, holders, stack},
     TextReport,
     health::ends_here,
 };
@@ -161,7 +161,9 @@ impl TextReport<'_> {
         if let Some(why) = ends_here(shown.stack) {
             writeln!(out, "       {why}")?;
         }
-        Ok(())
+        let held = self.snapshot.holders.get(&site.key);
+        let mut lines = held.into_iter().flat_map(|held| holders::lines(held, None));
+        lines.try_for_each(|line| writeln!(out, "     {line}"))
     }
 }
 
@@ -192,7 +194,10 @@ mod tests {
         tests::{assert_parts, render},
     };
     use crate::{
-        recording::Snapshot,
+        recording::{
+            Held, Snapshot,
+            fixture::{holders, tree},
+        },
         view::{Filter, fixture},
     };
 
@@ -222,6 +227,20 @@ mod tests {
                 "  3. 8.0 KiB in 1 block (vm of pid 4242, by an allocator)",
                 "1 more site, 0 B live, not listed",
             ],
+        );
+    }
+
+    #[test]
+    fn what_holds_the_blocks_is_below_the_stack() {
+        let mut snapshot = fixture::snapshot();
+        let key = snapshot.sites[1].key;
+        let ways = vec![(3, Held::Path(tree())), (1, Held::Nothing)];
+        snapshot.holders.insert(key, holders(key, 4, ways));
+        assert_parts(
+            &render(&snapshot, &TextOptions::default()),
+            &["[ends here: more frames than are kept]\n\
+                \x20    held, 3 of 4 blocks: libfoo.so: g_cache + 0x10 → std::map node ×12,345 → block\n\
+                \x20    also, 1: nothing points to it: lost\n\n"],
         );
     }
 

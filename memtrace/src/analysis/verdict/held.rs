@@ -1,0 +1,71 @@
+//! What keeps the blocks of a site, by what was seen in the memory of its process.
+
+use super::kept_by::{How, KeptBy};
+use crate::{
+    frames::{Frame, containers, own_line},
+    ledger::SiteKey,
+    recording::{Held, Holders, Path, Stacks, Step, Way},
+};
+
+/// A way of keeping is that of the site if so many of the blocks are kept in it of which it is known how...
+const OF_KNOWN: f64 = 0.8;
+
+/// ...and so many of all that were looked at.
+const OF_ALL: f64 = 0.5;
+
+/// What keeps most of the blocks, and the site of the container's own memory; `None` where no way is that of most.
+pub(super) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Option<SiteKey>)> {
+    let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
+    let alike = |of: &Way| -> u32 {
+        let ways = holders.ways.iter().filter(|way| are_alike(of, way));
+        ways.map(|way| way.blocks).sum()
+    };
+    let is_of_most = |blocks: u32| {
+        let blocks = f64::from(blocks);
+        blocks >= OF_KNOWN * f64::from(known) && blocks >= OF_ALL * f64::from(holders.sampled)
+    };
+    let mut ways = holders.ways.iter().filter(|way| way.blocks > 0);
+    let way = ways.find(|way| is_of_most(alike(way)))?;
+    let share = f64::from(alike(way)) / f64::from(holders.sampled.max(1));
+    let (how, buffer) = match &way.held {
+        Held::Path(path) => {
+            let path = path.clone();
+            let buffer = container(&path).and_then(|step| step.buffer);
+            (How::Path { path, share }, buffer)
+        }
+        Held::Cycle => (How::Cycle { share }, None),
+        Held::Nothing => (How::Nothing { share }, None),
+    };
+    let line = buffer.and_then(|site| filling_line(site, stacks)).cloned();
+    Some((KeptBy { how, line }, buffer))
+}
+
+/// Whether two ways are the same for a site: blocks may hang in a container by several paths.
+fn are_alike(a: &Way, b: &Way) -> bool {
+    match (&a.held, &b.held) {
+        (Held::Path(a), Held::Path(b)) => match (up_to_container(a), up_to_container(b)) {
+            (Some(a), Some(b)) => {
+                let same = |(a, b): (&Step, &Step)| a.kind == b.kind && a.name == b.name;
+                a.len() == b.len() && a.iter().zip(b).all(same)
+            }
+            _ => a == b,
+        },
+        (a, b) => a == b,
+    }
+}
+
+fn up_to_container(path: &Path) -> Option<&[Step]> {
+    path.steps.get(..=path.container?)
+}
+
+/// The container of a path that grows with the site.
+pub(crate) fn container(path: &Path) -> Option<&Step> {
+    path.steps.get(path.container?)
+}
+
+/// The program's line that made the memory of a container, at this site, grow last.
+pub(crate) fn filling_line(buffer: SiteKey, stacks: &Stacks) -> Option<&Frame> {
+    let stack = stacks.get(buffer.stack);
+    let filled = containers::filled(stack.of_caller()).map(|(_, line)| line);
+    filled.or_else(|| own_line(&stack.of_caller().collect::<Vec<_>>()))
+}

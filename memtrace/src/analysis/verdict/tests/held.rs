@@ -1,0 +1,105 @@
+//! What was seen in memory, and what of it is a verdict's.
+
+use super::*;
+use crate::recording::{
+    Held, StepKind,
+    fixture::{heap_site, history, holders, step, tree},
+};
+
+const APPEND: &str = "std::vector<int*, A>::_M_realloc_insert;Service.log;main";
+
+/// What keeps the blocks of `grow`, of which 64 were looked at. Beside it grows the buffer of a vector that
+/// probably keeps them.
+fn kept(ways: Vec<(u32, Held)>) -> Diagnosis {
+    of(&|t| Moment {
+        memory: resident(20.0 + t, 2.0, 0.0),
+        sites: vec![
+            site(HEAP, "grow", t),
+            (HEAP, APPEND, false, 1024.0 * 8.0 * t, 1),
+        ],
+        holders: vec![holders(heap_site(1), 64, ways.clone())],
+        ..Moment::default()
+    })
+}
+
+fn kept_by(found: &Diagnosis) -> Option<&KeptBy> {
+    let mut sites = found.verdicts.iter();
+    let grow = sites.find(|verdict| verdict.scope == Scope::Site(heap_site(1)));
+    grow?.kept_by.as_ref()
+}
+
+fn path(ways: Vec<(u32, Held)>) -> Option<How> {
+    kept_by(&kept(ways)).map(|of| of.how.clone())
+}
+
+#[test]
+fn what_was_seen_comes_before_what_is_probable() {
+    let list = history(Some(heap_site(2)));
+    let found = kept(vec![
+        (60, Held::Path(list.clone())),
+        (4, Held::Path(tree())),
+    ]);
+    expect(&found, Class::Leak);
+    let kept = kept_by(&found).unwrap();
+    let share = 60.0 / 64.0;
+    assert_eq!(kept.how, How::Path { path: list, share });
+    // The line of the memory of the container.
+    let function = kept.line.as_ref().and_then(|line| line.function.as_deref());
+    assert_eq!(function, Some("Service.log"));
+    // What holds the others is still there.
+    assert_eq!(found.holders[&heap_site(1)].ways.len(), 2);
+}
+
+#[test]
+fn a_way_of_few_blocks_is_not_that_of_the_site() {
+    let list = || Held::Path(history(None));
+    let is_path = |ways| matches!(path(ways), Some(How::Path { .. }));
+    // Four of five of those that are known, and half of all.
+    assert!(is_path(vec![(32, list())]));
+    assert!(is_path(vec![(48, list()), (12, Held::Nothing)]));
+    assert!(!is_path(vec![(31, list())]));
+    assert!(!is_path(vec![(47, list()), (13, Held::Nothing)]));
+    assert!(!is_path(vec![]));
+}
+
+#[test]
+fn paths_through_one_container_count_together() {
+    let list = history(None);
+    let mut graph = list.clone();
+    graph
+        .steps
+        .insert(4, step(StepKind::Block, "", "MeanBackward0"));
+    let ways = vec![
+        (30, Held::Path(list.clone())),
+        (30, Held::Path(graph.clone())),
+    ];
+    let share = 60.0 / 64.0;
+    assert_eq!(
+        path(ways),
+        Some(How::Path {
+            path: list.clone(),
+            share
+        })
+    );
+    // In another container they do not.
+    graph.steps[2].name = ".other".into();
+    let ways = vec![(30, Held::Path(list)), (30, Held::Path(graph))];
+    assert!(!matches!(path(ways), Some(How::Path { .. })));
+}
+
+#[test]
+fn blocks_of_cycles_and_lost_ones_are_said_to_be_so() {
+    let share = 1.0;
+    let cycle = path(vec![(64, Held::Cycle)]);
+    assert_eq!(cycle, Some(How::Cycle { share }));
+    let lost = path(vec![(64, Held::Nothing)]);
+    assert_eq!(lost, Some(How::Nothing { share }));
+}
+
+#[test]
+fn a_path_without_a_container_has_no_line() {
+    let found = kept(vec![(64, Held::Path(tree()))]);
+    let kept = kept_by(&found).unwrap();
+    assert_eq!(kept.line, None);
+    assert!(matches!(kept.how, How::Path { .. }));
+}

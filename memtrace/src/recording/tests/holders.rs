@@ -1,0 +1,83 @@
+//! What holds the blocks of sites.
+
+use super::*;
+use crate::recording::{
+    Held, StepKind,
+    fixture::{heap_site, history, holders, step, tree},
+};
+
+#[test]
+fn what_holds_blocks_is_read_as_it_was_written() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    let sites = [1, 2, 3].map(|stack| (heap_site(stack), site(64, 1)));
+    writer.interval(&interval(1, sites.to_vec())).unwrap();
+    let every_kind = Path {
+        steps: StepKind::ALL
+            .into_iter()
+            .map(|kind| step(kind, "name", "type"))
+            .collect(),
+        container: None,
+        expression: None,
+    };
+    let first = holders(
+        heap_site(1),
+        64,
+        vec![
+            (40, Held::Path(history(Some(heap_site(2))))),
+            (10, Held::Path(tree())),
+            (8, Held::Path(every_kind)),
+            (3, Held::Cycle),
+            (2, Held::Nothing),
+        ],
+    );
+    let unknown = holders(heap_site(3), 12, vec![]);
+    writer.holders(&first).unwrap();
+    writer.holders(&unknown).unwrap();
+    writer.finish(START + SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.holders().unwrap(), [first.clone(), unknown]);
+    let at_the_end = recording.snapshot(At::Default).unwrap().holders;
+    assert_eq!(at_the_end.get(&heap_site(1)), Some(&first));
+    let before = recording.snapshot(At::Time(0)).unwrap();
+    assert!(before.holders.is_empty());
+}
+
+#[test]
+fn sites_that_are_not_recorded_are_left_out() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let sites = vec![(heap_site(1), site(64, 1))];
+    writer.interval(&interval(1, sites)).unwrap();
+    let way = |buffer| vec![(1, Held::Path(history(buffer)))];
+    let of = |site, buffer| holders(heap_site(site), 1, way(buffer));
+    writer.holders(&of(9, None)).unwrap();
+    writer.holders(&of(1, Some(heap_site(9)))).unwrap();
+    writer.finish(START + SECOND).unwrap();
+    let read = Recording::open(&path).unwrap().holders().unwrap();
+    assert_eq!(read, [of(1, None)]);
+}
+
+#[test]
+fn a_path_that_makes_no_sense_is_an_error() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let sites = vec![(heap_site(1), site(64, 1))];
+    writer.interval(&interval(1, sites)).unwrap();
+    let way = vec![(1, Held::Path(history(None)))];
+    writer.holders(&holders(heap_site(1), 1, way)).unwrap();
+    writer.finish(START + SECOND).unwrap();
+    let change = |sql: &str| {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection.execute(sql, []).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        let error = recording.holders().unwrap_err().to_string();
+        assert!(error.contains("damaged"), "{error}");
+    };
+    change("UPDATE holders_way SET container = 7");
+    change("UPDATE holders_way SET container = -1");
+    change("UPDATE holders_way SET container = 2, held = 'otherwise'");
+    change("UPDATE holders_way SET held = 'path', container = 'list'");
+}

@@ -1,0 +1,182 @@
+//! Paths as people and scripts read them.
+
+use super::*;
+use crate::{
+    frames::fixture::{native, python},
+    recording::fixture::{heap_site, history, holders, step, tree},
+};
+use memtrace_common::unwind::End;
+
+fn kept(path: Path) -> KeptBy {
+    KeptBy {
+        how: How::Path { path, share: 1.0 },
+        line: None,
+    }
+}
+
+#[test]
+fn a_container_has_its_name_and_its_figures() {
+    let text = sentence(&kept(history(None)), None);
+    assert_eq!(
+        text,
+        "kept by __main__.service.history (list, 1,648 items, +27/s)"
+    );
+    // Without an expression the names of the steps are one.
+    let mut path = history(None);
+    path.expression = None;
+    assert_eq!(sentence(&kept(path.clone()), None), text);
+    path.steps[0] = step(StepKind::Frame, "serve (server.py)", "");
+    assert_eq!(
+        sentence(&kept(path), None),
+        "kept by service.history in serve (server.py) (list, 1,648 items, +27/s)"
+    );
+}
+
+#[test]
+fn a_path_without_a_container_has_its_root_and_its_last_name() {
+    assert_eq!(
+        sentence(&kept(tree()), None),
+        "kept by libfoo.so: g_cache + 0x10"
+    );
+    let mut path = history(None);
+    (path.container, path.expression) = (None, None);
+    assert_eq!(sentence(&kept(path), None), "kept by __main__ … [i]");
+}
+
+#[test]
+fn slow_growth_has_a_decimal() {
+    let mut list = history(None).steps[2].clone();
+    for (growth, text) in [
+        (0.53, "+0.5/s"),
+        (3.0, "+3/s"),
+        (-2.0, "-2/s"),
+        (250.4, "+250/s"),
+    ] {
+        list.growth_per_s = Some(growth);
+        assert_eq!(figures(&list, None), format!("list, 1,648 items, {text}"));
+    }
+    list.growth_per_s = Some(20.0);
+    assert!(figures(&list, Some(25.0)).ends_with("+20/s like the site"));
+    assert!(figures(&list, Some(50.0)).ends_with("+20/s"));
+    assert_eq!(figures(&step(StepKind::Object, "x", ""), None), "");
+}
+
+#[test]
+fn every_way_is_a_line() {
+    let of = holders(
+        heap_site(1),
+        64,
+        vec![
+            (50, Held::Path(history(None))),
+            (6, Held::Path(tree())),
+            (3, Held::Cycle),
+            (1, Held::Nothing),
+        ],
+    );
+    assert_eq!(
+        lines(&of, Some(27.0)),
+        [
+            "held, 50 of 64 blocks: module __main__ . service . history  (list, 1,648 items, +27/s \
+             like the site)  [i] → Tensor → c10::TensorImpl → c10::StorageImpl → block",
+            "also, 6: libfoo.so: g_cache + 0x10 → std::map node ×12,345 → block",
+            "also, 3: only a cycle keeps it: gc.collect() would free it",
+            "also, 1: nothing points to it: lost",
+            "not known of 4",
+        ]
+    );
+    let nothing = holders(heap_site(1), 1, vec![]);
+    assert_eq!(
+        lines(&nothing, None),
+        ["held: not known of any of 1 block that were looked at"]
+    );
+}
+
+#[test]
+fn a_folded_path_keeps_its_ends_and_its_container() {
+    let path = history(None);
+    assert_eq!(
+        folded(&path, 200),
+        "module __main__ . service . history [i] → Tensor → c10::TensorImpl → c10::StorageImpl → block"
+    );
+    assert_eq!(
+        folded(&path, 84),
+        "module __main__ . service . history [i] → Tensor → … → c10::StorageImpl → block"
+    );
+    assert_eq!(
+        folded(&path, 70),
+        "module __main__ . service . history → … → c10::StorageImpl → block"
+    );
+    assert_eq!(
+        folded(&path, 10),
+        "module __main__ → … . history → … → c10::StorageImpl → block"
+    );
+    assert_eq!(folded(&tree(), 10), words(&tree(), None, false).concat());
+}
+
+#[test]
+fn names_cannot_harm_a_terminal() {
+    let mut path = history(None);
+    path.expression = Some("a\x1b[31m".into());
+    for step in &mut path.steps {
+        step.name += "\x1b[31m";
+        step.type_name = Some("\x1b[31m".into());
+    }
+    let of = kept(path.clone());
+    let all = [sentence(&of, None), whole(&path, None), folded(&path, 20)];
+    assert!(all.iter().all(|text| !text.contains('\x1b')), "{all:?}");
+    path.expression = None;
+    assert!(!sentence(&kept(path), None).contains('\x1b'));
+}
+
+#[test]
+fn scripts_get_every_step_with_the_line_that_fills_it() {
+    let mut stacks = Stacks::default();
+    let append = [
+        native("list_resize", "/usr/bin/python3.11"),
+        python("Service.log", "/srv/server.py", 38),
+    ];
+    stacks.put(heap_site(2).stack, End::Complete, None, append);
+    let path = history(Some(heap_site(2)));
+    let of = KeptBy {
+        line: filling_line(heap_site(2), &stacks).cloned(),
+        ..kept(path.clone())
+    };
+    let value = kept_by_json(&of, &stacks);
+    assert_eq!(
+        value["text"],
+        "kept by __main__.service.history (list, 1,648 items, +27/s)"
+    );
+    assert_eq!(
+        (&value["how"], &value["verified"]),
+        (&json!("path"), &json!(true))
+    );
+    assert_eq!(
+        (&value["share"], &value["container"]),
+        (&json!(1.0), &json!(2))
+    );
+    assert_eq!(
+        (&value["function"], &value["line"]),
+        (&json!("Service.log"), &json!(38))
+    );
+    assert_eq!(
+        value["path"][2],
+        json!({
+            "kind": "object", "name": ".history", "type": "list", "length": 1648,
+            "growth_per_s": 26.8, "repeated": 1,
+            "function": "Service.log", "file": "/srv/server.py", "line": 38,
+        })
+    );
+    assert_eq!(value["path"][0]["kind"], "module");
+    assert_eq!(value["path"][0]["function"], Value::Null);
+
+    let of = holders(
+        heap_site(1),
+        9,
+        vec![(5, Held::Path(path)), (4, Held::Cycle)],
+    );
+    let value = super::json(&of, &stacks);
+    assert_eq!(value["sampled"], 9);
+    assert_eq!(value["ways"][0]["expression"], "__main__.service.history");
+    assert_eq!(value["ways"][0]["path"][2]["line"], 38);
+    assert_eq!(value["ways"][1], json!({ "how": "cycle", "blocks": 4 }));
+}
