@@ -7,7 +7,7 @@ mod x86_64;
 pub(crate) use site::{Cost, Forward, ProbeSite, Why};
 pub(crate) use x86_64::{
     BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SystemCall,
-    TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, interrupted, jumps,
+    TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken, interrupted, jumps,
 };
 
 /// The instruction set of a file.

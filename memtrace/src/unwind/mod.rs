@@ -3,6 +3,7 @@
 
 mod cache;
 mod compile;
+mod contexts;
 mod fragments;
 mod image;
 mod rules;
