@@ -44,7 +44,7 @@ const MAX_ENDS: usize = 64;
 
 /// What a file tells of coroutines; addresses as it means them. A file without symbols tells nothing.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Contexts {
+pub(crate) struct Contexts {
     /// What a context's first function may return to.
     pub(super) ends: Vec<u64>,
     /// Code of outermost functions.
@@ -52,8 +52,13 @@ pub(super) struct Contexts {
 }
 
 impl Contexts {
-    pub(super) fn of<'data>(data: impl ReadRef<'data>) -> Contexts {
+    pub(crate) fn of<'data>(data: impl ReadRef<'data>) -> Contexts {
         Contexts::read(data).unwrap_or_default()
+    }
+
+    /// Whether an address is in the outermost function of a coroutine.
+    pub(crate) fn is_outermost(&self, vaddr: u64) -> bool {
+        self.outermost.iter().any(|range| range.contains(&vaddr))
     }
 
     fn read<'data, R: ReadRef<'data>>(data: R) -> Option<Contexts> {

@@ -14,6 +14,7 @@ pub(crate) mod trampoline;
 mod writer;
 
 pub(crate) use cache::Cache;
+pub(crate) use contexts::Contexts;
 pub(crate) use fragments::fragments;
 pub(crate) use table::Table;
 
