@@ -24,9 +24,9 @@ use std::{
 
 /// Where walks are known to end early.
 const GAPS: [Gap; 1] = [
-    // What a coroutine returns to was never called: before it is another function, or none.
+    // What made the context is not known for it, and its assembler has no call frame information.
     Gap {
-        path: "in_coroutine<",
+        path: "in_unknown_context<",
         end: End::NoRow,
     },
 ];

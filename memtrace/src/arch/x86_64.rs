@@ -2,7 +2,7 @@
 
 mod instructions;
 
-pub(crate) use instructions::jumps;
+pub(crate) use instructions::{addresses_taken, jumps};
 pub(super) use instructions::{forwards, probe_site};
 
 use std::mem::offset_of;

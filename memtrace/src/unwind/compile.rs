@@ -2,6 +2,7 @@
 
 use super::{
     CompileError, Table,
+    contexts::Contexts,
     image::{Cfi, Image, Slice},
     rules::{NO_ROW, STOP, UNSUPPORTED, rule},
     writer::Writer,
@@ -34,9 +35,10 @@ impl Table {
         let Some(image) = Image::parse(data)? else {
             return Ok(None);
         };
+        let contexts = Contexts::of(data);
         match &image.cfi {
-            Cfi::Eh(section) => Compiler::new(section, &image.bases).table(&image),
-            Cfi::Debug(section) => Compiler::new(section, &image.bases).table(&image),
+            Cfi::Eh(section) => Compiler::new(section, &image.bases).table(&image, &contexts),
+            Cfi::Debug(section) => Compiler::new(section, &image.bases).table(&image, &contexts),
         }
     }
 }
@@ -47,7 +49,7 @@ struct Function {
     start: u64,
     end: u64,
     /// Offset in its section of the frame description entry (FDE);
-    /// `None` for the entry point, where it has none.
+    /// `None` where a stack ends and none says so.
     fde: Option<usize>,
 }
 
@@ -79,8 +81,12 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
         }
     }
 
-    fn table(mut self, image: &Image<'data>) -> Result<Option<Table>, CompileError> {
-        let functions = self.functions(image);
+    fn table(
+        mut self,
+        image: &Image<'data>,
+        contexts: &Contexts,
+    ) -> Result<Option<Table>, CompileError> {
+        let functions = self.functions(image, contexts);
         let (Some(first), Some(end)) = (
             functions.first().map(|function| function.start),
             functions.iter().map(|function| function.end).max(),
@@ -112,8 +118,8 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
         Ok(Some(writer.finish()?))
     }
 
-    /// The described code, by address.
-    fn functions(&mut self, image: &Image<'data>) -> Vec<Function> {
+    /// The described code, by address, and where stacks end without a description.
+    fn functions(&mut self, image: &Image<'data>, contexts: &Contexts) -> Vec<Function> {
         let mut functions = Vec::new();
         let mut entries = self.section.entries(self.bases);
         loop {
@@ -144,6 +150,19 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
         functions.sort_by_key(|function| (function.start, function.fde));
         if let Some((index, entry)) = entry_point(image, &functions) {
             functions.insert(index, entry);
+        }
+        for &end in &contexts.ends {
+            if let Some((index, byte)) = context_end(image, &functions, end) {
+                functions.insert(index, byte);
+            }
+        }
+        if !functions.is_empty() {
+            functions.extend(contexts.outermost.iter().map(|range| Function {
+                start: range.start,
+                end: range.end,
+                fde: None,
+            }));
+            functions.sort_by_key(|function| (function.start, function.fde));
         }
         functions
     }
@@ -205,18 +224,39 @@ fn cached<'c, 'data, S: UnwindSection<Slice<'data>>>(
 fn entry_point(image: &Image<'_>, functions: &[Function]) -> Option<(usize, Function)> {
     let start = image.entry?;
     let segment = image.code_at(start)?;
-    let index = functions.partition_point(|function| function.start <= start);
-    let (before, after) = functions.split_at(index);
-    if functions.is_empty() || before.iter().any(|function| start < function.end) {
-        return None;
-    }
-    let next = after.first().map_or(segment.end, |function| function.start);
+    let index = undescribed(functions, start)?;
+    let next = functions
+        .get(index)
+        .map_or(segment.end, |function| function.start);
     let entry = Function {
         start,
         end: next.min(segment.end).min(start.saturating_add(MAX_ENTRY)),
         fde: None,
     };
     Some((index, entry))
+}
+
+/// The byte before `end`, by which that return address is looked up, and its place among `functions`; `None` if it
+/// is described. So only walks that would end there anyway, for want of a row, count as complete.
+fn context_end(image: &Image<'_>, functions: &[Function], end: u64) -> Option<(usize, Function)> {
+    image.code_at(end)?;
+    let start = end.checked_sub(1)?;
+    let byte = Function {
+        start,
+        end,
+        fde: None,
+    };
+    Some((undescribed(functions, start)?, byte))
+}
+
+/// Where among `functions` one that begins at `addr` belongs; `None` if something describes that address, or
+/// nothing any.
+fn undescribed(functions: &[Function], addr: u64) -> Option<usize> {
+    let index = functions.partition_point(|function| function.start <= addr);
+    let described = functions[..index]
+        .iter()
+        .any(|function| addr < function.end);
+    (!functions.is_empty() && !described).then_some(index)
 }
 
 /// How many of the first functions overlap, each with one before; `None` if there are none.

@@ -10,8 +10,8 @@ use object::{
 use std::ops::Range;
 
 pub(super) type Slice<'data> = EndianSlice<'data, gimli::LittleEndian>;
-type Header = elf::FileHeader64<LittleEndian>;
-type Segment = elf::ProgramHeader64<LittleEndian>;
+pub(super) type Header = elf::FileHeader64<LittleEndian>;
+pub(super) type Segment = elf::ProgramHeader64<LittleEndian>;
 
 /// Bytes of an address in the files that are read.
 const ADDRESS_SIZE: u8 = 8;

@@ -3,6 +3,7 @@
 
 mod cache;
 mod compile;
+mod contexts;
 mod fragments;
 mod image;
 mod rules;
@@ -14,6 +15,7 @@ pub(crate) mod trampoline;
 mod writer;
 
 pub(crate) use cache::Cache;
+pub(crate) use contexts::Contexts;
 pub(crate) use fragments::fragments;
 pub(crate) use single::rule_at;
 pub(crate) use table::Table;

@@ -1,6 +1,6 @@
 /* Every case, by the file that has it. */
 #ifdef __x86_64__
-#define X86_CASES(X) X(fault_at_first_instruction) X(fault_in_prologue)
+#define X86_CASES(X) X(fault_at_first_instruction) X(fault_in_prologue) X(own_contexts)
 #else
 #define X86_CASES(X)
 #endif

@@ -60,10 +60,15 @@ pub(crate) fn forwards(body: &[u8]) -> Option<Forward> {
     }
 }
 
-/// Where direct jumps of `body`, which begins at address `start`, lead.
-pub(crate) fn jumps(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
+/// The instructions of `body`, which begins at address `start`.
+fn decode(body: &[u8], start: u64) -> impl Iterator<Item = Instruction> {
     let mut decoder = Decoder::with_ip(64, body, start, DecoderOptions::NONE);
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
+}
+
+/// Where direct jumps of `body`, which begins at address `start`, lead.
+pub(crate) fn jumps(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    decode(body, start)
         .filter(|instruction| {
             matches!(
                 instruction.flow_control(),
@@ -71,6 +76,15 @@ pub(crate) fn jumps(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
             )
         })
         .map(|instruction| instruction.near_branch_target())
+}
+
+/// Addresses that `body`, which begins at address `start`, computes from its own (`lea ADDRESS(%rip)`).
+pub(crate) fn addresses_taken(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    decode(body, start)
+        .filter(|instruction| {
+            instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand()
+        })
+        .map(|instruction| instruction.ip_rel_memory_address())
 }
 
 fn site(instruction: &Instruction, cost: Cost, why: Why) -> ProbeSite {

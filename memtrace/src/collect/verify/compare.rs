@@ -178,6 +178,7 @@ impl Space {
             let next = match cfi {
                 None => break Ended::Incomparable("no_file"),
                 Some(Cfi::Missing) => break Ended::Incomparable("no_cfi"),
+                Some(Cfi::Outermost) => break Ended::Incomparable("outermost_by_name"),
                 Some(Cfi::NotDone) => break Ended::Incomparable("cfi_not_done_by_framehop"),
                 Some(Cfi::Signal) => {
                     outcome.signal_frames += 1;

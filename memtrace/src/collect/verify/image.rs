@@ -14,6 +14,7 @@ use crate::{
     arch,
     file::FileBytes,
     process::elf::{Elf, Segment},
+    unwind::Contexts,
 };
 
 type Slice<'data> = EndianSlice<'data, LittleEndian>;
@@ -39,6 +40,8 @@ pub(super) enum Cfi {
     Missing,
     /// Beyond `framehop` (memory operands, registers other than sp and fp).
     NotDone,
+    /// The outermost function of a coroutine, known by name; `framehop` would go on.
+    Outermost,
     /// A signal handler's return code; `framehop` knows nothing of those.
     Signal,
     /// A rule that it applies as it stands, with a canonical frame address at this offset of
@@ -58,6 +61,7 @@ pub(super) struct Image {
     eh_frame: Option<(Section, u64)>,
     eh_frame_hdr: Option<(Section, u64)>,
     text: u64,
+    contexts: Contexts,
     known: HashMap<u64, Cfi>,
 }
 
@@ -70,9 +74,11 @@ impl Image {
             eh_frame: None,
             eh_frame_hdr: None,
             text: 0,
+            contexts: Contexts::default(),
             known: HashMap::new(),
         };
         let bytes = FileBytes::new(file);
+        image.contexts = Contexts::of(&bytes);
         if let Ok(elf) = Elf::parse(&bytes) {
             image.segments = elf.segments().to_vec();
         }
@@ -144,7 +150,10 @@ impl Image {
         if let Some(&known) = self.known.get(&vaddr) {
             return known;
         }
-        let cfi = self.find(vaddr).unwrap_or(Cfi::Missing);
+        let cfi = match self.contexts.is_outermost(vaddr) {
+            true => Cfi::Outermost,
+            false => self.find(vaddr).unwrap_or(Cfi::Missing),
+        };
         self.known.insert(vaddr, cfi);
         cfi
     }

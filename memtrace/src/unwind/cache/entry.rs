@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 const MAGIC: &[u8; 8] = b"mtunwind";
 
 /// To be increased whenever the same file would compile to another table.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 const DIGEST: usize = 32;
 

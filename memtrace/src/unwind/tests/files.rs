@@ -6,6 +6,7 @@ use crate::{
     file::{self, FileBytes},
     unwind::{
         CompileError, Table,
+        contexts::Contexts,
         image::{Cfi, Image},
         rules::{NO_ROW, STOP},
     },
@@ -18,14 +19,17 @@ fn agrees_everywhere(bytes: &[u8]) -> Table {
     let table = Table::compile(bytes).unwrap().unwrap();
     let image = Image::parse(bytes).unwrap().unwrap();
     let mut oracle = Oracle::new(&image);
+    let ends = Contexts::of(bytes).ends;
     let (start, end) = (oracle.fdes()[0].0, oracle.fdes()[oracle.fdes().len() - 1].1);
     for addr in start.saturating_sub(100)..end + 100 {
         let rule = table.lookup(addr);
         let entry = image
             .entry
             .filter(|entry| (*entry..*entry + 64).contains(&addr));
-        if entry.is_none() || rule != STOP {
-            assert_eq!(rule, oracle.slowly(addr), "{addr:#x}");
+        let expected = oracle.slowly(addr);
+        let ends_here = entry.is_some() || ends.contains(&(addr + 1)) && expected == NO_ROW;
+        if !ends_here || rule != STOP {
+            assert_eq!(rule, expected, "{addr:#x}");
         }
     }
     table
@@ -141,6 +145,104 @@ fn an_entry_point_that_nothing_describes_ends_the_stack() {
     let first = Oracle::new(&Image::parse(&*bytes).unwrap().unwrap()).fdes()[0].0;
     bytes[0x18..0x20].copy_from_slice(&(first - 1).to_le_bytes());
     assert_eq!(Image::parse(&*bytes).unwrap().unwrap().entry, None);
+}
+
+/// A library with a function of this name that makes contexts, `lead` bytes after another function. What the context's
+/// first function returns to is 24 bytes further on, in undescribed code.
+fn maker(name: &str, lead: u64) -> (Vec<u8>, u64) {
+    let source = format!(
+        ".text\n.globl first\n.type first, @function\n.cfi_startproc\nfirst: ret\n.cfi_endproc\n\
+         .org {lead}\n.globl {name}\n.type {name}, @function\n{name}:\n\
+         lea 1f(%rip), %rcx\nmov %rcx, (%rdi)\nlea data(%rip), %rcx\nret\n\
+         .org {lead} + 24, 0x90\n1: xor %edi, %edi\nhlt\n.size {name}, . - {name}\n\
+         .data\n.skip 8\ndata: .quad 0\n"
+    );
+    let bytes = build("gcc", "s", &source, &["-shared", "-nostdlib"]);
+    let start = Oracle::new(&Image::parse(&*bytes).unwrap().unwrap()).fdes()[0].0;
+    (bytes, start + lead + 24)
+}
+
+#[test]
+fn a_coroutines_stack_ends_at_what_its_maker_lets_it_return_to() {
+    for name in ["make_fcontext", "bthread_make_fcontext", "makecontext"] {
+        let (bytes, end) = maker(name, 16);
+        let table = agrees_everywhere(&bytes);
+        let rules = (end - 30..end + 10).map(|addr| table.lookup(addr));
+        let stops: Vec<_> = (end - 30..)
+            .zip(rules)
+            .filter(|(_, rule)| *rule == STOP)
+            .collect();
+        assert_eq!(stops, [(end - 1, STOP)], "{name}");
+    }
+}
+
+#[test]
+fn what_no_known_function_makes_is_no_coroutine() {
+    for name in ["make_context", "make_fcontext_of", "make"] {
+        let (bytes, end) = maker(name, 16);
+        assert_eq!(Contexts::of(&*bytes), Contexts::default(), "{name}");
+        assert_eq!(agrees_everywhere(&bytes).lookup(end - 1), NO_ROW, "{name}");
+    }
+    // Without symbols nobody knows.
+    let (bytes, _) = maker("make_fcontext", 16);
+    assert!(!Contexts::of(&*bytes).ends.is_empty());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("library");
+    fs::write(&path, &bytes).unwrap();
+    let symbols = ["--strip-all", "--remove-section=.dynsym"];
+    super::said_by(
+        std::process::Command::new("objcopy")
+            .args(symbols)
+            .arg(&path),
+    );
+    let stripped = fs::read(&path).unwrap();
+    assert_eq!(Contexts::of(&*stripped), Contexts::default());
+}
+
+#[test]
+fn a_described_byte_keeps_its_rule() {
+    // glibc's own, and one whose end directly follows what is described.
+    let libc = fs::read(library("libc.so.6")).unwrap();
+    let table = Table::compile(&*libc).unwrap().unwrap();
+    let ends = Contexts::of(&*libc).ends;
+    let stops = ends.iter().filter(|end| table.lookup(**end - 1) == STOP);
+    assert_eq!(stops.count(), 1, "{ends:x?}");
+
+    let source = ".text\n.globl makecontext\n.type makecontext, @function\n.cfi_startproc\n\
+                  makecontext: lea 1f(%rip), %rcx\nret\n.cfi_endproc\n1: hlt\n\
+                  .size makecontext, . - makecontext\n";
+    let bytes = build("gcc", "s", source, &["-shared", "-nostdlib"]);
+    let [end] = Contexts::of(&*bytes).ends[..] else {
+        panic!("one address is taken")
+    };
+    let table = agrees_everywhere(&bytes);
+    assert_ne!(table.lookup(end - 1), STOP);
+    assert_ne!(table.lookup(end - 1), NO_ROW);
+}
+
+#[test]
+fn a_greenlets_stack_ends_in_its_first_function() {
+    let name = "_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object";
+    let source = format!(
+        "int called(int); int {name}(int n) {{ return called(n) + called(n + 1); }}\n\
+         int after(int n) {{ return called(n) + called(n + 2); }}"
+    );
+    let bytes = build(
+        "gcc",
+        "c",
+        &source,
+        &["-shared", "-nostdlib", "-fPIC", "-O1"],
+    );
+    let table = Table::compile(&*bytes).unwrap().unwrap();
+    let image = Image::parse(&*bytes).unwrap().unwrap();
+    let mut oracle = Oracle::new(&image);
+    let [range] = &Contexts::of(&*bytes).outermost[..] else {
+        panic!("one function")
+    };
+    assert!(range.clone().all(|addr| table.lookup(addr) == STOP));
+    for addr in (range.start - 32..range.start).chain(range.end..range.end + 64) {
+        assert_eq!(table.lookup(addr), oracle.slowly(addr), "{addr:#x}");
+    }
 }
 
 /// A description of `length` bytes of code from `start` on, in a hand-written `.eh_frame`;
