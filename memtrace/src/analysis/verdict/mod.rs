@@ -204,6 +204,11 @@ fn judge(
             let found = leak.and_then(|leak| kept_by::kept_by(leak, series, judged.window, stacks));
             keepers.extend(found.as_ref().map(|(_, keeper)| Scope::Site(*keeper)));
             verdict.kept_by = found.map(|(kept_by, _)| kept_by);
+            let known = verdict.kept_by.is_some();
+            let asks = |line: &&mut String| known && *line == detectors::leak::WHO_KEEPS;
+            for line in verdict.next.iter_mut().filter(asks) {
+                *line = detectors::leak::LIMIT.into();
+            }
         }
     }
     // The buffer of a container that keeps what leaks is part of that leak.
