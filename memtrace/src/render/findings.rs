@@ -264,6 +264,9 @@ fn shortened(path: &str, room: usize) -> String {
 }
 
 #[cfg(test)]
+mod snapshots;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{

@@ -40,6 +40,8 @@ pub(crate) use detectors::Class;
 pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
 pub(crate) use kept_by::KeptBy;
+#[cfg(test)]
+pub(crate) use tests::assert_agrees;
 
 /// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
 /// which no single recording holds.
