@@ -3,6 +3,7 @@
 
 mod pairs;
 mod scenarios;
+mod snapshots;
 
 use crate::command::{self, build_memtrace, output, root, run, target_dir};
 use anyhow::{Context, Result, bail};
@@ -10,6 +11,7 @@ use scenarios::{SCENARIOS, Scenario};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -38,7 +40,7 @@ pub(crate) struct Options {
     /// Only scenarios whose name contains this
     #[arg(long, visible_alias = "only", default_value = "")]
     scenario: String,
-    /// Length of a recording: 8, of pairs 45
+    /// Length of a recording: 8, of pairs 45, of their snapshots 20
     #[arg(long)]
     seconds: Option<f64>,
     /// Time between two intervals: 50ms, of pairs `auto`
@@ -56,6 +58,17 @@ pub(crate) struct Options {
     /// Of pairs: the virtual environment with numpy and PyTorch; what needs them is left out without
     #[arg(long, requires = "pairs")]
     venv: Option<PathBuf>,
+    /// Make the recordings of the test of first screens anew: one of each program, if its verdict is
+    /// right
+    #[arg(long, conflicts_with_all = ["seeds", "kept", "loaded"])]
+    snapshots: bool,
+}
+
+impl Options {
+    fn seeds(&self) -> Range<u64> {
+        let runs = if self.snapshots { 1 } else { self.seeds };
+        self.first_seed..self.first_seed + runs
+    }
 }
 
 #[derive(Deserialize)]
@@ -135,15 +148,28 @@ struct Programs {
 pub(crate) fn run_all(options: &Options) -> Result<()> {
     command::need_root("recording")?;
     let memtrace = build_memtrace(false)?;
-    let folder = target_dir().join("verdicts");
-    std::fs::create_dir_all(&folder)?;
-    if options.pairs {
-        return pairs::run_all(options, &memtrace, &folder);
+    let mut folder = target_dir().join("verdicts");
+    if options.snapshots {
+        folder.push("snapshots");
     }
-    let programs = programs(&folder)?;
-    let runs: Vec<(&Scenario, u64)> = (options.first_seed..options.first_seed + options.seeds)
+    std::fs::create_dir_all(&folder)?;
+    let judged = match options.pairs {
+        true => pairs::run_all(options, &memtrace, &folder),
+        false => run_scenarios(options, &memtrace, &folder),
+    };
+    if options.snapshots {
+        snapshots::write_texts()?;
+    }
+    judged
+}
+
+fn run_scenarios(options: &Options, memtrace: &Path, folder: &Path) -> Result<()> {
+    let programs = programs(folder)?;
+    let runs: Vec<(&Scenario, u64)> = options
+        .seeds()
         .flat_map(|seed| SCENARIOS.iter().map(move |scenario| (scenario, seed)))
         .filter(|(scenario, _)| scenario.name.contains(&options.scenario))
+        .filter(|(scenario, _)| !options.snapshots || snapshots::is_of(scenario.name))
         .collect();
     if runs.is_empty() {
         bail!("no scenario's name contains `{}`", options.scenario);
@@ -156,10 +182,13 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
                 return Ok(());
             }
         } else {
-            record(&memtrace, &programs, &recording, scenario, *seed, options)?;
+            record(memtrace, &programs, &recording, scenario, *seed, options)?;
         }
-        let outcome = judge(scenario, *seed, diagnosis(&memtrace, &recording)?);
+        let outcome = judge(scenario, *seed, diagnosis(memtrace, &recording)?);
         tell(&outcome);
+        if options.snapshots && outcome.is_right() && outcome.blamed {
+            snapshots::keep(&recording, scenario.name)?;
+        }
         if let Ok(mut outcomes) = outcomes.lock() {
             outcomes.push(outcome);
         }
@@ -241,6 +270,7 @@ fn record(
     record
         .args(["record", "--force", "--interval", interval, "-d"])
         .arg(format!("{seconds}s"))
+        .args(options.snapshots.then_some("--redact"))
         .arg("-o")
         .arg(recording)
         .arg("--");

@@ -151,6 +151,7 @@ fn run(
             }
             Message::Untraced(of) => writer.untraced(&of)?,
             Message::Library(file, lacking) => {
+                let file = redactor.path(&file);
                 writer.library(&file, lacking.library, &lacking.symbols)?;
             }
             Message::Facts(facts) => writer.facts(&facts)?,

@@ -13,7 +13,7 @@ use crate::{
     analysis::verdict::{Class, Diagnosis, How, KeptBy, Verdict},
     escape::clean,
     frames::{Frame, names},
-    units::{plural, size},
+    units::{grouped, plural, size},
     view::{
         Filter,
         findings::{Finding, Line, findings, place, row},
@@ -52,17 +52,24 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
         lines.push(too_short(found.too_short));
     }
     for line in &lines {
-        writeln!(out, "{}", fitted(line))?;
+        writeln!(out, "{}", cut(line, COLUMNS))?;
     }
     Ok(())
 }
 
-/// On two lines where one is too short, the second as far as it fits.
+/// On two lines where one is too short, the second as far as it fits. A command stays whole if it can.
 fn wrapped(line: &str) -> Vec<String> {
     let Some((end, _)) = line.char_indices().nth(COLUMNS) else {
         return vec![line.to_owned()];
     };
-    match line[..end].rfind(' ').filter(|space| *space > CONTENT) {
+    let spaces = line[..end].rmatch_indices(' ').map(|(at, _)| at);
+    let mut spaces = spaces.take_while(|space| *space > CONTENT);
+    let is_whole = |space: &usize| {
+        let (first, rest) = line.split_at(*space);
+        first.matches('`').count().is_multiple_of(2)
+            && rest.trim_start().chars().count() <= COLUMNS - CONTENT
+    };
+    match spaces.clone().find(is_whole).or_else(|| spaces.next()) {
         Some(space) => {
             let rest = format!("{:CONTENT$}{}", "", &line[space + 1..]);
             vec![line[..space].trim_end().to_owned(), rest]
@@ -71,11 +78,15 @@ fn wrapped(line: &str) -> Vec<String> {
     }
 }
 
-/// Cut at the last column.
-fn fitted(line: &str) -> String {
-    match line.char_indices().nth(COLUMNS) {
+/// Its first characters, if there are more than `columns`.
+fn cut(line: &str, columns: usize) -> String {
+    match line.char_indices().nth(columns) {
         None => line.to_owned(),
-        Some(_) => line.chars().take(COLUMNS - 1).chain(['…']).collect(),
+        Some(_) => line
+            .chars()
+            .take(columns.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
     }
 }
 
@@ -88,7 +99,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
             text.extend(headline(&about, verdict, line));
             text.push(processes(finding, found));
             if let Some(frame) = line.allocates {
-                text.push(format!("  allocated by  {}", where_it_is(frame)));
+                text.extend(named("  allocated by  ", frame));
             }
             text.extend(line.kept_by.into_iter().flat_map(kept));
             let others = finding.lines.len() as u64 - 1;
@@ -103,7 +114,10 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         None => {
             text.push(format!("{about}: {}", verdict.class.meaning()));
             text.push(processes(finding, found));
-            let evidence = verdict.evidence.iter().take(verdict.class.on_screen());
+            // Without a rate the evidence has to say how much it is.
+            let least = verdict.class != Class::None && finding.rate().is_none();
+            let shown = verdict.class.on_screen().max(usize::from(least));
+            let evidence = verdict.evidence.iter().take(shown);
             text.extend(evidence.flat_map(|of| wrapped(&format!("  evidence      {}", words(of)))));
             if !finding.growing_below.is_empty() {
                 let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
@@ -128,13 +142,13 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
 fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<String> {
     let sentence = format!("{about}: {}", sentence(verdict, line));
     if line.bytes <= 0.0 || line.holes < line.bytes / 10.0 {
-        return vec![sentence];
+        return wrapped(&sentence);
     }
     let holes = format!("the holes around them cost {}", per_second(line.holes));
     let whole = format!("{sentence}; {holes}");
     match whole.chars().count() <= COLUMNS {
         true => vec![whole],
-        false => vec![sentence, format!("  besides       {holes}")],
+        false => [wrapped(&sentence), vec![format!("  besides       {holes}")]].concat(),
     }
 }
 
@@ -158,8 +172,9 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         None => (allocates(), "grows by"),
     };
     let amount = if line.blocks >= 0.5 {
-        let blocks = plural(line.blocks.round() as u64, "block");
-        format!("{blocks}/s ({})", per_second(line.bytes))
+        let blocks = line.blocks.round() as u64;
+        let noun = if blocks == 1 { "block" } else { "blocks" };
+        format!("{} {noun}/s ({})", grouped(blocks), per_second(line.bytes))
     } else {
         per_second(line.bytes)
     };
@@ -168,6 +183,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         Some(How::Cycle { .. }) => " that only cycles keep",
         Some(How::Nothing { .. }) => " that nothing points to",
         _ if verdict.class == Class::MappingLeak => " of address space",
+        _ if verdict.class == Class::Cache => ", towards a limit",
         _ => "",
     };
     format!("{name} {does} {amount}{stays}")
@@ -175,22 +191,23 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
 
 /// What keeps the blocks, and the path to them.
 fn kept(of: &KeptBy) -> Vec<String> {
-    let filled = of.line.as_ref().map(where_it_is);
-    let filled = filled.map_or(String::new(), |place| format!(", filled by {place}"));
-    let what = match &of.how {
-        How::Container(container) => format!("probably a {container}{filled}"),
-        How::Path { path, .. } => format!("{}{filled}", keeper(path)),
-        How::Cycle { .. } => "only a cycle: gc.collect() would free it".into(),
-        How::Nothing { .. } => "nothing that points to it: lost".into(),
-    };
-    let mut text = wrapped(&format!("  kept by       {what}"));
-    if let How::Path { path, .. } = &of.how {
-        text.push(format!(
-            "  path          {}",
-            folded(path, COLUMNS - CONTENT)
-        ));
+    let filled = |before: &str| of.line.as_ref().map_or(vec![], |line| named(before, line));
+    match &of.how {
+        How::Container(container) => filled(&format!(
+            "  kept by       probably a {container}, filled by "
+        )),
+        How::Path { path, .. } => {
+            let mut text = wrapped(&format!("  kept by       {}", keeper(path)));
+            text.push(format!(
+                "  path          {}",
+                folded(path, COLUMNS - CONTENT)
+            ));
+            text.extend(filled("  filled by     "));
+            text
+        }
+        How::Cycle { .. } => wrapped("  kept by       only a cycle: gc.collect() would free it"),
+        How::Nothing { .. } => wrapped("  kept by       nothing that points to it: lost"),
     }
-    text
 }
 
 /// What to try first.
@@ -232,33 +249,50 @@ fn processes(finding: &Finding, found: &Diagnosis) -> String {
             format!("processes     {}{of}", few(&tgids))
         }
     };
-    format!("  {which}{place}{in_all}")
+    let rest = format!("{place}{in_all}");
+    let room = COLUMNS.saturating_sub(rest.chars().count());
+    let which = format!("  {which}");
+    // Nothing but the program's name makes it so long.
+    let which = match which.chars().count() > room {
+        true => cut(&which, room.saturating_sub(1)) + "`",
+        false => which,
+    };
+    which + &rest
 }
 
 fn per_second(bytes: f64) -> String {
     format!("{}/s", size(bytes.max(0.0) as u64))
 }
 
-/// Characters of a path of which the end is kept.
+/// Most characters of a path.
 const PATH: usize = 48;
 
-/// Its name, with the line of source or the module.
-fn where_it_is(frame: &Frame) -> String {
+/// A frame's name with its line of source or module, behind `before`.
+fn named(before: &str, frame: &Frame) -> Vec<String> {
     let place = names::source_line(frame).or_else(|| frame.module_name().map(clean));
     let place = place.unwrap_or_default();
-    let left_out = place.chars().count().saturating_sub(PATH);
-    let place = match left_out {
-        0 => place,
-        _ => {
-            let end: String = place.chars().skip(left_out).collect();
-            // From a folder on, if there is one.
-            format!("…{}", end.find('/').map_or(&*end, |folder| &end[folder..]))
-        }
-    };
-    format!("{}  {place}", names::plain(frame))
-        .trim_end()
-        .to_owned()
+    let named = format!("{before}{}  ", names::plain(frame));
+    let room = COLUMNS.saturating_sub(named.chars().count());
+    let line = named + &shortened(&place, room.min(PATH));
+    wrapped(line.trim_end())
 }
+
+/// The end of a path, from a folder on, in so many characters; the file's name is never cut.
+fn shortened(path: &str, room: usize) -> String {
+    if path.chars().count() <= room {
+        return path.to_owned();
+    }
+    let mut ends = path.match_indices('/').map(|(at, _)| &path[at..]);
+    let fits = |end: &&str| end.chars().count() < room;
+    let end = ends.clone().find(fits).or_else(|| ends.next_back());
+    match end.filter(|end| end.len() < path.len()) {
+        Some(end) => format!("…{end}"),
+        None => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod snapshots;
 
 #[cfg(test)]
 mod tests {
@@ -560,6 +594,35 @@ mod tests {
         assert!(text.starts_with(first), "{text}");
         let place = |class: &str| text.find(class).unwrap();
         assert!(place("page-cache") < place("gpu-unused"), "{text}");
+    }
+
+    #[test]
+    fn the_line_of_source_is_never_cut() {
+        let mut found = leak();
+        let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
+        kept_by.container = "std::unordered_map or set";
+        kept_by.line = native("Thumbnails::get", "/srv/app");
+        kept_by.line.file = Some("/srv/application/source/thumbnails.cc".into());
+        kept_by.line.line = Some(38);
+        let filled = "probably a std::unordered_map or set, filled by Thumbnails::get";
+        let one_line = format!("\n  kept by       {filled}  …/thumbnails.cc:38\n");
+        assert!(text(&found).contains(&one_line), "{}", text(&found));
+
+        let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
+        kept_by.line.file = Some("/srv/thumbnails_of_documents.cc".into());
+        let two_lines = format!("\n  kept by       {filled}\n{:16}…/thumbnails_of", "");
+        assert!(text(&found).contains(&two_lines), "{}", text(&found));
+    }
+
+    #[test]
+    fn a_command_is_not_broken() {
+        let next = format!("{} and then: `ls -l /proc/7/fd`", "x".repeat(60));
+        let lines = wrapped(&format!("  next          {next}"));
+        assert_eq!(lines[1].trim_start(), "`ls -l /proc/7/fd`");
+        // Nor is anything lost of one that is too long for that.
+        let next = format!("`{}`", "word ".repeat(25));
+        let lines = wrapped(&format!("  next          {next}"));
+        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
         series::{self, Place},
         verdict::{Amount, Class, Diagnosis, How, KeptBy, Scope, Verdict},
     },
-    event::Device,
+    event::{Device, Layer},
     frames::{Frame, own_line},
     ledger::{ProcessId, SiteKey},
     recording::ProcessRow,
@@ -198,7 +198,11 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
             allocates: own_line(&frames),
             kept_by: verdict.kept_by.as_ref(),
             bytes: verdict.rate.unwrap_or(0.0),
-            blocks: verdict.blocks.unwrap_or(0.0),
+            // A block of the layer `python` is an arena, of which nobody asked for any.
+            blocks: match key.layer {
+                Layer::Python => 0.0,
+                _ => verdict.blocks.unwrap_or(0.0),
+            },
             holes: holes(found, key),
             next: &verdict.next,
         };
@@ -224,7 +228,11 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
             known.bytes += line.bytes;
             known.blocks = blocks(known.blocks, line.blocks);
             known.holes += line.holes;
-            known.kept_by = surer(known.kept_by, line.kept_by);
+            let surest = surer(known.kept_by, line.kept_by);
+            if surest.is_some() && surest == line.kept_by {
+                known.next = line.next;
+            }
+            known.kept_by = surest;
         }
         None => lines.push(line),
     }

@@ -5,7 +5,7 @@
 mod program;
 mod table;
 
-use super::{Diagnosis, Options, Verdict, diagnosis, each};
+use super::{Diagnosis, Options, Verdict, diagnosis, each, snapshots};
 use crate::command::shown;
 use anyhow::{Context, Result, bail};
 use program::{Programs, Running, start};
@@ -73,7 +73,8 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
         );
     }
     let programs = Programs::build(&pairs, options, &folder.join("pairs"))?;
-    let runs: Vec<(&Pair, bool, u64)> = (options.first_seed..options.first_seed + options.seeds)
+    let runs: Vec<(&Pair, bool, u64)> = options
+        .seeds()
         .flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed)))
         .flat_map(|(pair, seed)| [true, false].map(|leaks| (pair, leaks, seed)))
         .collect();
@@ -97,6 +98,9 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
             said,
         };
         tell(&outcome, *seed);
+        if options.snapshots && outcome.is_right() {
+            snapshots::keep(&recording, &format!("{}-{mode}", pair.name))?;
+        }
         if let Ok(mut outcomes) = outcomes.lock() {
             outcomes.push(outcome);
         }
@@ -122,16 +126,25 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
     summary(&outcomes)
 }
 
+/// What the snapshots of those pairs are called that need no virtual environment.
+#[cfg(test)]
+pub(super) fn snapshot_names() -> impl Iterator<Item = String> {
+    let pairs = PAIRS.iter().filter(|pair| !pair.needs_venv);
+    pairs.flat_map(|pair| [true, false].map(|leaks| format!("{}-{}", pair.name, mode(leaks))))
+}
+
 const fn mode(leaks: bool) -> &'static str {
     if leaks { "leak" } else { "ok" }
 }
 
 /// Attaches to the program, with default settings but for how long.
 fn record(memtrace: &Path, program: &Running, recording: &Path, options: &Options) -> Result<()> {
+    let usual = if options.snapshots { 20.0 } else { 45.0 };
     let mut record = Command::new(memtrace);
     record
         .args(["record", "--force", "--duration"])
-        .arg(format!("{}s", options.seconds.unwrap_or(45.0)))
+        .arg(format!("{}s", options.seconds.unwrap_or(usual)))
+        .args(options.snapshots.then_some("--redact"))
         .args(["--pid", &program.id().to_string()])
         .arg("--output")
         .arg(recording)

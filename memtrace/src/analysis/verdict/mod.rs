@@ -43,6 +43,8 @@ pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
 pub(crate) use held::{container, filling_line};
 pub(crate) use kept_by::{How, KeptBy};
+#[cfg(test)]
+pub(crate) use tests::assert_agrees;
 
 /// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
 /// which no single recording holds.
@@ -219,6 +221,10 @@ fn judge(
             if let Some((kept_by, keeper)) = found {
                 keepers.extend(keeper.map(Scope::Site));
                 verdict.kept_by = Some(kept_by);
+                let asks = |line: &&mut String| *line == detectors::leak::WHO_KEEPS;
+                for line in verdict.next.iter_mut().filter(asks) {
+                    *line = detectors::leak::LIMIT.into();
+                }
             }
         }
     }

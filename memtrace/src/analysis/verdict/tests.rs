@@ -31,7 +31,7 @@ fn judged(course: &Course) -> Diagnosis {
 }
 
 /// Where a verdict on a process speaks of sites, some have the same class.
-fn assert_agrees(found: &Diagnosis) {
+pub(crate) fn assert_agrees(found: &Diagnosis) {
     let (processes, sites): (Vec<_>, Vec<_>) = found
         .verdicts
         .iter()

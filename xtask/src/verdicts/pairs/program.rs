@@ -115,6 +115,8 @@ pub(super) fn start(pair: &Pair, programs: &Programs, leaks: bool, seed: u64) ->
     command
         .args([mode(leaks), &seed.to_string()])
         .args(pair.fault)
+        // A user's variables may change what is allocated.
+        .env_clear()
         .env("PYTHONPATH", &programs.folder)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdout(Stdio::piped());

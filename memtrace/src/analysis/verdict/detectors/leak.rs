@@ -26,8 +26,12 @@ pub(super) const CLASS: Description = Description {
 };
 
 /// What to ask of a leak's site.
-pub(super) const WHO_KEEPS: &str =
+pub(in super::super) const WHO_KEEPS: &str =
     "look at what keeps these blocks: who would have to free them, and when?";
+
+/// The same where the container is known that keeps them.
+pub(in super::super) const LIMIT: &str =
+    "limit what that container keeps, or remove from it what is no longer needed";
 
 /// What one live block can keep from being given back, bytes.
 const PAGE: f64 = 4096.0;

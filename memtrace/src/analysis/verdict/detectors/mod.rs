@@ -10,7 +10,7 @@ mod gpu_leak;
 pub(super) mod gpu_out_of_memory;
 mod gpu_unused;
 mod kernel;
-mod leak;
+pub(super) mod leak;
 mod madv_free;
 mod mapping_leak;
 pub(super) mod none;

@@ -88,7 +88,13 @@ fn kept(found: Diagnosis) -> Option<KeptBy> {
         Scope::Site(key) => key.stack.0 == 1,
         Scope::Process => false,
     });
-    grow.unwrap().kept_by
+    let grow = grow.unwrap();
+    let asks = grow
+        .next
+        .iter()
+        .any(|next| next == detectors::leak::WHO_KEEPS);
+    assert!(!asks || grow.kept_by.is_none(), "{:?}", grow.next);
+    grow.kept_by
 }
 
 #[test]
