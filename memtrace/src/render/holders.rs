@@ -80,7 +80,8 @@ fn place(path: &Path) -> String {
 
 /// `list, 1,648 items, +27/s like the site`; `rate` is that of the site, blocks per second.
 fn figures(step: &Step, rate: Option<f64>) -> String {
-    let growth = step.growth_per_s.map(|growth| {
+    let grows = step.growth_per_s.filter(|growth| growth.abs() >= 0.05);
+    let growth = grows.map(|growth| {
         let like = rate.is_some_and(|rate| (growth - rate).abs() <= LIKE * rate);
         let like = if like { " like the site" } else { "" };
         match growth.abs() < 9.95 {
