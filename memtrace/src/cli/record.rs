@@ -86,6 +86,13 @@ pub(crate) struct RecordArgs {
     /// what ever lived
     #[arg(long)]
     no_fold: bool,
+    /// Do not look for what holds the blocks of sites that grow. By default the memory of processes that still run is
+    /// searched for it at the end of the recording, while they run on, but for a stop of some milliseconds in which what was found is verified
+    #[arg(long, overrides_with = "holders")]
+    no_holders: bool,
+    /// Look for it, which is the default
+    #[arg(long, hide = true, overrides_with = "no_holders")]
+    holders: bool,
     /// Print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -108,6 +115,13 @@ pub(crate) struct RecordArgs {
     /// The command to launch, after `--`
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
     command: Vec<OsString>,
+}
+
+impl RecordArgs {
+    fn looks_for_holders(&self) -> bool {
+        // What was found is verified in a stop of ptrace's.
+        (self.holders || !self.no_holders) && !self.no_stop
+    }
 }
 
 /// Records.
@@ -137,6 +151,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             missing.detail
         );
     }
+    let holders = args.looks_for_holders();
     let plan = Plan {
         output: args.output,
         options: Options {
@@ -159,6 +174,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         spacing: args.interval,
         allocators: args.allocator,
         redact: args.redact,
+        holders,
         fold: !args.no_fold,
         capture: args.capture,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
@@ -223,6 +239,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         ref samples,
         ref untraced,
         survivors,
+        ref holders,
     } = *summary;
     writeln!(err, "memtrace: {received} events recorded, {missing}")?;
     if verbose {
@@ -238,6 +255,14 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
     if !timings.is_empty() {
         write!(err, "{timings}")?;
         writeln!(err, "timings: {}", timings.to_json())?;
+    }
+    if let Some(looked) = holders {
+        for line in looked.lines() {
+            writeln!(err, "memtrace: {line}")?;
+        }
+        if verbose {
+            writeln!(err, "holders: {:.1} s", looked.took.as_secs_f64())?;
+        }
     }
     if let Some(line) = outlived_by(survivors) {
         writeln!(err, "memtrace: {line}")?;
@@ -329,6 +354,20 @@ mod tests {
         }
         assert_eq!(parse("1g").unwrap().record.ring_buffer, 1 << 30);
         assert_eq!(parse("4k").unwrap().record.ring_buffer, 4096);
+    }
+
+    #[test]
+    fn the_last_word_on_holders_counts() {
+        let parse = |options: &[&str]| {
+            let arguments = [&["record"], options, &["-p", "1"]].concat();
+            let args = Cli::try_parse_from(arguments).unwrap().record;
+            args.looks_for_holders()
+        };
+        assert!(parse(&[]));
+        assert!(!parse(&["--no-holders"]));
+        assert!(parse(&["--no-holders", "--holders"]));
+        assert!(!parse(&["--holders", "--no-holders"]));
+        assert!(!parse(&["--no-stop"]));
     }
 
     #[test]

@@ -28,7 +28,6 @@ impl Missing {
         missing
     }
 
-    #[cfg(test)]
     pub(super) fn records(self) -> u64 {
         self.records
     }

@@ -13,9 +13,12 @@ mod exceptions;
 mod fingerprint;
 mod folding;
 mod follow;
+mod growing;
 mod held_open;
+pub(crate) mod holders;
 mod holding;
 mod images;
+mod interruption;
 mod interval;
 mod job;
 mod kernel;
@@ -27,6 +30,7 @@ pub(crate) mod pace;
 mod processes;
 mod python;
 mod records;
+mod release;
 pub(crate) mod sampling;
 pub(crate) mod session;
 mod sink;
@@ -67,7 +71,7 @@ use self::{
     verify::Verifier,
 };
 use crate::{
-    bpf::{self, Link, TracerError},
+    bpf::{Link, TracerError},
     event::{Action, Event},
     hold::Hold,
     host::Redactor,
@@ -384,32 +388,5 @@ impl Collector {
     /// What walks took; empty if that was not to be measured.
     fn timings(&mut self) -> Timings {
         std::mem::take(&mut self.timings)
-    }
-
-    /// Ends tracing and waits for the recording to be written.
-    fn finish(mut self, now_ns: u64) -> Result<(), crate::recording::Error> {
-        self.continue_all();
-        // If the store has stopped, its result says why.
-        let _ = self.hand_over_stacks();
-        let Self {
-            kernel,
-            holder,
-            sink,
-            mut processes,
-            mut retired,
-            ..
-        } = self;
-        let result = sink.finish(now_ns);
-        let mut unwinding = Vec::new();
-        for (_, process) in processes.iter_mut() {
-            retired.append(&mut process.links);
-            unwinding.append(&mut process.unwinding_links);
-        }
-        bpf::detach(retired);
-        bpf::detach(unwinding);
-        drop(kernel);
-        // Until the last probe is gone an exception may have to pass it.
-        drop(holder);
-        result
     }
 }

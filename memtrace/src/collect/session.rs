@@ -19,6 +19,7 @@ use tokio::{
 use super::{
     CollectError, Collector, Parts, TABLES_AT_ATTACH,
     capture::Capture,
+    holders::{How, Looked},
     job,
     missing::Missing,
     pace::{Pace, Spacing, Tick},
@@ -80,6 +81,8 @@ pub(crate) struct Plan {
     pub stop: bool,
     /// Hide host names, user names and paths; secrets always are.
     pub redact: bool,
+    /// Look for what holds the blocks of sites that grow.
+    pub(crate) holders: bool,
     /// Fold short-lived processes that have ended.
     pub fold: bool,
     /// Also write the kernel side's records to this file, for tests.
@@ -105,6 +108,8 @@ pub(crate) struct Summary {
     pub untraced: Vec<Untraced>,
     /// Traced processes that still run although all those of `-p` have ended.
     pub survivors: u64,
+    /// `None`: nothing was looked for.
+    pub(crate) holders: Option<Looked>,
 }
 
 /// Why nothing, or not everything, was recorded.
@@ -231,7 +236,7 @@ pub(crate) async fn record(
         Ok(()) => session.conclude(&mut collector, &plan),
         Err(error) => Err(error),
     };
-    let summary = Summary {
+    let mut summary = Summary {
         received: collector.received(),
         missing: collector.missing(),
         outstanding: collector.ledger().outstanding(),
@@ -244,8 +249,18 @@ pub(crate) async fn record(
             true => collector.running(),
             false => 0,
         },
+        holders: None,
     };
-    let written = collector.finish(now_ns());
+    let ended_ns = now_ns();
+    let mut released = collector.release();
+    if result.is_ok() && plan.holders {
+        summary.holders = released.look_for_holders(&How {
+            now_ns: ended_ns,
+            is_exact: plan.options.heap && summary.missing.records() == 0,
+            redact: plan.redact,
+        });
+    }
+    let written = released.finish(ended_ns);
     // A store that failed is why the session ended.
     let result = written.map_err(SessionError::from).and(result);
     if result.is_ok() {

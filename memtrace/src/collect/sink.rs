@@ -12,7 +12,7 @@ use crate::{
     ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
-    recording::{self, Interval, ProcessRow, Untraced},
+    recording::{self, Holders, Interval, ProcessRow, Untraced},
 };
 
 /// What the collector hands over, in order: what names a location comes before it.
@@ -42,6 +42,8 @@ pub(super) enum Message {
     /// Look for what takes longer: packages of Python, and whose malloc a process uses.
     Look(Box<Look>),
     Interval(Box<Interval>),
+    /// What holds the blocks of a site of an interval before.
+    Holders(Holders),
 }
 
 /// Nobody takes messages any more; [`Sink::finish`] tells why.

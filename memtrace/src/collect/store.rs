@@ -157,6 +157,7 @@ fn run(
             Message::InheritFacts { parent, child } => writer.inherit_facts(parent, child)?,
             Message::ForgetFacts(process) => writer.forget_facts(process)?,
             Message::Look(look) => writer.facts(&looking.look(&look, &redactor))?,
+            Message::Holders(holders) => writer.holders(&holders)?,
             Message::Interval(interval) => {
                 let begin = cpu_time_ns();
                 names.rewrite(&mut writer, Instant::now())?;

@@ -6,3 +6,6 @@
 
 mod memory;
 mod reference;
+mod search;
+
+pub(crate) use search::{Error, Found, Request, Wanted, search};

@@ -17,6 +17,7 @@ mod lineage;
 mod physical;
 mod regions;
 mod space;
+mod survivors;
 mod table;
 mod totals;
 
@@ -33,6 +34,7 @@ pub(crate) use holes::{HeldOpen, Hole};
 use lineage::Ancestor;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
+pub(crate) use survivors::{Extent, Survivors};
 use totals::Book;
 
 /// Number of log₂ buckets of [`SiteTotals::lifetimes`]: bucket `i` counts

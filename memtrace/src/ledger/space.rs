@@ -66,7 +66,7 @@ pub(super) struct Space {
     /// What the caching allocator asked for.
     pub(super) cache: Cache,
     pub(super) physical: Physical,
-    regions: Regions,
+    pub(super) regions: Regions,
     /// Program break, rounded up to a page, once known.
     brk: Option<u64>,
     /// At most one call of each layer is in flight in a thread: what nests

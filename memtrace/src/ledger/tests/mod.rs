@@ -7,6 +7,7 @@ mod fold;
 mod holes;
 mod processes;
 mod properties;
+mod survivors;
 mod vm;
 
 use super::*;

@@ -1,0 +1,189 @@
+//! Which sites grow in a process that runs at the end of a recording, as far as the ledger alone can tell. Verdicts are made
+//! later, of what was recorded; this only decides whether it is worth looking for what holds a site's blocks.
+
+use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
+
+use crate::ledger::{Ledger, SiteKey, Survivors};
+
+/// Most sites of a process, and of all processes of a recording.
+const OF_A_PROCESS: usize = 8;
+const OF_ALL: usize = 16;
+
+/// The part of its time that is a process's start. Blocks as young as that are not sure to stay either.
+const START: u64 = 5;
+
+/// Least growth that is worth a look: bytes, or blocks of a site whose blocks are small.
+const LEAST_BYTES: u64 = 32 << 10;
+const LEAST_BLOCKS: u64 = 100;
+
+/// Of a process that is traced for a shorter time everything may be its start.
+const LEAST_SECONDS: f64 = 2.0;
+
+/// The blocks of a process that are looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    /// When they were born, CLOCK_MONOTONIC ns.
+    pub(super) born: Range<u64>,
+    /// How long they have lived at least, ns.
+    pub(super) least_age: u64,
+}
+
+impl Window {
+    /// Of a process that is traced since `since_ns`, at `now_ns`.
+    pub(super) fn of(since_ns: u64, now_ns: u64) -> Window {
+        let least_age = now_ns.saturating_sub(since_ns) / START;
+        Window {
+            born: since_ns + least_age..now_ns.saturating_sub(least_age),
+            least_age,
+        }
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.born.end.saturating_sub(self.born.start) as f64 / 1e9
+    }
+
+    fn is_long_enough(&self) -> bool {
+        self.seconds() + 2.0 * self.least_age as f64 / 1e9 >= LEAST_SECONDS
+    }
+}
+
+/// The sites of a process that grow, those first that matter most.
+pub(super) fn of_process(ledger: &Ledger, tgid: u32, window: &Window) -> Vec<Survivors> {
+    if !window.is_long_enough() {
+        return Vec::new();
+    }
+    let mut growing = ledger.survivors(tgid, &window.born, window.least_age);
+    growing.retain(grows);
+    let mut by_blocks = growing.clone();
+    growing.sort_by_key(|of| Reverse(of.bytes));
+    by_blocks.sort_by_key(|of| Reverse(blocks(of)));
+    // By turns, so that neither a few large blocks nor many small ones hide the others.
+    let mut known = BTreeSet::new();
+    let by_turns = growing.iter().zip(&by_blocks).flat_map(|(a, b)| [a, b]);
+    let distinct = by_turns.filter(|of| known.insert(of.site)).copied();
+    distinct.take(OF_A_PROCESS).collect()
+}
+
+/// Of the sites of all processes, each process's in its order, those to look at.
+pub(super) fn of_all(processes: &[Vec<Survivors>]) -> BTreeSet<SiteKey> {
+    let ranks = (0..OF_A_PROCESS).flat_map(|rank| {
+        let mut of_rank: Vec<&Survivors> = processes
+            .iter()
+            .filter_map(|sites| sites.get(rank))
+            .collect();
+        of_rank.sort_by_key(|of| Reverse(of.bytes));
+        of_rank
+    });
+    ranks.take(OF_ALL).map(|of| of.site).collect()
+}
+
+pub(super) fn blocks(of: &Survivors) -> u64 {
+    of.blocks.iter().sum()
+}
+
+/// Whether blocks came and stayed throughout the window. A cache that was full early does not grow, nor does a site most of
+/// whose blocks go when they are old enough.
+fn grows(of: &Survivors) -> bool {
+    // What an allocator took is in the blocks that it gave.
+    !of.site.by_allocator
+        && (of.bytes >= LEAST_BYTES || blocks(of) >= LEAST_BLOCKS)
+        && of.blocks.iter().all(|half| *half > 0)
+        && of.freed <= blocks(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::{Action, Event, Layer, StackId},
+        ledger::ProcessId,
+    };
+
+    fn survivors(stack: u32, bytes: u64, blocks: [u64; 2], freed: u64) -> Survivors {
+        Survivors {
+            site: SiteKey {
+                process: ProcessId(1),
+                layer: Layer::Heap,
+                stack: StackId(stack),
+                by_allocator: false,
+                device: None,
+            },
+            bytes,
+            blocks,
+            freed,
+        }
+    }
+
+    #[test]
+    fn blocks_that_come_and_stay_throughout_are_growth() {
+        assert!(grows(&survivors(1, 1 << 20, [1, 1], 0)));
+        assert!(grows(&survivors(1, 1600, [50, 50], 100)));
+        // Too little, only early, replaced, and an allocator's own.
+        assert!(!grows(&survivors(1, 1600, [50, 49], 0)));
+        assert!(!grows(&survivors(1, 1 << 20, [100, 0], 0)));
+        assert!(!grows(&survivors(1, 1 << 20, [50, 50], 101)));
+        let mut segment = survivors(1, 1 << 20, [50, 50], 0);
+        segment.site.by_allocator = true;
+        assert!(!grows(&segment));
+    }
+
+    /// A process in which a site keeps a block of so many bytes each tenth of a second, for 100 s.
+    fn ledger(sites: &[(u32, u64)]) -> (Ledger, u64) {
+        let mut ledger = Ledger::new(4096);
+        ledger.start_process(7);
+        for tenth in 0..1000 {
+            for (number, (stack, size)) in (0_u64..).zip(sites) {
+                let event = Event {
+                    time_ns: tenth * 100_000_000,
+                    tgid: 7,
+                    tid: 7,
+                    action: Action::Alloc {
+                        layer: Layer::Heap,
+                        addr: ((number + 1) << 32) + (tenth << 16),
+                        size: *size,
+                        stack: StackId(*stack),
+                    },
+                };
+                ledger.apply(&event);
+            }
+        }
+        (ledger, 100_000_000_000)
+    }
+
+    #[test]
+    fn sites_of_many_bytes_and_sites_of_many_blocks_take_turns() {
+        let (ledger, now) = ledger(&[(1, 4096), (2, 16), (3, 100_000)]);
+        let window = Window::of(0, now);
+        assert_eq!(window.born, 20_000_000_000..80_000_000_000);
+        let found = of_process(&ledger, 7, &window);
+        let stacks: Vec<u32> = found.iter().map(|of| of.site.stack.0).collect();
+        assert_eq!(stacks[0], 3);
+        assert_eq!(stacks.len(), 3);
+        assert_eq!(blocks(&found[0]), 600);
+        assert!(found.iter().all(|of| of.blocks == [300, 300]));
+        let short = Window::of(now - 1_900_000_000, now);
+        assert_eq!(of_process(&ledger, 7, &short), []);
+    }
+
+    #[test]
+    fn a_process_has_eight_sites_and_a_recording_sixteen() {
+        let many: Vec<(u32, u64)> = (1..=20).map(|stack| (stack, 4096)).collect();
+        let (ledger, now) = ledger(&many);
+        let one = of_process(&ledger, 7, &Window::of(0, now));
+        assert_eq!(one.len(), 8);
+        assert_eq!(of_all(std::slice::from_ref(&one)).len(), 8);
+        let processes: Vec<Vec<Survivors>> = (1..=20)
+            .map(|process| {
+                let mut sites = one.clone();
+                for of in &mut sites {
+                    of.site.process = ProcessId(process);
+                }
+                sites
+            })
+            .collect();
+        let chosen = of_all(&processes);
+        assert_eq!(chosen.len(), 16);
+        let processes: BTreeSet<u32> = chosen.iter().map(|key| key.process.0).collect();
+        assert_eq!(processes.len(), 16, "one of each");
+    }
+}

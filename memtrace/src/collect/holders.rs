@@ -1,0 +1,200 @@
+//! What holds the blocks of sites that grow: looked for at the end of a recording, in the memory of the
+//! processes that still run, once they are free of probes and tracers.
+
+use std::time::Duration;
+
+use super::{
+    growing::{self, Window},
+    interruption::Interruption,
+    release::{Released, Running},
+    sink::{Message, Stopped},
+};
+use crate::{
+    holders::{self, Found, Request, Wanted},
+    ledger::Survivors,
+};
+
+/// What is said of a search that takes long.
+const DOING: &str =
+    "looking for what holds the growing blocks; Ctrl-C ends that, not the recording";
+
+/// What came of looking for holders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// Sites whose blocks were looked for.
+    sites: usize,
+    /// Those of which something is known now.
+    found: usize,
+    longest_stop: Duration,
+    pub(crate) took: Duration,
+    /// Searches that came to their end.
+    searched: usize,
+    /// What could not be looked at, and why.
+    notes: Vec<String>,
+    /// The user did not want to wait.
+    is_cut_short: bool,
+}
+
+impl Looked {
+    /// For people: what came of it, unless every search failed, and what could not be looked at.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let result = (self.searched > 0 || self.is_cut_short).then(|| self.result());
+        result.into_iter().chain(self.notes.clone()).collect()
+    }
+
+    fn result(&self) -> String {
+        let sites = match self.sites {
+            1 => "1 growing site".to_owned(),
+            n => format!("{n} growing sites"),
+        };
+        let stop = self.longest_stop.as_secs_f64() * 1e3;
+        let cut = match self.is_cut_short {
+            true => "; ended early",
+            false => "",
+        };
+        format!(
+            "looked for what holds the blocks of {sites}, found it for {} (longest stop {stop:.1} ms{cut})",
+            self.found
+        )
+    }
+
+    fn add(&mut self, tgid: u32, found: &Found) {
+        let known = found.holders.iter().filter(|of| !of.ways.is_empty());
+        self.searched += 1;
+        self.found += known.count();
+        self.longest_stop = self.longest_stop.max(found.longest_stop);
+        self.took += found.took;
+        let notes = found.notes.iter();
+        self.notes
+            .extend(notes.map(|note| format!("process {tgid}: {note}")));
+    }
+}
+
+/// How to look.
+pub(super) struct How {
+    /// The time up to which the ledger knows what happened, CLOCK_MONOTONIC ns.
+    pub(super) now_ns: u64,
+    /// Every block of the heap was recorded.
+    pub(super) is_exact: bool,
+    pub(super) redact: bool,
+}
+
+impl Released {
+    /// Looks for what holds the blocks of sites that grow, and records it. `None`: nothing grows. A process in which the
+    /// search fails has a note, and nothing else is lost.
+    pub(super) fn look_for_holders(&mut self, how: &How) -> Option<Looked> {
+        let windows = self.running.iter();
+        let windows: Vec<(Running, Window)> = windows
+            .map(|running| (*running, Window::of(running.since_ns, how.now_ns)))
+            .collect();
+        let processes: Vec<Vec<Survivors>> = windows
+            .iter()
+            .map(|(running, window)| growing::of_process(&self.ledger, running.tgid, window))
+            .collect();
+        let chosen = growing::of_all(&processes);
+        if chosen.is_empty() {
+            return None;
+        }
+        let mut looked = Looked {
+            sites: chosen.len(),
+            ..Looked::default()
+        };
+        let interruption = Interruption::begin(DOING);
+        for ((running, window), mut sites) in windows.into_iter().zip(processes) {
+            sites.retain(|of| chosen.contains(&of.site));
+            if sites.is_empty() {
+                continue;
+            }
+            looked.is_cut_short = interruption.has_come();
+            if looked.is_cut_short {
+                break;
+            }
+            let is_over = || interruption.has_come();
+            match self.look(running, &window, &sites, how, &is_over) {
+                Ok(found) => {
+                    looked.add(running.tgid, &found);
+                    if self.record(found).is_err() {
+                        // Completing the recording tells why.
+                        break;
+                    }
+                }
+                Err(error) => {
+                    let tgid = running.tgid;
+                    looked.notes.push(format!(
+                        "cannot look for what holds the growing blocks of process {tgid}: {error}"
+                    ));
+                }
+            }
+        }
+        looked.is_cut_short |= interruption.has_come();
+        Some(looked)
+    }
+
+    fn look(
+        &self,
+        running: Running,
+        window: &Window,
+        sites: &[Survivors],
+        how: &How,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Found, holders::Error> {
+        let keys: Vec<_> = sites.iter().map(|of| of.site).collect();
+        let samples = self.ledger.sample(running.tgid, &window.born, &keys);
+        let wanted = sites.iter().zip(samples).map(|(of, addresses)| Wanted {
+            site: of.site,
+            addresses,
+            blocks_per_s: growing::blocks(of) as f64 / window.seconds(),
+        });
+        let mut request = Request {
+            sites: wanted.collect(),
+            blocks: &mut self.ledger.heap_blocks(running.tgid),
+            has_ledger_since_start: how.is_exact && running.is_new,
+            site_of: &|address| self.ledger.heap_site(running.tgid, address),
+            redact: how.redact,
+            is_over,
+        };
+        holders::search(running.tgid, &mut request)
+    }
+
+    fn record(&mut self, found: Found) -> Result<(), Stopped> {
+        let mut holders = found.holders.into_iter();
+        holders.try_for_each(|of| self.sink.send(Message::Holders(of)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_says_what_came_of_it() {
+        let mut looked = Looked {
+            sites: 1,
+            searched: 1,
+            found: 1,
+            longest_stop: Duration::from_micros(310),
+            ..Looked::default()
+        };
+        assert_eq!(
+            looked.lines(),
+            [
+                "looked for what holds the blocks of 1 growing site, found it for 1 (longest stop 0.3 ms)"
+            ]
+        );
+        (looked.sites, looked.is_cut_short) = (3, true);
+        let line = looked.result();
+        assert!(line.contains("of 3 growing sites"), "{line}");
+        assert!(line.ends_with("0.3 ms; ended early)"), "{line}");
+    }
+
+    #[test]
+    fn a_search_that_failed_is_one_line() {
+        let why = "cannot look for it".to_owned();
+        let looked = Looked {
+            sites: 1,
+            notes: vec![why.clone()],
+            ..Looked::default()
+        };
+        assert_eq!(looked.lines(), [why]);
+    }
+}

@@ -1,0 +1,77 @@
+//! The end of tracing: probes and tracers go, then the recording is completed.
+
+use super::{Collector, sink::Sink};
+use crate::{bpf, ledger::Ledger, process, recording, recording::Origin};
+
+/// What is left of a collector that traces nothing any more.
+pub(super) struct Released {
+    /// As of the end of tracing.
+    pub(super) ledger: Ledger,
+    /// Processes that still ran then.
+    pub(super) running: Vec<Running>,
+    pub(super) sink: Box<dyn Sink>,
+}
+
+/// A process that was traced to the end of the recording.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) tgid: u32,
+    /// When tracing of it began, CLOCK_MONOTONIC ns.
+    pub(super) since_ns: u64,
+    /// It was not attached to.
+    pub(super) is_new: bool,
+}
+
+impl Collector {
+    /// Lets every process go on without probes and without a tracer.
+    pub(super) fn release(mut self) -> Released {
+        self.continue_all();
+        // If the store has stopped, its result says why.
+        let _ = self.hand_over_stacks();
+        let Self {
+            kernel,
+            holder,
+            sink,
+            ledger,
+            mut processes,
+            mut retired,
+            ..
+        } = self;
+        let mut unwinding = Vec::new();
+        for (_, process) in processes.iter_mut() {
+            retired.append(&mut process.links);
+            unwinding.append(&mut process.unwinding_links);
+        }
+        bpf::detach(retired);
+        bpf::detach(unwinding);
+        drop(kernel);
+        // Until the last probe is gone an exception may have to pass it.
+        drop(holder);
+        let running = processes.iter().filter(|(tgid, process)| {
+            // Its addresses have half the size.
+            !process.is_32_bit && !process::has_ended(*tgid)
+        });
+        let running = running.map(|(tgid, process)| Running {
+            tgid,
+            since_ns: process.row.started_ns,
+            is_new: process.row.origin != Origin::Attached,
+        });
+        let mut running: Vec<Running> = running.collect();
+        running.sort_unstable_by_key(|running| running.tgid);
+        Released {
+            running,
+            ledger,
+            sink,
+        }
+    }
+}
+
+impl Released {
+    /// Waits for the recording to be written. It ended at `time_ns`, CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub(super) fn finish(self, time_ns: u64) -> Result<(), recording::Error> {
+        self.sink.finish(time_ns)
+    }
+}

@@ -1,0 +1,158 @@
+//! Blocks that stay: of each site those that were born in a window of time and are still live.
+
+use super::{AddressSpace, LIFETIME_BUCKETS, Ledger, Process, SiteKey, bucket_of, space::Space};
+use crate::{
+    event::Layer,
+    hash::{FastMap, mix},
+};
+use std::ops::Range;
+
+/// What is live of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Survivors {
+    pub(crate) site: SiteKey,
+    pub(crate) bytes: u64,
+    /// Blocks born in the first half of the window, and in the second.
+    pub(crate) blocks: [u64; 2],
+    /// Blocks that were freed, whenever, after they had lived so long that they could be among these.
+    pub(crate) freed: u64,
+}
+
+/// The address of a block and its bytes.
+pub(crate) type Extent = (u64, u64);
+
+/// A sample is taken from so many parts of the window, so that it has blocks of every age.
+const PARTS: u64 = 16;
+
+/// Most blocks that a sample has of each part.
+const OF_A_PART: usize = 4;
+
+impl Ledger {
+    /// What is live of the sites of the process with this tgid, of blocks that were born in `born`
+    /// (CLOCK_MONOTONIC ns) and have lived for `least_age` ns at least. In the order of their keys.
+    pub(crate) fn survivors(&self, tgid: u32, born: &Range<u64>, least_age: u64) -> Vec<Survivors> {
+        let Some(space) = self.space_of(tgid) else {
+            return Vec::new();
+        };
+        let middle = born.start.midpoint(born.end);
+        let mut by_site: FastMap<u32, (u64, [u64; 2])> = FastMap::default();
+        for_each(space, |site, birth_ns, (_, bytes)| {
+            if born.contains(&birth_ns) {
+                let of = by_site.entry(site).or_default();
+                of.0 += bytes;
+                of.1[usize::from(birth_ns >= middle)] += 1;
+            }
+        });
+        let sites = by_site.into_iter().map(|(site, (bytes, blocks))| {
+            let entry = &self.book.sites[site as usize];
+            let tally = entry.tally.as_ref();
+            let lifetimes = tally.and_then(|tally| tally.lifetimes.as_ref());
+            // The bucket of the least age has younger ones, too.
+            let old = (bucket_of(least_age) + 1).min(LIFETIME_BUCKETS);
+            Survivors {
+                site: entry.key,
+                bytes,
+                blocks,
+                freed: lifetimes.map_or(0, |counts| counts[old..].iter().sum()),
+            }
+        });
+        let own = sites.filter(|of| of.site.process == space.process());
+        let mut survivors: Vec<Survivors> = own.collect();
+        survivors.sort_unstable_by_key(|of| of.site);
+        survivors
+    }
+
+    /// Blocks of each of these sites that were born in `born`, from every part of it, the oldest first.
+    pub(crate) fn sample(
+        &self,
+        tgid: u32,
+        born: &Range<u64>,
+        sites: &[SiteKey],
+    ) -> Vec<Vec<Extent>> {
+        let mut samples = vec![Sample::default(); sites.len()];
+        let Some(space) = self.space_of(tgid) else {
+            return samples.into_iter().map(Sample::extents).collect();
+        };
+        let indices = sites.iter().map(|key| self.book.by_key.get(key).copied());
+        let wanted: FastMap<u32, usize> = indices
+            .enumerate()
+            .filter_map(|(at, index)| Some((index?, at)))
+            .collect();
+        for_each(space, |site, birth_ns, extent| {
+            if let (Some(at), true) = (wanted.get(&site), born.contains(&birth_ns)) {
+                samples[*at].add(birth_ns, born, extent);
+            }
+        });
+        samples.into_iter().map(Sample::extents).collect()
+    }
+
+    /// The live blocks that the malloc family gave to the process with this tgid, inherited ones included,
+    /// in no order.
+    pub(crate) fn heap_blocks(&self, tgid: u32) -> impl Iterator<Item = Extent> {
+        let space = self.space_of(tgid);
+        let blocks = space.map(|space| space.tables[Layer::Heap as usize].iter());
+        blocks
+            .into_iter()
+            .flatten()
+            .map(|block| (block.addr, block.size))
+    }
+
+    /// The site of the block that the malloc family gave at this address.
+    pub(crate) fn heap_site(&self, tgid: u32, addr: u64) -> Option<SiteKey> {
+        let block = self.space_of(tgid)?.tables[Layer::Heap as usize].get(addr)?;
+        Some(self.book.key(block.site))
+    }
+
+    fn space_of(&self, tgid: u32) -> Option<&Space> {
+        match self.processes.get(&tgid)? {
+            Process {
+                memory: AddressSpace::Own(space),
+                ..
+            } => Some(space),
+            _ => None,
+        }
+    }
+}
+
+/// Calls `f` with site, birth and place of each block that has an address, and of each arena of Python's.
+fn for_each(space: &Space, mut f: impl FnMut(u32, u64, Extent)) {
+    for block in space.tables.iter().flat_map(|table| table.iter()) {
+        f(block.site, block.birth_ns, (block.addr, block.size));
+    }
+    for (start, region) in space.regions.iter() {
+        if let (Some(site), Layer::Python) = (region.site, region.kind.layer()) {
+            f(site, region.birth_ns, (start, region.end - start));
+        }
+    }
+}
+
+/// Some blocks of a site: of each part of the window those whose addresses have the smallest hashes.
+#[derive(Clone, Default)]
+struct Sample {
+    /// Part, hash, birth and block.
+    blocks: Vec<(u64, u64, u64, Extent)>,
+}
+
+impl Sample {
+    fn add(&mut self, birth_ns: u64, born: &Range<u64>, extent: Extent) {
+        let length = u128::from((born.end - born.start).max(1));
+        let part = u128::from(birth_ns - born.start) * u128::from(PARTS) / length;
+        let new = (part as u64, mix(extent.0), birth_ns, extent);
+        let at = self.blocks.partition_point(|known| *known < new);
+        let first = self.blocks.partition_point(|known| known.0 < new.0);
+        if at - first >= OF_A_PART {
+            return;
+        }
+        self.blocks.insert(at, new);
+        let last = first + OF_A_PART;
+        if self.blocks.get(last).is_some_and(|known| known.0 == new.0) {
+            self.blocks.remove(last);
+        }
+    }
+
+    fn extents(mut self) -> Vec<Extent> {
+        self.blocks
+            .sort_unstable_by_key(|(_, _, birth_ns, extent)| (*birth_ns, extent.0));
+        self.blocks.into_iter().map(|(.., extent)| extent).collect()
+    }
+}
