@@ -171,7 +171,7 @@ mod tests {
         let (ledger, now) = ledger(&many);
         let one = of_process(&ledger, 7, &Window::of(0, now));
         assert_eq!(one.len(), 8);
-        assert_eq!(of_all(&[one.clone()]).len(), 8);
+        assert_eq!(of_all(std::slice::from_ref(&one)).len(), 8);
         let processes: Vec<Vec<Survivors>> = (1..=20)
             .map(|process| {
                 let mut sites = one.clone();
