@@ -18,7 +18,6 @@ mod text;
 mod types;
 mod words;
 
-pub(super) use open::NotRecognised;
 pub(super) use roots::Root;
 pub(super) use show::Shown;
 
