@@ -206,7 +206,8 @@ pub(super) fn get(layout: &Layout, memory: &dyn Memory, dict: u64, name: &str) -
     /// Larger ones are no namespaces.
     const MOST: u64 = 1 << 16;
     let words = &mut Words::new(memory);
-    let keys = words.at(dict.checked_add(KEYS)?)?;
+    let dict = Some(dict).filter(|&dict| is_pointer(dict))?;
+    let keys = words.at(dict + KEYS)?;
     let values = values(layout, words, dict);
     let keys = Keys::read(layout, words, keys)?;
     for entry in 0..keys.count.min(MOST) {

@@ -57,8 +57,10 @@ fn every_kind_of_holder_is_found() {
                 ));
             }
             let redacted = walk.path(&python, &memory, address, true).text;
-            for secret in ["held", "in_", "it's", "by_object"] {
-                assert!(!redacted.contains(secret), "{redacted}");
+            for secret in ["held", "in_list", "in_dict", "it's", "by_object"] {
+                if redacted.contains(secret) {
+                    wrong.push(format!("3.{version} {name}: {redacted}"));
+                }
             }
         }
         let missing: Vec<u64> = known
