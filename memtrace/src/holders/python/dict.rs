@@ -90,7 +90,7 @@ impl Keys {
 /// The values of a split table begin here, where there is one.
 fn values(layout: &Layout, words: &mut Words<'_>, dict: u64) -> Option<u64> {
     let values = words.at(dict + VALUES)?;
-    is_pointer(values).then_some(values + layout.values)
+    is_pointer(values).then(|| values + layout.values)
 }
 
 /// The references of the dict at an address.

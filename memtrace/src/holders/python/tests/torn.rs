@@ -100,6 +100,7 @@ fn layouts() -> Vec<(Interpreter, Layout)> {
             // Sizes that a description must have.
             described[6 * 8..][..8].copy_from_slice(&8000_u64.to_le_bytes());
             described[10 * 8..][..8].copy_from_slice(&7400_u64.to_le_bytes());
+            described[12 * 8..][..8].copy_from_slice(&7688_u64.to_le_bytes());
             described[11 * 8..][..8].copy_from_slice(&7688_u64.to_le_bytes());
             let layout = Layout::of(&at, &Made(described)).unwrap();
             (at, layout)
