@@ -36,6 +36,10 @@ fn every_kind_of_holder_is_found() {
                 }
                 continue;
             }
+            // 3.9 keeps it in memory of a module, which has no description of it.
+            if !is_reached && name == "atexit" && version == 9 {
+                continue;
+            }
             if !is_reached {
                 wrong.push(format!("3.{version} {name}: not found"));
                 continue;
@@ -80,6 +84,8 @@ fn every_kind_of_holder_is_found() {
             known.len(),
             walk.reached.len()
         );
+        // Garbage, and what only weak references lead to, as from a class to its subclasses.
+        assert!(missing.len() < known.len() / 8, "3.{version}");
         let mut tracked = HashSet::new();
         python.tracked(&memory, &mut |object| {
             tracked.insert(object);
@@ -89,7 +95,7 @@ fn every_kind_of_holder_is_found() {
             .map(|id| id.parse().unwrap())
             .filter(|id| !tracked.contains(id) && python.is_object(&memory, *id))
             .count();
-        eprintln!("3.{version}: {untracked} not in the collector's lists");
+        assert_eq!(untracked, 0, "3.{version}");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
