@@ -74,7 +74,7 @@ fn managed(
             if word & 1 == 0 {
                 return dict(words, dict_at, visit);
             }
-            let values = word + 1;
+            let values = word.checked_add(1).filter(|&it| is_pointer(it))?;
             let check = Check::equal(dict_at, word);
             buffer(values, check, visit);
             inline(layout, words, ty, values, check, visit)

@@ -90,7 +90,7 @@ impl Keys {
 /// The values of a split table begin here, where there is one.
 fn values(layout: &Layout, words: &mut Words<'_>, dict: u64) -> Option<u64> {
     let values = words.at(dict + VALUES)?;
-    is_pointer(values).then_some(values + layout.values)
+    is_pointer(values).then(|| values + layout.values)
 }
 
 /// The references of the dict at an address.
@@ -206,7 +206,8 @@ pub(super) fn get(layout: &Layout, memory: &dyn Memory, dict: u64, name: &str) -
     /// Larger ones are no namespaces.
     const MOST: u64 = 1 << 16;
     let words = &mut Words::new(memory);
-    let keys = words.at(dict.checked_add(KEYS)?)?;
+    let dict = Some(dict).filter(|&dict| is_pointer(dict))?;
+    let keys = words.at(dict + KEYS)?;
     let values = values(layout, words, dict);
     let keys = Keys::read(layout, words, keys)?;
     for entry in 0..keys.count.min(MOST) {

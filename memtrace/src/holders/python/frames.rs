@@ -76,11 +76,12 @@ pub(super) fn references(
         let Some(offset) = offset else { continue };
         let word = words.at(frame + offset)? & ADDRESS;
         if is_pointer(word) {
-            let label = match name {
-                "f_func" => Label::Internal("its function"),
-                name => Label::Attribute(Name::Known(name)),
+            // Of a module, `f_locals` are its globals.
+            let (label, price) = match name {
+                "f_func" => (Label::Internal("its function"), cost::TYPED),
+                name => (Label::Attribute(Name::Known(name)), cost::INCIDENTAL),
             };
-            give(frame + offset, word, label, cost::TYPED);
+            give(frame + offset, word, label, price);
         }
     }
     let slots = slots(layout, words, frame, code)?;

@@ -52,7 +52,7 @@ impl Known {
 }
 
 /// Names that every object of a type has, or that lead anywhere.
-const INCIDENTAL: [&str; 16] = [
+const INCIDENTAL: [&str; 17] = [
     "__base__",
     "__bases__",
     "__builtins__",
@@ -69,6 +69,7 @@ const INCIDENTAL: [&str; 16] = [
     "f_back",
     "f_builtins",
     "f_globals",
+    "f_locals",
 ];
 
 pub(super) fn is_incidental(name: &str) -> bool {

@@ -209,6 +209,8 @@ impl Layout {
         const INTERPRETER_SIZE: u64 = 6;
         const GC: u64 = 10;
         const MODULES: u64 = 11;
+        /// 3.14 has `threads_main` before them.
+        const ADDED_IN_3_14: u64 = 1;
         const MAX_SIZE: u64 = 1 << 24;
         let layout = match at.minor {
             9 => V3_9,
@@ -229,7 +231,8 @@ impl Layout {
         }
         let described = |index: u64| memory.word(at.runtime.checked_add(index * 8)?);
         let size = described(INTERPRETER_SIZE).filter(|&size| size <= MAX_SIZE)?;
-        let field = |index| described(index).filter(|&offset| offset < size);
+        let added = if at.minor >= 14 { ADDED_IN_3_14 } else { 0 };
+        let field = |index| described(index + added).filter(|&offset| offset < size);
         Some(Layout {
             modules: field(MODULES)?,
             gc: field(GC)?,

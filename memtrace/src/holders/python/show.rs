@@ -47,7 +47,15 @@ impl Python {
         loop {
             let (part, taken) = match rest {
                 [] => return shown,
-                // Python looks there by itself.
+                // Python looks there by itself, and gives what a `staticmethod` holds.
+                [
+                    Label::Namespace,
+                    Label::Value(_),
+                    Label::Attribute(name),
+                    ..,
+                ] if self.name(memory, *name).as_deref() == Some("__func__") => {
+                    (self.label(memory, Label::Namespace, is_redacted), 1)
+                }
                 [Label::Namespace, Label::Value(key), ..] => {
                     (self.namespace_entry(memory, *key, is_redacted), 2)
                 }

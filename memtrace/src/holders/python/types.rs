@@ -180,7 +180,9 @@ impl Types {
         let flags = word(tp::FLAGS)?;
         let size = word(tp::BASICSIZE)?;
         let item_size = word(tp::ITEMSIZE)?;
-        if flags & flag::READY == 0 || !(16..LARGEST_TYPE).contains(&size) {
+        // 3.9 has static types that nobody made ready.
+        let is_made = flags & (flag::READY | flag::HEAP_TYPE) != flag::HEAP_TYPE;
+        if !is_made || !(16..LARGEST_TYPE).contains(&size) {
             return None;
         }
         let tp_name = text::c_string(memory, word(tp::NAME)?)?;

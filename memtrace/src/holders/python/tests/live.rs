@@ -15,6 +15,7 @@ fn has_no_expression(name: &str, path: &str) -> bool {
 
 #[test]
 fn every_kind_of_holder_is_found() {
+    let mut wrong = Vec::new();
     for interpreter in interpreters() {
         let mut script = Script::start(&interpreter, KINDS);
         let marks = script.lines();
@@ -23,18 +24,24 @@ fn every_kind_of_holder_is_found() {
         let python = script.python(&memory);
         let walk = Walk::new(&python, &memory);
         let version = python.minor();
-        let mut wrong = Vec::new();
         for mark in &marks {
             let (name, address) = mark.split_once('=').unwrap();
             let address: u64 = address.parse().unwrap();
             assert!(python.is_object(&memory, address), "3.{version}: {name}");
             let is_reached = walk.reached.contains_key(&address);
             if UNHELD.contains(&name) {
-                assert!(!is_reached, "3.{version}: {name}");
+                if is_reached {
+                    let path = walk.path(&python, &memory, address, false).text;
+                    wrong.push(format!("3.{version} {name}: {path}"));
+                }
+                continue;
+            }
+            // 3.9 keeps it in memory of a module, which has no description of it.
+            if !is_reached && name == "atexit" && version == 9 {
                 continue;
             }
             if !is_reached {
-                wrong.push(format!("{name}: not found"));
+                wrong.push(format!("3.{version} {name}: not found"));
                 continue;
             }
             let path = walk.path(&python, &memory, address, false);
@@ -45,14 +52,19 @@ fn every_kind_of_holder_is_found() {
             if path.is_expression {
                 let got = script.ask(&path.text);
                 if got != address.to_string() {
-                    wrong.push(format!("{name}: {} is {got}", path.text));
+                    wrong.push(format!("3.{version} {name}: {} is {got}", path.text));
                 }
             } else if !has_no_expression(name, &path.text) {
-                wrong.push(format!("{name}: {} is no expression", path.text));
+                wrong.push(format!(
+                    "3.{version} {name}: {} is no expression",
+                    path.text
+                ));
             }
             let redacted = walk.path(&python, &memory, address, true).text;
-            for secret in ["held", "variable", "in_", "__main__"] {
-                assert!(!redacted.contains(secret), "{redacted}");
+            for secret in ["held", "in_list", "in_dict", "it's", "by_object"] {
+                if redacted.contains(secret) {
+                    wrong.push(format!("3.{version} {name}: {redacted}"));
+                }
             }
         }
         let missing: Vec<u64> = known
@@ -72,6 +84,8 @@ fn every_kind_of_holder_is_found() {
             known.len(),
             walk.reached.len()
         );
+        // Garbage, and what only weak references lead to, as from a class to its subclasses.
+        assert!(missing.len() < known.len() / 8, "3.{version}");
         let mut tracked = HashSet::new();
         python.tracked(&memory, &mut |object| {
             tracked.insert(object);
@@ -81,7 +95,7 @@ fn every_kind_of_holder_is_found() {
             .map(|id| id.parse().unwrap())
             .filter(|id| !tracked.contains(id) && python.is_object(&memory, *id))
             .count();
-        eprintln!("3.{version}: {untracked} not in the collector's lists");
-        assert!(wrong.is_empty(), "3.{version}: {wrong:#?}");
+        assert_eq!(untracked, 0, "3.{version}");
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -10,7 +10,7 @@ use super::{
 
 /// Absolute addresses of what can be read.
 const START: u64 = 0x10_0000;
-const SIZE: u64 = 1 << 16;
+const SIZE: u64 = 0x9000;
 const TYPES: u64 = START + 0x1000;
 const TYPE_SIZE: u64 = 1024;
 const NAMES: u64 = START + 0x8000;
@@ -100,6 +100,7 @@ fn layouts() -> Vec<(Interpreter, Layout)> {
             // Sizes that a description must have.
             described[6 * 8..][..8].copy_from_slice(&8000_u64.to_le_bytes());
             described[10 * 8..][..8].copy_from_slice(&7400_u64.to_le_bytes());
+            described[12 * 8..][..8].copy_from_slice(&7688_u64.to_le_bytes());
             described[11 * 8..][..8].copy_from_slice(&7688_u64.to_le_bytes());
             let layout = Layout::of(&at, &Made(described)).unwrap();
             (at, layout)
@@ -123,7 +124,7 @@ fn any_memory_is_accepted() {
     let mut random = random();
     for (at, layout) in layouts() {
         let (mut objects, mut references) = (0, 0);
-        for _ in 0..20 {
+        for _ in 0..2 {
             let memory = Made::new(&mut random);
             let python = Python {
                 types: Types::new(layout.clone(), TYPES),

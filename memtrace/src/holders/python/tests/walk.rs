@@ -47,6 +47,9 @@ impl Walk {
                 continue;
             }
             python.references(memory, object, &mut |reference| {
+                if reference.label == Label::Buffer {
+                    return;
+                }
                 let cost = cost + reference.cost;
                 let known = reached.get(&reference.target);
                 if known.is_none_or(|known| known.cost > cost) {
