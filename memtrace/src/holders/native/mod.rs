@@ -8,6 +8,7 @@ mod glibc;
 mod modules;
 mod roots;
 mod scan;
+mod shapes;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,8 @@ pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
 #[allow(unused_imports, reason = "the search that uses it comes next")]
 pub(in crate::holders) use scan::Scanner;
+#[allow(unused_imports, reason = "the search that uses it comes next")]
+pub(in crate::holders) use shapes::node_of;
 #[allow(unused_imports, reason = "the search that uses it comes next")]
 pub(in crate::holders) use stop::{Ended, Stop, StopError, Stopped};
 pub(in crate::holders) use types::Types;
