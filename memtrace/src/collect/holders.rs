@@ -74,8 +74,6 @@ impl Looked {
 pub(super) struct How {
     /// The time up to which the ledger knows what happened, CLOCK_MONOTONIC ns.
     pub(super) now_ns: u64,
-    /// Every block of the heap was recorded.
-    pub(super) is_exact: bool,
     pub(super) redact: bool,
 }
 

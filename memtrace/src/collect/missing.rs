@@ -28,9 +28,6 @@ impl Missing {
         missing
     }
 
-    pub(super) fn records(self) -> u64 {
-        self.records
-    }
 }
 
 impl fmt::Display for Missing {

@@ -1,7 +1,7 @@
 //! The end of tracing: probes and tracers go, then the recording is completed.
 
 use super::{Collector, sink::Sink};
-use crate::{bpf, ledger::Ledger, process, recording, recording::Origin};
+use crate::{bpf, ledger::Ledger, process, recording};
 
 /// What is left of a collector that traces nothing any more.
 pub(super) struct Released {
@@ -18,8 +18,6 @@ pub(super) struct Running {
     pub(super) tgid: u32,
     /// When tracing of it began, CLOCK_MONOTONIC ns.
     pub(super) since_ns: u64,
-    /// It was not attached to.
-    pub(super) is_new: bool,
 }
 
 impl Collector {
@@ -54,7 +52,6 @@ impl Collector {
         let running = running.map(|(tgid, process)| Running {
             tgid,
             since_ns: process.row.started_ns,
-            is_new: process.row.origin != Origin::Attached,
         });
         let mut running: Vec<Running> = running.collect();
         running.sort_unstable_by_key(|running| running.tgid);

@@ -256,7 +256,6 @@ pub(crate) async fn record(
     if result.is_ok() && plan.holders {
         summary.holders = released.look_for_holders(&How {
             now_ns: ended_ns,
-            is_exact: plan.options.heap && summary.missing.records() == 0,
             redact: plan.redact,
         });
     }

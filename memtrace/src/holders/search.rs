@@ -3,7 +3,7 @@
 use super::{
     graph::{Graph, NodeId},
     memory::{Cached, Live},
-    native::{Block, Native},
+    native::{self, Block, Native},
     pools,
     python::Python,
     ways::{self, Naming},
@@ -309,7 +309,9 @@ impl Scene<'_> {
         let blocks = self.graph.blocks;
         let numbers = 0..blocks.len();
         let lost = numbers.filter(|&number| self.graph.holder(number as NodeId).is_none());
-        lost.map(|number| blocks.block(number)).collect()
+        let memory = self.cached.now();
+        let blocks = lost.map(|number| blocks.block(number));
+        blocks.filter(|block| native::is_allocated(memory, *block)).collect()
     }
 
     fn python(&self) -> Result<&Python, Error> {
@@ -394,6 +396,10 @@ impl Scene<'_> {
 
     /// Whether there is a live block or object, and nothing that leads to it.
     fn is_lost(&self, address: u64) -> bool {
-        self.graph.reached(address).is_none() && self.graph.blocks.containing(address).is_some()
+        let blocks = self.graph.blocks;
+        self.graph.reached(address).is_none()
+            && blocks.containing(address).is_some_and(|number| {
+                native::is_allocated(self.cached.now(), blocks.block(number))
+            })
     }
 }

@@ -4,7 +4,7 @@
 use super::{
     graph::{Graph, NodeId},
     memory::{Live, Memory},
-    native::{Native, RootKind},
+    native::{self, Native, RootKind},
     python::{Length, Root},
     reference::Label,
     witness::{Origin, Witness, WitnessStep},
@@ -253,7 +253,12 @@ impl Naming<'_> {
                     .native
                     .types
                     .type_of(self.memory, &self.native.modules, block);
-                (StepKind::Block, of_type.map(|name| name.to_string()))
+                let node = || {
+                    let block = self.graph.blocks.block(node as usize);
+                    native::node_of(self.memory, block).map(str::to_owned)
+                };
+                let of_type = of_type.map(|name| name.to_string());
+                (StepKind::Block, of_type.or_else(node))
             }
         };
         Named {

@@ -114,7 +114,8 @@ fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u
     for index in 0..entries.len() {
         let entry = entries[index];
         let is_recorded = entry.origin() == Origin::Recorded;
-        if !is_recorded && freed.binary_search(&entry.start()).is_ok() {
+        // Also a recorded one, for the recording is older.
+        if freed.binary_search(&entry.start()).is_ok() {
             continue;
         }
         if let Some(before) = kept.checked_sub(1) {

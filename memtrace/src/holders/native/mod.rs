@@ -8,6 +8,7 @@ mod glibc;
 mod modules;
 mod roots;
 mod scan;
+mod shapes;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -22,10 +23,12 @@ use crate::{
 use std::ops::Range;
 
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
-pub(in crate::holders) use glibc::find as find_older;
+use glibc::find as find_older;
+pub(in crate::holders) use glibc::is_allocated;
 pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, Roots};
 pub(in crate::holders) use scan::Scanner;
+pub(in crate::holders) use shapes::node_of;
 pub(in crate::holders) use stop::{Stop, StopError, Stopped};
 pub(in crate::holders) use types::Types;
 

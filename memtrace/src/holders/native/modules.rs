@@ -85,30 +85,31 @@ impl Modules {
     pub(super) fn describe(&self, address: u64) -> Option<String> {
         let module = self.containing(address)?;
         let virt = address.wrapping_sub(module.bias);
-        let place = match self.variable(module, virt) {
+        let found = find(&self.names(module).variables, virt);
+        let variable = found.map(|(named, offset)| (demangle(&named.name).into_owned(), offset));
+        let place = match variable.or_else(|| self.section(module, virt)) {
             Some((name, 0)) => name,
             Some((name, offset)) => format!("{name} + {offset:#x}"),
-            None => match self.section(module, virt) {
-                Some((name, 0)) => name,
-                Some((name, offset)) => format!("{name} + {offset:#x}"),
-                None => format!("{virt:#x}"),
-            },
+            None => format!("{virt:#x}"),
         };
         Some(format!("{}: {place}", module.name))
     }
 
-    /// The variable that an absolute address is the first of.
-    pub(super) fn variable_at(&self, address: u64) -> Option<String> {
+    /// Mangled name of the variable that begins at an absolute address.
+    pub(super) fn symbol_at(&self, address: u64) -> Option<&str> {
         let module = self.containing(address)?;
-        let found = self.variable(module, address.wrapping_sub(module.bias));
-        found.and_then(|(name, offset)| (offset == 0).then_some(name))
+        let (named, offset) = find(
+            &self.names(module).variables,
+            address.wrapping_sub(module.bias),
+        )?;
+        (offset == 0).then_some(&*named.name)
     }
 
     /// A word of a file's thread-local storage.
     pub(super) fn describe_thread_local(&self, module: &Module, offset: u64) -> String {
         let place = match find(&self.names(module).thread_local, offset) {
-            Some((name, 0)) => name,
-            Some((name, offset)) => format!("{name} + {offset:#x}"),
+            Some((named, 0)) => demangle(&named.name).into_owned(),
+            Some((named, offset)) => format!("{} + {offset:#x}", demangle(&named.name)),
             None => format!("thread-local storage + {offset:#x}"),
         };
         format!("{}: {place}", module.name)
@@ -126,11 +127,7 @@ impl Modules {
         path.to_string_lossy().into_owned()
     }
 
-    /// Name of the variable around an address as the file means it, and the offset in it.
-    fn variable(&self, module: &Module, virt: u64) -> Option<(String, u64)> {
-        find(&self.names(module).variables, virt)
-    }
-
+    /// Name of the section around an address as the file means it, and the offset in it.
     fn section(&self, module: &Module, virt: u64) -> Option<(String, u64)> {
         let file = self.open(module)?;
         let bytes = FileBytes::new(&file);
@@ -244,13 +241,9 @@ fn sorted<'data>(variables: impl Iterator<Item = Variable<'data>>) -> Vec<Named>
     named
 }
 
-/// Readable name of the variable around `at`, and the offset in it.
-fn find(named: &[Named], at: u64) -> Option<(String, u64)> {
+/// The variable around `at`, and the offset in it.
+fn find(named: &[Named], at: u64) -> Option<(&Named, u64)> {
     let after = named.partition_point(|named| named.range.start <= at);
     let found = named.get(after.checked_sub(1)?)?;
-    let name = demangle(&found.name).into_owned();
-    found
-        .range
-        .contains(&at)
-        .then(|| (name, at - found.range.start))
+    (at < found.range.end).then(|| (found, at - found.range.start))
 }

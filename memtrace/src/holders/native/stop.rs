@@ -25,6 +25,9 @@ use std::{
 /// How long it may take until all threads have stopped.
 const PATIENCE: Duration = Duration::from_millis(3);
 
+/// The same for a thread by itself: until it stops, it runs.
+const PATIENCE_WITH_ONE: Duration = Duration::from_millis(100);
+
 /// No stop lasts longer than this, whatever is done with it.
 const LONGEST: Duration = Duration::from_millis(50);
 
@@ -176,7 +179,7 @@ pub(super) fn with_thread<T: Send>(
 fn one<T>(tid: u32, with: &impl Fn(u32, Option<&libc::user_regs_struct>) -> T) -> T {
     let mut tracees = Tracees::default();
     if tracees.seize(tid).is_ok() {
-        tracees.wait(Instant::now() + PATIENCE);
+        tracees.wait(Instant::now() + PATIENCE_WITH_ONE);
     }
     let registers = tracees.stopped.get(&tid).and_then(|held| held.registers);
     let result = with(tid, registers.as_ref());

@@ -52,8 +52,8 @@ fn class_of(memory: &(impl Memory + ?Sized), modules: &Modules, table: u64) -> O
     let info = memory.word(table.checked_sub(8)?)?;
     if info == 0 {
         // Compiled with -fno-rtti.
-        let symbol = modules.variable_at(table.checked_sub(16)?)?;
-        return symbol.strip_prefix("vtable for ").map(str::to_owned);
+        let symbol = modules.symbol_at(table.checked_sub(16)?)?;
+        return named(symbol.strip_prefix("_ZTV")?);
     }
     // A type_info is an object of a class with virtual functions itself, and its name follows.
     modules.containing(info)?;
@@ -62,7 +62,11 @@ fn class_of(memory: &(impl Memory + ?Sized), modules: &Modules, table: u64) -> O
     modules.containing(name)?;
     let name = text(memory, name)?;
     // GCC marks names that other files may use for other classes.
-    let name = name.strip_prefix('*').unwrap_or(&name);
+    named(name.strip_prefix('*').unwrap_or(&name))
+}
+
+/// A class by its mangled name.
+fn named(name: &str) -> Option<String> {
     let symbol = format!("_ZTS{name}");
     let class = demangle(&symbol);
     class.strip_prefix("typeinfo name for ").map(str::to_owned)

@@ -273,10 +273,8 @@ pub(super) mod flag {
     pub(in super::super) const HEAP_TYPE: u64 = 1 << 9;
     pub(in super::super) const READY: u64 = 1 << 12;
     pub(in super::super) const LONG: u64 = 1 << 24;
-    pub(in super::super) const LIST: u64 = 1 << 25;
     pub(in super::super) const TUPLE: u64 = 1 << 26;
     pub(in super::super) const BYTES: u64 = 1 << 27;
     pub(in super::super) const STR: u64 = 1 << 28;
-    pub(in super::super) const DICT: u64 = 1 << 29;
     pub(in super::super) const TYPE: u64 = 1 << 31;
 }

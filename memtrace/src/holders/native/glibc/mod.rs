@@ -40,6 +40,20 @@ const IS_MMAPPED: u64 = 2;
 const NON_MAIN_ARENA: u64 = 4;
 const FLAGS: u64 = 15;
 
+/// Whether a block that a recording has, or that was found a while ago, is still in use by glibc's own structures: it
+/// lies in a chunk, and the chunk after it says so. Of a chunk in a list of freed ones nothing is said.
+pub(in crate::holders) fn is_allocated(memory: &(impl Memory + ?Sized), block: Block) -> bool {
+    let Some(size) = memory.word(block.start.wrapping_sub(HEADER / 2)) else {
+        return false;
+    };
+    let chunk = size & !FLAGS;
+    if chunk < block.size.saturating_add(HEADER / 2) {
+        return false;
+    }
+    let next = block.start.wrapping_sub(HEADER / 2).wrapping_add(chunk);
+    size & IS_MMAPPED != 0 || memory.word(next).is_some_and(|next| next & PREV_INUSE != 0)
+}
+
 /// Finds the blocks that are alive and gives them to `builder`. Returns the memory that the allocator manages, so
 /// that nobody takes what is freed there for anything else; empty where the program has another allocator.
 pub(in crate::holders) fn find(

@@ -183,7 +183,7 @@ fn arenas(to_bins: u64) -> Option<(Layout, Vec<Arena>)> {
     for bin in 0..127 {
         let at = main + to_bins + 16 * bin;
         // Some have chunks.
-        let link = if bin % 3 == 0 { START } else { at - 16 };
+        let link = if bin % 3 == 0 { START + LEN } else { at - 16 };
         memory.put(at, link);
         memory.put(at + 8, link);
     }

@@ -231,17 +231,32 @@ impl<'a, M: Memory + ?Sized> Reader<'a, M> {
     fn chunk_from(&mut self, region: &Region, at: u64) -> Option<u64> {
         let first = at.checked_next_multiple_of(HEADER)?;
         let mut places = (first..region.chunks.end).step_by(HEADER as usize);
-        places.find(|&place| {
-            let mut at = place;
-            for _ in 0..CHAIN {
-                match self.header(region, at) {
-                    Header::Chunk { size, .. } => at += size,
-                    Header::Top => return true,
-                    Header::Fence { .. } if at != place => at += HEADER,
-                    Header::Fence { .. } | Header::Nonsense => return false,
+        places.find(|&place| self.is_chunk(region, place))
+    }
+
+    /// Whether chunks follow each other from `place` on, each with what the next one says of it.
+    fn is_chunk(&mut self, region: &Region, place: u64) -> bool {
+        let mut at = place;
+        let mut previous = None;
+        for _ in 0..CHAIN {
+            match self.header(region, at) {
+                Header::Chunk {
+                    size,
+                    previous_in_use,
+                } if previous_in_use
+                    || previous.is_some() && self.is_footer_right(at, previous) =>
+                {
+                    previous = Some((at, size));
+                    at += size;
                 }
+                Header::Top => return true,
+                Header::Fence { .. } if at != place => {
+                    previous = None;
+                    at += HEADER;
+                }
+                _ => return false,
             }
-            true
-        })
+        }
+        true
     }
 }

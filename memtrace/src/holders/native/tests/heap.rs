@@ -101,6 +101,21 @@ fn classes_have_names() {
 }
 
 #[test]
+fn nodes_of_a_map_are_known_as_such() {
+    let target = Target::start(&[]);
+    let value = target.address("tree");
+    let mut scanner = Scanner::new(&target.blocks);
+    let holder = target.blocks.iter().find(|block| {
+        let mut holds = false;
+        let range = block.start..block.start + block.size.min(64);
+        scanner.scan(&target.memory, range, |_, word| holds |= word == value);
+        holds
+    });
+    let node = node_of(&target.memory, holder.unwrap());
+    assert_eq!(node, Some("node of a std::map or std::set"));
+}
+
+#[test]
 fn classes_without_type_information_are_named_by_their_symbol() {
     let target = Target::start(&["-fno-rtti", "-Ddynamic_cast=reinterpret_cast"]);
     let start = target.address("object");

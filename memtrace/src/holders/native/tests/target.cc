@@ -28,12 +28,12 @@ struct Node {
 };
 
 char *cache[10];
-static Node *list;
-static std::map<int, char *> *tree = new std::map<int, char *>;
-static std::unordered_map<int, char *> *table = new std::unordered_map<int, char *>;
-static std::shared_ptr<app::Widget> shared;
-static app::Base *object;
-static app::Second *second;
+Node *list;
+std::map<int, char *> *tree = new std::map<int, char *>;
+std::unordered_map<int, char *> *table = new std::unordered_map<int, char *>;
+std::shared_ptr<app::Widget> shared;
+app::Base *object;
+app::Second *second;
 thread_local char *of_thread[4];
 static pthread_barrier_t begun;
 
@@ -102,25 +102,25 @@ static void blocks() {
 }
 
 static void freed() {
-    // Seven go to the thread's cache, the others to a fast bin.
-    void *small[20];
+    void *large[20], *small[20];
+    for (int i = 0; i < 20; i++) {
+        large[i] = malloc(3000 + 16 * i);
+        // Neighbours that stay keep these apart.
+        say("between", malloc(200));
+    }
     for (void *&block : small)
         block = malloc(90);
-    for (void *block : small) {
-        say("freed_small", block);
-        free(block);
-    }
-    // Neighbours that stay keep these apart.
-    for (int i = 0; i < 20; i++) {
-        void *block = malloc(3000 + 16 * i);
-        char *between = (char *)malloc(200);
-        say("between", between);
+    for (void *block : large) {
         say("freed_large", block);
         free(block);
     }
     // To the bins of their sizes.
-    void *largest = malloc(100000);
-    free(largest);
+    free(malloc(100000));
+    // Seven go to the thread's cache, the others to a fast bin.
+    for (void *block : small) {
+        say("freed_small", block);
+        free(block);
+    }
 }
 
 int main() {
