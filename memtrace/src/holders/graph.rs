@@ -4,7 +4,7 @@
 
 use super::{
     memory::{Cached, Live, Memory},
-    native::{Blocks, RegisterRoot, RootKind, Roots, Scanner},
+    native::{Blocks, Native, RegisterRoot, RootKind, Scanner},
     python::{Python, Root},
     reference::{Check, Label, Reference, cost},
 };
@@ -22,6 +22,9 @@ const ROOT: u32 = 1 << 31;
 
 /// Nodes that are followed before it is asked whether the search is over.
 const ASKING: usize = 1 << 14;
+
+/// PyTorch's owner of the data of tensors: numbers, which are not searched for references.
+const WITH_DATA: &str = "c10::StorageImpl";
 
 /// What something was first reached from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,7 @@ pub(super) enum Holder {
 /// See the module.
 pub(super) struct Graph<'a> {
     pub(super) python: Option<&'a Python>,
+    native: &'a Native,
     pub(super) blocks: &'a Blocks,
     /// Ranges in which the interpreter's allocator has objects, by address.
     pools: &'a [Range<u64>],
@@ -89,12 +93,14 @@ impl Default for Link {
 impl<'a> Graph<'a> {
     pub(super) fn new(
         python: Option<&'a Python>,
-        blocks: &'a Blocks,
+        native: &'a Native,
         pools: &'a [Range<u64>],
     ) -> Self {
+        let blocks = &native.blocks;
         let len = blocks.len();
         Self {
             python,
+            native,
             blocks,
             pools,
             scanner: Some(Scanner::new(bounds(blocks, pools))),
@@ -110,7 +116,6 @@ impl<'a> Graph<'a> {
     /// Reaches whatever can be reached from the roots, until `is_over`.
     pub(super) fn search(
         &mut self,
-        roots: &Roots,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) {
@@ -125,6 +130,7 @@ impl<'a> Graph<'a> {
                 number += 1;
             });
         }
+        let roots = &self.native.roots;
         for range in roots.ranges(self.blocks) {
             self.scan(
                 range.start..range.end,
@@ -198,14 +204,21 @@ impl<'a> Graph<'a> {
     }
 
     fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
-        if self.blocks.is_leaf(node as usize) {
-            return;
-        }
         let block = self.blocks.block(node as usize);
         let range = block.start..block.start + block.size;
-        let cost = cost.saturating_add(cost::BLOCK);
+        let of_type = self
+            .native
+            .types
+            .type_of(memory, &self.native.modules, block.start);
+        let has_data = of_type.as_deref() == Some(WITH_DATA);
+        let cost = cost.saturating_add(cost_in(of_type.is_some()));
         self.scan(range, memory, &mut |graph, _, value| {
-            if let Some(target) = graph.target(&word(&[], 0, value, 0), memory) {
+            let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
+                return;
+            };
+            if has_data && graph.object(target).is_none() {
+                graph.reach(target, node, cost);
+            } else {
                 graph.offer(target, node, cost);
             }
         });
@@ -412,6 +425,14 @@ impl<'a> Graph<'a> {
     /// Objects that were reached.
     pub(super) fn objects(&self) -> impl Iterator<Item = u64> {
         self.objects.iter().copied()
+    }
+}
+
+/// What a word of a block costs, whose class is known or not.
+fn cost_in(has_class: bool) -> u32 {
+    match has_class {
+        true => cost::KNOWN_BLOCK,
+        false => cost::BLOCK,
     }
 }
 

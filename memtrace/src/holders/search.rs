@@ -234,8 +234,8 @@ fn with_graph<T>(
     let recorded = known.blocks.map(|(start, size)| Block { start, size });
     let native = Native::read(pid, &cached, recorded, &pools)?;
     notes.extend(native.note.clone());
-    let mut graph = Graph::new(python.as_ref(), &native.blocks, &pools);
-    graph.search(&native.roots, &cached, known.is_over);
+    let mut graph = Graph::new(python.as_ref(), &native, &pools);
+    graph.search(&cached, known.is_over);
     graph.search_garbage(&cached, known.is_over);
     if (known.is_over)() {
         return Err(Error::Over);

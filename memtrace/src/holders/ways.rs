@@ -7,7 +7,7 @@ use super::{
     native::{self, Native, RootKind},
     python::{Length, Root},
     reference::Label,
-    witness::{Origin, Witness, WitnessStep},
+    witness::{self, Origin, Witness, WitnessStep},
 };
 use crate::{
     ledger::SiteKey,
@@ -156,6 +156,9 @@ impl Naming<'_> {
             let mut step = self.step(node, &labels[index..index + taken]);
             step.step.length = lengths.get(&node).copied();
             step.step.growth_per_s = growth.get(&node).copied();
+            if index == witness::ENDS {
+                step.step.repeated += witness.left_out as u64;
+            }
             named.push(step);
             rest = &rest[taken..];
         }
@@ -188,7 +191,7 @@ impl Naming<'_> {
                 (kind, text, is_expression)
             }
             Origin::Native(address, of_root) => {
-                let kind = match of_root {
+                let kind = match self.native.roots.kind(of_root, address) {
                     RootKind::Global => StepKind::Global,
                     RootKind::ThreadLocal => StepKind::ThreadLocal,
                     RootKind::Stack => StepKind::Stack,
@@ -319,7 +322,7 @@ impl Naming<'_> {
                 && container.is_none_or(|container| index > container)
                 && let Some(last) = steps.last_mut()
             {
-                last.repeated += 1;
+                last.repeated += step.repeated;
                 continue;
             }
             if Some(index) == container {

@@ -15,7 +15,7 @@ use std::{collections::HashMap, time::Duration};
 
 /// Nodes of a path that are looked at from either end: those between are like their neighbours, for only
 /// linked lists are so long.
-const ENDS: usize = 100;
+pub(super) const ENDS: usize = 100;
 
 /// Words that are read in one stop: some hundred microseconds.
 const WORDS_A_STOP: usize = 2048;

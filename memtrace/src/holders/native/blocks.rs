@@ -28,13 +28,12 @@ pub(in crate::holders) struct Block {
 struct Entry {
     /// Lower and upper half, so that the entry needs no padding.
     start: [u32; 2],
-    /// Origin, whether it is a leaf, size.
+    /// Origin and size.
     state: u32,
 }
 
 const ORIGIN_SHIFT: u32 = 30;
-const LEAF: u32 = 1 << 29;
-const SIZE: u32 = LEAF - 1;
+const SIZE: u32 = (1 << ORIGIN_SHIFT) - 1;
 /// Instead of a size: it is in [`Blocks::large`].
 const LARGE: u32 = SIZE;
 
@@ -193,12 +192,14 @@ impl Blocks {
         }
     }
 
-    pub(in crate::holders) fn origin(&self, index: usize) -> Origin {
+    #[cfg(test)]
+    pub(super) fn origin(&self, index: usize) -> Origin {
         self.entries[index].origin()
     }
 
     /// All blocks, by address.
-    pub(in crate::holders) fn iter(&self) -> impl Iterator<Item = Block> + '_ {
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = Block> + '_ {
         (0..self.len()).map(|index| self.block(index))
     }
 
@@ -233,15 +234,6 @@ impl Blocks {
         let below = self.entries.get(from..end)?.iter();
         let below = below.filter(|entry| entry.start() <= address).count();
         Some(from + below.checked_sub(1)?)
-    }
-
-    /// Marks a block as one that cannot hold pointers, so that nobody looks into it.
-    pub(in crate::holders) fn mark_leaf(&mut self, index: usize) {
-        self.entries[index].state |= LEAF;
-    }
-
-    pub(in crate::holders) fn is_leaf(&self, index: usize) -> bool {
-        self.entries[index].state & LEAF != 0
     }
 }
 
@@ -321,7 +313,6 @@ mod tests {
             .map(|(i, size)| (i << 44, size, Origin::Older))
             .collect();
         let mut blocks = built(&list, &[]);
-        blocks.mark_leaf(3);
         for (index, (i, size)) in (1_u64..).zip(sizes).enumerate() {
             assert_eq!(
                 blocks.block(index),
@@ -330,7 +321,6 @@ mod tests {
                     size
                 }
             );
-            assert_eq!(blocks.is_leaf(index), index == 3);
             assert_eq!(blocks.containing((i << 44) + size.max(1) - 1), Some(index));
         }
     }

@@ -193,6 +193,20 @@ impl Roots {
         what
     }
 
+    /// What the word at an address in a range of this kind is: thread-local variables lie within stacks.
+    pub(in crate::holders) fn kind(&self, kind: RootKind, address: u64) -> RootKind {
+        let is_thread_local = |thread: &Thread| {
+            let storage = thread.storage.iter().map(|storage| &storage.range);
+            storage
+                .chain(&thread.control)
+                .any(|range| range.contains(&address))
+        };
+        match self.threads.iter().any(is_thread_local) {
+            true => RootKind::ThreadLocal,
+            false => kind,
+        }
+    }
+
     fn describe_mapping(&self, address: u64) -> String {
         let Some(mapping) = maps::find(&self.mappings, address) else {
             return format!("memory at {address:#x}");
