@@ -133,6 +133,23 @@ fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u
     kept
 }
 
+/// Asks for huge pages, which halve the time of a search among millions of blocks. It works without.
+fn prefer_huge_pages<T>(values: &[T]) {
+    /// Of a huge page.
+    const SIZE: usize = 2 << 20;
+    let bytes = values.as_ptr_range();
+    let start = bytes.start.addr().next_multiple_of(SIZE);
+    let len = (bytes.end.addr() / SIZE * SIZE).saturating_sub(start);
+    if len == 0 {
+        return;
+    }
+    let pages = bytes.start.with_addr(start).cast_mut().cast();
+    for advice in [libc::MADV_HUGEPAGE, libc::MADV_COLLAPSE] {
+        // SAFETY: the range lies within `values`, and what it holds stays as it is.
+        unsafe { libc::madvise(pages, len, advice) };
+    }
+}
+
 /// Entries under a key of the index.
 const FAN_OUT: usize = 16;
 
@@ -161,6 +178,8 @@ impl Blocks {
             levels.push(std::mem::replace(&mut level, next));
         }
         levels.push(level);
+        prefer_huge_pages(&entries);
+        levels.iter().for_each(|level| prefer_huge_pages(level));
         let lowest = entries.first().map_or(0, |entry| entry.start());
         let highest = entries
             .iter()

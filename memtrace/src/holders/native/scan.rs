@@ -133,6 +133,6 @@ mod tests {
     fn ranges_at_the_end_of_the_address_space_end() {
         let memory = Made::default();
         assert_eq!(found(&memory, u64::MAX - 100..u64::MAX).0, []);
-        assert_eq!(found(&memory, 100..0).0, []);
+        assert_eq!(found(&memory, Range { start: 100, end: 0 }).0, []);
     }
 }

@@ -126,7 +126,6 @@ fn classes_without_type_information_are_named_by_their_symbol() {
 /// How fast it is: `cargo test --release … -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
-#[expect(clippy::print_stdout, reason = "a measurement is to be seen")]
 fn speed() {
     use std::time::Instant;
     let target = Target::start(&[]);

@@ -20,16 +20,11 @@ fn nobody_notices_a_stop() {
         assert_eq!(stop.threads().len(), 11);
         longest = longest.max(stop.end().unwrap().lasted);
     }
-    eprintln_longest(longest);
+    eprintln!("longest of 200 stops of 11 threads: {longest:?}");
     assert_eq!(
         program.finish(),
         ["all signals", "ended with 0 after 1 signals of children"]
     );
-}
-
-#[expect(clippy::print_stderr, reason = "a measurement is to be seen")]
-fn eprintln_longest(longest: Duration) {
-    eprintln!("longest of 200 stops of 11 threads: {longest:?}");
 }
 
 #[test]
