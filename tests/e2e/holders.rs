@@ -61,6 +61,12 @@ const WITHOUT_EXPRESSION: [&str; 10] = [
     "InMap",
 ];
 
+/// Whether the path goes through what a frame may be working with.
+fn is_in_use(sought: &Sought) -> bool {
+    let mut steps = sought.ways.iter().flat_map(|way| &way.path);
+    steps.any(|step| step.name.contains("value in use"))
+}
+
 /// Every object is found, and where the answer is an expression, the interpreter agrees.
 fn expect_right_expressions(interpreter: &Path) {
     let program = targets::source("python/holders.py");
@@ -78,10 +84,16 @@ fn expect_right_expressions(interpreter: &Path) {
         let (looked_at, expected) = match *name {
             // It went with its last reference.
             "OnlyWeakly" => (0, &[] as &[&str]),
+            // Up to 3.9 nothing tells what is stale of a frame that runs.
+            "InCycle" if is_in_use(sought) => (1, &["path"] as &[&str]),
             "InCycle" => (1, &["cycle"] as &[&str]),
             _ => (1, &["path"] as &[&str]),
         };
-        assert_eq!((&*sought.what, sought.looked_at), (*name, looked_at), "{name}");
+        assert_eq!(
+            (&*sought.what, sought.looked_at),
+            (*name, looked_at),
+            "{name}"
+        );
         if held != expected {
             wrong.push(format!("{name}: {held:?}"));
             continue;
@@ -90,7 +102,7 @@ fn expect_right_expressions(interpreter: &Path) {
             continue;
         };
         let Some(expression) = &way.expression else {
-            if !WITHOUT_EXPRESSION.contains(name) {
+            if !WITHOUT_EXPRESSION.contains(name) && !is_in_use(sought) {
                 let path: Vec<&str> = way.path.iter().map(|step| &*step.name).collect();
                 wrong.push(format!("{name}: no expression: {}", path.join(" ")));
             }

@@ -153,7 +153,7 @@ fn python_3_14() {
 
 #[test]
 fn subinterpreters() {
-    let others = (9..=14).filter_map(installed);
+    let others = (9..=14).filter_map(targets::installed_python);
     for python in others.chain([distributions().into()]) {
         eprintln!("{}", python.display());
         let (report, truth) = recorded(&[python.as_os_str()], &["subinterpreters"], 1);
@@ -203,7 +203,7 @@ fn attached(bench: &Bench, mut target: Running, pid: u32, go: impl Fn(u32) -> Pa
 
 #[test]
 fn of_a_running_program() {
-    let others = (9..=14).filter_map(installed);
+    let others = (9..=14).filter_map(targets::installed_python);
     for python in others.chain([distributions().into()]) {
         eprintln!("{}", python.display());
         let bench = Bench::new();

@@ -63,9 +63,9 @@ struct Evidence {
 #[derive(Debug, Deserialize)]
 struct KeptBy {
     how: String,
-    function: String,
-    file: String,
-    line: u32,
+    function: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -212,12 +212,15 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
         .position(|line| line.contains("self.history.append"));
     let line = append.map(|index| index as u32 + 1);
     for of in &kept {
-        assert_eq!(
-            (of.how.as_str(), of.function.as_str()),
-            ("container", "Service.log")
+        // The program may have ended before its memory was searched.
+        assert!(["container", "path"].contains(&&*of.how), "{}", of.how);
+        assert_eq!(of.function.as_deref(), Some("Service.log"));
+        assert!(
+            of.file
+                .as_ref()
+                .is_some_and(|file| file.ends_with("growth.py"))
         );
-        assert!(of.file.ends_with("growth.py"));
-        assert_eq!(Some(of.line), line);
+        assert_eq!(of.line, line);
     }
     assert!(!kept.is_empty(), "{found:#?}");
     judged(&bench, "py-service", &[]).expect("none");

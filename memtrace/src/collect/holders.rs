@@ -10,8 +10,9 @@ use super::{
     sink::{Message, Stopped},
 };
 use crate::{
-    holders::{self, Found, Known, Wanted},
+    holders::{self, Known, Wanted},
     ledger::Survivors,
+    recording::Found,
 };
 
 /// What is said of a search that takes long.

@@ -27,7 +27,13 @@ impl Missing {
         }
         missing
     }
+}
 
+#[cfg(test)]
+impl Missing {
+    pub(super) fn records(self) -> u64 {
+        self.records
+    }
 }
 
 impl fmt::Display for Missing {

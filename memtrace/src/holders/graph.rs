@@ -26,6 +26,14 @@ const ASKING: usize = 1 << 14;
 /// PyTorch's owner of the data of tensors: numbers, which are not searched for references.
 const WITH_DATA: &str = "c10::StorageImpl";
 
+/// Bytes of the largest object in a pool (`SMALL_REQUEST_THRESHOLD`, Objects/obmalloc.c), and of one that no
+/// allocator gave: a static one, or one from before the recording of another allocator than glibc's.
+const MOST_IN_POOL: u64 = 512;
+const MOST_ELSEWHERE: u64 = 64 << 20;
+
+/// Elements of a container that is read at once.
+const LONG: u64 = 64;
+
 /// What something was first reached from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RootWord {
@@ -114,11 +122,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Reaches whatever can be reached from the roots, until `is_over`.
-    pub(super) fn search(
-        &mut self,
-        memory: &Cached<Live>,
-        is_over: &dyn Fn() -> bool,
-    ) {
+    pub(super) fn search(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         if let Some(python) = self.python {
             let mut number = 0;
             python.roots(memory, &mut |root, reference| {
@@ -131,7 +135,14 @@ impl<'a> Graph<'a> {
             });
         }
         let roots = &self.native.roots;
+        let interpreter = self.interpreter();
         for range in roots.ranges(self.blocks) {
+            if range.kind == RootKind::Global
+                && interpreter.is_some()
+                && self.native.modules.name_at(range.start) == interpreter
+            {
+                continue;
+            }
             self.scan(
                 range.start..range.end,
                 memory.now(),
@@ -146,6 +157,13 @@ impl<'a> Graph<'a> {
             self.reach_from(RootWord::Register(register), &reference, memory);
         }
         self.settle(memory, is_over);
+    }
+
+    /// The file of the interpreter, whose variables have pointers to what it has freed. What they really hold is among
+    /// its roots. A program that has the interpreter in itself has variables of its own as well.
+    fn interpreter(&self) -> Option<&'a str> {
+        let name = self.native.modules.name_at(self.python?.state())?;
+        (name.starts_with("python") || name.starts_with("libpython")).then_some(name)
     }
 
     /// Then reaches what only garbage holds: objects that the collector tracks and no root reaches.
@@ -189,8 +207,14 @@ impl<'a> Graph<'a> {
             // The memory that it lies in, which has nothing else in it.
             self.reach(block as NodeId, node, cost);
         }
-        let Some(python) = self.python else { return };
-        python.references(memory, object, &mut |reference| {
+        let Some(python) = self.python.filter(|_| self.fits(object, memory)) else {
+            return;
+        };
+        // The longer a container is, the sooner its memory is another's: it is read as it is now.
+        let length = python.length(memory, object);
+        let is_long = length.is_some_and(|length| length.value >= LONG);
+        let source: &dyn Memory = if is_long { memory.now() } else { memory };
+        python.references(source, object, &mut |reference| {
             let Some(target) = self.target(reference, memory) else {
                 return;
             };
@@ -201,6 +225,25 @@ impl<'a> Graph<'a> {
                 _ => self.offer(target, node, cost),
             }
         });
+    }
+
+    /// Whether an object ends where its memory does. What does not is what is left of a freed one.
+    fn fits(&self, object: u64, memory: &dyn Memory) -> bool {
+        let Some(size) = self
+            .python
+            .and_then(|python| python.least_size(memory, object))
+        else {
+            return false;
+        };
+        let most = match self.blocks.containing(object) {
+            Some(block) => {
+                let block = self.blocks.block(block);
+                block.start + block.size - object
+            }
+            None if self.is_in_pool(object) => MOST_IN_POOL,
+            None => MOST_ELSEWHERE,
+        };
+        size <= most
     }
 
     fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
@@ -302,16 +345,17 @@ impl<'a> Graph<'a> {
         if self.python.is_none() || !address.is_multiple_of(8) {
             return false;
         }
-        let pool = self.pools.partition_point(|pool| pool.end <= address);
-        let in_pool = self
-            .pools
-            .get(pool)
-            .is_some_and(|pool| pool.contains(&address));
-        in_pool
+        self.is_in_pool(address)
             || self.blocks.containing(address).is_some_and(|block| {
                 let offset = address - self.blocks.block(block).start;
                 [0, 16, 32].contains(&offset)
             })
+    }
+
+    fn is_in_pool(&self, address: u64) -> bool {
+        let pool = self.pools.partition_point(|pool| pool.end <= address);
+        let pool = self.pools.get(pool);
+        pool.is_some_and(|pool| pool.contains(&address))
     }
 
     fn add_object(&mut self, address: u64) -> Option<NodeId> {

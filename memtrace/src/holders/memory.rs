@@ -160,3 +160,42 @@ impl<M: Memory> Memory for Cached<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_cannot_be_read_leave_the_others_alone() {
+        let values: Vec<u64> = (0..3000).collect();
+        let mut addresses: Vec<u64> = values
+            .iter()
+            .map(|value| (&raw const *value) as u64)
+            .collect();
+        // Nothing is ever mapped there.
+        for index in [0, 1023, 1024, 2999] {
+            addresses[index] = 8;
+        }
+        let mut read = vec![None; addresses.len()];
+        Live::new(std::process::id()).words(&addresses, &mut read);
+        for (index, (value, read)) in values.iter().zip(&read).enumerate() {
+            let is_missing = [0, 1023, 1024, 2999].contains(&index);
+            assert_eq!(*read, (!is_missing).then_some(*value), "{index}");
+        }
+    }
+
+    #[test]
+    fn what_is_cached_is_what_was_there_when_it_was_read() {
+        let mut bytes = vec![1_u8; 4 * LINE as usize];
+        let inside = (&raw const bytes[LINE as usize]) as u64;
+        let memory = Cached::new(Live::new(std::process::id()));
+        assert_eq!(memory.byte(inside), Some(1));
+        bytes[LINE as usize] = 2;
+        assert_eq!(memory.now().byte(inside), Some(2));
+        assert_eq!(memory.byte(inside), Some(1));
+        assert_eq!(memory.word(8), None);
+        // From one line to the next.
+        let end = (inside | (LINE - 1)) - 3;
+        assert_eq!(memory.word(end), Some(0x0101_0101_0101_0101));
+    }
+}

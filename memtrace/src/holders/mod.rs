@@ -12,4 +12,4 @@ mod search;
 mod ways;
 mod witness;
 
-pub(crate) use search::{Error, Found, Known, Sample, Sought, Wanted, of_sites, of_sought};
+pub(crate) use search::{Error, Known, Sought, Wanted, of_sites, of_sought};

@@ -14,7 +14,7 @@ use crate::{
     hash::FastMap,
     ledger::{Extent, SiteKey},
     process::maps::{self, Mapping, MapsError},
-    recording::{Held, Holders, Way},
+    recording::{Found, Held, Holders, Sample, Way},
     units,
 };
 use std::{
@@ -85,30 +85,6 @@ pub(crate) enum Sought {
     Growing,
     /// Blocks of malloc that nothing points to.
     Lost,
-}
-
-/// What was found, and at what price.
-pub(crate) struct Found<T = Vec<Holders>> {
-    pub(crate) holders: T,
-    /// The longest time for which the process was stopped.
-    pub(crate) longest_stop: Duration,
-    pub(crate) took: Duration,
-    /// What could not be looked at, and why.
-    pub(crate) notes: Vec<String>,
-}
-
-/// What holds objects or blocks of one kind.
-#[derive(Debug, Default)]
-pub(crate) struct Sample {
-    /// What was asked for.
-    pub(crate) what: String,
-    /// How many there are.
-    pub(crate) known: u64,
-    /// How many of them were looked at.
-    pub(crate) sampled: u32,
-    pub(crate) addresses: Vec<u64>,
-    /// The most frequent first.
-    pub(crate) ways: Vec<Way>,
 }
 
 /// Looks for what holds the blocks of sites.
@@ -311,7 +287,9 @@ impl Scene<'_> {
         let lost = numbers.filter(|&number| self.graph.holder(number as NodeId).is_none());
         let memory = self.cached.now();
         let blocks = lost.map(|number| blocks.block(number));
-        blocks.filter(|block| native::is_allocated(memory, *block)).collect()
+        blocks
+            .filter(|block| native::is_allocated(memory, *block))
+            .collect()
     }
 
     fn python(&self) -> Result<&Python, Error> {
@@ -381,6 +359,8 @@ impl Scene<'_> {
             let own = found.iter().filter(|(of, _)| *of == group);
             let own: Vec<&Witness> = own.map(|(_, witness)| witness).collect();
             let mut ways = ways::ways(&naming, &own, &after, &growth);
+            // A few may be objects that the program was about to drop.
+            ways.retain(|way| way.held != Held::Cycle || 2 * way.blocks as usize >= own.len());
             let lost = addresses.iter().filter(|&&at| self.is_lost(at)).count();
             if lost > 0 {
                 ways.push(Way {
@@ -397,9 +377,13 @@ impl Scene<'_> {
     /// Whether there is a live block or object, and nothing that leads to it.
     fn is_lost(&self, address: u64) -> bool {
         let blocks = self.graph.blocks;
-        self.graph.reached(address).is_none()
-            && blocks.containing(address).is_some_and(|number| {
-                native::is_allocated(self.cached.now(), blocks.block(number))
-            })
+        let memory = self.cached.now();
+        // Of another allocator it is not known what it has taken back since.
+        let is_known = self.native.note.is_none();
+        is_known
+            && self.graph.reached(address).is_none()
+            && blocks
+                .containing(address)
+                .is_some_and(|number| native::is_allocated(memory, blocks.block(number)))
     }
 }

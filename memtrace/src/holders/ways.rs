@@ -5,7 +5,7 @@ use super::{
     graph::{Graph, NodeId},
     memory::{Live, Memory},
     native::{self, Native, RootKind},
-    python::{Length, Root},
+    python::{Length, Python, Root, Shown},
     reference::Label,
     witness::{self, Origin, Witness, WitnessStep},
 };
@@ -17,6 +17,9 @@ use std::collections::HashMap;
 
 /// Share of the paths of one shape that go through what they have in common.
 const COMMON: f64 = 0.8;
+
+/// The dict of attributes.
+const NAMESPACE: &str = ".__dict__";
 
 /// The name of the root of what only garbage holds.
 const GARBAGE: &str = "garbage";
@@ -153,7 +156,11 @@ impl Naming<'_> {
                 (Label::Namespace, Some(attribute)) => (2, attribute.node),
                 _ => (1, *node),
             };
-            let mut step = self.step(node, &labels[index..index + taken]);
+            let next = labels.get(index + taken).copied();
+            let mut step = self.step(node, &labels[index..index + taken], next);
+            if let (Label::Local(_), Some(holder)) = (link.label, named.last()) {
+                step.is_expression = local(&mut step, holder);
+            }
             step.step.length = lengths.get(&node).copied();
             step.step.growth_per_s = growth.get(&node).copied();
             if index == witness::ENDS {
@@ -228,14 +235,14 @@ impl Naming<'_> {
         }
     }
 
-    fn step(&self, node: NodeId, labels: &[Label]) -> Named {
+    fn step(&self, node: NodeId, labels: &[Label], next: Option<Label>) -> Named {
         let object = self.graph.object(node);
         let python = self.graph.python;
         let (name, is_expression) = match (python, labels) {
             (_, [Label::Word(0) | Label::Buffer]) => (String::new(), false),
             (_, [Label::Word(offset)]) => (format!("+{offset:#x}"), false),
             (Some(python), _) => {
-                let shown = python.show(self.memory, labels, self.redact);
+                let shown = self.shown(python, labels, next);
                 (shown.text, shown.is_expression)
             }
             (None, _) => (String::new(), false),
@@ -277,6 +284,24 @@ impl Naming<'_> {
             },
             node: Some(node),
             is_expression,
+        }
+    }
+
+    /// The labels of one step as Python would write them, before the label of the next one.
+    fn shown(&self, python: &Python, labels: &[Label], next: Option<Label>) -> Shown {
+        let show = |labels: &[Label]| python.show(self.memory, labels, self.redact);
+        let (Some(next), [Label::Namespace, value]) = (next, labels) else {
+            return show(labels);
+        };
+        // What a `staticmethod` holds is not asked of its attribute.
+        let with_next = show(&[Label::Namespace, *value, next]);
+        if !with_next.text.starts_with(NAMESPACE) {
+            return show(labels);
+        }
+        let (dict, value) = (show(&[Label::Namespace]), show(&[*value]));
+        Shown {
+            text: dict.text + &value.text,
+            is_expression: dict.is_expression && value.is_expression,
         }
     }
 
@@ -336,6 +361,23 @@ impl Naming<'_> {
             expression: expression(first),
         })
     }
+}
+
+/// Writes a local variable as Python does where its frame is at hand, and says whether it is.
+fn local(step: &mut Named, holder: &Named) -> bool {
+    let frame = match holder.step.type_name.as_deref() {
+        Some("frame") => "",
+        Some("generator") => ".gi_frame",
+        Some("coroutine") => ".cr_frame",
+        Some("async_generator") => ".ag_frame",
+        _ => return false,
+    };
+    let Some(name) = step.step.name.strip_prefix(": ") else {
+        return false;
+    };
+    step.step.name = format!("{frame}.f_locals['{name}']");
+    step.general.clone_from(&step.step.name);
+    true
 }
 
 /// The last step that nearly all paths go through.

@@ -11,7 +11,7 @@ use crate::{
     arch,
     process::maps::{self, Mapping},
 };
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, thread, time::Duration};
 
 /// Nodes of a path that are looked at from either end: those between are like their neighbours, for only
 /// linked lists are so long.
@@ -47,7 +47,10 @@ pub(super) struct WitnessStep {
 }
 
 /// Attempts to stop the process.
-const STOPS: u32 = 20;
+const STOPS: u32 = 50;
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Puts paths together.
 pub(super) struct Witnesses<'a> {
@@ -180,7 +183,10 @@ fn stop(pid: u32) -> Result<Stop, StopError> {
     let mut tries = 1;
     loop {
         match Stop::new(pid) {
-            Err(StopError::TooSlow { .. }) if tries < STOPS => tries += 1,
+            Err(StopError::TooSlow { .. }) if tries < STOPS => {
+                tries += 1;
+                thread::sleep(PAUSE);
+            }
             result => return result,
         }
     }

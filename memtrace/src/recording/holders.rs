@@ -1,6 +1,8 @@
 //! What keeps the blocks of a site, as it was seen in the memory of the process: the tables `holders`,
 //! `holders_way` and `holders_step`.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, Row, params};
 
 use super::{
@@ -21,6 +23,30 @@ pub(crate) struct Holders {
     pub(crate) sampled: u32,
     /// The ways in which they are held, the most frequent first. Their counts may add up to less than
     /// `sampled`: of the others it is not known what holds them.
+    pub(crate) ways: Vec<Way>,
+}
+
+/// What was found, and at what price.
+pub(crate) struct Found<T = Vec<Holders>> {
+    pub(crate) holders: T,
+    /// The longest time for which the process was stopped.
+    pub(crate) longest_stop: Duration,
+    pub(crate) took: Duration,
+    /// What could not be looked at, and why.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What holds objects or blocks of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    /// What was asked for.
+    pub(crate) what: String,
+    /// How many there are.
+    pub(crate) known: u64,
+    /// How many of them were looked at.
+    pub(crate) sampled: u32,
+    pub(crate) addresses: Vec<u64>,
+    /// The most frequent first.
     pub(crate) ways: Vec<Way>,
 }
 

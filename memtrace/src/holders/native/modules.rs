@@ -68,6 +68,11 @@ impl Modules {
         Self { pid, list }
     }
 
+    /// The name of the file that is loaded at an address, without folders.
+    pub(in crate::holders) fn name_at(&self, address: u64) -> Option<&str> {
+        self.containing(address).map(|module| &*module.name)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Module> {
         self.list.iter()
     }

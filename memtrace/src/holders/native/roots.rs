@@ -81,11 +81,13 @@ impl Roots {
                 kind,
             });
         };
-        for module in modules.iter() {
-            module
-                .writable
-                .iter()
-                .for_each(|range| add(range, RootKind::Global));
+        let mut known = known.to_vec();
+        known.sort_by_key(|range| range.start);
+        for range in modules.iter().flat_map(|module| &module.writable) {
+            // The allocator's own variables lead to what is freed.
+            for range in remainder(range.clone(), &known) {
+                add(&range, RootKind::Global);
+            }
         }
         for thread in &threads {
             // The C library keeps both at the upper end of the stack that it makes.
@@ -107,7 +109,7 @@ impl Roots {
         }
         let mut taken: Vec<Range<u64>> =
             ranges.iter().map(|range| range.start..range.end).collect();
-        taken.extend_from_slice(known);
+        taken.extend_from_slice(&known);
         taken.extend(threads.iter().filter_map(|thread| thread.below(mappings)));
         taken.sort_by_key(|range| range.start);
         let others = mappings.iter().filter(|mapping| is_pool(mapping));

@@ -79,7 +79,7 @@ mod tests {
         for start in [0x10_0000, 0x20_0000] {
             builder.add(Block { start, size: 16 }, Origin::Recorded);
         }
-        Scanner::new(&builder.finish())
+        Scanner::new(builder.finish().bounds())
     }
 
     fn found(memory: &Made, range: Range<u64>) -> (Vec<(u64, u64)>, u64) {

@@ -63,8 +63,8 @@ impl Keys {
         }
         let index = match size {
             0..=0xff => 1,
-            0..=0xffff => 2,
-            0..=0xffff_ffff => 4,
+            0x100..=0xffff => 2,
+            0x1_0000..=0xffff_ffff => 4,
             _ => 8,
         };
         Some(Keys {

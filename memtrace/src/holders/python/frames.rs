@@ -164,6 +164,7 @@ fn slots(layout: &Layout, words: &mut Words<'_>, frame: u64, code: u64) -> Optio
     // How many are in use: nothing, where it runs.
     let used = match layout.minor {
         // A pointer to the first free one.
+        9 if top == 0 && !is_executing(words, frame)? => Some(locals),
         9 | 14 => {
             let distance = top.wrapping_sub(start);
             (top != 0 && distance % 8 == 0).then_some(distance / 8)
@@ -188,6 +189,11 @@ fn slots(layout: &Layout, words: &mut Words<'_>, frame: u64, code: u64) -> Optio
         end: used.unwrap_or(most).min(most),
         is_running: used.is_none(),
     })
+}
+
+/// `f_executing` of 3.9: a frame that has ended has no top of its stack either, and what was there is stale.
+fn is_executing(words: &mut Words<'_>, frame: u64) -> Option<bool> {
+    Some(words.at(frame + 112)? >> 32 & 0xff != 0)
 }
 
 /// The code object of a frame, and what proves it.

@@ -100,7 +100,10 @@ const V3_9: Layout = Layout {
     minor: 9,
     modules: 856,
     gc: 616,
-    interpreter_words: &[0..3552],
+    interpreter_words: &[Range {
+        start: 0,
+        end: 3552,
+    }],
     atexit: None,
     thread_size: 264,
     ascii_data: 0,

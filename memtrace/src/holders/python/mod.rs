@@ -19,6 +19,7 @@ mod types;
 mod words;
 
 pub(super) use roots::Root;
+pub(super) use show::Shown;
 
 use super::memory::Memory;
 use layout::Layout;
@@ -42,6 +43,11 @@ pub(super) struct Length {
 }
 
 impl Python {
+    /// The address of `_PyRuntime`.
+    pub(super) fn state(&self) -> u64 {
+        self.at.runtime
+    }
+
     /// 11 for Python 3.11.
     pub(super) fn minor(&self) -> u32 {
         self.layout.minor

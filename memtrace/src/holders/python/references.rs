@@ -87,6 +87,20 @@ impl Python {
         }
     }
 
+    /// Bytes that an object needs at least: all of a tuple, whose items are in itself.
+    pub(in super::super) fn least_size(&self, memory: &dyn Memory, address: u64) -> Option<u64> {
+        let ty = self.types.of(memory, address).filter(|ty| !ty.is_leaf())?;
+        if ty.kind != Kind::Tuple {
+            return Some(OB_SIZE);
+        }
+        let items = memory.word(address + OB_SIZE)?;
+        Some(
+            items
+                .saturating_mul(8)
+                .saturating_add(self.layout.tuple_items),
+        )
+    }
+
     /// Number of elements of a container, its own or a subclass of it.
     pub(in super::super) fn length(&self, memory: &dyn Memory, address: u64) -> Option<Length> {
         let offset = match self.types.of(memory, address)?.kind {

@@ -89,6 +89,7 @@ impl Python {
         match label {
             Label::Attribute(Name::Known(name)) => Shown::expression(format!(".{name}")),
             Label::Attribute(_) if is_redacted => Shown::words(ATTRIBUTE),
+            Label::Attribute(Name::Object(key)) => self.namespace_entry(memory, key, false),
             Label::Attribute(it) => match name(it) {
                 Some(name) => Shown {
                     is_expression: text::is_identifier(&name),

@@ -38,7 +38,7 @@ impl<'a> Words<'a> {
     pub(super) fn at(&mut self, address: u64) -> Option<u64> {
         let ahead = address.wrapping_sub(self.start);
         match self.words[..self.count].get((ahead / 8) as usize) {
-            Some(&word) if ahead % 8 == 0 => Some(word),
+            Some(&word) if ahead.is_multiple_of(8) => Some(word),
             _ => self.fill(address),
         }
     }
@@ -46,7 +46,7 @@ impl<'a> Words<'a> {
     /// Reads to the end of the page at most, behind which may be nothing.
     fn fill(&mut self, address: u64) -> Option<u64> {
         self.count = 0;
-        if address % 8 != 0 {
+        if !address.is_multiple_of(8) {
             return None;
         }
         let count = (((PAGE - address % PAGE) / 8) as usize).min(WINDOW);
@@ -64,5 +64,5 @@ impl<'a> Words<'a> {
 
 /// Whether a word may be the address of an object.
 pub(super) fn is_pointer(word: u64) -> bool {
-    word % 8 == 0 && (0x1000..1 << 47).contains(&word)
+    word.is_multiple_of(8) && (0x1000..1 << 47).contains(&word)
 }

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::{CYCLE, NOTHING, json_of_way, whole};
 use crate::{
     escape::clean,
-    holders::{Found, Sample},
-    recording::{Held, Stacks, Way},
+    recording::{Found, Held, Sample, Stacks, Way},
     units::{grouped, seconds},
 };
 

@@ -49,6 +49,9 @@ pub(super) struct Arena {
     pub(super) start: u64,
 }
 
+/// Bytes of `struct malloc_state`, which is as large or a little larger in all versions.
+pub(super) const SIZE: u64 = 0x898;
+
 /// The arenas of a process, the main one first. `None`: it does not use this allocator.
 pub(super) fn find(
     memory: &(impl Memory + ?Sized),

@@ -95,6 +95,9 @@ pub(in crate::holders) fn find(
             freed.into_iter().for_each(|start| builder.add_freed(start));
         }
     }
+    // The others are in their own heaps.
+    let main = arenas.iter().take(1);
+    taken.extend(main.map(|arena| arena.start..arena.start + arena::SIZE));
     for arena in &arenas {
         let freed = lists::fast_bins(memory, &taken, layout, arena);
         freed.into_iter().for_each(|start| builder.add_freed(start));

@@ -63,7 +63,7 @@ fn a_list_of_a_million_is_a_million_blocks() {
     let target = Target::start(&[]);
     let mut node = target.address("list");
     let mut count = 0;
-    let mut scanner = Scanner::new(&target.blocks);
+    let mut scanner = Scanner::new(target.blocks.bounds());
     let memory = crate::holders::memory::Cached::new(target.memory);
     while node != 0 {
         let index = target.blocks.containing(node).unwrap();
@@ -104,7 +104,7 @@ fn classes_have_names() {
 fn nodes_of_a_map_are_known_as_such() {
     let target = Target::start(&[]);
     let value = target.address("tree");
-    let mut scanner = Scanner::new(&target.blocks);
+    let mut scanner = Scanner::new(target.blocks.bounds());
     let holder = target.blocks.iter().find(|block| {
         let mut holds = false;
         let range = block.start..block.start + block.size.min(64);
@@ -121,75 +121,6 @@ fn classes_without_type_information_are_named_by_their_symbol() {
     let start = target.address("object");
     let name = Types::new().type_of(&target.memory, &target.modules, start);
     assert_eq!(name.as_deref(), Some("app::Widget"));
-}
-
-/// How fast it is: `cargo test --release … -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures"]
-fn speed() {
-    use std::time::Instant;
-    let target = Target::start(&[]);
-    let begun = Instant::now();
-    let mut builder = Builder::default();
-    find_older(
-        &target.memory,
-        &target.mappings,
-        &target.modules,
-        &[],
-        &mut builder,
-    );
-    println!(
-        "walk: {} blocks, {:?}",
-        target.blocks.len(),
-        begun.elapsed()
-    );
-    let begun = Instant::now();
-    let blocks = builder.finish();
-    println!("sort: {:?}", begun.elapsed());
-
-    let mut scanner = Scanner::new(blocks.bounds());
-    let heap = maps::heap(&target.mappings).unwrap();
-    let (mut bytes, mut words, mut hits) = (0, 0_u64, 0_u64);
-    let begun = Instant::now();
-    for _ in 0..20 {
-        scanner.scan(&target.memory, heap.clone(), |_, _| words += 1);
-        bytes += heap.end - heap.start;
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    println!(
-        "scan: {:.2} GB/s, {words} words",
-        bytes as f64 / seconds / 1e9
-    );
-    let begun = Instant::now();
-    for _ in 0..20 {
-        scanner.scan(&target.memory, heap.clone(), |_, value| {
-            hits += u64::from(blocks.containing(value).is_some());
-        });
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    println!(
-        "with look-up: {:.2} GB/s, {hits} hits",
-        bytes as f64 / seconds / 1e9
-    );
-
-    let mut builder = Builder::default();
-    for index in 0..20_000_000_u64 {
-        let start = 0x7f00_0000_0000 + crate::hash::mix(index) % (1 << 35) * 16;
-        builder.add(Block { start, size: 16 }, Origin::Recorded);
-    }
-    let begun = Instant::now();
-    let blocks = builder.finish();
-    println!("{} blocks sorted in {:?}", blocks.len(), begun.elapsed());
-    let begun = Instant::now();
-    let mut found = 0;
-    for index in 0..10_000_000_u64 {
-        let address = 0x7f00_0000_0000 + crate::hash::mix(index * 7) % (1 << 35) * 16;
-        found += usize::from(blocks.containing(address).is_some());
-    }
-    println!(
-        "random look-up: {:?} each, {found} found",
-        begun.elapsed() / 10_000_000
-    );
 }
 
 #[test]

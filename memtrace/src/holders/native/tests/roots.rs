@@ -4,7 +4,7 @@ use super::*;
 
 /// Descriptions of all places that hold a pointer to the start of a block.
 fn holders(target: &Target, roots: &Roots, address: u64) -> Vec<String> {
-    let mut scanner = Scanner::new(&target.blocks);
+    let mut scanner = Scanner::new(target.blocks.bounds());
     let mut places = Vec::new();
     for range in roots.ranges(&target.blocks) {
         scanner.scan(&target.memory, range.start..range.end, |at, value| {

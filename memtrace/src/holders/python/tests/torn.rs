@@ -57,7 +57,7 @@ impl Made {
         for address in (START..START + SIZE).step_by(8) {
             let number = random();
             let word = match number % 16 {
-                0..=5 => START + (number >> 8) % SIZE & !7,
+                0..=5 => (START + (number >> 8) % SIZE) & !7,
                 6..=9 => TYPES + (number >> 8) % KINDS.len() as u64 * TYPE_SIZE,
                 10..=12 => (number >> 8) % 64,
                 13 => 1 << ((number >> 8) % 64),
@@ -168,7 +168,7 @@ impl<M: Memory> Memory for Torn<M> {
         let is_read = self.0.read(address, buffer);
         for (at, word) in (address..).step_by(8).zip(buffer.chunks_exact_mut(8)) {
             let hash = crate::hash::mix(at);
-            if hash % 500 == 0 {
+            if hash.is_multiple_of(500) {
                 let wrong = [0, u64::MAX, hash, at, at & !0xfff, 1 << 40];
                 word.copy_from_slice(&wrong[(hash >> 32) as usize % 6].to_le_bytes());
             }

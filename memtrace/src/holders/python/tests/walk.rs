@@ -1,10 +1,7 @@
 //! All objects that are reachable, each by its cheapest path.
 
 use super::{
-    super::{
-        super::reference::{Check, Label},
-        *,
-    },
+    super::{super::reference::Label, *},
     Memory,
 };
 use crate::hash::FastMap;
@@ -17,7 +14,6 @@ pub(super) struct Step {
     pub(super) from: Option<u64>,
     root: Option<Root>,
     label: Label,
-    pub(super) checks: Vec<Check>,
 }
 
 pub(super) struct Walk {
@@ -34,7 +30,6 @@ impl Walk {
                 from: None,
                 root: Some(root),
                 label: reference.label,
-                checks: reference.checks.to_vec(),
             };
             let known = reached.get(&reference.target);
             if known.is_none_or(|known| known.cost > step.cost) {
@@ -59,7 +54,6 @@ impl Walk {
                         from: Some(object),
                         root: None,
                         label: reference.label,
-                        checks: reference.checks.to_vec(),
                     };
                     reached.insert(reference.target, step);
                 }

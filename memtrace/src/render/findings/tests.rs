@@ -1,0 +1,348 @@
+//! Findings of diagnoses made by hand.
+
+use super::*;
+use crate::{
+    analysis::{
+        account::{Account, Kind, Term},
+        verdict::{Amount, Evidence, Grade, ProcessAccount, Scope, Statement},
+    },
+    event::{Layer, StackId},
+    frames::fixture::{native, python},
+    ledger::{ProcessId, SiteKey},
+    recording::{
+        Origin, ProcessRow, Untraced,
+        fixture::{history, tree},
+    },
+};
+use memtrace_common::unwind::End;
+
+const SITE: SiteKey = SiteKey {
+    process: ProcessId(1),
+    layer: Layer::Heap,
+    stack: StackId(1),
+    by_allocator: false,
+    device: None,
+};
+
+fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
+    Verdict {
+        process: ProcessId(1),
+        tgid: 7,
+        scope,
+        class,
+        grade: Grade::B,
+        evidence: vec![],
+        runner_up: None,
+        next: vec!["see what is kept".into()],
+        rate: Some(rate),
+        blocks: Some(25.0),
+        kept_by: None,
+    }
+}
+
+fn leak() -> Diagnosis {
+    let kept_by = KeptBy {
+        how: How::Container("list"),
+        line: Some(python("Service.log", "/srv/server.py", 38)),
+    };
+    let mut found = Diagnosis {
+        verdicts: vec![
+            verdict(Class::Leak, Scope::Process, 1_300_000.0),
+            Verdict {
+                kept_by: Some(kept_by),
+                ..verdict(Class::Leak, Scope::Site(SITE), 140_000.0)
+            },
+        ],
+        accounts: vec![ProcessAccount {
+            process: ProcessId(1),
+            tgid: 7,
+            from: 10.0,
+            to: 20.0,
+            accounts: vec![Account {
+                kind: Kind::Anonymous,
+                growth: 13e6,
+                rows: vec![(Term::HeldOpen(SITE), 11e6)],
+            }],
+        }],
+        ..Diagnosis::default()
+    };
+    let frames = [
+        native("c10::alloc_cpu(unsigned long)", "/lib/libc10.so"),
+        python("Classifier.forward", "/srv/server.py", 11),
+    ];
+    found.stacks.put(SITE.stack, End::Complete, None, frames);
+    found
+}
+
+fn text(found: &Diagnosis) -> String {
+    let mut out = Vec::new();
+    section(&mut out, found, &Filter::default()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn a_leak_has_its_lines_and_what_they_cost() {
+    assert_eq!(
+        text(&leak()),
+        "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+         \x20 process       7, 1.2 MiB/s in all\n\
+         \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
+         \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
+         \x20 next          see what is kept\n"
+    );
+}
+
+/// The leak, kept so.
+fn kept_so(how: How, line: Option<Frame>) -> Diagnosis {
+    let mut found = leak();
+    found.verdicts[1].kept_by = Some(KeptBy { how, line });
+    found
+}
+
+#[test]
+fn a_path_that_was_seen_is_said_in_short() {
+    let path = history(None);
+    let how = How::Path { path, share: 1.0 };
+    let line = python("Service.log", "/srv/server.py", 38);
+    let text_of = |line| text(&kept_so(how.clone(), line));
+    assert_eq!(
+        text_of(Some(line)),
+        "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+         \x20 process       7, 1.2 MiB/s in all\n\
+         \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
+         \x20 kept by       __main__.service.history (list, 1,648 items, +27/s)\n\
+         \x20 path          module __main__ . service . history [i] → Tensor → … → c10::StorageImpl → block\n\
+         \x20 filled by     Service.log  /srv/server.py:38\n\
+         \x20 next          see what is kept\n"
+    );
+    let nameless = text_of(None);
+    for part in [
+        "leak (grade B): __main__.service.history keeps 25 blocks/s",
+        "\n  kept by       __main__.service.history (list, 1,648 items, +27/s)\n",
+    ] {
+        assert!(nameless.contains(part), "{nameless}");
+    }
+}
+
+#[test]
+fn of_two_sites_of_a_line_the_path_that_was_seen_is_said() {
+    let mut found = leak();
+    let other = SiteKey {
+        stack: StackId(2),
+        ..SITE
+    };
+    let frames = [python("Classifier.forward", "/srv/server.py", 11)];
+    found.stacks.put(other.stack, End::Complete, None, frames);
+    let path = tree();
+    found.verdicts.push(Verdict {
+        kept_by: Some(KeptBy {
+            how: How::Path { path, share: 1.0 },
+            line: None,
+        }),
+        ..verdict(Class::Leak, Scope::Site(other), 60_000.0)
+    });
+    let text = text(&found);
+    assert!(
+        text.contains("kept by       libfoo.so: g_cache + 0x10\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_no_container_keeps_is_said() {
+    let share = 1.0;
+    let cycle = text(&kept_so(How::Cycle { share }, None));
+    for part in [
+        "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only cycles keep",
+        "\n  kept by       only a cycle: gc.collect() would free it\n",
+    ] {
+        assert!(cycle.contains(part), "{cycle}");
+    }
+    let lost = text(&kept_so(How::Nothing { share }, None));
+    for part in [
+        "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that nothing points to",
+        "\n  kept by       nothing that points to it: lost\n",
+    ] {
+        assert!(lost.contains(part), "{lost}");
+    }
+}
+
+#[test]
+fn sites_of_one_line_are_one_finding() {
+    let mut found = leak();
+    let other = SiteKey {
+        stack: StackId(2),
+        ..SITE
+    };
+    let frames = [
+        native("c10::make_tensor(long)", "/lib/libc10.so"),
+        python("Classifier.forward", "/srv/server.py", 11),
+    ];
+    found.stacks.put(other.stack, End::Complete, None, frames);
+    let verdict = verdict(Class::Leak, Scope::Site(other), 60_000.0);
+    found.verdicts.push(verdict);
+    let text = text(&found);
+    assert!(text.contains("25 blocks/s (195.3 KiB/s)"), "{text}");
+    assert!(!text.contains("other line"), "{text}");
+}
+
+/// The leak, once more in a second process that the first has not started, and their parent, which
+/// does not grow.
+fn job() -> Diagnosis {
+    let mut found = leak();
+    let other = |verdict: &Verdict| Verdict {
+        process: ProcessId(2),
+        tgid: 8,
+        rate: Some(300_000.0),
+        scope: match verdict.scope {
+            Scope::Process => Scope::Process,
+            Scope::Site(key) => Scope::Site(SiteKey {
+                process: ProcessId(2),
+                ..key
+            }),
+        },
+        ..verdict.clone()
+    };
+    let others: Vec<_> = found.verdicts.iter().map(other).collect();
+    found.verdicts.extend(others);
+    let mut none = verdict(Class::None, Scope::Process, 900_000.0);
+    (none.process, none.tgid, none.next) = (ProcessId(0), 6, vec![]);
+    found.verdicts.insert(0, none);
+    let row = |id: u32, ppid| ProcessRow {
+        id: ProcessId(id),
+        tgid: 6 + id,
+        ppid,
+        origin: Origin::Attached,
+        comm: "python".into(),
+        cmdline: vec!["/usr/bin/python".into(), "train.py".into()],
+        started_ns: 0,
+        ended_ns: None,
+        exit_status: None,
+        rss_at_start: None,
+        folded: None,
+    };
+    found.processes = vec![row(0, 1), row(1, 6), row(2, 6)];
+    found
+}
+
+#[test]
+fn processes_that_do_the_same_are_one_finding_above_a_parent_that_does_nothing() {
+    let mut found = job();
+    assert_eq!(
+        text(&found),
+        "leak (grade B): Service.log keeps 50 blocks/s (429.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+         \x20 processes     7 and 8 of `python train.py`, 1.5 MiB/s in all\n\
+         \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
+         \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
+         \x20 next          see what is kept\n\
+         none (grade B): no growth that matters\n\
+         \x20 process       6 of `python train.py`\n\
+         \x20 but           see 7 and 8, which it started\n"
+    );
+    // Another class, or another line, is another finding.
+    found.verdicts[3].class = Class::Undetermined;
+    assert!(text(&found).contains("process       8 of `python train.py`, "));
+}
+
+#[test]
+fn what_is_not_traced_is_said() {
+    let mut found = leak();
+    found.untraced = vec![Untraced {
+        tgid: 9,
+        comm: "sh".into(),
+        cmdline: vec![],
+        why: "--no-follow".into(),
+    }];
+    let text = text(&found);
+    assert!(text.ends_with("not traced: 9 of `sh` (--no-follow)\n"));
+}
+
+#[test]
+fn what_no_site_is_behind_says_what_happens() {
+    let found = Diagnosis {
+        verdicts: vec![verdict(Class::Retention, Scope::Process, 2_097_152.0)],
+        ..Diagnosis::default()
+    };
+    assert_eq!(
+        text(&found),
+        "retention (grade B): freed memory that the allocator has not given back\n\
+         \x20 process       7, 2.0 MiB/s in all\n\
+         \x20 next          see what is kept\n"
+    );
+}
+
+#[test]
+fn what_failed_comes_first_and_what_is_only_kept_late() {
+    static ASKED: Statement = Statement {
+        name: "example",
+        sentence: "{line} asked in vain",
+    };
+    let mut failed = verdict(Class::GpuOutOfMemory, Scope::Process, 0.0);
+    failed.rate = None;
+    failed.evidence = vec![Evidence {
+        kind: &ASKED,
+        values: vec![("line", Amount::Text("step".into()))],
+        limits: vec![],
+        of_runner_up: false,
+    }];
+    let mut kept = verdict(Class::GpuUnused, Scope::Process, 0.0);
+    kept.rate = None;
+    let found = Diagnosis {
+        verdicts: vec![kept, verdict(Class::PageCache, Scope::Process, 1e6), failed],
+        ..Diagnosis::default()
+    };
+    let text = text(&found);
+    let first = "gpu-out-of-memory (grade B): an allocation of GPU memory failed\n\
+         \x20 process       7\n\
+         \x20 evidence      step asked in vain\n";
+    assert!(text.starts_with(first), "{text}");
+    let place = |class: &str| text.find(class).unwrap();
+    assert!(place("page-cache") < place("gpu-unused"), "{text}");
+}
+
+#[test]
+fn the_line_of_source_is_never_cut() {
+    let mut found = leak();
+    let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
+    kept_by.how = How::Container("std::unordered_map or set");
+    let mut line = native("Thumbnails::get", "/srv/app");
+    line.file = Some("/srv/application/source/thumbnails.cc".into());
+    line.line = Some(38);
+    kept_by.line = Some(line.clone());
+    let filled = "probably a std::unordered_map or set, filled by Thumbnails::get";
+    let one_line = format!("\n  kept by       {filled}  …/thumbnails.cc:38\n");
+    assert!(text(&found).contains(&one_line), "{}", text(&found));
+
+    let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
+    line.file = Some("/srv/thumbnails_of_documents.cc".into());
+    kept_by.line = Some(line);
+    let two_lines = format!("\n  kept by       {filled}\n{:16}…/thumbnails_of", "");
+    assert!(text(&found).contains(&two_lines), "{}", text(&found));
+}
+
+#[test]
+fn a_command_is_not_broken() {
+    let next = format!("{} and then: `ls -l /proc/7/fd`", "x".repeat(60));
+    let lines = wrapped(&format!("  next          {next}"));
+    assert_eq!(lines[1].trim_start(), "`ls -l /proc/7/fd`");
+    // Nor is anything lost of one that is too long for that.
+    let next = format!("`{}`", "word ".repeat(25));
+    let lines = wrapped(&format!("  next          {next}"));
+    assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS));
+}
+
+#[test]
+fn it_fits_on_a_screen_whatever_is_found() {
+    let mut found = leak();
+    for _ in 0..50 {
+        let class = Class::Undetermined;
+        let mut more = verdict(class, Scope::Process, 1.0);
+        more.next = vec!["long ".repeat(100)];
+        found.verdicts.push(more);
+    }
+    let text = text(&found);
+    assert!(text.lines().count() <= LINES, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
+    assert!(text.contains("more, see below"), "{text}");
+    assert!(text.starts_with("leak (grade B): Service.log"));
+}

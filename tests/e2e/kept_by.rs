@@ -1,0 +1,132 @@
+//! What holds the blocks of a leak: seen in the memory of the process at the end of the recording.
+#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
+
+use std::path::PathBuf;
+
+use memtrace_tests::{
+    Bench,
+    record::{self, Record},
+    running::Running,
+    targets,
+};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+struct Diagnosis {
+    verdicts: Vec<Verdict>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Verdict {
+    scope: String,
+    class: String,
+    kept_by: Option<KeptBy>,
+}
+
+#[derive(Debug, Deserialize)]
+struct KeptBy {
+    how: String,
+    text: String,
+    function: Option<String>,
+    line: Option<u32>,
+    #[serde(default)]
+    path: Vec<Step>,
+    container: Option<usize>,
+    share: Option<f64>,
+    verified: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Step {
+    kind: String,
+    name: String,
+    #[serde(rename = "type")]
+    type_name: Option<String>,
+    length: Option<u64>,
+    growth_per_s: Option<f64>,
+}
+
+/// Seconds of a recording; the program runs twice as long.
+const SECONDS: &str = "12";
+
+/// What is said of a scenario on standard error, and its diagnosis.
+#[track_caller]
+fn recorded(bench: &Bench, scenario: &str, options: &[&str]) -> (String, Diagnosis) {
+    let target: [PathBuf; 5] = [
+        targets::interpreter().into(),
+        targets::source("growth/growth.py"),
+        scenario.into(),
+        "24".into(),
+        "1".into(),
+    ];
+    let options = [&["-d", SECONDS], options].concat();
+    let record = Record::launch(bench, &options, target.to_vec());
+    let file = record.file.clone();
+    let finished = record.running.wait().expect_code(0);
+    let mut diagnose = record::command(["diagnose", "--format", "json"]);
+    let diagnosed = Running::start(diagnose.arg(file)).wait();
+    let stdout = &diagnosed.expect_code(0).stdout;
+    (
+        finished.stderr.clone(),
+        serde_json::from_str(stdout).expect("JSON"),
+    )
+}
+
+fn kept_by(found: &Diagnosis) -> Vec<&KeptBy> {
+    let sites = found.verdicts.iter();
+    let leaks = sites.filter(|of| of.scope == "site" && of.class == "leak");
+    leaks.filter_map(|of| of.kept_by.as_ref()).collect()
+}
+
+/// The line of `growth.py` with this text.
+fn line_of(text: &str) -> Option<u32> {
+    let source = targets::source("growth/growth.py");
+    let source = std::fs::read_to_string(source).expect("the source");
+    let index = source.lines().position(|line| line.contains(text));
+    index.map(|index| index as u32 + 1)
+}
+
+#[test]
+fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
+    let bench = Bench::new();
+    let (stderr, found) = recorded(&bench, "py-leak-service", &[]);
+    assert!(
+        stderr.contains("looked for what holds the blocks of"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("longest stop"), "{stderr}");
+    assert_eq!(found.verdicts[0].class, "leak");
+    let kept = kept_by(&found);
+    let kept: Vec<_> = kept.iter().filter(|of| of.how == "path").collect();
+    assert!(!kept.is_empty(), "{found:#?}");
+    for of in kept {
+        assert_eq!(of.function.as_deref(), Some("Service.log"), "{of:#?}");
+        assert_eq!(of.line, line_of("self.history.append"), "{of:#?}");
+        assert_eq!(of.verified, Some(true));
+        assert!(of.share.is_some_and(|share| share >= 0.5), "{of:#?}");
+        assert!(of.text.starts_with("kept by "), "{of:#?}");
+        let list = &of.path[of.container.expect("a container")];
+        assert_eq!((&*list.kind, &*list.name), ("object", ".history"));
+        assert_eq!(list.type_name.as_deref(), Some("list"));
+        assert!(list.length > Some(100), "{of:#?}");
+        assert!(list.growth_per_s > Some(0.0), "{of:#?}");
+    }
+}
+
+#[test]
+fn without_a_search_a_container_is_probable() {
+    let bench = Bench::new();
+    let (stderr, found) = recorded(&bench, "py-leak-service", &["--no-holders"]);
+    assert!(!stderr.contains("looked for"), "{stderr}");
+    let kept = kept_by(&found);
+    assert!(!kept.is_empty(), "{found:#?}");
+    assert!(kept.iter().all(|of| of.how == "container"), "{kept:#?}");
+}
+
+#[test]
+fn what_does_not_leak_is_kept_by_nothing() {
+    let bench = Bench::new();
+    let (_, found) = recorded(&bench, "py-service", &[]);
+    assert_eq!(found.verdicts[0].class, "none");
+    assert!(kept_by(&found).is_empty(), "{found:#?}");
+}
