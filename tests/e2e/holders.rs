@@ -84,7 +84,7 @@ fn expect_right_expressions(interpreter: &Path) {
         let (looked_at, expected) = match *name {
             // It went with its last reference.
             "OnlyWeakly" => (0, &[] as &[&str]),
-            // Up to 3.9 nothing tells what is stale of a frame that runs.
+            // Nothing tells what is stale in a frame that runs.
             "InCycle" if is_in_use(sought) => (1, &["path"] as &[&str]),
             "InCycle" => (1, &["cycle"] as &[&str]),
             _ => (1, &["path"] as &[&str]),

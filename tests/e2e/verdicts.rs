@@ -63,6 +63,7 @@ struct Evidence {
 #[derive(Debug, Deserialize)]
 struct KeptBy {
     how: String,
+    text: String,
     function: Option<String>,
     file: Option<String>,
     line: Option<u32>,
@@ -214,12 +215,18 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
     for of in &kept {
         // The program may have ended before its memory was searched.
         assert!(["container", "path"].contains(&&*of.how), "{}", of.how);
-        assert_eq!(of.function.as_deref(), Some("Service.log"));
-        assert!(
-            of.file
-                .as_ref()
-                .is_some_and(|file| file.ends_with("growth.py"))
-        );
+        let Some(function) = &of.function else {
+            // The list has got new memory since the recording ended, and nothing tells where.
+            assert!(
+                of.how == "path" && of.text.contains(".history"),
+                "{}",
+                of.text
+            );
+            continue;
+        };
+        assert_eq!(function, "Service.log");
+        let file = of.file.as_deref().unwrap_or_default();
+        assert!(file.ends_with("growth.py"), "{file}");
         assert_eq!(of.line, line);
     }
     assert!(!kept.is_empty(), "{found:#?}");

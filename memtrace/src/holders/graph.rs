@@ -69,6 +69,8 @@ pub(super) struct Graph<'a> {
     holders: Vec<u32>,
     costs: Vec<u32>,
     roots: Vec<RootWord>,
+    /// Blocks of the interpreter's own state.
+    states: Vec<NodeId>,
     queue: BTreeMap<u32, Vec<NodeId>>,
 }
 
@@ -117,6 +119,7 @@ impl<'a> Graph<'a> {
             holders: vec![NOBODY; len],
             costs: vec![u32::MAX; len],
             roots: Vec::new(),
+            states: Vec::new(),
             queue: BTreeMap::new(),
         }
     }
@@ -124,6 +127,9 @@ impl<'a> Graph<'a> {
     /// Reaches whatever can be reached from the roots, until `is_over`.
     pub(super) fn search(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         if let Some(python) = self.python {
+            let states = python.states(memory).into_iter();
+            let blocks = states.filter_map(|state| self.blocks.containing(state));
+            self.states = blocks.map(|block| block as NodeId).collect();
             let mut number = 0;
             python.roots(memory, &mut |root, reference| {
                 let reference = Reference {
@@ -247,6 +253,9 @@ impl<'a> Graph<'a> {
     }
 
     fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
+        if self.states.contains(&node) {
+            return;
+        }
         let block = self.blocks.block(node as usize);
         let range = block.start..block.start + block.size;
         let of_type = self

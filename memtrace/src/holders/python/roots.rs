@@ -61,6 +61,18 @@ impl Python {
         }
     }
 
+    /// Addresses of the states of interpreters and threads. What they own is among the roots; the rest of them leads to
+    /// what was freed.
+    pub(in super::super) fn states(&self, memory: &dyn Memory) -> Vec<u64> {
+        let words = &mut Words::new(memory);
+        let mut states = interpreters(&self.at, words);
+        for index in 0..states.len() {
+            let first = words.at(states[index] + u64::from(self.at.interpreter_threads));
+            states.extend(list(words, first, self.at.thread_next, MOST_THREADS));
+        }
+        states
+    }
+
     fn modules(
         &self,
         words: &mut Words<'_>,
