@@ -13,7 +13,10 @@ use crate::{
     event::Layer,
     hash::FastMap,
     ledger::{Extent, SiteKey},
-    process::maps::{self, Mapping, MapsError},
+    process::{
+        self,
+        maps::{self, Mapping, MapsError},
+    },
     recording::{Found, Held, Holders, Sample, Way},
     units,
 };
@@ -42,6 +45,8 @@ const GROWING: usize = 5;
 pub(crate) enum Error {
     #[error(transparent)]
     Maps(#[from] MapsError),
+    #[error("process {0} ended during the search")]
+    Ended(u32),
     #[error("the search was ended")]
     Over,
     #[error("what was found cannot be verified: {0}")]
@@ -228,6 +233,10 @@ fn with_graph<T>(
         longest_stop: Duration::ZERO,
     };
     let holders = look(&mut scene)?;
+    // Names and lengths are read last, and there are none any more.
+    if process::has_ended(pid) {
+        return Err(Error::Ended(pid));
+    }
     Ok(Found {
         holders,
         longest_stop: scene.longest_stop,
