@@ -108,7 +108,7 @@ fn expect_right_expressions(interpreter: &Path) {
             }
             continue;
         };
-        // Each answer has its number, so that they are told apart.
+        // The number tells one answer from another.
         target.send(&format!("{number} {name} {expression}\n"));
         let judged = target.await_stdout(&format!("{number} "));
         if !judged.ends_with(" right") {

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::parse_pid;
 use crate::{
     holders::{self, Known, Sought},
+    process::target::Target,
     render,
 };
 
@@ -62,6 +63,7 @@ fn parse_address(text: &str) -> Result<u64, String> {
 /// # Errors
 /// The process is gone or cannot be looked at; nothing of the kind is in it; the output cannot be written.
 pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
+    Target::find(args.pid)?;
     let types = args.types.iter().cloned().map(Sought::Type);
     let addresses = args.addresses.iter().copied().map(Sought::Address);
     let lost = args.lost.then_some(Sought::Lost);

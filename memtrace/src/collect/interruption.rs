@@ -27,7 +27,7 @@ pub(super) struct Interruption {
 }
 
 impl Interruption {
-    /// `doing` is what is said on standard error when it takes long. Without a thread nothing is noticed.
+    /// `doing` is printed to standard error when the work takes long. Without a thread, signals go unnoticed.
     pub(super) fn begin(doing: &'static str) -> Self {
         let has_come = Arc::<AtomicBool>::default();
         let (over, is_over) = oneshot::channel();

@@ -20,7 +20,7 @@ const NOBODY: u32 = u32::MAX;
 /// Set in a holder that is a root: the rest is an index into [`Graph::roots`].
 const ROOT: u32 = 1 << 31;
 
-/// Nodes that are followed before it is asked whether the search is over.
+/// Nodes that are followed between two checks of whether the search is over.
 const ASKING: usize = 1 << 14;
 
 /// PyTorch's owner of the data of tensors: numbers, which are not searched for references.
@@ -233,7 +233,7 @@ impl<'a> Graph<'a> {
         });
     }
 
-    /// Whether an object ends where its memory does. What does not is what is left of a freed one.
+    /// Whether an object fits its memory. One that does not is the rest of a freed object.
     fn fits(&self, object: u64, memory: &dyn Memory) -> bool {
         let Some(size) = self
             .python

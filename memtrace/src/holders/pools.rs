@@ -1,5 +1,5 @@
-//! The memory from which CPython gives small objects (Objects/obmalloc.c): pools of blocks of one size, told by
-//! their headers. What is in one is the interpreter's, and known by its references alone.
+//! The memory from which CPython gives small objects (Objects/obmalloc.c): pools of blocks of one size, recognised
+//! by their headers. The objects in a pool are found through the interpreter's references alone.
 
 use super::memory::Memory;
 use crate::process::maps::Mapping;

@@ -1,7 +1,7 @@
 //! A reference from one object or block to another: how a programmer would write it, what it costs
 //! to believe it, and which words of memory prove it.
 
-/// A word of memory that must be as the search found it, for a reference to be there.
+/// A word of memory that proves a reference as long as it is as the search found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     /// Absolute.

@@ -68,7 +68,7 @@ pub(crate) struct Known<'a> {
     pub(crate) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     /// Names and keys are left out, types stay.
     pub(crate) redact: bool,
-    /// Whether the user has ended the search; asked now and then.
+    /// Whether the user has ended the search. The search checks it now and then.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
@@ -233,7 +233,7 @@ fn with_graph<T>(
         longest_stop: Duration::ZERO,
     };
     let holders = look(&mut scene)?;
-    // Names and lengths are read last, and there are none any more.
+    // Names and lengths are read last. A process that has ended has none.
     if process::has_ended(pid) {
         return Err(Error::Ended(pid));
     }

@@ -151,7 +151,7 @@ impl Naming<'_> {
             if is_buffer && after.is_empty() && self.has_container(witness, index) {
                 break;
             }
-            // A dict of attributes is no step of its own: what it has are attributes of its owner.
+            // A dict of attributes is not a step of its own: its values are attributes of its owner.
             let (taken, node) = match (link.label, after.first()) {
                 (Label::Namespace, Some(attribute)) => (2, attribute.node),
                 _ => (1, *node),
@@ -293,7 +293,7 @@ impl Naming<'_> {
         let (Some(next), [Label::Namespace, value]) = (next, labels) else {
             return show(labels);
         };
-        // What a `staticmethod` holds is not asked of its attribute.
+        // The attribute of a `staticmethod` is the function that it holds, not the object itself.
         let with_next = show(&[Label::Namespace, *value, next]);
         if !with_next.text.starts_with(NAMESPACE) {
             return show(labels);

@@ -1,4 +1,4 @@
-//! The rule for one address, for a walk that is made once: compiling a large file's table takes seconds.
+//! The rule for one address, for a single walk: compiling a large file's table takes seconds.
 
 use super::{
     image::{Cfi, Image, Slice},

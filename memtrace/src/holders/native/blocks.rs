@@ -113,7 +113,7 @@ fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u
     for index in 0..entries.len() {
         let entry = entries[index];
         let is_recorded = entry.origin() == Origin::Recorded;
-        // Also a recorded one, for the recording is older.
+        // This includes recorded blocks, because the recording is older.
         if freed.binary_search(&entry.start()).is_ok() {
             continue;
         }

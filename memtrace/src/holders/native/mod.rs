@@ -47,7 +47,7 @@ impl Native {
     /// by itself.
     ///
     /// # Errors
-    /// The process is gone, or nobody may look at it.
+    /// The process is gone, or reading it is not permitted.
     pub(in crate::holders) fn read(
         pid: u32,
         memory: &(impl Memory + ?Sized),

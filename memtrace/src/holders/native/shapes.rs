@@ -1,4 +1,4 @@
-//! Nodes of C++ containers, told by how they refer to each other: they have no virtual table.
+//! Nodes of C++ containers, recognised by how they refer to each other, because they have no virtual table.
 
 use super::super::memory::Memory;
 use super::Block;

@@ -1,4 +1,4 @@
-//! A short stop of a process that nobody notices: not its parent, not the program itself.
+//! A short stop of a process that neither the program nor its parent notices.
 //!
 //! Threads are held in stops of ptrace(2) by a thread of memtrace that does nothing else. Its end lets go what it
 //! could not stop in time: the kernel detaches from threads that run, without a stop. It also goes on by itself when
@@ -92,7 +92,7 @@ pub(in crate::holders) struct Stopped {
 }
 
 /// A process of which no thread runs, until this is dropped. Threads of memtrace that wait for children must
-/// not wait for this one meanwhile: they would be told of its stop.
+/// not wait for this one meanwhile: its stop would be reported to them.
 pub(in crate::holders) struct Stop {
     threads: Vec<Stopped>,
     /// Closed to let the process go.
@@ -113,7 +113,7 @@ impl Stop {
     /// Stops all threads of a process.
     ///
     /// # Errors
-    /// Another tracer has it, nobody may trace it, or it does not stop in time; it runs on in each case.
+    /// Another tracer has it, tracing is not permitted, or it does not stop in time; it runs on in each case.
     pub(in crate::holders) fn new(pid: u32) -> Result<Self, StopError> {
         Self::within(pid, PATIENCE)
     }

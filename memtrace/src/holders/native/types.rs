@@ -1,4 +1,4 @@
-//! Which C++ class a block is an object of, told by its virtual table: no debug information is needed, and
+//! Which C++ class a block is an object of, named by its virtual table: no debug information is needed, and
 //! stripped files have it too (Itanium C++ ABI, sections 2.5.2 and 2.9).
 
 use super::super::memory::Memory;

@@ -1,5 +1,5 @@
 //! CPython's objects, read from outside: which objects and blocks an object refers to, and how Python would write that.
-//! Versions 3.9 to 3.14 with the GIL. Whatever memory holds, every function returns: what is no object refers to nothing.
+//! Versions 3.9 to 3.14 with the GIL. Every function returns, whatever memory holds: without an object at an address there are no references.
 
 mod attributes;
 mod containers;

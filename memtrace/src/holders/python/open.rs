@@ -100,14 +100,14 @@ impl Python {
         let require = |is_right, what| if is_right { Ok(()) } else { Err(what) };
 
         require(is_a(meta, "type"), "`type` has another name")?;
-        require(is_a(modules, "dict"), "`sys.modules` is no dict")?;
+        require(is_a(modules, "dict"), "`sys.modules` is not a dict")?;
         let module = |name| {
             let module = dict::get(layout, memory, modules, name)?;
             dict_of(module).filter(|_| is_a(module, "module"))
         };
         let builtins = module("builtins").ok_or("there is no module `builtins`")?;
         let int = dict::get(layout, memory, builtins, "int").ok_or("there is no `int`")?;
-        let int = self.types.get(memory, int).ok_or("`int` is no type")?;
+        let int = self.types.get(memory, int).ok_or("`int` is not a type")?;
         require(
             &*int.tp_name == "int" && int.flags & flag::LONG != 0,
             "`int` is another type",

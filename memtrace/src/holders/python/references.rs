@@ -17,7 +17,7 @@ use super::{
 const MOST_ITEMS: u64 = 1 << 20;
 
 impl Python {
-    /// The references of the object at an address; none, where there is no object.
+    /// The references of the object at an address; without an object there are none.
     ///
     /// Each may be to an object, or to a block: [`Label::Buffer`] always is, [`Label::Word`] may be. Nothing was read of
     /// the target yet.

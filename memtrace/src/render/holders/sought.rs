@@ -11,6 +11,9 @@ use crate::{
     units::{grouped, seconds},
 };
 
+const UNKNOWN: &str =
+    "not known: no live object or block is there, or no path to it held long enough";
+
 /// The answer to each question, as text.
 ///
 /// # Errors
@@ -18,6 +21,9 @@ use crate::{
 pub(crate) fn holders(found: &Found<Vec<Sample>>, out: &mut impl io::Write) -> io::Result<()> {
     for sample in &found.holders {
         writeln!(out, "{}", title(sample))?;
+        if sample.ways.is_empty() && sample.sampled > 0 {
+            writeln!(out, "  {UNKNOWN}")?;
+        }
         for way in &sample.ways {
             for line in lines(way, sample) {
                 writeln!(out, "  {line}")?;
@@ -27,6 +33,9 @@ pub(crate) fn holders(found: &Found<Vec<Sample>>, out: &mut impl io::Write) -> i
     }
     for note in &found.notes {
         writeln!(out, "Note: {}.", clean(note))?;
+    }
+    if found.longest_stop.is_zero() {
+        return Ok(());
     }
     writeln!(
         out,
@@ -39,7 +48,7 @@ pub(crate) fn holders(found: &Found<Vec<Sample>>, out: &mut impl io::Write) -> i
 fn title(sample: &Sample) -> String {
     let what = clean(&sample.what);
     match (sample.sampled, sample.known) {
-        (0, 0) => format!("{what}: not found"),
+        (0, 0) => format!("{what}: none was found"),
         (1, _) => format!("{what}:"),
         (sampled, known) if u64::from(sampled) < known => {
             format!("{what}: {sampled} of {} looked at", grouped(known))

@@ -1,4 +1,4 @@
-//! Blocks of glibc's malloc, told by its own structures in memory: what was allocated before a recording began, or
+//! Blocks of glibc's malloc, found in its own structures in memory: what was allocated before a recording began, or
 //! without one. The process runs meanwhile, so everything that is read may be torn, and every list has a bound.
 //!
 //! Structures: malloc/malloc.c and malloc/arena.c of glibc, 2.26 to 2.43, x86-64.

@@ -13,7 +13,7 @@ const WINDOW: u64 = 64 << 10;
 /// How often a part that was changed while it was read is read again.
 const RETRIES: usize = 3;
 
-/// Headers in a row that make sense, for a place to be taken for a chunk's beginning.
+/// Valid headers in a row that make a place the beginning of a chunk.
 const CHAIN: usize = 8;
 
 /// A heap of an arena.
