@@ -12,21 +12,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Tell whether this host can trace, and what would help
+/// Check that this host can trace, and print what to fix
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Load the kernel side and print what it consists of, as JSON
+    /// Load the kernel side and print its programs and maps as JSON
     #[arg(long, hide = true)]
     loaded: bool,
 }
 
-/// Exit code where something that tracing needs is missing.
+/// Exit code if a requirement is missing.
 const CANNOT_TRACE: u8 = 2;
 
 /// Exit code 0 if tracing is possible, 2 otherwise.
 ///
 /// # Errors
-/// The kernel side was to be loaded and cannot be; or `out` fails.
+/// The kernel side cannot be loaded, or `out` fails.
 pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     if args.loaded {
         let begun = Instant::now();

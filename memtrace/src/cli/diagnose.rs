@@ -12,23 +12,23 @@ use crate::{
     view::Filter,
 };
 
-/// Say what kind of growth a recording shows, which sites are behind it, and what to try next.
+/// Classify the memory growth in a recording, name the sites behind it, and suggest what to do.
 #[derive(Debug, Args)]
 pub(crate) struct DiagnoseArgs {
     /// The recording.
     file: PathBuf,
-    /// How to write the verdicts.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Only this process.
     #[arg(long)]
     pid: Option<u32>,
-    /// Show each frame of libraries, and C++ names with their parameters and template arguments; JSON
-    /// always has them.
+    /// Show every frame of libraries, and C++ names with parameters and template arguments; JSON always
+    /// has them.
     #[arg(long)]
     full: bool,
-    /// Hide sites that this file names, in LeakSanitizer's format: a line `leak:PATTERN` each, found
-    /// in the name of a function, source file or module of the stack.
+    /// Hide the sites listed in this file. Format as for LeakSanitizer: lines `leak:PATTERN`, matched
+    /// against the functions, source files and modules of a stack.
     #[arg(long, value_name = "FILE")]
     suppressions: Option<PathBuf>,
 }

@@ -19,29 +19,34 @@ use crate::{
     units,
 };
 
-/// Compare recordings: what grows more than in the baseline, and what else differs.
+/// Compare recordings and machines: what grows faster than in the baseline, and what else differs.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrace diff good.mtr bad.mtr
+  memtrace diff --baseline good1.mtr good2.mtr -- bad.mtr
+  memtrace diff --fail-on growth=100k/s good.mtr bad.mtr")]
 pub(crate) struct DiffArgs {
     /// The baseline and the new recording; only the new one with `--baseline`.
     #[arg(required = true, num_args = 1..=3, value_name = "BASELINE> <NEW")]
     files: Vec<PathBuf>,
-    /// Several baselines: only what is unlike all of them counts. End the list with `--`.
+    /// Several baselines: report only what differs from all of them. End the list with `--`.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     baseline: Vec<PathBuf>,
-    /// How to write the comparison.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Count growth by `seconds`, by allocations (`count`), or by allocations of one place
-    /// (`alloc-of FUNCTION` or `alloc-of FILE:LINE`), such as one that every iteration makes.
+    /// Measure growth per second (`seconds`), per allocation (`count`), or per allocation at one place
+    /// (`alloc-of FUNCTION` or `alloc-of FILE:LINE`), for example one that each iteration passes.
     #[arg(long, value_name = "UNIT", default_value = "seconds")]
     per: String,
-    /// List so many sites [default: 10 in text, all in JSON].
+    /// Number of sites to list [default: 10 in text, all in JSON].
     #[arg(short = 'T', long, value_name = "N")]
     top: Option<usize>,
-    /// Show each frame of libraries, and C++ names with their parameters and template arguments.
+    /// Show every frame of libraries, and C++ names with parameters and template arguments.
     #[arg(long)]
     full: bool,
-    /// Take functions that differ in template arguments only for one.
+    /// Treat functions that differ only in template arguments as one.
     #[arg(long)]
     ignore_template_arguments: bool,
     /// Draw growth as differential flame graphs: FILE has the widths of the new recording, and
@@ -51,8 +56,8 @@ pub(crate) struct DiffArgs {
     /// Overwrite the flame graphs.
     #[arg(short, long)]
     force: bool,
-    /// Exit with status 1 if a site surely grows faster than in the baseline: by at least
-    /// `growth=SIZE/s` (SIZE for each unit of `--per`), or beyond what the load may vary by (`leak`).
+    /// Exit with status 1 if a site grows faster than in the baseline: by at least `growth=SIZE/s`
+    /// (`/s` stands for the unit of `--per`), or by more than the load varies (`leak`).
     #[arg(long, value_name = "WHAT")]
     fail_on: Option<FailOn>,
 }

@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct ExportArgs {
     /// The recording.
     file: PathBuf,
-    /// What to write: collapsed stacks of one metric, or all there is at one moment as JSON.
+    /// Output format: collapsed stacks of one metric, or everything at one moment as JSON.
     #[arg(long, value_enum)]
     format: Format,
     /// The metric of collapsed stacks.
@@ -31,13 +31,13 @@ pub(crate) struct ExportArgs {
     /// In collapsed stacks, show the Python interpreter's own frames; JSON always has them.
     #[arg(long)]
     show_interpreter: bool,
-    /// In collapsed stacks, tell threads apart by name; JSON always does.
+    /// In collapsed stacks, separate threads by name; JSON always does.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
-    /// The moment: end, peak, or a time since the start such as `90s`.
+    /// The moment to export: end, peak, or a time since the start such as `90s`.
     #[arg(long, value_name = "MOMENT", value_parser = super::report::parse_at)]
     at: Option<At>,
-    /// Overwrite the output.
+    /// Overwrite an existing file.
     #[arg(short, long)]
     force: bool,
 }

@@ -11,7 +11,7 @@ use crate::{
     view::{Filter, Metric},
 };
 
-/// Draw the allocation sites of one layer (the heap, or else the one that has most) as an SVG flame graph.
+/// Draw one layer (the heap if there is one, else the largest) as an SVG flame graph.
 #[derive(Debug, Args)]
 pub(crate) struct FlamegraphArgs {
     /// The recording.
@@ -19,15 +19,15 @@ pub(crate) struct FlamegraphArgs {
     /// The SVG file to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Draw live-bytes, live-count, alloc-bytes, alloc-count or peak.
+    /// The metric to draw: live-bytes, live-count, alloc-bytes, alloc-count or peak.
     #[arg(long, default_value_t)]
     metric: Metric,
-    /// Tell threads apart by name, below their process.
+    /// Separate threads by name, below their process.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
     #[command(flatten)]
     select: SelectArgs,
-    /// Overwrite the output.
+    /// Overwrite an existing file.
     #[arg(short, long)]
     force: bool,
 }

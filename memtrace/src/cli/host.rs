@@ -15,17 +15,17 @@ use crate::{
     process::maps,
 };
 
-/// Tell what of this host, or of a process, may explain what programs do here
+/// Print the fingerprint of this host, and of a process
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Also a process: its environment (values by allow-list), limits, libraries and Python packages
+    /// Also print that of a process: environment (values by allow-list), limits, libraries, Python packages
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Hide host names, user names and folders behind hashes; values that look like secrets are
-    /// hidden always
+    /// Replace host names, user names and folders by hashes; values that look like secrets are always
+    /// hidden
     #[arg(long)]
     redact: bool,
 }

@@ -16,9 +16,20 @@ use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-/// Trace a process's memory and say what grows, where and why.
+/// Find out which memory of a process grows, which line allocates it, and which line keeps it.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, after_help = "\
+Examples:
+  A process grows:
+    memtrace record -p 1234 -d 60s -o server.mtr
+    memtrace diagnose server.mtr
+  It grows on one machine only:
+    memtrace diff good.mtr bad.mtr
+  A GPU runs out of memory:
+    memtrace record --no-heap -o train.mtr -- python train.py
+    memtrace diagnose train.mtr
+  Something does not work:
+    memtrace check")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -28,23 +39,23 @@ pub struct Cli {
 enum Command {
     /// Record a running process or a command
     Record(record::RecordArgs),
-    /// Tell what a recording holds
+    /// Print a report of a recording
     Report(report::ReportArgs),
-    /// Say what kind of growth a recording shows, and what to do about it
+    /// Classify the memory growth in a recording and suggest what to do about it
     Diagnose(diagnose::DiagnoseArgs),
     /// Draw a recording as a flame graph
     Flamegraph(flamegraph::FlamegraphArgs),
-    /// Compare recordings: what grows more, and what else differs
+    /// Compare recordings and machines
     Diff(diff::DiffArgs),
     /// Write a recording in another format
     Export(export::ExportArgs),
-    /// Tell what holds objects or blocks of a running process
+    /// Show what keeps objects or blocks of a running process alive
     Holders(holders::HoldersArgs),
     /// List the probes that would be set in a process
     Probes(probes::ProbesArgs),
-    /// Tell whether this host can trace, and what would help
+    /// Check that this host can trace, and print what to fix
     Check(check::CheckArgs),
-    /// Tell what of this host, or of a process, may explain what programs do here
+    /// Print the fingerprint of this host, and of a process
     Host(host::HostArgs),
     /// Holds threads until the collector has set their probes
     #[command(hide = true, name = crate::hold::SUBCOMMAND)]
@@ -58,17 +69,17 @@ enum Command {
     },
 }
 
-/// The number of a process, as options take it.
+/// Parses a process ID.
 fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|&pid| pid > 0);
-    pid.ok_or_else(|| "expected the number of a process, such as 1234".to_owned())
+    pid.ok_or_else(|| "expected a process ID such as 1234".to_owned())
 }
 
 impl Cli {
     /// Runs the chosen subcommand.
     ///
     /// # Errors
-    /// What to tell the user; the exit code is 2 then.
+    /// The message for the user; the exit code is then 2.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Record(args) => record::run(args),

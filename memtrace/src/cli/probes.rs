@@ -21,7 +21,8 @@ pub(crate) struct ProbesArgs {
     /// The process
     #[arg(short, long, value_name = "PID")]
     pid: u32,
-    /// An allocator that is not found by itself, with the prefix of its functions
+    /// Include an allocator that is not detected automatically: its file, and the prefix of its function
+    /// names
     #[arg(long, value_name = "PATH[:PREFIX]")]
     allocator: Vec<ExtraAllocator>,
 }

@@ -28,72 +28,86 @@ use crate::{
 
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Recording stops when the command exits, when every process given with --pid has exited (children do not
+count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes run on. The exit status is that
+of a launched command.
+
+Examples:
+  memtrace record -p 1234 -d 60s
+  memtrace record -o server.mtr -- ./server --port 80
+  memtrace record --no-heap -o train.mtr -- python train.py")]
 pub(crate) struct RecordArgs {
-    /// Attach to a running process and its descendants; may be given several times
+    /// Attach to a running process and its descendants; may be repeated
     #[arg(short, long, value_name = "PID", required_unless_present = "command",
         allow_negative_numbers = true, value_parser = super::parse_pid)]
     pid: Vec<u32>,
-    /// Where to record [default: memtrace-PROGRAM-HOST-PID.mtr]
+    /// The recording to write [default: memtrace-PROGRAM-HOST-PID.mtr]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Overwrite the output if it exists
+    /// Overwrite an existing file
     #[arg(short, long)]
     force: bool,
-    /// End after this time, such as 90s or 10m
+    /// Stop recording after this time, such as 90s or 10m
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
-    /// Time between two records of what changed, such as 1s; `auto`: 100 ms at first, longer as the
-    /// recording grows, so that it has 1,000 of them at most
+    /// How often changes are written, such as 1s (at least 10ms); `auto`: every 100 ms at first, less
+    /// often as the recording grows, so that it has at most 1,000 intervals
     #[arg(long, value_name = "TIME", default_value = "auto")]
     interval: Spacing,
-    /// Do not trace children, neither those that live already nor later ones
+    /// Leave out existing and future child processes; `record` and reports list the existing ones
     #[arg(long)]
     no_follow: bool,
-    /// Hold no thread while probes are set, and use no ptrace: what new children and openers of
-    /// libraries allocate meanwhile is missed
+    /// Do not pause threads while probes are set, and do not use ptrace: the first allocations of
+    /// children and of newly loaded libraries are missed, and nothing is searched for holders
     #[arg(long)]
     no_stop: bool,
-    /// An allocator that is not found by itself, with the prefix of its functions
+    /// Probe an allocator that is not detected automatically: its file, and the prefix of its function
+    /// names
     #[arg(long, value_name = "PATH[:PREFIX]")]
     allocator: Vec<ExtraAllocator>,
-    /// Fetch debug information that is not on this machine from the servers in DEBUGINFOD_URLS
+    /// Fetch missing debug information from the servers in DEBUGINFOD_URLS, and wait for it at the end
+    /// for at most DEBUGINFOD_TIMEOUT seconds (default 90)
     #[arg(long)]
     debuginfod: bool,
-    /// Size of the buffer between kernel and collector, 4k to 1g, rounded up to a power of two
+    /// Size of the buffer between kernel and collector, 4k to 1g, rounded up to a power of two; raise
+    /// it when a report lists `ring_full` losses
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = ring_bytes)]
     ring_buffer: u32,
-    /// Also write the kernel side's records to a file, for memtrace's own tests
+    /// Write the kernel side's records to a file too, for memtrace's own tests
     #[arg(long, value_name = "FILE", hide = true)]
     capture: Option<PathBuf>,
-    /// Follow frame pointers instead of unwind tables: stacks end where one is missing
+    /// Unwind by frame pointers instead of unwind tables: stacks end where one is missing
     #[arg(long)]
     frame_pointers: bool,
-    /// Leave the Python frames of stacks out
+    /// Leave out Python frames
     #[arg(long)]
     no_python: bool,
-    /// Leave the malloc family out: memory of devices, PyTorch's tensors and address space only
+    /// Leave out malloc and its relatives, at a fraction of the cost: record device memory, PyTorch's
+    /// tensors and address space only
     #[arg(long)]
     no_heap: bool,
-    /// Launch Python so that it asks malloc for each object (PYTHONMALLOC=malloc), which is slower
-    /// and which free-threaded builds refuse; without, the layer `python` has whole arenas only
+    /// Launch Python with PYTHONMALLOC=malloc, so that each object is an allocation: slower, and not for
+    /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
     python_objects: bool,
-    /// Hide host names, user names and folders behind hashes, so that the recording can be given
-    /// away; values that look like secrets are hidden always
+    /// Replace host names, user names and folders by hashes, so that the recording can be shared;
+    /// values that look like secrets are always hidden
     #[arg(long)]
     redact: bool,
-    /// Keep each short-lived process by itself, however many there are: memory and file then follow
-    /// what ever lived
+    /// Keep each short-lived process separately. By default those with the same command line become one
+    /// row when they end, so that memory and file do not grow with every process that ever lived
     #[arg(long)]
     no_fold: bool,
-    /// Do not look for what holds the blocks of sites that grow. By default the memory of processes that still run is
-    /// searched for it at the end of the recording, while they run on, but for a stop of some milliseconds in which what was found is verified
+    /// Do not search for what keeps growing memory alive. By default the memory of processes that still
+    /// run is searched at the end of the recording; they run on, apart from stops of a few milliseconds
+    /// to verify what was found
     #[arg(long, overrides_with = "holders")]
     no_holders: bool,
-    /// Look for it, which is the default
+    /// Search for holders, which is the default
     #[arg(long, hide = true, overrides_with = "no_holders")]
     holders: bool,
-    /// Print the probes that would be set, and set none
+    /// With `--pid`: print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
     /// Attach probes one by one, as on kernels before 6.10
@@ -102,14 +116,14 @@ pub(crate) struct RecordArgs {
     /// Attach empty programs to the same places, to measure what probes cost by themselves
     #[arg(long, hide = true)]
     empty_probes: bool,
-    /// Verify each Nth stack with another unwinder, and tell at the end how many differ. It costs
-    /// 48 KB of the buffer for each: 100 is a good N
+    /// Unwind every Nth stack a second time with another unwinder, and report at the end how many
+    /// differ. Each takes 48 KB of the ring buffer: 100 is a good N
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     verify_stacks: u64,
-    /// Measure what the walk of a stack takes, beside what the kernel's own takes
+    /// Measure how long stack walks take, and how long the kernel's own take
     #[arg(long, hide = true)]
     time_walks: bool,
-    /// Say more at the end
+    /// Print more statistics at the end
     #[arg(short, long)]
     verbose: bool,
     /// The command to launch, after `--`
@@ -119,7 +133,7 @@ pub(crate) struct RecordArgs {
 
 impl RecordArgs {
     fn looks_for_holders(&self) -> bool {
-        // What was found is verified in a stop of ptrace's.
+        // Verifying needs a ptrace stop.
         (self.holders || !self.no_holders) && !self.no_stop
     }
 }
@@ -127,7 +141,7 @@ impl RecordArgs {
 /// Records.
 ///
 /// # Errors
-/// Nothing could be recorded, or not everything; the text says what to do.
+/// Nothing, or not everything, could be recorded; the message says what to do.
 pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     if args.python_objects && args.command.is_empty() {
         bail!(

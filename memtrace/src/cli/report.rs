@@ -14,39 +14,45 @@ use crate::{
     view::{By, Filter, Metric},
 };
 
-/// Show what was outstanding, and where it was allocated.
+/// Print live memory and where it was allocated.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrace report server.mtr
+  memtrace report --by program-line --layer heap server.mtr
+  memtrace report --older 60s --format json server.mtr")]
 pub(crate) struct ReportArgs {
     /// The recording.
     file: PathBuf,
     #[command(flatten)]
     select: SelectArgs,
-    /// How to write the report.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Sum up sites by python-line, program-line, native-site, module or thread; site lists each with its stack.
+    /// Group sites by python-line, program-line, native-site, module or thread; `site` lists each with
+    /// its stack.
     #[arg(long, value_name = "WHAT", default_value_t)]
     by: By,
-    /// List so many sites or groups [default: 10 in text, all in JSON].
+    /// Number of sites or groups to list [default: 10 in text, all in JSON].
     #[arg(short = 'T', long, value_name = "N")]
     top: Option<usize>,
-    /// Only blocks that were outstanding for at least so long, such as `60s`.
+    /// Only blocks at least this old at the end, such as `60s`.
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration)]
     older: Option<Duration>,
-    /// Only sites with at least so many live bytes, such as `4k`.
+    /// Only sites with at least this many live bytes, such as `4k`.
     #[arg(short = 'z', long, value_name = "SIZE", value_parser = units::parse_size)]
     min_size: Option<u64>,
-    /// Only sites with at most so many live bytes.
+    /// Only sites with at most this many live bytes.
     #[arg(short = 'Z', long, value_name = "SIZE", value_parser = units::parse_size)]
     max_size: Option<u64>,
     /// Order by live-bytes, live-count, alloc-bytes, alloc-count or peak (sites only).
     #[arg(long, value_name = "METRIC", default_value_t)]
     sort: Metric,
-    /// Show each frame of libraries, and C++ names with their parameters and template arguments; JSON
-    /// always has them.
+    /// Show every frame of libraries, and C++ names with parameters and template arguments; JSON always
+    /// has them.
     #[arg(long)]
     full: bool,
-    /// Only how complete the stacks are, why some are not, and what helps.
+    /// Only show how many stacks are complete, why others are not, and what helps.
     #[arg(long, conflicts_with_all = ["by", "top", "older", "min_size", "max_size", "sort"])]
     stack_health: bool,
 }
@@ -60,8 +66,8 @@ enum Format {
 /// Which moment, layer and process to look at.
 #[derive(Debug, Args)]
 pub(super) struct SelectArgs {
-    /// The moment: end, peak, or a time since the start such as `90s` [default: the end of what
-    /// still ran when recording stopped, the peak of what ended by itself].
+    /// The moment to show: end, peak, or a time since the start such as `90s` [default: the end for
+    /// processes that still ran when recording stopped, the peak for those that exited].
     #[arg(long, value_name = "MOMENT", value_parser = parse_at)]
     at: Option<At>,
     /// Only this layer: vm, heap, python, cuda-driver, cuda-runtime, hip, pinned, torch-cuda or
@@ -71,10 +77,10 @@ pub(super) struct SelectArgs {
     /// Only this process.
     #[arg(long)]
     pid: Option<u32>,
-    /// Show an allocator's own frames (operator new, malloc) at the end of stacks; JSON always has them.
+    /// Show an allocator's own frames (operator new, malloc); JSON always has them.
     #[arg(long)]
     show_wrappers: bool,
-    /// Show the Python interpreter's own frames between those of Python code; JSON always has them.
+    /// Show the Python interpreter's own frames; JSON always has them.
     #[arg(long)]
     show_interpreter: bool,
 }
@@ -105,7 +111,7 @@ pub(super) enum SplitBy {
 ///
 /// # Errors
 ///
-/// When the recording cannot be read, knows no such moment or process, or the output fails.
+/// When the recording cannot be read, has no such moment or process, or the output fails.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&args.file)?;
     let filter = Filter {

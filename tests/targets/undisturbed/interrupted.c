@@ -1,6 +1,6 @@
 /* How often a waiting call is interrupted while another thread forks, execs and loads libraries:
  * never. `blocked`: the process blocks SIGCHLD; otherwise SIGCHLD has its default action, and a
- * tracer makes calls that the kernel does not restart fail (README, "Threads are held").
+ * tracer makes calls that the kernel does not restart fail (docs/limits.md).
  *
  *   interrupted [blocked] CALL…
  */
