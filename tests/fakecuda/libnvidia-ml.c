@@ -4,7 +4,7 @@
 
 struct process_info { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
 
-struct memory { unsigned version; unsigned long long total, reserved, free, used; };
+struct memory { unsigned long long total, free, used; };
 
 EXPORT int nvmlInit_v2(void) { return 0; }
 EXPORT int nvmlInitWithFlags(unsigned flags) { return (void)flags, 0; }
@@ -15,7 +15,7 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { return
 EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned n) {
 	return (void)device, snprintf(uuid, n, "GPU-0001"), 0;
 }
-EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory *memory) {
+EXPORT int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
 	(void)device;
 	memory->total = 16ULL << 30;
 	return 0;

@@ -2,12 +2,14 @@
 //! `main`, nowhere else.
 
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod diagnose;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
 pub(crate) mod holders;
 pub(crate) mod host;
+pub(crate) mod man;
 pub(crate) mod probes;
 pub(crate) mod record;
 pub(crate) mod report;
@@ -57,6 +59,10 @@ enum Command {
     Check(check::CheckArgs),
     /// Print the fingerprint of this host, and of a process
     Host(host::HostArgs),
+    /// Print a completion script for a shell
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages
+    Man(man::ManArgs),
     /// Holds threads until the collector has set their probes
     #[command(hide = true, name = crate::hold::SUBCOMMAND)]
     Hold {
@@ -93,6 +99,13 @@ impl Cli {
             Command::Check(args) => check::run(&args, &mut io::stdout().lock()),
             Command::Host(args) => {
                 host::run(&args, &mut io::stdout().lock()).map(|()| ExitCode::SUCCESS)
+            }
+            Command::Completions(args) => {
+                completions::run(&args, &mut io::stdout().lock())?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Man(args) => {
+                man::run(&args, &mut io::stdout().lock()).map(|()| ExitCode::SUCCESS)
             }
             Command::Hold {
                 with_children,

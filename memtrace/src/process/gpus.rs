@@ -3,15 +3,11 @@
 
 use std::{collections::HashMap, fs};
 
-use nvml_wrapper::{Nvml, enums::device::UsedGpuMemory};
-
+use super::nvml::Nvml;
 use crate::ledger::ProcessId;
 
 /// A folder for each GPU of the machine, made by the driver.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
-
-/// As the driver installs it; without the number is what developers have.
-const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Whether a process can have one device only.
 pub(crate) fn has_one(tgid: u32) -> bool {
@@ -45,38 +41,25 @@ pub(crate) struct Gpus {
 
 impl Gpus {
     /// Bytes that each of these processes (tgid, id) has of each device, by the index that the
-    /// process knows it by. Empty where the library is not installed or does not tell.
+    /// process knows it by. Empty if the library is not installed or does not know.
     pub(crate) fn usage(&mut self, processes: &[(u32, ProcessId)]) -> Vec<(ProcessId, u8, u64)> {
         if processes.is_empty() {
             return Vec::new();
         }
-        let library = self.library.get_or_insert_with(|| {
-            Nvml::builder()
-                .lib_path(LIBRARY.as_ref())
-                .init()
-                .inspect_err(|error| tracing::debug!("no figures of whole processes: {error}"))
-                .ok()
-        });
-        let Some(library) = library else {
+        let Some(library) = self.library.get_or_insert_with(Nvml::load) else {
             return Vec::new();
         };
         let mut usage = Vec::new();
-        for gpu in 0..library.device_count().unwrap_or(0) {
-            let Ok(device) = library.device_by_index(gpu) else {
-                continue;
-            };
-            let uuid = device.uuid().unwrap_or_default();
-            for running in device.running_compute_processes().unwrap_or_default() {
-                let process = processes.iter().find(|(tgid, _)| *tgid == running.pid);
-                if let (Some(&(tgid, id)), UsedGpuMemory::Used(bytes)) =
-                    (process, running.used_gpu_memory)
-                    && let Some(index) = index_in(visible(tgid).as_deref(), gpu, &uuid)
+        for (number, gpu) in (0..).zip(library.gpus()) {
+            let uuid = gpu.uuid().unwrap_or_default();
+            for (pid, bytes) in gpu.processes() {
+                let process = processes.iter().find(|(tgid, _)| *tgid == pid);
+                if let Some(&(tgid, id)) = process
+                    && let Some(index) = index_in(visible(tgid).as_deref(), number, &uuid)
                 {
                     usage.push((id, index, bytes));
-                    self.capacities.entry((id, index)).or_insert_with(|| {
-                        let memory = device.memory_info();
-                        (memory.map_or(0, |memory| memory.total), false)
-                    });
+                    let capacity = self.capacities.entry((id, index));
+                    capacity.or_insert_with(|| (gpu.capacity().unwrap_or(0), false));
                 }
             }
         }

@@ -1,0 +1,54 @@
+//! `memtrace man`: manual pages, for packages.
+
+use std::{io::Write, path::PathBuf};
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+/// Write manual pages.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Folder for memtrace.1 and a page for each command; without one memtrace.1 is printed.
+    folder: Option<PathBuf>,
+}
+
+/// Writes the pages.
+///
+/// # Errors
+/// The output cannot be written.
+pub(crate) fn run(args: &ManArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let command = super::Cli::command();
+    let Some(folder) = &args.folder else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page)?;
+        out.write_all(&page)?;
+        return Ok(());
+    };
+    let cannot = || format!("cannot write manual pages to `{}`", folder.display());
+    std::fs::create_dir_all(folder).with_context(cannot)?;
+    clap_mangen::generate_to(command, folder).with_context(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_has_a_page_with_its_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = ManArgs {
+            folder: Some(folder.path().to_owned()),
+        };
+        run(&args, &mut std::io::sink()).unwrap();
+        let commands = super::super::Cli::command();
+        for command in commands.get_subcommands().filter(|of| !of.is_hide_set()) {
+            let name = format!("memtrace-{}.1", command.get_name());
+            let page = std::fs::read_to_string(folder.path().join(&name));
+            let page = page.unwrap_or_else(|error| panic!("{name}: {error}"));
+            for option in command.get_arguments().filter(|of| !of.is_hide_set()) {
+                let long = option.get_long().unwrap_or_default().replace('-', "\\-");
+                assert!(page.contains(&long), "{name} lacks `{long}`");
+            }
+        }
+    }
+}
