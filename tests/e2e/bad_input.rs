@@ -261,7 +261,7 @@ fn numbers_that_are_no_process() {
         let finished = memtrace(["record", "-p", pid]);
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
         assert!(
-            finished.stderr.contains("expected the number of a process"),
+            finished.stderr.contains("expected a process ID"),
             "{finished:#?}"
         );
     }
