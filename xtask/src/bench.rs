@@ -132,7 +132,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         empty.push(bench.empty_probes(options.pairs)?);
         let traced = bench.traced(options.pairs)?;
         full.push(traced.ns_per_pair);
-        ensure!(traced.received > 0, "the recording holds no event");
+        ensure!(traced.received > 0, "the recording contains no events");
         cpu.push(traced.cpu_s / traced.received as f64 * 1e6);
         losses += traced.losses;
         eprintln!("round {round} of {} done", options.rounds);

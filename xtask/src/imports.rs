@@ -26,7 +26,7 @@ pub(crate) fn check() -> Result<()> {
     let circle = circle(kernel_side()?);
     if !circle.is_empty() {
         bail!(
-            "`{KERNEL_SIDE}`: these files import each other in a circle: {}",
+            "`{KERNEL_SIDE}`: these files import each other in a cycle: {}",
             circle.join(", ")
         );
     }

@@ -37,7 +37,7 @@ pub(crate) fn run() -> Result<()> {
     if command::find("cargo-deny").is_some() {
         command::run(cargo().args(["deny", "check"]))?;
     } else {
-        println!("lint: licences and advisories not checked: `cargo install cargo-deny`");
+        println!("lint: licences and advisories not checked; to check them: `cargo install cargo-deny`");
     }
     println!("lint: ok");
     Ok(())
@@ -61,14 +61,14 @@ fn files() -> Result<()> {
         let lines = text.lines().count();
         if name.ends_with(".rs") && lines > LONG_FILE {
             bad.push(format!(
-                "`{name}` has {lines} lines, at most {LONG_FILE}: split it"
+                "`{name}` has {lines} lines, more than {LONG_FILE}: split it"
             ));
         }
         bad.extend(
             private
                 .iter()
                 .filter(|path| text.contains(path.as_str()))
-                .map(|path| format!("`{name}` names `{path}`, a path of this machine")),
+                .map(|path| format!("`{name}` contains `{path}`, a path on this machine")),
         );
     }
     if !bad.is_empty() {

@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .collect();
     if !failed.is_empty() {
         bail!(
-            "stacks mismatch, or less than {COMPLETE} % are complete: {}",
+            "stacks do not match, or less than {COMPLETE} % are complete: {}",
             failed.join(", ")
         );
     }

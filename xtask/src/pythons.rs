@@ -64,5 +64,5 @@ fn bootstrap(suite: &str, version: &str, root: &Path) -> Result<()> {
         .arg(suite)
         .arg(root);
     command::run(&mut debootstrap)
-        .with_context(|| format!("cannot make a root of {suite}; remove {}", root.display()))
+        .with_context(|| format!("cannot create a root file system of {suite}; remove {}", root.display()))
 }

@@ -87,7 +87,7 @@ pub(crate) fn for_tests() -> Result<()> {
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     if command::find("dpkg-query").is_none() || command::find("apt-get").is_none() {
         println!(
-            "setup: this is no Debian: see yourself to what its packages {} provide",
+            "setup: not a Debian system; install the equivalents of these packages yourself: {}",
             packages.join(" ")
         );
         return Ok(());

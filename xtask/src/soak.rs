@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("recording")?;
     ensure!(
         options.minutes > 0 && options.rate > 0,
-        "nothing to record: `--minutes` and `--rate` must be above 0"
+        "nothing to record: `--minutes` and `--rate` must be greater than 0"
     );
     if let Some(sites) = options.sites {
         return large(sites, options.debug);
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let said = fs::read_to_string(&output)?;
     let mut counts = said.split_whitespace().map(str::parse::<u64>);
     let (Some(Ok(count)), Some(Ok(failed))) = (counts.next(), counts.next()) else {
-        bail!("the load said `{}`, expected two numbers", said.trim());
+        bail!("the load printed `{}`, expected two numbers", said.trim());
     };
     let took = started.elapsed().as_secs_f64();
     println!("{count} processes in {took:.0} s, {failed} of them failed");

@@ -182,11 +182,11 @@ fn interpreter(given: &Path) -> Result<PathBuf> {
     };
     ensure!(
         python.is_file(),
-        "`{}` is no Python and no virtual environment",
+        "`{}` is neither a Python nor a virtual environment",
         given.display()
     );
     // Not resolved: where it lies tells it its packages.
-    std::path::absolute(python).context("no current folder")
+    std::path::absolute(python).context("no current directory")
 }
 
 fn versions(python: &Path) -> Result<String> {
@@ -200,7 +200,7 @@ fn version(versions: &str) -> Result<(u32, u32)> {
     let mut numbers = versions.split([' ', '.']).skip(1).map(str::parse);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => bail!("PyTorch says `{versions}`, expected its version"),
+        _ => bail!("PyTorch printed `{versions}`, expected its version"),
     }
 }
 
@@ -244,7 +244,7 @@ fn compare(
         "no allocation was recorded as failed"
     );
     Ok(format!(
-        "{} operations, each agreed; up to {} bytes allocated, {} reserved; {failures} failed \
+        "{} operations, all agree; up to {} bytes allocated, {} reserved; {failures} failed \
          allocations recorded",
         options.operations, at_most.allocated, at_most.reserved
     ))
@@ -281,7 +281,7 @@ fn agree(
         }
         if disagreed.is_some() {
             bail!(
-                "PyTorch says {said:?}, memtrace {:?}, {:?}, live {}",
+                "PyTorch reports {said:?}, memtrace {:?}, {:?}, live {}",
                 seen.figures,
                 seen.blocks,
                 seen.live

@@ -24,7 +24,7 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
         let script = "\"$MEMTRACE_BIN\" check --loaded > \"$OUT/loaded.json\"";
         let session = Session::run(name, script)?;
         let loaded: Value = serde_json::from_str(&session.read("loaded.json")?)
-            .with_context(|| format!("`check --loaded` gave no JSON on {}", session.kernel))?;
+            .with_context(|| format!("`check --loaded` printed no JSON on {}", session.kernel))?;
         columns.push((session.kernel, loaded));
     }
     let list = |loaded: &Value, key: &str| {

@@ -86,28 +86,28 @@ impl Term {
     /// How a row was come by.
     pub(crate) fn basis(self) -> Cow<'static, str> {
         let basis = match self {
-            Term::LiveHeap => "exact: sizes asked for",
+            Term::LiveHeap => "exact: requested sizes",
             Term::Overhead(of) => {
-                return format!("estimated: as {of} rounds the live blocks").into();
+                return format!("estimated: {of}'s rounding of the live blocks").into();
             }
-            Term::LivePython => "at most: whole arenas, touched or not",
-            Term::LiveMappings => "at most: lengths, as far as resident memory grew by them",
-            Term::Stacks => "at most: 128 KiB of each thread's",
-            Term::Libraries => "at most: lengths, as far as resident memory grew by them",
+            Term::LivePython => "upper bound: whole arenas, touched or not",
+            Term::LiveMappings => "upper bound: lengths, up to the growth of resident memory",
+            Term::Stacks => "upper bound: 128 KiB for each thread",
+            Term::Libraries => "upper bound: lengths, up to the growth of resident memory",
             Term::Outstanding(Cache(of)) => {
-                let blocks = format!("exact: {of}'s blocks as it rounds them");
-                return (blocks + ", and what others asked for").into();
+                let blocks = format!("exact: {of}'s blocks after rounding");
+                return (blocks + ", and others' requests").into();
             }
-            Term::Kept(_) => "exact: what it holds without a block",
+            Term::Kept(_) => "exact: memory that it reserves but keeps in no block",
             Term::KeptAsKnown(_) => {
-                "by what is known: it has not said throughout how much it holds"
+                "estimated: the allocator did not report its total at every point"
             }
             Term::HeldOpen(_) => {
                 "estimated: the site's share of the resident holes between live blocks"
             }
-            Term::Retained => "at most: what the allocator has mapped beyond the live heap",
+            Term::Retained => "upper bound: memory that the allocator has mapped beyond the live heap",
             Term::Unattributed => {
-                "the rest: first use of what is older, what nobody asked for, unknown"
+                "not explained: first touch of older memory, or memory outside any allocator"
             }
         };
         basis.into()

@@ -35,7 +35,7 @@ use crate::{
     hash::FastMap,
     ledger::{HeldOpen, ProcessId, SiteKey},
     recording::{
-        Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
+        Error, Fact, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
     },
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct ProcessSeries {
     pub row: ProcessRow,
     /// Its parent is in the recording.
     pub is_child: bool,
+    /// It runs a Python interpreter, as far as its facts say.
+    pub is_python: bool,
     /// Seconds since the start of the recording, in about equal steps.
     pub times: Vec<f64>,
     /// Figures that were read at least once.
@@ -284,6 +286,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     for building in &mut processes {
         let id = building.series.row.id;
         let provider = heap_allocator::provider(&facts, id);
+        let is_python = |fact: &Fact| fact.process == Some(id) && fact.field == "python.version";
+        building.series.is_python = facts.iter().any(is_python);
         building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
@@ -375,6 +379,7 @@ impl<'a> Building<'a> {
             series: ProcessSeries {
                 row: row.clone(),
                 is_child: false,
+                is_python: false,
                 times,
                 figures: HashMap::new(),
                 last_read: HashMap::new(),

@@ -25,7 +25,7 @@ impl Outcome {
         match self {
             Outcome::Ok => "ok",
             Outcome::Missing => "missing",
-            Outcome::Unknown => "could not tell",
+            Outcome::Unknown => "unknown",
         }
     }
 }
@@ -126,7 +126,7 @@ pub(crate) fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
             .iter()
             .any(|c| c.required && c.outcome == Outcome::Unknown) =>
         {
-            writeln!(out, "memtrace can trace here, as far as could be told")
+            writeln!(out, "memtrace can trace here, as far as could be checked")
         }
         None => writeln!(out, "memtrace can trace here"),
     }
@@ -149,7 +149,7 @@ mod tests {
             Check::missing("files", "256", "raise it").optional(),
         ];
         assert_eq!(first_failure(&checks), None);
-        assert!(text(&checks).ends_with("as far as could be told\n"));
+        assert!(text(&checks).ends_with("as far as could be checked\n"));
 
         checks.push(Check::missing(
             "capabilities",

@@ -29,8 +29,7 @@ impl Collector {
         // One that has ended meanwhile needs no probes.
         if memory::identity(tgid).is_ok() && self.warned.insert(path.clone()) {
             tracing::warn!(
-                "operator new of `{}` is not recorded, because a C++ exception could not be let \
-                 pass its probe: {obstacle}",
+                "operator new of `{}` is not recorded, because its probe could not let a C++ exception pass: {obstacle}",
                 path.display()
             );
             self.lost(Reason::OperatorNewLeftOut);

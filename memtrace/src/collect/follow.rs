@@ -144,8 +144,7 @@ impl Collector {
         let known = std::mem::replace(&mut process.is_32_bit, is_32_bit);
         if is_32_bit && !known {
             tracing::warn!(
-                "process {tgid} executes a 32-bit program, which is not supported: nothing is \
-                 recorded of it"
+                "process {tgid} executes a 32-bit program, which is not supported: nothing is recorded for it"
             );
             self.lost(Reason::Program32Bit);
         }
@@ -423,7 +422,7 @@ impl Collector {
             .and_then(|sequence| self.kernel.publish_code(tgid, sequence, code));
         if let Err(error) = published {
             // One that has ended meanwhile has no more stacks.
-            tracing::debug!("the code of process {tgid} is not known to the kernel side: {error}");
+            tracing::debug!("the kernel side has no code map of process {tgid}: {error}");
         }
     }
 
@@ -455,7 +454,10 @@ impl Collector {
                             file,
                             build_id: module.build_id.clone(),
                         }),
-                        Err(error) => tracing::warn!("stacks will end in a module: {error}"),
+                        Err(error) => tracing::warn!(
+                            "cannot load unwind tables for `{}`: {error}",
+                            module.file.path.display()
+                        ),
                     }
                 }
                 let message = Message::Module {
@@ -468,7 +470,10 @@ impl Collector {
                 // A store that has failed shows at the next interval.
                 let _ = self.sink.send(message);
             }
-            Err(error) => tracing::warn!("frames of a module will have no names: {error}"),
+            Err(error) => tracing::warn!(
+                "cannot symbolize `{}`: {error}",
+                self.modules.get(index).file.path.display()
+            ),
         }
     }
 

@@ -41,8 +41,7 @@ impl Collector {
             // Its end is found out by whoever looks at it next.
             Err(_) if process::has_ended(tgid) => {}
             Err(error) => tracing::warn!(
-                "{error}: it is not stopped while probes are set, so the first allocations of its \
-                 children and of libraries that it loads are missed (`not_stopped` counts how often)"
+                "{error}: it is not stopped while probes are set, so the first allocations of its children and of newly loaded libraries are missed (`not_stopped` counts how often)"
             ),
         }
     }
@@ -109,8 +108,7 @@ impl Collector {
             |identity| format!("`{}`", identity.comm),
         );
         tracing::warn!(
-            "{who} wants to trace process {tgid} and was refused, because memtrace holds it; \
-             memtrace gives it up now, so run that again"
+            "{who} tried to trace process {tgid} and was refused, because memtrace holds it; memtrace has released it, so try again"
         );
         self.forget_waiting(tgid);
         // First, while exceptions can still pass the probes.

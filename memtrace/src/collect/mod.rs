@@ -98,7 +98,7 @@ pub(crate) enum CollectError {
     Store(#[from] Stopped),
     #[error("process {tgid} cannot be traced: {source}")]
     Target { tgid: u32, source: MapsError },
-    #[error("process {tgid} cannot be looked at: {source}")]
+    #[error("process {tgid} cannot be inspected: {source}")]
     Unreadable { tgid: u32, source: io::Error },
     #[error("process {0} ended before it could be traced")]
     Ended(u32),
@@ -278,7 +278,7 @@ impl Collector {
                 .inspect(tgid)
                 .map_err(|source| CollectError::Target { tgid, source })?;
             if !self.tables.wait(&files, patience) {
-                tracing::warn!("unwind tables are still being made: stacks end early until then");
+                tracing::warn!("unwind tables are still being compiled; stacks are truncated until they are ready");
             }
             self.announce();
             self.kernel.distrust_code(tgid)?;

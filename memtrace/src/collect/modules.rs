@@ -304,7 +304,7 @@ impl Modules {
         }
         Err(io::Error::new(
             io::ErrorKind::ExecutableFileBusy,
-            "it was written to while it was read",
+            "it was written while it was being read",
         ))
     }
 

@@ -67,7 +67,7 @@ impl Pythons {
             Ok(interpreter) if !fits(&interpreter) => {
                 if self.warned.insert(index) {
                     tracing::warn!(
-                        "`{}`: its frames lie differently than those of any Python 3.{} known",
+                        "`{}`: the layout of its frames matches no known Python 3.{}",
                         module.file.path.display(),
                         interpreter.minor
                     );

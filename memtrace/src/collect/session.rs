@@ -481,7 +481,7 @@ fn find_target(pid: u32) -> Result<Target, SessionError> {
     if let Some(halted) = target.halted {
         let name = &target.name;
         tracing::warn!(
-            "process {pid} (`{name}`) is {halted}: nothing happens in it until it runs on"
+            "process {pid} (`{name}`) is {halted}: nothing is recorded until it continues"
         );
     }
     Ok(target)

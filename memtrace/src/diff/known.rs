@@ -129,7 +129,7 @@ pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + C
     let hashes = match unread.len() {
         0 => None,
         count => Some(format!(
-            "values of {}, known by 16 bits of a hash at most",
+            "values of {}, known by at most 16 bits of a hash",
             plural(count as u64, "variable")
         )),
     };

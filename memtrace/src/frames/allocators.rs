@@ -39,7 +39,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
     Allocator {
         name: "musl's malloc",
         c_libraries: &["ld-musl", "libc.musl"],
-        gives_back: &["it has no setting for that: use mimalloc or jemalloc, built for musl"],
+        gives_back: &["it cannot give memory back: use mimalloc or jemalloc, built for musl"],
         ..NONE
     },
     // Its default with a prefix, and the Rust crates'.
@@ -61,7 +61,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
         libraries: &["libmimalloc"],
         within: &["mi_", "_mi_"],
         gives_back: &[
-            "in a debugger: `call (void)mi_collect(1)` gives back what the thread has in which it is called",
+            "in a debugger: `call (void)mi_collect(1)` gives back the memory of the calling thread",
             "give it back at once: MIMALLOC_PURGE_DELAY=0 (version 2.0: MIMALLOC_DECOMMIT_DELAY=0)",
         ],
         ..NONE

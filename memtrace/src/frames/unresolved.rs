@@ -56,10 +56,10 @@ static WORDS: [(Cause, &str); 15] = [
     (Cause::Stripped, "no symbol covers it (stripped file)"),
     (Cause::SymbolWithoutSize, "the symbol before it has no size"),
     (Cause::NamelessFunction, "its function has no name"),
-    (Cause::InPlt, "in the procedure linkage table"),
+    (Cause::InPlt, "in the procedure linkage table (PLT)"),
     (
         Cause::NoPerfMap,
-        "generated code, and its process keeps no perf map",
+        "generated code, and its process writes no perf map",
     ),
     (Cause::CodeObjectLost, "its code object was lost"),
     (

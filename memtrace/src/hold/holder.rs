@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HoldError {
-    #[error("process {tgid} is traced already, by `{name}` ({tracer})")]
+    #[error("process {tgid} is already traced by `{name}` ({tracer})")]
     TracedAlready {
         tgid: u32,
         tracer: u32,
@@ -31,7 +31,7 @@ pub(crate) enum HoldError {
     },
     #[error("process {tgid} cannot be traced by ptrace: {source}")]
     Refused { tgid: u32, source: io::Error },
-    #[error("the helper process `memtrace hold` does not answer: {0}")]
+    #[error("the helper process `memtrace hold` does not respond: {0}")]
     Gone(#[source] io::Error),
 }
 

@@ -19,7 +19,7 @@ use crate::{
 /// Why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ElfError {
-    #[error("expected an ELF file, got other content")]
+    #[error("not an ELF file")]
     NotElf,
     /// Their arguments are not in registers.
     #[error("expected a 64-bit ELF file, got a 32-bit one")]

@@ -26,7 +26,7 @@ impl ModuleFile {
         if file.metadata()?.ino() != mapping.ino && !still_maps(pid, mapping) {
             return Err(io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                "another file is mapped there by now",
+                "another file is mapped there now",
             ));
         }
         let (Some(key), Some(path)) = (mapping.file(), mapping.path.clone()) else {

@@ -15,17 +15,17 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 pub(crate) enum TargetError {
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
-    #[error("process {0} cannot be looked at: {1}; run memtrace as root of this machine")]
+    #[error("process {0} cannot be inspected: {1}; run memtrace as root on this machine")]
     Unreadable(u32, io::Error),
     #[error(
-        "process {0} (`{1}`) is a zombie: it has ended and was not yet waited for by its parent"
+        "process {0} (`{1}`) is a zombie: it has exited and its parent has not reaped it yet"
     )]
     Zombie(u32, String),
     #[error("{tid} is a thread of process {tgid}; use `-p {tgid}`")]
     Thread { tid: u32, tgid: u32 },
     #[error("process {0} (`{1}`) is a kernel thread: it has no memory of its own to record")]
     KernelThread(u32, String),
-    #[error("process {0} (`{1}`) cannot be looked at: {2}; run memtrace as root of this machine")]
+    #[error("process {0} (`{1}`) cannot be inspected: {2}; run memtrace as root on this machine")]
     Denied(u32, String, io::Error),
     #[error("process {0} (`{1}`) ended before recording began")]
     Ended(u32, String),

@@ -26,7 +26,7 @@ pub(crate) struct Candidate {
 
 /// An interpreter whose frames cannot be told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Python frames are told for CPython 3.9 to 3.14 with the GIL, not for {what}")]
+#[error("Python frames are supported for CPython 3.9 to 3.14 with the GIL, not for {what}")]
 pub(crate) struct Unsupported {
     /// "Python 3.8".
     pub what: String,
@@ -50,7 +50,7 @@ pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsu
     let minor = by_symbol(elf)
         .or(build.map(|build| build.minor))
         .or_else(|| by_content(elf))
-        .ok_or_else(|| unsupported("one that does not tell its version"))?;
+        .ok_or_else(|| unsupported("an interpreter of unknown version"))?;
     if !SUPPORTED.contains(&minor) {
         return Err(unsupported(&format!("Python 3.{minor}")));
     }

@@ -175,7 +175,7 @@ pub(super) fn text(
         let by = allocator.name;
         writeln!(
             out,
-            "  {by}'s allocator asked for memory in vain {times}, gave back what it kept, and had enough then: that takes time"
+            "  {by}'s allocator failed to get memory {times}, freed its cache and then succeeded: such retries are slow"
         )?;
     }
     if failures.len() > FAILURES {
@@ -188,7 +188,7 @@ pub(super) fn text(
 pub(super) fn name(device: Device) -> String {
     match device {
         Some(index) => format!("device {index}"),
-        None => "device not known".into(),
+        None => "unknown device".into(),
     }
 }
 
@@ -197,7 +197,7 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
     let totals = &device.totals;
     writeln!(
         out,
-        "  {}, as of the same moment or the end",
+        "  {}, at that moment, or at the end",
         name(device.device)
     )?;
     let mut line =
@@ -215,7 +215,7 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
         )?;
         if let Some(requested) = requested(device) {
             let rounding = allocated.saturating_sub(requested);
-            line("  of these not asked for (rounding)", size(rounding), "")?;
+            line("  of which rounding", size(rounding), "")?;
         }
         if device.streams.len() > 1 {
             for (stream, totals) in &device.streams {
@@ -227,22 +227,22 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
             }
             let unreported = allocated.saturating_sub(reported(device).0);
             if unreported > 0 {
-                line("  on streams that are not known", size(unreported), "")?;
+                line("  on unknown streams", size(unreported), "")?;
             }
         }
         let largest = cache.largest_free.map_or_else(String::new, |bytes| {
             format!("   largest free block {}", size(bytes))
         });
         line(
-            &format!("{by}: held without blocks"),
+            &format!("{by}: cached (reserved, not allocated)"),
             size(held - allocated),
             &largest,
         )?;
         let mut note = peak(cache.peak_reserved);
         if cache.reserved.is_none() {
-            note += "   at least: it has not said how much";
+            note += "   lower bound: not reported yet";
         }
-        line(&format!("  {by} in all (reserved)"), size(held), &note)?;
+        line(&format!("  {by} total (reserved)"), size(held), &note)?;
     } else if held > 0 {
         line(
             &format!("{by}, without its caching allocator"),
@@ -250,23 +250,23 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
             "",
         )?;
     }
-    line("others, by the runtime", size(totals.other_runtime()), "")?;
-    line("others, by the driver", size(totals.other_driver()), "")?;
+    line("other runtime allocations", size(totals.other_runtime()), "")?;
+    line("other driver allocations", size(totals.other_driver()), "")?;
     match (device.process_total, unattributed(device)) {
         (Some(total), Some(rest)) => {
             let sign = if rest < 0 { "-" } else { "" };
             let rest = format!("{sign}{}", size(rest.unsigned_abs()));
             line("unattributed (context, modules, libraries)", rest, "")?;
-            line("  the process in all, by NVML", size(total), "")?;
+            line("  process total (NVML)", size(total), "")?;
         }
         _ => line(
-            "  known in all (no figure by NVML)",
+            "  total known (NVML not available)",
             size(totals.known()),
             "",
         )?,
     }
     if totals.pinned > 0 {
-        line("besides, page-locked host memory", size(totals.pinned), "")?;
+        line("in addition, page-locked host memory", size(totals.pinned), "")?;
     }
     Ok(())
 }
@@ -288,12 +288,11 @@ fn failed(
             format!(", its largest free block {}", size(bytes))
         });
         let allocated = size(cache.allocated);
-        format!(", {allocated} of them in {by}'s blocks{largest}")
+        format!(", {allocated} of it in {by}'s blocks{largest}")
     });
     writeln!(
         out,
-        "  {what} on {}: {} asked of {}, the last of {} {:.1} s after the start, with {} known to \
-         be held{cache}",
+        "  {what} on {}: {} requested from {}, the last of {} at {:.1} s, with {} known to be held{cache}",
         name(key.device),
         plural(failure.count, "allocation"),
         key.layer.name(),
@@ -314,7 +313,7 @@ pub(super) fn libraries(out: &mut impl Write, snapshot: &Snapshot) -> io::Result
     {
         writeln!(
             out,
-            "\n{} `{}` has no {}: what these tell is not known",
+            "\n{} `{}` has no {}: what these functions would report is unknown",
             row.library,
             clean(&row.file),
             row.lacking.join(", ")
@@ -411,20 +410,20 @@ mod tests {
         let text = rendered(&snapshot);
         for line in [
             "PyTorch: in blocks (allocated)",
-            "PyTorch: held without blocks",
-            "  PyTorch in all (reserved)",
+            "PyTorch: cached (reserved, not allocated)",
+            "  PyTorch total (reserved)",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
         for part in ["124 B", "default stream", "on stream 7", "12.0 MiB"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(!text.contains("not known"), "{text}");
+        assert!(!text.contains("unknown"), "{text}");
         snapshot.devices[0].streams[1].1 = stream(MIB / 2, MIB / 2);
         assert!(device(&snapshot)["requested"].is_null());
         let text = rendered(&snapshot);
         assert!(!text.contains("rounding"), "{text}");
-        assert!(text.contains("streams that are not known"), "{text}");
+        assert!(text.contains("on unknown streams"), "{text}");
     }
 
     #[test]
@@ -438,7 +437,7 @@ mod tests {
     fn without_a_total_nothing_is_said_of_the_rest() {
         let value = json(&snapshot(None), &Filter::default());
         assert!(value[0]["process_total"].is_null() && value[0]["unattributed"].is_null());
-        assert!(rendered(&snapshot(None)).contains("no figure by NVML"));
+        assert!(rendered(&snapshot(None)).contains("NVML not available"));
     }
 
     #[test]

@@ -200,7 +200,7 @@ fn verdicts(
     }
     writeln!(
         out,
-        "\nVerdicts (grade A, by experiment only, to D; `memtrace diagnose` has all)"
+        "\nVerdicts (confidence grades B to D; `memtrace diagnose` lists all)"
     )?;
     let mut left = sites;
     let mut hidden = 0;
@@ -243,7 +243,7 @@ fn verdict(
         Scope::Site(key) => format!("  site in {} of {}", key.layer.name(), verdict.tgid),
     };
     let runner_up = match verdict.runner_up {
-        Some(class) => format!(", or else {}", class.name()),
+        Some(class) => format!("; runner-up: {}", class.name()),
         None => String::new(),
     };
     let class = verdict.class.name();
@@ -320,12 +320,12 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
         )?;
         if found.lost > 0.0 {
             let lost = match found.lost * 100.0 {
-                percent if percent < 0.1 => "fewer than 0.1".into(),
+                percent if percent < 0.1 => "less than 0.1".into(),
                 percent => format!("{percent:.1}"),
             };
             writeln!(
                 out,
-                "  {lost} % of the records were lost: what is called exact is so but for them"
+                "  {lost} % of the records were lost: figures called exact do not include them"
             )?;
         }
         for table in &account.accounts {

@@ -132,7 +132,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         }
     }
     if verdict.class == Class::Undetermined && found.lost > 0.0 {
-        text.push("  records were lost: see below".into());
+        text.push("  records were lost, see below".into());
     }
     text
 }
@@ -166,8 +166,13 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         line.allocates
             .map_or("code without a stack".into(), names::plain)
     };
+    // A container that was not seen in memory is a guess.
+    let keeps = match line.kept_by.map(|kept| &kept.how) {
+        Some(How::Container(_)) => "probably keeps",
+        _ => "keeps",
+    };
     let (name, does) = match keeper {
-        Some(keeper) => (keeper, "keeps"),
+        Some(keeper) => (keeper, keeps),
         None if leaks => (allocates(), "allocates"),
         None => (allocates(), "grows by"),
     };
@@ -180,7 +185,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     };
     let stays = match line.kept_by.map(|kept| &kept.how) {
         None if leaks => " that stay",
-        Some(How::Cycle { .. }) => " that only cycles keep",
+        Some(How::Cycle { .. }) => " that only reference cycles keep alive",
         Some(How::Nothing { .. }) => " that nothing points to",
         _ if verdict.class == Class::MappingLeak => " of address space",
         _ if verdict.class == Class::Cache => ", towards a limit",
@@ -206,7 +211,7 @@ fn kept(of: &KeptBy) -> Vec<String> {
             text
         }
         How::Cycle { .. } => wrapped("  kept by       only a cycle: gc.collect() would free it"),
-        How::Nothing { .. } => wrapped("  kept by       nothing that points to it: lost"),
+        How::Nothing { .. } => wrapped("  kept by       nothing: no pointer to these blocks was found"),
     }
 }
 

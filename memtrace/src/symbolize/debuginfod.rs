@@ -50,7 +50,7 @@ pub(crate) enum ConfigError {
          `https://debuginfod.debian.net` (with sudo: `sudo --preserve-env=DEBUGINFOD_URLS`)"
     )]
     NoUrls,
-    #[error("there is no folder for the files of debuginfod: set DEBUGINFOD_CACHE_PATH, or HOME")]
+    #[error("no cache directory for debuginfod: set DEBUGINFOD_CACHE_PATH or HOME")]
     NoCache,
 }
 
@@ -151,11 +151,11 @@ enum FetchError {
     Http(#[from] ureq::Error),
     #[error("cannot write to the cache: {0}")]
     Cache(io::Error),
-    #[error("the transfer broke off: {0}")]
+    #[error("the transfer was interrupted: {0}")]
     Transfer(io::Error),
     #[error("expected at most {0} bytes (DEBUGINFOD_MAXSIZE), got more")]
     TooLarge(u64),
-    #[error("expected an ELF file of this build id, got something else")]
+    #[error("the server sent something other than an ELF file of this build id")]
     WrongFile,
 }
 
@@ -213,7 +213,7 @@ impl Fetcher {
                     break;
                 }
                 Err(error) if error.is_lasting() => {
-                    tracing::warn!("`{url}` is not asked for debug files any more: {error}");
+                    tracing::warn!("giving up on the debuginfod server `{url}`: {error}");
                     lasting.push(index);
                 }
                 Err(error) => tracing::debug!("no debug file of {build_id} from `{url}`: {error}"),
@@ -283,7 +283,7 @@ fn require_own(folder: &Path) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "the cache folder can be written by another user; set DEBUGINFOD_CACHE_PATH",
+        "the cache directory is writable by another user; set DEBUGINFOD_CACHE_PATH",
     ))
 }
 

@@ -23,7 +23,7 @@ const MOST: u64 = 256 << 20;
 /// Why a process has no map that can be trusted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot look at process {tgid}: {source}")]
+    #[error("cannot inspect process {tgid}: {source}")]
     Process {
         tgid: u32,
         source: procfs::ProcError,

@@ -117,7 +117,7 @@ impl FromStr for By {
         let known = By::ALL.into_iter().find(|by| by.name() == text);
         known.ok_or_else(|| {
             let names = By::ALL.map(By::name).join(", ");
-            format!("`{text}` is nothing to sum up by, expected one of {names}")
+            format!("cannot group by `{text}`, expected one of {names}")
         })
     }
 }

@@ -18,11 +18,11 @@ pub(crate) use select::{Filter, Selection, Shown};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "ages are known at the end of a recording only, and this one has none; leave out `--older`, or `--at`"
+        "ages are known only at the end of a recording, and this one has none; leave out `--older` or `--at`"
     )]
     NoAges,
     #[error(
-        "sites need not have peaked together, so groups of them have no peak; choose another `--sort`, or leave out `--by`"
+        "groups have no peak, because sites need not peak at the same time; choose another `--sort`, or leave out `--by`"
     )]
     NoPeakOfGroups,
 }

@@ -71,7 +71,7 @@ impl Target {
         let line = self.stdout.next().context("the target ended early")??;
         ensure!(
             line == expected,
-            "the target said `{line}`, expected `{expected}`"
+            "the target printed `{line}`, expected `{expected}`"
         );
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Collector {
                 Some(line) => said.push(line),
                 None => {
                     child.wait()?;
-                    bail!("memtrace did not begin to record: {}", said.join(" / "));
+                    bail!("memtrace did not start recording: {}", said.join(" / "));
                 }
             }
         }
@@ -151,7 +151,7 @@ impl Collector {
 
     pub(crate) fn id(&self) -> Result<u32> {
         let child = self.child.as_ref();
-        Ok(child.context("memtrace was waited for already")?.id())
+        Ok(child.context("memtrace was already waited for")?.id())
     }
 
     /// Ends it as Ctrl-C does.
@@ -177,7 +177,7 @@ impl Collector {
         let child = self
             .child
             .take()
-            .context("memtrace was waited for already")?;
+            .context("memtrace was already waited for")?;
         let ended = command::wait(&child)?;
         ensure!(
             ended.succeeded,
@@ -214,6 +214,6 @@ fn cpu_s(pid: u32) -> Result<f64> {
         libc::clock_getcpuclockid(pid.cast_signed(), &mut clock) == 0
             && libc::clock_gettime(clock, &mut time) == 0
     };
-    ensure!(read, "cannot tell the processor time of process {pid}");
+    ensure!(read, "cannot read the CPU time of process {pid}");
     Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }

@@ -39,7 +39,7 @@ pub(super) fn run(memtrace: &Path, folder: &Path, rounds: usize) -> Result<()> {
         }
         eprintln!("round {round} of {rounds} done");
     }
-    println!("events that are followed, per second, median of {rounds} rounds:");
+    println!("traced events per second, median of {rounds} rounds:");
     println!(
         "  {:<28}{:>12} {:>16} {:>10}",
         "", "no tracing", "memtrace record", "× as long"

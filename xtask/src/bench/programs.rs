@@ -27,7 +27,7 @@ impl Counting {
         let number = i32::try_from(descriptor).unwrap_or(-1);
         ensure!(
             number >= 0,
-            "the kernel does not count the time of programs: {}",
+            "the kernel does not measure the run time of BPF programs: {}",
             io::Error::last_os_error()
         );
         // SAFETY: the system call gave it to us.
@@ -45,7 +45,7 @@ impl Counting {
             let text = fs::read_to_string(entry?.path()).unwrap_or_default();
             programs.extend(program(&text));
         }
-        ensure!(!programs.is_empty(), "process {pid} holds no program");
+        ensure!(!programs.is_empty(), "process {pid} has no BPF programs");
         Ok(programs.values().sum())
     }
 }

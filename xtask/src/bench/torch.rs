@@ -94,7 +94,7 @@ fn imports(memtrace: &Path, folder: &Path, python: &str) -> Result<()> {
     const SCRIPT: &str = "import time, torch; print(time.process_time_ns())";
     let alone = parse_ns(&lines(Command::new(python).args(["-c", SCRIPT]))?)?;
     println!(
-        "launching `import torch`: {:.1} s of processor time",
+        "launching `import torch`: {:.1} s of CPU time",
         alone / 1e9
     );
     for options in [&[][..], &["--no-python"], &["--no-heap"]] {
@@ -166,7 +166,7 @@ impl Bench<'_> {
         if blocks > 0.0 {
             figures.per_block_ns.push((traced - untraced) / blocks);
         }
-        let in_programs = in_programs.context("a program went away while it was counted")?;
+        let in_programs = in_programs.context("a BPF program was unloaded while it was measured")?;
         figures.shares.push(in_programs as f64 / counted);
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Bench<'_> {
                 blocks,
             }),
             _ => bail!(
-                "the target said `{answer}`, expected the median and the sum of ns, and blocks"
+                "the target printed `{answer}`, expected the median and the sum of ns, and blocks"
             ),
         }
     }

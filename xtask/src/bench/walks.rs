@@ -89,7 +89,7 @@ fn measure_python(
     let script = root().join("xtask/bench/frames.py");
     let script = script
         .to_str()
-        .context("the path of the repository is no text")?;
+        .context("the path of the repository is not UTF-8")?;
     let arguments = [script, &frames.to_string(), &count.to_string()];
     let mut target = Target::start(Path::new("python3"), &arguments)?;
     let file = folder.join("python.mtr");
@@ -142,7 +142,7 @@ fn buckets(ended: &Ended) -> Result<Vec<Value>> {
         .find_map(|line| line.strip_prefix("timings: "))
         .map(serde_json::from_str)
         .context("memtrace --time-walks printed no line `timings: …`")?
-        .context("what memtrace --time-walks printed cannot be read")
+        .context("cannot parse the output of memtrace --time-walks")
 }
 
 /// The median and the 99th percentile of a bucket, ns.

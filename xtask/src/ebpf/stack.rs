@@ -66,7 +66,7 @@ fn deepest(functions: &BTreeMap<Place, Function>) -> Result<Chain> {
     }
     if deepest.bytes > LIMIT {
         bail!(
-            "a chain of calls of the kernel side takes {} bytes of stack, more than {LIMIT}: {}",
+            "a call chain of the kernel side uses {} bytes of stack, more than {LIMIT}: {}",
             deepest.bytes,
             deepest.functions.join(" → ")
         );
@@ -106,7 +106,7 @@ fn descend<'a>(
 }
 
 fn functions(object: &[u8]) -> Result<BTreeMap<Place, Function>> {
-    let file = object::File::parse(object).context("the kernel side is no ELF object")?;
+    let file = object::File::parse(object).context("the kernel side is not an ELF object")?;
     let mut functions = BTreeMap::new();
     for symbol in file.symbols() {
         let (SymbolKind::Text, Some(SectionIndex(index)), 1..) =

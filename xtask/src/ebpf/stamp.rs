@@ -43,7 +43,7 @@ impl Stamp {
             )
         })?;
         serde_json::from_str(&text)
-            .with_context(|| format!("cannot understand `{}`", path.display()))
+            .with_context(|| format!("cannot parse `{}`", path.display()))
     }
 
     pub(super) fn write(&self) -> Result<()> {

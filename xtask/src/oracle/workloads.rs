@@ -71,7 +71,7 @@ impl Drop for Running {
 fn wait_until(what: &str, mut up: impl FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     while !up() {
-        ensure!(start.elapsed() < UP, "{what} does not come up");
+        ensure!(start.elapsed() < UP, "{what} does not start");
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
@@ -230,7 +230,7 @@ fn python(folder: &Path) -> Result<Workload> {
         .as_deref()
     {
         Some("ready") => {}
-        said => bail!("the script said {said:?}, expected `ready`"),
+        said => bail!("the script printed {said:?}, expected `ready`"),
     }
     Ok(Workload {
         pids: vec![python.0.id()],

@@ -86,7 +86,7 @@ fn case(name: &str, memtrace: &Path, python: &Path, folder: &Path) -> Result<Str
     let unheard = allocated.is_null() && name == "pinned";
     ensure!(
         unheard || *allocated == truth.allocated && *reserved == truth.reserved,
-        "{allocated} bytes allocated and {reserved} reserved, PyTorch says {} and {}",
+        "{allocated} bytes allocated and {reserved} reserved, PyTorch reports {} and {}",
         truth.allocated,
         truth.reserved
     );

@@ -47,7 +47,7 @@ impl Kernel {
         if let Err(error) = apt.update() {
             let kernel = unpacked(&folder)?
                 .with_context(|| format!("Linux {version} cannot be fetched: {error:#}"))?;
-            eprintln!("vm: apt has no network, Linux {version} is as it was fetched last");
+            eprintln!("vm: apt has no network; using the Linux {version} fetched last");
             return Ok(kernel);
         }
         let package = apt.newest()?;

@@ -259,7 +259,7 @@ fn column(name: &str, session: &Session) -> Result<Column> {
     cells.insert("check".to_owned(), (held, seen));
     if checked == "0" {
         let loaded: Value = serde_json::from_str(&session.read("loaded.json")?)
-            .context("`check --loaded` gave no JSON")?;
+            .context("`check --loaded` printed no JSON")?;
         let seconds = loaded["load_ms"].as_f64().unwrap_or(f64::MAX) / 1e3;
         cells.insert(
             "load".to_owned(),

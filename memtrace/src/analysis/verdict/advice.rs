@@ -29,8 +29,11 @@ impl Advice {
     }
 }
 
-/// How advice begins that needs sites.
-pub(super) const SITES_BELOW: &str = "the sites below";
+/// Advice that begins with this needs sites.
+pub(super) const SITES_BELOW: &str = "look at the sites below";
+
+/// Advice that begins with this is for Python programs only.
+const IN_PYTHON: &str = "in Python";
 
 /// For a site.
 pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<String> {
@@ -51,6 +54,7 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
     let lines = description.next.iter();
     let mut next: Vec<String> = lines
         .filter(|line| has_sites || !line.starts_with(SITES_BELOW))
+        .filter(|line| context.series.is_python || !line.starts_with(IN_PYTHON))
         .map(|line| line.replace("PID", &advice.tgid.to_string()))
         .map(|line| line.replace("GIVE_BACK", context.series.caching_allocator().gives_back))
         .collect();
@@ -70,11 +74,11 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
 fn give_back(allocator: Option<&Allocator>, tgid: u32) -> Vec<String> {
     match allocator {
         None => vec![format!(
-            "find out which allocator it has (`memtrace probes {tgid}`), and how that one gives memory back"
+            "find out which allocator the process uses (`memtrace probes {tgid}`), and how to make it give memory back"
         )],
         Some(of) if of.gives_back.is_empty() => {
             vec![format!(
-                "see the manual of {} on giving memory back",
+                "see the manual of {} for how to give memory back",
                 of.name
             )]
         }
@@ -95,7 +99,7 @@ fn of(layer: Layer, context: &Context) -> Advice {
 
 /// Where too much was lost.
 pub(super) fn lose_less() -> String {
-    "lose less: `memtrace record --ring-buffer 512m …`, or attach after the start".into()
+    "avoid losses: `memtrace record --ring-buffer 512m …`, or attach after start-up".into()
 }
 
 /// How long to record where there are too few intervals.
@@ -105,11 +109,11 @@ pub(super) fn enough(quality: &Quality) -> String {
     let seconds = (points * quality.interval).ceil().max(1.0);
     if quality.least_life > 0.0 {
         return format!(
-            "record longer: `memtrace record -d {:.0}s …`; of a program that ends sooner, with shorter intervals (`--interval 50ms`)",
+            "record longer: `memtrace record -d {:.0}s …`; for a program that ends sooner, use shorter intervals (`--interval 50ms`)",
             seconds.max(quality.least_life * 1.5)
         );
     }
     format!(
-        "record at least {points:.0} intervals: `memtrace record -d {seconds:.0}s …`, or shorter ones (`--interval 100ms`)"
+        "record at least {points:.0} intervals: `memtrace record -d {seconds:.0}s …`, or use shorter ones (`--interval 100ms`)"
     )
 }

@@ -21,12 +21,12 @@ static ALLOCATED: Statement = Statement {
 
 static HELD: Statement = Statement {
     name: "device_held",
-    sentence: "{device}: with what {cache}'s allocator keeps {growth} in {length}, {rate}",
+    sentence: "{device}: including memory cached by {cache}'s allocator {growth} in {length}, {rate}",
 };
 
 static FREE: Statement = Statement {
     name: "device_largest_free",
-    sentence: "at the end {kept} in no block, of which the largest free one has {largest}",
+    sentence: "at the end {kept} was cached; the largest free block was {largest}",
 };
 
 /// A device of a process, outstanding and held memory judged.

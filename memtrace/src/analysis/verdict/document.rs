@@ -12,7 +12,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/verdicts.md");
 fn tables() -> [String; 2] {
     [
         table("question", PROCESS),
-        table("it, over the recording", SITE),
+        table("the site, over the recording", SITE),
     ]
 }
 
@@ -40,7 +40,7 @@ fn the_document_has_the_rules_as_they_are() {
     for table in tables() {
         assert!(
             DOCUMENT.contains(&table),
-            "docs/verdicts.md lacks this table, or has it otherwise; put it there:\n\n{table}"
+            "docs/verdicts.md does not contain this table; put it there:\n\n{table}"
         );
     }
 }

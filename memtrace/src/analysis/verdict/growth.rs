@@ -25,12 +25,12 @@ static TOGETHER: Statement = Statement {
 
 static CALLED: Statement = Statement {
     name: "part_of_sites",
-    sentence: "sites called {class} grew {part}",
+    sentence: "sites classified as {class} grew {part}",
 };
 
 static SPREAD: Statement = Statement {
     name: "part_of_many_sites",
-    sentence: "live memory grew {part}, spread over many sites: those with a verdict have less than {least} of it",
+    sentence: "live memory grew {part}, spread over many sites: those with a verdict account for less than {least} of it",
 };
 
 static ONE_SITE: Statement = Statement {

@@ -40,12 +40,12 @@ pub(super) static NOT_ITS_OWN: Statement = Statement {
 
 static TOO_SMALL: Statement = Statement {
     name: "sites_go_on",
-    sentence: "{sites} grew by {growth} in {length} and go on",
+    sentence: "{sites} grew by {growth} in {length} without slowing down",
 };
 
 static NOT_YET: Statement = Statement {
     name: "not_resident_yet",
-    sentence: "resident memory does not show it yet: {rate}, {visible} would be seen",
+    sentence: "resident memory does not show it yet: {rate}; {visible} would be visible",
 };
 
 /// A process's verdict with its sites' and its tables.

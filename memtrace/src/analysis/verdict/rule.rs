@@ -71,7 +71,7 @@ pub(super) struct Question<F: 'static> {
 }
 
 /// What rules of [`OfProcess::Sites`] look at, all of them.
-pub(super) const OF_SITES: &str = "outstanding memory: what sites with this verdict have of it";
+pub(super) const OF_SITES: &str = "live memory at sites with this verdict";
 
 /// How a rule on a process is used.
 pub(super) enum OfProcess {

@@ -35,7 +35,7 @@ static SIGNIFICANCE: Statement = Statement {
 
 static LATE: Statement = Statement {
     name: "late_over_early",
-    sentence: "late over early growth {ratio:.2} by {clock} (a cache that fills: at most {slowing}; a leak: at least {steady})",
+    sentence: "growth in the last third is {ratio:.2} × that in the first third, measured by {clock} (filling cache: at most {slowing}; leak: at least {steady})",
 };
 
 static RISING: Statement = Statement {
@@ -50,7 +50,7 @@ static WITHOUT: Statement = Statement {
 
 static ARENAS_OF_SITE: Statement = Statement {
     name: "site_took_arenas",
-    sentence: "{growth} of the arenas of Python's object allocator were needed here",
+    sentence: "{growth} in arenas of Python's object allocator were requested here",
 };
 
 static ARENAS: Statement = Statement {
@@ -60,7 +60,7 @@ static ARENAS: Statement = Statement {
 
 static ARENA: Statement = Statement {
     name: "arena_of_many",
-    sentence: "an arena holds many objects: the line is the one that needed a new one",
+    sentence: "an arena holds many objects: this line merely triggered a new one",
 };
 
 /// A site's verdict, and its growth in the window, bytes.

@@ -27,17 +27,17 @@ pub(super) enum Survival {
 
 static OLD_BLOCKS: Statement = Statement {
     name: "old_blocks_left",
-    sentence: "{share} of the blocks that grew old are still there (a leak: at least {least})",
+    sentence: "{share} of the long-lived blocks are still allocated (leak: at least {least})",
 };
 
 static ONE_BLOCK: Statement = Statement {
     name: "blocks_grow",
-    sentence: "the number of blocks does not grow, their size does",
+    sentence: "the blocks grow in size, not in number",
 };
 
 static UNKNOWN: Statement = Statement {
     name: "old_blocks_unknown",
-    sentence: "which blocks grow old is not known: no scan came late enough before the process ended",
+    sentence: "block lifetimes are unknown: no scan was late enough before the process exited",
 };
 
 /// By how much a count is larger at the end of the window than at its beginning.

@@ -179,7 +179,7 @@ impl Verifier {
     pub(super) fn finish(self) -> Counts {
         drop(self.sender);
         let mut counts = self.thread.join().unwrap_or_else(|_| {
-            tracing::error!("the verification of stacks has failed: its thread panicked");
+            tracing::error!("stack verification failed: its thread panicked");
             Counts::default()
         });
         counts.dropped = self.dropped;

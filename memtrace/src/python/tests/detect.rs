@@ -95,7 +95,7 @@ fn the_version_comes_from_a_name_or_from_the_content() {
         "by the text"
     );
     for (name, option, what) in [
-        ("embedded.so", "-g0", "does not tell its version"),
+        ("embedded.so", "-g0", "an interpreter of unknown version"),
         ("libpython3.8.so", "-g0", "Python 3.8"),
         ("python3.15", "-g0", "Python 3.15"),
         ("python3.13t", "-g0", "free-threaded Python 3.13"),

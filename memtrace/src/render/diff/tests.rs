@@ -74,7 +74,7 @@ fn libraries_are_folded_and_their_instruction_sets_stay() {
 fn text_of_no_difference_says_so() {
     let side = || vec![growing(in_library("f", "1", 1), 10)];
     let text = as_text(&compared(side(), side()), 10);
-    assert!(text.contains("No site grows otherwise"), "{text}");
+    assert!(text.contains("No site grows differently"), "{text}");
     assert!(
         text.contains(
             "No recorded fact of the machines and processes differs. Not compared:\n    a: "

@@ -90,7 +90,7 @@ impl Text<'_> {
             let run = clean(run);
             writeln!(
                 out,
-                "  {run} has too few intervals to say how sure growth is: record longer, or with a shorter --interval"
+                "  {run} has too few intervals to estimate how certain growth is: record longer, or with a shorter --interval"
             )?;
         }
         Ok(())
@@ -109,7 +109,7 @@ impl Text<'_> {
                 match self.comparison.per {
                     Per::Seconds => writeln!(
                         out,
-                        "  `--per alloc-of=FUNCTION`, of a function that allocates once an iteration, compares iterations"
+                        "  `--per alloc-of=FUNCTION`, with a function that allocates once per iteration, compares iterations"
                     ),
                     _ => Ok(()),
                 }
@@ -128,7 +128,7 @@ impl Text<'_> {
         }
         writeln!(
             out,
-            "\n{} between the machines and processes, those related to growth first (related is not proven)",
+            "\n{} between the machines and processes, those related to growth first (correlation, not proof)",
             plural(facts.len() as u64, "difference")
         )?;
         let (unread, facts): (Vec<_>, Vec<_>) = facts.iter().partition(|fact| has_no_value(fact));
@@ -221,7 +221,7 @@ impl Text<'_> {
             .iter()
             .any(|site| site.delta.rate != 0.0)
         {
-            writeln!(out, "\nNo site grows otherwise than in the baseline")?;
+            writeln!(out, "\nNo site grows differently from the baseline")?;
         }
         let mappings = &self.comparison.mappings;
         let rate: f64 = mappings.iter().map(|site| site.delta.rate).sum();
@@ -229,7 +229,7 @@ impl Text<'_> {
             true => Ok(()),
             false => writeln!(
                 out,
-                "\nMappings by allocators, in which the above lies: {}/{unit} in {} (--format json lists them)",
+                "\nMappings made by allocators, which contain the blocks above: {}/{unit} in {} (--format json lists them)",
                 signed(rate),
                 plural(mappings.len() as u64, "site")
             ),
@@ -252,7 +252,7 @@ impl Text<'_> {
         )?;
         writeln!(
             out,
-            "     {}/{unit} → {}/{unit}; outstanding {} → {}; {level}",
+            "     {}/{unit} → {}/{unit}; live {} → {}; {level}",
             signed(site.baseline.rate),
             signed(site.new.rate),
             size(site.baseline_bytes),
@@ -289,7 +289,7 @@ impl Text<'_> {
 
     fn matching(&self, out: &mut impl Write) -> io::Result<()> {
         let comparison = self.comparison;
-        writeln!(out, "\nOutstanding bytes by how their sites were matched")?;
+        writeln!(out, "\nLive bytes by how their sites were matched")?;
         let levels = Level::ALL.iter().zip(&comparison.matched);
         for (level, row) in levels.filter(|(_, row)| row.sites > 0) {
             self.row(out, &format!("{:<8}{}", level.name(), level.meaning()), row)?;
@@ -372,8 +372,8 @@ fn sureness(site: &SiteDifference) -> String {
     match site.delta.interval {
         Some((low, high)) => {
             let doubt = match (site.delta.is_sure(), site.is_beyond_load()) {
-                (false, _) => ": may be none",
-                (true, false) => ": no more than the load may vary by",
+                (false, _) => ": may be zero",
+                (true, false) => ": within the possible variation of the load",
                 (true, true) => "",
             };
             format!("95 % interval {} to {}{doubt}", signed(low), signed(high))

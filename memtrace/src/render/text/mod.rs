@@ -142,11 +142,11 @@ impl TextReport<'_> {
         if self.snapshot.finished_ns.is_none() {
             writeln!(
                 out,
-                "  ended     CUT OFF (killed, or still recording): figures go up to {}",
+                "  ended     INCOMPLETE (killed, or still recording): data up to {}",
                 self.since(last)
             )?;
         } else {
-            writeln!(out, "  ended     as intended")?;
+            writeln!(out, "  ended     normally")?;
         }
         writeln!(out, "  moment    {}", self.moment())
     }
@@ -158,17 +158,16 @@ impl TextReport<'_> {
             At::Peak => "peak of each layer of each process (--at peak)".into(),
             At::Time(asked) => match last {
                 Some(time) => format!(
-                    "{}, the last interval by {}",
+                    "{}, the last interval up to {}",
                     self.since(time),
                     seconds(asked)
                 ),
                 None => format!(
-                    "{}, before the first interval: nothing is known",
+                    "{}, before the first interval: no data",
                     seconds(asked)
                 ),
             },
-            At::Default => "the end for processes that still ran when recording stopped, the peak \
-                            for those that ended by themselves"
+            At::Default => "the end for processes still running when recording stopped, the peak for processes that exited by themselves"
                 .into(),
         }
     }
@@ -246,13 +245,13 @@ mod tests {
                 "Recording of leaker (pid 4242) and 1 more, by memtrace 0.1.0",
                 "testhost, Linux 6.18.0",
                 "2026-12-31 23:59:59 UTC, recorded for 10.0 s, every 1.0 s",
-                "ended     as intended",
-                "the peak for those that ended by themselves",
+                "ended     normally",
+                "the peak for processes that exited by themselves",
                 "Process 4242 leaker, attached at 0.0 s\n",
                 "command   ./leaker two\\u{1b}[31m",
-                "shown at  the end of the recording, the process was still running",
+                "shown at  the end of the recording (the process was still running)",
                 "8.0 MiB resident when tracing began",
-                "besides 6.0 MiB mapped before tracing began",
+                "plus 6.0 MiB mapped before tracing began",
                 "ended at 5.0 s with status 3",
                 "shown at  its peak",
                 "memtrace report 'a b.mtr' --at end",
@@ -268,9 +267,9 @@ mod tests {
         assert_parts(
             &report,
             &[
-                "outstanding figures are UPPER BOUNDS",
+                "live figures are UPPER BOUNDS",
                 "95 of 100 records received, 5 dropped",
-                "releases lost: outstanding figures are upper bounds\n    ring_full_free           5",
+                "releases lost: live figures are upper bounds\n    ring_full_free           5",
             ],
         );
         for (reason, count) in &snapshot.losses {
@@ -328,6 +327,6 @@ mod tests {
         let mut snapshot = fixture::snapshot();
         snapshot.finished_ns = None;
         let report = render(&snapshot, &TextOptions::default());
-        assert_parts(&report, &["CUT OFF", "figures go up to 10.0 s"]);
+        assert_parts(&report, &["INCOMPLETE", "data up to 10.0 s"]);
     }
 }

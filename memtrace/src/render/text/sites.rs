@@ -80,8 +80,7 @@ impl TextReport<'_> {
         let age = seconds(u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX));
         writeln!(
             out,
-            "  only blocks that were outstanding for {age} or longer when they were scanned, at {}; \
-             births are known to a second (coarser at sites with many), and blocks of doubt are left out",
+            "  only blocks at least {age} old at the scan at {}; birth times are known to a second (coarser at sites with many blocks), and doubtful blocks are left out",
             self.since(ages.time_ns)
         )
     }
@@ -95,7 +94,7 @@ impl TextReport<'_> {
         let bytes = size(selection.hidden_bytes);
         writeln!(
             out,
-            "\n  {sites}, {bytes} live, not shown: the filters leave them out"
+            "\n  {sites}, {bytes} live, hidden by filters"
         )
     }
 
@@ -117,7 +116,7 @@ impl TextReport<'_> {
             None => String::new(),
         };
         let by = if site.key.by_allocator {
-            ", by an allocator"
+            ", taken by an allocator"
         } else {
             ""
         };
@@ -224,7 +223,7 @@ mod tests {
                 "[ends here: more frames than are kept]",
                 "  2. 100 B in 10 blocks (heap of pid 4243",
                 "[no stack]",
-                "  3. 8.0 KiB in 1 block (vm of pid 4242, by an allocator)",
+                "  3. 8.0 KiB in 1 block (vm of pid 4242, taken by an allocator)",
                 "1 more site, 0 B live, not listed",
             ],
         );
@@ -308,7 +307,7 @@ mod tests {
             &[
                 "Top 1 of 3 sites",
                 "2 more sites, 8.0 KiB live, not listed",
-                "1 site, 100 B live, not shown: the filters leave them out",
+                "1 site, 100 B live, hidden by filters",
             ],
         );
         assert!(!report.contains("Process 4243"), "{report}");
@@ -321,7 +320,7 @@ mod tests {
         );
         assert_parts(
             &report,
-            &["outstanding for 9.0 s or longer", "512.0 KiB in 2 blocks"],
+            &["only blocks at least 9.0 s old", "512.0 KiB in 2 blocks"],
         );
     }
 }

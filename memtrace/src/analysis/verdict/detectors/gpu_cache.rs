@@ -10,14 +10,14 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "gpu-cache",
-    meaning: "the reserve of the GPU allocator grows, what is in use does not",
+    meaning: "the GPU allocator reserves more and more memory, but no more of it is in use",
     cache: true,
     ..DESCRIPTION
 };
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuCache,
-    evidence: "only what the caching allocator holds rises",
+    evidence: "only the memory held by the caching allocator rises",
     find: OfProcess::Device(|on: &OnDevice| {
         let (outstanding, held) = on.shapes();
         let only_held = matches!(outstanding, Shape::Flat | Shape::Slowing)

@@ -107,7 +107,7 @@ impl Class {
 /// The rules on a process, in the order in which they are asked.
 pub(super) const PROCESS: &[Question<OfProcess>] = &[
     Question {
-        asks: "beside all that follows, however short the recording: did an allocation of a device fail for want of memory?",
+        asks: "in addition, however short the recording: did an allocation on a device fail for lack of memory?",
         rules: &[
             gpu_out_of_memory::FRAGMENTED,
             gpu_out_of_memory::HELD_BY_OTHERS,
@@ -116,7 +116,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "can the figures be relied on?",
+        asks: "are the figures reliable?",
         rules: &[
             undetermined::SHORT,
             undetermined::TOO_SOON,
@@ -124,7 +124,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "beside all that follows, for each device a verdict of its own: does memory of it rise?",
+        asks: "in addition, a separate verdict for each device: does its memory rise?",
         rules: &[
             undetermined::DEVICE,
             gpu_leak::DEVICE,
@@ -135,11 +135,11 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "do a forked child's pages become its own?",
+        asks: "does a forked child get its own copies of shared pages?",
         rules: &[copy_on_write::FORKED],
     },
     Question {
-        asks: "does it grow? then the part with the largest share, 30 % at least; the next one is the runner-up",
+        asks: "does it grow? the part with the largest share, at least 30 %; the next one is the runner-up",
         rules: &[
             pinned::PART,
             page_cache::PART,
@@ -154,7 +154,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "one of these parts: memory that nothing outstanding explains",
+        asks: "one of these parts: growth that live allocations do not explain",
         rules: &[
             madv_free::UNEXPLAINED,
             thp::UNEXPLAINED,
@@ -178,7 +178,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         rules: &[mapping_leak::UNSEEN, leak::UNSEEN],
     },
     Question {
-        asks: "it does not grow, but holds what is not live, or did grow",
+        asks: "it does not grow, but holds freed memory, or grew before",
         rules: &[madv_free::HELD, retention::HELD, cache::FULL],
     },
     Question {

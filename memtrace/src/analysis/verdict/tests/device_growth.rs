@@ -304,9 +304,9 @@ fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
     };
     for (reserved, basis, kept) in [
         ([Some(10), Some(10), Some(2)], "exact", -8),
-        ([Some(10), None, Some(2)], "by what is known", -8),
-        ([Some(10), Some(10), None], "by what is known", 0),
-        ([None, None, Some(2)], "by what is known", 1),
+        ([Some(10), None, Some(2)], "estimated", -8),
+        ([Some(10), Some(10), None], "estimated", 0),
+        ([None, None, Some(2)], "estimated", 1),
     ] {
         let found = found(reserved);
         let mut accounts = found.accounts[0].accounts.iter();
