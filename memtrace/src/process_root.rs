@@ -52,7 +52,8 @@ impl Root {
         File::open(fd_path(&found))
     }
 
-    /// The first [`TEXT_AT_MOST`] bytes of a regular file, links followed; `None` where it cannot be read.
+    /// The first [`TEXT_AT_MOST`] bytes of a regular file, links followed; `None` if it cannot be
+    /// read.
     pub(crate) fn read(&self, path: &Path) -> Option<String> {
         let mut bytes = Vec::new();
         let file = self.open_file(path, LastLink::Follow).ok()?;

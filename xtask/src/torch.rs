@@ -110,7 +110,7 @@ struct Said {
     #[serde(flatten)]
     figures: Figures,
     keeps_peaks: bool,
-    /// `None` where it does not cache itself, or tells nothing of it.
+    /// `None` if it does not cache itself, or tells nothing of it.
     blocks: Option<Blocks>,
 }
 

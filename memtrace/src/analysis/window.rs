@@ -1,4 +1,4 @@
-//! A part of a series, and what changed in it.
+//! A part of a series, and the change within it.
 
 use super::statistics::{MIN_POINTS, median, warm_up};
 

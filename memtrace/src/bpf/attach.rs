@@ -1,5 +1,5 @@
-//! How uprobes are attached: all places of a file at once where the kernel can,
-//! by perf events one by one elsewhere.
+//! Attaches uprobes: all places of a file at once if the kernel can, otherwise one by one through
+//! perf events.
 
 use std::{
     fs,
@@ -44,8 +44,7 @@ pub(super) enum Attacher {
     Perf([&'static str; 5]),
 }
 
-/// Entry and return of functions of memory, entry and return of those of devices, what is statically
-/// defined.
+/// Entry and return of memory functions, entry and return of device functions, static probes.
 const PROGRAMS: [&str; 5] = [
     "call_entry",
     "call_return",
@@ -93,7 +92,7 @@ impl Attacher {
         }
     }
 
-    /// Loads what [`Attacher::new`] did not.
+    /// Loads the programs that [`Attacher::new`] did not load.
     pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
         let Attacher::Perf(programs) = self else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What can go wrong with the kernel side.
+//! Errors of the kernel side.
 
 use std::{
     env,
@@ -63,7 +63,7 @@ pub(crate) enum TracerError {
 }
 
 impl TracerError {
-    /// A program could not be loaded. What the verifier says of it goes into a file.
+    /// A program could not be loaded. The verifier's log is written to a file.
     pub(super) fn program(program: &'static str, source: ProgramError) -> Self {
         let ProgramError::LoadError { verifier_log, .. } = &source else {
             return Self::Program { program, source };

@@ -28,7 +28,7 @@ impl Interpreters {
                 (*number, false)
             }
             None => {
-                // Without a free one they have no gaps.
+                // If none is free, they have no gaps.
                 let next = self.known.len() as u32 + 1;
                 let number = self.free.pop_front().unwrap_or(next);
                 self.known.insert(number, (interpreter, 1));

@@ -1,5 +1,5 @@
-//! The questions themselves. What is read is apart from what it means, so that
-//! the meaning is tested on hosts that this one is not.
+//! The checks themselves. Reading is separate from judging, so that the judgement can be tested for
+//! other hosts than this one.
 
 use super::Check;
 use std::{
@@ -141,7 +141,7 @@ fn create_ring_buffer() -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     drop(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) });
     Ok(())
 }
@@ -207,7 +207,7 @@ fn lockdown(state: io::Result<String>, securityfs_mounted: bool) -> Check {
     }
 }
 
-/// Where tracefs is mounted, of the two places where the kernel's users look.
+/// Mount point of tracefs, of the two places where the kernel's users look.
 fn tracefs_root() -> Option<PathBuf> {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
         .into_iter()

@@ -7,7 +7,7 @@ use super::{Collector, location::ModuleIndex};
 use crate::{bpf::TracerError, probes::Probe, process::memory};
 
 impl Collector {
-    /// Of a file's probes, those that do no harm to the exceptions of process `tgid`.
+    /// Those of a file's probes that do no harm to the exceptions of process `tgid`.
     pub(super) fn harmless(&mut self, tgid: u32, index: ModuleIndex) -> Vec<Probe> {
         let module = self.modules.get(index);
         let mut probes = module.probes.clone();
@@ -38,7 +38,7 @@ impl Collector {
         probes
     }
 
-    /// Probes where unwinding begins, in every file that is known to define it.
+    /// Probes the start of unwinding in every file that is known to define it.
     fn let_exceptions_pass(&mut self, tgid: u32) -> Result<(), TracerError> {
         let unwinders = self.modules.unwinders();
         let Some(process) = self.processes.get_mut(tgid) else {

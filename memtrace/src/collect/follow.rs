@@ -100,7 +100,7 @@ impl Collector {
         let (child, parent) = (life.header.tgid, life.other);
         let known = self.processes.get(child);
         if known.is_some_and(|process| process.row.origin == Origin::Attached) {
-            // Found while its parent was still in fork: it has joined by itself.
+            // Found while its parent was still in fork: it has joined on its own.
             return Ok(());
         }
         let shared_vm = life.header.flags & flags::SHARED_VM != 0;
@@ -128,10 +128,10 @@ impl Collector {
         self.inherit_facts(parent, child)
     }
 
-    /// Says of a 32-bit program that nothing is recorded of it: neither are its system calls those
-    /// of the tracepoints, nor are arguments where they are looked for.
+    /// Warns that nothing is recorded for a 32-bit program: its system calls are not those of the
+    /// tracepoints, and its arguments are in other places.
     pub(super) fn look_for_32_bit(&mut self, tgid: u32) {
-        // One that is gone already is what it was, or was launched as.
+        // A vanished process keeps its facts, or those of its launch.
         if let Ok(is_32_bit) = target::is_32_bit(format!("/proc/{tgid}/exe").as_ref()) {
             self.is_32_bit(tgid, is_32_bit);
         }
@@ -150,7 +150,7 @@ impl Collector {
         }
     }
 
-    /// Brings a child, or a process after exec, up to date with what it is now.
+    /// Brings a child, or a process after exec, up to date.
     fn adopt(&mut self, tgid: u32, parent: u32, now_ns: u64) -> Result<(), CollectError> {
         let Some(id) = self.ledger.process_of(tgid) else {
             return Ok(());
@@ -163,7 +163,7 @@ impl Collector {
         let mut row = match known {
             Some(process) => process.row.clone(),
             None => {
-                // A child that is gone already was, until its exec, what its parent is.
+                // A vanished child had, until its exec, its parent's facts.
                 let like = self.processes.get(parent).map(|process| &process.row);
                 ProcessRow {
                     id,
@@ -232,7 +232,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Drops what is kept of a process, and gives what was known of it.
+    /// Drops the state of a process, and returns it.
     pub(super) fn forget(&mut self, tgid: u32) -> Option<Process> {
         self.forget_waiting(tgid);
         let Ended { process, image } = self.processes.end(tgid);
@@ -247,8 +247,8 @@ impl Collector {
         Some(process)
     }
 
-    /// Processes whose end was not told though they are gone. To be asked before
-    /// the ring buffer is read: an end that is still in it comes first.
+    /// Processes that are gone but whose end was not reported. To be called before the ring buffer
+    /// is read: an end that is still in it comes first.
     pub(super) fn vanished(&self) -> Vec<u32> {
         self.processes
             .which(|process| process::has_ended(process.row.tgid))
@@ -325,11 +325,11 @@ impl Collector {
         Ok(())
     }
 
-    /// Looks at what a process maps and tells the kernel side. An allocator that
-    /// was not known before is probed in every process that has its probes:
-    /// whichever maps it later needs no stop then. Gives the numbers of its files.
+    /// Inspects a process's mappings and publishes them to the kernel side. A newly found allocator
+    /// is probed in every process that has its probes: a process that maps it later then needs no
+    /// stop. Returns the numbers of its files.
     pub(super) fn inspect(&mut self, tgid: u32) -> Result<Vec<u32>, MapsError> {
-        // Before the mappings: what changes while they are read is logged.
+        // Before the mappings: changes made while they are read are logged.
         let sequence = self.kernel.code_sequence(tgid);
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
@@ -406,7 +406,7 @@ impl Collector {
 
     fn look_for_python(&mut self, tgid: u32, index: ModuleIndex, bias: u64) {
         let module = self.modules.get(index);
-        // The layer `python` needs the interpreter even where stacks are to do without.
+        // The layer `python` needs the interpreter even if stacks are without Python frames.
         if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
             && self.processes.set_interpreter(tgid, interpreter)
             && self.abilities.python_frames
@@ -421,7 +421,7 @@ impl Collector {
             .map_err(CodeError::from)
             .and_then(|sequence| self.kernel.publish_code(tgid, sequence, code));
         if let Err(error) = published {
-            // One that has ended meanwhile has no more stacks.
+            // A process that has ended meanwhile has no more stacks.
             tracing::debug!("the kernel side has no code map of process {tgid}: {error}");
         }
     }
@@ -477,8 +477,9 @@ impl Collector {
         }
     }
 
-    /// Tells the kernel side which files need no stop any more: those whose tables are there, or take too long. A
-    /// process that maps another one meanwhile is stopped as well, and waits too, if it can.
+    /// Announces to the kernel side which files no longer need a stop: those whose tables are
+    /// loaded, or take too long. A process that maps another one meanwhile is stopped as well, and
+    /// waits too, if it can.
     pub(super) fn announce(&mut self) {
         let now = Instant::now();
         let nobody_waits = self.holder.is_none();

@@ -1,4 +1,4 @@
-//! What the collector wants of the holder, and what that reports.
+//! The collector's requests to the holder, and the holder's reports.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{
     process::{self, memory},
 };
 
-/// A stopped thread waits so long for unwind tables, less than the holder keeps it.
+/// How long a stopped thread waits for unwind tables; shorter than the holder keeps it.
 pub(super) const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
 
 /// A stopped thread whose probes are set, while unwind tables are being made.
@@ -38,7 +38,7 @@ impl Collector {
                 }
             }
             Err(error @ HoldError::Gone(_)) => self.without_holder(&error),
-            // Its end is found out by whoever looks at it next.
+            // Its end is detected by the next check.
             Err(_) if process::has_ended(tgid) => {}
             Err(error) => tracing::warn!(
                 "{error}: it is not stopped while probes are set, so the first allocations of its children and of newly loaded libraries are missed (`not_stopped` counts how often)"
@@ -58,8 +58,8 @@ impl Collector {
         }
     }
 
-    /// As [`Collector::let_continue`], once these files have their unwind tables. Tables that take too long come
-    /// while the process runs; its stacks say so.
+    /// As [`Collector::let_continue`], once these files have their unwind tables. Tables that take
+    /// too long are loaded while the process runs; its stacks are marked.
     pub(super) fn continue_with_tables(&mut self, life: Lifecycle, files: Vec<u32>) {
         self.waiting.push(Waiting {
             life,
@@ -119,7 +119,7 @@ impl Collector {
         }
     }
 
-    /// Reads what the holder has done of its own accord.
+    /// Reads the reports of the holder's own actions.
     pub(super) fn hear_holder(&mut self) {
         let Some(holder) = &mut self.holder else {
             return;

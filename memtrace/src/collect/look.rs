@@ -12,7 +12,7 @@ use crate::{
     process::{maps, memory},
 };
 
-/// What the store's thread is to look for.
+/// A lookup for the store's thread.
 pub(super) struct Look {
     pub(super) process: ProcessId,
     pub(super) tgid: u32,

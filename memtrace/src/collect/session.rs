@@ -44,15 +44,15 @@ use crate::{
     symbolize::debuginfod,
 };
 
-/// The ring buffer is looked at this often when nobody wakes the collector.
+/// The ring buffer is polled this often if nothing wakes the collector.
 const POLL: Duration = Duration::from_millis(20);
-/// Time for records before anything else gets a turn, looked at every so many records.
-/// (A record may be a process to probe, which takes a thousand times as long as a free.)
+/// Time for records before anything else gets a turn, checked after each batch of records. (A
+/// record may be a process to probe, which takes a thousand times as long as a free.)
 const TURN: Duration = Duration::from_millis(50);
 const BATCH: usize = 256;
-/// Live blocks are looked at one by one (their ages, and what they hold open) after this time, after
-/// half as long again and so on, and at least so often, so that a program that ends, or a killed
-/// recording, has that too; unless there are too many blocks to look at beside the work.
+/// Live blocks are scanned one by one (their ages, and the memory they hold open) after this time,
+/// after half as long again and so on, and at least this often, so that a program that ends, or a
+/// killed recording, has that too; unless there are too many blocks to scan beside the work.
 const FIRST_SCAN: Duration = Duration::from_secs(2);
 const SCAN_EVERY: Duration = Duration::from_secs(60);
 const SCANNED_AT_MOST: u64 = 1_000_000;
@@ -61,7 +61,7 @@ const SCANNED_AT_MOST: u64 = 1_000_000;
 /// environment").
 const PYTHON_OBJECTS: (&str, &str) = ("PYTHONMALLOC", "malloc");
 
-/// What to record.
+/// Plan of a recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub pids: Vec<u32>,
@@ -81,7 +81,7 @@ pub(crate) struct Plan {
     pub stop: bool,
     /// Hide host names, user names and paths; secrets always are.
     pub redact: bool,
-    /// Look for what holds the blocks of sites that grow.
+    /// Search for the holders of growing sites' blocks.
     pub(crate) holders: bool,
     /// Fold short-lived processes that have ended.
     pub fold: bool,
@@ -100,7 +100,7 @@ pub(crate) struct Summary {
     /// Blocks outstanding at the end, and the ledger's memory for them, bytes.
     pub outstanding: u64,
     pub ledger_bytes: u64,
-    /// What came of verifying walks.
+    /// Result of verifying walks.
     pub verified: Option<verify::Counts>,
     pub timings: Timings,
     pub samples: Costs,
@@ -170,7 +170,7 @@ pub(crate) async fn record(
     // Before the programs are loaded, see `Line`.
     let line = plan.stop.then(Line::new).transpose();
     let line = line.map_err(system("make a socket"))?;
-    // Not before: a launched command inherits the limit, and what is ignored.
+    // Not before: a launched command inherits the limit and ignored signals.
     raise_file_limit();
     let mut startup = Startup::begin().map_err(system("watch for signals"))?;
     startup.doing("loading the tracing programs".to_owned());
@@ -224,7 +224,7 @@ pub(crate) async fn record(
             |untraced| ready(&plan, &output, untraced),
         )
         .await;
-    // One moment for all probes; what was emitted before it is still read.
+    // One moment for all probes; records emitted before it are still read.
     let stopped = collector
         .kernel()
         .set_recording(false)
@@ -396,8 +396,8 @@ impl Session {
                 () = async { sleep_until(deadline.unwrap_or(start)).await },
                     if deadline.is_some() => return Ok(()),
                 _ = self.interrupts.recv() => {
-                    // The terminal sends it to the command too, which decides what it
-                    // means; asked twice, the recording ends without it.
+                    // The terminal sends it to the command too, which decides what to do; a second
+                    // one ends the recording without it.
                     if child.is_none() || interrupted {
                         return Ok(());
                     }
@@ -407,7 +407,7 @@ impl Session {
                     Some(launched) => pass_on(launched, libc::SIGTERM),
                     None => return Ok(()),
                 },
-                // The terminal is gone; it told the command as well.
+                // The terminal is gone; the command was notified as well.
                 _ = self.hangups.recv() => return Ok(()),
             }
             if ended_with(&plan.pids, collector) {
@@ -416,7 +416,7 @@ impl Session {
         }
     }
 
-    /// Handles what the ring buffer holds; false if there was more than a turn's worth.
+    /// Handles the contents of the ring buffer; false if there was more than a turn's worth.
     fn drain(&mut self, collector: &mut Collector) -> Result<bool, SessionError> {
         let start = Instant::now();
         while start.elapsed() < TURN {
@@ -456,7 +456,7 @@ impl Session {
         }
     }
 
-    /// Reads what is left and records the last interval.
+    /// Reads the remaining records and records the last interval.
     fn conclude(&mut self, collector: &mut Collector, plan: &Plan) -> Result<(), SessionError> {
         while !self.drain(collector)? {}
         if !plan.options.follow {
@@ -524,7 +524,7 @@ fn pass_on(launched: &Launched, signal: i32) {
     unsafe { libc::kill(launched.tgid().cast_signed(), signal) };
 }
 
-/// `memtrace-PROGRAM-HOST-PID.mtr`, of the first process.
+/// `memtrace-PROGRAM-HOST-PID.mtr`, named after the first process.
 fn default_output(plan: &Plan, launched: Option<&Launched>, redactor: &Redactor) -> PathBuf {
     let (program, pid) = match launched {
         Some(launched) => (

@@ -1,4 +1,4 @@
-//! What walks took, by their depth (`memtrace record --time-walks`).
+//! Durations of walks, by depth (`memtrace record --time-walks`).
 
 use std::fmt;
 

@@ -9,7 +9,7 @@ const SEED: u64 = 0;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Growth {
     pub rate: f64,
-    /// 95 % interval of `rate`; `None`: too few intervals were recorded to tell.
+    /// 95 % interval of `rate`; `None`: too few intervals were recorded.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -23,7 +23,7 @@ impl Growth {
     /// Theil–Sen slope of `y` over `x` without the first `skip` points, with the interval of a
     /// moving-block bootstrap.
     pub(super) fn of(x: &[f64], y: &[f64], skip: usize) -> Growth {
-        // What does not change has no noise to draw from.
+        // A constant series has no noise to draw from.
         let after = y.get(skip..).unwrap_or_default();
         if after.len() > 1 && after.iter().all(|value| *value == after[0]) {
             return Growth::NONE;
@@ -56,8 +56,8 @@ impl Growth {
         Growth { rate, interval }
     }
 
-    /// Several runs as one: the middle rate, and an interval that holds all of theirs, for what
-    /// differs between runs of one machine is no difference between machines.
+    /// Several runs as one: the middle rate, and an interval that covers all of theirs, because
+    /// differences between runs of one machine are not differences between machines.
     pub(super) fn pooled(runs: &[Growth]) -> Growth {
         let rates: Vec<f64> = runs.iter().map(|growth| growth.rate).collect();
         let ends: Option<Vec<(f64, f64)>> = runs.iter().map(|growth| growth.interval).collect();

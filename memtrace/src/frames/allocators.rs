@@ -1,18 +1,18 @@
-//! The only table of allocators: which functions are probed, which frames
-//! reports fold as the allocator's own, and what makes it return memory. To
-//! support a new allocator, add a row here.
+//! The only table of allocators: which functions are probed, which frames reports fold as the
+//! allocator's own, and which settings make it return memory. To support a new allocator, add a row
+//! here.
 
 use super::{
     Frame,
     functions::{Row, alloc, alloc_array, free, realloc, realloc_array, row, throwing},
 };
 
-/// What is known of an allocator.
+/// Description of an allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocator {
     /// Its common name.
     pub name: &'static str,
-    /// What its functions begin with: under each prefix it defines the malloc family
+    /// Prefixes of its functions: under each it defines the malloc family
     /// ([`super::functions::FAMILY`]).
     pub prefixes: &'static [&'static str],
     /// Functions of its own, under its prefixes only.
@@ -27,11 +27,11 @@ pub(crate) struct Allocator {
     pub c_libraries: &'static [&'static str],
     /// Bytes that a block takes, including headers and rounding.
     pub block: fn(f64) -> f64,
-    /// What makes it return freed memory.
+    /// Ways to make it return freed memory.
     pub gives_back: &'static [&'static str],
 }
 
-/// The most standard first: where two names share an address, the earlier prefix names it.
+/// The most standard first: if two names share an address, the earlier prefix names it.
 pub(crate) const ALLOCATORS: &[Allocator] = &[
     // Its prefixes are those of every allocator that overrides it; `__` are glibc's and musl's own names in
     // static programs.
@@ -122,7 +122,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
         within: &["scudo::"],
         ..NONE
     },
-    // Their blocks come from other allocators or lie in arenas.
+    // Their blocks come from other allocators or are in arenas.
     Allocator {
         name: "CPython's allocators",
         inner: CPYTHON,
@@ -321,7 +321,7 @@ const RPMALLOC: &[Row] = &[
     row("aligned_realloc", realloc(0, 2)),
 ];
 
-/// What the Rust crate of snmalloc calls.
+/// Functions that the Rust crate of snmalloc calls.
 const SNMALLOC: &[Row] = &[
     row("rust_alloc", alloc(1)),
     row("rust_alloc_zeroed", alloc(1)),

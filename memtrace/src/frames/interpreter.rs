@@ -1,12 +1,10 @@
-//! Native frames of the Python interpreter itself. Where a stack has Python
-//! frames they say again what those say, in other words; text and flame graphs
-//! fold them.
+//! Native frames of the Python interpreter itself. In a stack with Python frames they repeat the
+//! same calls in other words; text and flame graphs fold them.
 //!
-//! Names alone would not do, for a stripped interpreter has few: what counts is
-//! where a frame is. The code that runs a Python function is found directly
-//! below its frame; the file that holds it is the interpreter's. Above the
-//! innermost Python frame that file's functions are what allocates, and stay,
-//! except those that only pass the call on.
+//! Names alone are not enough, because a stripped interpreter has few: the decision depends on the
+//! place of a frame. The code that runs a Python function is directly below its frame; the file
+//! that contains it is the interpreter's. Above the innermost Python frame that file's functions do
+//! the allocating, and stay, except those that only pass the call on.
 
 use super::Frame;
 
@@ -41,8 +39,8 @@ const CALLS: &[&str] = &[
 /// `PyObject_Vectorcall`, `_PyObject_VectorcallTstate`.
 const CALLING_CONVENTION: &str = "vectorcall";
 
-/// For each frame of a stack (leaf first), whether it is the interpreter's own. All false where
-/// there is no Python frame, so never all true.
+/// For each frame of a stack (leaf first), whether it is the interpreter's own. All false if there
+/// is no Python frame, so never all true.
 pub(crate) fn marks(frames: &[&Frame]) -> Vec<bool> {
     let mut marks = vec![false; frames.len()];
     let Some(innermost) = frames.iter().position(|frame| frame.is_python()) else {
@@ -99,7 +97,7 @@ mod tests {
         super::marks(&frames.iter().collect::<Vec<_>>())
     }
 
-    /// What is left, by name.
+    /// The remaining frames, by name.
     fn left(frames: &[Frame]) -> Vec<&str> {
         let shown = marks(frames).into_iter().zip(frames);
         shown

@@ -2,13 +2,13 @@
 
 use super::{Frame, installed, symbol::plain};
 
-/// A cache, and where its limit is set.
+/// A cache, and the setting of its limit.
 #[derive(Debug, PartialEq)]
 pub(crate) struct KnownCache {
     pub(crate) name: &'static str,
     /// The default limit; `None` if there is no limit.
     pub(crate) limit: Option<&'static str>,
-    /// What sets the limit or empties the cache.
+    /// The setting of the limit, or a way to empty the cache.
     pub(crate) setting: &'static str,
     filled_by: FilledBy,
 }

@@ -1,11 +1,11 @@
-//! What a mapping is for, as far as the stack that made it tells.
+//! The purpose of a mapping, judged from the stack that made it.
 
 use super::Frame;
 
-/// What address space was taken for.
+/// The purpose of address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Use {
-    /// An allocator's: the heap's blocks lie in it.
+    /// An allocator's: the heap's blocks are in it.
     Allocator,
     /// Stacks of threads.
     Stack,
@@ -24,7 +24,7 @@ const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
 /// Frames in which these functions must be: their callers' callers ask for something else.
 const NEAR: usize = 6;
 
-/// What the mappings are for that were made with these frames (leaf first), `by_allocator` or not.
+/// The purpose of mappings made with these frames (leaf first), `by_allocator` or not.
 pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>) -> Use {
     let near: Vec<&Frame> = frames.take(NEAR).collect();
     let named = |names: &[&str]| {

@@ -1,15 +1,15 @@
-//! Why a frame has no function. Recordings and reports have it in words, which
-//! stay as they are: a recording may be read by another version.
+//! The reason why a frame has no function. Recordings and reports contain it in words, which must
+//! not change: a recording may be read by another version.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a frame has no function, and of which address.
+/// The reason why a frame has no function, and its address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub struct Unresolved {
-    /// Where the frame has no place in a file to name it by.
+    /// Set if the frame has no place in a file to name it by.
     pub address: Option<u64>,
     pub cause: Cause,
 }
@@ -139,7 +139,7 @@ impl From<String> for Unresolved {
 }
 
 impl From<&str> for Unresolved {
-    /// What [`Unresolved::to_string`] gives back, whatever the text is.
+    /// Inverse of [`Unresolved::to_string`], for any text.
     fn from(text: &str) -> Unresolved {
         let address = text.split_once(": ").and_then(|(address, words)| {
             let number = u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?;

@@ -1,6 +1,5 @@
-//! The holder: the process that traces every thread of the job, passes their
-//! signals on at once, and keeps those that the kernel side marked until the
-//! collector says otherwise.
+//! The holder: the process that traces every thread of the job, passes their signals on at once,
+//! and keeps the threads that the kernel side marked until the collector releases them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,11 +26,11 @@ use crate::process::{
     tasks,
 };
 
-/// When a thread has waited so long, the collector is looked at: it may be stopped or dying.
+/// When a thread has waited this long, the collector is checked: it may be stopped or dying.
 const LOOK: Duration = Duration::from_millis(10);
 /// No thread waits longer than this, whatever the collector does.
 const LONGEST: Duration = Duration::from_secs(5);
-/// At the end, so long for the stops that were on their way.
+/// At the end, how long to wait for stops that were on their way.
 const LAST_STOPS: Duration = Duration::from_millis(100);
 /// The kernel takes the probes of a dead collector away one by one.
 const LONGEST_DEATH: Duration = Duration::from_secs(120);
@@ -65,7 +64,7 @@ struct Process<S> {
     held: HashMap<u32, Instant>,
     /// Threads that may go on at a stop which is yet to come.
     allowed: HashSet<u32>,
-    /// Threads that went on before the collector said so, which is yet to come.
+    /// Threads that continued before the collector's release, which is yet to come.
     early: HashSet<u32>,
     /// Threads that repeat their call of ptrace once a process has been left.
     repeating: HashMap<u32, Wanted>,
@@ -76,9 +75,9 @@ struct Process<S> {
 /// Holds threads until the collector, at the other end of standard input, is gone.
 ///
 /// # Errors
-/// It cannot begin. What happens later ends it, by which the kernel lets every thread go.
+/// It cannot start. Later errors end it, and then the kernel lets every thread go.
 pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
-    // SAFETY: standard input is the socket, and nobody else's.
+    // SAFETY: standard input is the socket, and nothing else owns it.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     socket.set_nonblocking(true)?;
     // SAFETY: the name ends in a zero. Otherwise it would be `exe`.
@@ -122,7 +121,7 @@ pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
 }
 
 impl<S: Stops> Process<S> {
-    /// Reads and does what the collector wants. False once it is gone.
+    /// Reads and carries out the collector's requests. False once it is gone.
     fn hear(&mut self) -> io::Result<bool> {
         let open = match self.inbox.fill(&mut self.socket) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => false,
@@ -187,7 +186,7 @@ impl<S: Stops> Process<S> {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.stopped = false;
         }
-        // One that was killed meanwhile says so by its end.
+        // If it was killed meanwhile, its end is reported.
         let _ = ptrace::resume(tid, signal);
     }
 
@@ -204,7 +203,8 @@ impl<S: Stops> Process<S> {
                     continue;
                 };
                 let mut thread = Thread::of(tgid);
-                // A process that clone made without telling its parent of its end; it is left out.
+                // A process that clone made without notifying its parent of its end; it is left
+                // out.
                 thread.leaving = tgid == tid && !self.with_children && status != Status::Exec;
                 self.threads.insert(tid, thread);
             }
@@ -227,7 +227,7 @@ impl<S: Stops> Process<S> {
             _ => 0,
         };
         if is_leaving {
-            // It may be marked, but nobody keeps it.
+            // It may be marked, but is not kept.
             self.stops.take(tid);
             self.detach(tid, signal);
             return;
@@ -274,7 +274,7 @@ impl<S: Stops> Process<S> {
         true
     }
 
-    /// Lets a thread go on before the collector says so.
+    /// Lets a thread continue before the collector releases it.
     fn let_go(&mut self, tid: u32) {
         self.held.remove(&tid);
         self.early.insert(tid);
@@ -416,7 +416,7 @@ impl<S: Stops> Process<S> {
         match (rest.next(), rest.next()) {
             (None, _) => {}
             (Some(last), None) => {
-                // It may be what waits for the others to be left.
+                // It may be the one waiting for the others to be left.
                 if self
                     .repeating
                     .get(&last)
@@ -466,7 +466,7 @@ impl<S: Stops> Process<S> {
         for other in others {
             self.forget(other);
         }
-        // Of the leader that is gone: the collector has forgotten it too.
+        // Entry of the leader that is gone: the collector has forgotten it too.
         self.early.remove(&tid);
     }
 
@@ -554,7 +554,7 @@ fn watch_children() -> io::Result<OwnedFd> {
     }
 }
 
-/// Takes the signals that have come; what they are about is asked by [`ptrace::wait`].
+/// Takes the signals that have come; [`ptrace::wait`] finds their reasons.
 fn drain(children: &OwnedFd) {
     let mut buffer = [0_u8; 1024];
     // SAFETY: the buffer lives and has that many bytes.

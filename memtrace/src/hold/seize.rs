@@ -8,7 +8,7 @@ use crate::process::{
     tasks::{has_ended, threads, tracer_of},
 };
 
-/// What came of it: the threads that are traced now and were not before.
+/// The result: the threads that are traced now and were not before.
 pub(super) fn seize_process(
     tgid: u32,
     with_children: bool,

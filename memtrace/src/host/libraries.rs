@@ -1,4 +1,4 @@
-//! Facts of the files that a process executes: which build of which library.
+//! Facts about the files that a process executes: which build of which library.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,12 +22,12 @@ pub(crate) struct Library {
     pub build_id: Option<String>,
     /// Bytes.
     pub size: u64,
-    /// What glibc says of itself, see [`glibc_version`].
+    /// glibc's own version, see [`glibc_version`].
     pub glibc: Option<String>,
 }
 
 impl Library {
-    /// What the headers of a file at `path` say.
+    /// Facts from the headers of a file at `path`.
     pub(crate) fn of(path: String, size: u64, elf: &Elf) -> Self {
         Self {
             glibc: (elf.soname.as_deref() == Some("libc.so.6"))
@@ -67,7 +67,7 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Runtimes of OpenMP, of which a process should have one.
+/// OpenMP runtimes; a process should have only one.
 const OPENMP: &[&str] = &["libgomp", "libiomp5", "libomp"];
 
 /// Facts of all libraries of a process; `program` is the path of its executable.
@@ -125,8 +125,8 @@ pub(crate) fn facts<'a>(
     facts.into_vec()
 }
 
-/// The files that process `tgid` executes now. Those that cannot be opened or are no ELF files are
-/// left out; none where it is gone.
+/// The files that process `tgid` executes now. Files that cannot be opened or are not ELF are left
+/// out; none if it is gone.
 pub(crate) fn of_process(tgid: u32) -> Vec<Library> {
     let mappings = maps::read(tgid).unwrap_or_default();
     maps::executable_files(&mappings)

@@ -3,7 +3,7 @@
 use super::Source;
 use crate::{process::memory::bytes_of, recording::SystemSample};
 
-/// Reads the machine's figures now. What the kernel does not tell is `None`.
+/// Reads the machine's figures now. Figures that the kernel does not provide are `None`.
 pub(crate) fn sample(source: &Source) -> SystemSample {
     let read = |path: &str| source.text(path).unwrap_or_default();
     let meminfo = read("proc/meminfo");

@@ -30,7 +30,7 @@ impl BirthScan {
         }
     }
 
-    /// Adds what `space`'s process itself allocated.
+    /// Adds the process's own allocations in `space`.
     pub(super) fn add_space(&mut self, space: &Space, book: &Book) {
         let process: ProcessId = space.process();
         space.for_each_block(|site, birth_ns, bytes, count| {

@@ -1,5 +1,5 @@
-//! From whom an address space was forked: blocks that it inherited refer to sites of its ancestors,
-//! whose places can be reused once nobody holds such blocks.
+//! The ancestry of an address space: blocks that it inherited refer to sites of its ancestors,
+//! whose places can be reused once no process holds such blocks.
 
 use std::sync::{Arc, Weak};
 
@@ -22,7 +22,7 @@ impl Ancestor {
 }
 
 impl Lineage {
-    /// Of a child, forked just now.
+    /// For a child, forked just now.
     pub(super) fn forked(self: &Arc<Self>) -> Arc<Lineage> {
         Arc::new(Lineage {
             own: Arc::default(),
@@ -30,8 +30,8 @@ impl Lineage {
         })
     }
 
-    /// Of the same process after its exec: it holds nothing of its ancestors any more, but its
-    /// children may hold what it had.
+    /// For the same process after its exec: it holds no blocks of its ancestors any more, but its
+    /// children may hold blocks that it had.
     pub(super) fn executed(&self) -> Arc<Lineage> {
         Arc::new(Lineage {
             own: Arc::clone(&self.own),

@@ -1,5 +1,5 @@
-//! The books: what every site and every layer of every process counts. Knows
-//! sites and sizes, not addresses.
+//! The books: figures of every site and every layer of every process. Knows sites and sizes, not
+//! addresses.
 //!
 //! # Peaks
 //! What each site held when its layer was at its peak would cost a walk over
@@ -19,14 +19,14 @@ use crate::{
     hash::FastMap,
 };
 
-/// What a release does to the number of blocks.
+/// Effect of a release on the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The block goes on, smaller.
     No,
     /// The block ended after this many ns.
     After(u64),
-    /// The block ended, nobody knows when.
+    /// The block ended at an unknown time.
     Sometime,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Tally {
     /// those that are only inherited, stay small.
     pub(super) lifetimes: Option<Box<[u64; LIFETIME_BUCKETS]>>,
     changed: bool,
-    /// It was told once.
+    /// Already reported at least once.
     reported: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Book {
     /// Indices in `sites` that can be given to new ones.
     free_sites: Vec<u32>,
     pub(super) by_key: FastMap<SiteKey, u32>,
-    /// Of processes that run, or whose last changes were not taken yet, and of groups.
+    /// Accounts of processes that run, or whose last changes were not taken yet, and of groups.
     pub(super) accounts: FastMap<ProcessId, Account>,
     /// Processes so far.
     processes: u32,
@@ -88,8 +88,8 @@ impl Book {
         process
     }
 
-    /// The process has ended: its figures are final. Descendants may still hold what they inherited
-    /// of it.
+    /// The process has ended: its figures are final. Descendants may still hold blocks inherited
+    /// from it.
     pub(super) fn end_process(&mut self, process: ProcessId, ancestor: Ancestor) {
         self.ended.push((process, ancestor));
     }
@@ -224,8 +224,8 @@ impl Book {
         right
     }
 
-    /// The number of pieces in which `process` holds what `site` mapped changed
-    /// from `before` to `after`, the bytes did not.
+    /// The number of pieces of `site`'s mappings that `process` holds changed from `before` to
+    /// `after`, the bytes did not.
     pub(super) fn repiece(&mut self, process: ProcessId, site: u32, before: u64, after: u64) {
         if before == after {
             return;
@@ -316,7 +316,7 @@ impl Book {
             let site = &mut self.sites[index as usize];
             if let Some(tally) = &mut site.tally {
                 tally.changed = false;
-                // Of one that came to nothing before anybody heard of it nothing is told.
+                // A site that was never reported and has become empty is skipped.
                 tally.reported |= tally.totals != Totals::default();
                 if tally.reported {
                     changes.sites.push((site.key, tally.site_totals()));

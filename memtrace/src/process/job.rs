@@ -1,4 +1,4 @@
-//! The job of a process: what it has started, directly or not, and what of that still lives.
+//! The job of a process: the processes it has started, directly or not, that are still alive.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,8 +7,8 @@ use std::{
 
 use procfs::process::all_processes;
 
-/// Living descendants of `roots`, parents before their children. Neither memtrace is among them, nor
-/// what memtrace runs under (a shell, sudo), nor what it has started itself.
+/// Living descendants of `roots`, parents before their children. Excluded are memtrace itself, its
+/// own ancestors (a shell, sudo), and its children.
 pub(crate) fn descendants(roots: &[u32]) -> Vec<u32> {
     let mut parents = HashMap::new();
     for process in all_processes().into_iter().flatten().flatten() {

@@ -1,5 +1,5 @@
-//! `/proc/PID/maps`: what is mapped where. Text in, data out; the files behind
-//! the mappings are opened elsewhere ([`super::files`]).
+//! `/proc/PID/maps`: the mappings of a process. Text in, data out; the files behind the mappings
+//! are opened elsewhere ([`super::files`]).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What the `rwxp` column says.
+/// The `rwxp` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Permissions {
     pub read: bool,
@@ -52,7 +52,7 @@ impl Mapping {
         self.end - self.start
     }
 
-    /// Whether `abs_addr` lies in the mapping.
+    /// Whether the mapping contains `abs_addr`.
     pub(crate) fn contains(&self, abs_addr: u64) -> bool {
         (self.start..self.end).contains(&abs_addr)
     }

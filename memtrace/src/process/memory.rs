@@ -192,7 +192,7 @@ pub(crate) fn arguments(cmdline: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Children of all threads; `None` where the kernel does not list them.
+/// Children of all threads; `None` if the kernel does not list them.
 fn children(tgid: u32) -> Option<u64> {
     let mut count = None;
     for task in fs::read_dir(format!("/proc/{tgid}/task")).ok()?.flatten() {

@@ -109,8 +109,8 @@ fn by_symbol(elf: &Elf<'_>) -> Option<u32> {
     (hex >> 24 == 3).then_some(hex >> 16 & 0xff)
 }
 
-/// By the text that `Py_GetVersion` begins with, "3.9.18" and a zero; linkers make it the end
-/// of another text with the same end. `None` where the file has texts of more than one version.
+/// By the text that `Py_GetVersion` begins with, "3.9.18" and a zero; linkers make it the end of
+/// another text with the same end. `None` if the file has texts of more than one version.
 fn by_content(elf: &Elf<'_>) -> Option<u32> {
     let mut found = None;
     for (bytes, at) in elf

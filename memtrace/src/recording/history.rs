@@ -68,7 +68,7 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// What the blocks of each site of a process held open when that was last looked at; empty where
+    /// What the blocks of each site of a process held open when that was last looked at; empty if
     /// it never was. By number of the site.
     ///
     /// # Errors
@@ -90,8 +90,8 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// How old the blocks of a site were at the last scan of its running process that found some, by
-    /// the site's number; `None` where none did.
+    /// How old the blocks of a site were at the last scan of its running process that found some,
+    /// by the site's number; `None` if none did.
     ///
     /// # Errors
     ///

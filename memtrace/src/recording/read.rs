@@ -271,7 +271,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
-/// The median distance of intervals; `None` where there are too few.
+/// The median distance of intervals; `None` if there are too few.
 fn usual_interval(connection: &Connection) -> rusqlite::Result<Option<u64>> {
     let ends: Vec<u64> = connection
         .prepare("SELECT time_ns FROM interval ORDER BY id")?

@@ -14,7 +14,7 @@ pub(super) fn pack(values: impl IntoIterator<Item = u64>) -> Vec<u8> {
     bytes
 }
 
-/// Unpacks what [`pack`] gave; `None` where it ends within an integer or one exceeds 64 bits.
+/// Unpacks what [`pack`] gave; `None` if it ends within an integer or one exceeds 64 bits.
 pub(super) fn unpack(bytes: &[u8]) -> Option<Vec<u64>> {
     let mut values = Vec::new();
     let mut value = 0u64;

@@ -82,7 +82,7 @@ pub(crate) fn diagnosis_json(
     )
 }
 
-/// What several processes do in the same way; null where no two do.
+/// What several processes do in the same way; null if no two do.
 pub(super) fn job_json(found: &Diagnosis, filter: &Filter) -> Value {
     let Some(job) = of_job(found, filter) else {
         return Value::Null;

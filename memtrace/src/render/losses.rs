@@ -51,7 +51,7 @@ pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<(
     Ok(())
 }
 
-/// What the losses make of the totals; `None` where they are exact.
+/// What the losses make of the totals; `None` if they are exact.
 pub(super) fn bounds(snapshot: &Snapshot) -> Option<&'static str> {
     let any = |effect| {
         let mut losses = snapshot.losses.iter();

@@ -48,8 +48,8 @@ impl Table {
 struct Function {
     start: u64,
     end: u64,
-    /// Offset in its section of the frame description entry (FDE);
-    /// `None` where a stack ends and none says so.
+    /// Offset in its section of the frame description entry (FDE); `None` if a stack ends and none
+    /// says so.
     fde: Option<usize>,
 }
 

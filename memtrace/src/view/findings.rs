@@ -26,7 +26,7 @@ pub(crate) struct Finding<'a> {
     /// Processes that grow and were started, directly or not, by processes of this finding, which
     /// do not.
     pub(crate) growing_below: Vec<u32>,
-    /// The fastest growing first; empty where no site is behind it.
+    /// The fastest growing first; empty if no site is behind it.
     pub(crate) lines: Vec<Line<'a>>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Line<'a> {
 }
 
 impl Finding<'_> {
-    /// How fast all its processes grow together, bytes per second; `None` where it is not about bytes.
+    /// How fast all its processes grow together, bytes per second; `None` if it is not about bytes.
     pub(crate) fn rate(&self) -> Option<f64> {
         let rates = self.processes.iter().filter_map(|verdict| verdict.rate);
         rates.reduce(|sum, rate| sum + rate)

@@ -212,7 +212,7 @@ impl Shown<'_> {
                 )
     }
 
-    /// The process's tgid, 0 where it is not known, and of a group.
+    /// The process's tgid, 0 if it is not known, and of a group.
     pub(crate) fn tgid(&self) -> u32 {
         self.process.map_or(0, |process| process.row.tgid)
     }

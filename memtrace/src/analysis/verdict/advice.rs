@@ -1,5 +1,5 @@
-//! What to try next: the command or the setting that would confirm a verdict,
-//! or tell it from the next likely one. Each class says its own.
+//! Advice on what to try next: the command or the setting that would confirm a verdict, or rule out
+//! the next likely one. Each class has its own.
 
 use super::{Class, Quality, site::Context, thresholds::LONGER};
 use crate::{
@@ -11,11 +11,11 @@ use crate::{
     frames::allocators::Allocator,
 };
 
-/// What advice on a site depends on.
+/// Inputs of the advice on a site.
 pub(super) struct Advice {
     pub(super) layer: Layer,
     pub(super) tgid: u32,
-    /// Of the recording, seconds.
+    /// Length of the recording, seconds.
     length: f64,
 }
 
@@ -97,12 +97,12 @@ fn of(layer: Layer, context: &Context) -> Advice {
     }
 }
 
-/// Where too much was lost.
+/// Advice if too much was lost.
 pub(super) fn lose_less() -> String {
     "avoid losses: `memtrace record --ring-buffer 512m …`, or attach after start-up".into()
 }
 
-/// How long to record where there are too few intervals.
+/// How long to record if there are too few intervals.
 pub(super) fn enough(quality: &Quality) -> String {
     // Half may be the start of the program.
     let points = (MIN_POINTS as f64 / (1.0 - WARM_UP)).ceil() * 2.0;

@@ -9,13 +9,13 @@ use super::{
 };
 use crate::analysis::{series::SiteSeries, window::Window};
 
-/// Share of the blocks that outlived a while and are there at the end, of a leak.
+/// For a leak: least share of the blocks that outlived a while and are still live at the end.
 const SURVIVAL: f64 = 0.95;
 
 /// The part of the window that must have passed before the last scan.
 const LEAST_SEEN: f64 = 0.5;
 
-/// What became of the blocks that outlived a quarter of the window.
+/// The fate of the blocks that outlived a quarter of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Survival {
     Share(f64),
@@ -47,7 +47,7 @@ fn more(window: Window, counts: &[f64]) -> f64 {
     ends.map_or(0.0, |(last, first)| last - first)
 }
 
-/// Of the blocks allocated in the window, the share by which there are more at its end; `None` if that is less
+/// The share of the blocks allocated in the window by which the site grew; `None` if that is less
 /// than a leak's.
 pub(super) fn all_stay(context: &Context, site: &SiteSeries) -> Option<f64> {
     let allocated = more(context.window, &site.alloc_count);

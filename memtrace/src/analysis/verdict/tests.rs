@@ -30,7 +30,7 @@ fn judged(course: &Course) -> Diagnosis {
     found
 }
 
-/// Where a verdict on a process speaks of sites, some have the same class.
+/// If a verdict on a process refers to sites, some of them have the same class.
 pub(crate) fn assert_agrees(found: &Diagnosis) {
     let (processes, sites): (Vec<_>, Vec<_>) = found
         .verdicts
@@ -168,7 +168,7 @@ fn nothing_grows() {
         panic!("{visible:?}");
     };
     assert!((1.0..MIB).contains(visible), "{visible}");
-    // The start of the program is no growth.
+    // Start-up is not growth.
     expect(&of(&|t| heap(t.min(10.0), 5.0 + t.min(10.0))), Class::None);
 }
 
@@ -263,7 +263,7 @@ fn pages_that_are_no_data_are_told_by_their_kind() {
         ..MemorySample::default()
     };
     expect(&of(&|t| mapped(t, lazy(t))), Class::MadvFree);
-    // First use of what was mapped before: nothing tells what for.
+    // First touch of older mappings: nothing shows its purpose.
     let found = of(&|t| mapped(t, MemorySample::default()));
     expect(&found, Class::Undetermined);
 }
@@ -350,7 +350,7 @@ fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
     expect(&empty, Class::Undetermined);
 }
 
-/// The course of a recording whose intervals nobody chose: as many of 100 ms.
+/// The course of a recording with automatic intervals: as many of 100 ms.
 fn of_tenths(origin: Origin, n: u64) -> Diagnosis {
     let (folder, recording) = record(&Course {
         origin,
@@ -478,7 +478,7 @@ fn rows(found: &Diagnosis, kind: Kind) -> Vec<(&'static str, i64)> {
 fn mappings_explain_each_kind_of_memory_once() {
     let found = of(&|t| Moment {
         memory: resident(50.0 + t, 10.0 + t, 10.0 + t),
-        // Two of three are explained by what was mapped, the third by libraries.
+        // Two thirds are explained by mappings, the third by libraries.
         sites: vec![
             site(Layer::Vm, "map", 2.0 * t),
             site(Layer::Vm, "_dl_map_segments", 5.0 * t),
@@ -504,7 +504,7 @@ fn small_blocks_that_leak_can_keep_much_more_from_being_given_back() {
         })
     };
     expect(&grown(1000.0), Class::Leak);
-    // These lie on too few pages.
+    // These are on too few pages.
     expect(&grown(10.0), Class::Retention);
     let first_use = of(&|t| Moment {
         memory: resident(50.0 + t, 2.0, 0.0),

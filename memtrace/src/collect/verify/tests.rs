@@ -1,5 +1,4 @@
-//! The verifier itself, over the stack of the test: what it agrees with, and
-//! that it notices what is wrong.
+//! The verifier itself, over the stack of the test: it agrees where it should, and notices errors.
 
 use std::{arch::asm, collections::HashMap, fs::File, os::unix::fs::FileExt};
 
@@ -78,7 +77,7 @@ impl Fixture {
                 copy,
             },
         };
-        // Frame by frame: a walk that is cut off tells the next frame.
+        // Frame by frame: a walk that is cut off shows the next frame.
         fixture.sample.frames = vec![Word::absolute(at.pc - 1)];
         loop {
             let outcome = fixture.compare();

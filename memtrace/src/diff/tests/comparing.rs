@@ -1,4 +1,4 @@
-//! What grows, by how much, and which facts of the machines differ.
+//! Growing sites, their growth, and the facts of the machines that differ.
 
 use super::*;
 

@@ -145,7 +145,7 @@ fn lines_tell_sites_apart_where_both_sides_have_the_same() {
     let (x, y) = (at(1, "2"), at(2, "2"));
     let two = [Some(Level::Symbol), Some(Level::Symbol)];
     assert_eq!(levels(&[&a, &b], &[&x, &y]), two);
-    // The source is another: nobody knows which is which.
+    // The source differs, so the two cannot be distinguished.
     assert_eq!(levels(&[&a, &c], &[&x, &y]), [Some(Level::Symbol)]);
 }
 

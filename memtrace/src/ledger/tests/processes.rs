@@ -28,7 +28,7 @@ fn child_inherits_and_neither_touches_the_other() {
     assert_eq!(b.inherited(2, HEAP), (50, 1));
     assert_eq!(b.live(2, HEAP), (9, 1));
     assert_eq!(b.live(1, HEAP), (100, 1));
-    // What was inherited is not "released of what was allocated here".
+    // An inherited block does not count as "released here".
     assert_eq!(b.heap(2).free_count, 0);
     assert_eq!(b.heap(2).peak_bytes, 9);
     b.free(1, 16);

@@ -17,7 +17,7 @@ fn plan_of(path: &Path, extra: &[&str]) -> Vec<Probe> {
     probes
 }
 
-/// What holds for every plan.
+/// Invariants of every plan.
 fn check(elf: &Elf<'_>, probes: &[Probe]) {
     let mut names = HashSet::new();
     let mut places = HashSet::new();

@@ -90,7 +90,7 @@ fn assert_says(name: &str, screen: &str, of_class: &[Class]) {
     );
 }
 
-/// What differs, line by line; empty where nothing does.
+/// What differs, line by line; empty if nothing does.
 fn difference(name: &str, expected: &str, got: &str) -> String {
     if expected == got {
         return String::new();

@@ -115,7 +115,8 @@ pub(super) const KNOWN: Rule<OfSite> = Rule {
     class: Class::Cache,
     evidence: "its stack is that of a library cache with a limit (`memtrace/src/frames/known_caches.rs`), and it does not keep growing like a leak",
     find: OfSite::Growing(|grown| {
-        // One that goes on like a leak may be one, of what the function that is cached keeps elsewhere.
+        // A site that keeps growing like a leak may be a leak of memory that the cached function
+        // keeps elsewhere.
         let found = known(grown).filter(|_| grown.leaks().is_none())?;
         Some(SiteFinding {
             grade: Grade::C,
@@ -136,7 +137,8 @@ fn stays(grown: &Grown) -> Option<SiteFinding> {
     let start = (to as f64 * WARM_UP) as usize;
     let growth = Window { from: start, to }.change(live);
     let late = judged.trend.growth();
-    // A load that comes and goes is now here, now there: what stays is never again as low.
+    // A fluctuating load is sometimes high, sometimes low; a full cache never returns to its old
+    // level.
     let part = |from: usize, to: usize| live.get(from..to).unwrap_or_default();
     let before = part(start, start + (to - start) / EDGE);
     let after = part(from.max(to / 2), to);

@@ -1,5 +1,4 @@
-//! The reserve of a device's allocator grows, what is allocated from it does
-//! not.
+//! The reserve of a device's allocator grows, but the memory allocated from it does not.
 
 use crate::analysis::verdict::{
     Class, Grade,

@@ -1,4 +1,4 @@
-//! Device memory that an allocator keeps and nobody uses: a state, not an alarm.
+//! Device memory that an allocator keeps unused: a state, not an alarm.
 
 use crate::analysis::verdict::{
     Class, Grade,

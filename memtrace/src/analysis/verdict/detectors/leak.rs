@@ -25,15 +25,15 @@ pub(super) const CLASS: Description = Description {
     ..DESCRIPTION
 };
 
-/// What to ask of a leak's site.
+/// Advice for a leak's site.
 pub(in super::super) const WHO_KEEPS: &str =
     "find what still references these blocks, and where they should be freed";
 
-/// The same where the container is known that keeps them.
+/// The same if the container that keeps the blocks is known.
 pub(in super::super) const LIMIT: &str =
     "limit the size of that container, or remove entries that are no longer needed";
 
-/// What one live block can keep from being given back, bytes.
+/// Bytes that one live block can keep from being given back.
 const PAGE: f64 = 4096.0;
 
 static AROUND: Statement = Statement {

@@ -1,6 +1,5 @@
-//! The classes of verdicts, and the order in which their rules are asked. A
-//! class has a file here: its thresholds, its evidence, its advice and its lines
-//! in `docs/verdicts.md`.
+//! The classes of verdicts, and the order in which their rules are applied. Each class has a file
+//! here with its thresholds, its evidence, its advice and its lines in `docs/verdicts.md`.
 
 mod cache;
 mod copy_on_write;
@@ -28,7 +27,7 @@ use super::rule::{Description, OfProcess, OfSite, Question, Rule};
 /// Makes [`Class`] of a list of classes and their files.
 macro_rules! classes {
     ($($(#[$doc:meta])* $class:ident = $file:ident,)*) => {
-        /// What kind of growth it is.
+        /// A kind of growth.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) enum Class {
             $($(#[$doc])* $class,)*
@@ -76,11 +75,11 @@ classes! {
     /// The kernel or a driver grows, no process does.
     Kernel = kernel,
     GpuLeak = gpu_leak,
-    /// The GPU allocator's reserve grows, what is allocated from it does not.
+    /// The GPU allocator's reserve grows, but the memory allocated from it does not.
     GpuCache = gpu_cache,
     /// An allocation of GPU memory failed.
     GpuOutOfMemory = gpu_out_of_memory,
-    /// The GPU allocator keeps what is no longer in use: no alarm.
+    /// The GPU allocator keeps memory that is no longer in use: not an alarm.
     GpuUnused = gpu_unused,
     /// No material growth.
     None = none,
@@ -98,13 +97,13 @@ impl Class {
         self.description().on_screen
     }
 
-    /// What happens, in a few words.
+    /// The meaning, in a few words.
     pub(crate) const fn meaning(self) -> &'static str {
         self.description().meaning
     }
 }
 
-/// The rules on a process, in the order in which they are asked.
+/// The rules on a process, in the order in which they are applied.
 pub(super) const PROCESS: &[Question<OfProcess>] = &[
     Question {
         asks: "in addition, however short the recording: did an allocation on a device fail for lack of memory?",
@@ -196,7 +195,7 @@ pub(super) fn rules() -> impl Iterator<Item = &'static Rule<OfProcess>> {
     PROCESS.iter().flat_map(|question| question.rules)
 }
 
-/// The rules on a site, in the order in which they are asked.
+/// The rules on a site, in the order in which they are applied.
 pub(super) const SITE: &[Question<OfSite>] = &[
     Question {
         asks: "grows",

@@ -65,7 +65,7 @@ fn held(judging: &Judging) -> Option<Finding> {
     let live = series.live();
     let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let lately = (live.len() as f64 * (1.0 - LATELY)) as usize;
-    // Not what a load that comes and goes has freed for the moment.
+    // Ignore memory that a fluctuating load has freed for the moment.
     let (peak, now) = (largest(&live), largest(&live[lately.min(live.len())..]));
     let mapped = series.mapped(Use::Program);
     let kept = anonymous - now - mapped.last().copied().unwrap_or(0.0);

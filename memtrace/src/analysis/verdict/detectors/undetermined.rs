@@ -135,7 +135,7 @@ pub(super) const DEVICE_IN_ALL: Rule<OfProcess> = Rule {
 };
 
 fn not_asked_for(on: &OnDevice) -> Option<Finding> {
-    // What was asked for on a device that is not known may be of this one.
+    // Requests on an unknown device may belong to this one.
     let flat = |other: &DeviceSeries| {
         let judged = on.judged(&other.held);
         judged.is_some_and(|judged| judged.shape() == Shape::Flat)

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whether there is evidence of a kind with so many MiB.
+/// Whether there is evidence of a kind with this many MiB.
 fn has(evidence: &[Evidence], kind: &str, name: &str, mib: f64) -> bool {
     let mut of_kind = evidence.iter().filter(|of| of.kind.name == kind);
     of_kind.any(|of| of.amount(name) == Some(&Amount::Bytes(mib * MIB)))
@@ -12,7 +12,7 @@ use crate::{
     ledger::{CacheTotals, DeviceTotals},
 };
 
-/// A device whose allocator grows by so many MiB a second.
+/// A device whose allocator grows by this many MiB a second.
 fn device(allocated: f64, reserved: f64) -> Diagnosis {
     of(&|t| {
         let bytes = |mib: f64| (mib * MIB) as u64;
@@ -40,7 +40,7 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
     })
 }
 
-/// A process that has nothing but what a caching allocator holds of device 0, and a steady heap.
+/// A process with only a caching allocator's memory on device 0, and a steady heap.
 fn of_cache(cache: CacheTotals) -> Moment {
     Moment {
         device: Some(DeviceTotals {
@@ -165,7 +165,8 @@ fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
         ends: true,
         lost: 0,
         at: &|t| {
-            // The interpreter gives back all blocks at its end, the caching allocator keeps what they were in.
+            // The interpreter frees all blocks at its end, but the caching allocator keeps their
+            // memory.
             let held = ((50.0 + t) * MIB) as u64;
             let allocated = if t < 99.0 { held } else { 0 };
             let cache = CacheTotals {
@@ -192,7 +193,7 @@ fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
 
 #[test]
 fn a_device_whose_sites_do_not_go_on_does_not_leak_for_sure() {
-    // Faster at first: since then as a leak, from the start of what is looked at as neither.
+    // Faster at first: a leak since then, but neither from the start of the window.
     let found = of(&|t| {
         let mib = 2.0 * t.min(40.0) + 1.2 * (t - 40.0).max(0.0);
         Moment {
