@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_cannot_be_read() {
+    fn truncated_data_cannot_be_read() {
         let file = of_bytes(&[7; 8192]).unwrap();
         let bytes = &FileBytes::new(&file);
         assert_eq!(bytes.read_bytes_at(0, 4096), Ok(&[7; 4096][..]));

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, and what the repository demands of itself.
+//! `cargo xtask lint`: formatting, clippy, and the repository's own rules.
 
 use crate::{
     command::{self, cargo, output, root},
@@ -54,7 +54,7 @@ fn files() -> Result<()> {
     let private = private_paths(&root());
     let mut bad = Vec::new();
     for name in tracked.split('\0').filter(|name| !name.is_empty()) {
-        // A binary, a link to a folder and a file just removed have no text to look at.
+        // A binary, a link to a folder and a file just removed have no text to check.
         let Ok(text) = fs::read_to_string(root().join(name)) else {
             continue;
         };
@@ -77,7 +77,7 @@ fn files() -> Result<()> {
     Ok(())
 }
 
-/// Where this checkout lies, and what lies beside it: no file should say.
+/// The place of this checkout, and its neighbours: no file should contain them.
 fn private_paths(root: &Path) -> Vec<String> {
     [Some(root), root.parent()]
         .into_iter()

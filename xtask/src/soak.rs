@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: a recording of many short processes for a long time. The collector's memory
-//! and the file must follow what is alive, and the report must stay quick: also of a recording with
-//! millions of sites, which is made up for that.
+//! and the file must stay proportional to the processes alive, and the report must stay quick, also
+//! for a recording with millions of sites, which is made up for that.
 
 use crate::command::{self, build_memtrace, compile_c, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// Processes started each second
     #[arg(long, default_value_t = 10)]
     rate: u64,
-    /// Record nothing: only read a made-up recording of forked workers with so many sites
+    /// Record nothing: only read a made-up recording of forked workers with this many sites
     #[arg(long, conflicts_with_all = ["minutes", "rate"])]
     sites: Option<u32>,
     /// The debug build, which is slower
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     debug: bool,
 }
 
-/// What must hold, and from which part of the time on.
+/// Bounds, and the part of the time from which on they must hold.
 const SETTLED: f64 = 0.25;
 const MEMORY_VARIES_BY: f64 = 0.05;
 const FILE_PER_HOUR: f64 = 10e6;
@@ -40,7 +40,7 @@ const LARGE_REPORT_MEMORY: f64 = 500e6;
 /// Rows of the table that is printed.
 const ROWS: u64 = 20;
 
-/// How often the collector is looked at.
+/// How often the collector is sampled.
 const SAMPLE: Duration = Duration::from_secs(5);
 
 /// One look at the collector.
@@ -245,7 +245,7 @@ fn large(sites: u32, debug: bool) -> Result<()> {
     ])
 }
 
-/// What a report took.
+/// Cost of a report.
 struct Cost {
     took: Duration,
     /// Resident at most, bytes.
@@ -270,7 +270,7 @@ fn report(memtrace: &Path, recording: &Path) -> Result<Cost> {
     })
 }
 
-/// Prints what held and what did not.
+/// Prints which bounds held and which did not.
 fn judge(bounds: &[(bool, String)]) -> Result<()> {
     for (holds, what) in bounds {
         println!("{} {what}", if *holds { "ok  " } else { "FAIL" });

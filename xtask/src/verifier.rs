@@ -1,5 +1,5 @@
-//! `cargo xtask verifier`: what the kernel's verifier has to do for each
-//! program, and the memory of the maps.
+//! `cargo xtask verifier`: the work of the kernel's verifier for each program, and the memory of
+//! the maps.
 
 use crate::{command, vm::Session};
 use anyhow::{Context, Result, bail};
@@ -55,7 +55,7 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
             let there = there.iter().find(|there| name(there) == name_here);
             let verified = there.map_or(0, |there| number(there, "verified_instructions"));
             print!("{verified:>28}");
-            // None: it was not loaded, or the kernel does not tell.
+            // None: it was not loaded, or the kernel does not report it.
             if verified > LIMIT || verified == 0 {
                 beyond.push(format!("{name_here} on {kernel}: {verified}"));
             }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_three_layers_and_twice_is_one_failure() {
+    fn a_failure_in_three_layers_and_twice_is_one() {
         let line = python("step", "/srv/train.py", 3);
         let stacks = stacks(&[
             &[
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_ask_again_fails() {
+    fn a_request_without_a_retry_fails() {
         let stacks = stacks(&[
             &[native("CudaMallocAsync::mallocAsync(void**)", C10)],
             &[native("my_buffer", "/srv/program")],

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_carries_as_many_frames_as_it_says() {
+    fn a_stack_has_its_declared_number_of_frames() {
         let stack = Stack {
             header: header(Kind::Stack),
             stack: 1,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_to_verify_has_what_it_says_and_not_what_is_behind() {
+    fn a_walk_to_verify_has_its_declared_stack_only() {
         let (_, record) = decode(&bytes_of(&walk())).unwrap();
         let Record::Verify(sample) = record else {
             panic!("{record:?}");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_says_too_much_has_what_there_is() {
+    fn an_oversized_walk_has_the_bytes_that_exist() {
         let mut walk = walk();
         (walk.pending, walk.n, walk.pages) = (u32::MAX, u32::MAX, u32::MAX);
         let (_, record) = decode(&bytes_of(&walk)).unwrap();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_what_stands_before_the_figures() {
+    fn the_reason_precedes_the_figures() {
         let reason =
             verdict("5: (85) call unknown#181\ninvalid func unknown#181\nprocessed 6 insns");
         assert_eq!(reason, Some("invalid func unknown#181"));

@@ -34,7 +34,7 @@ pub(crate) enum RowsError {
     Map(#[from] MapError),
     #[error("cannot write it: {0}")]
     Write(#[from] io::Error),
-    #[error("there are {EXECS} files already")]
+    #[error("the limit of {EXECS} files is reached")]
     TooManyFiles,
 }
 

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_required_and_missing_fails() {
+    fn only_missing_requirements_fail() {
         let mut checks = vec![
             Check::unknown("tracepoints", "not mounted"),
             Check::missing("files", "256", "raise it").optional(),

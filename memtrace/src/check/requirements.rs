@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_told_apart_by_number() {
+    fn kernels_are_compared_by_number() {
         for (release, outcome, has_help) in [
             ("4.18.0-553.el8.x86_64", Missing, true),
             ("5.14.0-427.el9.x86_64", Missing, true),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_missing_and_what_is_hidden_unknown() {
+    fn absent_is_missing_and_hidden_is_unknown() {
         assert_eq!(btf(not_found()).outcome, Missing);
         assert_eq!(btf(denied()).outcome, Unknown);
         assert_eq!(uprobes(not_found()).outcome, Missing);

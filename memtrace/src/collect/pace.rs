@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_much_is_done_less_often_but_not_much_less() {
+    fn costly_work_is_done_a_little_less_often() {
         let pace = Pace::new(Spacing::Auto);
         for (cost, distance) in [(0, 100), (5, 100), (10, 200), (40, 800), (400, 1000)] {
             assert_eq!(pace.until_next(cost * MS), distance * MS, "{cost} ms");

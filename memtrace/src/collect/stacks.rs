@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_walks_are_one_stack_whatever_their_keys() {
+    fn equal_walks_with_different_keys_are_one_stack() {
         let mut stacks = StackInterner::default();
         let words = [2, 4];
         let id = learn(&mut stacks, 10, &words, End::Complete, "main");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_told_of_each_node_once_and_can_put_stacks_together() {
+    fn each_node_is_reported_once_and_stacks_can_be_rebuilt() {
         let mut stacks = StackInterner::default();
         let mut news = Vec::new();
         // Callers in common, one below another, none in common, the same function twice.
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_word_means_is_asked_again_where_it_may_have_changed() {
+    fn words_are_resolved_again_if_they_may_have_changed() {
         let mut stacks = StackInterner::default();
         let learn = |stacks: &mut StackInterner, key, image, word: u64, place| {
             let walk = Walk {

@@ -112,7 +112,7 @@ fn run(
             Order::Write(message) => message,
             Order::Finish(time_ns) => {
                 if let Some(patience) = names.symbolizer.patience() {
-                    tracing::warn!("waiting for debug files, for {patience:?} at most");
+                    tracing::warn!("waiting at most {patience:?} for debug files");
                     names.rewrite(&mut writer, Instant::now() + patience)?;
                 }
                 return writer.finish(time_ns);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_pooled_with_what_differs_between_them() {
+    fn pooled_runs_include_their_differences() {
         let runs = [
             growth(1.0, 0.0, 2.0),
             growth(9.0, 8.0, 10.0),

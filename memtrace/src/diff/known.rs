@@ -133,7 +133,7 @@ pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + C
             plural(count as u64, "variable")
         )),
     };
-    let files = "content of files (configuration, data, source code), what other programs answer";
+    let files = "content of files (configuration, data, source code), answers of other programs";
     let general = [hashes.as_deref(), Some(files)];
     gaps.extend(general.into_iter().flatten().map(|what| Gap {
         run: None,

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_hash_or_a_version_stays() {
+    fn lookalikes_of_hashes_and_versions_stay() {
         for name in ["libfoo-release", "libfoo-2", "x86-64", "pythonista"] {
             assert_eq!(normalise(&format!("/lib/{name}.so")).0, name);
         }

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn installed_files_are_named_from_where_they_are_installed() {
+    fn installed_files_are_named_relative_to_their_installation() {
         let none = PythonPaths::default();
         for (path, name) in [
             (

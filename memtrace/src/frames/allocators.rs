@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_takes_what_its_allocator_makes_of_it() {
+    fn a_block_is_rounded_by_its_allocator() {
         for (bytes, of_glibc, of_others) in [
             (1.0, 32.0, 8.0),
             (24.0, 32.0, 32.0),

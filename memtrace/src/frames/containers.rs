@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_s_library_fills_for_a_program_is_filled_by_the_program() {
+    fn a_container_filled_through_the_library_is_filled_by_the_program() {
         let put = python("Queue._put", "/usr/lib/python3.11/queue.py", 214);
         let submit = python("Audit.submit", "/srv/audit.py", 18);
         let main = python("<module>", "/srv/audit.py", 30);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_is_as_large_as_its_type_says() {
+    fn an_elements_size_is_that_of_its_type() {
         let main = native("main");
         let holds = |function: &str| {
             let frame = native(function);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allocates_for_itself_fills_no_container() {
+    fn direct_allocations_fill_no_container() {
         let [keep, main, make] = ["keep", "main", "std::make_unique<int>(int&&)"].map(native);
         assert_eq!(found(&[&keep, &main]), None);
         assert_eq!(found(&[&make, &main]), None);

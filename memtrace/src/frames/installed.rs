@@ -53,7 +53,7 @@ mod tests {
     use crate::frames::fixture::python;
 
     #[test]
-    fn a_programs_line_lies_outside_of_what_is_installed() {
+    fn a_programs_line_is_outside_installed_files() {
         let [linear, json, own, main] = [
             (
                 "/venv/lib/python3.11/site-packages/torch/nn/functional.py",

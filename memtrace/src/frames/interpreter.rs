@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allocates_in_the_interpreter_stays_but_not_what_calls_it() {
+    fn the_interpreters_allocating_frames_stay_but_not_their_callers() {
         let stack = [
             native("list_resize", PYTHON),
             native("PyObject_CallNoArgs", PYTHON),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constructors_own_work_stays_and_the_way_to_it_goes() {
+    fn a_constructors_own_work_stays_and_its_callers_go() {
         // Bytearrays made in a key function of sorted, as CPython 3.9 calls them.
         let interpreters = |names: &'static str| names.split(' ').map(|name| native(name, PYTHON));
         let evaluation = "_PyEval_EvalFrameDefault _PyEval_EvalFrame function_code_fastcall";

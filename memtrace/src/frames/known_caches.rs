@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_calls_deep_below_a_cached_function_is_its_own() {
+    fn deep_calls_below_a_cached_function_are_the_programs_own() {
         let [serve, accept, keep, append] =
             ["serve", "accept", "keep", "append"].map(|name| python(name, "/srv/main.py", 9));
         let cached = native("infinite_lru_cache_wrapper", "/usr/bin/python3");

@@ -55,7 +55,7 @@ mod tests {
     use crate::frames::fixture::native as frame;
 
     #[test]
-    fn the_leaf_tells_what_a_mapping_is_for() {
+    fn the_leaf_shows_the_purpose_of_a_mapping() {
         let libc = "/usr/lib/libc.so.6";
         let mmap = frame("__mmap64", libc);
         let main = frame("main", "/bin/program");

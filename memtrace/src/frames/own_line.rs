@@ -48,7 +48,7 @@ mod tests {
     use crate::frames::fixture::{native, python};
 
     #[test]
-    fn what_a_programmer_knows_comes_before_what_libraries_do() {
+    fn own_lines_come_before_library_lines() {
         let installed = python(
             "forward",
             "/venv/lib/python3.11/site-packages/torch/nn/linear.py",

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_names_are_those_that_programmers_say() {
+    fn plain_names_are_those_in_the_source() {
         for (name, expected) in [
             ("void std::vector<A<B>>::f<C>(D<E>)", "std::vector::f"),
             (

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allocators_functions_are_wrappers_whatever_its_build() {
+    fn an_allocators_functions_are_wrappers_in_every_build() {
         for function in [
             "operator new(unsigned long)",
             "operator new[](unsigned long, std::align_val_t, std::nothrow_t const&)",

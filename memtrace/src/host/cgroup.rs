@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mount_does_not_show_is_not_read() {
+    fn groups_hidden_by_the_mount_are_not_read() {
         for (groups, mounts) in [
             (
                 "0::/../other",

@@ -44,7 +44,7 @@ mod tests {
     use crate::host::{Redactor, tests::tree};
 
     #[test]
-    fn the_driver_and_its_kind_are_told() {
+    fn the_driver_and_its_kind_are_recorded() {
         let (_dir, source) = tree(&[
             (
                 "proc/driver/nvidia/version",

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_are_told_and_duplicates_flagged() {
+    fn builds_are_recorded_and_duplicates_flagged() {
         let libraries = [
             library("/usr/bin/app", None, "aa"),
             library("/usr/lib/libgomp.so.1.0.0", Some("libgomp.so.1"), "01"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn glibc_says_who_made_it() {
+    fn the_distribution_of_glibc_is_recorded() {
         let banner =
             b"\0x\0GNU C Library (Debian GLIBC 2.36-9+deb12u10) stable release version 2.36.\nCopy";
         assert_eq!(

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_is_not_kept() {
+    fn apparent_secrets_are_not_kept() {
         let secrets = Redactor::default();
         for (text, secret) in [
             ("ghp_16C7e42F292c6912E7710c838347Ae178B4a", "16C7e42F"),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_explains_is_kept() {
+    fn explanatory_values_are_kept() {
         for text in [
             "expandable_segments:True,garbage_collection_threshold:0.8",
             "glibc.cpu.hwcaps=-AVX512F,-AVX2_Usable:glibc.malloc.arena_max=2",

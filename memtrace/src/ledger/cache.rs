@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_in_full_has_no_largest() {
+    fn an_incomplete_reserve_has_no_largest_gap() {
         let gap = |block: u64, figures| {
             let (segments, blocks) = (vec![(1000, 1100)], vec![(block, block + 10)]);
             largest_gap(segments, blocks, figures)

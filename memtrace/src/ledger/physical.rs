@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_side_by_side_is_one_range() {
+    fn adjacent_mappings_are_one_range() {
         let mut physical = Physical::default();
         for (handle, start, by_cache) in [
             (1, 1000, true),

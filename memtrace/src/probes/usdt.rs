@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_in_registers_or_near_where_one_points() {
+    fn arguments_are_in_registers_or_memory_near_one() {
         let operand = |register, offset| Some(Operand { register, offset });
         let parse = |argument| parse(Architecture::X86_64, argument);
         assert_eq!(parse("-8@%rbp"), operand(4, None));

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn libc_tells_its_name_its_loader_and_its_functions() {
+    fn libc_has_a_name_a_loader_and_functions() {
         let bytes = open(LIBC);
         let elf = Elf::parse(&bytes).unwrap();
         assert_eq!(elf.architecture, Architecture::X86_64);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_elf_is_refused() {
+    fn files_other_than_elf_are_refused() {
         assert!(matches!(Elf::parse(&Vec::new()), Err(ElfError::NotElf)));
         assert!(matches!(
             Elf::parse(&b"#!/bin/sh\n".to_vec()),

@@ -136,7 +136,7 @@ fn require_regular(metadata: &Metadata) -> io::Result<()> {
 fn no_file() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        "there is no file behind the mapping",
+        "the mapping has no file behind it",
     )
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_serves_where_map_files_does_not() {
+    fn the_name_is_the_fallback_for_map_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, "mapped").unwrap();

@@ -87,9 +87,9 @@ impl Gpus {
     /// that do not report it.
     pub(crate) fn new_capacities(&mut self) -> Vec<(ProcessId, u8, u64)> {
         let all = self.capacities.iter_mut();
-        let new = all.filter(|(_, (bytes, told))| *bytes > 0 && !*told);
-        new.map(|((process, index), (bytes, told))| {
-            *told = true;
+        let new = all.filter(|(_, (bytes, reported))| *bytes > 0 && !*reported);
+        new.map(|((process, index), (bytes, reported))| {
+            *reported = true;
             (*process, *index, *bytes)
         })
         .collect()

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_all_below_its_roots_but_memtrace_and_what_that_runs_under() {
+    fn a_job_excludes_memtrace_and_its_ancestors() {
         // A shell (10) has started a server (20) with two workers, one of which has a child, and
         // sudo (30), which runs memtrace (31), which has a holder (32).
         let parents = HashMap::from([
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_has_ended_is_no_part_of_the_job() {
+    fn an_ended_child_is_not_part_of_the_job() {
         let mut shell = process::Command::new("sh");
         let mut shell = shell.args(["-c", "true & exec sleep 60"]).spawn().unwrap();
         let zombies = || {

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_not_be_executed_is_told_from_a_missing_one() {
+    fn a_file_without_permission_is_distinguished_from_a_missing_one() {
         let dir = tempfile::TempDir::new().unwrap();
         let file = dir.path().join("data");
         fs::write(&file, "").unwrap();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_exec_is_told_at_release() {
+    fn a_failed_exec_is_reported_at_release() {
         let dir = tempfile::TempDir::new().unwrap();
         let script = dir.path().join("script");
         fs::write(&script, "#!/no/such/interpreter\n").unwrap();
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_signals_stay_blocked_and_sigpipe_is_as_it_was() {
+    fn blocked_signals_stay_blocked_and_sigpipe_is_restored() {
         let mask = block_signals();
         let blocked = run(&["sh", "-c", "kill -TERM $$; exit 5"]);
         restore_signals(&mask);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_is_killed_while_it_waits_is_no_success() {
+    fn a_child_killed_while_waiting_is_not_a_success() {
         let mut launched = Launched::spawn(&argv(&["sh"]), &[]).unwrap();
         // SAFETY: signals a child that was not waited for, so the id is still its.
         unsafe { libc::kill(launched.tgid() as libc::pid_t, libc::SIGKILL) };

@@ -120,7 +120,7 @@ pub(crate) fn find(mappings: &[Mapping], abs_addr: u64) -> Option<&Mapping> {
         .filter(|mapping| mapping.contains(abs_addr))
 }
 
-/// The first executable mapping of each file: what there is to probe.
+/// The first executable mapping of each file: the candidates for probing.
 pub(crate) fn executable_files(mappings: &[Mapping]) -> Vec<&Mapping> {
     let mut seen = std::collections::HashSet::new();
     mappings

@@ -1,4 +1,5 @@
-//! Whether a process that the user names can be recorded, in one line where it cannot.
+//! Checks whether a process named by the user can be recorded, and explains in one line if it
+//! cannot.
 
 use std::{fs, io, path::Path};
 
@@ -78,7 +79,7 @@ impl Target {
             {
                 return Err(TargetError::Denied(pid, name, source));
             }
-            // What else is wrong shows when it is attached to.
+            // Other problems show when it is attached to.
             _ => {}
         }
         let halted = match stat.state {
@@ -107,7 +108,8 @@ fn tgid(status: &str) -> Option<u32> {
 }
 
 /// Whether the process's control group is frozen: `cgroup.events` of version 2 (cgroup-v2.rst),
-/// `freezer.state` of version 1 (freezer-subsystem.rst), where distributions mount them.
+/// `freezer.state` of version 1 (freezer-subsystem.rst), in the places where distributions mount
+/// them.
 fn is_frozen(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     groups.lines().any(|line| {

@@ -4,7 +4,7 @@
 /// First bytes of an instruction: since 3.10 instructions are counted in these.
 const UNIT: i64 = 2;
 
-/// Bits of an instruction's number that a word of a stack has no room for, see
+/// Bits of an instruction's number that do not fit into a word of a stack, see
 /// [`memtrace_common::unwind::Word::PythonAt`].
 const UNUSED: u32 = 4;
 

@@ -1,4 +1,4 @@
-//! What holds blocks, made up for the tests.
+//! Holders of blocks, made up for the tests.
 
 use super::{Held, Holders, Path, Step, StepKind, Way};
 use crate::{
@@ -69,7 +69,7 @@ pub(crate) fn tree() -> Path {
     }
 }
 
-/// So many blocks each way, of so many that were looked at.
+/// This many blocks each way, of this many that were sampled.
 pub(crate) fn holders(site: SiteKey, sampled: u32, ways: Vec<(u32, Held)>) -> Holders {
     let ways = ways.into_iter();
     Holders {

@@ -1,4 +1,4 @@
-//! What a recording has besides the figures of its sites, which may be millions.
+//! Everything in a recording except the figures of its sites, which may be millions.
 
 use super::{
     Error, FailureSnapshot, Meta, Origin, ProcessRow, Recording, Stacks, device_tables, read,

@@ -22,7 +22,7 @@ pub(crate) struct Stacks {
     pub(super) stacks: HashMap<StackId, Known>,
 }
 
-/// What is known of a stack besides its frames.
+/// Properties of a stack besides its frames.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) node: NodeId,
@@ -38,8 +38,7 @@ pub(crate) struct Stack<'a> {
 }
 
 impl Stacks {
-    /// A stack; one without frames and without an end where none could be taken, or its record was
-    /// lost.
+    /// A stack; without frames and without an end if none could be taken, or its record was lost.
     pub(crate) fn get(&self, id: StackId) -> Stack<'_> {
         Stack {
             all: self,

@@ -1,5 +1,5 @@
-//! Devices (GPUs): what each process holds there, whose it is, and what failed.
-//! The parts of a device's table add up to its last line.
+//! Devices (GPUs): the memory of each process there, its owners, and failed allocations. The parts
+//! of a device's table add up to its last line.
 
 use std::io::{self, Write};
 
@@ -38,13 +38,13 @@ fn is_shown(snapshot: &Snapshot, filter: &Filter, id: ProcessId) -> bool {
         .is_some_and(|process| filter.pid.is_none_or(|pid| pid == process.row.tgid))
 }
 
-/// What is left of the process's total, negative where that was taken at another moment.
+/// The rest of the process total, negative if that was taken at another moment.
 fn unattributed(device: &DeviceSnapshot) -> Option<i64> {
     let total = i64::try_from(device.process_total?).ok()?;
     Some(total - i64::try_from(device.totals.known()).ok()?)
 }
 
-/// Of how many bytes in blocks of the caching allocator it is known what was asked for, and that.
+/// The bytes in blocks of the caching allocator with a known request, and the bytes requested.
 fn reported(device: &DeviceSnapshot) -> (u64, u64) {
     let streams = device.streams.iter().map(|(_, totals)| totals);
     streams.fold((0, 0), |(allocated, requested), totals| {
@@ -52,7 +52,7 @@ fn reported(device: &DeviceSnapshot) -> (u64, u64) {
     })
 }
 
-/// What was asked for of the blocks of the caching allocator, where that is known of all.
+/// The bytes requested for the blocks of the caching allocator, if known for all.
 fn requested(device: &DeviceSnapshot) -> Option<u64> {
     let cache = device.totals.cache?;
     let (of, requested) = reported(device);
@@ -106,7 +106,7 @@ fn figures(totals: &DeviceTotals) -> Value {
     })
 }
 
-/// The list `device_failures` of a report; `place` tells where its list of stacks has one.
+/// The list `device_failures` of a report; `place` gives the index in its list of stacks.
 pub(super) fn failures_json<P: Serialize>(
     snapshot: &Snapshot,
     filter: &Filter,
@@ -385,7 +385,7 @@ mod tests {
         let figure = |name: &str| device[name].as_i64().unwrap();
         assert_eq!(figure("allocated"), 3 << 20);
         assert_eq!(figure("peak_reserved"), 40 << 20);
-        // What the cache holds, five of the runtime's others, one of the driver's.
+        // Memory of the cache, five of the runtime's others, one of the driver's.
         assert_eq!(figure("known"), 26 << 20);
         assert_eq!(figure("unattributed"), 274 << 20);
         assert_eq!(
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_said_where_all_blocks_told() {
+    fn rounding_is_shown_if_all_requests_are_known() {
         let mut snapshot = snapshot(None);
         let device = |snapshot: &Snapshot| json(snapshot, &Filter::default())[0].clone();
         let value = device(&snapshot);
@@ -434,14 +434,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_total_nothing_is_said_of_the_rest() {
+    fn without_a_total_the_rest_is_not_shown() {
         let value = json(&snapshot(None), &Filter::default());
         assert!(value[0]["process_total"].is_null() && value[0]["unattributed"].is_null());
         assert!(rendered(&snapshot(None)).contains("NVML not available"));
     }
 
     #[test]
-    fn what_a_library_lacks_is_said() {
+    fn missing_functions_of_a_library_are_listed() {
         let mut snapshot = fixture::snapshot();
         assert!(!rendered(&snapshot).contains("has no"));
         snapshot.libraries.push(LibraryRow {

@@ -56,7 +56,7 @@ pub(crate) fn diagnosis_json(
         .accounts
         .iter()
         .filter(|account| covers(filter, account.tgid));
-    // Few, and each by itself.
+    // There are few, so each stack is written separately.
     let mut with_frames = |id: Option<StackId>| {
         let stack = id.map(|id| found.stacks.get(id));
         let frames: Vec<_> = stack.iter().flat_map(|stack| stack.frames()).collect();
@@ -82,7 +82,7 @@ pub(crate) fn diagnosis_json(
     )
 }
 
-/// What several processes do in the same way; null if no two do.
+/// The finding common to several processes; null if no two have one.
 pub(super) fn job_json(found: &Diagnosis, filter: &Filter) -> Value {
     let Some(job) = of_job(found, filter) else {
         return Value::Null;
@@ -110,7 +110,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     verdicts(out, found, filter, IN_REPORT)
 }
 
-/// `stack` tells the stack of a site, and that a process has none: fields to add.
+/// `stack` gives the JSON fields for the stack of a site, or for a process without one.
 pub(super) fn verdicts_json(
     found: &Diagnosis,
     filter: &Filter,
@@ -266,7 +266,7 @@ fn verdict(
     Ok(())
 }
 
-/// What keeps the blocks of a site, and all that was seen to hold them.
+/// The holder of a site's blocks, and all holders that were seen.
 fn kept(
     out: &mut impl Write,
     found: &Diagnosis,

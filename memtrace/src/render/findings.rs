@@ -1,4 +1,4 @@
-//! The first screen: for each finding what it is, how fast, how sure, and the lines to look at.
+//! The first screen: for each finding its class, its rate, its grade, and the lines to look at.
 
 use std::io::{self, Write};
 
@@ -24,7 +24,7 @@ use crate::{
 const LINES: usize = 24;
 const COLUMNS: usize = 100;
 
-/// Where the text behind the names of lines begins.
+/// Column at which the text after the labels begins.
 const CONTENT: usize = 16;
 
 /// Writes the findings of a recording.
@@ -36,7 +36,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     let mut shown = 0;
     for finding in &findings {
         let text = self::finding(finding, found);
-        // One line is for what is left out, and an empty one follows.
+        // One line is for the number of hidden findings, and an empty one follows.
         if shown > 0 && lines.len() + text.len() > room.saturating_sub(2) {
             break;
         }
@@ -57,7 +57,8 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     Ok(())
 }
 
-/// On two lines where one is too short, the second as far as it fits. A command stays whole if it can.
+/// On two lines if one is too short, the second as far as it fits. A command stays whole if
+/// possible.
 fn wrapped(line: &str) -> Vec<String> {
     let Some((end, _)) = line.char_indices().nth(COLUMNS) else {
         return vec![line.to_owned()];
@@ -114,7 +115,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         None => {
             text.push(format!("{about}: {}", verdict.class.meaning()));
             text.push(processes(finding, found));
-            // Without a rate the evidence has to say how much it is.
+            // Without a rate the evidence has to give the amount.
             let least = verdict.class != Class::None && finding.rate().is_none();
             let shown = verdict.class.on_screen().max(usize::from(least));
             let evidence = verdict.evidence.iter().take(shown);
@@ -137,8 +138,8 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
     text
 }
 
-/// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1 MiB/s`, on
-/// two lines where one is too short.
+/// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1
+/// MiB/s`, on two lines if one is too short.
 fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<String> {
     let sentence = format!("{about}: {}", sentence(verdict, line));
     if line.bytes <= 0.0 || line.holes < line.bytes / 10.0 {
@@ -194,7 +195,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     format!("{name} {does} {amount}{stays}")
 }
 
-/// What keeps the blocks, and the path to them.
+/// The holder of the blocks, and the path to them.
 fn kept(of: &KeptBy) -> Vec<String> {
     let filled = |before: &str| of.line.as_ref().map_or(vec![], |line| named(before, line));
     match &of.how {
@@ -215,7 +216,7 @@ fn kept(of: &KeptBy) -> Vec<String> {
     }
 }
 
-/// What to try first.
+/// The first piece of advice.
 fn next(advice: &[String]) -> Vec<String> {
     let first = advice
         .first()
@@ -223,12 +224,12 @@ fn next(advice: &[String]) -> Vec<String> {
     first.map_or(vec![], |line| wrapped(&line))
 }
 
-/// Which they are, and how fast they grow.
+/// The processes of a finding, and their rate of growth.
 fn processes(finding: &Finding, found: &Diagnosis) -> String {
     let verdict = finding.verdict;
     let rate = finding.rate().filter(|_| verdict.class != Class::None);
     let in_all = rate.map_or(String::new(), |rate| {
-        format!(", {} in all", per_second(rate))
+        format!(", {} in total", per_second(rate))
     });
     let place = place(verdict).map_or(String::new(), |device| format!(", {}", device_name(device)));
     let which = match &finding.processes[..] {
@@ -257,7 +258,7 @@ fn processes(finding: &Finding, found: &Diagnosis) -> String {
     let rest = format!("{place}{in_all}");
     let room = COLUMNS.saturating_sub(rest.chars().count());
     let which = format!("  {which}");
-    // Nothing but the program's name makes it so long.
+    // Only the program's name can make it that long.
     let which = match which.chars().count() > room {
         true => cut(&which, room.saturating_sub(1)) + "`",
         false => which,
@@ -282,7 +283,8 @@ fn named(before: &str, frame: &Frame) -> Vec<String> {
     wrapped(line.trim_end())
 }
 
-/// The end of a path, from a folder on, in so many characters; the file's name is never cut.
+/// The end of a path, from a folder on, in at most this many characters; the file's name is never
+/// cut.
 fn shortened(path: &str, room: usize) -> String {
     if path.chars().count() <= room {
         return path.to_owned();

@@ -26,7 +26,7 @@ use crate::{
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or when the output cannot be written.
+/// When ages are requested but unknown, or when the output cannot be written.
 pub(crate) fn json(
     out: &mut impl Write,
     snapshot: &Snapshot,
@@ -59,7 +59,7 @@ pub(crate) fn json(
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or groups in the order of their peaks, or when the output
+/// When ages are requested but unknown, or groups in the order of their peaks, or when the output
 /// cannot be written.
 pub(crate) fn json_groups(
     out: &mut impl Write,
@@ -135,7 +135,7 @@ pub(crate) fn export(
     print(out, &report)
 }
 
-/// What a recording holds besides a moment's allocations.
+/// Contents of a recording besides a moment's allocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     pub memory: Vec<(ProcessId, Vec<(u64, MemorySample)>)>,
@@ -174,7 +174,7 @@ struct JsonReport<'a> {
 struct Sites<'a> {
     snapshot: &'a Snapshot,
     shown: &'a [Shown<'a>],
-    /// Of each site.
+    /// Stack of each site.
     stacks: Vec<Place>,
 }
 

@@ -1,4 +1,4 @@
-//! What a recording misses, in words: each reason that occurred by name.
+//! The losses of a recording, in words: each reason that occurred by name.
 
 use std::io::{self, Write};
 
@@ -51,7 +51,7 @@ pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<(
     Ok(())
 }
 
-/// What the losses make of the totals; `None` if they are exact.
+/// The effect of the losses on the totals; `None` if they are exact.
 pub(super) fn bounds(snapshot: &Snapshot) -> Option<&'static str> {
     let any = |effect| {
         let mut losses = snapshot.losses.iter();

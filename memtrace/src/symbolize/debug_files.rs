@@ -1,6 +1,6 @@
-//! Where separate debug files are looked for: by build id, then by
-//! `.gnu_debuglink` (GDB manual, section 18.3, "Debugging Information in
-//! Separate Files"). What is found must prove that it belongs to the file.
+//! Searches for separate debug files: by build id, then by `.gnu_debuglink` (GDB manual, section
+//! 18.3, "Debugging Information in Separate Files"). A file found must prove that it belongs to the
+//! program.
 
 use std::{
     ffi::OsStr,
@@ -12,7 +12,7 @@ use std::{
 use super::layout::{Layout, MOST_UNCOMPRESSED};
 use crate::process_root::{LastLink, Root};
 
-/// Where distributions put debug files, in any root.
+/// The folder in which distributions put debug files, in any root.
 const GLOBAL: &str = "/usr/lib/debug";
 
 /// Largest file whose checksum is computed, bytes: a sparse one of a traced process could be any size, and reading
@@ -107,7 +107,7 @@ impl Places {
     }
 }
 
-/// `file`, if it says of itself that it has this build id (lower-case hex).
+/// `file`, if it contains this build id (lower-case hex).
 pub(super) fn of_build_id(file: File, build_id: &str, trusted: bool) -> Option<DebugFile> {
     let layout = Layout::read(&file);
     (layout.build_id.as_deref() == Some(build_id)).then_some(DebugFile {

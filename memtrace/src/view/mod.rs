@@ -1,6 +1,5 @@
-//! What a report shows, whatever it is written as: which sites, in which order
-//! and groups, and how whole their stacks are. Pure; text, JSON and graphs are
-//! made of it in `render`.
+//! The contents of a report, independent of its format: the sites, their order and groups, and the
+//! completeness of their stacks. Pure; `render` turns it into text, JSON and graphs.
 
 pub(crate) mod findings;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The two processes of a measurement: the target, which waits for a byte on
-//! stdin before it works, and the collector, which says on stderr when it records.
+//! The two processes of a measurement: the target, which waits for a byte on stdin before it works,
+//! and the collector, which announces on stderr when it records.
 
 use crate::command;
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +20,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Starts it and waits until it says that it is ready.
+    /// Starts it and waits until it reports that it is ready.
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Result<Target> {
         let mut child = Command::new(program)
             .args(arguments)
@@ -88,7 +88,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Both fail on a target that has ended, which is what is wanted.
+        // Both fail on a target that has ended, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -102,11 +102,11 @@ pub(crate) struct Collector {
     stderr: Lines<BufReader<ChildStderr>>,
 }
 
-/// What it left behind.
+/// Results of an ended process.
 pub(crate) struct Ended {
     /// User and system time since it recorded, seconds.
     pub(crate) cpu_s: f64,
-    /// The lines after the one that said that it records.
+    /// The lines after the one that announced the recording.
     pub(crate) stderr: Vec<String>,
 }
 

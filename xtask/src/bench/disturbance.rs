@@ -1,5 +1,5 @@
-//! What tracing costs a program beside its allocations: signals, and new threads, processes and
-//! programs, which have to be followed.
+//! The cost of tracing for a program apart from its allocations: signals, and new threads,
+//! processes and programs, which have to be followed.
 
 use super::{
     child::{Collector, Target},

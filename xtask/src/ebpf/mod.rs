@@ -1,6 +1,6 @@
-//! The kernel side's object: built here, committed, embedded by memtrace, so
-//! that users need stable Rust only. `stamp` says what it was built from,
-//! `toolchain` finds a compiler for it, `object` makes it small.
+//! The kernel side's object: built here, committed, embedded by memtrace, so that users need stable
+//! Rust only. `stamp` records its sources, `toolchain` finds a compiler for it, `object` makes it
+//! small.
 
 mod object;
 mod stack;
@@ -106,8 +106,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Compiles the kernel side; the result depends on sources and toolchain, not
-/// on where they are.
+/// Compiles the kernel side; the result depends on sources and toolchain, not on their location.
 fn compile(toolchain: &Toolchain) -> Result<Vec<u8>> {
     let target_dir = command::target_dir().join("ebpf");
     let mut build = toolchain.cargo()?;

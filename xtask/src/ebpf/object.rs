@@ -6,8 +6,8 @@ use object::{
     elf::SHT_STRTAB,
 };
 
-/// Removes the `.debug_*` sections, nine tenths of the object. What the kernel
-/// and aya read (`.BTF`, `.BTF.ext` with its line numbers) stays.
+/// Removes the `.debug_*` sections, nine tenths of the object. The sections that the kernel and aya
+/// read (`.BTF`, `.BTF.ext` with its line numbers) stay.
 ///
 /// # Errors
 /// When `linked` is not an ELF object.

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SymbolKind};
 use std::collections::BTreeMap;
 
-/// Most bytes of any chain: what the kernel allows less room for other compilers.
+/// Most bytes of any chain: the limit that the kernel has for other compilers.
 const LIMIT: u64 = 400;
-/// Frames are rounded up to so many bytes; newer kernels round to 16.
+/// Frames are rounded up to this many bytes; newer kernels round to 16.
 const ROUNDED: u64 = 32;
 /// Frames that a chain may have (MAX_CALL_FRAMES, include/linux/bpf_verifier.h).
 const FRAMES: usize = 8;

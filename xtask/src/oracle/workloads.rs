@@ -1,4 +1,4 @@
-//! The programs, and what is asked of them while they are traced.
+//! The programs, and their load while they are traced.
 
 use crate::command::{self, root};
 use anyhow::{Context, Result, bail, ensure};
@@ -28,7 +28,7 @@ const UP: Duration = Duration::from_secs(30);
 
 /// A running program. Everything ends when it is dropped.
 pub(super) struct Workload {
-    /// What to trace.
+    /// Processes to trace.
     pub(super) pids: Vec<u32>,
     /// Clients to start once it is traced.
     clients: Vec<Command>,
@@ -130,7 +130,7 @@ fn postgresql(folder: &Path) -> Result<Workload> {
         clients: vec![
             client(&["-c", "4"]),
             client(&["-c", "2", "-f", &script.to_string_lossy()]),
-            // A connection, hence a backend, for each transaction.
+            // A connection, and so a backend, for each transaction.
             client(&["-c", "1", "-C", "-S", "--rate=20"]),
         ],
         running: vec![server],
@@ -211,7 +211,7 @@ fn nginx(folder: &Path) -> Result<Workload> {
     })
 }
 
-/// Debian's Python, of which the library has been optimised across files.
+/// Debian's Python, whose library has been optimised across files.
 fn python(folder: &Path) -> Result<Workload> {
     let mut python = Running(
         Command::new("/usr/bin/python3")

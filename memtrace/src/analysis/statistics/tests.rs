@@ -143,7 +143,7 @@ fn filling_up_rises_early_and_not_late() {
 }
 
 #[test]
-fn the_start_ends_where_two_lines_part() {
+fn start_up_ends_at_the_break_of_two_lines() {
     let start = |break_at: i32| -> Vec<f64> {
         let mut rng = Rng::with_seed(3);
         (0..200)

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_single_steps_is_known() {
+    fn single_stepped_instructions_are_known() {
         for body in [
             &[0x48, 0x55, 0xc3][..],         // push rbp with REX.W
             &[0xff, 0x35, 0, 0, 0, 0, 0xc3], // push [rip]

@@ -133,7 +133,7 @@ fn every_allocation_is_counted_and_nothing_is_lost() {
 }
 
 #[test]
-fn an_exec_clears_what_the_program_before_it_held() {
+fn an_exec_clears_the_previous_programs_memory() {
     let capture = Capture::read("c");
     let execs: Vec<usize> = capture
         .decoded()
@@ -286,7 +286,7 @@ fn a_file_is_not_made_known_before_its_table() {
 }
 
 #[test]
-fn nobody_goes_on_for_a_thread_that_waited_before_exec_or_end() {
+fn a_wait_before_exec_or_end_releases_no_other_thread() {
     let capture = Capture::read("c");
     let mut replay = Replay::of(&capture);
     let mut life = stops(&capture)[0];

@@ -130,7 +130,7 @@ fn an_outermost_frame_with_a_caller_is_a_mismatch_and_so_is_one_too_many() {
 }
 
 #[test]
-fn a_walk_that_says_why_it_ended_is_compared_until_there() {
+fn a_walk_that_ends_early_is_compared_up_to_its_end() {
     let mut fixture = Fixture::here();
     fixture.sample.frames.truncate(3);
     fixture.sample.end = End::NoRow;
@@ -140,7 +140,7 @@ fn a_walk_that_says_why_it_ended_is_compared_until_there() {
 }
 
 #[test]
-fn what_is_not_in_the_copy_is_not_guessed() {
+fn memory_outside_the_copy_is_not_guessed() {
     let mut fixture = Fixture::here();
     fixture.sample.copy.clear();
     let outcome = fixture.compare();

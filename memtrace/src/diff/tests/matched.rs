@@ -134,7 +134,7 @@ fn a_python_line_matches_under_another_root_and_interpreter() {
 }
 
 #[test]
-fn lines_tell_sites_apart_where_both_sides_have_the_same() {
+fn lines_distinguish_sites_if_both_sides_have_the_same() {
     let at = |line, build| {
         let mut stack = in_library("f", build, u64::from(line));
         stack[0].file = Some("f.c".into());
@@ -150,7 +150,7 @@ fn lines_tell_sites_apart_where_both_sides_have_the_same() {
 }
 
 #[test]
-fn what_has_no_stack_matches_what_has_none() {
+fn sites_without_stacks_match_each_other() {
     assert_eq!(level(&[], &[]), Some(Level::Module));
     assert_eq!(levels(&[&[]], &[&in_library("f", "1", 1)]), [None, None]);
 }

@@ -44,7 +44,7 @@ pub(super) const PYTORCH: CachingAllocator = CachingAllocator {
     gives_back: "torch.cuda.empty_cache()",
     against_fragmentation: &[
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "or PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:N, with N below the size that was asked for",
+        "or PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:N, with N below the requested size",
     ],
     asks_again: "DeviceCachingAllocator",
     settings: &["PYTORCH_*"],

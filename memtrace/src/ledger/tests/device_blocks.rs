@@ -214,7 +214,7 @@ fn a_segment_is_of_the_device_of_its_blocks() {
         let id = devices.bench.id(1);
         let unknown = devices.totals.get(&(id, None)).copied();
         let nothing = interval_between.then(DeviceTotals::default);
-        assert_eq!(unknown, nothing, "told only if it was told before");
+        assert_eq!(unknown, nothing, "reported only if it was reported before");
         let mut of_layer = sites.iter().filter(|(key, _)| key.layer == layer);
         let at: u64 = of_layer
             .clone()
@@ -239,7 +239,7 @@ fn a_segment_is_of_the_device_of_its_blocks() {
 }
 
 #[test]
-fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
+fn a_placed_segment_counts_at_its_peak() {
     let layer = Layer::CudaRuntime;
     let mut devices = Devices::new();
     devices.alloc(layer, 0x9000, 3 * SEGMENT, Source::default());
@@ -290,7 +290,7 @@ fn two_segments_that_wait_for_their_device_are_placed_at_one_peak() {
 }
 
 #[test]
-fn a_device_of_which_nothing_is_held_is_told() {
+fn a_device_without_memory_is_reported() {
     let mut devices = Devices::new();
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, Source::default());
     devices.free(Layer::CudaRuntime, 0x1000);
@@ -299,7 +299,7 @@ fn a_device_of_which_nothing_is_held_is_told() {
 }
 
 #[test]
-fn what_is_held_is_not_known_once_something_older_was_given_back() {
+fn the_reserve_is_unknown_after_a_release_of_older_memory() {
     let mut devices = Devices::new();
     devices.report(0x200, 512, 4096, 3 * SEGMENT);
     devices.free(Layer::CudaRuntime, 0x7000_0000);
@@ -391,7 +391,7 @@ fn physical_memory_lives_while_it_is_mapped() {
 }
 
 #[test]
-fn what_was_asked_for_is_known_by_stream_until_the_release() {
+fn requests_are_known_by_stream_until_the_release() {
     let mut devices = Devices::new();
     let request = |addr, size, stream| Action::DeviceRequest {
         layer: BLOCKS,
@@ -439,7 +439,7 @@ fn what_was_asked_for_is_known_by_stream_until_the_release() {
 }
 
 #[test]
-fn a_failure_keeps_what_was_held_then() {
+fn a_failure_keeps_the_figures_of_its_moment() {
     let mut devices = Devices::new();
     let failed = |size| Action::DeviceFailed {
         layer: Layer::CudaRuntime,

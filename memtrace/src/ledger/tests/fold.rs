@@ -167,7 +167,7 @@ fn block_totals(b: &Bench, process: ProcessId, stack: u32) -> Totals {
 }
 
 #[test]
-fn what_is_kept_follows_what_is_alive() {
+fn kept_state_follows_live_processes() {
     let mut b = Bench::new();
     let group = b.ledger.new_group();
     for tgid in 2..2000 {

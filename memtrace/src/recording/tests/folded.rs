@@ -100,7 +100,7 @@ fn a_group_is_shown_at_the_peak_of_its_largest_or_at_all_ends() {
 }
 
 #[test]
-fn a_past_time_knows_nothing_of_groups_and_says_so() {
+fn groups_are_unknown_and_counted_at_a_past_time() {
     let (_directory, recording) = recording();
     let snapshot = recording.snapshot(At::Time(2 * SECOND)).unwrap();
     assert_eq!(snapshot.left_out, 5);
@@ -111,7 +111,7 @@ fn a_past_time_knows_nothing_of_groups_and_says_so() {
 }
 
 #[test]
-fn what_a_process_left_long_after_its_start_is_not_taken_back_but_the_rest_is() {
+fn late_rows_of_a_process_stay_and_the_rest_is_removed() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     writer.process(&process(1, None)).unwrap();

@@ -69,7 +69,7 @@ fn the_recording_of_the_present_schema_has_all_its_tables() {
 }
 
 #[test]
-fn a_newer_recording_is_read_unless_it_says_otherwise() {
+fn a_newer_recording_is_read_unless_it_requires_more() {
     let (_directory, path) = temporary();
     assert!(recorded_by(schema::VERSION, &path));
     let connection = rusqlite::Connection::open(&path).unwrap();

@@ -25,7 +25,7 @@ const FACTS: usize = 15;
 /// Most hashed variables listed by name.
 const VARIABLES: usize = 12;
 
-/// Words from which on of a value that is a list only what differs is shown.
+/// Lists of at least this many words are shown by their differences only.
 const LONG_LIST: usize = 6;
 
 /// Writes a comparison, with the first `top` sites that grow more and as many that grow less. Libraries are
@@ -77,7 +77,7 @@ impl Text<'_> {
         self.matching(out)
     }
 
-    /// What makes the figures less than they seem.
+    /// Warnings that limit the figures.
     fn bounds(&self, out: &mut impl Write) -> io::Result<()> {
         for (run, reasons) in &self.comparison.losses {
             let (run, reasons) = (clean(run), reasons.join(", "));
@@ -158,7 +158,7 @@ impl Text<'_> {
         self.gaps(out, false)
     }
 
-    /// What is not compared: of single recordings, and with `all` of any.
+    /// Facts that are not compared: of single recordings, and with `all` of any.
     fn gaps(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for gap in &self.comparison.not_compared {
             match &gap.run {
@@ -346,7 +346,7 @@ fn variable(fact: &Difference) -> String {
     }
 }
 
-/// Both values; of long lists what only one of them has.
+/// Both values; for long lists only the differing parts.
 fn values(fact: &Difference) -> (String, String) {
     let one = |value: &Option<String>| match value {
         Some(value) => clean(value),

@@ -1,4 +1,4 @@
-//! The groups of a report with `--by`: the top ones with their figures, and what is not listed.
+//! The groups of a report with `--by`: the top ones with their figures, and a summary of the rest.
 
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ impl TextReport<'_> {
         groups: &[Group],
     ) -> io::Result<()> {
         let (sort, noun) = (self.options.sort, self.options.by.noun());
-        // In their order, so what is zero comes last.
+        // They are in order, so zeros come last.
         let nonzero = groups
             .iter()
             .take_while(|group| sort.of(&group.sums.totals) > 0);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_summed_up_for_each_layer() {
+    fn unlisted_groups_are_summed_for_each_layer() {
         let options = TextOptions {
             top: 1,
             filter: Filter {

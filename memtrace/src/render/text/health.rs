@@ -21,8 +21,8 @@ use memtrace_common::{limits::MAX_FRAMES, unwind::End};
 /// Failures named in the line of a report.
 const NAMED: usize = 3;
 
-/// Writes how the stacks of the allocations that `filter` leaves in ended, in which files, and
-/// what helps.
+/// Writes how the stacks of the allocations that pass `filter` ended, in which files, and how to
+/// improve them.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub(crate) fn stack_health(
     Ok(until_closed(written)?)
 }
 
-/// One line: how many are complete, and the largest of what is not.
+/// One line: the number of complete stacks, and the most frequent reason for the others.
 pub(super) fn line(out: &mut impl Write, health: &Health) -> io::Result<()> {
     let total = health.total();
     if total == 0 {
@@ -121,7 +121,7 @@ fn row(out: &mut impl Write, count: u64, total: u64, name: &str) -> io::Result<(
     writeln!(out, "  {count:>15} {share:>9}  {name}")
 }
 
-/// What an end means, and what to do about it.
+/// The meaning of an end, and the remedy.
 fn explain(end: Option<End>) -> (String, &'static str) {
     let (meaning, remedy) = match end {
         Some(End::Complete) => (
@@ -182,7 +182,7 @@ fn explain(end: Option<End>) -> (String, &'static str) {
     (meaning.into(), remedy)
 }
 
-/// The last line of a stack; `None` for a complete one, and where there is no stack.
+/// The last line of a stack; `None` for a complete one, and if there is no stack.
 pub(super) fn ends_here(stack: Stack<'_>) -> Option<String> {
     let (file, of_file) = match module(stack) {
         UNKNOWN_MODULE => ("its file".into(), String::new()),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_explained_and_told_at_its_stacks() {
+    fn every_end_is_explained_and_shown_at_its_stacks() {
         for end in End::ALL.into_iter().skip(1) {
             let snapshot = ending(Some(end), Some("/lib/libevil\x1b.so"));
             let table = table(&snapshot);

@@ -1,4 +1,4 @@
-//! The report as text: what was recorded, and what to run next. The parts between, on processes
+//! The report as text: its header, and the commands to run next. The parts between, on processes
 //! and on sites, have their own files.
 
 mod groups;
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct TextOptions {
     pub filter: Filter,
-    /// What to list: sites, or groups of them.
+    /// List sites, or groups of them.
     pub by: By,
     pub sort: Metric,
     /// Most sites or groups to list.
@@ -53,7 +53,7 @@ impl Default for TextOptions {
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or groups in the order of their peaks, or when the output
+/// When ages are requested but unknown, or groups in the order of their peaks, or when the output
 /// cannot be written.
 pub(crate) fn text(
     out: &mut impl Write,
@@ -105,7 +105,7 @@ impl TextReport<'_> {
         seconds(time_ns.saturating_sub(self.snapshot.meta.started_ns))
     }
 
-    /// Of the recording, as far as it is looked at, ns.
+    /// Length of the recording up to the moment shown, ns.
     fn length(&self) -> u64 {
         let end = self.snapshot.time_ns;
         end.map_or(u64::MAX, |end| {
@@ -172,7 +172,7 @@ impl TextReport<'_> {
         }
     }
 
-    /// What is not seen of the languages' runtimes that are there.
+    /// Limitations for the languages' runtimes that were found.
     fn runtimes(&self, out: &mut impl Write) -> io::Result<()> {
         let frames = self.snapshot.stacks.frames();
         let runtimes: BTreeSet<Runtime> = frames.filter_map(Runtime::of).collect();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_what_was_recorded_and_what_is_unknown() {
+    fn a_report_shows_known_and_unknown_parts() {
         let options = TextOptions {
             path: Some("a b.mtr".into()),
             ..TextOptions::default()
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_of_a_runtime_is_said() {
+    fn limitations_of_a_runtime_are_shown() {
         let mut snapshot = fixture::snapshot();
         assert!(!render(&snapshot, &TextOptions::default()).contains("Go has a heap"));
         let stack = snapshot.sites[0].key.stack;
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_was_cut_off_says_so() {
+    fn an_incomplete_recording_is_marked() {
         let mut snapshot = fixture::snapshot();
         snapshot.finished_ns = None;
         let report = render(&snapshot, &TextOptions::default());

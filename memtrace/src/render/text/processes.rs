@@ -75,7 +75,7 @@ impl TextReport<'_> {
     }
 
     fn layers(&self, process: &ProcessSnapshot) -> Vec<&LayerSnapshot> {
-        // In the order of processes, of which there may be thousands.
+        // Sorted by process; there may be thousands.
         let (all, id) = (&self.snapshot.layers, process.row.id);
         let first = all.partition_point(|layer| layer.process < id);
         let layers = all[first..].iter();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_told_as_what_it_is() {
+    fn a_group_is_labelled_as_one() {
         let mut snapshot = fixture::snapshot();
         let group = &mut snapshot.processes[1].row;
         (group.tgid, group.folded) = (0, Some(412));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_python_layer_says_what_it_is() {
+    fn the_python_layer_is_explained() {
         let mut snapshot = fixture::snapshot();
         let meaning = "arenas of Python's object allocator";
         let report = render(&snapshot, &TextOptions::default());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_statuses_are_told_in_words() {
+    fn wait_statuses_are_shown_in_words() {
         assert_eq!(status(Some(0)), " with status 0");
         assert_eq!(status(Some(2 << 8)), " with status 2");
         assert_eq!(status(Some(9)), " by signal 9");

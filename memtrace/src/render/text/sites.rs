@@ -1,4 +1,4 @@
-//! The sites of a report: the top ones with their figures and stacks, and what is not listed.
+//! The sites of a report: the top ones with their figures and stacks, and a summary of the rest.
 
 use std::io::{self, Write};
 
@@ -72,7 +72,7 @@ impl TextReport<'_> {
         self.hidden(out, selection)
     }
 
-    /// How `--older` judged, where it was given.
+    /// How `--older` was applied, if it was given.
     pub(super) fn ages(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
         let Some(ages) = selection.ages else {
             return Ok(());
@@ -85,7 +85,7 @@ impl TextReport<'_> {
         )
     }
 
-    /// What the filters left out.
+    /// Summary of the sites hidden by filters.
     pub(super) fn hidden(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
         if selection.hidden_sites == 0 {
             return Ok(());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_the_blocks_is_below_the_stack() {
+    fn holders_are_below_the_stack() {
         let mut snapshot = fixture::snapshot();
         let key = snapshot.sites[1].key;
         let ways = vec![(3, Held::Path(tree())), (1, Held::Nothing)];
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocators_frames_are_folded_and_the_report_says_so() {
+    fn an_allocators_frames_are_folded_with_a_note() {
         let snapshot = fixture::snapshot_with_wrappers();
         let folded = render(&snapshot, &TextOptions::default());
         let whole = filtered(
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn python_frames_stand_where_the_interpreters_were() {
+    fn python_frames_replace_the_interpreters() {
         let snapshot = fixture::snapshot_of_python();
         let folded = render(&snapshot, &TextOptions::default());
         let whole = filtered(
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_say_what_they_hide() {
+    fn filters_report_hidden_sites() {
         let options = TextOptions {
             top: 1,
             filter: Filter {

@@ -13,7 +13,7 @@ fn found(functions: &Functions, abs_addr: u64) -> Option<String> {
 }
 
 #[test]
-fn only_what_a_line_covers_has_its_name() {
+fn only_addresses_within_a_line_have_its_name() {
     let map = functions("1000 20 JS:~f x.js:1:2\n0x2000 0x10 trace 3\n");
     assert_eq!(found(&map, 0xfff), None);
     assert_eq!(found(&map, 0x1000).as_deref(), Some("JS:~f x.js:1:2"));

@@ -77,7 +77,7 @@ fn a_gpus_memory_leaks_or_is_only_kept() {
 }
 
 #[test]
-fn a_leak_on_a_device_and_one_of_the_process_are_both_told() {
+fn leaks_of_a_device_and_of_the_process_are_both_reported() {
     let found = of(&|t| Moment {
         device: Some(DeviceTotals {
             driver: (t * MIB) as u64,
@@ -91,7 +91,7 @@ fn a_leak_on_a_device_and_one_of_the_process_are_both_told() {
 }
 
 #[test]
-fn what_a_process_has_of_a_gpu_and_did_not_ask_for_is_undetermined() {
+fn unrequested_gpu_memory_is_undetermined() {
     let found = |known: f64, total: f64| {
         of(&|t| Moment {
             device: Some(DeviceTotals {
@@ -158,7 +158,7 @@ fn the_largest_free_block_is_that_before_the_end() {
 }
 
 #[test]
-fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
+fn a_leak_freed_at_exit_is_a_leak() {
     let found = judged(&Course {
         origin: Origin::Launched,
         n: 100,
@@ -228,7 +228,7 @@ fn classes(found: &Diagnosis) -> Vec<Class> {
 }
 
 #[test]
-fn what_one_device_gives_back_does_not_cover_what_another_leaks() {
+fn memory_freed_on_one_device_does_not_hide_a_leak_on_another() {
     let found = |other: Device| {
         of(&|t| {
             let (totals, leaking) = asked_for("leak", t);
@@ -249,7 +249,7 @@ fn what_one_device_gives_back_does_not_cover_what_another_leaks() {
 }
 
 #[test]
-fn what_went_before_the_end_of_a_start_does_not_cover_a_leak() {
+fn memory_freed_during_start_up_does_not_hide_a_leak() {
     // The device's, then the process's.
     for (own, process) in [(40.0, 0.0), (20.0, 40.0)] {
         let found = of(&|t| {
@@ -281,7 +281,7 @@ fn what_went_before_the_end_of_a_start_does_not_cover_a_leak() {
 }
 
 #[test]
-fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
+fn kept_memory_is_exact_only_if_the_allocator_reported_it() {
     let gib = |reserved: Option<u64>| reserved.map(|gib| gib << 30);
     let found = |[first, then, last]: [Option<u64>; 3]| {
         judged(&Course {
@@ -346,7 +346,7 @@ fn page_locked_memory_has_a_class_of_its_own() {
 }
 
 #[test]
-fn what_a_caching_allocator_had_before_tracing_is_no_growth() {
+fn earlier_memory_of_a_caching_allocator_is_not_growth() {
     let cache = CacheTotals {
         allocated: 10 << 30,
         peak_allocated: 10 << 30,

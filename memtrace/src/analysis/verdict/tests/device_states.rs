@@ -49,7 +49,7 @@ fn kinds(verdict: &Verdict) -> Vec<&'static str> {
 }
 
 #[test]
-fn fragmentation_is_told_from_a_device_that_is_full() {
+fn fragmentation_is_distinguished_from_a_full_device() {
     for (allocated, reserved, kind, grade) in [
         (100, 900, "fragmented", Grade::B),
         (100, 390, "mostly_unused", Grade::C),
@@ -132,7 +132,7 @@ fn classes(found: &Diagnosis) -> Vec<Class> {
 }
 
 #[test]
-fn what_is_kept_after_a_model_was_deleted_is_a_state() {
+fn memory_kept_after_deleting_a_model_is_a_state() {
     let deleted = used(&|t| (if t < 30.0 { 2048 } else { 0 }, 2048));
     assert_eq!(classes(&deleted), [Class::GpuUnused, Class::None]);
     expect(&deleted, Class::GpuUnused);
@@ -166,7 +166,7 @@ fn what_is_kept_after_a_model_was_deleted_is_a_state() {
 }
 
 #[test]
-fn what_leaks_is_no_state() {
+fn a_leak_is_not_a_state() {
     let found = used(&|t| {
         let fell = if t < 10.0 { 4000 } else { 0 };
         (fell + 10 * t as u64, 4096)

@@ -33,7 +33,7 @@ fn path(ways: Vec<(u32, Held)>) -> Option<How> {
 }
 
 #[test]
-fn what_was_seen_comes_before_what_is_probable() {
+fn observations_outweigh_guesses() {
     let list = history(Some(heap_site(2)));
     let found = kept(vec![
         (60, Held::Path(list.clone())),
@@ -88,7 +88,7 @@ fn paths_through_one_container_count_together() {
 }
 
 #[test]
-fn blocks_of_cycles_and_lost_ones_are_said_to_be_so() {
+fn cycles_and_lost_blocks_are_named() {
     let share = 1.0;
     let cycle = path(vec![(64, Held::Cycle)]);
     assert_eq!(cycle, Some(How::Cycle { share }));

@@ -38,7 +38,7 @@ fn few_blocks_that_hold_holes_open_are_the_cause() {
 }
 
 #[test]
-fn blocks_too_small_to_be_looked_at_are_found_by_what_they_hold_open() {
+fn small_blocks_are_judged_by_the_memory_they_hold_open() {
     let found = amplified(|t| 0.0002 * t, "grow");
     expect(&found, Class::Leak);
     assert!(matches!(found.verdicts[1].scope, Scope::Site(_)));
