@@ -295,7 +295,7 @@ impl Tracer {
     }
 
     /// Threads that a running process has created while recording; the count restarts when a
-    /// process ends, and is 0 for processes too many to be counted (16,384 have one).
+    /// process ends, and is 0 for processes beyond the limit (16,384 have one).
     pub(crate) fn threads_created(&self, tgid: u32) -> u64 {
         self.threads_created.get(&tgid, 0).unwrap_or(0)
     }

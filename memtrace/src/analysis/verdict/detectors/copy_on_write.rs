@@ -13,7 +13,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "copy-on-write",
-    meaning: "a forked child gets its own copies of pages that it shared with its parent",
+    meaning: "a forked child copies pages that it shared with its parent",
     next: &[
         "in Python, call `gc.freeze()` before the fork, or use the `spawn` start method",
         "in Python, keep shared data in arrays or memory maps, not in objects with reference counts",

@@ -75,7 +75,7 @@ static FULL: Statement = Statement {
 
 pub(super) const FRAGMENTED: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
-    evidence: "fragmentation: the caching allocator has reserved enough memory that is in no block",
+    evidence: "fragmentation: at least the requested size is reserved, but in no block",
     find: OfProcess::Failed(|about| {
         let unused = about.unused()?;
         let evidence = ENOUGH_IN_PIECES.with([("unused", Amount::Bytes(unused))]);
@@ -88,7 +88,7 @@ pub(super) const FRAGMENTED: Rule<OfProcess> = Rule {
 
 pub(super) const HELD_BY_OTHERS: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
-    evidence: "held by others: the process left enough of the device unused",
+    evidence: "held by others: the process left at least the requested size of the device unused",
     find: OfProcess::Failed(|about| {
         let left = about.left?;
         let evidence = ELSEWHERE.with([("left", Amount::Bytes(left))]);

@@ -134,7 +134,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "does a forked child get its own copies of shared pages?",
+        asks: "does a forked child copy the pages that it shared?",
         rules: &[copy_on_write::FORKED],
     },
     Question {

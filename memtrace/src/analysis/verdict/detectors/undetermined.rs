@@ -66,7 +66,7 @@ static NOT_ASKED_FOR: Statement = Statement {
 
 static IN_PLACE: Statement = Statement {
     name: "sites_replace_one_another",
-    sentence: "other sites of this layer shrank by the same amount: memory moved between sites",
+    sentence: "other sites of this layer shrank by a similar amount: memory moved between sites",
 };
 
 pub(super) const SHORT: Rule<OfProcess> = Rule {
