@@ -49,8 +49,7 @@ impl Hasher for FastHasher {
     }
 
     fn finish(&self) -> u64 {
-        // The map looks at the lowest and the highest bits; the multiplication
-        // leaves the lowest poor.
+        // The map uses the lowest and the highest bits; the multiplication leaves the lowest poor.
         self.0 ^ (self.0 >> 32)
     }
 }

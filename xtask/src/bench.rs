@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// Number of rounds; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Blocks to keep outstanding when the ledger is measured
+    /// Live blocks to keep when the ledger is measured
     #[arg(long, default_value_t = 2_000_000)]
     blocks: u64,
     /// Walks of each depth to time
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     only_holders: Option<Option<PathBuf>>,
 }
 
-/// Interval of the runs whose file size is measured, and how many each has.
+/// Interval of the runs whose file size is measured, and the number of intervals in each.
 const SHORT_INTERVAL_MS: u64 = 100;
 const SECONDS: [u64; 2] = [2, 6];
 /// Intervals of an hour at memtrace's default of one a second.
@@ -271,7 +271,7 @@ impl Bench {
         Ok(text)
     }
 
-    /// How a recording grows with time, by the difference of a long and a short one.
+    /// Growth of a recording over time, from the difference of a long and a short one.
     fn file_growth(&self) -> Result<String> {
         let mut sizes = [0u64; 2];
         for (size, seconds) in sizes.iter_mut().zip(SECONDS) {
@@ -326,7 +326,7 @@ fn parse_ns(lines: &[String]) -> Result<f64> {
         .with_context(|| format!("the target printed `{line}`, expected ns per pair"))
 }
 
-/// `ledger: N outstanding, B bytes`, wherever in the line.
+/// `ledger: N outstanding, B bytes`, anywhere in the line.
 fn parse_ledger(line: &str) -> Option<(u64, u64)> {
     let (_, figures) = line.split_once("ledger: ")?;
     let (outstanding, bytes) = figures.split_once(" outstanding, ")?;

@@ -72,7 +72,7 @@ fn order(text: &str) -> BTreeMap<String, usize> {
     order
 }
 
-/// The library's modules and their files, but for tests.
+/// The library's modules and their files, except tests.
 fn sources(folder: &Path) -> Result<BTreeMap<String, Vec<PathBuf>>> {
     let mut modules = BTreeMap::new();
     for entry in
@@ -163,7 +163,7 @@ fn read_imports(file: &Path) -> Result<BTreeSet<String>> {
     imports(&text).with_context(|| format!("cannot parse `{}`", file.display()))
 }
 
-/// Modules of the crate that a file names, but for its tests.
+/// Modules of the crate that a file names, except in its tests.
 fn imports(text: &str) -> syn::Result<BTreeSet<String>> {
     let mut found = Imports::default();
     found.visit_file(&syn::parse_file(text)?);

@@ -43,7 +43,7 @@ const ROWS: u64 = 20;
 /// How often the collector is sampled.
 const SAMPLE: Duration = Duration::from_secs(5);
 
-/// One look at the collector.
+/// One sample of the collector.
 #[derive(Clone, Copy)]
 struct Sample {
     seconds: f64,
@@ -140,7 +140,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ])
 }
 
-/// Looks at the collector until it ends, and prints a row now and then.
+/// Samples the collector until it ends, and prints a row now and then.
 fn watch(
     collector: &mut Child,
     recording: &Path,
@@ -189,8 +189,9 @@ fn sample(pid: u32, recording: &Path, started: Instant) -> Option<Sample> {
     })
 }
 
-/// How far the collector's memory went from its mean once it had settled, as a share of that mean,
-/// and by how many bytes an hour the file grew since. `file` is its size after `seconds`.
+/// Largest deviation of the collector's memory from its mean once it had settled, as a share of
+/// that mean, and the growth of the file since then in bytes an hour. `file` is its size after
+/// `seconds`.
 fn settled(samples: &[Sample], file: f64, seconds: f64) -> Result<(f64, f64)> {
     let mut late = samples
         .iter()

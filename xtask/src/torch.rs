@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Seed of the operations
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only the backend whose name contains this, and no cases of known wrong
+    /// Only the backend whose name contains this, and no fault cases
     #[arg(long)]
     backend: Option<String>,
     /// Only the cases of known wrong
@@ -83,7 +83,7 @@ const BACKENDS: [Backend; 4] = [
     },
 ];
 
-/// How long an interval that ended after an answer may take to be written.
+/// Time limit for writing an interval that ended after an answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Figures of device 0 from both, bytes.

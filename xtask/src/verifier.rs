@@ -5,8 +5,8 @@ use crate::{command, vm::Session};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Most instructions that the verifier may have to look at for one program. The kernel's
-/// own limit is a million, and it counts differently from version to version.
+/// Most instructions that the verifier may process for one program. The kernel's own limit is a
+/// million, and versions count differently.
 const LIMIT: u64 = 200_000;
 
 /// `cargo xtask verifier`.

@@ -36,7 +36,7 @@ impl Kind {
     }
 }
 
-/// The caching allocator of a process, as it is called.
+/// The caching allocator of a process, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cache(pub &'static str);
 
@@ -83,7 +83,7 @@ impl Term {
         name.into()
     }
 
-    /// How a row was come by.
+    /// The basis of a row's figure.
     pub(crate) fn basis(self) -> Cow<'static, str> {
         let basis = match self {
             Term::LiveHeap => "exact: requested sizes",

@@ -67,7 +67,7 @@ pub(crate) struct ProcessSeries {
     figures: HashMap<Figure, Vec<f64>>,
     /// The point of the last reading of each: costly figures are read rarely.
     last_read: HashMap<Figure, usize>,
-    /// Outstanding, allocated by the process itself.
+    /// Live memory allocated by the process itself.
     pub heap: Vec<f64>,
     /// Blocks of `heap`.
     pub live_blocks: Vec<f64>,

@@ -88,8 +88,8 @@ impl SystemCall {
         registers.orig_rax = u64::MAX;
     }
 
-    /// Has the thread make the call again once it goes on, unless a signal's handler runs before: then the call
-    /// is interrupted, as if this had not been.
+    /// Makes the thread repeat the call when it continues, unless a signal's handler runs first:
+    /// then the call is interrupted, as if this had not happened.
     pub(crate) fn repeat_unless_handled(registers: &mut libc::user_regs_struct) {
         /// `-ERESTARTNOHAND` (include/linux/errno.h), which the kernel does not show to programs.
         const REPEAT: i64 = -514;

@@ -33,7 +33,7 @@ pub(crate) enum Link {
     Tracepoint(TracePointLink),
 }
 
-/// How uprobes are attached.
+/// The way of attaching uprobes.
 pub(super) enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
     Multi {
@@ -116,15 +116,15 @@ impl Attacher {
         file: &fs::File,
         probes: &[Probe],
     ) -> Result<Vec<Link>, TracerError> {
-        // The path of our descriptor leads to the very inode, whatever its name
-        // means in whose mount namespace.
+        // The path of our descriptor leads to the very inode, whatever its name means in any mount
+        // namespace.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
         match self {
             Attacher::Multi { programs, .. } => {
                 let mut links = Vec::new();
-                // Returns before entries: an entry without its return would look in flight for ever.
+                // Returns before entries: an entry without its return would look in flight forever.
                 for (probes, at_return) in [
                     (&releasing, false),
                     (&allocating, true),

@@ -94,7 +94,7 @@ impl CodeMaps {
         self.logs.insert(tgid, Raw(log), 0)
     }
 
-    /// Whether something of a process's code has changed since it was published, or may have.
+    /// Whether a process's code has changed, or may have, since it was published.
     pub(crate) fn is_behind(&self, tgid: u32) -> bool {
         let snapshot = self.snapshots.get(&tgid, 0);
         match (self.sequence(tgid), snapshot) {

@@ -12,7 +12,8 @@ pub(super) struct Interpreters {
     of: HashMap<u32, u32>,
     /// By number, and how many processes have it.
     known: HashMap<u32, (Interpreter, u32)>,
-    /// The one that was given back first is the next: a child whose birth was lost may still have it.
+    /// The number released first is reused first: a child whose birth was lost may still have the
+    /// latest.
     free: VecDeque<u32>,
 }
 

@@ -14,7 +14,7 @@ use super::raw::call;
 /// A loaded program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LoadedProgram {
-    /// As the kernel keeps it: 15 bytes at most.
+    /// As stored by the kernel: at most 15 bytes.
     pub name: String,
     /// Bytes of the program after the verifier has rewritten it.
     pub translated_bytes: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// Looks at the descriptors of this process. Each program and each map is listed once.
+    /// Lists the descriptors of this process. Each program and each map is listed once.
     ///
     /// # Errors
     /// `/proc` or the kernel does not provide it.

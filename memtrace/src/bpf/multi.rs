@@ -95,7 +95,7 @@ pub(super) fn load(
     programs.try_into().map_err(|_| MultiError::Unknown)
 }
 
-/// The object's BTF, by which the kernel knows functions that are called back.
+/// The object's BTF, by which the kernel finds callback functions.
 fn load_types(object: &mut Object) -> Result<Option<OwnedFd>, MultiError> {
     let Some(features) = aya::features().btf() else {
         return Ok(None);

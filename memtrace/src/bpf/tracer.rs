@@ -34,7 +34,7 @@ use super::{
 };
 use crate::probes::{Probe, device_libraries};
 
-/// How often something was lost, by reason.
+/// Losses by reason.
 pub(crate) type Losses = std::collections::HashMap<Reason, u64>;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
@@ -69,7 +69,7 @@ const RAW_TRACEPOINTS: &[(&str, &str)] = &[
     ("process_exit", "sched_process_exit"),
 ];
 
-/// How to load.
+/// Options for loading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Bytes of the ring buffer, in [`RING_BYTES`]; rounded up to a power of two.
@@ -103,7 +103,7 @@ pub(crate) struct Tracer {
     counters: PerCpuArray<MapData, u64>,
     stop_maps: StopMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
-    /// Those of system calls.
+    /// Links of system call tracepoints.
     tracepoints: Vec<Link>,
     attacher: Attacher,
     /// The kernel side's maps of addresses.
@@ -402,7 +402,7 @@ impl Tracer {
         }
     }
 
-    /// Lets threads go on that were sent SIGSTOP for a holder which has died before it took the signal
+    /// Continues threads that were sent SIGSTOP for a holder that died before it took the signal
     /// away: their marks are still there.
     pub(crate) fn let_stopped_go(&mut self) {
         let stopped = self.stop_maps.marked();

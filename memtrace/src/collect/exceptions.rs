@@ -7,7 +7,7 @@ use super::{Collector, location::ModuleIndex};
 use crate::{bpf::TracerError, probes::Probe, process::memory};
 
 impl Collector {
-    /// Those of a file's probes that do no harm to the exceptions of process `tgid`.
+    /// Those of a file's probes that do not disturb the exceptions of process `tgid`.
     pub(super) fn harmless(&mut self, tgid: u32, index: ModuleIndex) -> Vec<Probe> {
         let module = self.modules.get(index);
         let mut probes = module.probes.clone();

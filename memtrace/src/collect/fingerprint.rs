@@ -22,7 +22,7 @@ pub(super) struct Fingerprint {
     libraries: BTreeSet<ModuleIndex>,
     /// Libraries were added since the last report.
     changed: bool,
-    /// How it was executed; `None` until then.
+    /// Its launch; `None` until its exec.
     launch: Option<Arc<Launch>>,
     /// Clock ticks after boot, which distinguish it from a later process with the same number.
     start_time: u64,

@@ -55,8 +55,9 @@ impl Collector {
                 if life.other != tgid
                     && let Some(process) = self.processes.get_mut(tgid)
                 {
-                    // Not the leader called exec: the probes were scoped to the old
-                    // leader. They go before the new ones come, while the process waits.
+                    // A thread other than the leader called exec: the probes were scoped to the old
+                    // leader. They are removed before the new ones are set, while the process
+                    // waits.
                     process.probed = false;
                     process.unwinders = None;
                     process.links.append(&mut process.unwinding_links);
@@ -254,7 +255,7 @@ impl Collector {
             .which(|process| process::has_ended(process.row.tgid))
     }
 
-    /// Ends those of `vanished` whose end did not come with the records read since.
+    /// Ends those of `vanished` whose end was not among the records read since.
     ///
     /// # Errors
     /// The store has failed.
@@ -309,7 +310,7 @@ impl Collector {
         let mut files = Vec::new();
         // A child of a process with threads may have been copied while another one mapped code.
         if Stop::try_from(life.value) != Ok(Stop::Fork) || self.kernel.is_code_behind(tgid) {
-            // One that ended meanwhile has nothing left to look at.
+            // A process that ended meanwhile has nothing left to inspect.
             match self.inspect(tgid) {
                 Ok(mapped) => files = mapped,
                 Err(error) => tracing::debug!("{error}"),

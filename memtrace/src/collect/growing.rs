@@ -13,7 +13,7 @@ const OF_ALL: usize = 16;
 /// The part of its time that is a process's start. Blocks as young as that are not sure to stay either.
 const START: u64 = 5;
 
-/// Least growth that is worth a look: bytes, or blocks of a site whose blocks are small.
+/// Least growth that is worth a search: bytes, or blocks of a site whose blocks are small.
 const LEAST_BYTES: u64 = 32 << 10;
 const LEAST_BLOCKS: u64 = 100;
 
@@ -25,7 +25,7 @@ const LEAST_SECONDS: f64 = 2.0;
 pub(super) struct Window {
     /// When they were born, CLOCK_MONOTONIC ns.
     pub(super) born: Range<u64>,
-    /// How long they have lived at least, ns.
+    /// Least age, ns.
     pub(super) least_age: u64,
 }
 
@@ -82,8 +82,8 @@ pub(super) fn blocks(of: &Survivors) -> u64 {
     of.blocks.iter().sum()
 }
 
-/// Whether blocks came and stayed throughout the window. A cache that was full early does not grow, nor does a site most of
-/// whose blocks go when they are old enough.
+/// Whether blocks came and stayed throughout the window. A cache that was full early does not grow,
+/// nor does a site that frees most of its blocks when they are old enough.
 fn grows(of: &Survivors) -> bool {
     // The memory that an allocator took is in the blocks that it handed out.
     !of.site.by_allocator

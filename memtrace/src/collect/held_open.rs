@@ -1,5 +1,5 @@
-//! Free space that blocks of a site hold open: at a few moments the heaps are looked through, because
-//! it costs a look at every live block and at the pages between them.
+//! Free space that blocks of a site hold open: the heaps are scanned at a few moments only, because
+//! a scan visits every live block and the pages between them.
 
 use std::collections::BTreeMap;
 

@@ -17,7 +17,7 @@ use crate::{
 /// How long a stopped thread waits for unwind tables; shorter than the holder keeps it.
 pub(super) const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
 
-/// A stopped thread whose probes are set, while unwind tables are being made.
+/// A stopped thread whose probes are set, while unwind tables are being compiled.
 pub(super) struct Waiting {
     life: Lifecycle,
     /// Numbers of the files its process maps.
@@ -46,7 +46,7 @@ impl Collector {
         }
     }
 
-    /// Lets a thread go on that was stopped, if it was.
+    /// Continues a thread that was stopped, if it was.
     pub(super) fn let_continue(&mut self, life: &Lifecycle) {
         if life.header.flags & flags::FAILED != 0 {
             return;
@@ -69,7 +69,7 @@ impl Collector {
         self.continue_ready();
     }
 
-    /// Lets those threads go on that need not wait for tables any longer.
+    /// Continues the threads that need not wait for tables any longer.
     pub(super) fn continue_ready(&mut self) {
         let now = Instant::now();
         let is_ready =
@@ -80,15 +80,15 @@ impl Collector {
         }
     }
 
-    /// Lets every thread go on: recording is over.
+    /// Continues every thread: recording is over.
     pub(super) fn continue_all(&mut self) {
         for Waiting { life, .. } in std::mem::take(&mut self.waiting) {
             self.let_continue(&life);
         }
     }
 
-    /// No thread of the process waits any more: it has ended, executes another program or is left to another tracer. To
-    /// let such a thread go on would let its number's next stop pass.
+    /// No thread of the process waits any more: it has ended, executes another program or is left
+    /// to another tracer. Continuing such a thread would let its number's next stop pass.
     pub(super) fn forget_waiting(&mut self, tgid: u32) {
         self.waiting
             .retain(|waiting| waiting.life.header.tgid != tgid);

@@ -1,5 +1,5 @@
-//! The rest of the job: living descendants of the processes that are attached to, which either join
-//! the recording or are named as left out.
+//! The rest of the job: living descendants of the attached processes, which either join the
+//! recording or are reported as untraced.
 
 use std::time::Duration;
 

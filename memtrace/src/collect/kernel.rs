@@ -41,8 +41,8 @@ pub(super) trait Kernel {
     /// Starts or stops recording in all processes at one moment.
     fn set_recording(&mut self, on: bool) -> Result<(), TracerError>;
 
-    /// Begins tracing a process whose probes are in place (or that will exec). Gives the image that
-    /// it runs.
+    /// Begins tracing a process whose probes are in place (or that will exec). Returns the image
+    /// that it runs.
     fn trace(&mut self, tgid: u32) -> Result<u64, TracerError>;
 
     /// Whether the process is traced, from the start or since its fork.
@@ -77,7 +77,7 @@ pub(super) trait Kernel {
     /// Number of changes of a process's code so far: to be read before its mappings are read.
     fn code_sequence(&self, tgid: u32) -> Result<u64, MapError>;
 
-    /// Whether a process's code has changed since it was published, or may have.
+    /// Whether a process's code has changed, or may have, since it was published.
     fn is_code_behind(&self, tgid: u32) -> bool;
 
     /// Publishes a process's executable mappings, sorted by address, as of a sequence.
@@ -94,7 +94,7 @@ pub(super) trait Kernel {
     /// Forgets the code of a process that has ended.
     fn code_ended(&mut self, tgid: u32);
 
-    /// Processes of whose code the kernel side wants a new snapshot.
+    /// Processes for which the kernel side requests a new snapshot.
     fn code_requests(&mut self) -> Vec<u32>;
 
     /// Publishes which interpreter a process runs.
@@ -103,7 +103,7 @@ pub(super) trait Kernel {
     /// Starts stopping threads for the process `holder`, if that traces them; 0: for none.
     fn set_holder(&mut self, holder: u32) -> Result<(), TracerError>;
 
-    /// Lets threads go on that were stopped for a holder which has died.
+    /// Continues threads that were stopped for a holder that died.
     fn let_stopped_go(&mut self);
 
     /// Threads that a running process has made while recording.

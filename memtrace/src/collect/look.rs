@@ -1,5 +1,5 @@
-//! Facts of a process that take long to find, so that the store's thread looks for them: packages of
-//! Python, and whose malloc it uses.
+//! Facts about a process that take long to find, so that the store's thread looks for them: Python
+//! packages, and the malloc provider.
 
 use std::sync::Arc;
 

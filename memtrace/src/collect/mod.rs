@@ -88,7 +88,7 @@ use crate::{
 /// How long attaching waits for unwind tables; the largest programs take a few seconds.
 const TABLES_AT_ATTACH: Duration = Duration::from_secs(20);
 
-/// Why recording cannot go on.
+/// The reason why recording cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CollectError {
     #[error(transparent)]
@@ -139,7 +139,7 @@ struct Collector {
     processes: Processes,
     gpus: Gpus,
     received: u64,
-    /// As of the last interval.
+    /// State at the last interval.
     missing: Missing,
     /// User-side losses, by reason; the ledger counts its own.
     losses: HashMap<Reason, u64>,
@@ -262,8 +262,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Has the kernel side trace a process, whose probes come after that: they let exceptions pass
-    /// from the first one on. Gives the image that the process runs.
+    /// Makes the kernel side trace a process, whose probes are set after that: they let exceptions
+    /// pass from the first one on. Returns the image that the process runs.
     fn start_tracing(
         &mut self,
         tgid: u32,

@@ -54,7 +54,7 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// False of executable data, such as a runtime's cache of generated code.
+    /// False for executable data, such as a runtime's cache of generated code.
     pub(super) fn is_elf(&self) -> bool {
         // The kernel's own pages have no inode.
         !self.segments.is_empty() || self.file.key.ino == 0
@@ -252,7 +252,7 @@ impl Modules {
             }
             Some(_) => None,
             // The kernel's own pages have names in brackets, [heap] and [stack] among them: code
-            // there is generated, but for this one.
+            // there is generated, except this one.
             None if mapping.ino == 0
                 && mapping.path.as_deref() != Some(Path::new("[vsyscall]")) =>
             {
@@ -265,7 +265,7 @@ impl Modules {
         }
     }
 
-    /// Files in which unwinding begins, in the order in which they were found.
+    /// Files in which unwinding begins, in order of discovery.
     pub(super) fn unwinders(&self) -> Vec<ModuleIndex> {
         (0..)
             .map(ModuleIndex)
@@ -290,7 +290,7 @@ impl Modules {
         self.get(index).file.file.try_clone()
     }
 
-    /// Looks at a file, and again if it was written to meanwhile.
+    /// Inspects a file, and again if it was written to meanwhile.
     ///
     /// # Errors
     /// `ExecutableFileBusy` if the file keeps changing.

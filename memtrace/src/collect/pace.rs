@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A commit waits for the disk several times.
 const COMMIT: Duration = Duration::from_secs(1);
 
-/// How often intervals are to come.
+/// The distance of intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spacing {
     Auto,
@@ -75,7 +75,7 @@ pub(super) struct Tick {
     /// See [`crate::recording::Interval`].
     pub(super) commit_later: bool,
     pub(super) halve: bool,
-    /// Look at each live block.
+    /// Scan all live blocks.
     pub(super) scan: bool,
 }
 

@@ -117,7 +117,7 @@ impl Processes {
             .collect()
     }
 
-    /// Begins to trace a process. Gives one of the same number whose end was lost.
+    /// Begins tracing a process. Returns one with the same number whose end was lost.
     pub(super) fn trace(&mut self, tgid: u32, process: Process) -> Option<Process> {
         self.traced.insert(tgid, process)
     }
@@ -171,7 +171,7 @@ impl Processes {
         self.interpreters.get(&tgid)
     }
 
-    /// True if that is news.
+    /// True if that changes something.
     pub(super) fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> bool {
         self.interpreters.insert(tgid, interpreter) != Some(interpreter)
     }

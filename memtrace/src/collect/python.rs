@@ -46,7 +46,7 @@ fn read(tgid: u32) -> impl Fn(u64, &mut [u8]) -> io::Result<()> {
 }
 
 impl Pythons {
-    /// Looks at a file that a process maps with this bias: the interpreter that it holds.
+    /// Checks a file that a process maps with this bias for an interpreter.
     pub(super) fn mapped(
         &mut self,
         tgid: u32,
@@ -87,7 +87,7 @@ impl Pythons {
         }
     }
 
-    /// Nobody runs the program any more.
+    /// No process runs the program any more.
     pub(super) fn forget_image(&mut self, image: u64) {
         self.known.remove(&image);
     }
@@ -141,7 +141,7 @@ impl Pythons {
 }
 
 /// Whether it is the interpreter's own: 3.12 and 3.13 put `_Py_InitCleanup` (Python/specialize.c)
-/// below an `__init__` that they have inlined. Nothing else is a file of that name.
+/// below an `__init__` that they have inlined. No other code has that file name.
 fn is_shim(object: &CodeObject) -> bool {
     object.name == "__init__" && object.filename == "__init__"
 }

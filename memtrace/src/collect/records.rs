@@ -126,7 +126,7 @@ impl Collector {
                     let at = frames.get(index + 1).copied().and_then(Word::decode);
                     return pythons.locate(image, code, at);
                 }
-                // Said by the one before.
+                // Handled with the previous word.
                 Some(Word::PythonAt { .. }) => return None,
                 None => Location::Unmapped(frames[index]),
             })

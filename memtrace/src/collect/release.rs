@@ -5,7 +5,7 @@ use crate::{bpf, ledger::Ledger, process, recording};
 
 /// The remains of a collector that no longer traces anything.
 pub(super) struct Released {
-    /// As of the end of tracing.
+    /// State at the end of tracing.
     pub(super) ledger: Ledger,
     /// Processes that still ran then.
     pub(super) running: Vec<Running>,
@@ -21,7 +21,7 @@ pub(super) struct Running {
 }
 
 impl Collector {
-    /// Lets every process go on without probes and without a tracer.
+    /// Continues every process without probes and without a tracer.
     pub(super) fn release(mut self) -> Released {
         self.continue_all();
         // If the store has stopped, its result has the reason.

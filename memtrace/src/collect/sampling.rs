@@ -43,7 +43,7 @@ pub(super) struct Samples {
     pub(super) members: Vec<(ProcessId, u32)>,
 }
 
-/// How often something was read, and how long all of that took.
+/// Number of readings, and their total duration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     count: u64,

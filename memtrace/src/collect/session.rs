@@ -91,13 +91,13 @@ pub(crate) struct Plan {
     pub invocation: Vec<String>,
 }
 
-/// How a recording ended.
+/// Result of a recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     /// Records received.
     pub received: u64,
     pub missing: Missing,
-    /// Blocks outstanding at the end, and the ledger's memory for them, bytes.
+    /// Live blocks at the end, and the ledger's memory for them, bytes.
     pub outstanding: u64,
     pub ledger_bytes: u64,
     /// Result of verifying walks.
@@ -108,7 +108,7 @@ pub(crate) struct Summary {
     pub untraced: Vec<Untraced>,
     /// Traced processes that still run although all those of `-p` have ended.
     pub survivors: u64,
-    /// `None`: nothing was looked for.
+    /// `None`: nothing was searched for.
     pub(crate) holders: Option<Looked>,
 }
 
@@ -140,10 +140,9 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
     move |source| SessionError::System { what, source }
 }
 
-/// Records until the command or the attached processes end, the time is over,
-/// or a signal comes. `ready` is called once everything is being recorded,
-/// `recorded` once the recording is complete. Gives the wait status of the
-/// launched command, which may run on after that.
+/// Records until the command or the attached processes end, the time is over, or a signal comes.
+/// `ready` is called once everything is being recorded, `recorded` once the recording is complete.
+/// Returns the wait status of the launched command, which may run on after that.
 ///
 /// # Errors
 /// See [`SessionError`]; whatever was recorded before stays readable.
@@ -331,7 +330,7 @@ impl Session {
         }
         if let Some(launched) = &launched {
             collector.begin(launched.tgid(), Origin::Launched, now_ns(), Duration::ZERO)?;
-            // It may be gone before anybody can look at it.
+            // It may be gone before it can be inspected.
             let is_32_bit = target::is_32_bit(launched.program());
             collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
         }

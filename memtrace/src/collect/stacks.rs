@@ -41,7 +41,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    /// That of a stack of process `tgid`, which runs the program `image`.
+    /// The key's owner for a stack of process `tgid`, which runs the program `image`.
     pub(super) fn of(words: &[u64], tgid: u32, image: u64) -> Option<Owner> {
         let mut owner = None;
         for word in words {
@@ -160,7 +160,7 @@ impl StackInterner {
         Some(std::mem::take(&mut self.news))
     }
 
-    /// The file whose code called that of the leaf's: the first one on the way out that is another.
+    /// The file whose code called the leaf's file: the first different one on the way out.
     pub(super) fn caller(&self, id: StackId) -> Option<ModuleIndex> {
         let mut node = *self.leaves.get((id.0 as usize).checked_sub(1)?)?;
         let mut leaf = None;

@@ -16,7 +16,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-/// Silence is broken after this time, and again when something else takes as long.
+/// A step is announced after this time, and again if another one takes as long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// State shared with the thread.
@@ -74,7 +74,7 @@ impl Startup {
         lock(&self.state).output = Some(output.to_owned());
     }
 
-    /// Recording has begun. Signals mean something else from now on.
+    /// Recording has begun. Signals have another meaning from now on.
     pub(super) fn over(&mut self) {
         if let Some((over, thread)) = self.thread.take() {
             // It ended because it could no longer watch.

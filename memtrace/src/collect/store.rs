@@ -238,7 +238,7 @@ impl Names {
         module.is_some_and(|&module| self.symbolizer.is_fetching(module))
     }
 
-    /// Writes the locations again whose debug files come until `deadline`.
+    /// Rewrites the locations whose debug files arrive before `deadline`.
     fn rewrite(&mut self, writer: &mut Writer, deadline: Instant) -> Result<(), recording::Error> {
         if !self.symbolizer.take_fetched(deadline) {
             return Ok(());

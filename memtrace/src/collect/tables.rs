@@ -17,7 +17,7 @@ use crate::{
     unwind::{Cache, Table, trampoline},
 };
 
-/// A file whose table is wanted.
+/// A file whose table is needed.
 #[derive(Debug)]
 pub(super) struct Job {
     /// Its number in frames.

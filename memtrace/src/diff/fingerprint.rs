@@ -294,7 +294,7 @@ const THREAD_POOLS: &[&str] = &[
 
 /// Subject of a fact.
 enum About {
-    /// Modules and packages whose names begin so, or with `true` are so.
+    /// Modules and packages whose names begin with one of these, or with `true` equal one.
     Modules(Vec<String>, bool),
     Processors,
     InstructionSet,
@@ -351,7 +351,7 @@ impl About {
         }
     }
 
-    /// How much this is about a site: 1 at the leaf, less further out, 0 not at all.
+    /// Its closeness to a site: 1 at the leaf, less further out, 0 not at all.
     fn relation(&self, site: &Traits) -> f64 {
         let nearest = |wanted: &dyn Fn(&str) -> bool| {
             let place = |side: &Vec<String>| side.iter().position(|module| wanted(module));

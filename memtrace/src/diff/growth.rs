@@ -1,8 +1,8 @@
-//! How fast a site grows, and how sure that is.
+//! Growth rates of sites, and their uncertainty.
 
 use crate::analysis::statistics::{theil_sen, trend_after};
 
-/// So that the same recordings give the same intervals.
+/// Fixed, so that the same recordings give the same intervals.
 const SEED: u64 = 0;
 
 /// Growth of live memory: bytes per unit (a second, or the unit that was requested).

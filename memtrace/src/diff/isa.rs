@@ -6,8 +6,9 @@
 /// Placeholder for an extension in a normalised name.
 pub(super) const PLACEHOLDER: &str = "<isa>";
 
-/// Extensions as x86 and Arm name them, microarchitectures as OpenBLAS and GCC's `target_clones` do;
-/// lower case. Shorter names that are words of their own (`atom`, `core2`, `mc`) are left out.
+/// Extensions by their x86 and Arm names, microarchitectures by those of OpenBLAS and GCC's
+/// `target_clones`; lower case. Shorter names that are also words (`atom`, `core2`, `mc`) are left
+/// out.
 const NAMES: &[&str] = &[
     "amx",
     "asimd",
@@ -71,8 +72,8 @@ const NAMES: &[&str] = &[
 /// Suffixes after `_` that belong to an extension's name (oneDNN: `avx512_core_amx`).
 const SUFFIXES: &[&str] = &["core", "amx", "bf16", "fp16", "ifma", "vnni", "int8"];
 
-/// `name` with [`PLACEHOLDER`] for each extension, those side by side as one, and the extensions,
-/// lower case, in the order of the name.
+/// `name` with [`PLACEHOLDER`] for each extension, adjacent ones as one, and the extensions, lower
+/// case, in order of appearance.
 pub(super) fn fold(name: &str) -> (String, Vec<String>) {
     let mut folded = String::with_capacity(name.len());
     let mut found: Vec<String> = Vec::new();

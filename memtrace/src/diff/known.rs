@@ -69,7 +69,7 @@ pub(super) fn differs(field: &str, a: &Values, b: &Values) -> bool {
     !any(&|value| value == WITHHELD) && a != b
 }
 
-/// Whether a hash or a mark stands for the value of a variable.
+/// Whether the value of a variable is replaced by a hash or a mark.
 pub(crate) fn is_unread(value: &str) -> bool {
     is_hashed(value) || value == WITHHELD
 }

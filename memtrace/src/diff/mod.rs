@@ -80,7 +80,7 @@ impl FromStr for Per {
     }
 }
 
-/// How a comparison is made.
+/// Options of a comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub per: Per,
@@ -97,7 +97,7 @@ impl Default for Options {
     }
 }
 
-/// How two sites were found to be one, the surest first.
+/// The way in which two sites were matched, the surest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// The same files (build id) and places in them, frame by frame.
@@ -188,7 +188,7 @@ impl SiteDifference {
     }
 }
 
-/// Outstanding bytes by how they were matched.
+/// Live bytes by the way they were matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Matched {
     pub baseline_bytes: u64,
@@ -196,7 +196,7 @@ pub(crate) struct Matched {
     pub sites: u64,
 }
 
-/// How often both sides allocate.
+/// Allocation rates of both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Workload {
     /// Allocations per unit.
@@ -241,13 +241,13 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Outstanding bytes of both sides that have a counterpart.
+    /// Live bytes of both sides that have a counterpart.
     pub(crate) fn matched_bytes(&self) -> u64 {
         let bytes = |matched: &Matched| matched.baseline_bytes + matched.new_bytes;
         self.matched.iter().map(bytes).sum()
     }
 
-    /// Outstanding bytes of both sides that have none.
+    /// Live bytes of both sides that have none.
     pub(crate) fn unmatched_bytes(&self) -> u64 {
         self.unmatched.baseline_bytes + self.unmatched.new_bytes
     }

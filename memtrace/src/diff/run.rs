@@ -130,7 +130,7 @@ impl Run {
         }
     }
 
-    /// Allocations so far at the sites that are `wanted`, mappings by allocators left out.
+    /// Allocations so far at the `wanted` sites, without mappings by allocators.
     pub(super) fn allocations(&self, wanted: impl Fn(&Site) -> bool) -> Vec<f64> {
         let sites = self.sites.iter().filter(|site| !site.by_allocator);
         self.sums(sites.filter(|site| wanted(site)), |point| point.alloc_count)

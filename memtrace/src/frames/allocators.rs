@@ -17,7 +17,7 @@ pub(crate) struct Allocator {
     pub prefixes: &'static [&'static str],
     /// Functions of its own, under its prefixes only.
     pub own: &'static [Row],
-    /// How the names of files begin that hold nothing but it.
+    /// Beginnings of the names of files that contain nothing else.
     pub libraries: &'static [&'static str],
     /// Functions within it, by their whole names: frames of them lead to an allocation.
     pub inner: &'static [&'static str],
@@ -208,7 +208,7 @@ impl Allocator {
     }
 }
 
-/// Every prefix, in the order of the table.
+/// Every prefix, in table order.
 pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
     ALLOCATORS
         .iter()

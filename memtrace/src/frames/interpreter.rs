@@ -61,7 +61,7 @@ pub(crate) fn marks(frames: &[&Frame]) -> Vec<bool> {
     marks
 }
 
-/// The files of the frames directly below Python frames: one, but for a process with two
+/// The files of the frames directly below Python frames: one, except in a process with two
 /// interpreters.
 fn evaluating<'a>(frames: &[&'a Frame]) -> Vec<&'a str> {
     let mut modules: Vec<&str> = frames

@@ -13,7 +13,7 @@ pub(crate) struct KnownCache {
     filled_by: FilledBy,
 }
 
-/// How a frame identifies it.
+/// The way in which a frame identifies it.
 #[derive(Debug, PartialEq)]
 enum FilledBy {
     /// A native function with this in its name, of a file whose name begins like one of these.

@@ -21,7 +21,7 @@ const THREADS: &[&str] = &["allocate_stack", "pthread_create"];
 /// In the names of the dynamic linkers' functions that map files (glibc elf/dl-map-segments.h, musl ldso/dynlink.c).
 const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
 
-/// Frames in which these functions must be: their callers' callers ask for something else.
+/// Frames within which these functions must be: callers further out request something else.
 const NEAR: usize = 6;
 
 /// The purpose of mappings made with these frames (leaf first), `by_allocator` or not.

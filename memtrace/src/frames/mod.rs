@@ -35,7 +35,7 @@ pub(crate) use wrappers::Wrappers;
 /// Selects the frames of a stack that are left out when it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fold {
-    /// Those by which an allocator was reached.
+    /// Frames that lead to the allocator.
     pub wrappers: bool,
     /// The Python interpreter's own.
     pub interpreter: bool,

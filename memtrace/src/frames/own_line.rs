@@ -2,7 +2,7 @@
 
 use super::{Frame, innermost_of_program, symbol::plain};
 
-/// How functions of the languages' own libraries begin.
+/// Prefixes of functions in the languages' own libraries.
 const LIBRARIES: &[&str] = &[
     "std::",
     "__gnu_cxx::",

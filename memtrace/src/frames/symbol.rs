@@ -28,7 +28,7 @@ pub(crate) fn in_source(name: &str, templates: bool) -> String {
     }
 }
 
-/// The same without the parameters and the type that it returns, which C++'s names have.
+/// The same without the parameters and the return type, which C++ names have.
 pub(crate) fn plain(name: &str) -> String {
     let name = in_source(name, false);
     let plain = without_parameters(&name).map(without_result);

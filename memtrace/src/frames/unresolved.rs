@@ -41,7 +41,7 @@ pub enum Cause {
     Other(Box<str>),
 }
 
-/// Those without a value.
+/// Causes without a value.
 static WORDS: [(Cause, &str); 15] = [
     (Cause::NoSuchModule, "no such module"),
     (Cause::FileNotOpened, "its file could not be opened"),

@@ -43,7 +43,7 @@ impl Wrappers {
         }
     }
 
-    /// How many frames at the end (the front) of a stack are wrappers. Never all of them.
+    /// Number of frames at the end (the front) of a stack that are wrappers. Never all of them.
     pub(crate) fn leading<'a>(&self, frames: impl IntoIterator<Item = &'a Frame>) -> usize {
         let mut wrappers = 0;
         for frame in frames {

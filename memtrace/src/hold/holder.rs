@@ -43,13 +43,13 @@ pub(crate) trait Hold {
     /// Another process traces it already, or tracing is not permitted.
     fn seize(&mut self, tgid: u32) -> Result<(), HoldError>;
 
-    /// Lets a thread go on that waits, or is about to.
+    /// Continues a thread that waits, or is about to.
     ///
     /// # Errors
     /// The holder is gone: the kernel has let every thread go.
     fn let_continue(&mut self, tid: u32) -> Result<(), HoldError>;
 
-    /// Gives a process up to somebody else who wants to trace it. Its threads run on.
+    /// Releases a process to another tracer. Its threads run on.
     ///
     /// # Errors
     /// As [`Hold::let_continue`].
@@ -61,7 +61,7 @@ pub(crate) trait Hold {
     /// As [`Hold::let_continue`].
     fn notices(&mut self) -> Result<Vec<Notice>, HoldError>;
 
-    /// Has the holder go on, should somebody have stopped it: threads would wait for it without limit.
+    /// Continues the holder, in case it was stopped: threads would wait for it without limit.
     fn wake(&self);
 }
 

@@ -62,13 +62,13 @@ struct Process<S> {
     threads: HashMap<u32, Thread>,
     /// Threads that wait for the collector, and since when.
     held: HashMap<u32, Instant>,
-    /// Threads that may go on at a stop which is yet to come.
+    /// Threads that may continue at a stop that is yet to come.
     allowed: HashSet<u32>,
     /// Threads that continued before the collector's release, which is yet to come.
     early: HashSet<u32>,
     /// Threads that repeat their call of ptrace once a process has been left.
     repeating: HashMap<u32, Wanted>,
-    /// As of the last look.
+    /// State at the last check.
     collector_state: State,
 }
 
@@ -254,7 +254,7 @@ impl<S: Stops> Process<S> {
         }
     }
 
-    /// Keeps a thread, if it is marked and may not go on already. False if it was not marked.
+    /// Keeps a thread, if it is marked and may not continue already. False if it was not marked.
     fn keep(&mut self, tid: u32) -> bool {
         if !self.stops.take(tid) {
             return false;
@@ -282,7 +282,7 @@ impl<S: Stops> Process<S> {
         self.notify(Notice::LetGo { tid });
     }
 
-    /// When somebody waits, time until it has to be seen whether that may go on.
+    /// If a thread waits, the time until the next check whether it may continue.
     fn next_look(&self) -> Option<Duration> {
         (!self.held.is_empty() || !self.repeating.is_empty()).then_some(LOOK)
     }
@@ -365,7 +365,7 @@ impl<S: Stops> Process<S> {
         Some(self.threads.get(&tid)?.tgid)
     }
 
-    /// Gives a process up. Threads that run have to stop for it, which interrupts their waiting.
+    /// Releases a process. Running threads have to stop for it, which interrupts their waiting.
     fn leave(&mut self, tgid: u32) {
         let mut stopped = Vec::new();
         for (&tid, thread) in &mut self.threads {
@@ -470,7 +470,7 @@ impl<S: Stops> Process<S> {
         self.early.remove(&tid);
     }
 
-    /// Lets every thread go on, those too whose stop is on its way, and ends the tracing. While the
+    /// Continues every thread, also those whose stop is on its way, and ends the tracing. While the
     /// collector dies its probes are still there, and exceptions have to pass them.
     fn end(mut self, children: &OwnedFd) -> io::Result<()> {
         self.stops.end_recording();

@@ -28,7 +28,7 @@ pub(super) fn seize_process(
                 // It has ended, or is about to.
                 Err(_) if has_ended(tid) => continue,
                 Err(error) if seized.is_empty() => return Err(error),
-                // Somebody else traces this very thread.
+                // Another tracer has this very thread.
                 Err(_) => continue,
             }
             seized.push(tid);

@@ -10,7 +10,7 @@ const LEN: usize = 12;
 pub(super) enum Request {
     /// Trace every thread of the process; answered by [`Notice::Seized`].
     Seize { tgid: u32 },
-    /// The thread, which waits or is about to, may go on.
+    /// The thread, which waits or is about to, may continue.
     Continue { tid: u32 },
     /// Trace the process no longer; answered by [`Notice::Left`].
     Leave { tgid: u32 },

@@ -15,7 +15,7 @@ use crate::{
 /// A file that a process executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Library {
-    /// As the process sees it. Its name often has the version.
+    /// As the process sees it. Its name often contains the version.
     pub path: String,
     pub soname: Option<String>,
     /// Lower-case hex.
@@ -108,7 +108,7 @@ pub(crate) fn facts<'a>(
     let runtimes = (openmp.len() > 1).then(|| Vec::from_iter(openmp).join(", "));
     facts.add("lib.openmp_runtimes", runtimes);
     for (name, same) in by_name {
-        // Two files of one name: both values, in the order of the paths.
+        // Two files with one name: both values, in order of the paths.
         let mut add = |what: &str, value: &dyn Fn(&Library) -> String| {
             let values: Vec<_> = same.iter().map(|library| value(library)).collect();
             facts.add(&format!("{name}.{what}"), Some(values.join(", ")));
@@ -176,7 +176,7 @@ fn glibc_version(bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether a path is that of a file of CPython: its program, its library, or a package's module.
+/// Whether a path belongs to CPython: its program, its library, or a package's module.
 pub(super) fn is_pythons(path: &str) -> bool {
     let name = Path::new(path)
         .file_name()

@@ -221,8 +221,8 @@ pub(super) fn flags(source: &Source) -> Option<Vec<String>> {
     Some(flags)
 }
 
-/// Highest level of the x86-64 psABI ("micro-architecture levels") whose features are all there,
-/// by the names that the kernel gives them (arch/x86/include/asm/cpufeatures.h).
+/// Highest level of the x86-64 psABI ("micro-architecture levels") with all its features present,
+/// by the kernel's names (arch/x86/include/asm/cpufeatures.h).
 pub(super) fn isa_level(flags: &[String]) -> &'static str {
     const LEVELS: [(&str, &[&str]); 3] = [
         (

@@ -1,4 +1,4 @@
-//! Whose malloc a process uses.
+//! Finds the malloc of a process.
 
 use std::path::PathBuf;
 

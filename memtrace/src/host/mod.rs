@@ -84,8 +84,8 @@ impl Source {
         Some(bytes)
     }
 
-    /// As much of a file as one short read gives: of those that the kernel makes line by line, the
-    /// first lines only.
+    /// As much of a file as one short read returns: of files that the kernel generates line by
+    /// line, only the first lines.
     fn beginning(&self, path: &str) -> Option<String> {
         let mut bytes = [0; 128];
         let length = File::open(self.path(path)).ok()?.read(&mut bytes).ok()?;
@@ -116,7 +116,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Of a process, or of the machine.
+    /// For a process, or for the machine.
     pub(crate) fn new(process: Option<ProcessId>, redactor: &'a Redactor) -> Self {
         Self {
             process,
@@ -139,7 +139,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The facts, in the order in which they were found.
+    /// The facts, in order of discovery.
     pub(crate) fn into_vec(self) -> Vec<Fact> {
         self.list
     }

@@ -61,8 +61,8 @@ pub(crate) fn facts(
     facts.into_vec()
 }
 
-/// As glibc chooses among variants of functions: the CPU's features without those that the
-/// environment takes away.
+/// The features by which glibc chooses among variants of functions: the CPU's features without
+/// those that the environment disables.
 fn effective_isa(source: &Source, environ: &[u8]) -> Option<&'static str> {
     let disabled = environment::disabled_features(environ);
     let mut flags = source.flags()?.to_vec();

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{ledger::ProcessId, process::memory, process_root::Root};
 
-/// Bounds of one look at a process: folders, names in each, packages, and time.
+/// Bounds for one process: folders, names in each, packages, and time.
 const FOLDERS_AT_MOST: usize = 16;
 const NAMES_AT_MOST: usize = 8192;
 const PACKAGES_AT_MOST: usize = 2000;
@@ -323,7 +323,7 @@ fn package(
     Some((format!("python.package.{}", normalised(name)), value))
 }
 
-/// As package indexes compare names (PEP 503).
+/// Normalised as package indexes compare names (PEP 503).
 fn normalised(name: &str) -> String {
     let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("-").to_ascii_lowercase()

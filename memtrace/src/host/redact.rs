@@ -20,7 +20,7 @@ const SECRET_NAMES: &[&str] = &[
 /// Words of such names.
 const SECRET_WORDS: &[&str] = &["KEY", "KEYS", "PASS"];
 
-/// How tokens of well-known services begin.
+/// Beginnings of tokens of well-known services.
 const SECRET_STARTS: &[&str] = &[
     "ghp_",
     "gho_",

@@ -31,7 +31,7 @@ pub(super) struct Cache {
     pub(super) counted: FastMap<u64, (Device, u64)>,
     /// By a block's address.
     pub(super) requests: FastMap<u64, Request>,
-    /// A block or a segment came or went since the largest free block was looked for.
+    /// A block or a segment came or went since the last search for the largest free block.
     pub(super) stale: bool,
 }
 

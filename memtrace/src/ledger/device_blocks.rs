@@ -49,7 +49,7 @@ impl Space {
             device,
         };
         if source.physical {
-            // A handle that comes again, whose release was lost.
+            // A repeated handle, whose release was lost.
             while self.physical.knows(addr) {
                 book.counts.address_reused += 1;
                 let gone = self.physical.release(addr);
@@ -93,7 +93,7 @@ impl Space {
     fn count_block(&mut self, addr: u64, size: u64, device: Device, book: &mut Book) {
         let process = self.process();
         let again = self.cache.counted.insert(addr, (device, size));
-        // One whose release was lost.
+        // Its release was lost.
         if let Some((device, size)) = again {
             let less = |bytes: u64| bytes.saturating_sub(size);
             book.devices.cache_allocated(process, device, less);
@@ -161,7 +161,7 @@ impl Space {
         book: &mut Book,
     ) {
         let process = self.process();
-        // Also of a block whose release was lost.
+        // Also if the release of a block was lost.
         if let Some(request) = self.cache.requests.remove(&addr) {
             let stream = book.devices.stream(process, &request);
             stream.allocated -= request.size;
@@ -282,7 +282,7 @@ impl Space {
         stream.requested += request.requested;
     }
 
-    /// Looks for the largest free block on each device, if anything has changed.
+    /// Finds the largest free block on each device, if anything has changed.
     pub(super) fn find_free(&mut self, book: &mut Book) {
         if !std::mem::take(&mut self.cache.stale) {
             return;

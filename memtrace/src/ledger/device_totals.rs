@@ -24,7 +24,7 @@ pub struct CacheTotals {
 /// Live bytes of a caching allocator on a stream of a device, as it reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTotals {
-    /// As it rounds them.
+    /// After its rounding.
     pub allocated: u64,
     /// As requested.
     pub requested: u64,

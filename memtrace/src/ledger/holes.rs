@@ -1,4 +1,4 @@
-//! Free space between the live blocks of a heap, and whose blocks keep it from being given back.
+//! Free space between the live blocks of a heap, and the blocks that keep it from being given back.
 //!
 //! Only address space that allocators have taken since tracing began: elsewhere a gap may hold
 //! unknown blocks.
@@ -31,8 +31,8 @@ const HEADER: u64 = 16;
 /// Smaller ones are left by rounding and headers.
 const LEAST: u64 = 32;
 
-/// Calls `f` with the holes of one address space in the order of their addresses. Space above the
-/// last block of a mapping is none: nothing there keeps it.
+/// Calls `f` with the holes of one address space in order of their addresses. Space above the last
+/// block of a mapping is not a hole: no block keeps it.
 pub(super) fn for_each(
     regions: &Regions,
     mut blocks: Vec<Block>,

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-/// Whose blocks an address space may hold.
+/// The owners of the blocks that an address space may hold.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
     /// Stands for the process itself.
@@ -11,7 +11,7 @@ pub(super) struct Lineage {
     parent: Option<Arc<Lineage>>,
 }
 
-/// A process whose blocks somebody may hold.
+/// A process whose blocks another may hold.
 #[derive(Debug, Default)]
 pub(super) struct Ancestor(Weak<()>);
 
@@ -45,7 +45,7 @@ impl Lineage {
 }
 
 impl Drop for Lineage {
-    /// Not recursive: a program that goes on in its child again and again has a long lineage.
+    /// Not recursive: a program that continues in its child again and again has a long lineage.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some(mut last) = next.and_then(Arc::into_inner) {

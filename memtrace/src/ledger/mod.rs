@@ -1,7 +1,7 @@
-//! The ledger of outstanding allocations: events in, totals per site out.
+//! The ledger of live allocations: events in, totals per site out.
 //!
-//! Pure: no clock, no file, no process is touched here, and neither aya nor
-//! tokio is known; the same events always give the same totals.
+//! Pure: uses no clock, no file, no process, and neither aya nor tokio; the same events always give
+//! the same totals.
 //!
 //! `table` and `regions` know which blocks are live at which addresses, `totals` the figures they
 //! count for; `space` joins them for one address space, and this file maps processes to address
@@ -71,10 +71,10 @@ pub struct SiteKey {
 /// is a contiguous piece of a mapping: a munmap in the middle turns one into two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Outstanding, allocated by this process itself since tracing began.
+    /// Live, allocated by this process itself since tracing began.
     pub live_bytes: u64,
     pub live_count: u64,
-    /// Outstanding, inherited from the parent at fork and not released here since.
+    /// Live, inherited from the parent at fork and not released here since.
     pub inherited_bytes: u64,
     pub inherited_count: u64,
     /// Ever allocated.
@@ -115,7 +115,7 @@ pub struct LayerTotals {
     pub peak_epoch: u64,
     /// vm only: bytes mapped before tracing began and still mapped.
     pub before_attach_bytes: u64,
-    /// Outstanding at the exec that cleared them, summed over all execs.
+    /// Live at the exec that cleared them, summed over all execs.
     pub cleared_by_exec_bytes: u64,
     pub cleared_by_exec_count: u64,
 }
@@ -170,7 +170,7 @@ impl Counts {
     }
 }
 
-/// Outstanding allocations of all processes of a recording.
+/// Live allocations of all processes of a recording.
 pub struct Ledger {
     page_size: u64,
     book: Book,
@@ -234,8 +234,8 @@ impl Ledger {
         self.processes.get(&tgid).map(|process| process.id)
     }
 
-    /// Applies one event. Events must come in the order in which they happened.
-    /// A process not known yet starts here: its fork was lost.
+    /// Applies one event. Events must come in order of time. An unknown process starts here: its
+    /// fork was lost.
     pub fn apply(&mut self, event: &Event) {
         let Event {
             time_ns,
@@ -296,8 +296,8 @@ impl Ledger {
         births
     }
 
-    /// Calls `f` with each hole in the heap of the process with this tgid, in the order of
-    /// addresses. Sorts its live blocks.
+    /// Calls `f` with each hole in the heap of the process with this tgid, in order of addresses.
+    /// Sorts its live blocks.
     pub fn for_each_hole(&self, tgid: u32, f: impl FnMut(Hole)) {
         if let Some(Process {
             memory: AddressSpace::Own(space),
@@ -339,7 +339,7 @@ impl Ledger {
     /// changes are no longer reported. Returns false without any change if it is not
     /// [foldable](Ledger::is_foldable).
     ///
-    /// A group's figures are sums over its processes, but for peaks: those of a layer are of the
+    /// A group's figures are sums over its processes, except peaks: those of a layer are of the
     /// process that had the largest, also in [`SiteTotals::at_peak_bytes`], and a site's own is the
     /// largest of any process.
     pub fn fold(&mut self, process: ProcessId, group: ProcessId) -> bool {

@@ -102,8 +102,8 @@ impl Regions {
             .collect()
     }
 
-    /// Takes out every piece of the mapping that started at `origin`. Looks at
-    /// all regions above it: shmdt, the only caller, is rare.
+    /// Takes out every piece of the mapping that started at `origin`. Visits all regions above it:
+    /// shmdt, the only caller, is rare.
     pub(super) fn take_mapping(&mut self, origin: u64) -> Vec<Piece> {
         let pieces: Vec<(u64, u64)> = self
             .by_start

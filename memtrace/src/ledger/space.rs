@@ -47,7 +47,7 @@ enum Pending {
 enum Taken {
     /// realloc of NULL.
     Nothing,
-    /// Not outstanding: from before attach.
+    /// Not live: from before attach.
     Unknown,
     Block(Block),
     /// Its address was handed out again: it is released already.
@@ -213,7 +213,7 @@ impl Space {
         book.allocate(site, size, born.time_ns);
     }
 
-    /// False if the address is not outstanding (0 never is, and need not be).
+    /// False if the address is not live (0 never is, and need not be).
     pub(super) fn free(&mut self, layer: Layer, addr: u64, time_ns: u64, book: &mut Book) -> bool {
         if addr == 0 {
             return true;

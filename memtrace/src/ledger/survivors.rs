@@ -126,7 +126,8 @@ fn for_each(space: &Space, mut f: impl FnMut(u32, u64, Extent)) {
     }
 }
 
-/// Some blocks of a site: of each part of the window those whose addresses have the smallest hashes.
+/// Some blocks of a site: for each part of the window those whose addresses have the smallest
+/// hashes.
 #[derive(Clone, Default)]
 struct Sample {
     /// Part, hash, birth and block.

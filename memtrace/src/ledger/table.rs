@@ -12,7 +12,7 @@
 use crate::hash::mix;
 use std::sync::Arc;
 
-/// An outstanding block.
+/// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     /// Absolute address, never 0.
@@ -49,7 +49,7 @@ struct Segment {
     depth: u32,
 }
 
-/// Outstanding blocks of one layer of one process.
+/// Live blocks of one layer of one process.
 #[derive(Clone, Default)]
 pub(super) struct Table {
     /// Highest `depth` bits of a hash → segment. Empty until the first insertion.

@@ -22,7 +22,7 @@ use crate::{
 /// Effect of a release on the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The block goes on, smaller.
+    /// The block stays, smaller.
     No,
     /// The block ended after this many ns.
     After(u64),
@@ -177,8 +177,8 @@ impl Book {
         }
     }
 
-    /// An outstanding block turns out to be of `device`: its site there, as though it had been allocated
-    /// at it.
+    /// A live block turns out to be on `device`: moves it to its site there, as though it had been
+    /// allocated there.
     pub(super) fn place(&mut self, block: &Block, device: Device) -> u32 {
         let Block {
             size,
@@ -189,7 +189,7 @@ impl Book {
         let key = self.key(site);
         let right = self.site(SiteKey { device, ..key });
         let layer = &self.account(key.process).layers[key.layer as usize].0;
-        // It was outstanding at the layer's latest peak, at which both sites have figures once touched.
+        // It was live at the layer's latest peak, at which both sites have figures once touched.
         let in_peak = birth_ns <= layer.totals.peak_ns;
         if let Some((tally, _)) = self.touch(site) {
             let totals = &mut tally.totals;
@@ -374,8 +374,8 @@ impl Book {
         self.accounts.entry(process).or_default()
     }
 
-    /// `process`'s own site for a block of `site`, and whether the block is its
-    /// own (else it is inherited, and `site` an ancestor's).
+    /// `process`'s own site for a block of `site`, and whether the block is its own (otherwise it
+    /// is inherited, and `site` an ancestor's).
     fn resolve(&mut self, process: ProcessId, site: u32) -> (u32, bool) {
         let key = self.key(site);
         if key.process == process {

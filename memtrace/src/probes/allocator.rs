@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A file whose functions are to be taken for an allocator's, on the user's word.
+/// A file whose functions count as an allocator's, on the user's word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExtraAllocator {
     /// As the traced process sees it.

@@ -199,7 +199,7 @@ const CUDA_RUNTIME: &[Row] = &[
     ),
 ];
 
-/// hip_runtime_api.h, whose functions and structures are laid out as CUDA's.
+/// hip_runtime_api.h, whose functions and structures have the same layout as CUDA's.
 const HIP: &[Row] = &[
     row("hipMalloc", to(Layer::Hip, 1)),
     row("hipExtMallocWithFlags", to(Layer::Hip, 1)),

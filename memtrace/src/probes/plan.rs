@@ -143,10 +143,10 @@ pub(crate) fn hides_unwinding(elf: &Elf<'_>) -> bool {
 /// Functions that a library's version does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lacking {
-    /// As people call it.
+    /// Its common name.
     pub library: &'static str,
-    /// Functions in the order of the table, of alternatives the first; then statically defined probes,
-    /// those too that are in a place that cannot be read.
+    /// Functions in table order, of alternatives the first; then statically defined probes,
+    /// including those in a place that cannot be read.
     pub symbols: Vec<&'static str>,
 }
 

@@ -137,7 +137,7 @@ pub(crate) struct Elf<'data> {
     /// Lower-case hex.
     pub build_id: Option<String>,
     pub soname: Option<String>,
-    /// DT_NEEDED, in the order in which the loader takes them.
+    /// DT_NEEDED, in the loader's order.
     pub needed: Vec<String>,
 }
 
@@ -320,8 +320,8 @@ impl<'data> Elf<'data> {
         self.data.read_bytes_at(start, len as u64).ok()
     }
 
-    /// The statically defined probes (USDT) that the file describes. A damaged one ends its section, one without
-    /// sense is left out.
+    /// The statically defined probes (USDT) that the file describes. A damaged one ends its
+    /// section, a meaningless one is skipped.
     pub(crate) fn usdt(&self) -> impl Iterator<Item = UsdtNote<'data>> {
         let endian = self.file.endian();
         let sections = self.file.elf_section_table();

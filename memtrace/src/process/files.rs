@@ -1,6 +1,6 @@
-//! Files behind mappings, opened by inode and not by name: a process in
-//! another mount namespace, a file that was deleted or replaced since it was
-//! mapped, all give the very file that is being executed.
+//! Files behind mappings, opened by inode and not by name: for a process in another mount
+//! namespace, and for a file that was deleted or replaced since it was mapped, this opens the very
+//! file that is being executed.
 
 use std::fs::{File, Metadata};
 use std::io;

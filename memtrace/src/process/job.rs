@@ -12,8 +12,8 @@ use procfs::process::all_processes;
 pub(crate) fn descendants(roots: &[u32]) -> Vec<u32> {
     let mut parents = HashMap::new();
     for process in all_processes().into_iter().flatten().flatten() {
-        // A process that has ended meanwhile is left out. Its name may be any bytes:
-        // `stat` is read lossily.
+        // A process that has ended meanwhile is skipped. Its name may be any bytes: `stat` is read
+        // lossily.
         if let Ok(stat) = process.stat()
             && let (Ok(pid), Ok(parent)) = (u32::try_from(stat.pid), u32::try_from(stat.ppid))
         {

@@ -76,7 +76,7 @@ impl Launched {
             .iter()
             .map(|(key, value)| c_string(format!("{key}={value}").as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
-        // As execvp does it for a script without `#!`.
+        // As in execvp for a script without `#!`.
         let shell_arguments: Vec<CString> = [c"/bin/sh".to_owned(), path.clone()]
             .into_iter()
             .chain(arguments.iter().skip(1).cloned())
@@ -312,7 +312,7 @@ fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     if name.is_empty() {
         return Err(not_found());
     }
-    // As execvp does it, a file that may not be executed is remembered while the search goes on.
+    // As in execvp, a file that may not be executed is remembered while the search continues.
     let mut refused = None;
     let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
     for directory in env::split_paths(path) {
@@ -368,7 +368,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain(ends).collect()
 }
 
-/// The entries of this process's environment as they are, but for those of `variables`. Nothing here
+/// The entries of this process's environment unchanged, except those of `variables`. Nothing here
 /// changes the environment.
 fn inherited_environment(variables: &[(&str, &str)]) -> Vec<*const libc::c_char> {
     unsafe extern "C" {

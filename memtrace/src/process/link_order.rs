@@ -1,7 +1,7 @@
-//! The order in which the dynamic loader asks the loaded files for a symbol:
-//! whose `malloc` wins. Read from the loader's own list (`r_debug`, SVR4
-//! debugger interface, the same in glibc and musl) in the memory of a process.
-//! Only for labels: which functions are probed does not depend on it.
+//! The order in which the dynamic loader searches the loaded files for a symbol, which decides
+//! whose `malloc` wins. Read from the loader's own list (`r_debug`, SVR4 debugger interface, the
+//! same in glibc and musl) in the memory of a process. Only for labels: the choice of probed
+//! functions does not depend on it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -49,7 +49,7 @@ const DT_DEBUG: u64 = 21;
 /// `size_of::<Elf64_Phdr>()`
 const PROGRAM_HEADER: u64 = 56;
 
-/// Reads the list of 64-bit process `pid`: the main program first, then in the order of the global
+/// Reads the list of 64-bit process `pid`: the main program first, then in order of the global
 /// lookup. Files loaded by dlopen follow; without RTLD_GLOBAL they are searched only by themselves.
 ///
 /// `Ok(None)`: there is no list (yet): a static program, or the loader has not

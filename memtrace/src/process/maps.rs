@@ -102,8 +102,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Vec<Mapping>, MalformedLine> {
         .collect()
 }
 
-/// The `[heap]` range: from the first to the last mapping of that name (one
-/// whose protection was changed in part is several). `None` without a brk heap.
+/// The `[heap]` range: from the first to the last mapping of that name (there are several if the
+/// protection was changed in part). `None` without a brk heap.
 pub(crate) fn heap(mappings: &[Mapping]) -> Option<Range<u64>> {
     let mut heaps = mappings
         .iter()
@@ -196,7 +196,7 @@ fn parse_path(field: &[u8]) -> (Option<PathBuf>, bool) {
     }
 }
 
-/// The kernel escapes the line feed in paths, and nothing else.
+/// The kernel escapes only the line feed in paths.
 fn unescape(name: &[u8]) -> PathBuf {
     const ESCAPED: &[u8] = b"\\012";
     let mut path = Vec::with_capacity(name.len());

@@ -110,7 +110,7 @@ impl Sampler {
         }
     }
 
-    /// As [`sample`]; and whether it had the costly figures.
+    /// As [`sample`]; also returns whether it had the costly figures.
     pub(crate) fn sample(&mut self) -> io::Result<(MemorySample, bool)> {
         let begin = self.started.elapsed();
         let costly = self.budget.allows(begin);

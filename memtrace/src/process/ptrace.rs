@@ -66,7 +66,7 @@ pub(crate) fn seize_alone(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, 0)
 }
 
-/// Lets a stopped thread go on, with `signal` delivered unless it is 0.
+/// Continues a stopped thread, with `signal` delivered unless it is 0.
 pub(crate) fn resume(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
@@ -81,7 +81,7 @@ pub(crate) fn interrupt(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// As [`resume`], and is its tracer no longer.
+/// As [`resume`], and ends the tracing.
 pub(crate) fn detach(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize)
 }
@@ -98,7 +98,7 @@ pub(crate) fn is_from_kernel(tid: u32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) request: u64,
-    /// As the thread's pid namespace has it.
+    /// As in the thread's pid namespace.
     pub(crate) pid: u32,
 }
 

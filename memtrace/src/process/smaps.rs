@@ -177,7 +177,7 @@ fn figure(line: &[u8]) -> Option<(&str, u64)> {
 mod tests {
     use super::*;
 
-    /// Lines as Linux 6.18 prints them, most of each mapping's left out.
+    /// Lines as printed by Linux 6.18, most of each mapping's left out.
     fn smaps(areas: &[(&str, u64)]) -> Vec<u8> {
         areas
             .iter()

@@ -55,7 +55,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Looks at a process.
+    /// Inspects a process.
     ///
     /// # Errors
     /// See [`TargetError`].

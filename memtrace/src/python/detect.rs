@@ -32,7 +32,7 @@ pub(crate) struct Unsupported {
     pub what: String,
 }
 
-/// Looks for an interpreter in a file; `path` counts for its name only. `None`: there is none.
+/// Searches a file for an interpreter; `path` counts for its name only. `None`: there is none.
 pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported> {
     let (Some(eval), Some(runtime)) = (
         elf.functions().find(|function| function.name == EVAL),

@@ -194,7 +194,7 @@ pub(super) fn snapshots(
         "SELECT bytes FROM device_usage WHERE process = ?1 AND device = ?2 AND interval <= ?3 \
          ORDER BY interval DESC LIMIT 1",
     )?;
-    // SQLite gives the other columns of the row that has the maximum.
+    // SQLite returns the other columns from the row that has the maximum.
     let mut streams = connection.prepare(
         "SELECT stream, allocated, requested, max(interval) FROM stream_history \
          WHERE process = ?1 AND device = ?2 AND interval <= ?3 GROUP BY stream ORDER BY stream",
@@ -272,7 +272,7 @@ pub(super) fn usage(
         .collect()
 }
 
-/// Failed allocations whose first was not after `until_ns`, in the order of their first.
+/// Failed allocations whose first was not after `until_ns`, in order of their first.
 pub(super) fn failures(
     connection: &Connection,
     until_ns: u64,

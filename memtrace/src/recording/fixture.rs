@@ -29,7 +29,7 @@ pub(crate) fn step(kind: StepKind, name: &str, type_name: &str) -> Step {
     }
 }
 
-/// Tensors in a list, whose own memory is of the site `buffer`.
+/// Tensors in a list, whose own memory belongs to the site `buffer`.
 pub(crate) fn history(buffer: Option<SiteKey>) -> Path {
     let list = Step {
         length: Some(1648),

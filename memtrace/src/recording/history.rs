@@ -40,7 +40,7 @@ pub(crate) struct AgesAt {
 }
 
 impl Recording {
-    /// Every interval and the time of its end (CLOCK_MONOTONIC ns), in the order of time.
+    /// Every interval and the time of its end (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors
     ///
@@ -57,8 +57,7 @@ impl Recording {
     }
 
     /// Calls `visit` with every site with its present figures, and its number in the recording, in
-    /// the order of numbers. Without sites at which a process only inherited, which may be
-    /// millions.
+    /// order of numbers. Without sites at which a process only inherited, which may be millions.
     ///
     /// # Errors
     ///
@@ -112,8 +111,8 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// Gives `visit` the figures of each wanted site, by its number and in the order of numbers, at each
-    /// interval in which they changed, in the order of time.
+    /// Calls `visit` with the figures of each wanted site, by its number and in order of numbers,
+    /// at each interval in which they changed, in order of time.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ pub(crate) struct Found<T = Vec<Holders>> {
 pub(crate) struct Sample {
     /// The request.
     pub(crate) what: String,
-    /// How many there are.
+    /// Their number.
     pub(crate) known: u64,
     /// Size of the sample.
     pub(crate) sampled: u32,
@@ -271,7 +271,7 @@ impl Recording {
     }
 }
 
-/// All of them, in the order of the numbers of their sites.
+/// All of them, in order of their sites' numbers.
 pub(super) fn read(connection: &Connection) -> rusqlite::Result<Vec<Holders>> {
     let mut sites = connection.prepare(
         "SELECT holders.site, sampled, process, layer, stack, by_allocator, device \

@@ -75,7 +75,7 @@ pub struct Meta {
     /// Length of an interval, nanoseconds. With an automatic interval, a recording that is read has
     /// the usual one, because it grows with the recording.
     pub interval_ns: u64,
-    /// Nobody chose it.
+    /// Chosen automatically.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interval_is_auto: bool,
     /// Bytes of a page on the recorded machine.
@@ -85,7 +85,7 @@ pub struct Meta {
     pub allocator_prefixes: Vec<String>,
 }
 
-/// How a process came into the recording.
+/// The way in which a process came into the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -154,7 +154,7 @@ pub struct Interval {
     /// Records the kernel side tried to emit, and those received, so far.
     pub emitted: u64,
     pub received: u64,
-    /// Births of outstanding blocks per site, present only now and then (it costs a scan).
+    /// Births of live blocks per site, present only now and then (they need a scan).
     pub births: Vec<(SiteKey, Births)>,
     /// Memory that the blocks of each site hold open, for the processes covered by the same scan.
     pub held_open: Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)>,
@@ -164,7 +164,7 @@ pub struct Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocationId(pub u32);
 
-/// A distinct way to be called, see [`Node`]. From 1, without gaps.
+/// A distinct chain of callers, see [`Node`]. From 1, without gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
@@ -190,6 +190,6 @@ pub struct StackRow {
     pub node: NodeId,
     /// Why its walk ended.
     pub end: End,
-    /// Name of the threads whose stack it is; `None`: it is empty.
+    /// Name of the threads with this stack; `None`: it is empty.
     pub thread: Option<Arc<str>>,
 }

@@ -349,7 +349,7 @@ pub(super) fn processes(transaction: &Transaction) -> rusqlite::Result<Vec<Proce
 }
 
 fn layers(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<LayerSnapshot>> {
-    // SQLite gives the other columns of the row that has the maximum.
+    // SQLite returns the other columns from the row that has the maximum.
     let sql = "SELECT process, layer, max(interval), live_bytes, live_count, inherited_bytes, \
                inherited_count, alloc_bytes, alloc_count, free_bytes, free_count, peak_bytes, \
                peak_ns, peak_epoch, before_attach_bytes, cleared_by_exec_bytes, \

@@ -24,7 +24,7 @@ macro_rules! sample {
                 vec![$(self.$field.map(int)),*]
             }
 
-            /// Reads a row that has the columns, whatever else it has.
+            /// Reads a row that has at least these columns.
             pub(super) fn read(row: &Row) -> rusqlite::Result<Self> {
                 Ok(Self {
                     $($field: optional(row, row.as_ref().column_index(stringify!($field))?)?,)*

@@ -94,7 +94,7 @@ impl Writer {
 }
 
 impl Recording {
-    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Recording {
         device_tables::usage(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
-    /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors
     ///

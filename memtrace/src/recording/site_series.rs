@@ -16,7 +16,7 @@ use crate::{
 /// A site at the end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SitePoint {
-    /// Outstanding, allocated by the process itself.
+    /// Live, allocated by the process itself.
     pub live_bytes: u64,
     /// Allocations so far.
     pub alloc_count: u64,

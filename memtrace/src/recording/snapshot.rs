@@ -34,7 +34,7 @@ pub(crate) enum Moment {
     Time(u64),
 }
 
-/// The outstanding set at one moment.
+/// Live allocations at one moment.
 ///
 /// `live_*` figures are those at the moment. Cumulative and peak figures are those of the whole
 /// recording, except at [`Moment::Time`], where they count up to that moment; at [`Moment::Peak`]
@@ -45,22 +45,22 @@ pub(crate) struct Snapshot {
     pub meta: Meta,
     /// By id.
     pub processes: Vec<ProcessSnapshot>,
-    /// Processes that were folded and are left out: of a past time nothing is known of them.
+    /// Processes that were folded and are left out: nothing is known about them at a past time.
     pub left_out: u64,
     /// By process and layer.
     pub layers: Vec<LayerSnapshot>,
-    /// By process, layer and stack. Sites that had nothing outstanding are included.
+    /// By process, layer and stack. Sites without live blocks are included.
     pub sites: Vec<SiteSnapshot>,
     /// Devices on which processes had memory, by process and index: at the requested moment, or at
     /// the end if that is a peak.
     pub devices: Vec<DeviceSnapshot>,
-    /// Allocations that failed on devices, in the order of time.
+    /// Allocations that failed on devices, in order of time.
     pub failures: Vec<FailureSnapshot>,
     /// Libraries of devices, by file.
     pub libraries: Vec<LibraryRow>,
     /// Holders of the blocks of sites, as seen at the end; empty at a past time.
     pub(crate) holders: FastMap<SiteKey, Holders>,
-    /// Those of all sites, and others.
+    /// Stacks of all sites, and others.
     pub stacks: Stacks,
     /// Every reason, zero included.
     pub losses: Vec<(Reason, u64)>,
@@ -105,11 +105,11 @@ pub(crate) struct SiteSnapshot {
     pub last_ns: Option<u64>,
     /// See [`crate::ledger::SiteTotals::lifetimes`], without zeros at the end; `None` at a past time.
     pub lifetimes: Option<Box<[u64]>>,
-    /// `None`: nothing was outstanding here at the last scan, or the moment is not the end.
+    /// `None`: nothing was live here at the last scan, or the moment is not the end.
     pub births: Option<Box<BirthsAt>>,
 }
 
-/// When the outstanding blocks of a site were allocated.
+/// Birth times of a site's live blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BirthsAt {
     /// When the blocks were scanned, CLOCK_MONOTONIC ns.

@@ -84,7 +84,7 @@ impl<'a> Stack<'a> {
         locations.flatten().map(Arc::as_ref)
     }
 
-    /// How many frames at its leaf lead to an allocator.
+    /// Number of frames at its leaf that lead to an allocator.
     pub(crate) fn wrappers(self) -> usize {
         self.all.wrappers.leading(self.frames())
     }

@@ -16,8 +16,8 @@ use crate::{
 };
 use memtrace_common::{Layer, loss::Reason};
 
-/// How long an interval waits for a process that reads the file. A commit that
-/// does not get through is made up for by the next one.
+/// How long an interval waits for a process that reads the file. If a commit fails, the next one
+/// includes it.
 const WAIT_FOR_READERS: Duration = Duration::from_millis(100);
 
 /// The same for the last commit, which has no next one.
@@ -360,7 +360,7 @@ impl Writer {
             }
         }
         if !interval.births.is_empty() {
-            // A scan covers all sites: those it does not name have nothing outstanding.
+            // A scan covers all sites: those it does not list have no live blocks.
             self.insert("DELETE FROM births", params![])?;
         }
         for (key, births) in &interval.births {

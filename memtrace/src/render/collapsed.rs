@@ -11,7 +11,7 @@ use crate::{
 };
 use memtrace_common::unwind::End;
 
-/// Writes the collapsed stacks of the sites that `filter` leaves and whose `metric` is not zero.
+/// Writes the collapsed stacks of the sites that pass `filter` and whose `metric` is not zero.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<Str
     Ok(of_sites(&selection.sites, filter, metric))
 }
 
-/// The lines of these sites, in the order of their stacks.
+/// The lines of these sites, in order of their stacks.
 pub(super) fn of_sites(sites: &[Shown], filter: &Filter, metric: Metric) -> Vec<String> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for site in sites {

@@ -97,7 +97,7 @@ fn figures(totals: &DeviceTotals) -> Value {
         "peak_reserved": cache.and_then(|cache| cache.peak_reserved),
         "largest_free": cache.and_then(|cache| cache.largest_free),
         "runtime": totals.runtime,
-        // As PyTorch was the only one, when scripts began to read it.
+        // Named when PyTorch was the only caching allocator; scripts read it.
         "runtime_by_torch": totals.runtime_by_cache,
         "driver": totals.driver,
         "driver_by_allocator": totals.driver_by_allocator,

@@ -224,7 +224,7 @@ fn verdicts(
     Ok(())
 }
 
-/// How many children are without a verdict.
+/// Number of children without a verdict.
 pub(super) fn too_short(children: u64) -> String {
     match children {
         1 => "1 process was observed too briefly to be judged".into(),

@@ -21,8 +21,8 @@ use crate::{
     view::{By, Filter, Metric, Selection, Shown, group, health::Health},
 };
 
-/// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`,
-/// and the verdicts.
+/// Writes a report: the sites that pass `filter`, the first `top` of them sorted by `sort`, and the
+/// verdicts.
 ///
 /// # Errors
 ///
@@ -54,8 +54,8 @@ pub(crate) fn json(
     print(out, &report)
 }
 
-/// Writes a report with groups in place of sites: the first `top` of them in the order of `sort`,
-/// the others summed up.
+/// Writes a report with groups in place of sites: the first `top` of them sorted by `sort`, the
+/// others summed.
 ///
 /// # Errors
 ///
@@ -164,7 +164,8 @@ impl Since {
     }
 }
 
-/// A report. Its sites are made one at a time while it is written: all of them would take gigabytes.
+/// A report. Its sites are generated one at a time while it is written: all of them would take
+/// gigabytes.
 struct JsonReport<'a> {
     parts: Map<String, Value>,
     stacks: StackTable<'a>,

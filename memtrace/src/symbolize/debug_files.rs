@@ -15,8 +15,8 @@ use crate::process_root::{LastLink, Root};
 /// The folder in which distributions put debug files, in any root.
 const GLOBAL: &str = "/usr/lib/debug";
 
-/// Largest file whose checksum is computed, bytes: a sparse one of a traced process could be any size, and reading
-/// holds up the names of everything else. As much as compressed ones may unpack to.
+/// Largest file whose checksum is computed, bytes: a sparse one of a traced process could be any
+/// size, and reading delays the names of everything else. The same limit as for unpacked sections.
 const MOST_LINKED: u64 = MOST_UNCOMPRESSED;
 
 /// A debug file that belongs to the module.
@@ -27,7 +27,7 @@ pub(super) struct DebugFile {
     pub(super) trusted: bool,
 }
 
-/// Whose file is being looked for.
+/// The module whose debug file is wanted.
 pub(super) struct Wanted<'a> {
     /// Lower-case hex.
     pub(super) build_id: Option<&'a str>,
@@ -57,7 +57,7 @@ impl Places {
 
     /// The debug file of a module whose process has the root `own`, or this process's root.
     pub(super) fn find(&self, wanted: &Wanted, own: Option<&Root>) -> Option<DebugFile> {
-        // The same build id is the same content: the host's can be trusted, so it comes first.
+        // The same build id means the same content: the host's can be trusted, so it comes first.
         let roots = [(self.host.as_ref(), true), (own, false)];
         roots
             .into_iter()

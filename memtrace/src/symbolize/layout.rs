@@ -99,7 +99,7 @@ impl Layout {
         !self.segments.is_empty()
     }
 
-    /// Address as the ELF file (and its debug file, whose offsets differ) means it.
+    /// The address in the terms of the ELF file (and its debug file, whose offsets differ).
     pub(super) fn virt_offset(&self, file_offset: u64) -> Option<u64> {
         // Linkers may map the page in which two segments meet into both; code is in the executable
         // one.

@@ -195,7 +195,7 @@ impl Symbolizer {
         ended
     }
 
-    /// How long to wait for fetches at most, if there are any.
+    /// Longest time to wait for fetches, if there are any.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let waiting = self.modules.iter().any(|module| module.fetched.is_some());
         let client = self.client.as_ref().filter(|_| waiting);

@@ -131,7 +131,7 @@ impl PerfMap {
             let (inode, size, ..) = self.version;
             let (new_inode, new_size, ..) = version;
             if new_inode != inode || new_size <= size {
-                // Not appended to, but written anew.
+                // Not appended to, but rewritten.
                 self.functions = Functions::default();
                 self.read = 0;
             }
@@ -209,7 +209,7 @@ impl Functions {
         (abs_addr < *end).then(|| Arc::clone(name))
     }
 
-    /// Adds the lines of a map; those that are none are left out.
+    /// Adds the lines of a map; malformed ones are skipped.
     fn add(&mut self, lines: &[u8]) {
         let lines = lines.split(|byte| *byte == b'\n');
         for (start, end, name) in lines.filter_map(parse) {

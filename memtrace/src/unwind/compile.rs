@@ -25,7 +25,7 @@ const MAX_ENTRY: u64 = 64;
 const MAX_CIE: usize = 1 << 12;
 
 impl Table {
-    /// Compiles the `.eh_frame` of an ELF image, or else its `.debug_frame`. `None` if it has
+    /// Compiles the `.eh_frame` of an ELF image, otherwise its `.debug_frame`. `None` if it has
     /// neither, or they describe no code.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ fn undescribed(functions: &[Function], addr: u64) -> Option<usize> {
     (!functions.is_empty() && !described).then_some(index)
 }
 
-/// How many of the first functions overlap, each with one before; `None` if there are none.
+/// Number of leading functions that overlap, each with the one before; `None` if there are none.
 fn overlapping(functions: &[Function]) -> Option<usize> {
     let mut end = functions.first()?.end;
     let count = functions

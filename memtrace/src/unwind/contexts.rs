@@ -22,14 +22,14 @@ use object::{
 use super::image::{Header, Segment};
 use crate::arch::addresses_taken;
 
-/// How the names of functions that make contexts end. Copies put something before.
+/// Ends of the names of functions that make contexts. Copies have a prefix.
 ///
 /// - `makecontext` of glibc (sysdeps/unix/sysv/linux/x86_64/makecontext.c) takes the address of `__start_context`.
 /// - `make_fcontext` of Boost.Context (src/asm/make_x86_64_sysv_elf_gas.S) takes that of `finish`. The coroutines and
 ///   fibers of Boost and Folly use it; PHP (Zend/asm), brpc (`bthread_make_fcontext`) and Swoole have copies.
 const MAKERS: [&str; 2] = ["makecontext", "make_fcontext"];
 
-/// How the names of coroutines' outermost functions begin.
+/// Beginnings of the names of coroutines' outermost functions.
 ///
 /// - greenlet 2.0 and later (src/greenlet/TUserGreenlet.cpp), and gevent on it: a greenlet begins in a copy of the
 ///   stack of whoever started it, and keeps that part only which is inside.

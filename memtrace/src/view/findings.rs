@@ -215,7 +215,7 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
     lines
 }
 
-/// Whether two rates are the same but for chance.
+/// Whether two rates are equal within chance.
 fn alike(a: f64, b: f64) -> bool {
     (a - b).abs() <= 0.02 * a.max(b)
 }
@@ -245,7 +245,7 @@ fn surer<'a>(a: Option<&'a KeptBy>, b: Option<&'a KeptBy>) -> Option<&'a KeptBy>
     a.filter(is_path).or(b.filter(is_path)).or(a).or(b)
 }
 
-/// How fast the free space that a site holds open grows, bytes per second.
+/// Growth of the free space that a site holds open, bytes per second.
 fn holes(found: &Diagnosis, site: SiteKey) -> f64 {
     let mut accounts = found.accounts.iter();
     let Some(of) = accounts.find(|of| of.process == site.process) else {

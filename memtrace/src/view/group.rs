@@ -170,7 +170,7 @@ pub(crate) struct Sums {
     pub sites: u64,
     /// The part of `totals` that is not [`indirect`](super::Shown::is_indirect).
     own: Totals,
-    /// How many each row stands for.
+    /// Number of processes that each row represents.
     processes: BTreeMap<ProcessId, u64>,
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
     let mut groups: Vec<_> = groups
         .map(|((layer, key), sums)| Group { layer, key, sums })
         .collect();
-    // Stable: equal ones stay in the order of layer and key.
+    // Stable: equal ones stay in order of layer and key.
     groups.sort_by_key(|group| {
         let totals = &group.sums.totals;
         Reverse((sort.of(&group.sums.own), sort.of(totals), totals.live_bytes))

@@ -1,5 +1,4 @@
-//! How whole the recorded stacks are: allocations by how the walk of their
-//! stack ended. Pure.
+//! Completeness of the recorded stacks: allocations by the end of their stack's walk. Pure.
 
 use std::{
     cmp::Reverse,
@@ -68,7 +67,7 @@ impl Health {
                 ends: tally.counts().filter(|(_, count)| *count > 0).collect(),
             })
             .collect();
-        // Stable: equal ones stay in the order of their paths.
+        // Stable: equal ones stay in order of their paths.
         modules.sort_by_key(|module| Reverse(module.total()));
         let failed = |end| !matches!(end, Some(End::Complete | End::Truncated));
         Health {

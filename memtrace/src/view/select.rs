@@ -37,7 +37,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The moment to look at: ages are known at the end only.
+    /// The moment to show: ages are known at the end only.
     pub(crate) fn moment(&self, at: At) -> At {
         match (at, self.older) {
             (At::Default, Some(_)) => At::End,
@@ -86,7 +86,7 @@ impl Filter {
                 selection.hidden_bytes += live_bytes;
             }
         }
-        // Most of millions of sites have nothing: those stay in the order of their keys.
+        // Most of millions of sites are empty: those stay in order of their keys.
         let nothing = |shown: &Shown| sort.of(&shown.totals()) == 0;
         selection.sites.sort_by_key(nothing);
         let some = selection.sites.partition_point(|shown| !nothing(shown));
@@ -105,7 +105,7 @@ impl Filter {
         })
     }
 
-    /// How many frames at the end of a stack are left out as wrappers.
+    /// Number of frames at the end of a stack that are left out as wrappers.
     pub(crate) fn folded_wrappers(&self, stack: Stack) -> usize {
         match self.show_wrappers {
             true => 0,
@@ -170,7 +170,7 @@ fn older_part(mut shown: Shown, older: Duration) -> Shown {
     shown
 }
 
-/// How ages were judged.
+/// Basis of the ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ages {
     pub older: Duration,
@@ -191,7 +191,7 @@ pub(crate) struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Those of the site, with the live figures that are shown.
+    /// The site's totals, with the live figures that are shown.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             live_bytes: self.live_bytes,

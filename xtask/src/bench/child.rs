@@ -9,7 +9,7 @@ use std::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-/// How memtrace's line begins when the probes are in place.
+/// Beginning of memtrace's line when the probes are in place.
 const RECORDING: &str = "memtrace: recording";
 
 /// Killed when dropped before its end.

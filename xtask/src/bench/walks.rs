@@ -98,7 +98,7 @@ fn measure_python(
     target.go()?;
     target.finish()?;
     let buckets = buckets(&collector.finish()?)?;
-    // How many native frames there are depends on the interpreter's version and build.
+    // The number of native frames depends on the interpreter's version and build.
     let walks = |bucket: &Value| bucket.get("walks").and_then(Value::as_u64);
     let bucket = buckets
         .iter()

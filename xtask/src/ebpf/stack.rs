@@ -1,6 +1,6 @@
-//! How much stack the kernel side's functions take, so that no kernel is needed to notice that it is
-//! too much. The kernel adds up the frames along each chain of calls, callbacks of its helpers
-//! included, and refuses more than 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c).
+//! The stack use of the kernel side's functions, so that excess is noticed without a kernel. The
+//! kernel adds up the frames along each call chain, callbacks of its helpers included, and refuses
+//! more than 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c).
 
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SymbolKind};

@@ -83,11 +83,11 @@ impl Toolchain {
         let library = self.sysroot.join("lib/rustlib/src/rust");
         let mut flags = vec![
             "-Clink-arg=--btf".to_owned(),
-            // The order that bpf-linker asks for else keeps LLVM from expanding any memset: each is a call of a loop
-            // over bytes then.
+            // The order that bpf-linker requests otherwise keeps LLVM from expanding any memset:
+            // each is then a call of a loop over bytes.
             "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
             "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
-            // Atomic operations that give the old value: Linux 5.12.
+            // Atomic operations that return the old value: Linux 5.12.
             "-Ctarget-cpu=v3".to_owned(),
             format!("-Clinker={}", self.linker.display()),
             // BTF contains file names, which must not reveal the place of this checkout.

@@ -239,7 +239,7 @@ fn python(folder: &Path) -> Result<Workload> {
     })
 }
 
-/// The entry of a folder whose name is the greatest number.
+/// The entry of a folder with the greatest number as its name.
 fn newest(folder: &str) -> Result<PathBuf> {
     fs::read_dir(folder)
         .with_context(|| format!("cannot list `{folder}`"))?

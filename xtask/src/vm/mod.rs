@@ -199,7 +199,7 @@ impl Session {
 /// The end-to-end tests' executables, by file of `tests/e2e/`.
 fn test_binaries() -> Result<BTreeMap<String, PathBuf>> {
     let mut build = cargo();
-    // As `cargo xtask test` builds them: another selection would build twice.
+    // Built like `cargo xtask test`: another selection would build twice.
     build.args(["test", "--workspace", "--test", "*", "--no-run"]);
     build.args(["--message-format", "json"]);
     let messages = command::output(&mut build)?;

@@ -65,7 +65,7 @@ pub(super) fn run(
     let seen = [command::root(), command::target_dir()];
     let mut list = String::new();
     for path in seen {
-        // A link would mean something else in there.
+        // A link would have another target in there.
         let path =
             fs::canonicalize(&path).with_context(|| format!("cannot find `{}`", path.display()))?;
         writeln!(list, "{}", path.display())?;

@@ -69,7 +69,7 @@ impl<'a> Grid<'a> {
             .collect()
     }
 
-    /// The last of `changes` (interval, value; in the order of time) up to the end of each point.
+    /// The last of `changes` (interval, value; in order of time) up to the end of each point.
     pub(super) fn last_of_each<T: Copy + Default>(&self, changes: &[(usize, T)]) -> Vec<T> {
         (1..=self.points())
             .map(|point| {
@@ -89,7 +89,7 @@ impl<'a> Grid<'a> {
         self.points() < MIN_POINTS || (lived as f64) < least * super::SECOND
     }
 
-    /// Whole points only: a last one of fewer intervals is left out.
+    /// Whole points only: a last one of fewer intervals is dropped.
     pub(super) fn points(&self) -> usize {
         (self.last - self.first) / self.per_point
     }
@@ -124,7 +124,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// The value is `value` from interval `at` on. Changes come in the order of time.
+    /// The value is `value` from interval `at` on. Changes come in order of time.
     pub(super) fn set(&mut self, grid: &Grid, at: usize, value: f64) {
         self.fill(grid, at);
         self.current = value;

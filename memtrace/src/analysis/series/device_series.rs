@@ -16,7 +16,7 @@ pub(crate) struct DeviceSeries {
     pub index: Device,
     /// In its caching allocator's blocks, and other requests to the runtime or the driver.
     pub outstanding: Vec<f64>,
-    /// The same with all that the caching allocator holds in place of its blocks.
+    /// The same, but with the caching allocator's reserve in place of its blocks.
     pub held: Vec<f64>,
     /// Process total on the device, if NVIDIA's management library reported it.
     pub total: Option<Vec<f64>>,

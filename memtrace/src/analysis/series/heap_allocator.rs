@@ -1,5 +1,5 @@
-//! Whose malloc a process uses: that of most of the address space that allocators took, otherwise the one
-//! that the loader found.
+//! Finds the malloc of a process: the allocator that took most of the address space, otherwise the
+//! one that the loader found.
 
 use std::collections::HashMap;
 

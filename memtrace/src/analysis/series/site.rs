@@ -48,7 +48,7 @@ impl Code {
     }
 }
 
-/// How old the blocks of a site were, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
+/// Ages of a site's blocks, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
 #[derive(Clone, Debug)]
 pub(crate) struct Ages {
     /// Seconds since the start of the recording.

@@ -8,7 +8,7 @@ pub(crate) const WARM_UP: f64 = 0.2;
 /// is behaviour, not start.
 const LATEST: f64 = 0.5;
 
-/// How much a break must improve the fit to be believed: a difference of 10 in the Bayesian
+/// Least improvement of the fit for a break to count: a difference of 10 in the Bayesian
 /// information criterion is "very strong" evidence (Kass and Raftery, "Bayes factors", Journal of
 /// the American Statistical Association 90, 1995).
 const EVIDENCE: f64 = 10.0;

@@ -30,7 +30,7 @@ static FREE: Statement = Statement {
     sentence: "at the end {kept} was cached; the largest free block was {largest}",
 };
 
-/// A device of a process, outstanding and held memory judged.
+/// A device of a process, with its live and reserved memory judged.
 pub(super) struct OnDevice<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) device: &'a DeviceSeries,
@@ -89,7 +89,7 @@ impl OnDevice<'_> {
             && self.leaking < REPORTED * growth
     }
 
-    /// How sure a leak is; `None`: it is none.
+    /// The grade of a leak; `None`: it is not a leak.
     pub(super) fn leaks(&self) -> Option<Grade> {
         let growth = self.outstanding.trend.growth();
         match self.outstanding.shape() {

@@ -85,7 +85,8 @@ impl Statement {
         }
     }
 
-    /// That a series of bytes grew, see [`grown`]; its sentence has `{growth}`, `{length}` and `{rate}`.
+    /// Evidence that a series of bytes grew, see [`grown`]; its sentence has `{growth}`, `{length}`
+    /// and `{rate}`.
     pub(super) fn of(&'static self, trend: &Trend) -> Evidence {
         self.with(grown(trend))
     }

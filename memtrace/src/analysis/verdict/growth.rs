@@ -44,7 +44,7 @@ pub(super) struct Growing<'a> {
     sites: &'a [JudgedSite],
     /// Bytes; more than 0.
     pub(super) growth: f64,
-    /// Growth of anonymous memory that is outstanding, and the rest of it.
+    /// Growth of anonymous memory explained by live blocks, and the rest of it.
     pub(super) live: f64,
     pub(super) residual: f64,
 }
@@ -239,7 +239,7 @@ impl<'a> Growing<'a> {
         })
     }
 
-    /// How much of a figure's growth is that of anonymous memory, bytes.
+    /// The part of a figure's growth that is anonymous memory, bytes.
     pub(super) fn of_anonymous(&self, figure: Figure) -> f64 {
         let Context { series, window, .. } = self.context;
         let share = series.share(figure, Figure::Anon, *window).unwrap_or(0.0);
@@ -267,7 +267,7 @@ impl<'a> Growing<'a> {
         Some((holding.map(|site| site.held_open).sum(), grade))
     }
 
-    /// How fast live memory grows.
+    /// Growth rate of live memory.
     pub(super) fn live_rate(&self) -> Amount {
         let Context { series, window, .. } = self.context;
         match Judged::of(&series.times, &series.live(), window.from, PROCESS_FLOOR) {

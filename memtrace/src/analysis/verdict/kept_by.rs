@@ -38,7 +38,7 @@ impl KeptBy {
 pub(crate) enum How {
     /// Probably by a container of this type, which grew with them.
     Container(&'static str),
-    /// As it was seen in memory.
+    /// As seen in memory.
     Path { path: Path, share: f64 },
     /// Only by objects of a cycle, as was seen in memory.
     Cycle { share: f64 },
@@ -89,7 +89,7 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// How far from an element for each block, on a scale of powers.
+    /// Distance from one element per block, on a logarithmic scale.
     fn distance(&self) -> f64 {
         let Span { least, most } = self.per_block;
         (least * most).sqrt().ln().abs()

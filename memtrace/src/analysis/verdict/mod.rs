@@ -45,8 +45,8 @@ pub(crate) use kept_by::{How, KeptBy};
 #[cfg(test)]
 pub(crate) use tests::assert_agrees;
 
-/// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
-/// which no single recording holds.
+/// Certainty of a verdict. The best, A, takes an experiment that turns the growth off and on twice,
+/// which no single recording contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Grade {
     /// Every test of its class passed, and it explains most of the growth.
@@ -129,10 +129,10 @@ pub(crate) struct ProcessAccount {
     pub accounts: Vec<Account>,
 }
 
-/// How far the figures can be trusted.
+/// Reliability of the figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quality {
-    /// Records lost or left out against intention, of all.
+    /// Share of records lost or dropped unintentionally.
     lost: f64,
     /// Allocated bytes of sites without a stack, of all.
     without_stack: f64,

@@ -26,7 +26,8 @@ use crate::{
 /// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
 const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
 
-/// The same as a share of the machine's memory: on a large one other programs alone make up for more.
+/// The same as a share of the machine's memory: on a large machine other programs alone account for
+/// more.
 const OF_MACHINE: f64 = 0.01;
 
 /// Least growth of a count.
@@ -57,7 +58,7 @@ pub(super) struct JudgedProcess {
     pub(super) accounts: Vec<Account>,
 }
 
-/// A process whose figures can be relied on.
+/// A process with reliable figures.
 pub(super) struct Judging<'a> {
     pub(super) context: &'a Context<'a>,
     /// The judged series.
@@ -202,7 +203,7 @@ impl Judging<'_> {
             .unwrap_or(0.0)
     }
 
-    /// A count (not bytes) that rises and goes on rising.
+    /// A count (not bytes) that keeps rising.
     pub(super) fn rising(&self, figure: Figure) -> Option<Judged> {
         let Context { series, window, .. } = self.context;
         let values = series.figure(figure)?;

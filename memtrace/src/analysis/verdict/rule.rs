@@ -74,7 +74,7 @@ pub(super) struct Question<F: 'static> {
 /// The evidence that all rules of [`OfProcess::Sites`] need.
 pub(super) const OF_SITES: &str = "live memory at sites with this verdict";
 
-/// How a rule on a process is used.
+/// The use of a rule on a process.
 pub(super) enum OfProcess {
     /// The figures do not allow a verdict: checked before anything else.
     Unreliable(fn(&Unreliable) -> Option<Finding>),
@@ -86,7 +86,7 @@ pub(super) enum OfProcess {
     Always(fn(&Judging) -> Option<Finding>),
     /// If it grows: all parts are found, and the largest counts.
     Part(fn(&Growing) -> Option<Part>),
-    /// The same, of outstanding memory: the part that sites of the class have.
+    /// The same for live memory: the part at sites of the class.
     Sites,
     /// The same, if no single site has much of that: all together have one of these shapes.
     Spread(&'static [Shape], Grade),
@@ -101,13 +101,13 @@ pub(super) enum OfProcess {
     Otherwise(fn(&Judging) -> Finding),
 }
 
-/// How a rule on a site is used.
+/// The use of a rule on a site.
 pub(super) enum OfSite {
     Growing(fn(&Grown) -> Option<SiteFinding>),
     Flat(fn(&Grown) -> Option<SiteFinding>),
 }
 
-/// How far a process's figures go.
+/// Limits of a process's figures.
 pub(super) struct Unreliable {
     /// Total points, if there are too few after the start-up.
     pub(super) too_few: Option<usize>,

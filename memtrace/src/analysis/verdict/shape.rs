@@ -1,4 +1,4 @@
-//! The shape of a growing series: does it go on, or come to an end?
+//! The shape of a growing series: does it continue, or come to an end?
 
 use super::{
     super::statistics::{TooShort, Trend, trend_after},
@@ -10,7 +10,7 @@ use super::{
 /// Stepwise growth falls by at most this share of its growth, in total.
 const FALLEN: f64 = 0.05;
 
-/// How a series goes on.
+/// The course of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// As before: no end in sight.

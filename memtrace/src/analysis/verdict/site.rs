@@ -129,7 +129,7 @@ pub(super) struct Grown<'a> {
 }
 
 impl Grown<'_> {
-    /// How sure a leak is, whatever it is of; `None`: it is none.
+    /// The grade of any kind of leak; `None`: it is not a leak.
     pub(super) fn leaks(&self) -> Option<Grade> {
         match self.shape {
             Shape::Steady => self.survival.grade(),
@@ -169,7 +169,7 @@ pub(super) struct SiteFinding {
 }
 
 impl SiteFinding {
-    /// That it grows, and nothing else.
+    /// A finding that it grows, and nothing else.
     pub(super) fn of(judged: &Judged) -> SiteFinding {
         SiteFinding {
             grade: Grade::D,

@@ -66,7 +66,7 @@ impl Survival {
         }
     }
 
-    /// How sure a leak is by it; `None`: it is none.
+    /// The grade of a leak by survival; `None`: it is not a leak.
     pub(super) fn grade(self) -> Option<Grade> {
         match self {
             Survival::Share(share) if share < SURVIVAL => None,

@@ -14,7 +14,7 @@ pub(super) const PROCESS_FLOOR: f64 = 256.0 * 1024.0;
 /// Least growth of a site, bytes: the ledger is exact, but smaller ones are interned strings and the like.
 pub(super) const SITE_FLOOR: f64 = 32.0 * 1024.0;
 
-/// The same of a site whose few bytes hold [`PROCESS_FLOOR`] of free space open.
+/// The same for a site whose few bytes hold [`PROCESS_FLOOR`] of free space open.
 pub(super) const HOLDER_FLOOR: f64 = 128.0;
 
 /// A component that has this share of a growth explains it.
@@ -41,7 +41,7 @@ pub(super) const STEEPENING: f64 = 2.5;
 pub(super) const RISING_BLOCKS: usize = 6;
 pub(super) const LAST_BLOCKS: usize = 8;
 
-/// The same of a leak that grows in steps, and never falls.
+/// The same for a leak that grows in steps, and never falls.
 pub(super) const STEPS: usize = 4;
 
 /// Records lost, of all, above which figures are too uncertain.
@@ -54,8 +54,8 @@ pub(super) const WITHOUT_STACK: f64 = 0.005;
 /// huge.
 pub(super) const STATE_FLOOR: f64 = 8.0 * 1024.0 * 1024.0;
 
-/// False discoveries among the sites called growing, at most.
+/// Largest share of false discoveries among the sites called growing.
 pub(super) const FALSE_DISCOVERIES: f64 = 0.01;
 
-/// How many times longer to run when the shape is not clear yet.
+/// Factor for the length of the next recording if the shape is not clear yet.
 pub(super) const LONGER: f64 = 4.0;

@@ -14,13 +14,12 @@ use crate::arch::site::{Cost, Forward, ProbeSite, Why};
 /// the event is taken.
 const REACH: usize = 6;
 
-/// See [`crate::arch::probe_site`]. The rule: the first emulated instruction such
-/// that those before it leave the argument registers, the stack pointer and
-/// the flow alone, and that no jump within the function leads past the first
-/// instruction and not past the site (it would fire again in the same call).
-/// A jump from another function, or from a part of this one that the compiler
-/// moved away (`.cold`), is not looked for: those return behind the branch that
-/// led to them, and a site is never behind a branch.
+/// See [`crate::arch::probe_site`]. The rule: the first emulated instruction such that those before
+/// it leave the argument registers, the stack pointer and the control flow alone, and that no jump
+/// within the function leads past the first instruction and not past the site (it would fire again
+/// in the same call). Jumps from another function, or from a part of this one that the compiler
+/// moved away (`.cold`), are not searched for: those return behind the branch that led to them, and
+/// a site is never behind a branch.
 pub(crate) fn probe_site(body: &[u8], size_known: bool) -> ProbeSite {
     let code = Code64 { body };
     let Some(first) = code.instructions().next() else {
@@ -246,7 +245,7 @@ mod tests {
             &[0x0f, 0x1f, 0x44, 0, 0], // 5-byte nop
         ] {
             assert_eq!(chosen(body), FIRST, "{body:x?}");
-            // Needs no look at the rest.
+            // The rest need not be examined.
             assert_eq!(probe_site(body, false).cost, Cost::Emulated, "{body:x?}");
         }
     }

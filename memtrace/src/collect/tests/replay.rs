@@ -147,7 +147,7 @@ impl Loader for Gate {
     }
 }
 
-/// A holder that notes who may go on.
+/// A holder that records which threads may continue.
 struct Noting(Rc<RefCell<Vec<u32>>>);
 
 impl Hold for Noting {
@@ -382,7 +382,7 @@ impl Replay {
         self.asked.borrow_mut()
     }
 
-    /// Threads that were let go on, in order.
+    /// Threads that were continued, in order.
     pub(super) fn continued(&self) -> Vec<u32> {
         self.continued.borrow().clone()
     }
@@ -425,7 +425,7 @@ impl Replay {
         intervals.collect()
     }
 
-    /// As of the last interval; there must have been one, or there is one now.
+    /// Losses of the last interval; there must have been one, or there is one now.
     pub(super) fn losses(&mut self) -> HashMap<Reason, u64> {
         self.collector.interval(u64::MAX, Tick::default()).unwrap();
         let losses = self.intervals(|interval| interval.losses.clone());

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{arch, bpf::decode::Sample};
 
-/// How a comparison ended.
+/// End of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// Both agree to the outermost frame.

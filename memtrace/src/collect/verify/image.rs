@@ -39,7 +39,7 @@ pub(super) enum Cfi {
     Missing,
     /// Beyond `framehop` (memory operands, registers other than sp and fp).
     NotDone,
-    /// The outermost function of a coroutine, known by name; `framehop` would go on.
+    /// The outermost function of a coroutine, known by name; `framehop` would continue.
     Outermost,
     /// A signal handler's return code; `framehop` knows nothing of those.
     Signal,

@@ -1,5 +1,5 @@
-//! Whatever is recorded: bytes are conserved, a recording does not differ from itself, and
-//! exchanging two recordings changes the signs and nothing else.
+//! For any recordings: bytes are conserved, a recording does not differ from itself, and exchanging
+//! two recordings changes only the signs.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 

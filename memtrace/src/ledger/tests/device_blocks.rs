@@ -131,7 +131,7 @@ fn blocks_of_a_cache_that_does_not_report_are_added_up() {
     devices.free(BLOCKS, 0x1000);
     assert_eq!(devices.cache(), (200, None, 500, None));
     assert_eq!(devices.bench.live(1, BLOCKS), (200, 1));
-    // A block whose release was lost, at whose address there is another.
+    // A block whose release was lost, with another one at its address.
     devices.alloc(BLOCKS, 0x1200, 50, Source::default());
     assert_eq!(devices.cache().0, 50);
     devices.free(BLOCKS, 0x1200);

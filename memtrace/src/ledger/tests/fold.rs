@@ -83,7 +83,7 @@ fn folding_changes_no_sum() {
             let b = &mut benches[1];
             let id = b.id(child);
             assert!(b.ledger.fold(id, groups[child as usize % 2]));
-            // As the recording does.
+            // The same as in the recording.
             b.sites.retain(|key, _| key.process != id);
             b.layers.retain(|(process, _), _| *process != id);
         }
@@ -175,7 +175,7 @@ fn kept_state_follows_live_processes() {
         for stack in 0..10 {
             b.alloc(tgid, 16 * u64::from(1 + stack), 8, stack);
         }
-        // Its child goes on for a while.
+        // Its child continues for a while.
         b.fork(tgid, 10_000 + tgid);
         exit(&mut b, tgid);
         assert!(b.ledger.fold(b.id(tgid), group));

@@ -1,5 +1,5 @@
-//! Random histories of forking processes against a model that keeps a map of
-//! blocks and a map of pages, and adds everything up anew after each step.
+//! Random histories of forking processes against a model that keeps a map of blocks and a map of
+//! pages, and recomputes all sums after each step.
 
 use super::*;
 use std::collections::BTreeMap;

@@ -58,7 +58,7 @@ impl Script {
     fn start(interpreter: &Path, script: &Path, ready: usize) -> Script {
         let mut child = Command::new(interpreter)
             .args([OsStr::new("-I"), script.as_os_str()])
-            // Else 3.9 takes the locale's encoding for file names.
+            // Otherwise 3.9 uses the locale's encoding for file names.
             .env("PYTHONUTF8", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -20,7 +20,7 @@ fn described(minor: u32, bytes: &[u8]) -> Result<Interpreter, Error> {
     })
 }
 
-/// The same of a running 3.14.10 (Debian).
+/// The same for a running 3.14.10 (Debian).
 const RECORDED_3_14: &[u8] = include_bytes!("debug_offsets_3.14.10.bin");
 
 #[test]

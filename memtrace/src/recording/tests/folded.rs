@@ -50,7 +50,7 @@ fn recording() -> (tempfile::TempDir, Recording) {
     let mut second = with_layers(interval(2, vec![(key(9, 7), whole)]), &[1, 9], 300);
     second.folded = [2, 3].map(ProcessId).to_vec();
     writer.interval(&second).unwrap();
-    // The group goes on.
+    // The group continues.
     writer.process(&group(9, 5)).unwrap();
     let third = interval(3, vec![(key(9, 7), site(60, 3)), (key(1, 7), site(70, 2))]);
     writer.interval(&with_layers(third, &[1, 9], 400)).unwrap();
@@ -67,7 +67,7 @@ fn nothing_of_a_folded_process_stays_and_a_group_has_no_course() {
         ("fact", 1),
         ("site", 2),
         ("births", 1),
-        // Those of process 1; of the group its last one.
+        // Rows of process 1; of the group its last one.
         ("site_history", 2),
         ("layer_history", 4),
         ("memory", 5),

@@ -43,7 +43,7 @@ fn recordings_of_every_schema_that_is_read_are_read() {
             );
         }
         assert!(!recording.facts().unwrap().is_empty(), "{version}");
-        // Of later versions.
+        // A feature of later versions.
         assert!(recording.ages(i64::MAX).unwrap().is_none(), "{version}");
         recording.untraced().unwrap();
         recording.holders().unwrap();

@@ -1,6 +1,6 @@
-//! First screens of recorded programs: `snapshots/NAME.mtr.zst` begins with `snapshots/NAME.txt`.
-//! `cargo xtask verdicts --snapshots` makes the recordings; with `MEMTRACE_SNAPSHOTS=write` this test
-//! writes the texts anew.
+//! First screens of recorded programs: the report of `snapshots/NAME.mtr.zst` begins with
+//! `snapshots/NAME.txt`. `cargo xtask verdicts --snapshots` makes the recordings; with
+//! `MEMTRACE_SNAPSHOTS=write` this test rewrites the texts.
 
 use std::{
     fs,

@@ -64,7 +64,7 @@ impl<'a> StackTable<'a> {
     }
 }
 
-/// The list `stacks`. Its elements are made one at a time while it is written.
+/// The list `stacks`. Its elements are generated one at a time while it is written.
 pub(super) struct ListedStacks<'a> {
     table: &'a StackTable<'a>,
     places: HashMap<*const Frame, u32>,

@@ -14,7 +14,7 @@ fn parse(out: &[u8]) -> Value {
     serde_json::from_slice(out).unwrap()
 }
 
-/// A report in the order of live bytes.
+/// A report sorted by live bytes.
 fn report_of(snapshot: &Snapshot, filter: &Filter, top: Option<usize>) -> Value {
     let mut out = Vec::new();
     let verdicts = Diagnosis::default();

@@ -1,5 +1,5 @@
-//! How whole the stacks are, in words: a line of every report, the table of
-//! `--stack-health`, and the last line of a stack that ends early.
+//! The completeness of stacks, in words: a line of every report, the table of `--stack-health`, and
+//! the last line of a stack that ends early.
 
 use std::{
     cmp::Reverse,

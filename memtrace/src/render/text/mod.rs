@@ -24,7 +24,7 @@ use crate::{
     view::{By, Filter, Metric, group, health::Health},
 };
 
-/// How to write a report.
+/// Options of a report.
 #[derive(Clone, Debug)]
 pub(crate) struct TextOptions {
     pub filter: Filter,

@@ -219,7 +219,7 @@ impl TextReport<'_> {
     }
 }
 
-/// How a process ended, from its wait status (waitpid(2)).
+/// The end of a process, from its wait status (waitpid(2)).
 fn status(wait_status: Option<u32>) -> String {
     match wait_status {
         None => String::new(),

@@ -34,7 +34,7 @@ fn serve(script: Vec<Answer>) -> (String, JoinHandle<Vec<String>>) {
     (url, thread)
 }
 
-/// Gives the path of the request.
+/// Returns the path of the request.
 type Answer = Box<dyn FnOnce(TcpStream) -> String + Send>;
 
 fn request(stream: &TcpStream) -> String {

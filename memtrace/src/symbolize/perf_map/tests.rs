@@ -52,7 +52,7 @@ fn lines_that_are_none_are_left_out() {
     assert_eq!(found(&map, 0x3000).as_deref(), Some("good"));
 }
 
-/// This process's map, removed in the end. One at a time: the name is given by the pid.
+/// This process's map, removed in the end. Only one at a time: its name is given by the pid.
 struct OwnMap {
     path: PathBuf,
     _turn: std::sync::MutexGuard<'static, ()>,

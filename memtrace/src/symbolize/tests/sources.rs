@@ -106,7 +106,7 @@ fn a_debug_link_is_looked_up_as_the_process_would() {
         assert_eq!(names(&look_up(None)), [Some("physical")], "{place}");
         debug = at;
     }
-    // Someone else's file under the same name: its checksum gives it away.
+    // Someone else's file under the same name: its checksum reveals it.
     fs::copy(&split.library, &debug).unwrap();
     assert_eq!(names(&look_up(Some(&root))), [Some("physical")]);
 }
@@ -202,7 +202,7 @@ fn with_packed_symbols(dir: &TempDir, pack: impl Fn(&Path, &Path)) -> (PathBuf, 
     let [symbols, packed] = ["symbols", "packed"].map(|name| dir.path().join(name));
     let only_debug = Path::new("--only-keep-debug");
     run("objcopy", &[only_debug, &library, &symbols]);
-    // As Fedora's packages do: functions that `.dynsym` has are left out.
+    // As in Fedora's packages: functions in `.dynsym` are left out.
     let keep = Path::new("--keep-symbol=hidden");
     run("objcopy", &[Path::new("-S"), keep, &symbols]);
     pack(&symbols, &packed);

@@ -43,7 +43,7 @@ impl User {
         cache_home.or_else(home).filter(absolute)
     }
 
-    /// As the system's user database has it.
+    /// From the system's user database.
     fn home(&self) -> Option<PathBuf> {
         let mut buffer = vec![0; 16 << 10];
         let mut entry = MaybeUninit::<libc::passwd>::uninit();

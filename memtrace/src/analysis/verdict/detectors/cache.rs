@@ -1,4 +1,4 @@
-//! Outstanding memory that grew and is coming, or came, to its limit.
+//! Live memory that grew and has reached, or is approaching, its limit.
 
 use crate::analysis::{
     statistics::WARM_UP,

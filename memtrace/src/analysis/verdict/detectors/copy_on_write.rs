@@ -1,4 +1,4 @@
-//! A forked child whose pages become its own.
+//! A forked child that copies the pages it shared.
 
 use crate::analysis::{
     series::Figure,

@@ -1,4 +1,4 @@
-//! Memory of a device that is outstanding, grows and goes on growing.
+//! Live device memory that keeps growing.
 
 use crate::analysis::{
     series::Place,

@@ -1,4 +1,4 @@
-//! Outstanding memory that grows and goes on growing.
+//! Live memory that keeps growing.
 
 use crate::{
     analysis::verdict::{

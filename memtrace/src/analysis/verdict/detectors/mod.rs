@@ -47,9 +47,9 @@ macro_rules! classes {
 }
 
 classes! {
-    /// Outstanding memory grows and goes on growing.
+    /// Live memory keeps growing.
     Leak = leak,
-    /// Outstanding memory grew and is coming, or came, to its limit.
+    /// Live memory grew and has reached, or is approaching, its limit.
     Cache = cache,
     /// Freed, but the allocator keeps it.
     Retention = retention,
@@ -92,7 +92,7 @@ impl Class {
         self.description().name
     }
 
-    /// How many sentences of its evidence belong on the first screen.
+    /// Number of evidence sentences for the first screen.
     pub(crate) const fn on_screen(self) -> usize {
         self.description().on_screen
     }
@@ -190,7 +190,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
     },
 ];
 
-/// Those on a process, whatever they answer.
+/// All rules on a process.
 pub(super) fn rules() -> impl Iterator<Item = &'static Rule<OfProcess>> {
     PROCESS.iter().flat_map(|question| question.rules)
 }

@@ -70,8 +70,8 @@ pub(super) const SITE: Rule<OfSite> = Rule {
     }),
 };
 
-/// How much of a process's growth is page-locked, bytes. It may be shared memory, as NVIDIA's driver
-/// makes it, or of no other kind.
+/// The page-locked part of a process's growth, bytes. It may be shared memory, as with NVIDIA's
+/// driver, or of no other kind.
 pub(super) fn share_of(growing: &Growing) -> f64 {
     let series = growing.context.series;
     let shared = growing.change(series.figure(Figure::Shmem));

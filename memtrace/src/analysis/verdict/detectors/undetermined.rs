@@ -207,7 +207,7 @@ pub(super) const SITE: Rule<OfSite> = Rule {
     find: OfSite::Growing(|grown| Some(SiteFinding::of(grown.judged))),
 };
 
-/// That no part of a process's growth is large enough.
+/// Evidence that no part of a process's growth is large enough.
 pub(in super::super) fn no_part(growing: &Growing) -> Evidence {
     NO_PART
         .with([

@@ -243,7 +243,7 @@ fn memory_freed_on_one_device_does_not_hide_a_leak_on_another() {
     };
     let leak = found(Some(1));
     assert_eq!(classes(&leak), [Class::GpuLeak; 2], "{leak:#?}");
-    // That of a device that is not known may have been of this one.
+    // Memory freed on an unknown device may have been on this one.
     let either = found(None);
     assert_eq!(classes(&either), [Class::Undetermined; 2], "{either:#?}");
 }
