@@ -78,7 +78,7 @@ extern "C" fn handle(
                 return;
             }
         }
-        // Not ours: it happens again, to whoever handled it before.
+        // Not ours: it happens again, with the previous handler.
         if let Some(before) = BEFORE.get() {
             libc::sigaction(libc::SIGBUS, before, ptr::null_mut());
         } else {

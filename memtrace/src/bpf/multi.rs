@@ -4,7 +4,7 @@
 //! One link holds any number of places of a file and takes them away together;
 //! perf events are taken away one by one, each waiting for RCU under a lock of
 //! the whole machine, which held up children that wait for their probes for
-//! seconds. aya 0.14 cannot attach so, hence the two system calls here.
+//! seconds. aya 0.14 cannot attach this way; hence the two system calls here.
 
 use std::{
     ffi::{CStr, CString},

@@ -76,7 +76,7 @@ impl Collector {
         }
     }
 
-    /// Says when no allocation function could be probed: an empty heap is then no finding.
+    /// Warns if no allocation function could be probed, so that an empty heap is not mistaken for a result.
     pub(super) fn warn_without_probes(&self, tgid: u32) {
         if self
             .processes
@@ -361,7 +361,7 @@ impl Collector {
                     self.lost(Reason::FileChanged);
                     None
                 }
-                // It changes this very moment: that is logged, and asks for another look.
+                // It is changing at this moment: the change is logged, and triggers another inspection.
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
                     tracing::debug!("{error}");
                     None

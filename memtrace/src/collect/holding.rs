@@ -99,7 +99,7 @@ impl Collector {
         let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };
-        // A debugger asks for each thread.
+        // A debugger attaches to each thread.
         if std::mem::replace(&mut process.given_up, true) {
             return;
         }

@@ -66,7 +66,7 @@ const PYTHON_OBJECTS: (&str, &str) = ("PYTHONMALLOC", "malloc");
 pub(crate) struct Plan {
     pub pids: Vec<u32>,
     pub command: Vec<OsString>,
-    /// Have Python ask malloc for each object, by a variable in the command's environment.
+    /// Make Python call malloc for each object, through a variable in the command's environment.
     pub python_objects: bool,
     /// `None`: `memtrace-PROGRAM-HOST-PID.mtr`.
     pub output: Option<PathBuf>,

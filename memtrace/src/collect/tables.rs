@@ -166,7 +166,7 @@ fn work(shared: &Shared) {
     }
 }
 
-/// Says that a file's table is done when it is dropped, whatever became of it: threads wait for it.
+/// Marks a file's table as done when it is dropped, even after a failure: threads wait for it.
 struct Finished<'a>(&'a Shared, u32);
 
 impl Drop for Finished<'_> {

@@ -4,13 +4,13 @@
 //!
 //! Left out on purpose:
 //! - jemalloc's `xallocx` and mimalloc's `mi_expand`: they change a block's size in
-//!   place and return no address, so the size asked for at first stays recorded;
+//!   place and return no address, so the size requested at first stays recorded;
 //! - functions whose size is not an argument (`mi_strdup`, `mi_realpath`,
 //!   `mi_dupenv_s`): they call a listed function unless the compiler inlined it;
 //! - `mi_reallocarr`: its block is behind a pointer;
 //! - `mi_heap_destroy`: it frees a whole heap without naming its blocks, which
 //!   therefore stay outstanding;
-//! - `malloc_usable_size` and the like: they neither give nor take.
+//! - `malloc_usable_size` and the like: they neither allocate nor free.
 
 use memtrace_common::Layer;
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};

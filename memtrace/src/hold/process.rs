@@ -38,7 +38,7 @@ const LONGEST_DEATH: Duration = Duration::from_secs(120);
 /// A traced thread.
 struct Thread {
     tgid: u32,
-    /// In a stop that ends by a request only; a group-stop is left to whoever made it.
+    /// In a stop that ends only by a request; a group-stop is left to its originator.
     stopped: bool,
     /// To be detached at its next stop.
     leaving: bool,
@@ -330,7 +330,7 @@ impl<S: Stops> Process<S> {
         self.resume(tid, 0);
     }
 
-    /// Whoever is in the way of a call of ptrace has to go, then the thread calls again.
+    /// The tracer that blocks a call of ptrace has to leave, then the thread repeats the call.
     fn give_way(&mut self, tid: u32) {
         let Some(wanted) = ptrace::refused_call(tid).and_then(|call| self.wanted(tid, call)) else {
             self.resume(tid, 0);

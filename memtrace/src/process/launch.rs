@@ -162,7 +162,7 @@ impl Launched {
         }
     }
 
-    /// Whether the child was let go, so that its end is the command's.
+    /// Whether the child was released, so that its end is the command's.
     pub(crate) fn is_released(&self) -> bool {
         self.gate.is_none()
     }

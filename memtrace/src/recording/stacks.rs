@@ -1,6 +1,6 @@
 //! The stacks of a recording, which share their callers and the frames of each
 //! location: a program that loads large libraries has hundreds of thousands of
-//! stacks of some hundred frames. Whoever shows one asks for its frames.
+//! stacks of some hundred frames. Frames are looked up when a stack is shown.
 
 use std::{collections::HashMap, iter, sync::Arc};
 

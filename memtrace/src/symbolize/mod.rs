@@ -149,7 +149,7 @@ impl Symbolizer {
             return frames.clone();
         }
         let (frames, gone) = sigbus::guarded(|| self.resolve(module, virt_offset));
-        // Meanwhile, too: then the names are of whatever was read.
+        // Also if it changed meanwhile: the names may be wrong.
         if let Some(changed) = self.modules.get(module.0 as usize)
             && (gone || changed.is_changed())
         {

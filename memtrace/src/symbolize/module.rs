@@ -16,7 +16,7 @@ pub(super) struct Pinned {
 /// Changes when the content of an inode does.
 type Version = (u64, i64, i64);
 
-/// A file to ask for symbols.
+/// A source of symbols.
 pub(super) struct SymbolSource {
     pub(super) elf: Elf,
     /// `None`: the module's own file.
@@ -59,7 +59,7 @@ impl Module {
             own: Pinned::new(file),
             layout,
         };
-        // Links are followed here, not by blazesym: it would open whatever they name.
+        // Links are followed here, not by blazesym, which would open any target.
         let with_debug_info = !module.layout.leads_elsewhere;
         if is_bounded {
             if with_debug_info {
@@ -67,7 +67,7 @@ impl Module {
                     .sources
                     .push(SymbolSource::new(Elf::new(&path), None));
             }
-            // Asked when its debug information is broken.
+            // Used when its debug information is broken.
             module
                 .sources
                 .push(SymbolSource::new(symbols_of(Elf::new(path)), None));

@@ -147,7 +147,7 @@ impl Grown<'_> {
         place(&self.site.key)
     }
 
-    /// A leak, of whatever: it may be a cache without a limit in sight.
+    /// A leak of any kind of memory; it may be a cache without a limit in sight.
     pub(super) fn leak(&self, grade: Grade) -> SiteFinding {
         SiteFinding {
             grade,

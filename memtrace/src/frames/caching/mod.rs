@@ -3,8 +3,8 @@
 //! analysis and reports read it. A new one is a row here and a file beside this one; its layer is
 //! one of `memtrace_common`.
 //!
-//! Its functions are either such that it calls with its totals
-//! ([`report`](super::device_functions::report)), or those that give and take blocks, which are then added up.
+//! Its functions either report its totals ([`report`](super::device_functions::report)), or allocate
+//! and free blocks, which are then added up.
 
 mod pytorch;
 

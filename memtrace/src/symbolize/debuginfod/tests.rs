@@ -53,7 +53,7 @@ fn answer(head: &'static str, body: Vec<u8>) -> Answer {
             "HTTP/1.1 {head}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
-        // Whoever has read enough closes.
+        // A client that has read enough closes.
         let _ = stream.write_all(&body);
         path
     })

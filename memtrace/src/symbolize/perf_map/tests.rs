@@ -155,7 +155,7 @@ fn a_file_of_another_user_is_refused() {
     let root = Root::open(Path::new("/")).unwrap();
     let of_user = |uid| open(&root, &own.path, uid, Duration::ZERO);
     assert!(of_user(uid).is_ok());
-    // Root's files are taken whoever the process is.
+    // Root's files are accepted for any process.
     assert_eq!(of_user(uid + 1).is_ok(), uid == 0);
     if uid == 0 {
         std::os::unix::fs::chown(&own.path, Some(12345), None).unwrap();

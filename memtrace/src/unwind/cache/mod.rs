@@ -1,6 +1,6 @@
 //! Compiled tables on disk, by build id: large files take a second to compile.
 //!
-//! Everything is best effort: whatever fails, the file is compiled again.
+//! Everything is best effort: on any failure the file is compiled again.
 //!
 //! The folder belongs to the user who typed the command, also under sudo, so that they can delete
 //! it and use it without sudo. All access is with that user's rights, so a folder that they arrange
