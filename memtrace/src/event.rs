@@ -24,8 +24,8 @@ pub struct Event {
     pub action: Action,
 }
 
-/// What happened. Addresses are absolute in the process, lengths in bytes as
-/// asked for (the ledger rounds vm lengths to pages).
+/// A memory event. Addresses are absolute in the process, lengths in bytes as requested (the ledger
+/// rounds vm lengths to pages).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Alloc {
@@ -34,7 +34,7 @@ pub enum Action {
         size: u64,
         stack: StackId,
     },
-    /// `repeated`: perhaps a second word of a release already told, then without effect.
+    /// `repeated`: perhaps a second report of a release already reported, then without effect.
     Free {
         layer: Layer,
         addr: u64,
@@ -68,7 +68,7 @@ pub enum Action {
         stack: StackId,
         device: Device,
         error: u32,
-        /// Where it was a caching allocator that could not give a block.
+        /// Present if a caching allocator failed to provide a block.
         report: Option<CacheReport>,
     },
     /// A caching allocator gave a block, or takes it back (`size` 0), and reports its totals.
@@ -80,8 +80,8 @@ pub enum Action {
         device: Device,
         report: CacheReport,
     },
-    /// So much was asked for of the block at `addr` that a caching allocator gave, on the stream to
-    /// which it gives this number (0: the default one).
+    /// The bytes requested for the block at `addr` of a caching allocator, on the stream that it
+    /// gives this number (0: the default one).
     DeviceRequest {
         layer: Layer,
         addr: u64,
@@ -103,7 +103,7 @@ pub enum Action {
     DeviceRetain {
         handle: u64,
     },
-    /// What a pool of the driver holds, or has given out.
+    /// Memory reserved or handed out by a pool of the driver.
     DevicePool {
         device: Device,
         bytes: u64,
@@ -134,7 +134,7 @@ pub enum Action {
         flags: u32,
         stack: StackId,
     },
-    /// brk returned: the break asked for (0: a query) and the break now.
+    /// brk returned: the break requested (0: a query) and the break now.
     Brk {
         requested: u64,
         now: u64,
@@ -157,19 +157,19 @@ pub(crate) type Device = Option<u8>;
 /// Out of memory, in CUDA's runtime and driver and in HIP (cudaErrorMemoryAllocation and its relatives).
 pub(crate) const OUT_OF_MEMORY: u32 = 2;
 
-/// What a caching allocator reports that it has of a device, bytes: in blocks, and in all.
+/// A caching allocator's report of its memory on a device, bytes: in blocks, and in total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheReport {
     pub allocated: u64,
     pub reserved: u64,
 }
 
-/// Who asked for memory of a device, and how it will be known.
+/// The requester of device memory, and the key by which it will be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// A call of the runtime, which is in flight in the same thread, asked the driver.
+    /// A call of the runtime, in flight in the same thread, requested it from the driver.
     pub below: bool,
-    /// The caching allocator that asked, by the layer of its blocks.
+    /// The caching allocator that requested it, by the layer of its blocks.
     pub by_cache: Option<Layer>,
     /// It comes from a stream's pool.
     pub stream_ordered: bool,
@@ -178,7 +178,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Whether an allocator asked, which gives it out in parts or passes it on.
+    /// Whether an allocator requested it, to hand it out in parts or pass it on.
     pub fn by_allocator(self) -> bool {
         self.below || self.by_cache.is_some()
     }
@@ -197,7 +197,7 @@ pub struct MapKind {
 }
 
 impl MapKind {
-    /// What the mapping counts for, from its first byte to its last.
+    /// The layer of the mapping, from its first byte to its last.
     pub fn layer(self) -> Layer {
         if self.arena { Layer::Python } else { Layer::Vm }
     }

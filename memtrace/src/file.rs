@@ -1,6 +1,5 @@
-//! Files that others wrote and may still write to, read within bounds: neither
-//! what a file claims nor what becomes of it meanwhile takes memory without end
-//! or a signal.
+//! Files written by others and possibly still being written, read within bounds: neither false
+//! claims in a file nor later changes to it can cause unbounded memory use or a signal.
 
 use object::{ReadCache, ReadRef};
 use std::{
@@ -16,16 +15,17 @@ use std::{
 /// information) take tens of MiB; a sparse file may claim any size.
 const MOST_READ: u64 = 512 << 20;
 
-/// What keeping a string takes beside its bytes, about.
+/// Approximate overhead of a kept string, bytes.
 const STRING: u64 = 64;
 
-/// The bytes of an open file as `object` asks for them: read, not mapped, and kept as long as this lives. A file that
-/// is truncated meanwhile cannot be read where it ended; a mapping of it would raise SIGBUS.
+/// The bytes of an open file, on demand for `object`: read, not mapped, and kept as long as this
+/// lives. A file that is truncated meanwhile cannot be read beyond its end; a mapping of it would
+/// raise SIGBUS.
 pub struct FileBytes<'file> {
     read: ReadCache<Positioned<'file>>,
     /// Of [`MOST_READ`].
     left: Cell<u64>,
-    /// Offset and size of what was read: it is kept, so reading it again costs nothing.
+    /// Offset and size of each read: its result is kept, so a repeated read costs nothing.
     read_already: RefCell<HashSet<(u64, u64)>>,
 }
 
@@ -64,7 +64,7 @@ impl<'data> ReadRef<'data> for &'data FileBytes<'_> {
     }
 }
 
-/// Where a file's bytes come from: the file, or memory.
+/// Source of a file's bytes: the file, or memory.
 pub(crate) trait Source {
     fn length(&self) -> Option<u64>;
     fn at(&self, offset: u64, size: u64) -> Option<&[u8]>;
@@ -162,7 +162,7 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open and nobody else's.
+    // SAFETY: the descriptor is open, and nothing else owns it.
     let file = unsafe { File::from_raw_fd(fd) };
     file.write_all_at(bytes, 0)?;
     Ok(file)
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gone_cannot_be_read() {
+    fn truncated_data_cannot_be_read() {
         let file = of_bytes(&[7; 8192]).unwrap();
         let bytes = &FileBytes::new(&file);
         assert_eq!(bytes.read_bytes_at(0, 4096), Ok(&[7; 4096][..]));

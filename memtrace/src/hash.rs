@@ -1,5 +1,5 @@
-//! Cheap hashing for what is looked up with every event: small integers and structs of them.
-//! Not proof against chosen keys: a program that chooses its addresses badly slows its tracing down.
+//! Cheap hashing for lookups made with every event: small integers and structs of them. Not
+//! resistant to chosen keys: a program that chooses its addresses badly slows its tracing down.
 
 use std::{
     collections::HashMap,
@@ -49,8 +49,7 @@ impl Hasher for FastHasher {
     }
 
     fn finish(&self) -> u64 {
-        // The map looks at the lowest and the highest bits; the multiplication
-        // leaves the lowest poor.
+        // The map uses the lowest and the highest bits; the multiplication leaves the lowest poor.
         self.0 ^ (self.0 >> 32)
     }
 }

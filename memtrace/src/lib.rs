@@ -31,7 +31,7 @@ mod view;
 
 pub use cli::Cli;
 
-/// What `examples/workers.rs` makes a recording of: events, through the ledger to the file.
+/// Makes the recording of `examples/workers.rs`: events, through the ledger to the file.
 pub mod made_up {
     pub use crate::{
         event::{Action, Event, Layer, StackId},

@@ -22,17 +22,17 @@ fn main() -> ExitCode {
         .init();
     match Cli::parse().run() {
         Ok(code) => code,
-        // A reader that has seen enough (`| head`) is no error.
+        // A closed pipe (`| head`) is not an error.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // With standard error closed there is nobody to tell.
+            // If standard error is closed, the message is lost.
             let _ = writeln!(io::stderr(), "memtrace: {}", whole(&error));
             ExitCode::from(FAILED)
         }
     }
 }
 
-/// An error with its causes, but for those that its own text already tells.
+/// An error with its causes, except those already contained in its own text.
 fn whole(error: &anyhow::Error) -> String {
     error
         .chain()

@@ -18,7 +18,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Root(File);
 
-/// What becomes of a path whose last part is a symbolic link.
+/// How to treat a path whose last part is a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastLink {
     Follow,
@@ -40,7 +40,8 @@ impl Root {
     /// a FIFO waits for its other end.
     ///
     /// # Errors
-    /// `InvalidInput` for what is no regular file, such as a link to refuse; `ENOSYS` before Linux 5.6 (openat2(2)).
+    /// `InvalidInput` for anything but a regular file, such as a link to refuse; `ENOSYS` before
+    /// Linux 5.6 (openat2(2)).
     pub(crate) fn open_file(&self, path: &Path, last: LastLink) -> io::Result<File> {
         let found = self.find(path, last)?;
         if !found.metadata()?.is_file() {
@@ -52,7 +53,8 @@ impl Root {
         File::open(fd_path(&found))
     }
 
-    /// The first [`TEXT_AT_MOST`] bytes of a regular file, links followed; `None` where it cannot be read.
+    /// The first [`TEXT_AT_MOST`] bytes of a regular file, links followed; `None` if it cannot be
+    /// read.
     pub(crate) fn read(&self, path: &Path) -> Option<String> {
         let mut bytes = Vec::new();
         let file = self.open_file(path, LastLink::Follow).ok()?;
@@ -72,14 +74,14 @@ impl Root {
         Ok(Folder(found))
     }
 
-    /// A descriptor that only names what is found (O_PATH).
+    /// A descriptor that only refers to the file found (O_PATH).
     fn find(&self, path: &Path, last: LastLink) -> io::Result<File> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let follow = match last {
             LastLink::Follow => 0,
             LastLink::Refuse => libc::O_NOFOLLOW,
         };
-        // SAFETY: all fields are integers; zero is what openat2(2) expects of those not set.
+        // SAFETY: all fields are integers; openat2(2) expects zero for unset ones.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
         how.flags = (libc::O_PATH | libc::O_CLOEXEC | follow) as u64;
         how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
@@ -97,7 +99,7 @@ impl Root {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         Ok(unsafe { File::from_raw_fd(fd) })
     }
 }
@@ -107,7 +109,7 @@ impl Root {
 pub(crate) struct Folder(File);
 
 impl Folder {
-    /// What identifies it and changes when something is added or removed: device, inode, time of the
+    /// Identifies it and changes when something is added or removed: device, inode, time of the
     /// last change.
     ///
     /// # Errors
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_at_once() {
+    fn anything_but_a_regular_file_is_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();

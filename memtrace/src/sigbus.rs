@@ -1,5 +1,5 @@
-//! Surviving SIGBUS while a library reads files through mappings of its own: others may truncate
-//! them at any time. What this program reads itself it reads by pread ([`crate::file`]).
+//! Survives SIGBUS while a library reads files through mappings of its own: others may truncate
+//! them at any time. memtrace itself reads files by pread ([`crate::file`]).
 
 use std::{
     ptr,
@@ -15,7 +15,8 @@ const GUARDED: u8 = 1;
 const HIT: u8 = 2;
 
 thread_local! {
-    /// What the thread is doing. Atomic, as a signal handler changes it in the middle of anything.
+    /// The state of the thread. Atomic, because a signal handler changes it in the middle of
+    /// anything.
     static STATE: AtomicU8 = const { AtomicU8::new(UNGUARDED) };
 }
 
@@ -26,7 +27,7 @@ fn swap(state: u8) -> u8 {
     before
 }
 
-/// What SIGBUS did before.
+/// The previous action of SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Runs `read`, to which pages that are gone from their file read as zeroes; true if there were any.
@@ -77,7 +78,7 @@ extern "C" fn handle(
                 return;
             }
         }
-        // Not ours: it happens again, to whoever handled it before.
+        // Not ours: it happens again, with the previous handler.
         if let Some(before) = BEFORE.get() {
             libc::sigaction(libc::SIGBUS, before, ptr::null_mut());
         } else {
@@ -92,7 +93,7 @@ mod tests {
     use crate::file;
 
     #[test]
-    fn what_is_gone_reads_as_zeroes_and_is_told() {
+    fn truncated_pages_read_as_zeroes_and_are_reported() {
         let file = file::of_bytes(&[7; 3 * 4096]).unwrap();
         // SAFETY: reads of it are guarded.
         let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(guarded(sum), (7 * 3 * 4096, false));
         file.set_len(4096).unwrap();
         assert_eq!(guarded(|| guarded(sum)), ((7 * 4096, true), true));
-        // The page stays; a later reader is not told again.
+        // The page stays; later reads raise no further signal.
         assert_eq!(guarded(sum), (7 * 4096, false));
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn seconds(ns: u64) -> String {
     }
 }
 
-/// A number and its noun, in the plural where it is not one.
+/// A number and its noun, in the plural if it is not one.
 pub(crate) fn plural(n: u64, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
@@ -84,7 +84,7 @@ pub(crate) fn date(unix_ns: u64) -> String {
 ///
 /// # Errors
 ///
-/// A text that says what was expected.
+/// A message with the expected form.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
@@ -107,7 +107,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 ///
-/// A text that says what was expected.
+/// A message with the expected form.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let factor = match unit {

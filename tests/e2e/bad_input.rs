@@ -307,7 +307,7 @@ fn a_process_that_is_recorded_already() {
     second.signal(libc::SIGINT);
     let second = second.wait().expect_code(0);
     assert!(
-        second.stderr.contains("is traced already, by `memtrace"),
+        second.stderr.contains("is already traced by `memtrace"),
         "{second:#?}"
     );
     report(&output);

@@ -288,7 +288,7 @@ fn a_python_line_under_two_roots() {
         ];
         let outside = recorded(&bench, "outside.mtr", command);
         let comparison = Comparison::of(&inside, &outside);
-        // Both leak alike, so the line is one site and it hardly grows otherwise.
+        // Both leak alike, so the line is one site and it hardly grows in any other way.
         let leaks = |site: &&Site| {
             let python = site.frames.iter().find(|frame| frame.kind == "python");
             python.is_some_and(|frame| frame.line == line)
@@ -336,6 +336,6 @@ fn what_cannot_be_compared_says_what_to_do() {
     assert!(
         text.expect_code(0)
             .stdout
-            .contains("No site grows otherwise")
+            .contains("No site grows differently")
     );
 }

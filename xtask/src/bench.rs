@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: what tracing costs the target, the collector and the
-//! disk. Prints figures and asserts nothing about time: compare ratios of one
-//! run, never absolute figures of two machines.
+//! `cargo xtask bench`: the cost of tracing for the target, the collector and the disk. Prints
+//! figures and asserts nothing about time: compare ratios of one run, never absolute figures of two
+//! machines.
 
 pub(crate) mod child;
 mod disturbance;
@@ -25,10 +25,10 @@ pub(crate) struct Options {
     /// Pairs of malloc and free that one run measures
     #[arg(long, default_value_t = 1_000_000)]
     pairs: u64,
-    /// Rounds, of which the median counts
+    /// Number of rounds; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Blocks to keep outstanding when the ledger is measured
+    /// Live blocks to keep when the ledger is measured
     #[arg(long, default_value_t = 2_000_000)]
     blocks: u64,
     /// Walks of each depth to time
@@ -40,22 +40,23 @@ pub(crate) struct Options {
     /// Only measure PyTorch: the virtual environment that has it
     #[arg(long)]
     torch: Option<PathBuf>,
-    /// Where PyTorch is to compute: on `cuda`, on a stand-in for a GPU while another process computes (`emulated`),
-    /// or on the `cpu`; all of them else
+    /// Device for PyTorch: `cuda`, a stand-in for a GPU while another process computes
+    /// (`emulated`), or the `cpu`; all of them by default
     #[arg(long, requires = "torch", value_parser = ["cuda", "emulated", "cpu"])]
     torch_on: Option<String>,
-    /// Only measure what reading figures costs
+    /// Only measure the cost of reading figures
     #[arg(long, conflicts_with = "only_walks")]
     only_samples: bool,
     /// Only measure signals and new threads, processes and programs
     #[arg(long, conflicts_with_all = ["only_walks", "only_samples"])]
     only_disturbance: bool,
-    /// Only measure the search for what holds blocks; with PyTorch if a virtual environment that has it is named
+    /// Only measure the search for holders; with PyTorch if a virtual environment that has it is
+    /// given
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with_all = ["only_walks", "only_samples", "only_disturbance"])]
     only_holders: Option<Option<PathBuf>>,
 }
 
-/// Interval of the runs whose file size is measured, and how many each has.
+/// Interval of the runs whose file size is measured, and the number of intervals in each.
 const SHORT_INTERVAL_MS: u64 = 100;
 const SECONDS: [u64; 2] = [2, 6];
 /// Intervals of an hour at memtrace's default of one a second.
@@ -67,7 +68,7 @@ struct Bench {
     folder: PathBuf,
 }
 
-/// What a run under the full tracer gave.
+/// Results of a run under the full tracer.
 struct Traced {
     ns_per_pair: f64,
     cpu_s: f64,
@@ -88,14 +89,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = target_dir().join("bench");
     fs::create_dir_all(&folder)?;
     if options.only_walks {
-        // What is timed is the kernel side, whatever the build of the rest.
+        // The kernel side is timed, whatever the build of the rest.
         println!("{}", machine());
         let memtrace = build_memtrace(false)?;
         walks::run(&memtrace, &folder, options.walks)?;
         return walks::run_python(&memtrace, &folder, options.walks);
     }
     if let Some(environment) = &options.torch {
-        // What is timed is the kernel side, whatever the build of the rest.
+        // The kernel side is timed, whatever the build of the rest.
         println!("{}", machine());
         return torch::run(
             &build_memtrace(false)?,
@@ -132,7 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         empty.push(bench.empty_probes(options.pairs)?);
         let traced = bench.traced(options.pairs)?;
         full.push(traced.ns_per_pair);
-        ensure!(traced.received > 0, "the recording holds no event");
+        ensure!(traced.received > 0, "the recording contains no events");
         cpu.push(traced.cpu_s / traced.received as f64 * 1e6);
         losses += traced.losses;
         eprintln!("round {round} of {} done", options.rounds);
@@ -223,7 +224,7 @@ impl Bench {
         serde_json::from_str(&json).context("the report is not JSON")
     }
 
-    /// Bytes that the ledger needs for one outstanding allocation, as it says itself.
+    /// Bytes that the ledger needs for one live allocation, according to its own report.
     fn ledger(&self, blocks: u64) -> Result<String> {
         let mut target = Target::start(&self.pairs, &["hold", &blocks.to_string()])?;
         let file = self.folder.join("hold.mtr");
@@ -244,7 +245,8 @@ impl Bench {
         ))
     }
 
-    /// What reading the figures of processes, machine and control groups costs, as memtrace says itself.
+    /// Cost of reading the figures of processes, machine and control groups, according to memtrace
+    /// itself.
     fn samples(&self) -> Result<String> {
         let mut target = Target::start(&self.pairs, &["steady", &SECONDS[1].to_string()])?;
         let file = self.folder.join("samples.mtr");
@@ -259,7 +261,7 @@ impl Bench {
         let mut text = format!(
             "samples every {SHORT_INTERVAL_MS} ms, of one process with few mappings; share of a CPU at one a second"
         );
-        // None was of "process" where each was cheap enough to be one "with mappings".
+        // There are none of "process" if each was cheap enough to be one "with mappings".
         let read: Vec<_> = costs.into_iter().filter(|cost| cost.1 > 0).collect();
         ensure!(!read.is_empty(), "nothing was read");
         for (name, _, ns) in read {
@@ -269,7 +271,7 @@ impl Bench {
         Ok(text)
     }
 
-    /// How a recording grows with time, by the difference of a long and a short one.
+    /// Growth of a recording over time, from the difference of a long and a short one.
     fn file_growth(&self) -> Result<String> {
         let mut sizes = [0u64; 2];
         for (size, seconds) in sizes.iter_mut().zip(SECONDS) {
@@ -324,7 +326,7 @@ fn parse_ns(lines: &[String]) -> Result<f64> {
         .with_context(|| format!("the target printed `{line}`, expected ns per pair"))
 }
 
-/// `ledger: N outstanding, B bytes`, wherever in the line.
+/// `ledger: N outstanding, B bytes`, anywhere in the line.
 fn parse_ledger(line: &str) -> Option<(u64, u64)> {
     let (_, figures) = line.split_once("ledger: ")?;
     let (outstanding, bytes) = figures.split_once(" outstanding, ")?;

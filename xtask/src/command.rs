@@ -1,4 +1,4 @@
-//! Running other programs, and where things are. Knows no task.
+//! Runs other programs, and knows the places of files. Knows no task.
 
 use anyhow::{Context, Result, bail};
 use std::{
@@ -10,13 +10,14 @@ use std::{
 
 /// The repository's root folder.
 pub(crate) fn root() -> PathBuf {
-    // As cargo says now: a copied target folder holds a binary that was built elsewhere.
+    // From cargo's current environment: a copied target folder holds a binary that was built
+    // elsewhere.
     let own = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map(Path::to_path_buf).unwrap_or(own)
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target folder.
 pub(crate) fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -89,7 +90,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// # Errors
-/// When this process is not root's; `what` says who needs it.
+/// When this process is not root's; `what` names the task that needs it.
 pub(crate) fn need_root(what: &str) -> Result<()> {
     if is_root() {
         return Ok(());
@@ -161,7 +162,7 @@ pub(crate) fn compile_c_with(flags: &[&str], source: &Path, binary: &Path) -> Re
         .arg(source))
 }
 
-/// What a child left behind.
+/// Results of an ended child.
 pub(crate) struct Ended {
     pub(crate) succeeded: bool,
     /// User and system time, seconds.

@@ -26,7 +26,7 @@ pub(crate) fn check() -> Result<()> {
     let circle = circle(kernel_side()?);
     if !circle.is_empty() {
         bail!(
-            "`{KERNEL_SIDE}`: these files import each other in a circle: {}",
+            "`{KERNEL_SIDE}`: these files import each other in a cycle: {}",
             circle.join(", ")
         );
     }
@@ -72,7 +72,7 @@ fn order(text: &str) -> BTreeMap<String, usize> {
     order
 }
 
-/// The library's modules and their files, but for tests.
+/// The library's modules and their files, except tests.
 fn sources(folder: &Path) -> Result<BTreeMap<String, Vec<PathBuf>>> {
     let mut modules = BTreeMap::new();
     for entry in
@@ -110,7 +110,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What `name` imports though it must not know it.
+/// Forbidden imports of `name`.
 fn breaches(
     order: &BTreeMap<String, usize>,
     name: &str,
@@ -131,7 +131,7 @@ fn breaches(
         .collect()
 }
 
-/// The kernel side's modules and what each imports.
+/// The kernel side's modules and the imports of each.
 fn kernel_side() -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut modules = BTreeMap::new();
     for (name, files) in sources(&root().join(KERNEL_SIDE))? {
@@ -145,7 +145,7 @@ fn kernel_side() -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(modules)
 }
 
-/// Those that lie on a circle, or between two.
+/// The modules on a cycle, or between two.
 fn circle(mut modules: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     loop {
         let imported: BTreeSet<String> = modules.values().flatten().cloned().collect();
@@ -163,7 +163,7 @@ fn read_imports(file: &Path) -> Result<BTreeSet<String>> {
     imports(&text).with_context(|| format!("cannot parse `{}`", file.display()))
 }
 
-/// Modules of the crate that a file names, but for its tests.
+/// Modules of the crate that a file names, except in its tests.
 fn imports(text: &str) -> syn::Result<BTreeSet<String>> {
     let mut found = Imports::default();
     found.visit_file(&syn::parse_file(text)?);
@@ -190,7 +190,7 @@ impl Imports {
             UseTree::Rename(rename) => {
                 self.0.insert(rename.ident.to_string());
             }
-            // Everything, so also what it may not know.
+            // Everything, including forbidden modules.
             UseTree::Glob(_) => {
                 self.0.insert("*".to_owned());
             }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_may_be_known() {
+    fn imports_from_above_are_allowed() {
         let text = "use crate::{event::{Action, Event}, hash};\nfn f() { crate::ledger::g() }";
         assert_eq!(breaches_of("ledger", text), [""; 0]);
         assert_eq!(breaches_of("cli", text), [""; 0]);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_may_not_be_known_however_it_is_named() {
+    fn imports_from_below_are_refused_in_any_form() {
         for text in [
             "use crate::cli::Args;",
             "use crate::{hash, cli};",

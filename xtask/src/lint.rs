@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, and what the repository demands of itself.
+//! `cargo xtask lint`: formatting, clippy, and the repository's own rules.
 
 use crate::{
     command::{self, cargo, output, root},
@@ -37,7 +37,7 @@ pub(crate) fn run() -> Result<()> {
     if command::find("cargo-deny").is_some() {
         command::run(cargo().args(["deny", "check"]))?;
     } else {
-        println!("lint: licences and advisories not checked: `cargo install cargo-deny`");
+        println!("lint: licences and advisories not checked; to check them: `cargo install cargo-deny`");
     }
     println!("lint: ok");
     Ok(())
@@ -54,21 +54,21 @@ fn files() -> Result<()> {
     let private = private_paths(&root());
     let mut bad = Vec::new();
     for name in tracked.split('\0').filter(|name| !name.is_empty()) {
-        // A binary, a link to a folder and a file just removed have no text to look at.
+        // A binary, a link to a folder and a file just removed have no text to check.
         let Ok(text) = fs::read_to_string(root().join(name)) else {
             continue;
         };
         let lines = text.lines().count();
         if name.ends_with(".rs") && lines > LONG_FILE {
             bad.push(format!(
-                "`{name}` has {lines} lines, at most {LONG_FILE}: split it"
+                "`{name}` has {lines} lines, more than {LONG_FILE}: split it"
             ));
         }
         bad.extend(
             private
                 .iter()
                 .filter(|path| text.contains(path.as_str()))
-                .map(|path| format!("`{name}` names `{path}`, a path of this machine")),
+                .map(|path| format!("`{name}` contains `{path}`, a path on this machine")),
         );
     }
     if !bad.is_empty() {
@@ -77,7 +77,7 @@ fn files() -> Result<()> {
     Ok(())
 }
 
-/// Where this checkout lies, and what lies beside it: no file should say.
+/// The place of this checkout, and its neighbours: no file should contain them.
 fn private_paths(root: &Path) -> Vec<String> {
     [Some(root), root.parent()]
         .into_iter()

@@ -44,7 +44,7 @@ enum Task {
     },
     /// Formatting, lints and the repository's own rules
     Lint,
-    /// Install what the tests need (Debian packages)
+    /// Install the packages needed by the tests (Debian)
     Setup {
         /// Also the toolchain that rebuilds the kernel side
         #[arg(long)]
@@ -56,16 +56,16 @@ enum Task {
         #[arg(long)]
         install: bool,
     },
-    /// Check that the committed object belongs to the sources beside it
+    /// Check that the committed object matches its sources
     CheckEbpf,
-    /// What the kernel's verifier has to do for each program, and the memory of the maps (as root)
+    /// Measure the verifier's work for each program, and the memory of the maps (as root)
     Verifier {
         /// Also on these kernels, in virtual machines: see `vm`
         kernels: Vec<String>,
     },
     /// Part of the end-to-end tests on other kernels, in virtual machines (as root)
     Vm {
-        /// 6.1, 6.12, 5.10 (which is refused) or host; 6.1, 6.12 and host where none is named
+        /// 6.1, 6.12, 5.10 (which is refused) or host; by default 6.1, 6.12 and host
         kernels: Vec<String>,
     },
     /// Trace large programs under load and verify their stacks (slow; as root)
@@ -74,9 +74,9 @@ enum Task {
     Verdicts(verdicts::Options),
     /// Trace the interpreters of other Debian releases and verify Python frames (slow; as root)
     TestPythons(pythons::Options),
-    /// Trace real PyTorch and compare what it says with what memtrace says (slow; as root)
+    /// Trace real PyTorch and compare its figures with memtrace's (slow; as root)
     TestTorch(torch::Options),
-    /// The same where a GPU is, and everything that needs one (as root)
+    /// The same on a machine with a GPU, and everything that needs one (as root)
     TestGpu(torch::GpuOptions),
     /// Record many short processes for a long time and judge memory, file and report (slow; as root)
     Soak(soak::Options),

@@ -34,7 +34,7 @@ pub(crate) struct Options {
 /// Less is a failure, percent of the allocations.
 const COMPLETE: f64 = 99.9;
 
-/// What Debian's packages provide.
+/// Programs from Debian's packages.
 const PACKAGES: [&str; 8] = [
     "postgresql",
     "postgresql-contrib",
@@ -46,7 +46,7 @@ const PACKAGES: [&str; 8] = [
     "python3-numpy",
 ];
 
-/// What one workload gave.
+/// Result of one workload.
 struct Row {
     name: &'static str,
     events: u64,
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .collect();
     ensure!(
         !chosen.is_empty(),
-        "no such workload; there are: {}",
+        "unknown workload; expected one of: {}",
         WORKLOADS.map(|(name, _)| name).join(", ")
     );
     let mut rows = Vec::new();
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .collect();
     if !failed.is_empty() {
         bail!(
-            "stacks mismatch, or less than {COMPLETE} % are complete: {}",
+            "stacks do not match, or less than {COMPLETE} % are complete: {}",
             failed.join(", ")
         );
     }
@@ -159,7 +159,7 @@ fn trace(
     let mut verified = Value::Null;
     let mut events = 0;
     for line in &ended.stderr {
-        // The report tells it too, among many megabytes about sites.
+        // The report contains it too, among many megabytes about sites.
         events = events.max(parse_events(line).unwrap_or(0));
         match line.strip_prefix("verified: ") {
             Some(json) => verified = serde_json::from_str(json)?,

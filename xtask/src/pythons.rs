@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// Releases and their interpreters, e.g. sid:3.14
     #[arg(default_values = ["bullseye:3.9", "trixie:3.13", "sid:3.14"])]
     releases: Vec<String>,
-    /// Where the roots are, and are made where they are missing (half a GB each)
+    /// Folder of the roots, which are created there if missing (half a GB each)
     #[arg(long)]
     folder: Option<PathBuf>,
 }
@@ -64,5 +64,5 @@ fn bootstrap(suite: &str, version: &str, root: &Path) -> Result<()> {
         .arg(suite)
         .arg(root);
     command::run(&mut debootstrap)
-        .with_context(|| format!("cannot make a root of {suite}; remove {}", root.display()))
+        .with_context(|| format!("cannot create a root file system of {suite}; remove {}", root.display()))
 }

@@ -1,4 +1,4 @@
-//! What the tests and the kernel-side build need of the host, as Debian packages.
+//! Debian packages that the tests and the kernel-side build need.
 
 use crate::{command, ebpf};
 use anyhow::{Context, Result, bail};
@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-/// Compilers for the targets, the allocators that are tested, and libraries whose unwind tables are.
+/// Compilers for the targets, the tested allocators, and libraries whose unwind tables are tested.
 const TESTS: [&str; 12] = [
     "gcc",
     "g++",
@@ -42,10 +42,10 @@ const TRACED: [&str; 13] = [
     "tmux",
 ];
 
-/// What packages run to ask whether they may start their service (invoke-rc.d(8)).
+/// Packages run it to ask whether they may start their service (invoke-rc.d(8)).
 const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// A Rust compiler with the source of its `core`, and what bpf-linker links with.
+/// A Rust compiler with the source of its `core`, and bpf-linker's link dependencies.
 const KERNEL_SIDE: [&str; 6] = [
     "rustc-web",
     "rust-web-src",
@@ -72,7 +72,7 @@ pub(crate) fn run(kernel_side: bool) -> Result<()> {
     Ok(())
 }
 
-/// Installs what the tests lack; `cargo xtask test` calls it.
+/// Installs the packages missing for the tests; `cargo xtask test` calls it.
 ///
 /// # Errors
 /// When a package is missing and cannot be installed.
@@ -80,14 +80,14 @@ pub(crate) fn for_tests() -> Result<()> {
     install(&[&TESTS[..], &TRACED].concat())
 }
 
-/// Installs what is missing of these.
+/// Installs the missing ones of these packages.
 ///
 /// # Errors
 /// When a package is missing and cannot be installed.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     if command::find("dpkg-query").is_none() || command::find("apt-get").is_none() {
         println!(
-            "setup: this is no Debian: see yourself to what its packages {} provide",
+            "setup: not a Debian system; install the equivalents of these packages yourself: {}",
             packages.join(" ")
         );
         return Ok(());

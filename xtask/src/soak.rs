@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: a recording of many short processes for a long time. The collector's memory
-//! and the file must follow what is alive, and the report must stay quick: also of a recording with
-//! millions of sites, which is made up for that.
+//! and the file must stay proportional to the processes alive, and the report must stay quick, also
+//! for a recording with millions of sites, which is made up for that.
 
 use crate::command::{self, build_memtrace, compile_c, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// Processes started each second
     #[arg(long, default_value_t = 10)]
     rate: u64,
-    /// Record nothing: only read a made-up recording of forked workers with so many sites
+    /// Record nothing: only read a made-up recording of forked workers with this many sites
     #[arg(long, conflicts_with_all = ["minutes", "rate"])]
     sites: Option<u32>,
     /// The debug build, which is slower
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     debug: bool,
 }
 
-/// What must hold, and from which part of the time on.
+/// Bounds, and the part of the time from which on they must hold.
 const SETTLED: f64 = 0.25;
 const MEMORY_VARIES_BY: f64 = 0.05;
 const FILE_PER_HOUR: f64 = 10e6;
@@ -40,10 +40,10 @@ const LARGE_REPORT_MEMORY: f64 = 500e6;
 /// Rows of the table that is printed.
 const ROWS: u64 = 20;
 
-/// How often the collector is looked at.
+/// How often the collector is sampled.
 const SAMPLE: Duration = Duration::from_secs(5);
 
-/// One look at the collector.
+/// One sample of the collector.
 #[derive(Clone, Copy)]
 struct Sample {
     seconds: f64,
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("recording")?;
     ensure!(
         options.minutes > 0 && options.rate > 0,
-        "nothing to record: `--minutes` and `--rate` must be above 0"
+        "nothing to record: `--minutes` and `--rate` must be greater than 0"
     );
     if let Some(sites) = options.sites {
         return large(sites, options.debug);
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let said = fs::read_to_string(&output)?;
     let mut counts = said.split_whitespace().map(str::parse::<u64>);
     let (Some(Ok(count)), Some(Ok(failed))) = (counts.next(), counts.next()) else {
-        bail!("the load said `{}`, expected two numbers", said.trim());
+        bail!("the load printed `{}`, expected two numbers", said.trim());
     };
     let took = started.elapsed().as_secs_f64();
     println!("{count} processes in {took:.0} s, {failed} of them failed");
@@ -140,7 +140,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     ])
 }
 
-/// Looks at the collector until it ends, and prints a row now and then.
+/// Samples the collector until it ends, and prints a row now and then.
 fn watch(
     collector: &mut Child,
     recording: &Path,
@@ -189,8 +189,9 @@ fn sample(pid: u32, recording: &Path, started: Instant) -> Option<Sample> {
     })
 }
 
-/// How far the collector's memory went from its mean once it had settled, as a share of that mean,
-/// and by how many bytes an hour the file grew since. `file` is its size after `seconds`.
+/// Largest deviation of the collector's memory from its mean once it had settled, as a share of
+/// that mean, and the growth of the file since then in bytes an hour. `file` is its size after
+/// `seconds`.
 fn settled(samples: &[Sample], file: f64, seconds: f64) -> Result<(f64, f64)> {
     let mut late = samples
         .iter()
@@ -245,7 +246,7 @@ fn large(sites: u32, debug: bool) -> Result<()> {
     ])
 }
 
-/// What a report took.
+/// Cost of a report.
 struct Cost {
     took: Duration,
     /// Resident at most, bytes.
@@ -270,7 +271,7 @@ fn report(memtrace: &Path, recording: &Path) -> Result<Cost> {
     })
 }
 
-/// Prints what held and what did not.
+/// Prints which bounds held and which did not.
 fn judge(bounds: &[(bool, String)]) -> Result<()> {
     for (holds, what) in bounds {
         println!("{} {what}", if *holds { "ok  " } else { "FAIL" });

@@ -48,7 +48,7 @@ const AS_ROOT: &str = "_as_root";
 /// When something is missing, a test fails, or the committed object does not fit its sources.
 pub(crate) fn run(filter: Option<&str>, only_unit: bool) -> Result<()> {
     if !only_unit {
-        command::need_root("the end-to-end test suite (`--unit` leaves it out)")?;
+        command::need_root("the end-to-end test suite (`--unit` skips it)")?;
         setup::for_tests()?;
         command::build_workspace()?;
     }
@@ -65,7 +65,7 @@ pub(crate) fn run(filter: Option<&str>, only_unit: bool) -> Result<()> {
     ])
     .args(filter);
     if only_unit && !command::is_root() {
-        println!("tests that need root, whose names end in `{AS_ROOT}`, are left out");
+        println!("tests that need root (names ending in `{AS_ROOT}`) are skipped");
         unit.args(["--skip", AS_ROOT]);
     }
     // The end-to-end tests count events and probes of the whole machine: one at a time.

@@ -1,6 +1,6 @@
-//! `cargo xtask test-torch`: real PyTorch does random operations on its CUDA
-//! allocator; after each, what it says it has must be what memtrace says. Then
-//! it does known wrong, which memtrace must find.
+//! `cargo xtask test-torch`: real PyTorch does random operations on its CUDA allocator; after each,
+//! its own figures must equal memtrace's. Then it runs programs with known faults, which memtrace
+//! must find.
 
 mod cases;
 
@@ -26,10 +26,10 @@ pub(crate) struct Options {
     /// Operations with each backend
     #[arg(long, default_value_t = 1000)]
     operations: u64,
-    /// Which operations
+    /// Seed of the operations
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only the backend whose name contains this, and no cases of known wrong
+    /// Only the backend whose name contains this, and no fault cases
     #[arg(long)]
     backend: Option<String>,
     /// Only the cases of known wrong
@@ -50,8 +50,8 @@ struct Backend {
     since: (u32, u32),
     /// Environment variable and its value.
     variable: &'static str,
-    /// Whether PyTorch's peaks are its own. The driver's pool keeps them else, since it was last
-    /// told to forget them; a stand-in's need not.
+    /// Whether PyTorch's peaks are its own. Otherwise the driver's pool keeps them, since they were
+    /// last reset; a stand-in need not.
     own_peaks: bool,
 }
 
@@ -59,7 +59,7 @@ const BACKENDS: [Backend; 4] = [
     Backend {
         name: "native",
         since: (1, 13),
-        // The default, in place of what is set: 1.13 has no name for it.
+        // The default, in place of the variable's value: 1.13 has no name for it.
         variable: "PYTORCH_CUDA_ALLOC_CONF=",
         own_peaks: true,
     },
@@ -83,10 +83,10 @@ const BACKENDS: [Backend; 4] = [
     },
 ];
 
-/// How long an interval that ended after an answer may take to be written.
+/// Time limit for writing an interval that ended after an answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What both say of device 0, bytes.
+/// Figures of device 0 from both, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 struct Figures {
     allocated: u64,
@@ -95,7 +95,7 @@ struct Figures {
     peak_reserved: u64,
 }
 
-/// What both say of the blocks of PyTorch's own cache on device 0, bytes.
+/// Figures from both of the blocks of PyTorch's own cache on device 0, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 struct Blocks {
     requested: u64,
@@ -104,13 +104,13 @@ struct Blocks {
     streams: Vec<(u64, u64)>,
 }
 
-/// What PyTorch says.
+/// PyTorch's figures.
 #[derive(Clone, Debug, Deserialize)]
 struct Said {
     #[serde(flatten)]
     figures: Figures,
     keeps_peaks: bool,
-    /// `None` where it does not cache itself, or tells nothing of it.
+    /// `None` if it does not cache itself, or does not report it.
     blocks: Option<Blocks>,
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// `cargo xtask test-gpu`.
 ///
 /// # Errors
-/// As [`run`]; also where no GPU is.
+/// As [`run`]; also if there is no GPU.
 pub(crate) fn run_on_gpu(options: &GpuOptions) -> Result<()> {
     ensure!(
         Path::new("/dev/nvidiactl").exists(),
@@ -182,11 +182,11 @@ fn interpreter(given: &Path) -> Result<PathBuf> {
     };
     ensure!(
         python.is_file(),
-        "`{}` is no Python and no virtual environment",
+        "`{}` is neither a Python nor a virtual environment",
         given.display()
     );
-    // Not resolved: where it lies tells it its packages.
-    std::path::absolute(python).context("no current folder")
+    // Not resolved: its location leads it to its packages.
+    std::path::absolute(python).context("no current directory")
 }
 
 fn versions(python: &Path) -> Result<String> {
@@ -195,12 +195,12 @@ fn versions(python: &Path) -> Result<String> {
     command::output(Command::new(python).args(["-c", script]))
 }
 
-/// Major and minor version of PyTorch, of what [`versions`] says.
+/// Major and minor version of PyTorch, from the text of [`versions`].
 fn version(versions: &str) -> Result<(u32, u32)> {
     let mut numbers = versions.split([' ', '.']).skip(1).map(str::parse);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => bail!("PyTorch says `{versions}`, expected its version"),
+        _ => bail!("PyTorch printed `{versions}`, expected its version"),
     }
 }
 
@@ -211,7 +211,7 @@ fn start(command: &[&str]) -> Result<Target> {
     Target::start(&env, &[&["CUDA_VISIBLE_DEVICES=0"], command].concat())
 }
 
-/// Does the operations with one backend; what was compared, in words.
+/// Does the operations with one backend; returns a summary of the comparison.
 fn compare(
     backend: &Backend,
     memtrace: &Path,
@@ -244,7 +244,7 @@ fn compare(
         "no allocation was recorded as failed"
     );
     Ok(format!(
-        "{} operations, each agreed; up to {} bytes allocated, {} reserved; {failures} failed \
+        "{} operations, all agree; up to {} bytes allocated, {} reserved; {failures} failed \
          allocations recorded",
         options.operations, at_most.allocated, at_most.reserved
     ))
@@ -273,7 +273,8 @@ fn agree(
             expected.peak_allocated = seen.figures.peak_allocated.max(expected.peak_allocated);
             expected.peak_reserved = seen.figures.peak_reserved.max(expected.peak_reserved);
         }
-        // What the blocks make; the driver's pool rounds up, and counts what is not PyTorch's.
+        // The sum of the blocks; the driver's pool rounds up, and counts memory that is not
+        // PyTorch's.
         let live_agrees = seen.live == expected.allocated || !backend.own_peaks;
         let blocks_agree = said.blocks.as_ref().is_none_or(|said| *said == seen.blocks);
         if seen.figures == expected && live_agrees && blocks_agree {
@@ -281,7 +282,7 @@ fn agree(
         }
         if disagreed.is_some() {
             bail!(
-                "PyTorch says {said:?}, memtrace {:?}, {:?}, live {}",
+                "PyTorch reports {said:?}, memtrace {:?}, {:?}, live {}",
                 seen.figures,
                 seen.blocks,
                 seen.live
@@ -292,7 +293,7 @@ fn agree(
     bail!("no interval was recorded within {DEADLINE:?}");
 }
 
-/// What memtrace says.
+/// memtrace's figures.
 struct Seen {
     /// End of the last interval, CLOCK_MONOTONIC ns.
     time_ns: u64,

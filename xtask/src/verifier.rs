@@ -1,12 +1,12 @@
-//! `cargo xtask verifier`: what the kernel's verifier has to do for each
-//! program, and the memory of the maps.
+//! `cargo xtask verifier`: the work of the kernel's verifier for each program, and the memory of
+//! the maps.
 
 use crate::{command, vm::Session};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Most instructions that the verifier may have to look at for one program. The kernel's
-/// own limit is a million, and it counts differently from version to version.
+/// Most instructions that the verifier may process for one program. The kernel's own limit is a
+/// million, and versions count differently.
 const LIMIT: u64 = 200_000;
 
 /// `cargo xtask verifier`.
@@ -24,7 +24,7 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
         let script = "\"$MEMTRACE_BIN\" check --loaded > \"$OUT/loaded.json\"";
         let session = Session::run(name, script)?;
         let loaded: Value = serde_json::from_str(&session.read("loaded.json")?)
-            .with_context(|| format!("`check --loaded` gave no JSON on {}", session.kernel))?;
+            .with_context(|| format!("`check --loaded` printed no JSON on {}", session.kernel))?;
         columns.push((session.kernel, loaded));
     }
     let list = |loaded: &Value, key: &str| {
@@ -55,7 +55,7 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
             let there = there.iter().find(|there| name(there) == name_here);
             let verified = there.map_or(0, |there| number(there, "verified_instructions"));
             print!("{verified:>28}");
-            // None: it was not loaded, or the kernel does not tell.
+            // None: it was not loaded, or the kernel does not report it.
             if verified > LIMIT || verified == 0 {
                 beyond.push(format!("{name_here} on {kernel}: {verified}"));
             }

@@ -1,5 +1,5 @@
-//! Where a process's growth went: tables whose rows add up to it. What no row
-//! can be shown to have is *unattributed*, never left out.
+//! Where a process's growth went: tables whose rows add up to it. Growth that no row can be shown
+//! to explain is *unattributed*, never left out.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ pub(crate) enum Kind {
     Anonymous,
     Shared,
     File,
-    /// Of a device, not resident: what is known of it, or what NVIDIA's management library says the
-    /// process has in all.
+    /// Of a device, not resident: the known allocations, or the process total that NVIDIA's
+    /// management library reports.
     Device(Device),
 }
 
@@ -36,11 +36,11 @@ impl Kind {
     }
 }
 
-/// The caching allocator of a process, as it is called.
+/// The caching allocator of a process, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cache(pub &'static str);
 
-/// What a row of a table is about.
+/// Subject of a table row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
     LiveHeap,
@@ -50,11 +50,11 @@ pub(crate) enum Term {
     LiveMappings,
     Stacks,
     Libraries,
-    /// Of a device: in blocks of its caching allocator, and what others asked for.
+    /// Of a device: in blocks of its caching allocator, and other requests.
     Outstanding(Cache),
-    /// Of a device: held by the caching allocator without a block.
+    /// Of a device: reserved by the caching allocator, but in no block.
     Kept(Cache),
-    /// The same, where it did not always say.
+    /// The same, if the allocator did not always report it.
     KeptAsKnown(Cache),
     /// Free in the allocator, below live blocks of this site, so it cannot be given back.
     HeldOpen(SiteKey),
@@ -83,31 +83,31 @@ impl Term {
         name.into()
     }
 
-    /// How a row was come by.
+    /// The basis of a row's figure.
     pub(crate) fn basis(self) -> Cow<'static, str> {
         let basis = match self {
-            Term::LiveHeap => "exact: sizes asked for",
+            Term::LiveHeap => "exact: requested sizes",
             Term::Overhead(of) => {
-                return format!("estimated: as {of} rounds the live blocks").into();
+                return format!("estimated: {of}'s rounding of the live blocks").into();
             }
-            Term::LivePython => "at most: whole arenas, touched or not",
-            Term::LiveMappings => "at most: lengths, as far as resident memory grew by them",
-            Term::Stacks => "at most: 128 KiB of each thread's",
-            Term::Libraries => "at most: lengths, as far as resident memory grew by them",
+            Term::LivePython => "upper bound: whole arenas, touched or not",
+            Term::LiveMappings => "upper bound: lengths, up to the growth of resident memory",
+            Term::Stacks => "upper bound: 128 KiB for each thread",
+            Term::Libraries => "upper bound: lengths, up to the growth of resident memory",
             Term::Outstanding(Cache(of)) => {
-                let blocks = format!("exact: {of}'s blocks as it rounds them");
-                return (blocks + ", and what others asked for").into();
+                let blocks = format!("exact: {of}'s blocks after rounding");
+                return (blocks + ", and others' requests").into();
             }
-            Term::Kept(_) => "exact: what it holds without a block",
+            Term::Kept(_) => "exact: memory that it reserves but keeps in no block",
             Term::KeptAsKnown(_) => {
-                "by what is known: it has not said throughout how much it holds"
+                "estimated: the allocator did not report its total at every point"
             }
             Term::HeldOpen(_) => {
                 "estimated: the site's share of the resident holes between live blocks"
             }
-            Term::Retained => "at most: what the allocator has mapped beyond the live heap",
+            Term::Retained => "upper bound: memory that the allocator has mapped beyond the live heap",
             Term::Unattributed => {
-                "the rest: first use of what is older, what nobody asked for, unknown"
+                "not explained: first touch of older memory, or memory outside any allocator"
             }
         };
         basis.into()
@@ -124,7 +124,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The bytes of a row; 0 where the table has none.
+    /// The bytes of a row; 0 if the table has no such row.
     pub(crate) fn of(&self, term: Term) -> f64 {
         let mut rows = self.rows.iter();
         rows.find(|row| row.0 == term).map_or(0.0, |row| row.1)
@@ -139,12 +139,12 @@ impl Account {
     }
 }
 
-/// What a thread touches of its stack, bytes, at most: 8 MiB are mapped, few threads use more than
-/// this.
+/// Upper bound of the stack that a thread touches, bytes: 8 MiB are mapped, few threads use more
+/// than this.
 const STACK_TOUCHED: f64 = 128.0 * 1024.0;
 
-/// How much of the mappings made in `window` for `what` became resident, 0 to 1; `None` where their
-/// length did not grow or resident memory is not known.
+/// The share of the mappings made in `window` for `what` that became resident, 0 to 1; `None` if
+/// their length did not grow or resident memory is not known.
 pub(crate) fn touched(series: &ProcessSeries, window: Window, what: Use) -> Option<f64> {
     let term = match what {
         Use::Program => Term::LiveMappings,
@@ -160,7 +160,7 @@ pub(crate) fn touched(series: &ProcessSeries, window: Window, what: Use) -> Opti
     (length > 0.0).then(|| (resident / length).clamp(0.0, 1.0))
 }
 
-/// The tables of a process over `window`; empty where its memory could not be read.
+/// The tables of a process over `window`; empty if its memory could not be read.
 pub(crate) fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
     let change = |figure| series.figure(figure).map(|values| window.change(values));
     let mut accounts = Vec::new();
@@ -168,7 +168,7 @@ pub(crate) fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
         let growth = anonymous + change(Figure::Swap).unwrap_or(0.0);
         accounts.push(anonymous_account(series, window, growth));
     }
-    // What mappings have that is not anonymous may be shared or of files.
+    // The part of mappings that is not anonymous may be shared or file memory.
     let anonymous: f64 = accounts.iter().map(|of| of.of(Term::LiveMappings)).sum();
     let mut mappings = window.change(&series.mapped(Use::Program)) - anonymous;
     let libraries = window.change(&series.mapped(Use::Library));
@@ -203,7 +203,7 @@ pub(crate) fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
 struct Rest(f64);
 
 impl Rest {
-    /// Takes what is known as address space only: it explains no more than there is to explain.
+    /// Adds memory known as address space only, up to the growth that is still unexplained.
     fn explain(&mut self, bytes: f64) -> f64 {
         let explained = bytes.clamp(self.0.min(0.0), self.0.max(0.0));
         self.0 -= explained;
@@ -260,7 +260,7 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
         (Term::LiveMappings, mappings),
         (Term::Stacks, stacks),
     ];
-    // Never more than was seen between blocks: the rest lies above them all.
+    // Never more than was seen between blocks: the rest lies above the last block.
     let held_open = retained.clamp(0.0, series.held_open);
     let mut retained = Rest(retained);
     for (site, share) in holders(series) {
@@ -275,7 +275,7 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
     }
 }
 
-/// Least share of what is held open that makes a row.
+/// Least share of the memory held open that makes a row.
 const HOLDER: f64 = 0.1;
 
 /// The sites that hold the most open, and their shares of all that was seen to be.

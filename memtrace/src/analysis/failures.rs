@@ -14,7 +14,7 @@ const RUNTIMES: &[&str] = &["libcudart", "libamdhip64"];
 /// Innermost frames searched for the caching allocator's retry.
 const OWN_FRAMES: usize = 4;
 
-/// What a failure is a part of.
+/// The failure that another failure is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartOf {
     /// The same allocation failed in the layer above.
@@ -23,7 +23,7 @@ pub(crate) enum PartOf {
     Met,
 }
 
-/// What each failure is a part of; `None` if the program saw it.
+/// For each failure, the one that it is a part of; `None` if the program saw it.
 pub(crate) fn parts(failures: &[FailureSnapshot], stacks: &Stacks) -> Vec<Option<PartOf>> {
     let parts = failures.iter();
     parts
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_three_layers_and_twice_is_one_failure() {
+    fn a_failure_in_three_layers_and_twice_is_one() {
         let line = python("step", "/srv/train.py", 3);
         let stacks = stacks(&[
             &[
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_ask_again_fails() {
+    fn a_request_without_a_retry_fails() {
         let stacks = stacks(&[
             &[native("CudaMallocAsync::mallocAsync(void**)", C10)],
             &[native("my_buffer", "/srv/program")],

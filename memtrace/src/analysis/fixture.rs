@@ -17,7 +17,7 @@ use memtrace_common::{loss::Reason, unwind::End};
 
 pub(super) const START: u64 = 1_000_000_000_000;
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// The node of `main`, of which all stacks begin.
+/// The node of `main`, with which all stacks begin.
 const MAIN: NodeId = NodeId(1);
 
 pub(super) const MIB: f64 = 1024.0 * 1024.0;
@@ -25,23 +25,23 @@ pub(super) const MIB: f64 = 1024.0 * 1024.0;
 /// Most blocks of a site whose births count.
 const BLOCKS: u64 = 100_000;
 
-/// What holds at one interval.
+/// The state at one interval.
 #[derive(Clone, Default)]
 pub(super) struct Moment {
     pub(super) memory: MemorySample,
     pub(super) sites: Vec<SiteCourse>,
-    /// What it holds of device 0.
+    /// Its memory on device 0.
     pub(super) device: Option<DeviceTotals>,
-    /// What it has of it in all, MiB.
+    /// Process total on that device, MiB.
     pub(super) device_usage: Option<f64>,
-    /// What it holds of another device, and the sites there.
+    /// Its memory on another device, and the sites there.
     pub(super) other: Option<(Device, DeviceTotals, Vec<SiteCourse>)>,
-    /// Allocations of device 0 that failed: layer, name of the function of a site, bytes, and what was
-    /// held.
+    /// Failed allocations on device 0: layer, function name of a site, bytes, and the memory held
+    /// then.
     pub(super) failures: Vec<(Layer, &'static str, u64, DeviceTotals)>,
-    /// What the blocks of sites hold open, MiB.
+    /// Memory that the blocks of sites hold open, MiB.
     pub(super) held_open: Vec<(&'static str, f64)>,
-    /// What holds the blocks of sites, whose stacks are numbered in the order in which they come.
+    /// Holders of the blocks of sites, whose stacks are numbered in order of appearance.
     pub(super) holders: Vec<Holders>,
 }
 

@@ -1,7 +1,6 @@
-//! What the figures of a recording mean: series over time, statistics, and the
-//! verdicts drawn from them. Pure: reads a [`crate::recording::Recording`] and
-//! nothing else, prints nothing. `docs/verdicts.md` has the rules and why they
-//! are so.
+//! Meaning of a recording's figures: series over time, statistics, and the verdicts drawn from
+//! them. Pure: reads a [`crate::recording::Recording`] and nothing else, prints nothing.
+//! `docs/verdicts.md` has the rules and the reasons for them.
 
 pub(crate) mod account;
 pub(crate) mod failures;

@@ -1,5 +1,5 @@
-//! The course of a process over a recording, on one grid of times: its memory,
-//! what it had outstanding, and the sites that held enough to matter.
+//! The course of a process over a recording, on one grid of times: its memory, its live
+//! allocations, and the sites that held enough to matter.
 
 mod course;
 mod device_series;
@@ -35,20 +35,20 @@ use crate::{
     hash::FastMap,
     ledger::{HeldOpen, ProcessId, SiteKey},
     recording::{
-        Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
+        Error, Fact, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
     },
 };
 
 /// Most points of a series: more would only make the statistics slower.
 pub(crate) const MAX_POINTS: usize = 240;
 
-/// Sites of a process that are looked at one by one: those that held most.
+/// Most sites of a process that are judged one by one: the largest.
 const MAX_SITES: usize = 200;
 
-/// A site that never held so much is not looked at by itself.
+/// A site that never held this much is not judged on its own.
 const SITE_FLOOR: u64 = 16 << 10;
 
-/// A container whose buffer never was so large is not looked at by itself.
+/// A container whose buffer was never this large is not judged on its own.
 const CONTAINER_FLOOR: u64 = 1 << 10;
 
 const SECOND: f64 = 1e9;
@@ -59,13 +59,15 @@ pub(crate) struct ProcessSeries {
     pub row: ProcessRow,
     /// Its parent is in the recording.
     pub is_child: bool,
+    /// It runs a Python interpreter, according to its facts.
+    pub is_python: bool,
     /// Seconds since the start of the recording, in about equal steps.
     pub times: Vec<f64>,
     /// Figures that were read at least once.
     figures: HashMap<Figure, Vec<f64>>,
     /// The point of the last reading of each: costly figures are read rarely.
     last_read: HashMap<Figure, usize>,
-    /// Outstanding, allocated by the process itself.
+    /// Live memory allocated by the process itself.
     pub heap: Vec<f64>,
     /// Blocks of `heap`.
     pub live_blocks: Vec<f64>,
@@ -73,30 +75,31 @@ pub(crate) struct ProcessSeries {
     pub overhead: Vec<f64>,
     /// The allocator that has the blocks of `heap`; `None`: not known.
     pub(crate) heap_allocator: Option<&'static Allocator>,
-    /// Blocks of the heap allocated so far: the work done, as far as it allocates.
+    /// Blocks of the heap allocated so far: a measure of the work done.
     pub allocations: Vec<f64>,
     /// Arenas of Python's object allocator.
     pub python: Vec<f64>,
     mapped: HashMap<Use, Vec<f64>>,
-    /// Outstanding in the layers beside the process's own memory, without what their allocators took.
+    /// Live memory in the layers other than the process's own memory, without that taken by their
+    /// allocators.
     beside: HashMap<(Place, Layer), Vec<f64>>,
     pub devices: Vec<DeviceSeries>,
-    /// Those looked at one by one, by key.
+    /// Sites judged one by one, by key.
     pub sites: Vec<SiteSeries>,
-    /// Sites that held too little to be looked at by themselves.
+    /// Number of sites too small to be judged on their own.
     pub small_sites: u64,
     /// Held open by the blocks of all sites when the heap was last looked through, bytes.
     pub held_open: f64,
 }
 
 impl ProcessSeries {
-    /// `None` where the figure was never read.
+    /// `None` if the figure was never read.
     pub(crate) fn figure(&self, figure: Figure) -> Option<&[f64]> {
         self.figures.get(&figure).map(Vec::as_slice)
     }
 
-    /// The growth of `part` for each byte that `whole` grew between the first and the last reading of
-    /// `part` in `window`, or in all the time where those are near each other; `None` where `whole`
+    /// The growth of `part` for each byte that `whole` grew between the first and the last reading
+    /// of `part` in `window`, or over the whole time if those are close together; `None` if `whole`
     /// did not grow meanwhile, or one of them was never read.
     pub(crate) fn share(&self, part: Figure, whole: Figure, window: Window) -> Option<f64> {
         let (of, all) = (self.figure(part)?, self.figure(whole)?);
@@ -108,7 +111,7 @@ impl ProcessSeries {
         (grown > 0.0).then(|| read.change(of) / grown)
     }
 
-    /// Address space by what it is for.
+    /// Address space by purpose.
     pub(crate) fn mapped(&self, what: Use) -> Vec<f64> {
         let known = self.mapped.get(&what).cloned();
         known.unwrap_or_else(|| vec![0.0; self.times.len()])
@@ -119,18 +122,18 @@ impl ProcessSeries {
         caching::of_process(|layer| self.beside.keys().any(|(_, of)| *of == layer))
     }
 
-    /// Outstanding in a layer beside the process's own memory.
+    /// Live memory in a layer other than the process's own memory.
     pub(crate) fn beside(&self, place: Place, layer: Layer) -> Option<&[f64]> {
         self.beside.get(&(place, layer)).map(Vec::as_slice)
     }
 
-    /// Page-locked for a device, whichever.
+    /// Page-locked for any device.
     pub(crate) fn pinned(&self) -> Option<&[f64]> {
         self.beside(Place::Locked, Layer::Pinned)
     }
 
-    /// Resident and swapped-out memory together; `None` where it could not be read. Without pages of files
-    /// if they become fewer: the kernel takes them back when it likes, which hides other growth.
+    /// Resident and swapped-out memory together; `None` if it could not be read. Without file pages
+    /// if they become fewer: the kernel reclaims them whenever it likes, which hides other growth.
     pub(crate) fn footprint(&self) -> Option<Vec<f64>> {
         self.figure(Figure::Anon)?;
         let course = Window {
@@ -150,14 +153,15 @@ impl ProcessSeries {
         self.sum([self.heap.as_slice(), self.python.as_slice()].into_iter())
     }
 
-    /// Leaves out the end of a process that has ended: giving back all it had may take it longer than
-    /// an interval, and is no part of its course.
+    /// Cuts off the end of a process that has ended: giving back all its memory may take longer
+    /// than an interval, and is not part of its course.
     fn without_end(mut self) -> ProcessSeries {
         if self.row.ended_ns.is_none() {
             return self;
         }
         let live = self.live();
-        // Each by itself: a caching allocator keeps what an ending program gives back.
+        // Each device separately: a caching allocator keeps memory that an ending program gives
+        // back.
         let devices = self.devices.iter();
         let parts = devices
             .flat_map(|device| [&device.outstanding, &device.held])
@@ -219,15 +223,14 @@ impl ProcessSeries {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Courses {
     pub processes: Vec<ProcessSeries>,
-    /// Children that ended before a trend could be told.
+    /// Children that ended before a trend could be seen.
     pub too_short: u64,
     /// Allocated by heaps, bytes; and the part of it at sites without a stack.
     pub allocated: u64,
     pub without_stack: u64,
 }
 
-/// Reads the series of every process that lived long enough for a trend, and of those that were
-/// asked for.
+/// Reads the series of every process that lived long enough for a trend, and of those requested.
 ///
 /// # Errors
 ///
@@ -239,7 +242,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     for row in &overview.processes {
         let is_short = || Grid::new(row, &intervals).is_short(least_life(&overview.meta));
         let is_child = overview.is_child(row);
-        // Of one that lives on a longer recording would tell more.
+        // For one that lives on, a longer recording would show more.
         if row.is_group() || is_child && row.ended_ns.is_some() && is_short() {
             courses.too_short += row.processes();
         } else {
@@ -284,6 +287,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     for building in &mut processes {
         let id = building.series.row.id;
         let provider = heap_allocator::provider(&facts, id);
+        let is_python = |fact: &Fact| fact.process == Some(id) && fact.field == "python.version";
+        building.series.is_python = facts.iter().any(is_python);
         building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
@@ -323,7 +328,7 @@ struct SiteCourse {
     allocs: Course,
 }
 
-/// What a site held at a change.
+/// A site's figures at a change.
 #[derive(Clone, Copy, Default)]
 struct Held {
     bytes: f64,
@@ -342,15 +347,15 @@ struct Building<'a> {
     python: Course,
     mapped: HashMap<Use, Course>,
     beside: HashMap<(Place, Layer), Course>,
-    /// What the blocks of sites hold open, by their numbers.
+    /// Memory that the blocks of sites hold open, by site number.
     held_open: HashMap<i64, HeldOpen>,
-    /// Of the large sites.
+    /// Code of the large sites.
     code: FastMap<SiteKey, Code>,
-    /// Those that held enough to be looked at one by one, and their numbers.
+    /// Sites large enough to be judged one by one, and their numbers.
     large: Vec<(i64, SiteFigures)>,
     chosen: HashMap<SiteKey, i64>,
     sites: HashMap<SiteKey, SiteCourse>,
-    /// What each site held at its last change, for the sums.
+    /// The figures of each site at its last change, for the sums.
     held: HashMap<SiteKey, Held>,
 }
 
@@ -375,6 +380,7 @@ impl<'a> Building<'a> {
             series: ProcessSeries {
                 row: row.clone(),
                 is_child: false,
+                is_python: false,
                 times,
                 figures: HashMap::new(),
                 last_read: HashMap::new(),
@@ -408,7 +414,8 @@ impl<'a> Building<'a> {
         }
     }
 
-    /// What was not read at an interval is as it was before; before the first reading, as then.
+    /// A figure not read at an interval keeps its last value; before the first reading, the first
+    /// one.
     fn memory(&mut self, samples: &[(u64, MemorySample)]) {
         for &(figure, read) in FIGURES {
             let mut course = Course::default();

@@ -1,15 +1,15 @@
-//! What goes on beside the processes: the machine. All of it is optional: a
-//! recording holds what could be read when it was made.
+//! The machine around the processes. All of it is optional: a recording contains whatever could be
+//! read when it was made.
 
 use super::series::MAX_POINTS;
 use crate::recording::{Error, Recording, SystemSample};
 
-/// The machine over time. Series have a value for each of `times`; empty where it was not read.
+/// The machine over time. Series have a value for each of `times`; empty if it was not read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SystemSeries {
     /// Seconds since the start of the recording.
     pub times: Vec<f64>,
-    /// Its memory in all, bytes; 0: not known.
+    /// Total memory, bytes; 0: not known.
     pub total: f64,
     /// Memory that no process has and no cache: slab that cannot be reclaimed, drivers. Bytes.
     pub kernel: Vec<f64>,
@@ -22,7 +22,7 @@ pub(crate) struct SystemSeries {
 }
 
 impl SystemSeries {
-    /// Reads what the recording has.
+    /// Reads the machine's series from the recording.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! A part of a series, and what changed in it.
+//! A part of a series, and the change within it.
 
 use super::statistics::{MIN_POINTS, median, warm_up};
 
-/// The share of a window whose median stands for its beginning, and for its end.
+/// The share of a window (one over this) whose median represents its beginning, and its end.
 pub(super) const EDGE: usize = 12;
 
 /// A part of a series: indices of its points.

@@ -1,5 +1,5 @@
-//! What depends on the architecture: registers, calls, stacks, instructions. A file for each; only
-//! only x86-64 can be traced so far; other files are only recognised.
+//! Architecture-dependent parts: registers, calls, stacks, instructions. A file for each; only
+//! x86-64 can be traced so far; other files are only recognised.
 
 mod site;
 mod x86_64;
@@ -19,8 +19,8 @@ pub(crate) enum Architecture {
     Other(u16),
 }
 
-/// Chooses the site in a function whose code is `body`. `size_known` says
-/// that `body` is all of it, so that jumps within can be seen.
+/// Chooses the site in a function whose code is `body`. `size_known` means that `body` is the whole
+/// function, so that jumps within it can be seen.
 pub(crate) fn probe_site(architecture: Architecture, body: &[u8], size_known: bool) -> ProbeSite {
     match architecture {
         Architecture::X86_64 => x86_64::probe_site(body, size_known),
@@ -33,7 +33,7 @@ pub(crate) fn probe_site(architecture: Architecture, body: &[u8], size_known: bo
     }
 }
 
-/// Where a function leads that does nothing but jump; `None` for all others.
+/// Target of a function that only jumps; `None` for all others.
 pub(crate) fn forwards(architecture: Architecture, body: &[u8]) -> Option<Forward> {
     match architecture {
         Architecture::X86_64 => x86_64::forwards(body),

@@ -1,10 +1,9 @@
-//! Where in a function its probe goes, and what the probe will cost there.
+//! Chooses the instruction of a function to probe, and reports what the probe will cost there.
 //!
-//! A uprobe replaces one instruction. The kernel either emulates the replaced
-//! instruction, or runs a copy of it elsewhere in single-step mode: a second
-//! exception, which doubles a probe's cost on bare metal and multiplies it by
-//! twenty on some virtual machines. Where a function does not begin with an
-//! instruction that is emulated, one soon after will often do.
+//! A uprobe replaces one instruction. The kernel either emulates the replaced instruction, or runs
+//! a copy of it elsewhere in single-step mode: a second exception, which doubles a probe's cost on
+//! bare metal and multiplies it by twenty on some virtual machines. If a function does not begin
+//! with an instruction that is emulated, one soon after will often do.
 
 /// How the kernel executes the instruction under a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,15 +27,15 @@ impl Cost {
     }
 }
 
-/// The instruction that a probe replaces. There, as at the function's first
-/// instruction, the arguments are in their registers and the return address
-/// is where the stack pointer points, so a return probe may share it.
+/// The instruction that a probe replaces. There, as at the function's first instruction, the
+/// arguments are in their registers and the return address is at the stack pointer, so a return
+/// probe may share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeSite {
     /// Bytes from the function's first instruction.
     pub offset: u64,
-    /// Disassembled, Intel syntax, jump targets in bytes from the function's first instruction; empty
-    /// where the machine's instructions are not decoded.
+    /// Disassembled, Intel syntax, jump targets in bytes from the function's first instruction;
+    /// empty if the machine's instructions are not decoded.
     pub instruction: String,
     pub cost: Cost,
     pub why: Why,
@@ -55,7 +54,7 @@ pub(crate) enum Why {
     SizeUnknown,
     /// A jump leads to or before the emulated instruction, which would run more than once per call.
     JumpTarget,
-    /// The bytes are no instruction, or the machine's instructions are not decoded.
+    /// The bytes are not an instruction, or the machine's instructions are not decoded.
     NotDecoded,
 }
 
@@ -73,7 +72,7 @@ impl Why {
     }
 }
 
-/// Where a function leads that does nothing but jump.
+/// Target of a function that only jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forward {
     /// To an address, in bytes from the function's first.

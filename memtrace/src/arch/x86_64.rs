@@ -14,7 +14,7 @@ use memtrace_common::{
 };
 use object::elf;
 
-/// What ELF files of this architecture say that they are for.
+/// Machine type in ELF files of this architecture.
 pub(crate) const ELF_MACHINE: elf::Machine = elf::EM_X86_64;
 
 /// Numbers of registers in call frame information (System V psABI, AMD64 supplement, figure 3.36).
@@ -22,17 +22,17 @@ pub(crate) const ELF_MACHINE: elf::Machine = elf::EM_X86_64;
 pub(crate) const PC: Register = X86_64::RA;
 pub(crate) const SP: Register = X86_64::RSP;
 pub(crate) const FP: Register = X86_64::RBP;
-/// Another one that callees keep, of which code that realigns its stack may find its frame.
+/// Another callee-saved register, by which code that realigns its stack may find its frame.
 pub(crate) const BX: Register = X86_64::RBX;
 
-/// Where the return address is, from the canonical frame address.
+/// Offset of the return address from the canonical frame address.
 pub(crate) const RETURN_ADDRESS: i64 = -RETURN_ADDRESS_SIZE.cast_signed();
 
 /// From the stack pointer to the caller's at a function's first instruction: the return
 /// address alone (System V ABI for x86-64, section 3.2.2).
 pub(crate) const CFA_AT_ENTRY: i64 = RETURN_ADDRESS_SIZE.cast_signed();
 
-/// What a signal frame keeps, and how far from the stack pointer.
+/// Registers in a signal frame, and their offsets from the stack pointer.
 pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
     (PC, GREG_RIP),
     (SP, GREG_RSP),
@@ -40,10 +40,10 @@ pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
     (BX, GREG_RBX),
 ];
 
-/// The code by which probed functions return from Linux 6.11 on (arch/x86/kernel/uprobes.c,
-/// `uretprobe_trampoline_entry`): three pushes of a register, the last of which becomes the return address,
-/// `mov $335, %rax`, `syscall`, two pops and `ret`. Before the system call the return address is
-/// the kernel's secret. From each offset on: bytes from sp to the CFA, 0 for unknown.
+/// The code through which probed functions return from Linux 6.11 on (arch/x86/kernel/uprobes.c,
+/// `uretprobe_trampoline_entry`): three pushes of a register, the last of which becomes the return
+/// address, `mov $335, %rax`, `syscall`, two pops and `ret`. Before the system call the return
+/// address is the kernel's secret. For each offset: bytes from sp to the CFA, 0 for unknown.
 pub(crate) const TRAMPOLINE: [(u32, i32); 5] = [(0, 0), (13, 24), (15, 16), (16, 8), (17, 0)];
 
 /// The words of x86-64's `struct pt_regs` (arch/x86/include/asm/ptrace.h), as the assembler names
@@ -88,8 +88,8 @@ impl SystemCall {
         registers.orig_rax = u64::MAX;
     }
 
-    /// Has the thread make the call again once it goes on, unless a signal's handler runs before: then the call
-    /// is interrupted, as if this had not been.
+    /// Makes the thread repeat the call when it continues, unless a signal's handler runs first:
+    /// then the call is interrupted, as if this had not happened.
     pub(crate) fn repeat_unless_handled(registers: &mut libc::user_regs_struct) {
         /// `-ERESTARTNOHAND` (include/linux/errno.h), which the kernel does not show to programs.
         const REPEAT: i64 = -514;
@@ -97,7 +97,7 @@ impl SystemCall {
     }
 }
 
-/// The registers of a thread that can hold a pointer to what it works on, as the assembler names them.
+/// The registers of a thread that can hold a pointer to its data, by their assembler names.
 pub(crate) fn general(registers: &libc::user_regs_struct) -> [(&'static str, u64); 15] {
     [
         ("rax", registers.rax),
@@ -118,7 +118,7 @@ pub(crate) fn general(registers: &libc::user_regs_struct) -> [(&'static str, u64
     ]
 }
 
-/// Where the unwinding of a stopped thread begins.
+/// Registers at which the unwinding of a stopped thread begins.
 pub(crate) fn unwinding_from(registers: &libc::user_regs_struct) -> Registers {
     Registers {
         pc: registers.rip,

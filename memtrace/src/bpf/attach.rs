@@ -1,5 +1,5 @@
-//! How uprobes are attached: all places of a file at once where the kernel can,
-//! by perf events one by one elsewhere.
+//! Attaches uprobes: all places of a file at once if the kernel can, otherwise one by one through
+//! perf events.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ pub(crate) enum Link {
     Tracepoint(TracePointLink),
 }
 
-/// How uprobes are attached.
+/// The way of attaching uprobes.
 pub(super) enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
     Multi {
@@ -44,8 +44,7 @@ pub(super) enum Attacher {
     Perf([&'static str; 5]),
 }
 
-/// Entry and return of functions of memory, entry and return of those of devices, what is statically
-/// defined.
+/// Entry and return of memory functions, entry and return of device functions, static probes.
 const PROGRAMS: [&str; 5] = [
     "call_entry",
     "call_return",
@@ -93,7 +92,7 @@ impl Attacher {
         }
     }
 
-    /// Loads what [`Attacher::new`] did not.
+    /// Loads the programs that [`Attacher::new`] did not load.
     pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
         let Attacher::Perf(programs) = self else {
             return Ok(());
@@ -117,15 +116,15 @@ impl Attacher {
         file: &fs::File,
         probes: &[Probe],
     ) -> Result<Vec<Link>, TracerError> {
-        // The path of our descriptor leads to the very inode, whatever its name
-        // means in whose mount namespace.
+        // The path of our descriptor leads to the very inode, whatever its name means in any mount
+        // namespace.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
         match self {
             Attacher::Multi { programs, .. } => {
                 let mut links = Vec::new();
-                // Returns before entries: an entry without its return would look in flight for ever.
+                // Returns before entries: an entry without its return would look in flight forever.
                 for (probes, at_return) in [
                     (&releasing, false),
                     (&allocating, true),

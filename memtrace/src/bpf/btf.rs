@@ -63,13 +63,13 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
         inode_mtime_sec: mtime(btf).map_or(0, |(sec, _)| sec),
         inode_mtime_nsec: mtime(btf).map_or(0, |(_, nsec)| nsec),
         ..return_probes(btf).unwrap_or_else(|error| {
-            tracing::warn!("stacks end at functions that another probe waits for: {error}");
+            tracing::warn!("stacks end at functions whose return another probe waits for: {error}");
             Offsets::default()
         })
     })
 }
 
-/// Where an inode has the seconds and nanoseconds of its last change.
+/// Offsets of the seconds and nanoseconds of an inode's last change.
 fn mtime(btf: &Btf) -> Result<(u32, u32), BtfError> {
     if let (Ok(sec), Ok(nsec)) = (
         btf.offset("inode", "i_mtime_sec"),
@@ -86,7 +86,7 @@ fn mtime(btf: &Btf) -> Result<(u32, u32), BtfError> {
     ))
 }
 
-/// What tells return addresses that return probes have replaced.
+/// Offsets for finding return addresses that return probes have replaced.
 fn return_probes(btf: &Btf) -> Result<Offsets, BtfError> {
     Ok(Offsets {
         task_utask: btf.offset("task_struct", "utask")?,

@@ -1,4 +1,4 @@
-//! Tells the kernel side what addresses of a process mean (see
+//! Publishes the meaning of a process's addresses to the kernel side (see
 //! `memtrace_common::code_map`).
 
 use std::{
@@ -81,8 +81,8 @@ impl CodeMaps {
         self.logs.insert(tgid, Raw(Log::default()), 0)
     }
 
-    /// Makes what was published of a process count for nothing until it is published again. Only for
-    /// one of which nothing is recorded yet: its changes were not logged.
+    /// Invalidates the published snapshot of a process until it is published again. Only for a
+    /// process with nothing recorded yet: its changes were not logged.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -94,7 +94,7 @@ impl CodeMaps {
         self.logs.insert(tgid, Raw(log), 0)
     }
 
-    /// Whether something of a process's code has changed since it was published, or may have.
+    /// Whether a process's code has changed, or may have, since it was published.
     pub(crate) fn is_behind(&self, tgid: u32) -> bool {
         let snapshot = self.snapshots.get(&tgid, 0);
         match (self.sequence(tgid), snapshot) {
@@ -103,7 +103,7 @@ impl CodeMaps {
         }
     }
 
-    /// Number of changes so far: to be asked before the mappings are read.
+    /// Number of changes so far: to be read before the mappings are read.
     ///
     /// # Errors
     /// The process is not traced.
@@ -114,7 +114,7 @@ impl CodeMaps {
     /// Publishes the executable mappings of a process, sorted by address, as of `sequence`.
     ///
     /// # Errors
-    /// There is no room, or the kernel refuses; the process's walks then say that they are stale.
+    /// There is no room, or the kernel refuses; the process's walks are then marked stale.
     pub(crate) fn publish(
         &mut self,
         tgid: u32,
@@ -157,8 +157,8 @@ impl CodeMaps {
         Ok(())
     }
 
-    /// A forked child has its parent's code; the kernel side has copied where it is.
-    /// False if the parent has another snapshot by now, so that the child needs one of its own.
+    /// A forked child has its parent's code; the kernel side has copied its location. False if the
+    /// parent has another snapshot by now, so that the child needs its own.
     pub(crate) fn forked(&mut self, parent: u32, child: u32) -> bool {
         self.numbers.forked(parent, child);
         let copied = self.snapshots.get(&child, 0);
@@ -182,7 +182,7 @@ impl CodeMaps {
         }
     }
 
-    /// Tells which interpreter a process runs.
+    /// Publishes which interpreter a process runs.
     ///
     /// # Errors
     /// There are too many different ones, or the kernel refuses; stacks then have no Python frames.
@@ -204,7 +204,7 @@ impl CodeMaps {
         Ok(())
     }
 
-    /// Processes of which the kernel side wants a new snapshot.
+    /// Processes for which the kernel side requests a new snapshot.
     pub(crate) fn requests(&mut self) -> Vec<u32> {
         let wanted: Vec<u32> = self.requests.keys().filter_map(Result::ok).collect();
         for tgid in &wanted {
@@ -214,7 +214,7 @@ impl CodeMaps {
     }
 }
 
-/// Number 0 stands for no interpreter, so it must have no code.
+/// Number 0 stands for no interpreter, so it must not have code.
 fn no_interpreter(
     mut interpreters: Array<MapData, Raw<Interpreter>>,
 ) -> Result<Array<MapData, Raw<Interpreter>>, MapError> {
@@ -236,11 +236,11 @@ struct Extent {
 /// Who uses which part of MAPPINGS.
 #[derive(Debug)]
 struct Extents {
-    /// First → length, of what is free; neighbours are merged.
+    /// Free extents, first → length; neighbours are merged.
     free: BTreeMap<u32, u32>,
     /// First → number of processes.
     users: HashMap<u32, u32>,
-    /// What becomes free, in the order of time.
+    /// Extents that become free, in order of time.
     quarantine: VecDeque<(Instant, Extent)>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Record {
     Lifecycle(Lifecycle),
     /// A new stack and its frames.
     Stack(Stack, Vec<u64>),
-    /// A new code object and what was copied of it.
+    /// A new code object and the bytes copied of it.
     PythonCode(Box<Code>, Vec<u8>),
     Verify(Box<Sample>),
     Timing(Timing),
@@ -31,7 +31,7 @@ pub(crate) enum Record {
     DeviceRange(device::Range),
 }
 
-/// A [`Verify`] without what it has no use for.
+/// A [`Verify`] without its unused parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub header: Header,
@@ -40,7 +40,7 @@ pub(crate) struct Sample {
     pub trampoline: u64,
     pub end: End,
     pub returns: Vec<PendingReturn>,
-    /// Words of native frames: those of Python lie beside the stack that is copied.
+    /// Words of native frames: those of Python frames are beside the copied stack.
     pub frames: Vec<u64>,
     /// The stack, from the beginning of the page that holds `at.sp` on.
     pub copy: Vec<u8>,
@@ -103,12 +103,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
     Ok((kind, record))
 }
 
-/// What a record begins with.
+/// The head of a record.
 fn prefix<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
     split(bytes).map(|(value, _)| value)
 }
 
-/// What a record begins with, and the rest.
+/// The head of a record, and the rest.
 fn split<T: FromBytes>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
     T::read_from_prefix(bytes).map_err(|_| DecodeError::Length {
         got: bytes.len(),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_carries_as_many_frames_as_it_says() {
+    fn a_stack_has_its_declared_number_of_frames() {
         let stack = Stack {
             header: header(Kind::Stack),
             stack: 1,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_to_verify_has_what_it_says_and_not_what_is_behind() {
+    fn a_walk_to_verify_has_its_declared_stack_only() {
         let (_, record) = decode(&bytes_of(&walk())).unwrap();
         let Record::Verify(sample) = record else {
             panic!("{record:?}");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_says_too_much_has_what_there_is() {
+    fn an_oversized_walk_has_the_bytes_that_exist() {
         let mut walk = walk();
         (walk.pending, walk.n, walk.pages) = (u32::MAX, u32::MAX, u32::MAX);
         let (_, record) = decode(&bytes_of(&walk)).unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong with the kernel side.
+//! Errors of the kernel side.
 
 use std::{
     env,
@@ -63,7 +63,7 @@ pub(crate) enum TracerError {
 }
 
 impl TracerError {
-    /// A program could not be loaded. What the verifier says of it goes into a file.
+    /// A program could not be loaded. The verifier's log is written to a file.
     pub(super) fn program(program: &'static str, source: ProgramError) -> Self {
         let ProgramError::LoadError { verifier_log, .. } = &source else {
             return Self::Program { program, source };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_what_stands_before_the_figures() {
+    fn the_reason_precedes_the_figures() {
         let reason =
             verdict("5: (85) call unknown#181\ninvalid func unknown#181\nprocessed 6 insns");
         assert_eq!(reason, Some("invalid func unknown#181"));

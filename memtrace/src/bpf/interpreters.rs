@@ -12,7 +12,8 @@ pub(super) struct Interpreters {
     of: HashMap<u32, u32>,
     /// By number, and how many processes have it.
     known: HashMap<u32, (Interpreter, u32)>,
-    /// The one that was given back first is the next: a child whose birth was lost may still have it.
+    /// The number released first is reused first: a child whose birth was lost may still have the
+    /// latest.
     free: VecDeque<u32>,
 }
 
@@ -28,7 +29,7 @@ impl Interpreters {
                 (*number, false)
             }
             None => {
-                // Without a free one they have no gaps.
+                // If none is free, they have no gaps.
                 let next = self.known.len() as u32 + 1;
                 let number = self.free.pop_front().unwrap_or(next);
                 self.known.insert(number, (interpreter, 1));

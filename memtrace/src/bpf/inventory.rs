@@ -1,4 +1,4 @@
-//! What this process has loaded into the kernel: programs and maps, by their descriptors.
+//! Programs and maps that this process has loaded into the kernel, by their descriptors.
 
 use std::{
     ffi::c_char,
@@ -14,11 +14,11 @@ use super::raw::call;
 /// A loaded program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LoadedProgram {
-    /// As the kernel keeps it: 15 bytes at most.
+    /// As stored by the kernel: at most 15 bytes.
     pub name: String,
     /// Bytes of the program after the verifier has rewritten it.
     pub translated_bytes: u32,
-    /// Instructions that the verifier looked at (Linux 5.16, else 0).
+    /// Instructions that the verifier processed (Linux 5.16, else 0).
     pub verified_instructions: u32,
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct LoadedMap {
     /// As above.
     pub name: String,
     pub entries: u32,
-    /// Kernel memory, bytes, as `memlock` of the descriptor's fdinfo says. From Linux 6.4 on it is
-    /// what is in use, before what was estimated when the map was made.
+    /// Kernel memory, bytes, from `memlock` of the descriptor's fdinfo. From Linux 6.4 on it is the
+    /// memory in use, before that an estimate made when the map was created.
     pub bytes: u64,
 }
 
@@ -41,23 +41,23 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// Looks at the descriptors of this process. Each program and each map is listed once.
+    /// Lists the descriptors of this process. Each program and each map is listed once.
     ///
     /// # Errors
-    /// `/proc` or the kernel does not tell.
+    /// `/proc` or the kernel does not provide it.
     pub(crate) fn of_this_process() -> io::Result<Inventory> {
         let mut inventory = Inventory::default();
         let mut seen = std::collections::HashSet::new();
         for entry in fs::read_dir("/proc/self/fd")? {
             let entry = entry?;
-            // The descriptor by which this folder is read is closed by the time it is looked at.
+            // The descriptor of this folder itself is closed by the time it is inspected.
             let Ok(link) = fs::read_link(entry.path()) else {
                 continue;
             };
             let Some(fd) = entry.file_name().to_str().and_then(|fd| fd.parse().ok()) else {
                 continue;
             };
-            // SAFETY: it was just listed, and nobody else closes descriptors meanwhile.
+            // SAFETY: it was just listed, and nothing else closes descriptors meanwhile.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             match link.to_str() {
                 Some("anon_inode:bpf-prog") => {
@@ -109,10 +109,10 @@ impl Inventory {
     }
 }
 
-/// What BPF_OBJ_GET_INFO_BY_FD says; an older kernel leaves fields that it does not know zero.
+/// The result of BPF_OBJ_GET_INFO_BY_FD; an older kernel leaves fields that it does not know zero.
 ///
 /// # Safety
-/// `T` must be the structure of the kernel's ABI for what the descriptor is of.
+/// `T` must be the kernel ABI's structure for the object behind the descriptor.
 unsafe fn info<T>(fd: BorrowedFd<'_>) -> io::Result<T> {
     // SAFETY: the caller's promise; all zeroes is a value of such a structure.
     let (mut info, mut attr): (T, bpf_attr) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };

@@ -1,5 +1,5 @@
-//! The kernel side as the user side sees it: loading, attaching, its maps, its
-//! records. Knows what an event looks like, not what it means.
+//! The kernel side as seen by the user side: loading, attaching, its maps, its records. Knows the
+//! layout of an event, not its meaning.
 
 mod abi;
 mod attach;

@@ -4,7 +4,7 @@
 //! One link holds any number of places of a file and takes them away together;
 //! perf events are taken away one by one, each waiting for RCU under a lock of
 //! the whole machine, which held up children that wait for their probes for
-//! seconds. aya 0.14 cannot attach so, hence the two system calls here.
+//! seconds. aya 0.14 cannot attach this way; hence the two system calls here.
 
 use std::{
     ffi::{CStr, CString},
@@ -51,7 +51,8 @@ pub(super) enum MultiError {
 /// Loads programs of an object whose maps `ebpf` holds.
 ///
 /// # Errors
-/// A kernel before 6.6 has no such links; one whose filter is broken is refused here.
+/// A kernel before 6.6 does not have such links; one whose filter is broken is refused
+/// here.
 pub(super) fn load(
     ebpf: &Ebpf,
     object: &[u8],
@@ -77,7 +78,7 @@ pub(super) fn load(
     for name in names {
         programs.push(load_one(&object, types.as_ref(), name)?);
     }
-    // `/` cannot be probed. Which error that gives tells how far the kernel came.
+    // `/` cannot be probed. The error shows how far the kernel got.
     let refusal = |pid| match create_link(&programs[0], pid, c"/", [&[0], &[0], &[0]], 0) {
         Err(error) => error.raw_os_error(),
         Ok(_) => None,
@@ -86,15 +87,15 @@ pub(super) fn load(
     if refusal(0) == Some(libc::EINVAL) {
         return Err(MultiError::Unknown);
     }
-    // Commit 46ba0e49b642 ("bpf: fix multi-uprobe PID filtering logic") came with a check that refuses
-    // an impossible pid before the path is looked at.
+    // Commit 46ba0e49b642 ("bpf: fix multi-uprobe PID filtering logic") added a check that refuses
+    // an impossible pid before the path is examined.
     if refusal(u32::MAX) != Some(libc::EINVAL) {
         return Err(MultiError::ThreadFilter);
     }
     programs.try_into().map_err(|_| MultiError::Unknown)
 }
 
-/// The object's BTF, by which the kernel knows functions that are called back.
+/// The object's BTF, by which the kernel finds callback functions.
 fn load_types(object: &mut Object) -> Result<Option<OwnedFd>, MultiError> {
     let Some(features) = aya::features().btf() else {
         return Ok(None);
@@ -147,7 +148,7 @@ fn load_one(
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
-    // Once more, for the verifier's reasons.
+    // Load again to get the verifier's reasons.
     let mut log = vec![0; 1 << 20];
     // SAFETY: as above.
     let load = unsafe { &mut attr.__bindgen_anon_3 };

@@ -1,5 +1,5 @@
-//! What aya does not offer: bpf(2) itself, shared types as map values, and
-//! arrays of the kernel side in our own memory.
+//! Features that aya does not offer: bpf(2) itself, shared types as map values, and arrays of the
+//! kernel side in our own memory.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use std::{
 use aya_obj::generated::{bpf_attr, bpf_cmd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A type that may cross the kernel boundary as it lies in memory.
+/// A type that may cross the kernel boundary as plain memory.
 pub(super) trait Plain: Copy + FromBytes + Immutable + IntoBytes + 'static {}
 
 impl<T: Copy + FromBytes + Immutable + IntoBytes + 'static> Plain for T {}
@@ -24,9 +24,9 @@ pub(super) struct Raw<T>(pub(super) T);
 // SAFETY: every bit pattern is a value, and there is no padding.
 unsafe impl<T: Plain> aya::Pod for Raw<T> {}
 
-/// A bpf(2) command; what it returns depends on the command.
+/// Issues a bpf(2) command; the result depends on the command.
 pub(super) fn call(command: bpf_cmd, attr: &bpf_attr) -> io::Result<i32> {
-    // SAFETY: `attr` and what it points to live; the kernel reads `size_of` bytes at most.
+    // SAFETY: `attr` and the memory it points to live; the kernel reads at most `size_of` bytes.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -61,7 +61,7 @@ pub(super) fn update<K: Plain, V: Plain>(map: BorrowedFd<'_>, key: K, value: V) 
     call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &attr).map(drop)
 }
 
-/// The values of an array map (BPF_F_MMAPABLE) as a slice: what is written here the kernel side sees.
+/// The values of an array map (BPF_F_MMAPABLE) as a slice: the kernel side sees every write.
 pub(super) struct Shared<T> {
     start: NonNull<T>,
     len: usize,

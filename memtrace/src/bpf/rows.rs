@@ -34,7 +34,7 @@ pub(crate) enum RowsError {
     Map(#[from] MapError),
     #[error("cannot write it: {0}")]
     Write(#[from] io::Error),
-    #[error("there are {EXECS} files already")]
+    #[error("the limit of {EXECS} files is reached")]
     TooManyFiles,
 }
 
@@ -61,7 +61,7 @@ impl Rows {
     /// to be walked along frame pointers.
     ///
     /// # Errors
-    /// The kernel refuses, for want of memory as a rule; walks then end in the file.
+    /// The kernel refuses, usually for lack of memory; walks then end in the file.
     pub(crate) fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
         if exec >= EXECS {
             return Err(RowsError::TooManyFiles);
@@ -105,8 +105,8 @@ impl Rows {
             exec,
             inner.fd().as_fd().as_raw_fd().cast_unsigned(),
         )?;
-        // Twice, for a walk that reads it meanwhile keeps what it finds: with the state that lets it
-        // read the rest, the rest must be there.
+        // Twice, because a concurrent walk keeps its first result: once the state lets it read the
+        // rest, the rest must be there.
         for state in [exec_state::NOT_LOADED, exec_state::ROWS] {
             let entry = Exec {
                 state,
@@ -118,7 +118,7 @@ impl Rows {
     }
 }
 
-/// The RULES map. Number 0 stands for what could not be numbered.
+/// The RULES map. Number 0 stands for rules that could not be numbered.
 struct Rules {
     shared: Shared<Rule>,
     numbers: HashMap<Rule, u32>,

@@ -1,5 +1,5 @@
-//! A uprobe whose semaphore the kernel raises while it is there, by a perf
-//! event, where multi links cannot be had. aya 0.14 cannot attach so.
+//! A uprobe whose semaphore the kernel raises while it is attached, through a perf event, if multi
+//! links are not available. aya 0.14 cannot attach this way.
 
 use std::{
     ffi::CString,
@@ -14,11 +14,11 @@ use super::raw::bpf;
 /// Number of the kernel's kind of perf events for uprobes.
 const EVENT_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// The semaphore's offset into the file is in the event's upper half (`format/ref_ctr_offset` beside
-/// [`EVENT_TYPE`], the same since Linux 4.20).
+/// The semaphore's offset into the file is in the event's upper half (`format/ref_ctr_offset`
+/// beside [`EVENT_TYPE`], unchanged since Linux 4.20).
 const SEMAPHORE_SHIFT: u32 = 32;
 
-/// Attaches a loaded program in one process; the probe lives as long as what is returned.
+/// Attaches a loaded program in one process; the probe lives as long as the returned value.
 ///
 /// # Errors
 /// The process or the file is gone, the kernel has no such events, or another tracer probes the place with

@@ -28,7 +28,7 @@ impl StopMaps {
         &self.0
     }
 
-    /// Threads that the kernel side has marked, and nobody has seen to.
+    /// Threads that the kernel side has marked and that were not handled yet.
     pub(super) fn marked(&self) -> Vec<u32> {
         let [stopped, unwinding, _] = &self.0;
         let map = |fd: &OwnedFd| Some(Map::HashMap(MapData::from_fd(fd.try_clone().ok()?).ok()?));
@@ -54,7 +54,7 @@ pub(crate) struct OpenStopMaps {
 }
 
 impl OpenStopMaps {
-    /// Opens what [`StopMaps::descriptors`] gave, in the same order.
+    /// Opens the descriptors from [`StopMaps::descriptors`], in the same order.
     ///
     /// # Errors
     /// A descriptor is not that of such a map.

@@ -1,4 +1,4 @@
-//! tracefs, where the kernel numbers its tracepoints.
+//! tracefs, which has the numbers of the kernel's tracepoints.
 
 use std::{ffi::CString, io, path::Path};
 

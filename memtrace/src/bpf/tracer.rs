@@ -34,7 +34,7 @@ use super::{
 };
 use crate::probes::{Probe, device_libraries};
 
-/// How often something was lost, by reason.
+/// Losses by reason.
 pub(crate) type Losses = std::collections::HashMap<Reason, u64>;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
@@ -69,14 +69,14 @@ const RAW_TRACEPOINTS: &[(&str, &str)] = &[
     ("process_exit", "sched_process_exit"),
 ];
 
-/// How to load.
+/// Options for loading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Bytes of the ring buffer, in [`RING_BYTES`]; rounded up to a power of two.
     pub ring_bytes: u32,
     /// Trace forked children.
     pub follow: bool,
-    /// Attach uprobes one by one even where the kernel has multi links.
+    /// Attach uprobes one by one even if the kernel has multi links.
     pub one_by_one: bool,
     /// Follow frame pointers instead of unwind tables.
     pub frame_pointers: bool,
@@ -86,9 +86,9 @@ pub(crate) struct Options {
     pub heap: bool,
     /// Attach empty programs to the allocation functions, to measure probes themselves.
     pub empty_probes: bool,
-    /// Send each of so many walks to be verified; 0: none.
+    /// Send one in this many walks to be verified; 0: none.
     pub verify_every: u64,
-    /// Measure what walks take.
+    /// Measure the duration of walks.
     pub time_walks: bool,
 }
 
@@ -103,10 +103,10 @@ pub(crate) struct Tracer {
     counters: PerCpuArray<MapData, u64>,
     stop_maps: StopMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
-    /// Those of system calls.
+    /// Links of system call tracepoints.
     tracepoints: Vec<Link>,
     attacher: Attacher,
-    /// What addresses mean to the kernel side.
+    /// The kernel side's maps of addresses.
     pub code: CodeMaps,
     rows: Arc<Rows>,
     has_file_versions: bool,
@@ -123,7 +123,7 @@ pub(crate) struct Tracer {
     pub mounted_tracefs: bool,
 }
 
-/// Bytes that a ring buffer may have: a page, and what the kernel takes at most.
+/// Size of the ring buffer in bytes: at least a page, at most the kernel's limit.
 pub(crate) const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=1 << 30;
 
 /// As `memtrace record` without options.
@@ -209,7 +209,7 @@ impl Tracer {
         Ok((tracer, ring))
     }
 
-    /// Tells which of the driver's functions are probed wherever they turn out to be.
+    /// Publishes which of the driver's functions are probed wherever they turn out to be.
     fn publish_entry_points(&mut self) -> Result<(), TracerError> {
         let mut map: HashMap<MapData, Raw<EntryPoint>, u32> =
             HashMap::try_from(take(&mut self.ebpf, "ENTRY_POINTS")?)?;
@@ -270,7 +270,7 @@ impl Tracer {
         matches!(self.attacher, Attacher::Multi { .. })
     }
 
-    /// Begins or ends recording in all processes at one moment.
+    /// Starts or stops recording in all processes at one moment.
     pub(crate) fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
         Ok(self.recording.set(0, u32::from(on), 0)?)
     }
@@ -294,33 +294,33 @@ impl Tracer {
         self.processes.get(&tgid, 0).is_ok()
     }
 
-    /// Threads that a running process has made while recording; the count begins anew where a
-    /// process ends, and is 0 for one that was too many to be counted (16,384 have one).
+    /// Threads that a running process has created while recording; the count restarts when a
+    /// process ends, and is 0 for processes beyond the limit (16,384 have one).
     pub(crate) fn threads_created(&self, tgid: u32) -> u64 {
         self.threads_created.get(&tgid, 0).unwrap_or(0)
     }
 
-    /// Begins to keep up what the code of a process is.
+    /// Starts tracking the code of a process.
     pub(crate) fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
         Ok(self.code.begin(tgid)?)
     }
 
-    /// Whether the kernel tells when a file was written to.
+    /// Whether the kernel reports when a file was written to.
     pub(crate) fn has_file_versions(&self) -> bool {
         self.has_file_versions
     }
 
-    /// Where unwind tables go.
+    /// The maps of unwind tables.
     pub(crate) fn rows(&self) -> Arc<Rows> {
         Arc::clone(&self.rows)
     }
 
-    /// Remembers that a file needs no stop when it is mapped, and what its mappings mean.
+    /// Records that a file needs no stop when it is mapped, and the meaning of its mappings.
     pub(crate) fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
         Ok(self.files.insert(Raw(key), Raw(known), 0)?)
     }
 
-    /// Begins to stop threads for the process `holder`, where that traces them; 0: for none.
+    /// Starts stopping threads for the process `holder`, if that traces them; 0: for none.
     pub(crate) fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {
         Ok(self.holder.set(0, holder, 0)?)
     }
@@ -335,8 +335,8 @@ impl Tracer {
         self.attacher.attach(&mut self.ebpf, tgid, file, probes)
     }
 
-    /// Sees to it that C++ exceptions of one process pass return probes: `offsets` of the file, open
-    /// at `file`, are where unwinding begins.
+    /// Lets C++ exceptions of one process pass return probes: `offsets` of the file, open at
+    /// `file`, are where unwinding begins.
     pub(crate) fn attach_unwinding(
         &mut self,
         tgid: u32,
@@ -395,24 +395,24 @@ impl Tracer {
         Ok(skipped)
     }
 
-    /// Passes on what the kernel side logged.
+    /// Forwards the kernel side's log.
     pub(crate) fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();
         }
     }
 
-    /// Lets threads go on that were sent SIGSTOP for a holder which has died before it took the signal
+    /// Continues threads that were sent SIGSTOP for a holder that died before it took the signal
     /// away: their marks are still there.
     pub(crate) fn let_stopped_go(&mut self) {
         let stopped = self.stop_maps.marked();
         for tid in stopped {
-            // SAFETY: no memory is involved. A thread that is gone is no error.
+            // SAFETY: no memory is involved. A vanished thread is not an error.
             unsafe { libc::kill(tid.cast_signed(), libc::SIGCONT) };
         }
     }
 
-    /// What the holder needs.
+    /// The maps that the holder needs.
     pub(crate) fn stop_maps(&self) -> &StopMaps {
         &self.stop_maps
     }

@@ -1,4 +1,4 @@
-//! Whether this host can trace, and what would help where it cannot.
+//! Checks whether this host can trace, and suggests fixes if it cannot.
 //!
 //! Owns the questions: each is a name, one of three outcomes and a remedy. Nothing here changes the
 //! host; that the kernel takes the tracing programs is tried by `cli/check.rs`.
@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ok,
     Missing,
-    /// Could not tell: the question itself could not be asked.
+    /// Unknown: the check itself could not be made.
     Unknown,
 }
 
@@ -25,7 +25,7 @@ impl Outcome {
         match self {
             Outcome::Ok => "ok",
             Outcome::Missing => "missing",
-            Outcome::Unknown => "could not tell",
+            Outcome::Unknown => "unknown",
         }
     }
 }
@@ -37,9 +37,9 @@ pub(crate) struct Check {
     pub outcome: Outcome,
     /// Whether tracing is impossible without it.
     pub required: bool,
-    /// What was found, in a few words.
+    /// The finding, in a few words.
     pub detail: String,
-    /// What would help; present where something is missing or could be better.
+    /// The fix; present if something is missing or could be better.
     pub help: Option<String>,
 }
 
@@ -88,12 +88,12 @@ impl fmt::Display for Check {
     }
 }
 
-/// Asks everything of this host, what explains other failures first.
+/// Runs all checks of this host; those that explain other failures come first.
 pub(crate) fn run_checks() -> Vec<Check> {
     requirements::checks()
 }
 
-/// What came of loading the kernel side: how long it took, or why it was refused.
+/// Result of loading the kernel side: how long it took, or why it was refused.
 pub(crate) fn programs(loaded: Result<Duration, String>) -> Check {
     const NAME: &str = "tracing programs";
     match loaded {
@@ -102,14 +102,14 @@ pub(crate) fn programs(loaded: Result<Duration, String>) -> Check {
     }
 }
 
-/// The first thing without which tracing is impossible. What could not be told does not count.
+/// The first missing requirement without which tracing is impossible. Unknown results do not count.
 pub(crate) fn first_failure(checks: &[Check]) -> Option<&Check> {
     checks
         .iter()
         .find(|check| check.required && check.outcome == Outcome::Missing)
 }
 
-/// Writes one line per check, what would help below it, and the verdict.
+/// Writes one line per check, the fix below it, and the verdict.
 pub(crate) fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
     let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
     for check in checks {
@@ -126,7 +126,7 @@ pub(crate) fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
             .iter()
             .any(|c| c.required && c.outcome == Outcome::Unknown) =>
         {
-            writeln!(out, "memtrace can trace here, as far as could be told")
+            writeln!(out, "memtrace can trace here, as far as could be checked")
         }
         None => writeln!(out, "memtrace can trace here"),
     }
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_required_and_missing_fails() {
+    fn only_missing_requirements_fail() {
         let mut checks = vec![
             Check::unknown("tracepoints", "not mounted"),
             Check::missing("files", "256", "raise it").optional(),
         ];
         assert_eq!(first_failure(&checks), None);
-        assert!(text(&checks).ends_with("as far as could be told\n"));
+        assert!(text(&checks).ends_with("as far as could be checked\n"));
 
         checks.push(Check::missing(
             "capabilities",

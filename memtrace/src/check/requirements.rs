@@ -1,5 +1,5 @@
-//! The questions themselves. What is read is apart from what it means, so that
-//! the meaning is tested on hosts that this one is not.
+//! The checks themselves. Reading is separate from judging, so that the judgement can be tested for
+//! other hosts than this one.
 
 use super::Check;
 use std::{
@@ -56,8 +56,8 @@ fn kernel(release: io::Result<String>) -> Check {
         None => Check::unknown(NAME, format!("`{release}` is not a kernel version")),
         Some(found) if found < OLDEST_KERNEL => Check::missing(
             NAME,
-            format!("{release}, 5.17 or later is needed"),
-            "stacks are walked by bpf_loop, which came with 5.17",
+            format!("{release}; 5.17 or later is needed"),
+            "stacks are walked with bpf_loop, which was added in 5.17",
         ),
         Some(_) => Check::ok(NAME, release),
     }
@@ -73,7 +73,7 @@ fn architecture(name: &str) -> Check {
     const NAME: &str = "architecture";
     match name {
         "x86_64" => Check::ok(NAME, name),
-        _ => Check::missing(NAME, name, "x86_64 is supported so far"),
+        _ => Check::missing(NAME, name, "only x86_64 is supported so far"),
     }
 }
 
@@ -95,7 +95,7 @@ fn effective_capabilities(status: &str) -> Option<u64> {
 fn capabilities(effective: Option<u64>) -> Check {
     const NAME: &str = "capabilities";
     let Some(set) = effective else {
-        return Check::unknown(NAME, "`/proc/self/status` does not tell");
+        return Check::unknown(NAME, "`/proc/self/status` does not list capabilities");
     };
     let mut missing = Vec::new();
     if !has(set, SYS_ADMIN) {
@@ -105,7 +105,7 @@ fn capabilities(effective: Option<u64>) -> Check {
     // For /proc/PID/mem and /proc/PID/map_files of other users' processes.
     missing.extend((!has(set, SYS_PTRACE)).then_some("CAP_SYS_PTRACE"));
     if missing.is_empty() {
-        Check::ok(NAME, "BPF, perf events and other processes are allowed")
+        Check::ok(NAME, "BPF, perf events and access to other processes are allowed")
     } else {
         Check::missing(NAME, format!("without {}", missing.join(", ")), AS_ROOT)
     }
@@ -141,7 +141,7 @@ fn create_ring_buffer() -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, nobody else's.
+    // SAFETY: a new descriptor that nothing else owns.
     drop(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) });
     Ok(())
 }
@@ -178,7 +178,7 @@ fn btf(opened: io::Result<()>) -> Check {
         Ok(()) => Check::ok(NAME, PATH),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::missing(
             NAME,
-            format!("{PATH} is not there"),
+            format!("{PATH} does not exist"),
             "a kernel with CONFIG_DEBUG_INFO_BTF=y, as most distributions' are",
         ),
         Err(error) => Check::unknown(NAME, format!("{PATH}: {error}")),
@@ -207,7 +207,7 @@ fn lockdown(state: io::Result<String>, securityfs_mounted: bool) -> Check {
     }
 }
 
-/// Where tracefs is mounted, of the two places where the kernel's users look.
+/// Mount point of tracefs, of the two places where the kernel's users look.
 fn tracefs_root() -> Option<PathBuf> {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
         .into_iter()
@@ -237,21 +237,21 @@ fn tracefs_check(root: Option<&Path>, filesystems: io::Result<String>, may_mount
         Check::ok(NAME, "not mounted; `memtrace record` mounts it")
     } else {
         // An ordinary user cannot look into a directory that belongs to root either.
-        Check::unknown(NAME, "not mounted, or not to be seen by this user").help(AS_ROOT)
+        Check::unknown(NAME, "not mounted, or not visible to this user").help(AS_ROOT)
     }
 }
 
 fn syscall_tracepoints(tracefs: Option<&Path>) -> Check {
     const NAME: &str = "syscall tracepoints";
     let Some(tracefs) = tracefs else {
-        return Check::unknown(NAME, "without tracefs nothing tells");
+        return Check::unknown(NAME, "cannot be checked without tracefs");
     };
     let id = tracefs.join("events/syscalls/sys_exit_mmap/id");
     match fs::metadata(&id) {
         Ok(_) => Check::ok(NAME, "there"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::missing(
             NAME,
-            format!("`{}` is not there", id.display()),
+            format!("`{}` does not exist", id.display()),
             "a kernel with CONFIG_FTRACE_SYSCALLS=y",
         ),
         Err(error) => Check::unknown(NAME, format!("`{}`: {error}", id.display())),
@@ -264,7 +264,7 @@ fn uprobes(kind: io::Result<String>) -> Check {
         Ok(_) => Check::ok(NAME, "there"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::missing(
             NAME,
-            "`/sys/bus/event_source/devices/uprobe` is not there",
+            "`/sys/bus/event_source/devices/uprobe` does not exist",
             "a kernel with CONFIG_UPROBE_EVENTS=y",
         ),
         Err(error) => Check::unknown(NAME, error.to_string()),
@@ -302,7 +302,7 @@ fn open_files(limit: io::Result<u64>) -> Check {
         Ok(libc::RLIM_INFINITY) => Check::ok(NAME, "no limit"),
         Ok(limit) if limit < COMFORTABLE_FILES => Check::missing(
             NAME,
-            format!("at most {limit}, some dozens for each traced process"),
+            format!("at most {limit}; each traced process needs a few dozen"),
             format!("`ulimit -Hn {COMFORTABLE_FILES}` or more, as root"),
         ),
         Ok(limit) => Check::ok(NAME, format!("at most {limit}")),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_told_apart_by_number() {
+    fn kernels_are_compared_by_number() {
         for (release, outcome, has_help) in [
             ("4.18.0-553.el8.x86_64", Missing, true),
             ("5.14.0-427.el9.x86_64", Missing, true),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_missing_and_what_is_hidden_unknown() {
+    fn absent_is_missing_and_hidden_is_unknown() {
         assert_eq!(btf(not_found()).outcome, Missing);
         assert_eq!(btf(denied()).outcome, Unknown);
         assert_eq!(uprobes(not_found()).outcome, Missing);

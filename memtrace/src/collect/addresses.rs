@@ -1,4 +1,4 @@
-//! What an address of a process means: its executable mappings.
+//! Resolves an address of a process: its executable mappings.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Addresses {
         self.0.insert(start, Code { end, file });
     }
 
-    /// Where an absolute address of this process is, `tgid`, which runs the program `image`.
+    /// Location of an absolute address of this process `tgid`, which runs the program `image`.
     pub(super) fn locate(&self, tgid: u32, image: u64, abs_addr: u64) -> Location {
         match self.0.range(..=abs_addr).next_back() {
             Some((&start, code)) if abs_addr < code.end => match code.file {

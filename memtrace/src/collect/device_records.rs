@@ -22,7 +22,7 @@ use crate::{
     recording::{Fact, Origin, capacity_of},
 };
 
-/// What is known of a process beside its blocks.
+/// Facts about a process other than its blocks.
 #[derive(Debug, Default)]
 pub(super) struct OnDevices {
     /// Devices that its caching allocator spoke of.
@@ -45,9 +45,9 @@ impl OnDevices {
 }
 
 impl Collector {
-    /// The device of a call. A thread that never chose one has the first, but of a thread that ran
-    /// before tracing began it is not known what it chose: where its caching allocator spoke of one only,
-    /// that is taken to be it.
+    /// The device of a call. A thread that never chose one uses the first. The choice of a thread
+    /// that ran before tracing began is unknown: if its caching allocator reported only one device,
+    /// that one is assumed.
     fn device(&mut self, tgid: u32, current: Current) -> Device {
         self.chosen_device(tgid, current).or_else(|| {
             let mut cached = self.processes.on_devices(tgid).cached.iter();
@@ -56,7 +56,7 @@ impl Collector {
         })
     }
 
-    /// The same, where it is known.
+    /// The same, if it is known.
     fn chosen_device(&mut self, tgid: u32, current: Current) -> Device {
         let process = self.processes.get(tgid);
         let attached = process.is_none_or(|process| process.row.origin == Origin::Attached);
@@ -76,7 +76,7 @@ impl Collector {
         let stack = self.stack_id(alloc.stack);
         let by_cache = self.calling_cache(layer, stack);
         let device = if by_cache.is_some() && alloc.error == 0 {
-            // Its next block tells, if that is not known.
+            // If unknown, its next block reports it.
             self.chosen_device(header.tgid, alloc.device)
         } else {
             self.device(header.tgid, alloc.device)
@@ -207,8 +207,8 @@ impl Collector {
         self.apply(&range.header, action);
     }
 
-    /// Probes the functions that a process was given since the last time, and that have no probe:
-    /// what the driver gives need not be what it exports.
+    /// Probes the functions that a process obtained since the last time and that have no probe: the
+    /// function that the driver returns may differ from the one it exports.
     pub(super) fn probe_entry_points(&mut self, tgid: u32) {
         let given = std::mem::take(&mut self.processes.on_devices(tgid).entry_points);
         if given.is_empty() {
@@ -222,7 +222,7 @@ impl Collector {
                 continue;
             };
             if let Some(probe) = self.modules.add_probe(index, offset, row) {
-                tracing::debug!("`{name}` was asked for by name: at {offset:#x} of its file");
+                tracing::debug!("`{name}` was requested by name: at offset {offset:#x} of its file");
                 for tgid in self.probed() {
                     self.attach_to(tgid, index, std::slice::from_ref(&probe));
                 }
@@ -230,10 +230,10 @@ impl Collector {
         }
     }
 
-    /// File and offset of an address, looked at again if it is nowhere.
+    /// File and offset of an address; the mappings are read again if it is in none.
     fn code_at(&mut self, tgid: u32, addr: u64) -> Option<(ModuleIndex, u64)> {
         for look_again in [true, false] {
-            // The image matters to generated code only, which has no file.
+            // The image matters only for generated code, which has no file.
             let addresses = self.processes.addresses(tgid);
             let found = addresses.map(|addresses| addresses.locate(tgid, 0, addr));
             if let Some(Location::File(index, offset)) = found {
@@ -273,7 +273,7 @@ impl Collector {
         }
     }
 
-    /// Tells the recording what a version of a device's library lacks.
+    /// Reports to the recording which functions a version of a device library lacks.
     pub(super) fn report_lacking(&mut self, index: ModuleIndex) {
         let module = self.modules.get(index);
         if let Some(lacking) = &module.lacking {
@@ -285,7 +285,7 @@ impl Collector {
         }
     }
 
-    /// Bytes of device memory that each process has in all, as NVIDIA's management library says.
+    /// Process totals of device memory, bytes, from NVIDIA's management library.
     ///
     /// # Errors
     /// The store has failed.

@@ -1,5 +1,4 @@
-//! Records of memory into the ledger's events: what was allocated, released,
-//! mapped and unmapped.
+//! Converts memory records into the ledger's events: allocated, released, mapped and unmapped.
 
 use memtrace_common::{
     event::{Alloc, Free, Header, Kind, Map, Unmap, flags},
@@ -28,7 +27,7 @@ impl Collector {
             return;
         };
         let Alloc { addr, size, .. } = alloc;
-        // A realloc that gave nothing has no stack, and needs none.
+        // A failed realloc has no stack, and needs none.
         let stack = if addr == 0 {
             StackId::UNKNOWN
         } else {
@@ -150,7 +149,7 @@ impl Collector {
     }
 
     /// Whether a new mapping is an arena of Python's object allocator: private and anonymous, of
-    /// exactly an arena's size, and asked for by the interpreter's own code.
+    /// exactly an arena's size, and requested by the interpreter's own code.
     fn is_arena(&self, tgid: u32, len: u64, stack: StackId, kind: MapKind) -> bool {
         self.processes.interpreter(tgid).is_some_and(|interpreter| {
             !kind.shared
@@ -160,8 +159,8 @@ impl Collector {
         })
     }
 
-    /// Keeps up what addresses mean when code is mapped. A file that was not
-    /// seen before stops the process, and is looked at then.
+    /// Tracks the meaning of addresses when code is mapped. A file that was not seen before stops
+    /// the process, and is then inspected.
     fn code_mapped(&mut self, map: &Map) {
         if map.prot.cast_signed() & libc::PROT_EXEC == 0 {
             return;

@@ -7,7 +7,7 @@ use super::{Collector, location::ModuleIndex};
 use crate::{bpf::TracerError, probes::Probe, process::memory};
 
 impl Collector {
-    /// Of a file's probes, those that do no harm to the exceptions of process `tgid`.
+    /// Those of a file's probes that do not disturb the exceptions of process `tgid`.
     pub(super) fn harmless(&mut self, tgid: u32, index: ModuleIndex) -> Vec<Probe> {
         let module = self.modules.get(index);
         let mut probes = module.probes.clone();
@@ -29,8 +29,7 @@ impl Collector {
         // One that has ended meanwhile needs no probes.
         if memory::identity(tgid).is_ok() && self.warned.insert(path.clone()) {
             tracing::warn!(
-                "operator new of `{}` is not recorded, because a C++ exception could not be let \
-                 pass its probe: {obstacle}",
+                "operator new of `{}` is not recorded, because its probe could not let a C++ exception pass: {obstacle}",
                 path.display()
             );
             self.lost(Reason::OperatorNewLeftOut);
@@ -39,7 +38,7 @@ impl Collector {
         probes
     }
 
-    /// Probes where unwinding begins, in every file that is known to define it.
+    /// Probes the start of unwinding in every file that is known to define it.
     fn let_exceptions_pass(&mut self, tgid: u32) -> Result<(), TracerError> {
         let unwinders = self.modules.unwinders();
         let Some(process) = self.processes.get_mut(tgid) else {

@@ -1,8 +1,8 @@
-//! The traced processes' facts: what they are at their exec, what they load
-//! later, and what has changed at the end.
+//! The traced processes' facts: their state at exec, the libraries they load later, and the changes
+//! at the end.
 //!
-//! A library counts from the moment when it is mapped, so that processes that
-//! are soon gone have theirs too. What takes longer is looked for by the store's thread.
+//! A library counts from the moment it is mapped, so that short-lived processes have theirs too.
+//! Slow lookups are made by the store's thread.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,15 +16,15 @@ use crate::{
     process::memory,
 };
 
-/// What is known of one process.
+/// Facts about one process.
 #[derive(Debug, Default)]
 pub(super) struct Fingerprint {
     libraries: BTreeSet<ModuleIndex>,
-    /// Some were added since they were last told.
+    /// Libraries were added since the last report.
     changed: bool,
-    /// How it was executed; `None` until then.
+    /// Its launch; `None` until its exec.
     launch: Option<Arc<Launch>>,
-    /// Clock ticks after boot, by which a later process of the same number is told apart.
+    /// Clock ticks after boot, which distinguish it from a later process with the same number.
     start_time: u64,
 }
 
@@ -38,8 +38,8 @@ impl Collector {
         }
     }
 
-    /// Tells what a process is now. To be called where it runs a program that was not told of, or where
-    /// something may have changed.
+    /// Reports the facts of a process. To be called when it runs a program not reported yet, or
+    /// when something may have changed.
     pub(super) fn describe(&mut self, tgid: u32) -> Result<(), CollectError> {
         let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
@@ -53,7 +53,7 @@ impl Collector {
         self.look(tgid)
     }
 
-    /// Tells of the libraries that were added since, of every process.
+    /// Reports the libraries added since the last report, of every process.
     pub(super) fn describe_libraries(&mut self) -> Result<(), CollectError> {
         let changed = self.processes.which(|process| process.fingerprint.changed);
         for tgid in changed {
@@ -63,7 +63,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Tells what has changed in the processes that still run.
+    /// Reports the changes in the processes that still run.
     ///
     /// # Errors
     /// The store has failed.
@@ -79,7 +79,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Tells of the libraries of one process, if some were added.
+    /// Reports the libraries of one process, if some were added.
     pub(super) fn report_libraries(&mut self, tgid: u32) -> Result<(), CollectError> {
         let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
@@ -122,7 +122,7 @@ impl Collector {
         Ok(self.sink.send(Message::Look(Box::new(look)))?)
     }
 
-    /// A forked child is what its parent is.
+    /// A forked child inherits its parent's facts.
     pub(super) fn inherit_facts(&mut self, parent: u32, child: u32) -> Result<(), CollectError> {
         self.report_libraries(parent)?;
         let Some(process) = self.processes.get(parent) else {
@@ -144,7 +144,7 @@ impl Collector {
         Ok(self.sink.send(Message::InheritFacts { parent, child })?)
     }
 
-    /// Another program begins: nothing that was told holds for it.
+    /// Another program begins: the facts reported so far do not apply to it.
     pub(super) fn forget_facts(&mut self, tgid: u32) -> Result<(), CollectError> {
         let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());

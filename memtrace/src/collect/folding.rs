@@ -1,5 +1,5 @@
-//! Which ended processes are folded: so many short-lived ones that memory and file would follow what
-//! ever lived. See `docs/recording.md`.
+//! Decides which ended processes are folded: there may be so many short-lived ones that memory and
+//! file would grow with every process that ever lived. See `docs/recording.md`.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use crate::{
     recording::{Origin, ProcessRow, SHORT_LIVED},
 };
 
-/// The first processes of a command line are kept as they are, and so many in all.
+/// The first processes of a command line are kept as they are; this many of each, and this many in
+/// total.
 const KEPT_EACH: u32 = 8;
 const KEPT: u32 = 64;
 
@@ -17,7 +18,7 @@ const KEPT: u32 = 64;
 const COMMAND_LINES: usize = 64;
 const PROGRAMS: usize = 64;
 
-/// What the processes of a group have in common.
+/// The common properties of a group's processes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     CommandLine(Vec<String>),
@@ -29,7 +30,7 @@ enum Kind {
 #[derive(Debug, Default)]
 pub(super) struct Folding {
     enabled: bool,
-    /// Processes kept, by command line and in all.
+    /// Processes kept, by command line and in total.
     kept: HashMap<Vec<String>, u32>,
     all_kept: u32,
     groups: HashMap<Kind, Group>,
@@ -52,7 +53,7 @@ impl Folding {
         }
     }
 
-    /// Folds a process that has just ended, where that is to be done.
+    /// Folds a process that has just ended, if it is to be folded.
     pub(super) fn ended(&mut self, row: &ProcessRow, ledger: &mut Ledger) {
         if !self.is_short_lived(row) || !ledger.is_foldable(row.id) || self.keep(row) {
             return;

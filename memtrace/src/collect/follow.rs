@@ -55,8 +55,9 @@ impl Collector {
                 if life.other != tgid
                     && let Some(process) = self.processes.get_mut(tgid)
                 {
-                    // Not the leader called exec: the probes were scoped to the old
-                    // leader. They go before the new ones come, while the process waits.
+                    // A thread other than the leader called exec: the probes were scoped to the old
+                    // leader. They are removed before the new ones are set, while the process
+                    // waits.
                     process.probed = false;
                     process.unwinders = None;
                     process.links.append(&mut process.unwinding_links);
@@ -75,7 +76,7 @@ impl Collector {
         }
     }
 
-    /// Says when no allocation function could be probed: an empty heap is then no finding.
+    /// Warns if no allocation function could be probed, so that an empty heap is not mistaken for a result.
     pub(super) fn warn_without_probes(&self, tgid: u32) {
         if self
             .processes
@@ -100,7 +101,7 @@ impl Collector {
         let (child, parent) = (life.header.tgid, life.other);
         let known = self.processes.get(child);
         if known.is_some_and(|process| process.row.origin == Origin::Attached) {
-            // Found while its parent was still in fork: it has joined by itself.
+            // Found while its parent was still in fork: it has joined on its own.
             return Ok(());
         }
         let shared_vm = life.header.flags & flags::SHARED_VM != 0;
@@ -128,10 +129,10 @@ impl Collector {
         self.inherit_facts(parent, child)
     }
 
-    /// Says of a 32-bit program that nothing is recorded of it: neither are its system calls those
-    /// of the tracepoints, nor are arguments where they are looked for.
+    /// Warns that nothing is recorded for a 32-bit program: its system calls are not those of the
+    /// tracepoints, and its arguments are in other places.
     pub(super) fn look_for_32_bit(&mut self, tgid: u32) {
-        // One that is gone already is what it was, or was launched as.
+        // A vanished process keeps its facts, or those of its launch.
         if let Ok(is_32_bit) = target::is_32_bit(format!("/proc/{tgid}/exe").as_ref()) {
             self.is_32_bit(tgid, is_32_bit);
         }
@@ -144,14 +145,13 @@ impl Collector {
         let known = std::mem::replace(&mut process.is_32_bit, is_32_bit);
         if is_32_bit && !known {
             tracing::warn!(
-                "process {tgid} executes a 32-bit program, which is not supported: nothing is \
-                 recorded of it"
+                "process {tgid} executes a 32-bit program, which is not supported: nothing is recorded for it"
             );
             self.lost(Reason::Program32Bit);
         }
     }
 
-    /// Brings a child, or a process after exec, up to date with what it is now.
+    /// Brings a child, or a process after exec, up to date.
     fn adopt(&mut self, tgid: u32, parent: u32, now_ns: u64) -> Result<(), CollectError> {
         let Some(id) = self.ledger.process_of(tgid) else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Collector {
         let mut row = match known {
             Some(process) => process.row.clone(),
             None => {
-                // A child that is gone already was, until its exec, what its parent is.
+                // A vanished child had, until its exec, its parent's facts.
                 let like = self.processes.get(parent).map(|process| &process.row);
                 ProcessRow {
                     id,
@@ -233,7 +233,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Drops what is kept of a process, and gives what was known of it.
+    /// Drops the state of a process, and returns it.
     pub(super) fn forget(&mut self, tgid: u32) -> Option<Process> {
         self.forget_waiting(tgid);
         let Ended { process, image } = self.processes.end(tgid);
@@ -248,14 +248,14 @@ impl Collector {
         Some(process)
     }
 
-    /// Processes whose end was not told though they are gone. To be asked before
-    /// the ring buffer is read: an end that is still in it comes first.
+    /// Processes that are gone but whose end was not reported. To be called before the ring buffer
+    /// is read: an end that is still in it comes first.
     pub(super) fn vanished(&self) -> Vec<u32> {
         self.processes
             .which(|process| process::has_ended(process.row.tgid))
     }
 
-    /// Ends those of `vanished` whose end did not come with the records read since.
+    /// Ends those of `vanished` whose end was not among the records read since.
     ///
     /// # Errors
     /// The store has failed.
@@ -310,7 +310,7 @@ impl Collector {
         let mut files = Vec::new();
         // A child of a process with threads may have been copied while another one mapped code.
         if Stop::try_from(life.value) != Ok(Stop::Fork) || self.kernel.is_code_behind(tgid) {
-            // One that ended meanwhile has nothing left to look at.
+            // A process that ended meanwhile has nothing left to inspect.
             match self.inspect(tgid) {
                 Ok(mapped) => files = mapped,
                 Err(error) => tracing::debug!("{error}"),
@@ -326,11 +326,11 @@ impl Collector {
         Ok(())
     }
 
-    /// Looks at what a process maps and tells the kernel side. An allocator that
-    /// was not known before is probed in every process that has its probes:
-    /// whichever maps it later needs no stop then. Gives the numbers of its files.
+    /// Inspects a process's mappings and publishes them to the kernel side. A newly found allocator
+    /// is probed in every process that has its probes: a process that maps it later then needs no
+    /// stop. Returns the numbers of its files.
     pub(super) fn inspect(&mut self, tgid: u32) -> Result<Vec<u32>, MapsError> {
-        // Before the mappings: what changes while they are read is logged.
+        // Before the mappings: changes made while they are read are logged.
         let sequence = self.kernel.code_sequence(tgid);
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
@@ -361,7 +361,7 @@ impl Collector {
                     self.lost(Reason::FileChanged);
                     None
                 }
-                // It changes this very moment: that is logged, and asks for another look.
+                // It is changing at this moment: the change is logged, and triggers another inspection.
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
                     tracing::debug!("{error}");
                     None
@@ -407,7 +407,7 @@ impl Collector {
 
     fn look_for_python(&mut self, tgid: u32, index: ModuleIndex, bias: u64) {
         let module = self.modules.get(index);
-        // The layer `python` needs the interpreter even where stacks are to do without.
+        // The layer `python` needs the interpreter even if stacks are without Python frames.
         if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
             && self.processes.set_interpreter(tgid, interpreter)
             && self.abilities.python_frames
@@ -422,8 +422,8 @@ impl Collector {
             .map_err(CodeError::from)
             .and_then(|sequence| self.kernel.publish_code(tgid, sequence, code));
         if let Err(error) = published {
-            // One that has ended meanwhile has no more stacks.
-            tracing::debug!("the code of process {tgid} is not known to the kernel side: {error}");
+            // A process that has ended meanwhile has no more stacks.
+            tracing::debug!("the kernel side has no code map of process {tgid}: {error}");
         }
     }
 
@@ -455,7 +455,10 @@ impl Collector {
                             file,
                             build_id: module.build_id.clone(),
                         }),
-                        Err(error) => tracing::warn!("stacks will end in a module: {error}"),
+                        Err(error) => tracing::warn!(
+                            "cannot load unwind tables for `{}`: {error}",
+                            module.file.path.display()
+                        ),
                     }
                 }
                 let message = Message::Module {
@@ -468,12 +471,16 @@ impl Collector {
                 // A store that has failed shows at the next interval.
                 let _ = self.sink.send(message);
             }
-            Err(error) => tracing::warn!("frames of a module will have no names: {error}"),
+            Err(error) => tracing::warn!(
+                "cannot symbolize `{}`: {error}",
+                self.modules.get(index).file.path.display()
+            ),
         }
     }
 
-    /// Tells the kernel side which files need no stop any more: those whose tables are there, or take too long. A
-    /// process that maps another one meanwhile is stopped as well, and waits too, if it can.
+    /// Announces to the kernel side which files no longer need a stop: those whose tables are
+    /// loaded, or take too long. A process that maps another one meanwhile is stopped as well, and
+    /// waits too, if it can.
     pub(super) fn announce(&mut self) {
         let now = Instant::now();
         let nobody_waits = self.holder.is_none();

@@ -1,5 +1,6 @@
-//! Which sites grow in a process that runs at the end of a recording, as far as the ledger alone can tell. Verdicts are made
-//! later, of what was recorded; this only decides whether it is worth looking for what holds a site's blocks.
+//! Selects the growing sites of a process that runs at the end of a recording, from the ledger
+//! alone. Verdicts are made later, from the recording; this only decides whether a search for the
+//! holders of a site's blocks is worthwhile.
 
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 
@@ -12,24 +13,24 @@ const OF_ALL: usize = 16;
 /// The part of its time that is a process's start. Blocks as young as that are not sure to stay either.
 const START: u64 = 5;
 
-/// Least growth that is worth a look: bytes, or blocks of a site whose blocks are small.
+/// Least growth that is worth a search: bytes, or blocks of a site whose blocks are small.
 const LEAST_BYTES: u64 = 32 << 10;
 const LEAST_BLOCKS: u64 = 100;
 
-/// Of a process that is traced for a shorter time everything may be its start.
+/// If a process is traced for less than this, everything may be its start-up.
 const LEAST_SECONDS: f64 = 2.0;
 
-/// The blocks of a process that are looked at.
+/// The age range of the sampled blocks of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     /// When they were born, CLOCK_MONOTONIC ns.
     pub(super) born: Range<u64>,
-    /// How long they have lived at least, ns.
+    /// Least age, ns.
     pub(super) least_age: u64,
 }
 
 impl Window {
-    /// Of a process that is traced since `since_ns`, at `now_ns`.
+    /// For a process that is traced since `since_ns`, at `now_ns`.
     pub(super) fn of(since_ns: u64, now_ns: u64) -> Window {
         let least_age = now_ns.saturating_sub(since_ns) / START;
         Window {
@@ -64,7 +65,7 @@ pub(super) fn of_process(ledger: &Ledger, tgid: u32, window: &Window) -> Vec<Sur
     distinct.take(OF_A_PROCESS).collect()
 }
 
-/// Of the sites of all processes, each process's in its order, those to look at.
+/// The sites to search for, from the sites of all processes, each process's in its order.
 pub(super) fn of_all(processes: &[Vec<Survivors>]) -> BTreeSet<SiteKey> {
     let ranks = (0..OF_A_PROCESS).flat_map(|rank| {
         let mut of_rank: Vec<&Survivors> = processes
@@ -81,10 +82,10 @@ pub(super) fn blocks(of: &Survivors) -> u64 {
     of.blocks.iter().sum()
 }
 
-/// Whether blocks came and stayed throughout the window. A cache that was full early does not grow, nor does a site most of
-/// whose blocks go when they are old enough.
+/// Whether blocks came and stayed throughout the window. A cache that was full early does not grow,
+/// nor does a site that frees most of its blocks when they are old enough.
 fn grows(of: &Survivors) -> bool {
-    // What an allocator took is in the blocks that it gave.
+    // The memory that an allocator took is in the blocks that it handed out.
     !of.site.by_allocator
         && (of.bytes >= LEAST_BYTES || blocks(of) >= LEAST_BLOCKS)
         && of.blocks.iter().all(|half| *half > 0)
@@ -127,7 +128,8 @@ mod tests {
         assert!(!grows(&segment));
     }
 
-    /// A process in which a site keeps a block of so many bytes each tenth of a second, for 100 s.
+    /// A process in which a site keeps a block of this many bytes each tenth of a second, for 100
+    /// s.
     fn ledger(sites: &[(u32, u64)]) -> (Ledger, u64) {
         let mut ledger = Ledger::new(4096);
         ledger.start_process(7);

@@ -1,5 +1,5 @@
-//! Free space that blocks of a site hold open: at a few moments the heaps are looked through, because
-//! it costs a look at every live block and at the pages between them.
+//! Free space that blocks of a site hold open: the heaps are scanned at a few moments only, because
+//! a scan visits every live block and the pages between them.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::{
 /// Most live blocks, of all processes, that are sorted: a tenth of a second or so.
 const BLOCKS_AT_MOST: u64 = 1_000_000;
 
-/// Most holes whose pages are looked at, of each process the largest: some microseconds each.
+/// Most holes whose pages are read, the largest of each process: a few microseconds each.
 const HOLES_AT_MOST: usize = 50_000;
 
-/// Most pages of all holes that are looked at, some 0.1 µs each. An allocator may have reserved far more address
-/// space than it uses.
+/// Most pages read over all holes, about 0.1 µs each. An allocator may have reserved far more
+/// address space than it uses.
 const PAGES_AT_MOST: u64 = 1 << 20;
 
-/// What one look may cost.
+/// The budget of one scan.
 struct Allowance {
     holes: usize,
     pages: u64,
@@ -35,7 +35,7 @@ impl Default for Allowance {
 }
 
 impl Collector {
-    /// What the blocks of each site hold open, of the processes that run and that there was time to look at.
+    /// Memory that the blocks of each site hold open, for the running processes within the budget.
     pub(super) fn held_open(&self) -> Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)> {
         let is_too_much = self.ledger.outstanding() > BLOCKS_AT_MOST;
         let mut allowance = Allowance::default();
@@ -43,18 +43,18 @@ impl Collector {
         running
             .filter_map(|(tgid, process)| {
                 let mut held = match is_too_much {
-                    // What was seen before is no longer true.
+                    // Earlier observations are no longer true.
                     true => Vec::new(),
                     false => self.held_open_of(tgid, &mut allowance)?,
                 };
-                // What it inherited at its fork is its parent's.
+                // Memory inherited at its fork is its parent's.
                 held.retain(|(site, _)| site.process == process.row.id);
                 Some((process.row.id, held))
             })
             .collect()
     }
 
-    /// Empty where there is more in its holes than is allowed; `None`: the process is gone.
+    /// Empty if its holes exceed the budget; `None`: the process is gone.
     fn held_open_of(
         &self,
         tgid: u32,

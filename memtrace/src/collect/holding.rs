@@ -1,4 +1,4 @@
-//! What the collector wants of the holder, and what that reports.
+//! The collector's requests to the holder, and the holder's reports.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::{
     process::{self, memory},
 };
 
-/// A stopped thread waits so long for unwind tables, less than the holder keeps it.
+/// How long a stopped thread waits for unwind tables; shorter than the holder keeps it.
 pub(super) const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
 
-/// A stopped thread whose probes are set, while unwind tables are being made.
+/// A stopped thread whose probes are set, while unwind tables are being compiled.
 pub(super) struct Waiting {
     life: Lifecycle,
     /// Numbers of the files its process maps.
@@ -38,16 +38,15 @@ impl Collector {
                 }
             }
             Err(error @ HoldError::Gone(_)) => self.without_holder(&error),
-            // Its end is found out by whoever looks at it next.
+            // Its end is detected by the next check.
             Err(_) if process::has_ended(tgid) => {}
             Err(error) => tracing::warn!(
-                "{error}: it is not stopped while probes are set, so the first allocations of its \
-                 children and of libraries that it loads are missed (`not_stopped` counts how often)"
+                "{error}: it is not stopped while probes are set, so the first allocations of its children and of newly loaded libraries are missed (`not_stopped` counts how often)"
             ),
         }
     }
 
-    /// Lets a thread go on that was stopped, if it was.
+    /// Continues a thread that was stopped, if it was.
     pub(super) fn let_continue(&mut self, life: &Lifecycle) {
         if life.header.flags & flags::FAILED != 0 {
             return;
@@ -59,8 +58,8 @@ impl Collector {
         }
     }
 
-    /// As [`Collector::let_continue`], once these files have their unwind tables. Tables that take too long come
-    /// while the process runs; its stacks say so.
+    /// As [`Collector::let_continue`], once these files have their unwind tables. Tables that take
+    /// too long are loaded while the process runs; its stacks are marked.
     pub(super) fn continue_with_tables(&mut self, life: Lifecycle, files: Vec<u32>) {
         self.waiting.push(Waiting {
             life,
@@ -70,7 +69,7 @@ impl Collector {
         self.continue_ready();
     }
 
-    /// Lets those threads go on that need not wait for tables any longer.
+    /// Continues the threads that need not wait for tables any longer.
     pub(super) fn continue_ready(&mut self) {
         let now = Instant::now();
         let is_ready =
@@ -81,15 +80,15 @@ impl Collector {
         }
     }
 
-    /// Lets every thread go on: recording is over.
+    /// Continues every thread: recording is over.
     pub(super) fn continue_all(&mut self) {
         for Waiting { life, .. } in std::mem::take(&mut self.waiting) {
             self.let_continue(&life);
         }
     }
 
-    /// No thread of the process waits any more: it has ended, executes another program or is left to another tracer. To
-    /// let such a thread go on would let its number's next stop pass.
+    /// No thread of the process waits any more: it has ended, executes another program or is left
+    /// to another tracer. Continuing such a thread would let its number's next stop pass.
     pub(super) fn forget_waiting(&mut self, tgid: u32) {
         self.waiting
             .retain(|waiting| waiting.life.header.tgid != tgid);
@@ -100,7 +99,7 @@ impl Collector {
         let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };
-        // A debugger asks for each thread.
+        // A debugger attaches to each thread.
         if std::mem::replace(&mut process.given_up, true) {
             return;
         }
@@ -109,8 +108,7 @@ impl Collector {
             |identity| format!("`{}`", identity.comm),
         );
         tracing::warn!(
-            "{who} wants to trace process {tgid} and was refused, because memtrace holds it; \
-             memtrace gives it up now, so run that again"
+            "{who} tried to trace process {tgid} and was refused, because memtrace holds it; memtrace has released it, so try again"
         );
         self.forget_waiting(tgid);
         // First, while exceptions can still pass the probes.
@@ -121,7 +119,7 @@ impl Collector {
         }
     }
 
-    /// Reads what the holder has done of its own accord.
+    /// Reads the reports of the holder's own actions.
     pub(super) fn hear_holder(&mut self) {
         let Some(holder) = &mut self.holder else {
             return;

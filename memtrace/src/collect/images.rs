@@ -1,5 +1,5 @@
-//! Which processes run which program (an image: one exec, and the children forked since), so that what
-//! is known of a program's code is forgotten with the last of them.
+//! Tracks which processes run which program (an image: one exec, and the children forked since), so
+//! that the state kept for a program's code is dropped with the last of them.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// A process runs this image. Gives the one that nobody runs any more for that, if there is one.
+    /// A process runs this image. Returns the image that no process runs any more because of that,
+    /// if there is one.
     pub(super) fn runs(&mut self, tgid: u32, image: u64) -> Option<u64> {
         if self.of.get(&tgid) == Some(&image) {
             return None;
@@ -24,7 +25,7 @@ impl Images {
         gone.filter(|gone| *gone != image)
     }
 
-    /// A child runs what its parent does.
+    /// A child runs the same image as its parent.
     pub(super) fn forked(&mut self, parent: u32, child: u32) -> Option<u64> {
         match self.of.get(&parent).copied() {
             Some(image) => self.runs(child, image),
@@ -32,7 +33,8 @@ impl Images {
         }
     }
 
-    /// A process has ended, or executes another program. Gives its image if nobody runs it any more.
+    /// A process has ended, or executes another program. Returns its image if no process runs it
+    /// any more.
     pub(super) fn left(&mut self, tgid: u32) -> Option<u64> {
         let image = self.of.remove(&tgid)?;
         let users = self.users.get_mut(&image)?;

@@ -64,7 +64,7 @@ impl Interruption {
 impl Drop for Interruption {
     fn drop(&mut self) {
         if let Some((over, thread)) = self.thread.take() {
-            // It has gone where it could not watch any longer.
+            // It ended because it could no longer watch.
             let _ = over.send(());
             let _ = thread.join();
         }

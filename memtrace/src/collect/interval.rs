@@ -1,4 +1,4 @@
-//! Once an interval: what has changed since, and what was lost so far.
+//! Once an interval: the changes since the last one, and the losses so far.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::{CollectError, Collector, missing::Missing, pace::Tick, sink::Message
 use crate::{bpf, recording::Interval};
 
 impl Collector {
-    /// Hands the changes since the last interval to the store. A scan adds the
-    /// ages of live blocks and what they hold open, which costs a look at each.
+    /// Hands the changes since the last interval to the store. A scan adds the ages of live blocks
+    /// and the memory they hold open, which costs a pass over all of them.
     ///
     /// # Errors
     /// The store or the kernel side has failed.
@@ -64,7 +64,7 @@ impl Collector {
         Ok(())
     }
 
-    /// What writing an interval took lately.
+    /// The recent cost of writing an interval.
     pub(super) fn cost_of_writing(&self) -> Duration {
         self.sink.cost()
     }

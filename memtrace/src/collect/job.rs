@@ -1,5 +1,5 @@
-//! The rest of the job: living descendants of the processes that are attached to, which either join
-//! the recording or are named as left out.
+//! The rest of the job: living descendants of the attached processes, which either join the
+//! recording or are reported as untraced.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) fn doing(pid: u32, name: &str) -> String {
 }
 
 impl Collector {
-    /// Attaches to the living descendants of what is traced, before recording begins.
+    /// Attaches to the living descendants of the traced processes, before recording begins.
     ///
     /// # Errors
     /// The store has failed.
@@ -75,7 +75,7 @@ impl Collector {
         &self.untraced
     }
 
-    /// Tells the ledger what was mapped before in every process that was attached to.
+    /// Seeds the ledger with the earlier mappings of every attached process.
     pub(super) fn seed_all(&mut self) {
         let attached = |process: &Process| process.row.origin == Origin::Attached;
         for tgid in self.processes.which(attached) {

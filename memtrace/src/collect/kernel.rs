@@ -1,4 +1,4 @@
-//! What the collector needs of the kernel side: a trait, so that it can be tested on captured
+//! The kernel side as the collector needs it: a trait, so that it can be tested on captured
 //! records, without a kernel.
 
 use std::{fs::File, sync::Arc};
@@ -16,7 +16,7 @@ use crate::{
     probes::Probe,
 };
 
-/// What was asked for when the kernel side was loaded, and what this kernel has.
+/// Options that the kernel side was loaded with, and features of this kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Abilities {
     /// The malloc family is probed.
@@ -27,22 +27,22 @@ pub(super) struct Abilities {
     pub(super) python_frames: bool,
     /// Walks are sent to be verified.
     pub(super) verifies: bool,
-    /// The kernel tells when a file was written to.
+    /// The kernel reports when a file was written to.
     pub(super) has_file_versions: bool,
 }
 
-/// See the module. What cannot be done is an error of the kernel, unless a method says otherwise.
+/// See the module. An impossible request is an error of the kernel, unless a method says otherwise.
 pub(super) trait Kernel {
     fn abilities(&self) -> Abilities;
 
-    /// Where unwind tables go.
+    /// The loader of unwind tables.
     fn tables(&self) -> Arc<dyn Loader>;
 
-    /// Begins or ends recording in all processes at one moment.
+    /// Starts or stops recording in all processes at one moment.
     fn set_recording(&mut self, on: bool) -> Result<(), TracerError>;
 
-    /// Begins tracing a process whose probes are in place (or that will exec). Gives the image that
-    /// it runs.
+    /// Begins tracing a process whose probes are in place (or that will exec). Returns the image
+    /// that it runs.
     fn trace(&mut self, tgid: u32) -> Result<u64, TracerError>;
 
     /// Whether the process is traced, from the start or since its fork.
@@ -56,8 +56,8 @@ pub(super) trait Kernel {
         probes: &[Probe],
     ) -> Result<Vec<Link>, TracerError>;
 
-    /// Sees to it that C++ exceptions of one process pass return probes: `offsets` of the file, open
-    /// at `file`, are where unwinding begins.
+    /// Lets C++ exceptions of one process pass return probes: `offsets` of the file, open at
+    /// `file`, are where unwinding begins.
     fn attach_unwinding(
         &mut self,
         tgid: u32,
@@ -65,19 +65,19 @@ pub(super) trait Kernel {
         offsets: &[u64],
     ) -> Result<Vec<Link>, TracerError>;
 
-    /// Remembers that a file needs no stop when it is mapped, and what its mappings mean.
+    /// Records that a file needs no stop when it is mapped, and the meaning of its mappings.
     fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError>;
 
     /// Begins to log the changes of a process's code.
     fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError>;
 
-    /// Makes what was published of a process's code count for nothing until it is published again.
+    /// Invalidates the published code of a process until it is published again.
     fn distrust_code(&mut self, tgid: u32) -> Result<(), TracerError>;
 
-    /// Number of changes of a process's code so far: to be asked before its mappings are read.
+    /// Number of changes of a process's code so far: to be read before its mappings are read.
     fn code_sequence(&self, tgid: u32) -> Result<u64, MapError>;
 
-    /// Whether a process's code has changed since it was published, or may have.
+    /// Whether a process's code has changed, or may have, since it was published.
     fn is_code_behind(&self, tgid: u32) -> bool;
 
     /// Publishes a process's executable mappings, sorted by address, as of a sequence.
@@ -94,28 +94,28 @@ pub(super) trait Kernel {
     /// Forgets the code of a process that has ended.
     fn code_ended(&mut self, tgid: u32);
 
-    /// Processes of whose code the kernel side wants a new snapshot.
+    /// Processes for which the kernel side requests a new snapshot.
     fn code_requests(&mut self) -> Vec<u32>;
 
-    /// Tells which interpreter a process runs.
+    /// Publishes which interpreter a process runs.
     fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError>;
 
-    /// Begins to stop threads for the process `holder`, where that traces them; 0: for none.
+    /// Starts stopping threads for the process `holder`, if that traces them; 0: for none.
     fn set_holder(&mut self, holder: u32) -> Result<(), TracerError>;
 
-    /// Lets threads go on that were stopped for a holder which has died.
+    /// Continues threads that were stopped for a holder that died.
     fn let_stopped_go(&mut self);
 
     /// Threads that a running process has made while recording.
     fn threads_created(&self, tgid: u32) -> u64;
 
-    /// What was lost so far, by reason, and how many records were to be sent.
+    /// Losses so far, by reason, and the number of records that were to be sent.
     fn counters(&self) -> Result<(Losses, u64), TracerError>;
 
     /// Walks that were chosen to be verified and were not sent.
     fn unverified(&self) -> Result<u64, TracerError>;
 
-    /// Passes on what the kernel side logged.
+    /// Forwards the kernel side's log.
     fn flush_log(&mut self);
 }
 

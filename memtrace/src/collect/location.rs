@@ -1,4 +1,4 @@
-//! Where a frame is, by numbers that the recording gives files and code objects.
+//! The location of a frame, by the recording's numbers of files and code objects.
 
 /// Number of a file; the kernel side's number of it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -8,7 +8,7 @@ pub(super) struct ModuleIndex(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct CodeId(pub(super) u32);
 
-/// Where a frame is.
+/// The location of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Location {
     /// Offset in a file, bytes.
@@ -20,7 +20,7 @@ pub(super) enum Location {
         image: u64,
         abs_addr: u64,
     },
-    /// Code object, and line where it is known.
+    /// Code object, and line if known.
     Python(CodeId, Option<u32>),
     /// Absolute address of a code object whose record was lost.
     UnknownPython(u64),

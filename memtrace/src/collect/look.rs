@@ -1,5 +1,5 @@
-//! Facts of a process that take long to find, so that the store's thread looks for them: packages of
-//! Python, and whose malloc it uses.
+//! Facts about a process that take long to find, so that the store's thread looks for them: Python
+//! packages, and the malloc provider.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     process::{maps, memory},
 };
 
-/// What the store's thread is to look for.
+/// A lookup for the store's thread.
 pub(super) struct Look {
     pub(super) process: ProcessId,
     pub(super) tgid: u32,

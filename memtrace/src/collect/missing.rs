@@ -1,10 +1,10 @@
-//! What a recording lacks, in the words of its last line.
+//! The gaps of a recording, for its last line.
 
 use std::fmt;
 
 use memtrace_common::loss::{Effect, Reason};
 
-/// Counts by what they mean: a stack that ends early loses no record.
+/// Counts by effect: a stack that ends early loses no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// Allocations and releases.

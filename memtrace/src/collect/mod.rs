@@ -1,9 +1,8 @@
 //! The collector: records of the kernel side in, the recording out.
 //!
-//! It keeps, for each traced process, what its addresses mean and which probes
-//! it has; it follows children and new libraries, feeds the ledger, and hands
-//! an interval's changes to the store. [`session`] owns the time line: start,
-//! waiting, signals, end.
+//! It keeps, for each traced process, the meaning of its addresses and its probes; it follows
+//! children and new libraries, feeds the ledger, and hands an interval's changes to the store.
+//! [`session`] owns the time line: start, waiting, signals, end.
 
 mod addresses;
 mod capture;
@@ -86,10 +85,10 @@ use crate::{
     recording::{Origin, ProcessRow, Untraced},
 };
 
-/// Attaching waits so long for unwind tables; the largest programs take a few seconds.
+/// How long attaching waits for unwind tables; the largest programs take a few seconds.
 const TABLES_AT_ATTACH: Duration = Duration::from_secs(20);
 
-/// Why recording cannot go on.
+/// The reason why recording cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CollectError {
     #[error(transparent)]
@@ -98,13 +97,13 @@ pub(crate) enum CollectError {
     Store(#[from] Stopped),
     #[error("process {tgid} cannot be traced: {source}")]
     Target { tgid: u32, source: MapsError },
-    #[error("process {tgid} cannot be looked at: {source}")]
+    #[error("process {tgid} cannot be inspected: {source}")]
     Unreadable { tgid: u32, source: io::Error },
     #[error("process {0} ended before it could be traced")]
     Ended(u32),
 }
 
-/// What a collector is made of.
+/// The parts of a collector.
 struct Parts {
     kernel: Box<dyn Kernel>,
     /// `None`: no thread is to be stopped.
@@ -116,7 +115,7 @@ struct Parts {
     page_size: u64,
     /// Fold short-lived processes that have ended.
     fold: bool,
-    /// Between two readings of what costs more than others.
+    /// Least time between two readings of the costly figures.
     least_rest: Duration,
 }
 
@@ -124,7 +123,7 @@ struct Parts {
 struct Collector {
     kernel: Box<dyn Kernel>,
     abilities: Abilities,
-    /// `None` where nothing is to be stopped, or once it is gone.
+    /// `None` if nothing is to be stopped, or once it is gone.
     holder: Option<Box<dyn Hold>>,
     /// Held until tables are there.
     waiting: Vec<Waiting>,
@@ -140,7 +139,7 @@ struct Collector {
     processes: Processes,
     gpus: Gpus,
     received: u64,
-    /// As of the last interval.
+    /// State at the last interval.
     missing: Missing,
     /// User-side losses, by reason; the ledger counts its own.
     losses: HashMap<Reason, u64>,
@@ -151,7 +150,7 @@ struct Collector {
     unannounced: Vec<Unannounced>,
     /// Processes of the job that are not traced.
     untraced: Vec<Untraced>,
-    /// Only where walks are to be verified.
+    /// Only if walks are to be verified.
     verifier: Option<Verifier>,
     timings: Timings,
 }
@@ -216,7 +215,7 @@ impl Collector {
     ) -> Result<(), CollectError> {
         let identity = match memory::identity(tgid) {
             Ok(identity) => Some(identity),
-            // It is ours, and says who it is at its exec.
+            // It is our own child, and reports itself at its exec.
             Err(_) if origin == Origin::Launched => None,
             Err(source) => return Err(CollectError::Unreadable { tgid, source }),
         };
@@ -263,8 +262,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Has the kernel side trace a process, whose probes come after that: they let exceptions pass
-    /// from the first one on. Gives the image that the process runs.
+    /// Makes the kernel side trace a process, whose probes are set after that: they let exceptions
+    /// pass from the first one on. Returns the image that the process runs.
     fn start_tracing(
         &mut self,
         tgid: u32,
@@ -278,7 +277,7 @@ impl Collector {
                 .inspect(tgid)
                 .map_err(|source| CollectError::Target { tgid, source })?;
             if !self.tables.wait(&files, patience) {
-                tracing::warn!("unwind tables are still being made: stacks end early until then");
+                tracing::warn!("unwind tables are still being compiled; stacks are truncated until they are ready");
             }
             self.announce();
             self.kernel.distrust_code(tgid)?;
@@ -301,11 +300,11 @@ impl Collector {
         self.forget(tgid);
     }
 
-    /// Tells the ledger what was mapped before. To be called when events are
-    /// being recorded but none was handled yet: what both have is then ours.
+    /// Seeds the ledger with earlier mappings. To be called when events are being recorded but none
+    /// was handled yet: a mapping known to both is then ours.
     fn seed(&mut self, tgid: u32) {
-        // Again: from now on what is newly mapped is told, but what came since the
-        // first look was not.
+        // Again: new mappings are reported from now on, but those made since the first look were
+        // not.
         if let Err(error) = self.inspect(tgid) {
             tracing::debug!("{error}");
         }
@@ -368,14 +367,14 @@ impl Collector {
         self.tables.news()
     }
 
-    /// Sees to what comes by other ways than the ring buffer.
+    /// Handles everything that does not come through the ring buffer.
     fn look_around(&mut self) {
         self.hear_holder();
         self.continue_ready();
         self.refresh_code();
     }
 
-    /// What came of verifying walks, once everything was read; `None` if none were to be verified.
+    /// Result of verifying walks, once everything was read; `None` if none were to be verified.
     fn verified(&mut self) -> Option<verify::Counts> {
         let mut counts = self.verifier.take()?.finish();
         match self.kernel.unverified() {
@@ -385,7 +384,7 @@ impl Collector {
         Some(counts)
     }
 
-    /// What walks took; empty if that was not to be measured.
+    /// Durations of walks; empty if they were not measured.
     fn timings(&mut self) -> Timings {
         std::mem::take(&mut self.timings)
     }

@@ -34,17 +34,17 @@ pub(super) struct Module {
     pub(super) file: ModuleFile,
     /// Lower-case hex.
     pub(super) build_id: Option<String>,
-    /// What is told of it as a library of a process; `None` of what is no ELF file of its own.
+    /// Its facts as a library of a process; `None` if it is not an ELF file of its own.
     pub(super) library: Option<Library>,
-    /// Empty where it defines no allocator.
+    /// Empty if it defines no allocator.
     pub(super) probes: Vec<Probe>,
-    /// Of a device's library: what this version of it has no function for.
+    /// For a device library: functions that this version lacks.
     pub(super) lacking: Option<Lacking>,
     /// The layer of the caching allocator that calls the runtime from it.
     pub(super) caching_allocator: Option<Layer>,
-    /// Where unwinding begins, offsets into the file.
+    /// Start of unwinding, offsets into the file.
     pub(super) unwinding: Vec<u64>,
-    /// It may throw where no symbol tells, see [`plan::hides_unwinding`].
+    /// It may throw without a symbol that shows it, see [`plan::hides_unwinding`].
     pub(super) hides_unwinding: bool,
     segments: Vec<Segment>,
     /// See [`ModuleFile::version`].
@@ -54,13 +54,13 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// False of executable data, such as a runtime's cache of generated code.
+    /// False for executable data, such as a runtime's cache of generated code.
     pub(super) fn is_elf(&self) -> bool {
         // The kernel's own pages have no inode.
         !self.segments.is_empty() || self.file.key.ino == 0
     }
 
-    /// Address as the file means it − file offset, at this offset. 0 for what is no ELF file.
+    /// Address in the file's terms − file offset, at this offset. 0 if it is not an ELF file.
     fn delta(&self, file_offset: u64, page_size: u64) -> u64 {
         let page = |offset: u64| offset & !(page_size - 1);
         self.segments
@@ -82,7 +82,7 @@ impl Module {
             .map_or(vaddr, |segment| vaddr - segment.virt + segment.file_offset)
     }
 
-    /// What the kernel side needs to know to tell what a new mapping of it means.
+    /// The description with which the kernel side can interpret a new mapping of it.
     pub(super) fn known(&self, index: ModuleIndex) -> KnownFile {
         let mut deltas: Vec<u64> = self
             .segments
@@ -91,7 +91,7 @@ impl Module {
             .map(|segment| segment.virt.wrapping_sub(segment.file_offset))
             .collect();
         deltas.dedup();
-        // Several: the collector's snapshot has to tell.
+        // Several: only the collector's snapshot can decide.
         let (kind, delta) = match deltas[..] {
             [] => (mapping_kind::ANONYMOUS, 0),
             [delta] => (mapping_kind::FILE, delta),
@@ -190,8 +190,8 @@ impl Modules {
         Ok((index, true))
     }
 
-    /// Adds the probe of a function at this offset, of which only the address is known; `None`
-    /// where it has one, or where no code is.
+    /// Adds the probe of a function at this offset, known only by address; `None` if it has one, or
+    /// if there is no code.
     pub(super) fn add_probe(
         &mut self,
         index: ModuleIndex,
@@ -214,7 +214,7 @@ impl Modules {
         Some(probe)
     }
 
-    /// Where a frame of the kernel side's file number `exec` is.
+    /// Location of a frame in the kernel side's file number `exec`.
     pub(super) fn locate(&self, exec: u32, vaddr: u64) -> Location {
         match self.modules.get(exec as usize) {
             Some(module) => Location::File(ModuleIndex(exec), module.file_offset(vaddr)),
@@ -252,7 +252,7 @@ impl Modules {
             }
             Some(_) => None,
             // The kernel's own pages have names in brackets, [heap] and [stack] among them: code
-            // there is generated, but for this one.
+            // there is generated, except this one.
             None if mapping.ino == 0
                 && mapping.path.as_deref() != Some(Path::new("[vsyscall]")) =>
             {
@@ -265,7 +265,7 @@ impl Modules {
         }
     }
 
-    /// Files in which unwinding begins, in the order in which they were found.
+    /// Files in which unwinding begins, in order of discovery.
     pub(super) fn unwinders(&self) -> Vec<ModuleIndex> {
         (0..)
             .map(ModuleIndex)
@@ -290,10 +290,10 @@ impl Modules {
         self.get(index).file.file.try_clone()
     }
 
-    /// Looks at a file, and again if it was written to meanwhile.
+    /// Inspects a file, and again if it was written to meanwhile.
     ///
     /// # Errors
-    /// `ExecutableFileBusy` where that goes on and on.
+    /// `ExecutableFileBusy` if the file keeps changing.
     fn inspect(&self, file: ModuleFile) -> io::Result<Module> {
         let mut module = self.look_at(file);
         for _ in 0..LOOKS {
@@ -304,12 +304,12 @@ impl Modules {
         }
         Err(io::Error::new(
             io::ErrorKind::ExecutableFileBusy,
-            "it was written to while it was read",
+            "it was written while it was being read",
         ))
     }
 
-    /// Build id, probes and segments. A file that is not ELF, or a damaged one, has none:
-    /// it may be executable data (a JIT cache), so that is no failure.
+    /// Build id, probes and segments. A file that is not ELF, or a damaged one, has none: it may be
+    /// executable data (a JIT cache), so that is not an error.
     fn look_at(&self, file: ModuleFile) -> Module {
         // Before the content, so that whatever changes later shows.
         let version = file.version().unwrap_or_default();
@@ -355,7 +355,7 @@ impl Modules {
     }
 }
 
-/// How often a file that changes is looked at again.
+/// How often a changing file is read again.
 const LOOKS: usize = 3;
 
 /// Numbers a function, so that no two have the same cookie.
@@ -364,7 +364,7 @@ fn number(functions: &mut u16, probe: &mut Probe) {
     probe.function.index = *functions;
 }
 
-/// Nothing of the kernel's own code, which has no file.
+/// `None` for the kernel's own code, which has no file.
 fn library(file: &ModuleFile, elf: &Elf) -> Option<Library> {
     let size = file.file.metadata().ok()?.len();
     (file.key.ino != 0).then(|| Library::of(file.path.display().to_string(), size, elf))

@@ -1,19 +1,19 @@
-//! How often intervals come: as asked, or often at first and less often the longer the recording, at a
-//! bounded share of the time.
+//! The distance of intervals: as requested, or short at first and longer the longer the recording,
+//! at a bounded share of the time.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use crate::units;
 
-/// The first distance of intervals that nobody chose.
+/// The first distance of automatic intervals.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// Of so many intervals every two are taken together, and the next ones come half as often. Half as many
-/// are still twice as many as are ever looked at (`analysis::series::MAX_POINTS`).
+/// When there are this many intervals, pairs of them are merged, and the next ones come half as
+/// often. Half as many are still twice as many as are ever used (`analysis::series::MAX_POINTS`).
 const MOST: usize = 1000;
 
-/// After an interval that cost some time there is a rest of so many times as much: it takes 5 % of the
-/// time, whatever there is to write.
+/// After a costly interval there is a rest of this many times its cost: writing takes 5 % of the
+/// time, however much there is to write.
 const REST: u32 = 19;
 
 /// For its cost alone no interval is delayed to more than this.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A commit waits for the disk several times.
 const COMMIT: Duration = Duration::from_secs(1);
 
-/// How often intervals are to come.
+/// The distance of intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spacing {
     Auto,
@@ -38,7 +38,7 @@ impl Spacing {
         }
     }
 
-    /// What costs more than an interval should is read at this distance at least.
+    /// Figures that cost more than an interval should are read at this distance at least.
     pub(super) fn least_rest(self) -> Duration {
         match self {
             Self::Auto => Duration::from_secs(1),
@@ -69,13 +69,13 @@ impl fmt::Display for Spacing {
     }
 }
 
-/// What an interval is to do beside adding what has changed.
+/// Extra work of an interval besides adding the changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tick {
     /// See [`crate::recording::Interval`].
     pub(super) commit_later: bool,
     pub(super) halve: bool,
-    /// Look at each live block.
+    /// Scan all live blocks.
     pub(super) scan: bool,
 }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_much_is_done_less_often_but_not_much_less() {
+    fn costly_work_is_done_a_little_less_often() {
         let pace = Pace::new(Spacing::Auto);
         for (cost, distance) in [(0, 100), (5, 100), (10, 200), (40, 800), (400, 1000)] {
             assert_eq!(pace.until_next(cost * MS), distance * MS, "{cost} ms");

@@ -1,5 +1,5 @@
-//! What is kept of each process, and how it comes and goes. Much of it is also kept of a process
-//! whose birth was lost.
+//! The state kept for each process, and its beginning and end. Much of it is also kept for a
+//! process whose birth was lost.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use crate::{
     recording::ProcessRow,
 };
 
-/// A process whose code has not changed, as far as is logged, is looked at so often at most.
+/// Least time between two inspections of a process whose code has not changed, as far as is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A traced process.
@@ -25,7 +25,7 @@ pub(super) struct Process {
     pub(super) row: ProcessRow,
     pub(super) sampler: Sampler,
     pub(super) fingerprint: Fingerprint,
-    /// Number of its memory control group, once looked at and if it can be seen.
+    /// Number of its memory control group, once read and if visible.
     pub(super) cgroup: Option<u32>,
     /// Probes on allocation functions.
     pub(super) links: Vec<Link>,
@@ -37,8 +37,8 @@ pub(super) struct Process {
     pub(super) held: bool,
     /// Another tracer wanted it, and was let have it.
     pub(super) given_up: bool,
-    /// How many of the files in which unwinding begins have their probe; `None` where no function
-    /// is probed that an exception may leave.
+    /// How many of the files in which unwinding begins have their probe; `None` if no function is
+    /// probed that an exception may leave.
     pub(super) unwinders: Option<usize>,
     /// It executes a 32-bit program.
     pub(super) is_32_bit: bool,
@@ -72,16 +72,16 @@ pub(super) struct Processes {
     interpreters: HashMap<u32, Interpreter>,
     /// Once a process has used a device.
     on_devices: HashMap<u32, OnDevices>,
-    /// When the code of a process was looked at by its request.
+    /// Time of the last inspection of a process's code at its own request.
     looked_at: HashMap<u32, Instant>,
     images: Images,
 }
 
-/// What is left of a process.
+/// The remains of a process.
 pub(super) struct Ended {
     /// `None`: its birth was lost.
     pub(super) process: Option<Process>,
-    /// The image that nobody runs any more.
+    /// The image that no process runs any more.
     pub(super) image: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Processes {
             .map(|(&tgid, process)| (tgid, process))
     }
 
-    /// Traced processes of which something holds.
+    /// Traced processes that satisfy a condition.
     pub(super) fn which(&self, holds: impl Fn(&Process) -> bool) -> Vec<u32> {
         self.iter()
             .filter(|(_, process)| holds(process))
@@ -117,12 +117,12 @@ impl Processes {
             .collect()
     }
 
-    /// Begins to trace a process. Gives one of the same number whose end was lost.
+    /// Begins tracing a process. Returns one with the same number whose end was lost.
     pub(super) fn trace(&mut self, tgid: u32, process: Process) -> Option<Process> {
         self.traced.insert(tgid, process)
     }
 
-    /// A child has what its parent has. Gives an image that nobody runs any more.
+    /// A child inherits its parent's state. Returns an image that no process runs any more.
     pub(super) fn fork(&mut self, parent: u32, child: u32) -> Option<u64> {
         let addresses = self.addresses(parent).cloned().unwrap_or_default();
         self.addresses.insert(child, addresses);
@@ -133,7 +133,7 @@ impl Processes {
         self.images.forked(parent, child)
     }
 
-    /// Another program begins. Gives an image that nobody runs any more.
+    /// Another program begins. Returns an image that no process runs any more.
     pub(super) fn exec(&mut self, tgid: u32) -> Option<u64> {
         self.addresses.remove(&tgid);
         self.interpreters.remove(&tgid);
@@ -150,15 +150,15 @@ impl Processes {
         }
     }
 
-    /// A process runs this image. Gives one that nobody runs any more.
+    /// A process runs this image. Returns one that no process runs any more.
     pub(super) fn runs(&mut self, tgid: u32, image: u64) -> Option<u64> {
-        // Of one whose birth was lost the end may be, too.
+        // If its birth was lost, its end may be lost, too.
         self.is_traced(tgid)
             .then(|| self.images.runs(tgid, image))
             .flatten()
     }
 
-    /// What is known of a process's addresses.
+    /// The known addresses of a process.
     pub(super) fn addresses(&self, tgid: u32) -> Option<&Addresses> {
         self.addresses.get(&tgid)
     }
@@ -171,7 +171,7 @@ impl Processes {
         self.interpreters.get(&tgid)
     }
 
-    /// True if that is news.
+    /// True if that changes something.
     pub(super) fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> bool {
         self.interpreters.insert(tgid, interpreter) != Some(interpreter)
     }
@@ -200,8 +200,8 @@ impl Processes {
             + self.images.len()
     }
 
-    /// Whether the code of a process may be looked at: not if that was done a moment ago, unless it
-    /// has changed since. An address that is nowhere asks again and again.
+    /// Whether the code of a process may be inspected: not if that was done a moment ago, unless it
+    /// has changed since. An unmapped address requests it again and again.
     pub(super) fn may_look(&mut self, tgid: u32, has_changed: bool) -> bool {
         let now = Instant::now();
         let is_due = has_changed

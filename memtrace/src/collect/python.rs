@@ -1,5 +1,5 @@
-//! The Python side of stacks: which processes run an interpreter, and the code
-//! objects that the kernel side has told of.
+//! The Python side of stacks: which processes run an interpreter, and the code objects that the
+//! kernel side has reported.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -29,7 +29,7 @@ use crate::{
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Pythons {
-    /// By what the kernel side calls them: program; address, fingerprint.
+    /// By the kernel side's keys: program; address, fingerprint.
     known: FastMap<u64, FastMap<(u64, u32), CodeId>>,
     objects: Vec<Arc<CodeObject>>,
     by_content: HashMap<Arc<CodeObject>, CodeId>,
@@ -46,7 +46,7 @@ fn read(tgid: u32) -> impl Fn(u64, &mut [u8]) -> io::Result<()> {
 }
 
 impl Pythons {
-    /// Looks at a file that a process maps with this bias: the interpreter that it holds.
+    /// Checks a file that a process maps with this bias for an interpreter.
     pub(super) fn mapped(
         &mut self,
         tgid: u32,
@@ -67,7 +67,7 @@ impl Pythons {
             Ok(interpreter) if !fits(&interpreter) => {
                 if self.warned.insert(index) {
                     tracing::warn!(
-                        "`{}`: its frames lie differently than those of any Python 3.{} known",
+                        "`{}`: the layout of its frames matches no known Python 3.{}",
                         module.file.path.display(),
                         interpreter.minor
                     );
@@ -87,7 +87,7 @@ impl Pythons {
         }
     }
 
-    /// Nobody runs the program any more.
+    /// No process runs the program any more.
     pub(super) fn forget_image(&mut self, image: u64) {
         self.known.remove(&image);
     }
@@ -102,7 +102,7 @@ impl Pythons {
         let tgid = code.header.tgid;
         let object = Arc::new(CodeObject::decode(code, areas, interpreter, &read(tgid)));
         let next = CodeId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
-        // Of two that were cut it is not known whether they are the same.
+        // Two truncated ones may or may not be the same.
         let is_cut = [&object.name, &object.filename].map(|text| text.ends_with('…'));
         let (id, new) = match self.by_content.entry(Arc::clone(&object)) {
             Entry::Occupied(known) if is_cut == [false; 2] => (*known.get(), false),
@@ -121,8 +121,8 @@ impl Pythons {
         new.then_some((id, object))
     }
 
-    /// Where a frame of the code object at an absolute address is, `at` the word that follows its
-    /// own; `None` for one that is no frame of the program.
+    /// Location of a frame of the code object at an absolute address, `at` the word that follows
+    /// its own; `None` for one that is not a frame of the program.
     pub(super) fn locate(&self, image: u64, code: u64, at: Option<Word>) -> Option<Location> {
         let Some(Word::PythonAt {
             instruction,
@@ -141,19 +141,19 @@ impl Pythons {
 }
 
 /// Whether it is the interpreter's own: 3.12 and 3.13 put `_Py_InitCleanup` (Python/specialize.c)
-/// below an `__init__` that they have inlined. Nothing else is a file of that name.
+/// below an `__init__` that they have inlined. No other code has that file name.
 fn is_shim(object: &CodeObject) -> bool {
     object.name == "__init__" && object.filename == "__init__"
 }
 
-/// Whether everything that the kernel side reads is where it looks.
+/// Whether everything that the kernel side reads is within its reach.
 fn fits(python: &Interpreter) -> bool {
     let frame = if python.minor >= 11 {
         FRAME_BYTES
     } else {
         FRAME_BYTES_BEFORE_311
     };
-    // Words that lie in so many bytes from an offset on.
+    // Words within this many bytes from an offset on.
     let lie_in = |words: &[u32], from: u32, bytes: u64| {
         let from = u64::from(from);
         words

@@ -1,4 +1,5 @@
-//! Records of the kernel side, one by one: what each is about, and stacks as the recording has them.
+//! Handles records of the kernel side one by one: their subjects, and stacks as the recording has
+//! them.
 
 use memtrace_common::{
     event::{Kind, Stack},
@@ -125,7 +126,7 @@ impl Collector {
                     let at = frames.get(index + 1).copied().and_then(Word::decode);
                     return pythons.locate(image, code, at);
                 }
-                // Said by the one before.
+                // Handled with the previous word.
                 Some(Word::PythonAt { .. }) => return None,
                 None => Location::Unmapped(frames[index]),
             })
@@ -145,13 +146,14 @@ impl Collector {
         Ok(())
     }
 
-    /// A process runs this image, as far as something of it has to be forgotten later.
+    /// A process runs this image; noted so that its state can be dropped later.
     pub(super) fn runs(&mut self, tgid: u32, image: u64) {
         let gone = self.processes.runs(tgid, image);
         self.forget_image(gone);
     }
 
-    /// A process has ended, or executes another program; `image` is one that nobody runs any more.
+    /// A process has ended, or executes another program; `image` is one that no process runs any
+    /// more.
     pub(super) fn forget_code(&mut self, tgid: u32, image: Option<u64>) {
         self.stacks.forget(Owner::Process(tgid));
         self.forget_image(image);

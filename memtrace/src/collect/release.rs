@@ -3,9 +3,9 @@
 use super::{Collector, sink::Sink};
 use crate::{bpf, ledger::Ledger, process, recording};
 
-/// What is left of a collector that traces nothing any more.
+/// The remains of a collector that no longer traces anything.
 pub(super) struct Released {
-    /// As of the end of tracing.
+    /// State at the end of tracing.
     pub(super) ledger: Ledger,
     /// Processes that still ran then.
     pub(super) running: Vec<Running>,
@@ -21,10 +21,10 @@ pub(super) struct Running {
 }
 
 impl Collector {
-    /// Lets every process go on without probes and without a tracer.
+    /// Continues every process without probes and without a tracer.
     pub(super) fn release(mut self) -> Released {
         self.continue_all();
-        // If the store has stopped, its result says why.
+        // If the store has stopped, its result has the reason.
         let _ = self.hand_over_stacks();
         let Self {
             kernel,

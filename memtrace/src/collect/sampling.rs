@@ -1,5 +1,5 @@
-//! What the traced processes, the machine and control groups use, asked once an interval; and what
-//! asking costs.
+//! Memory figures of the traced processes, the machine and control groups, read once an interval,
+//! and the cost of reading them.
 
 use std::{
     collections::HashSet,
@@ -43,7 +43,7 @@ pub(super) struct Samples {
     pub(super) members: Vec<(ProcessId, u32)>,
 }
 
-/// How often something was read, and how long all of that took.
+/// Number of readings, and their total duration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     count: u64,
@@ -64,7 +64,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// What samples cost so far.
+/// Cost of the samples so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Costs {
     process: Cost,
@@ -91,7 +91,7 @@ impl fmt::Display for Costs {
 }
 
 impl Collector {
-    /// Reads everything once, the costly parts where it is their turn.
+    /// Reads everything once, the costly parts only when they are due.
     pub(super) fn sample(&mut self) -> Samples {
         let Sampling {
             source,
@@ -137,7 +137,7 @@ impl Collector {
         }
     }
 
-    /// What samples cost so far.
+    /// Cost of the samples so far.
     pub(super) fn sample_costs(&self) -> Costs {
         self.sampling.costs
     }

@@ -44,15 +44,15 @@ use crate::{
     symbolize::debuginfod,
 };
 
-/// The ring buffer is looked at this often when nobody wakes the collector.
+/// The ring buffer is polled this often if nothing wakes the collector.
 const POLL: Duration = Duration::from_millis(20);
-/// Time for records before anything else gets a turn, looked at every so many records.
-/// (A record may be a process to probe, which takes a thousand times as long as a free.)
+/// Time for records before anything else gets a turn, checked after each batch of records. (A
+/// record may be a process to probe, which takes a thousand times as long as a free.)
 const TURN: Duration = Duration::from_millis(50);
 const BATCH: usize = 256;
-/// Live blocks are looked at one by one (their ages, and what they hold open) after this time, after
-/// half as long again and so on, and at least so often, so that a program that ends, or a killed
-/// recording, has that too; unless there are too many blocks to look at beside the work.
+/// Live blocks are scanned one by one (their ages, and the memory they hold open) after this time,
+/// after half as long again and so on, and at least this often, so that a program that ends, or a
+/// killed recording, has that too; unless there are too many blocks to scan beside the work.
 const FIRST_SCAN: Duration = Duration::from_secs(2);
 const SCAN_EVERY: Duration = Duration::from_secs(60);
 const SCANNED_AT_MOST: u64 = 1_000_000;
@@ -61,12 +61,12 @@ const SCANNED_AT_MOST: u64 = 1_000_000;
 /// environment").
 const PYTHON_OBJECTS: (&str, &str) = ("PYTHONMALLOC", "malloc");
 
-/// What to record.
+/// Plan of a recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub pids: Vec<u32>,
     pub command: Vec<OsString>,
-    /// Have Python ask malloc for each object, by a variable in the command's environment.
+    /// Make Python call malloc for each object, through a variable in the command's environment.
     pub python_objects: bool,
     /// `None`: `memtrace-PROGRAM-HOST-PID.mtr`.
     pub output: Option<PathBuf>,
@@ -81,7 +81,7 @@ pub(crate) struct Plan {
     pub stop: bool,
     /// Hide host names, user names and paths; secrets always are.
     pub redact: bool,
-    /// Look for what holds the blocks of sites that grow.
+    /// Search for the holders of growing sites' blocks.
     pub(crate) holders: bool,
     /// Fold short-lived processes that have ended.
     pub fold: bool,
@@ -91,16 +91,16 @@ pub(crate) struct Plan {
     pub invocation: Vec<String>,
 }
 
-/// How a recording ended.
+/// Result of a recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     /// Records received.
     pub received: u64,
     pub missing: Missing,
-    /// Blocks outstanding at the end, and the ledger's memory for them, bytes.
+    /// Live blocks at the end, and the ledger's memory for them, bytes.
     pub outstanding: u64,
     pub ledger_bytes: u64,
-    /// What came of verifying walks.
+    /// Result of verifying walks.
     pub verified: Option<verify::Counts>,
     pub timings: Timings,
     pub samples: Costs,
@@ -108,7 +108,7 @@ pub(crate) struct Summary {
     pub untraced: Vec<Untraced>,
     /// Traced processes that still run although all those of `-p` have ended.
     pub survivors: u64,
-    /// `None`: nothing was looked for.
+    /// `None`: nothing was searched for.
     pub(crate) holders: Option<Looked>,
 }
 
@@ -140,10 +140,9 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
     move |source| SessionError::System { what, source }
 }
 
-/// Records until the command or the attached processes end, the time is over,
-/// or a signal comes. `ready` is called once everything is being recorded,
-/// `recorded` once the recording is complete. Gives the wait status of the
-/// launched command, which may run on after that.
+/// Records until the command or the attached processes end, the time is over, or a signal comes.
+/// `ready` is called once everything is being recorded, `recorded` once the recording is complete.
+/// Returns the wait status of the launched command, which may run on after that.
 ///
 /// # Errors
 /// See [`SessionError`]; whatever was recorded before stays readable.
@@ -170,7 +169,7 @@ pub(crate) async fn record(
     // Before the programs are loaded, see `Line`.
     let line = plan.stop.then(Line::new).transpose();
     let line = line.map_err(system("make a socket"))?;
-    // Not before: a launched command inherits the limit, and what is ignored.
+    // Not before: a launched command inherits the limit and ignored signals.
     raise_file_limit();
     let mut startup = Startup::begin().map_err(system("watch for signals"))?;
     startup.doing("loading the tracing programs".to_owned());
@@ -224,7 +223,7 @@ pub(crate) async fn record(
             |untraced| ready(&plan, &output, untraced),
         )
         .await;
-    // One moment for all probes; what was emitted before it is still read.
+    // One moment for all probes; records emitted before it are still read.
     let stopped = collector
         .kernel()
         .set_recording(false)
@@ -331,7 +330,7 @@ impl Session {
         }
         if let Some(launched) = &launched {
             collector.begin(launched.tgid(), Origin::Launched, now_ns(), Duration::ZERO)?;
-            // It may be gone before anybody can look at it.
+            // It may be gone before it can be inspected.
             let is_32_bit = target::is_32_bit(launched.program());
             collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
         }
@@ -396,8 +395,8 @@ impl Session {
                 () = async { sleep_until(deadline.unwrap_or(start)).await },
                     if deadline.is_some() => return Ok(()),
                 _ = self.interrupts.recv() => {
-                    // The terminal sends it to the command too, which decides what it
-                    // means; asked twice, the recording ends without it.
+                    // The terminal sends it to the command too, which decides what to do; a second
+                    // one ends the recording without it.
                     if child.is_none() || interrupted {
                         return Ok(());
                     }
@@ -407,7 +406,7 @@ impl Session {
                     Some(launched) => pass_on(launched, libc::SIGTERM),
                     None => return Ok(()),
                 },
-                // The terminal is gone; it told the command as well.
+                // The terminal is gone; the command was notified as well.
                 _ = self.hangups.recv() => return Ok(()),
             }
             if ended_with(&plan.pids, collector) {
@@ -416,7 +415,7 @@ impl Session {
         }
     }
 
-    /// Handles what the ring buffer holds; false if there was more than a turn's worth.
+    /// Handles the contents of the ring buffer; false if there was more than a turn's worth.
     fn drain(&mut self, collector: &mut Collector) -> Result<bool, SessionError> {
         let start = Instant::now();
         while start.elapsed() < TURN {
@@ -456,7 +455,7 @@ impl Session {
         }
     }
 
-    /// Reads what is left and records the last interval.
+    /// Reads the remaining records and records the last interval.
     fn conclude(&mut self, collector: &mut Collector, plan: &Plan) -> Result<(), SessionError> {
         while !self.drain(collector)? {}
         if !plan.options.follow {
@@ -481,7 +480,7 @@ fn find_target(pid: u32) -> Result<Target, SessionError> {
     if let Some(halted) = target.halted {
         let name = &target.name;
         tracing::warn!(
-            "process {pid} (`{name}`) is {halted}: nothing happens in it until it runs on"
+            "process {pid} (`{name}`) is {halted}: nothing is recorded until it continues"
         );
     }
     Ok(target)
@@ -524,7 +523,7 @@ fn pass_on(launched: &Launched, signal: i32) {
     unsafe { libc::kill(launched.tgid().cast_signed(), signal) };
 }
 
-/// `memtrace-PROGRAM-HOST-PID.mtr`, of the first process.
+/// `memtrace-PROGRAM-HOST-PID.mtr`, named after the first process.
 fn default_output(plan: &Plan, launched: Option<&Launched>, redactor: &Redactor) -> PathBuf {
     let (program, pid) = match launched {
         Some(launched) => (

@@ -1,4 +1,4 @@
-//! What the collector hands over, and to whom: the store writes it, a test keeps it.
+//! Messages from the collector, and their receiver: the store writes them, a test keeps them.
 
 use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     recording::{self, Holders, Interval, ProcessRow, Untraced},
 };
 
-/// What the collector hands over, in order: what names a location comes before it.
+/// Messages from the collector, in order: the names of a location come before it.
 pub(super) enum Message {
     Module {
         index: ModuleIndex,
@@ -30,28 +30,28 @@ pub(super) enum Message {
     Process(ProcessRow),
     /// A process of the job that is not traced.
     Untraced(Untraced),
-    /// A device's library, and what its version lacks.
+    /// A device library, and the functions that its version lacks.
     Library(String, Lacking),
     Facts(Vec<Fact>),
-    /// The child is what the parent is, until its exec.
+    /// The child has its parent's facts, until its exec.
     InheritFacts {
         parent: ProcessId,
         child: ProcessId,
     },
     ForgetFacts(ProcessId),
-    /// Look for what takes longer: packages of Python, and whose malloc a process uses.
+    /// Slow lookups: Python packages and the malloc provider.
     Look(Box<Look>),
     Interval(Box<Interval>),
-    /// What holds the blocks of a site of an interval before.
+    /// Holders of the blocks of a site of an earlier interval.
     Holders(Holders),
 }
 
-/// Nobody takes messages any more; [`Sink::finish`] tells why.
+/// The receiver is gone; [`Sink::finish`] has the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the recording can no longer be written")]
 pub(crate) struct Stopped;
 
-/// Takes what the collector hands over.
+/// Receives the collector's messages.
 pub(super) trait Sink {
     /// Takes a message, or waits until it can.
     ///
@@ -59,12 +59,12 @@ pub(super) trait Sink {
     /// It has failed.
     fn send(&mut self, message: Message) -> Result<(), Stopped>;
 
-    /// What the last interval took to write, without waiting.
+    /// Cost of writing the last interval, without waiting.
     fn cost(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// The recording is complete, CLOCK_MONOTONIC ns. Returns when everything is where it belongs.
+    /// The recording is complete, CLOCK_MONOTONIC ns. Returns when everything is written.
     ///
     /// # Errors
     /// Why it could not be written.

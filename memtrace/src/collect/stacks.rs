@@ -1,8 +1,8 @@
 //! Stacks as the kernel side names them → stacks of the recording.
 //!
 //! Stacks have most of their callers in common, so they are kept as one tree (a calling context
-//! tree): a node is a location and the node of its caller. What a stack brings that was not there
-//! yet goes to the store in batches.
+//! tree): a node is a location and the node of its caller. The new parts of a stack go to the store
+//! in batches.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
 /// A stack as the kernel side sent it.
 pub(super) struct Walk<'a> {
     pub(super) key: u64,
-    /// The program, which says what words of Python mean.
+    /// The program, which gives words of Python their meaning.
     pub(super) image: u64,
     /// Leaf first.
     pub(super) words: &'a [u64],
@@ -31,17 +31,17 @@ pub(super) struct Walk<'a> {
     pub(super) owner: Option<Owner>,
 }
 
-/// Whose end is also that of a key: it stands for a place that nobody else has.
+/// An owner of keys, which die with it: their places belong to it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
-    /// A program: where its Python code is.
+    /// A program: its Python code.
     Image(u64),
-    /// A process: what it generated.
+    /// A process: its generated code.
     Process(u32),
 }
 
 impl Owner {
-    /// That of a stack of process `tgid`, which runs the program `image`.
+    /// The key's owner for a stack of process `tgid`, which runs the program `image`.
     pub(super) fn of(words: &[u64], tgid: u32, image: u64) -> Option<Owner> {
         let mut owner = None;
         for word in words {
@@ -55,17 +55,17 @@ impl Owner {
     }
 }
 
-/// What the store does not know yet. Each list goes on where the one before ended.
+/// Additions not yet sent to the store. Each list continues where the previous one ended.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) locations: Vec<(LocationId, Location)>,
-    /// Of the first of `nodes`; the others follow.
+    /// Number of the first of `nodes`; the others follow.
     pub(super) first_node: NodeId,
     pub(super) nodes: Vec<Node>,
     pub(super) stacks: Vec<StackRow>,
 }
 
-/// News are handed over when there are so many.
+/// Additions are sent when there are this many.
 const BATCH: usize = 1024;
 
 /// Every distinct stack so far.
@@ -103,13 +103,13 @@ struct Thread {
 struct Last {
     image: u64,
     /// Words and the nodes that they led to, the outermost first. Ends before the first absolute
-    /// word, for it may mean something else the next time.
+    /// word, because its meaning may change.
     path: Vec<(u64, NodeId)>,
 }
 
 impl StackInterner {
-    /// Binds a kernel-side key to its stack. `locate` says where the frame at an index of the words
-    /// is; `None` for a word that is no frame of its own.
+    /// Binds a kernel-side key to its stack. `locate` gives the location of the frame at an index
+    /// of the words; `None` for a word that is not a frame of its own.
     pub(super) fn learn(&mut self, walk: &Walk, locate: impl Fn(usize) -> Option<Location>) {
         let leaf = self.leaf(walk, locate);
         let thread = self.thread(walk.comm);
@@ -132,7 +132,7 @@ impl StackInterner {
         }
     }
 
-    /// What a word of Python means may have changed: a code object was told of.
+    /// A word of Python may have changed its meaning: a code object was reported.
     pub(super) fn forget_last(&mut self) {
         self.last.path.clear();
     }
@@ -149,7 +149,7 @@ impl StackInterner {
         self.news.stacks.len() + self.news.nodes.len() >= BATCH
     }
 
-    /// What came since the last call; `None` if nothing did.
+    /// Additions since the last call; `None` if there were none.
     pub(super) fn take_news(&mut self) -> Option<News> {
         // A new node comes with a new stack, and a new location with a new node.
         if self.news.stacks.is_empty() {
@@ -160,7 +160,7 @@ impl StackInterner {
         Some(std::mem::take(&mut self.news))
     }
 
-    /// The file whose code called that of the leaf's: the first one on the way out that is another.
+    /// The file whose code called the leaf's file: the first different one on the way out.
     pub(super) fn caller(&self, id: StackId) -> Option<ModuleIndex> {
         let mut node = *self.leaves.get((id.0 as usize).checked_sub(1)?)?;
         let mut leaf = None;
@@ -270,7 +270,7 @@ mod tests {
         comm
     }
 
-    /// Words that stand for themselves; odd ones are no frames.
+    /// Words that stand for themselves; odd ones are not frames.
     fn learn(
         stacks: &mut StackInterner,
         key: u64,
@@ -294,7 +294,7 @@ mod tests {
         stacks.find(key).unwrap()
     }
 
-    /// Locations of a stack, the innermost first, as the store was told of them.
+    /// Locations of a stack, the innermost first, as reported to the store.
     fn reported(news: &[News], id: StackId) -> Vec<Location> {
         let nodes: Vec<_> = news.iter().flat_map(|news| &news.nodes).collect();
         let locations: Vec<_> = news.iter().flat_map(|news| &news.locations).collect();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_walks_are_one_stack_whatever_their_keys() {
+    fn equal_walks_with_different_keys_are_one_stack() {
         let mut stacks = StackInterner::default();
         let words = [2, 4];
         let id = learn(&mut stacks, 10, &words, End::Complete, "main");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_told_of_each_node_once_and_can_put_stacks_together() {
+    fn each_node_is_reported_once_and_stacks_can_be_rebuilt() {
         let mut stacks = StackInterner::default();
         let mut news = Vec::new();
         // Callers in common, one below another, none in common, the same function twice.
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_word_means_is_asked_again_where_it_may_have_changed() {
+    fn words_are_resolved_again_if_they_may_have_changed() {
         let mut stacks = StackInterner::default();
         let learn = |stacks: &mut StackInterner, key, image, word: u64, place| {
             let walk = Walk {

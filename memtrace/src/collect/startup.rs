@@ -1,4 +1,4 @@
-//! The time before recording begins: what takes long is said on standard error, and a signal ends
+//! The time before recording begins: slow steps are reported on standard error, and a signal ends
 //! memtrace at once, from a thread of its own, because loading and attaching wait for the kernel.
 
 use std::{
@@ -16,10 +16,10 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-/// Silence is broken after this time, and again when something else takes as long.
+/// A step is announced after this time, and again if another one takes as long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the thread needs to know.
+/// State shared with the thread.
 #[derive(Default)]
 struct State {
     doing: String,
@@ -34,7 +34,7 @@ pub(super) struct Startup {
 
 impl Startup {
     /// # Errors
-    /// There can be no thread, or signals cannot be watched.
+    /// The thread cannot be started, or signals cannot be watched.
     pub(super) fn begin() -> io::Result<Self> {
         let state = Arc::<Mutex<State>>::default();
         let (over, is_over) = oneshot::channel();
@@ -64,7 +64,7 @@ impl Startup {
         })
     }
 
-    /// What is being done now.
+    /// Sets the current step.
     pub(super) fn doing(&self, what: String) {
         lock(&self.state).doing = what;
     }
@@ -74,10 +74,10 @@ impl Startup {
         lock(&self.state).output = Some(output.to_owned());
     }
 
-    /// Recording has begun. Signals mean something else from now on.
+    /// Recording has begun. Signals have another meaning from now on.
     pub(super) fn over(&mut self) {
         if let Some((over, thread)) = self.thread.take() {
-            // It has gone where it could not watch any longer.
+            // It ended because it could no longer watch.
             let _ = over.send(());
             let _ = thread.join();
         }
@@ -139,7 +139,7 @@ async fn watch(
     }
 }
 
-/// Ends memtrace as a shell tells it of a signal. The kernel takes every probe away with the
+/// Ends memtrace with a shell's exit status for a signal. The kernel removes every probe with the
 /// process, and a command that waits to be launched ends.
 fn interrupted(state: &Mutex<State>, signal: i32) -> ! {
     // Held to the end: no file may be created any more.

@@ -25,7 +25,7 @@ use crate::{
     symbolize::{ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
 };
 
-/// What the thread is to do.
+/// Orders for the thread.
 enum Order {
     Write(Message),
     /// The recording is complete, CLOCK_MONOTONIC ns.
@@ -39,7 +39,7 @@ const BACKLOG: usize = 65_536;
 /// Handle of the thread.
 pub(super) struct Store {
     sender: SyncSender<Order>,
-    /// What the last interval took the thread, nanoseconds.
+    /// Time the thread spent on the last interval, nanoseconds.
     cost: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<(), recording::Error>>>,
 }
@@ -80,7 +80,7 @@ impl Sink for Store {
     }
 
     fn finish(mut self: Box<Self>, time_ns: u64) -> Result<(), recording::Error> {
-        // If it has stopped, the thread's result says why.
+        // If it has stopped, the thread's result has the reason.
         let _ = self.sender.send(Order::Finish(time_ns));
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -106,14 +106,13 @@ fn run(
         unfinished: Vec::new(),
         redactor: Arc::clone(&redactor),
     };
-    // The channel closes without a Finish if the collector failed; what was
-    // committed stays.
+    // The channel closes without a Finish if the collector failed; committed data stays.
     for order in receiver {
         let message = match order {
             Order::Write(message) => message,
             Order::Finish(time_ns) => {
                 if let Some(patience) = names.symbolizer.patience() {
-                    tracing::warn!("waiting for debug files, for {patience:?} at most");
+                    tracing::warn!("waiting at most {patience:?} for debug files");
                     names.rewrite(&mut writer, Instant::now() + patience)?;
                 }
                 return writer.finish(time_ns);
@@ -174,7 +173,7 @@ fn run(
     Ok(())
 }
 
-/// What this thread has computed so far: a disk that it waits for costs nobody anything.
+/// CPU time of this thread so far: waiting for a disk does not count.
 fn cpu_time_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -239,7 +238,7 @@ impl Names {
         module.is_some_and(|&module| self.symbolizer.is_fetching(module))
     }
 
-    /// Writes the locations again whose debug files come until `deadline`.
+    /// Rewrites the locations whose debug files arrive before `deadline`.
     fn rewrite(&mut self, writer: &mut Writer, deadline: Instant) -> Result<(), recording::Error> {
         if !self.symbolizer.take_fetched(deadline) {
             return Ok(());

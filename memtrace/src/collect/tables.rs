@@ -1,5 +1,5 @@
-//! Compiles unwind tables beside everything else: a file is queued when it is
-//! first seen, and whoever needs its table waits for it, but not for ever.
+//! Compiles unwind tables in the background: a file is queued when it is first seen, and a process
+//! that needs its table waits for it, for a bounded time.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -17,7 +17,7 @@ use crate::{
     unwind::{Cache, Table, trampoline},
 };
 
-/// A file whose table is wanted.
+/// A file whose table is needed.
 #[derive(Debug)]
 pub(super) struct Job {
     /// Its number in frames.
@@ -27,7 +27,7 @@ pub(super) struct Job {
     pub(super) build_id: Option<String>,
 }
 
-/// Where tables go.
+/// The destination of tables.
 pub(super) trait Loader: Send + Sync {
     /// Makes `table` the one of file number `exec`; `None`: it has none.
     ///
@@ -115,13 +115,13 @@ impl Tables {
         self.shared.state().are_done(execs)
     }
 
-    /// Told when a table is done.
+    /// Notified when a table is done.
     pub(super) fn news(&self) -> Arc<Notify> {
         Arc::clone(&self.shared.news)
     }
 
-    /// Waits until the tables of these files are loaded (or cannot be), `at_most` so long.
-    /// False if the time was over.
+    /// Waits until the tables of these files are loaded (or cannot be), for `at_most`. False on
+    /// timeout.
     pub(super) fn wait(&self, execs: &[u32], at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
         let mut state = self.shared.state();
@@ -166,7 +166,7 @@ fn work(shared: &Shared) {
     }
 }
 
-/// Says that a file's table is done when it is dropped, whatever became of it: threads wait for it.
+/// Marks a file's table as done when it is dropped, even after a failure: threads wait for it.
 struct Finished<'a>(&'a Shared, u32);
 
 impl Drop for Finished<'_> {
@@ -178,8 +178,8 @@ impl Drop for Finished<'_> {
     }
 }
 
-/// A file that has no usable tables is walked along frame pointers, which are
-/// checked; one that cannot be handed over ends the walk.
+/// A file without usable tables is walked along frame pointers, which are checked; one that cannot
+/// be handed over ends the walk.
 fn compile(shared: &Shared, job: &Job) {
     let table = if job.path == trampoline::NAME {
         Some(Table::of_trampoline())
@@ -198,7 +198,7 @@ fn cached(shared: &Shared, job: &Job) -> Option<Table> {
     shared.cache.as_ref()?.get(&cache_key(job)?)
 }
 
-/// What the cache knows a file by. Anybody can give a file another one's build id: only those that
+/// The cache's key of a file. Anyone can give a file another one's build id, so only files that
 /// root alone can write are trusted with it. Tools that change a file and keep its id change its
 /// size or time.
 fn cache_key(job: &Job) -> Option<String> {

@@ -1,4 +1,4 @@
-//! What walks took, by their depth (`memtrace record --time-walks`).
+//! Durations of walks, by depth (`memtrace record --time-walks`).
 
 use std::fmt;
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_are_told_apart_by_depth() {
+    fn walks_are_grouped_by_depth() {
         let mut timings = Timings::default();
         assert!(timings.is_empty());
         for depth in [0, 4, 5, 128, 129, 255] {

@@ -1,8 +1,8 @@
-//! Which differences between the machines may have to do with what grows.
+//! Ranks the differences between the machines by their relation to growth.
 //!
-//! Ranked, not proven: a difference comes first that is about a module on the stacks that grow, near
-//! their leaves; then those that most often explained such growth elsewhere. What merely describes
-//! the moment of recording comes last.
+//! Ranked, not proven: first come differences about a module on a growing stack, near its leaf;
+//! then those that most often explained such growth elsewhere. Facts that merely describe the
+//! moment of recording come last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use super::{
 };
 use crate::frames::{Frame, FrameKind};
 
-/// Sites that are looked at: the growth of later ones is small beside theirs.
+/// Number of sites considered: the growth of later ones is small in comparison.
 const SITES: usize = 20;
 
-/// What being about a kind of thing counts beside being about a site (at most 1).
+/// Weight of being about a kind of thing, where being about a site has at most 1.
 const KIND_WEIGHT: f64 = 0.1;
 
-/// What the relation of a fact that only describes counts.
+/// Weight of a fact that only describes.
 const DESCRIPTION: f64 = 0.5;
 
 /// A package on stacks with at least this share of growth ranks above variables.
@@ -32,7 +32,7 @@ pub(crate) struct Difference {
     /// Values of all processes or baselines, separated by ` | `; `None` if there is none.
     pub baseline: Option<String>,
     pub new: Option<String>,
-    /// Why a side has no value.
+    /// The reason why a side has no value.
     pub absence: Option<Absence>,
     /// Indices into [`super::Comparison::sites`].
     pub related_sites: Vec<usize>,
@@ -164,13 +164,13 @@ fn joined(values: &BTreeSet<&str>) -> Option<String> {
     (!values.is_empty()).then(|| values.join(" | "))
 }
 
-/// What of a site facts can be about.
+/// Traits of a site that facts can be about.
 struct Traits {
     index: usize,
     /// Bytes per unit, without sign: with the sides exchanged, the same facts come first.
     weight: f64,
-    /// Of both sides' stacks, in an order that does not depend on which is which. Normalised, the
-    /// leaf's first, each once; Python packages too.
+    /// Modules on both sides' stacks, in an order that does not depend on the sides' order.
+    /// Normalised, the leaf's first, each once; Python packages too.
     modules: [Vec<String>; 2],
     has_isa: bool,
 }
@@ -292,9 +292,9 @@ const THREAD_POOLS: &[&str] = &[
     "libblis",
 ];
 
-/// What a fact is about.
+/// Subject of a fact.
 enum About {
-    /// Modules and packages whose names begin so, or with `true` are so.
+    /// Modules and packages whose names begin with one of these, or with `true` equal one.
     Modules(Vec<String>, bool),
     Processors,
     InstructionSet,
@@ -302,8 +302,8 @@ enum About {
 }
 
 impl About {
-    /// What `field` is about, where the traced programs are `programs` and `values` all that the
-    /// field says.
+    /// Subject of `field`, if the traced programs are `programs` and `values` are all values of the
+    /// field.
     fn of(field: &str, programs: &[String], values: &str) -> About {
         let lower = field.to_ascii_lowercase();
         let (family, rest) = lower.split_once('.').unwrap_or((&lower, ""));
@@ -317,7 +317,7 @@ impl About {
             ("lib", _) => {
                 let name = match rest.strip_prefix("duplicates.") {
                     Some(name) => name,
-                    // `lib.libx.so.1.build_id`: the last word says what of it.
+                    // `lib.libx.so.1.build_id`: the last word names the property.
                     None => rest.rsplit_once('.').map_or(rest, |(name, _)| name),
                 };
                 exactly(&module_name::normalise(name).0.to_ascii_lowercase())
@@ -351,7 +351,7 @@ impl About {
         }
     }
 
-    /// How much this is about a site: 1 at the leaf, less further out, 0 not at all.
+    /// Its closeness to a site: 1 at the leaf, less further out, 0 not at all.
     fn relation(&self, site: &Traits) -> f64 {
         let nearest = |wanted: &dyn Fn(&str) -> bool| {
             let place = |side: &Vec<String>| side.iter().position(|module| wanted(module));
@@ -382,7 +382,7 @@ fn is_package(field: &str) -> bool {
     }
 }
 
-/// Whether a field only describes what another one, the build id, identifies.
+/// Whether a field only describes something that another one, the build id, identifies.
 fn describes(field: &str) -> bool {
     let (family, rest) = field.split_once('.').unwrap_or((field, ""));
     ["exe", "lib"].contains(&family) && (rest.ends_with("path") || rest.ends_with("size"))

@@ -1,4 +1,4 @@
-//! Made-up recordings for tests, their sites given as what they hold over time.
+//! Made-up recordings for tests, with the memory of their sites over time.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(name: &str, sites: Vec<Site>) -> Run {
     }
 }
 
-/// A site that grows by so many bytes in a block a second.
+/// A site that grows by this many bytes in a block a second.
 pub(crate) fn growing(frames: Vec<Frame>, bytes_per_second: u64) -> Site {
     let point = |second: u64| SitePoint {
         live_bytes: second * bytes_per_second,

@@ -1,15 +1,15 @@
-//! How fast a site grows, and how sure that is.
+//! Growth rates of sites, and their uncertainty.
 
 use crate::analysis::statistics::{theil_sen, trend_after};
 
-/// So that the same recordings give the same intervals.
+/// Fixed, so that the same recordings give the same intervals.
 const SEED: u64 = 0;
 
 /// Growth of live memory: bytes per unit (a second, or the unit that was requested).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Growth {
     pub rate: f64,
-    /// 95 % interval of `rate`; `None`: too few intervals were recorded to tell.
+    /// 95 % interval of `rate`; `None`: too few intervals were recorded.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -23,7 +23,7 @@ impl Growth {
     /// Theil–Sen slope of `y` over `x` without the first `skip` points, with the interval of a
     /// moving-block bootstrap.
     pub(super) fn of(x: &[f64], y: &[f64], skip: usize) -> Growth {
-        // What does not change has no noise to draw from.
+        // A constant series has no noise to draw from.
         let after = y.get(skip..).unwrap_or_default();
         if after.len() > 1 && after.iter().all(|value| *value == after[0]) {
             return Growth::NONE;
@@ -56,8 +56,8 @@ impl Growth {
         Growth { rate, interval }
     }
 
-    /// Several runs as one: the middle rate, and an interval that holds all of theirs, for what
-    /// differs between runs of one machine is no difference between machines.
+    /// Several runs as one: the middle rate, and an interval that covers all of theirs, because
+    /// differences between runs of one machine are not differences between machines.
     pub(super) fn pooled(runs: &[Growth]) -> Growth {
         let rates: Vec<f64> = runs.iter().map(|growth| growth.rate).collect();
         let ends: Option<Vec<(f64, f64)>> = runs.iter().map(|growth| growth.interval).collect();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_pooled_with_what_differs_between_them() {
+    fn pooled_runs_include_their_differences() {
         let runs = [
             growth(1.0, 0.0, 2.0),
             growth(9.0, 8.0, 10.0),

@@ -1,13 +1,14 @@
 //! Names of instruction set extensions within names of functions and files.
 //!
 //! A library that has a function once per extension calls another one on another processor. For
-//! matching they are one, `<isa>`; which one it was stays known, for it may be the answer.
+//! matching they are one, `<isa>`; the actual one is kept, because it may be the answer.
 
-/// What stands for an extension in a normalised name.
+/// Placeholder for an extension in a normalised name.
 pub(super) const PLACEHOLDER: &str = "<isa>";
 
-/// Extensions as x86 and Arm name them, microarchitectures as OpenBLAS and GCC's `target_clones` do;
-/// lower case. Shorter names that are words of their own (`atom`, `core2`, `mc`) are left out.
+/// Extensions by their x86 and Arm names, microarchitectures by those of OpenBLAS and GCC's
+/// `target_clones`; lower case. Shorter names that are also words (`atom`, `core2`, `mc`) are left
+/// out.
 const NAMES: &[&str] = &[
     "amx",
     "asimd",
@@ -68,11 +69,11 @@ const NAMES: &[&str] = &[
     "zen4",
 ];
 
-/// What may follow an extension's name after `_` and belongs to it (oneDNN: `avx512_core_amx`).
+/// Suffixes after `_` that belong to an extension's name (oneDNN: `avx512_core_amx`).
 const SUFFIXES: &[&str] = &["core", "amx", "bf16", "fp16", "ifma", "vnni", "int8"];
 
-/// `name` with [`PLACEHOLDER`] for each extension, those side by side as one, and the extensions,
-/// lower case, in the order of the name.
+/// `name` with [`PLACEHOLDER`] for each extension, adjacent ones as one, and the extensions, lower
+/// case, in order of appearance.
 pub(super) fn fold(name: &str) -> (String, Vec<String>) {
     let mut folded = String::with_capacity(name.len());
     let mut found: Vec<String> = Vec::new();
@@ -101,7 +102,7 @@ pub(super) fn fold(name: &str) -> (String, Vec<String>) {
     (folded, found)
 }
 
-/// Length of the extension's name that begins at `at`, where one does.
+/// Length of the extension's name that begins at `at`, if there is one.
 fn token(name: &str, at: usize) -> Option<usize> {
     let bytes = name.as_bytes();
     let starts = match at.checked_sub(1).map(|before| bytes[before]) {

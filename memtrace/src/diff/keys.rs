@@ -1,4 +1,4 @@
-//! What of a frame is compared, at each level.
+//! The parts of a frame that are compared, at each level.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,7 +8,7 @@ use std::{
 use super::{Level, Site, Stack, module_name, python_path::PythonPaths, symbol};
 use crate::frames::{Frame, FrameKind};
 
-/// Native frames that say where a leaf is: it, its caller and that one's.
+/// Number of native frames that identify a leaf: it, its caller and that one's.
 const LEAF_FRAMES: usize = 3;
 
 /// One way to compare two stacks.
@@ -18,11 +18,11 @@ pub(super) enum Step {
     Exact,
     /// Functions of modules.
     Path,
-    /// The same, but for inlined calls: these are known only where there is debug information.
+    /// The same without inlined calls, which are known only with debug information.
     PhysicalPath,
     /// Some frames at the leaf, up to the nearest Python frame.
     Leaf,
-    /// Functions where both have names, modules elsewhere.
+    /// Functions if both have names, modules otherwise.
     KnownNames,
     /// Modules and Python functions.
     Modules,
@@ -56,15 +56,16 @@ struct Numbers {
     symbol: u32,
     known: u32,
     module: u32,
-    /// Of CPython itself.
+    /// The module is CPython itself.
     interpreter: bool,
 }
 
-/// Names of frames of two sides, told once each.
+/// Names of frames of two sides, each computed once.
 pub(super) struct Keys<'a> {
     templates: bool,
     python: PythonPaths,
-    /// Modules of which both sides have one build, the same: what differs in them differs.
+    /// Modules with the same single build on both sides, so that differing places in them really
+    /// differ.
     same_builds: BTreeSet<String>,
     /// Modules by path.
     modules: HashMap<&'a str, String>,
@@ -114,7 +115,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// What `step` compares of a site's stack.
+    /// The parts of a site's stack that `step` compares.
     pub(super) fn path(&mut self, side: usize, site: &'a Site, step: Step) -> Vec<u32> {
         if step == Step::Exact {
             let physical = site.stack.frames.iter().filter(|frame| !frame.inlined);
@@ -136,7 +137,8 @@ impl<'a> Keys<'a> {
             }
             Step::KnownNames => self.each(side, &shown, |numbers| numbers.known),
             Step::Modules => {
-                // What starts an interpreter is not the program's, and its own functions differ.
+                // The frames that start an interpreter are not the program's, and its own functions
+                // differ.
                 let outermost = shown.iter().rposition(|frame| frame.is_python());
                 let end = outermost.map_or(shown.len(), |at| at + 1);
                 let numbers = shown[..end].iter().map(|frame| self.of(side, frame));
@@ -150,7 +152,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The source lines of what `step` compares, where it compares functions.
+    /// The source lines of the frames that `step` compares, if it compares functions.
     pub(super) fn lines(site: &Site) -> Vec<Option<u32>> {
         site.stack.shown().iter().map(|frame| frame.line).collect()
     }
@@ -212,7 +214,7 @@ impl<'a> Keys<'a> {
             true => &only_module,
             false => &symbol,
         };
-        // Generated code has no place that means anything elsewhere.
+        // Places in generated code mean nothing elsewhere.
         let exact = match (build, frame.file_offset) {
             (Some(_), Some(_)) => format!("o {place}"),
             _ => format!("o {place} {:?}", frame.function),
@@ -236,7 +238,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The normalised names on a stack, for sites of one kind of machine.
+/// The normalised names on a stack, for sites on one kind of machine.
 pub(super) fn names(stack: &Stack, templates: bool) -> Vec<(String, String)> {
     let name = |frame: &&Frame| {
         let place = frame.module.as_deref().or(frame.file.as_deref());

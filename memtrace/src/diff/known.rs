@@ -1,5 +1,5 @@
-//! The limits of a comparison: whether a missing fact was unset or not recorded, whether two values of a
-//! variable differ, and what these recordings do not contain.
+//! The limits of a comparison: whether a missing fact was unset or not recorded, whether two values
+//! of a variable differ, and which facts these recordings do not contain.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use crate::{
     units::plural,
 };
 
-/// Why a side has no value of a fact.
+/// The reason why a side has no value of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absence {
     /// No process there has this variable.
     Unset,
-    /// The recording does not say whether a process has this variable.
+    /// The recording does not show whether a process has this variable.
     Unrecorded,
     /// It could not be read, or does not exist there.
     Unknown,
@@ -39,7 +39,7 @@ pub(crate) struct Gap {
     pub what: String,
 }
 
-/// Why recordings have no value for `field`.
+/// The reason why recordings have no value for `field`.
 pub(super) fn absence(field: &str, runs: &[Values]) -> Absence {
     match field.starts_with("env.") {
         false => Absence::Unknown,
@@ -48,7 +48,7 @@ pub(super) fn absence(field: &str, runs: &[Values]) -> Absence {
     }
 }
 
-/// Whether a fact differs between two recordings, as far as both know it.
+/// Whether a fact differs between two recordings, if both know it.
 pub(super) fn differs(field: &str, a: &Values, b: &Values) -> bool {
     let values = [a, b].map(|run| of(run, field));
     if values[0] == values[1] || field == NAMES {
@@ -69,7 +69,7 @@ pub(super) fn differs(field: &str, a: &Values, b: &Values) -> bool {
     !any(&|value| value == WITHHELD) && a != b
 }
 
-/// Whether a hash or a mark stands for the value of a variable.
+/// Whether the value of a variable is replaced by a hash or a mark.
 pub(crate) fn is_unread(value: &str) -> bool {
     is_hashed(value) || value == WITHHELD
 }
@@ -92,7 +92,7 @@ fn has_all_names(run: &Values) -> bool {
     of(run, NAMES) == BTreeSet::from([ALL])
 }
 
-/// What these recordings do not contain about the machines and processes.
+/// Facts about the machines and processes that these recordings do not contain.
 pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + Clone) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for (name, values) in runs.clone() {
@@ -129,11 +129,11 @@ pub(super) fn gaps<'a>(runs: impl Iterator<Item = (&'a str, &'a Values<'a>)> + C
     let hashes = match unread.len() {
         0 => None,
         count => Some(format!(
-            "values of {}, known by 16 bits of a hash at most",
+            "values of {}, known by at most 16 bits of a hash",
             plural(count as u64, "variable")
         )),
     };
-    let files = "content of files (configuration, data, source code), what other programs answer";
+    let files = "content of files (configuration, data, source code), answers of other programs";
     let general = [hashes.as_deref(), Some(files)];
     gaps.extend(general.into_iter().flatten().map(|what| Gap {
         run: None,

@@ -1,7 +1,7 @@
-//! Which sites of two recordings are the same site.
+//! Matches the sites of two recordings.
 //!
-//! A cascade: what one step pairs, later ones do not see. A step pairs all sites of both sides that
-//! it cannot tell apart, so no choice among them is made up.
+//! A cascade: sites paired in one step are invisible to later ones. A step pairs all sites of both
+//! sides that it cannot distinguish, so no arbitrary choice among them is made.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -44,7 +44,7 @@ pub(super) fn groups(sides: [&[Site]; 2], templates: bool) -> Vec<Group> {
             }));
         }
     }
-    // Of one side only: those of several processes are still one site.
+    // Sites of one side only: those of several processes are still one site.
     for side in 0..sides.len() {
         let mut only = [Vec::new(), Vec::new()];
         only[side] = std::mem::take(&mut left[side]);

@@ -1,8 +1,9 @@
-//! What differs between recordings: growth, site by site, and the machines.
+//! Differences between recordings: growth, site by site, and the machines.
 //!
 //! Sites are matched across builds, addresses and install prefixes ([`matching`]), growth is
-//! compared as slopes with intervals ([`growth`]), and what is known of both machines is ranked by
-//! how it relates to what grows ([`fingerprint`]). Pure: recordings come as [`Run`]s. `docs/diff.md` tells what a comparison claims.
+//! compared as slopes with intervals ([`growth`]), and the known facts of both machines are ranked
+//! by their relation to growth ([`fingerprint`]). Pure: recordings come as [`Run`]s. `docs/diff.md`
+//! explains the claims of a comparison.
 
 mod fingerprint;
 #[cfg(test)]
@@ -33,16 +34,16 @@ pub(crate) use known::{Absence, Gap, is_unread};
 pub(crate) use run::{POINTS, Run, Site};
 pub(crate) use stack::Stack;
 
-/// Allocations per unit that differ by more than this share of the larger say that the programs did
-/// different work. So growth that differs by less may only be more of the same.
+/// If allocations per unit differ by more than this share of the larger, the programs did different
+/// work. Growth that differs by less may then only reflect the extra work.
 const SAME_WORKLOAD: f64 = 0.2;
 
-/// What growth is counted by.
+/// The unit of growth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Per {
     #[default]
     Seconds,
-    /// An allocation, whichever.
+    /// Any allocation.
     Count,
     /// An allocation at this place: a function's name, or `file:line`.
     AllocOf(String),
@@ -79,7 +80,7 @@ impl FromStr for Per {
     }
 }
 
-/// How a comparison is made.
+/// Options of a comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub per: Per,
@@ -96,7 +97,7 @@ impl Default for Options {
     }
 }
 
-/// How two sites were found to be one, the surest first.
+/// The way in which two sites were matched, the surest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// The same files (build id) and places in them, frame by frame.
@@ -155,7 +156,7 @@ pub(crate) struct SiteDifference {
     pub baseline: Growth,
     pub new: Growth,
     pub delta: Growth,
-    /// Outstanding where reports look; of several baselines the sum.
+    /// Live bytes at the moment that reports show; the sum of several baselines.
     pub baseline_bytes: u64,
     pub new_bytes: u64,
     /// `None`: the site is not on that side.
@@ -164,7 +165,7 @@ pub(crate) struct SiteDifference {
 }
 
 impl SiteDifference {
-    /// The new side's stack, or the baseline's where it has none.
+    /// The new side's stack, or the baseline's if it has none.
     pub(crate) fn stack(&self) -> Option<&Stack> {
         let stack = self.new_stack.as_ref().or(self.baseline_stack.as_ref());
         stack.map(Arc::as_ref)
@@ -181,13 +182,13 @@ impl SiteDifference {
         self.delta.rate.abs() > SAME_WORKLOAD * larger
     }
 
-    /// Something to tell: growth differs, or one side does not have it.
+    /// Worth reporting: growth differs, or one side does not have the site.
     fn differs(&self) -> bool {
         self.delta.rate != 0.0 || (self.level.is_none() && self.baseline_bytes + self.new_bytes > 0)
     }
 }
 
-/// Outstanding bytes by how they were matched.
+/// Live bytes by the way they were matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Matched {
     pub baseline_bytes: u64,
@@ -195,7 +196,7 @@ pub(crate) struct Matched {
     pub sites: u64,
 }
 
-/// How often both sides allocate.
+/// Allocation rates of both sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Workload {
     /// Allocations per unit.
@@ -217,21 +218,21 @@ pub(crate) struct Comparison {
     /// Names of the recordings.
     pub baselines: Vec<String>,
     pub new: String,
-    /// The most related to what grows first.
+    /// Sorted by relation to growth, the closest first.
     pub fingerprint: Vec<Difference>,
-    /// What may differ unnoticed.
+    /// Facts that may differ unnoticed.
     pub not_compared: Vec<Gap>,
-    /// What differs, the largest growth first, the largest decrease last; then sites that only one
-    /// side has and that do not grow.
+    /// Sites that differ, the largest growth first, the largest decrease last; then sites that only
+    /// one side has and that do not grow.
     pub sites: Vec<SiteDifference>,
-    /// The same for mappings made by allocators. What lies in them is counted in `sites`: where only
-    /// these grow, allocators keep what was freed.
+    /// The same for mappings made by allocators. The blocks in them are counted in `sites`: if only
+    /// these grow, allocators keep freed memory.
     pub mappings: Vec<SiteDifference>,
-    /// By level, then what is unmatched. Mappings by allocators are left out, for what lies in
-    /// them is counted already.
+    /// By level, then unmatched. Mappings by allocators are left out, because the blocks in them
+    /// are already counted.
     pub matched: [Matched; Level::ALL.len()],
     pub unmatched: Matched,
-    /// `None` where allocations are the unit.
+    /// `None` if allocations are the unit.
     pub workload: Option<Workload>,
     /// Recordings in which events were lost, and why: their growth is only a bound.
     pub losses: Vec<(String, Vec<&'static str>)>,
@@ -240,26 +241,26 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Outstanding bytes of both sides that have a counterpart.
+    /// Live bytes of both sides that have a counterpart.
     pub(crate) fn matched_bytes(&self) -> u64 {
         let bytes = |matched: &Matched| matched.baseline_bytes + matched.new_bytes;
         self.matched.iter().map(bytes).sum()
     }
 
-    /// Outstanding bytes of both sides that have none.
+    /// Live bytes of both sides that have none.
     pub(crate) fn unmatched_bytes(&self) -> u64 {
         self.unmatched.baseline_bytes + self.unmatched.new_bytes
     }
 
-    /// The site that grows most, if one surely grows at least so many bytes per unit faster than in
-    /// the baseline.
+    /// The site that grows most, if one certainly grows at least this many bytes per unit faster
+    /// than in the baseline.
     pub(crate) fn grows_by(&self, least: f64) -> Option<&SiteDifference> {
         let grown = |site: &&SiteDifference| site.delta.rate >= least && site.delta.is_sure();
         self.sites.iter().find(grown)
     }
 
-    /// The site that surely rises in the new recording, and more than in the baseline beyond what
-    /// the load may vary by: a suspected leak. The one that grows most, if there are several.
+    /// The site that certainly rises in the new recording, and more than in the baseline beyond the
+    /// possible variation of the load: a suspected leak. The fastest, if there are several.
     pub(crate) fn leak(&self) -> Option<&SiteDifference> {
         let rises = |growth: &Growth| growth.interval.is_some_and(|(low, _)| low > 0.0);
         let grown = |site: &&SiteDifference| {
@@ -269,7 +270,7 @@ impl Comparison {
     }
 }
 
-/// Compares `new` with one baseline, or with what several have in common.
+/// Compares `new` with one baseline, or with the common range of several.
 ///
 /// # Errors
 ///
@@ -302,7 +303,7 @@ pub(crate) fn compare(
     }
     let mut sites: Vec<_> = all.into_iter().filter(SiteDifference::differs).collect();
     sites.sort_by(|a, b| {
-        // What does not grow at all, after all that does.
+        // Sites that do not grow come last.
         let still = |site: &SiteDifference| site.delta.rate == 0.0;
         let order = still(a).cmp(&still(b));
         let order = order.then(b.delta.rate.total_cmp(&a.delta.rate));

@@ -38,7 +38,7 @@ fn stem(name: &str) -> &str {
         Some(tag) => &stem[..tag],
         None => stem.strip_suffix(".abi3").unwrap_or(stem),
     };
-    // `libopenblas-0cf96a72.3.23.dev`: what follows a hash is a version.
+    // `libopenblas-0cf96a72.3.23.dev`: a version follows the hash.
     let version = stem
         .match_indices('.')
         .map(|(dot, _)| dot)
@@ -55,7 +55,7 @@ fn stem(name: &str) -> &str {
     }
 }
 
-/// Before and after `.so`, where that is a suffix and not part of a name.
+/// Text before and after `.so`, if that is a suffix and not part of a name.
 fn split_so(name: &str) -> Option<(&str, &str)> {
     let mut places = name.match_indices(".so").map(|(at, _)| at);
     places.find_map(|at| {
@@ -65,7 +65,7 @@ fn split_so(name: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Without the eight hex digits by which auditwheel renames what it copies into a wheel.
+/// Without the eight hex digits that auditwheel adds to the names of files it copies into a wheel.
 fn without_hash(stem: &str) -> Option<&str> {
     let (name, hash) = stem.rsplit_once('-')?;
     let is_hash = hash.len() == 8
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_hash_or_a_version_stays() {
+    fn lookalikes_of_hashes_and_versions_stay() {
         for name in ["libfoo-release", "libfoo-2", "x86-64", "pythonista"] {
             assert_eq!(normalise(&format!("/lib/{name}.so")).0, name);
         }

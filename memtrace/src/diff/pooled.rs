@@ -9,7 +9,7 @@ use super::{
 };
 use crate::analysis::statistics::{MIN_POINTS, median};
 
-/// A recording and what its growth is counted by.
+/// A recording and the unit of its growth.
 pub(super) struct Measured<'a> {
     pub(super) run: &'a Run,
     units: Vec<f64>,
@@ -87,7 +87,7 @@ pub(super) fn differences(
 
 fn pools(baselines: &[Measured], new: &Measured, options: &Options) -> Vec<Pool> {
     let mut pools: Vec<Pool> = Vec::new();
-    // Where each of the new recording's sites is.
+    // Places of the new recording's sites.
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
     for (index, baseline) in baselines.iter().enumerate() {
         let sides = [&*baseline.run.sites, &*new.run.sites];
@@ -101,7 +101,7 @@ fn pools(baselines: &[Measured], new: &Measured, options: &Options) -> Vec<Pool>
     pools
 }
 
-/// What only baselines have: sites of several that look the same are one.
+/// Pools that only baselines have: sites of several that look the same are merged.
 fn joined_by_name(gone: Vec<Pool>, baselines: &[Measured], templates: bool) -> Vec<Pool> {
     if baselines.len() < 2 {
         return gone;
@@ -120,7 +120,8 @@ fn joined_by_name(gone: Vec<Pool>, baselines: &[Measured], templates: bool) -> V
     joined.into_values().collect()
 }
 
-/// Baselines are matched one by one; what shares a site of the new recording is one site.
+/// Baselines are matched one by one; sites that match the same site of the new recording are
+/// merged.
 fn join(pools: &mut Vec<Pool>, places: &mut BTreeMap<usize, usize>, baseline: usize, group: Group) {
     let [old, new] = group.sites;
     let mut pool = Pool::default();
@@ -195,7 +196,7 @@ fn stack(side: &Measured, sites: &[usize]) -> Arc<Stack> {
     most.map_or_else(Arc::default, |site| Arc::clone(&site.stack))
 }
 
-/// How often both allocate per unit; `None` where that is the unit, or cannot be told.
+/// Allocations of both per unit; `None` if allocations are the unit, or the rate is unknown.
 pub(super) fn workload(baselines: &[Measured], new: &Measured, per: &Per) -> Option<Workload> {
     if *per == Per::Count {
         return None;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::frames::installed;
 
-/// Names for the Python files of two recordings, equal for what is one file of one project.
+/// Names for the Python files of two recordings, equal for the same file of a project.
 ///
-/// Where a project's root is, a recording does not say. So a project's file is paired with the file
+/// A recording does not contain the root of a project. So a project's file is paired with the file
 /// of the other side that shares the longest end of the path, and named by that end.
 #[derive(Debug, Default)]
 pub(super) struct PythonPaths {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn installed_files_are_named_from_where_they_are_installed() {
+    fn installed_files_are_named_relative_to_their_installation() {
         let none = PythonPaths::default();
         for (path, name) in [
             (

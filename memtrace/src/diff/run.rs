@@ -12,18 +12,18 @@ use crate::{
 };
 use memtrace_common::loss::Effect;
 
-/// Points of a series that are looked at: more cost memory and say no more of a slope.
+/// Points of a series that are used: more would cost memory without improving the slope.
 pub(crate) const POINTS: usize = 240;
 
 /// One recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// What it is called: the file.
+    /// Its name: the file.
     pub name: String,
     /// Ends of the intervals that count, seconds since the start.
     pub seconds: Vec<f64>,
     pub sites: Vec<Site>,
-    /// What is known of the machine and the processes: field and value.
+    /// The known facts of the machine and the processes: field and value.
     pub facts: Vec<(String, String)>,
     /// Names of the reasons by which totals are only bounds.
     pub losses: Vec<&'static str>,
@@ -33,20 +33,21 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub layer: Layer,
-    /// A mapping made by an allocator: what lies in it is counted in another layer.
+    /// A mapping made by an allocator: the blocks in it are counted in another layer.
     pub by_allocator: bool,
     /// Sites share stacks.
     pub stack: Arc<Stack>,
-    /// Outstanding when reports look: at the end, or at the peak of what ended by itself.
+    /// Live bytes at the moment that reports show: at the end, or at the peak of a process that
+    /// exited by itself.
     pub live_bytes: u64,
-    /// What changed: the index in [`Run::seconds`] from which on a point holds, rising. Zeros hold
-    /// before the first.
+    /// Changes: the index in [`Run::seconds`] from which on a point holds, rising. Before the
+    /// first, all figures are zero.
     pub points: Vec<(usize, SitePoint)>,
 }
 
 impl Run {
-    /// From a recording's snapshot at [`crate::recording::At::Default`] and its series. `prefixes`: what
-    /// functions of allocators begin with that were named for this or another of the recordings.
+    /// From a recording's snapshot at [`crate::recording::At::Default`] and its series. `prefixes`:
+    /// function prefixes of allocators that were named for this or another of the recordings.
     pub(crate) fn new(
         name: String,
         snapshot: &Snapshot,
@@ -78,7 +79,7 @@ impl Run {
                 None => series.sites.get(&site.key).cloned().unwrap_or_default(),
             };
             points.retain(|(index, _)| *index < times.len());
-            // What a process held, it holds no more.
+            // A process that has ended holds nothing.
             if let Some(ended) = ends.get(&site.key.process) {
                 let gone = times.partition_point(|time| time <= ended);
                 points.retain(|(index, _)| *index < gone);
@@ -120,7 +121,7 @@ impl Run {
         }
     }
 
-    /// What growth is counted by, at each point.
+    /// The unit of growth, at each point.
     pub(super) fn units(&self, per: &Per) -> Vec<f64> {
         match per {
             Per::Seconds => self.seconds.clone(),
@@ -129,7 +130,7 @@ impl Run {
         }
     }
 
-    /// Allocations so far at the sites that are `wanted`, mappings by allocators left out.
+    /// Allocations so far at the `wanted` sites, without mappings by allocators.
     pub(super) fn allocations(&self, wanted: impl Fn(&Site) -> bool) -> Vec<f64> {
         let sites = self.sites.iter().filter(|site| !site.by_allocator);
         self.sums(sites.filter(|site| wanted(site)), |point| point.alloc_count)
@@ -141,7 +142,7 @@ impl Run {
         warm_up(&self.live(own))
     }
 
-    /// What these sites held, at each point.
+    /// Live bytes of these sites, at each point.
     pub(super) fn live(&self, sites: impl IntoIterator<Item = usize>) -> Vec<f64> {
         let sites = sites.into_iter().map(|index| &self.sites[index]);
         self.sums(sites, |point| point.live_bytes)
@@ -230,7 +231,7 @@ fn arguments(row: &ProcessRow) -> Option<(String, String)> {
     Some(("command.arguments".to_owned(), text))
 }
 
-/// When the last of the processes that were asked for ended; children may live on, or be short.
+/// The end of the last requested process; children may live on, or be short.
 fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
     rows.filter(|row| row.origin != Origin::Child)
         .map(|row| row.ended_ns.unwrap_or(u64::MAX))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::frames::{Fold, Frame, Wrappers};
 
-/// The frames of a stack, and how many of them its recording says lead to an allocator.
+/// The frames of a stack, and how many of them belong to the allocator according to its recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stack {
     /// Leaf first. Stacks share frames.

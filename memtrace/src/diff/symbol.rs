@@ -1,4 +1,4 @@
-//! Names of functions that are the same whatever the compiler made of them.
+//! Names of functions, independent of changes made by the compiler.
 
 use super::isa;
 use crate::frames::symbol;

@@ -1,23 +1,23 @@
-//! The only table of allocators: which functions are probed, which frames
-//! reports fold as the allocator's own, and what makes it return memory. To
-//! support a new allocator, add a row here.
+//! The only table of allocators: which functions are probed, which frames reports fold as the
+//! allocator's own, and which settings make it return memory. To support a new allocator, add a row
+//! here.
 
 use super::{
     Frame,
     functions::{Row, alloc, alloc_array, free, realloc, realloc_array, row, throwing},
 };
 
-/// What is known of an allocator.
+/// Description of an allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocator {
     /// Its common name.
     pub name: &'static str,
-    /// What its functions begin with: under each prefix it defines the malloc family
+    /// Prefixes of its functions: under each it defines the malloc family
     /// ([`super::functions::FAMILY`]).
     pub prefixes: &'static [&'static str],
     /// Functions of its own, under its prefixes only.
     pub own: &'static [Row],
-    /// How the names of files begin that hold nothing but it.
+    /// Beginnings of the names of files that contain nothing else.
     pub libraries: &'static [&'static str],
     /// Functions within it, by their whole names: frames of them lead to an allocation.
     pub inner: &'static [&'static str],
@@ -27,11 +27,11 @@ pub(crate) struct Allocator {
     pub c_libraries: &'static [&'static str],
     /// Bytes that a block takes, including headers and rounding.
     pub block: fn(f64) -> f64,
-    /// What makes it return freed memory.
+    /// Ways to make it return freed memory.
     pub gives_back: &'static [&'static str],
 }
 
-/// The most standard first: where two names share an address, the earlier prefix names it.
+/// The most standard first: if two names share an address, the earlier prefix names it.
 pub(crate) const ALLOCATORS: &[Allocator] = &[
     // Its prefixes are those of every allocator that overrides it; `__` are glibc's and musl's own names in
     // static programs.
@@ -39,7 +39,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
     Allocator {
         name: "musl's malloc",
         c_libraries: &["ld-musl", "libc.musl"],
-        gives_back: &["it has no setting for that: use mimalloc or jemalloc, built for musl"],
+        gives_back: &["it cannot give memory back: use mimalloc or jemalloc, built for musl"],
         ..NONE
     },
     // Its default with a prefix, and the Rust crates'.
@@ -61,7 +61,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
         libraries: &["libmimalloc"],
         within: &["mi_", "_mi_"],
         gives_back: &[
-            "in a debugger: `call (void)mi_collect(1)` gives back what the thread has in which it is called",
+            "in a debugger: `call (void)mi_collect(1)` gives back the memory of the calling thread",
             "give it back at once: MIMALLOC_PURGE_DELAY=0 (version 2.0: MIMALLOC_DECOMMIT_DELAY=0)",
         ],
         ..NONE
@@ -122,7 +122,7 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
         within: &["scudo::"],
         ..NONE
     },
-    // Their blocks come from other allocators or lie in arenas.
+    // Their blocks come from other allocators or are in arenas.
     Allocator {
         name: "CPython's allocators",
         inner: CPYTHON,
@@ -208,7 +208,7 @@ impl Allocator {
     }
 }
 
-/// Every prefix, in the order of the table.
+/// Every prefix, in table order.
 pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
     ALLOCATORS
         .iter()
@@ -321,7 +321,7 @@ const RPMALLOC: &[Row] = &[
     row("aligned_realloc", realloc(0, 2)),
 ];
 
-/// What the Rust crate of snmalloc calls.
+/// Functions that the Rust crate of snmalloc calls.
 const SNMALLOC: &[Row] = &[
     row("rust_alloc", alloc(1)),
     row("rust_alloc_zeroed", alloc(1)),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_takes_what_its_allocator_makes_of_it() {
+    fn a_block_is_rounded_by_its_allocator() {
         for (bytes, of_glibc, of_others) in [
             (1.0, 32.0, 8.0),
             (24.0, 32.0, 32.0),

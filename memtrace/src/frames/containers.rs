@@ -8,16 +8,16 @@ use super::{
 };
 use std::iter;
 
-/// What a block of a container holds.
+/// Contents of a container's block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Holds {
-    /// All elements, in so many bytes each: growing, it is replaced by a larger one.
+    /// All elements, each of this many bytes: to grow, the block is replaced by a larger one.
     All(Span),
-    /// So many elements: growing, it gets company.
+    /// This many elements: to grow, another block is added.
     Some(Span),
 }
 
-/// A number of which only bounds may be known.
+/// A number, perhaps known only within bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     pub(crate) least: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Span {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Container {
     pub(crate) name: &'static str,
-    /// Its class, without template arguments; empty where functions have none.
+    /// Its class, without template arguments; empty if functions have none.
     class: &'static str,
     /// Functions that allocate for it; of a class, the beginnings of their names.
     functions: &'static [&'static str],
@@ -43,7 +43,7 @@ impl Span {
         }
     }
 
-    /// Of positive numbers: the quotients that there may be.
+    /// Possible quotients of positive numbers.
     pub(crate) fn over(self, other: Span) -> Span {
         Span {
             least: self.least / other.most,
@@ -54,7 +54,7 @@ impl Span {
 
 const POINTER: f64 = 8.0;
 
-/// An element whose type is not known: what keeps a block has at least a pointer.
+/// An element of unknown type: to keep a block it needs at least a pointer.
 const ELEMENT: Span = Span {
     least: POINTER,
     most: 64.0,
@@ -63,10 +63,10 @@ const ELEMENT: Span = Span {
 /// Bytes of a node of libstdc++'s deque (`__deque_buf_size` of stl_deque.h).
 const DEQUE_NODE: f64 = 512.0;
 
-/// By language. Sizes of CPython: Objects/listobject.c, Objects/dictobject.c (an entry of 16 or 24 bytes, 2/3
-/// of the table, and its index), Objects/setobject.c (16 bytes, at most 3/5 in use),
-/// Modules/_collectionsmodule.c (`BLOCKLEN`). Of C++ libstdc++ and libc++, of Rust liballoc and hashbrown
-/// (an element and a byte of control): how large an element is they do not say.
+/// By language. Sizes of CPython: Objects/listobject.c, Objects/dictobject.c (an entry of 16 or 24
+/// bytes, 2/3 of the table, and its index), Objects/setobject.c (16 bytes, at most 3/5 in use),
+/// Modules/_collectionsmodule.c (`BLOCKLEN`). C++: libstdc++ and libc++; Rust: liballoc and
+/// hashbrown (an element and a control byte). The latter two do not show how large an element is.
 const CONTAINERS: &[Container] = &[
     container(
         "list",
@@ -180,7 +180,8 @@ const fn container(
     }
 }
 
-/// Types of C++ whose size is known, by how their names begin; of libstdc++ and libc++ where these differ.
+/// C++ types of known size, by the beginnings of their names; for libstdc++ and libc++ if these
+/// differ.
 const TYPES: &[(&str, Span)] = &[
     ("std::shared_ptr<", Span::exactly(16.0)),
     ("std::weak_ptr<", Span::exactly(16.0)),
@@ -201,7 +202,7 @@ const TYPES: &[(&str, Span)] = &[
     ),
 ];
 
-/// Functions of CPython between a container and what allocates, in all its allocators.
+/// Functions of CPython between a container and the allocation, in all its allocators.
 const BELOW: &[&str] = &[
     "PyMem_",
     "PyObject_Malloc",
@@ -255,7 +256,7 @@ fn of(frame: &Frame) -> Option<Container> {
     })
 }
 
-/// What it holds, more exactly where the name of its function has the type of an element.
+/// Its contents, more exactly if the name of its function contains the type of an element.
 fn holds(container: &Container, function: &str) -> Holds {
     let size = match container.class {
         "std::vector" | "std::deque" => size_of_element(container.class, function),
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_s_library_fills_for_a_program_is_filled_by_the_program() {
+    fn a_container_filled_through_the_library_is_filled_by_the_program() {
         let put = python("Queue._put", "/usr/lib/python3.11/queue.py", 214);
         let submit = python("Audit.submit", "/srv/audit.py", 18);
         let main = python("<module>", "/srv/audit.py", 30);
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_is_as_large_as_its_type_says() {
+    fn an_elements_size_is_that_of_its_type() {
         let main = native("main");
         let holds = |function: &str| {
             let frame = native(function);
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allocates_for_itself_fills_no_container() {
+    fn direct_allocations_fill_no_container() {
         let [keep, main, make] = ["keep", "main", "std::make_unique<int>(int&&)"].map(native);
         assert_eq!(found(&[&keep, &main]), None);
         assert_eq!(found(&[&make, &main]), None);

@@ -1,5 +1,5 @@
-//! Functions that give and take memory of devices (GPUs), by their whole names: what a library of such
-//! functions consists of, and the shapes that they have. The tables stand elsewhere (`probes`,
+//! Functions that allocate and free memory of devices (GPUs), by their whole names: the members of
+//! a library of such functions, and their shapes. The tables are elsewhere (`probes`,
 //! [`super::caching`]).
 
 use memtrace_common::Layer;
@@ -8,16 +8,16 @@ use memtrace_common::usdt::OPERANDS;
 
 use super::functions::Row;
 
-/// A library with functions of its own. It is known by their names, and by its file's name where some of
-/// them are to be missed.
+/// A library with functions of its own. It is recognised by their names, and by its file's name if
+/// some of them may be missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library {
     /// For people.
     pub name: &'static str,
-    /// How the names of its files begin. What follows is `.` or `-` (wheels add a hash).
+    /// Beginnings of its files' names, followed by `.` or `-` (wheels add a hash).
     pub files: &'static [&'static str],
     pub rows: &'static [Row],
-    /// Names of which a version has one: the first that it has is probed.
+    /// Alternative names; a version has one of them: the first match is probed.
     pub alternatives: &'static [&'static [&'static str]],
     pub usdt: &'static [UsdtRow],
 }
@@ -27,14 +27,14 @@ pub(crate) struct Library {
 pub(crate) struct UsdtRow {
     /// `PROVIDER:NAME`.
     pub name: &'static str,
-    /// Of the blocks that it reports.
+    /// Layer of the blocks that it reports.
     pub layer: Layer,
-    /// Which of its arguments are the block, the bytes asked for, the stream.
+    /// Positions of the block, the requested bytes and the stream among its arguments.
     pub arguments: [usize; OPERANDS],
 }
 
 impl Library {
-    /// Whether a file of this name (without folder) is the library, as its name says.
+    /// Whether a file of this name (without folder) is the library, according to its name.
     pub(crate) fn is_named(&self, file: &str) -> bool {
         self.files.iter().any(|stem| {
             file.strip_prefix(stem)
@@ -47,7 +47,7 @@ pub(crate) const fn row(name: &'static str, function: Function) -> Row {
     Row { name, function }
 }
 
-/// Gives a block whose address is written where the first argument points.
+/// Allocates a block and writes its address to the first argument's target.
 pub(crate) const fn to(layer: Layer, size: u8) -> Function {
     Function {
         operation: Operation::Alloc,
@@ -109,7 +109,7 @@ pub(crate) const fn other(layer: Layer, operation: Operation) -> Function {
     }
 }
 
-/// Tells of a block, with its size and the allocator's totals.
+/// Reports a block, with its size and the allocator's totals.
 pub(crate) const fn report(layer: Layer, block: u8, size: u8) -> Function {
     Function {
         block,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cause, Unresolved};
 
-/// What kind of code a frame is.
+/// The kind of code of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameKind {
@@ -17,7 +17,7 @@ pub enum FrameKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
     pub kind: FrameKind,
-    /// Demangled; `None` where no symbol covers the address.
+    /// Demangled; `None` if no symbol covers the address.
     pub function: Option<String>,
     /// Path of the file as the process sees it, or a pseudo name such as `[vdso]`.
     pub module: Option<String>,
@@ -33,7 +33,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Of an absolute address that belongs to no module.
+    /// For an absolute address that belongs to no module.
     pub fn unknown(abs_addr: u64, cause: Cause) -> Frame {
         Frame {
             kind: FrameKind::Native,

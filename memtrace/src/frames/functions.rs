@@ -1,16 +1,16 @@
-//! Functions that allocate and free, and where their arguments are. Those of
-//! one allocator stand with it ([`super::allocators`]); where the functions lie
-//! in a file and where their probes go is found elsewhere (`probes`).
+//! Functions that allocate and free, and the positions of their arguments. Those of one allocator
+//! are listed with it ([`super::allocators`]); the functions' addresses in a file and the places of
+//! their probes are determined elsewhere (`probes`).
 //!
 //! Left out on purpose:
 //! - jemalloc's `xallocx` and mimalloc's `mi_expand`: they change a block's size in
-//!   place and return no address, so the size asked for at first stays recorded;
+//!   place and return no address, so the size requested at first stays recorded;
 //! - functions whose size is not an argument (`mi_strdup`, `mi_realpath`,
 //!   `mi_dupenv_s`): they call a listed function unless the compiler inlined it;
 //! - `mi_reallocarr`: its block is behind a pointer;
 //! - `mi_heap_destroy`: it frees a whole heap without naming its blocks, which
 //!   therefore stay outstanding;
-//! - `malloc_usable_size` and the like: they neither give nor take.
+//! - `malloc_usable_size` and the like: they neither allocate nor free.
 
 use memtrace_common::Layer;
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
@@ -41,8 +41,8 @@ pub(crate) const FAMILY: &[Row] = &[
     row("free_aligned_sized", free(0)),
 ];
 
-/// Names that come with and without prefix as well, but are nobody's: a program may have its own
-/// `mallocx`, so reports do not fold them.
+/// Names that exist with and without prefix as well, but belong to no allocator: a program may have
+/// its own `mallocx`, so reports do not fold them.
 pub(crate) const EXTENSIONS: &[Row] = &[
     // BSD's, in mimalloc: as realloc, but frees the block when it fails.
     row("reallocf", realloc(0, 1)),
@@ -106,7 +106,7 @@ pub(super) const fn alloc_array(count: u8, size: u8) -> Function {
     shape(Operation::Alloc, size, count, NO_ARGUMENT)
 }
 
-/// A C++ exception may leave it: std::bad_alloc, or what a new_handler throws.
+/// A C++ exception may leave it: std::bad_alloc, or one that a new_handler throws.
 pub(super) const fn throwing(function: Function) -> Function {
     Function {
         may_throw: true,
@@ -114,7 +114,7 @@ pub(super) const fn throwing(function: Function) -> Function {
     }
 }
 
-/// Writes the address where the first argument points.
+/// Writes the address to the first argument's target.
 pub(super) const fn alloc_to(size: u8) -> Function {
     Function {
         outcome: Outcome::ErrorAndOutPointer,

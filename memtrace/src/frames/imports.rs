@@ -5,7 +5,7 @@ use super::Frame;
 /// Files of the import system, which is frozen into the interpreter.
 const IMPORT_SYSTEM: &str = "<frozen importlib.";
 
-/// Whether a stack belongs to an import: what a program loads once stays.
+/// Whether a stack belongs to an import: modules that a program loads once stay.
 pub(crate) fn is_import<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> bool {
     frames.into_iter().any(|frame| {
         let file = frame.file.as_deref();

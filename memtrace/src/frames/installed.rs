@@ -1,13 +1,13 @@
-//! Which Python files belong to an installation, by their path, and so which
-//! frames are the program's own.
+//! Decides by path which Python files belong to an installation, and so which frames are the
+//! program's own.
 
 use super::Frame;
 
 /// Folders of installed packages, as `site` and Debian name them.
 const PACKAGES: [&str; 2] = ["/site-packages/", "/dist-packages/"];
 
-/// `path` relative to where packages, or the standard library, are installed; `None`: it is a file
-/// of the project.
+/// `path` relative to the folder of packages, or of the standard library; `None`: it is a file of
+/// the project.
 pub(crate) fn installed(path: &str) -> Option<String> {
     // `<frozen importlib._bootstrap>`, `<string>`: no file.
     if path.starts_with('<') {
@@ -53,7 +53,7 @@ mod tests {
     use crate::frames::fixture::python;
 
     #[test]
-    fn a_programs_line_lies_outside_of_what_is_installed() {
+    fn a_programs_line_is_outside_installed_files() {
         let [linear, json, own, main] = [
             (
                 "/venv/lib/python3.11/site-packages/torch/nn/functional.py",

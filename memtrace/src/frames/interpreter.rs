@@ -1,12 +1,10 @@
-//! Native frames of the Python interpreter itself. Where a stack has Python
-//! frames they say again what those say, in other words; text and flame graphs
-//! fold them.
+//! Native frames of the Python interpreter itself. In a stack with Python frames they repeat the
+//! same calls in other words; text and flame graphs fold them.
 //!
-//! Names alone would not do, for a stripped interpreter has few: what counts is
-//! where a frame is. The code that runs a Python function is found directly
-//! below its frame; the file that holds it is the interpreter's. Above the
-//! innermost Python frame that file's functions are what allocates, and stay,
-//! except those that only pass the call on.
+//! Names alone are not enough, because a stripped interpreter has few: the decision depends on the
+//! place of a frame. The code that runs a Python function is directly below its frame; the file
+//! that contains it is the interpreter's. Above the innermost Python frame that file's functions do
+//! the allocating, and stay, except those that only pass the call on.
 
 use super::Frame;
 
@@ -41,8 +39,8 @@ const CALLS: &[&str] = &[
 /// `PyObject_Vectorcall`, `_PyObject_VectorcallTstate`.
 const CALLING_CONVENTION: &str = "vectorcall";
 
-/// For each frame of a stack (leaf first), whether it is the interpreter's own. All false where
-/// there is no Python frame, so never all true.
+/// For each frame of a stack (leaf first), whether it is the interpreter's own. All false if there
+/// is no Python frame, so never all true.
 pub(crate) fn marks(frames: &[&Frame]) -> Vec<bool> {
     let mut marks = vec![false; frames.len()];
     let Some(innermost) = frames.iter().position(|frame| frame.is_python()) else {
@@ -63,7 +61,7 @@ pub(crate) fn marks(frames: &[&Frame]) -> Vec<bool> {
     marks
 }
 
-/// The files of the frames directly below Python frames: one, but for a process with two
+/// The files of the frames directly below Python frames: one, except in a process with two
 /// interpreters.
 fn evaluating<'a>(frames: &[&'a Frame]) -> Vec<&'a str> {
     let mut modules: Vec<&str> = frames
@@ -99,7 +97,7 @@ mod tests {
         super::marks(&frames.iter().collect::<Vec<_>>())
     }
 
-    /// What is left, by name.
+    /// The remaining frames, by name.
     fn left(frames: &[Frame]) -> Vec<&str> {
         let shown = marks(frames).into_iter().zip(frames);
         shown
@@ -140,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allocates_in_the_interpreter_stays_but_not_what_calls_it() {
+    fn the_interpreters_allocating_frames_stay_but_not_their_callers() {
         let stack = [
             native("list_resize", PYTHON),
             native("PyObject_CallNoArgs", PYTHON),
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constructors_own_work_stays_and_the_way_to_it_goes() {
+    fn a_constructors_own_work_stays_and_its_callers_go() {
         // Bytearrays made in a key function of sorted, as CPython 3.9 calls them.
         let interpreters = |names: &'static str| names.split(' ').map(|name| native(name, PYTHON));
         let evaluation = "_PyEval_EvalFrameDefault _PyEval_EvalFrame function_code_fastcall";

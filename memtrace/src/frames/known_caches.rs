@@ -2,18 +2,18 @@
 
 use super::{Frame, installed, symbol::plain};
 
-/// A cache, and where its limit is set.
+/// A cache, and the setting of its limit.
 #[derive(Debug, PartialEq)]
 pub(crate) struct KnownCache {
     pub(crate) name: &'static str,
     /// The default limit; `None` if there is no limit.
     pub(crate) limit: Option<&'static str>,
-    /// What sets the limit or empties the cache.
+    /// The setting of the limit, or a way to empty the cache.
     pub(crate) setting: &'static str,
     filled_by: FilledBy,
 }
 
-/// How a frame identifies it.
+/// The way in which a frame identifies it.
 #[derive(Debug, PartialEq)]
 enum FilledBy {
     /// A native function with this in its name, of a file whose name begins like one of these.
@@ -35,79 +35,79 @@ const KNOWN_CACHES: &[KnownCache] = &[
     KnownCache {
         name: "functools.lru_cache",
         limit: Some("`maxsize` results"),
-        setting: "`maxsize` of the decorator; `cache_clear()` of the function empties it",
+        setting: "set `maxsize` in the decorator; the function's `cache_clear()` empties it",
         filled_by: Native(PYTHON, "bounded_lru_cache_wrapper"),
     },
     KnownCache {
         name: "functools.cache, or lru_cache(maxsize=None)",
         limit: None,
-        setting: "`maxsize` of the decorator; `cache_clear()` of the function empties it",
+        setting: "set `maxsize` in the decorator; the function's `cache_clear()` empties it",
         filled_by: Native(PYTHON, "infinite_lru_cache_wrapper"),
     },
     KnownCache {
-        name: "re's cache of patterns",
+        name: "re's pattern cache",
         limit: Some("512 patterns"),
-        setting: "`re._MAXCACHE`; `re.purge()` empties it",
+        setting: "`re._MAXCACHE` is its limit; `re.purge()` empties it",
         filled_by: Python("stdlib/re/__init__.py", "_compile"),
     },
     KnownCache {
-        name: "re's cache of patterns",
+        name: "re's pattern cache",
         limit: Some("512 patterns"),
-        setting: "`re._MAXCACHE`; `re.purge()` empties it",
+        setting: "`re._MAXCACHE` is its limit; `re.purge()` empties it",
         filled_by: Python("stdlib/re.py", "_compile"),
     },
     KnownCache {
-        name: "linecache, the lines of source files",
-        limit: Some("each source file once"),
+        name: "linecache",
+        limit: Some("one copy of each source file"),
         setting: "`linecache.clearcache()` empties it",
         filled_by: Python("stdlib/linecache.py", "updatecache"),
     },
     KnownCache {
         name: "oneDNN's primitive cache",
         limit: Some("1,024 primitives"),
-        setting: "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
+        setting: "set ONEDNN_PRIMITIVE_CACHE_CAPACITY",
         filled_by: Native(&["libtorch_cpu", "libdnnl", "libmkldnn"], "primitive_cache"),
     },
     KnownCache {
         name: "PyTorch's cache of cuDNN execution plans",
         limit: Some("10,000 plans"),
-        setting: "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
+        setting: "set TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
         filled_by: Native(&["libtorch_cuda", "libtorch_hip"], "BenchmarkCache"),
     },
     KnownCache {
-        name: "PyTorch's workspaces of cuBLAS",
-        limit: Some("one for each handle and stream"),
-        setting: "CUBLAS_WORKSPACE_CONFIG",
+        name: "PyTorch's cuBLAS workspaces",
+        limit: Some("one workspace for each handle and stream"),
+        setting: "set CUBLAS_WORKSPACE_CONFIG",
         filled_by: Native(&["libtorch_cuda"], "getCUDABlasWorkspace"),
     },
     KnownCache {
-        name: "PyTorch's workspaces of cuBLAS",
-        limit: Some("one for each handle and stream"),
-        setting: "CUBLAS_WORKSPACE_CONFIG",
+        name: "PyTorch's cuBLAS workspaces",
+        limit: Some("one workspace for each handle and stream"),
+        setting: "set CUBLAS_WORKSPACE_CONFIG",
         filled_by: Native(&["libtorch_cuda"], "getCurrentCUDABlasHandle"),
     },
     KnownCache {
         name: "torch.compile's compiled code",
         limit: Some("8 versions of each function"),
-        setting: "`torch._dynamo.config.recompile_limit` (`cache_size_limit` before 2.6)",
+        setting: "set `torch._dynamo.config.recompile_limit` (`cache_size_limit` before 2.6)",
         filled_by: Python("site-packages/torch/_dynamo/convert_frame.py", "_compile"),
     },
     KnownCache {
         name: "SQLite's page cache",
         limit: Some("2,000 KiB for each database"),
-        setting: "PRAGMA cache_size",
+        setting: "set it with `PRAGMA cache_size`",
         filled_by: Native(&["libsqlite3", "_sqlite3"], "pcache1"),
     },
     KnownCache {
         name: "OpenSSL's session cache",
         limit: Some("20,480 sessions"),
-        setting: "`SSL_CTX_sess_set_cache_size()`",
+        setting: "set its limit with `SSL_CTX_sess_set_cache_size()`",
         filled_by: Native(&["libssl"], "SSL_CTX_add_session"),
     },
     KnownCache {
-        name: "the tokenizer's cache of words",
+        name: "the tokenizer's word cache",
         limit: Some("10,000 words"),
-        setting: "`resize_cache()` of its model",
+        setting: "call `resize_cache()` of its model",
         filled_by: Native(&["tokenizers"], "tokenizers::utils::cache::Cache"),
     },
 ];
@@ -169,7 +169,7 @@ mod tests {
         let cached = native("bounded_lru_cache_wrapper", "/usr/bin/python3");
         assert_eq!(name(&[&load, &cached, &main]), Some("functools.lru_cache"));
         let compile = python("_compile", "/usr/lib/python3.11/re/__init__.py", 294);
-        assert_eq!(name(&[&compile, &main]), Some("re's cache of patterns"));
+        assert_eq!(name(&[&compile, &main]), Some("re's pattern cache"));
         let own = python("_compile", "/srv/re/__init__.py", 294);
         assert_eq!(name(&[&own, &main]), None);
         let create = native(
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_calls_deep_below_a_cached_function_is_its_own() {
+    fn deep_calls_below_a_cached_function_are_the_programs_own() {
         let [serve, accept, keep, append] =
             ["serve", "accept", "keep", "append"].map(|name| python(name, "/srv/main.py", 9));
         let cached = native("infinite_lru_cache_wrapper", "/usr/bin/python3");

@@ -1,11 +1,11 @@
-//! What a mapping is for, as far as the stack that made it tells.
+//! The purpose of a mapping, judged from the stack that made it.
 
 use super::Frame;
 
-/// What address space was taken for.
+/// The purpose of address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Use {
-    /// An allocator's: the heap's blocks lie in it.
+    /// An allocator's: the heap's blocks are in it.
     Allocator,
     /// Stacks of threads.
     Stack,
@@ -21,10 +21,10 @@ const THREADS: &[&str] = &["allocate_stack", "pthread_create"];
 /// In the names of the dynamic linkers' functions that map files (glibc elf/dl-map-segments.h, musl ldso/dynlink.c).
 const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
 
-/// Frames in which these functions must be: their callers' callers ask for something else.
+/// Frames within which these functions must be: callers further out request something else.
 const NEAR: usize = 6;
 
-/// What the mappings are for that were made with these frames (leaf first), `by_allocator` or not.
+/// The purpose of mappings made with these frames (leaf first), `by_allocator` or not.
 pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>) -> Use {
     let near: Vec<&Frame> = frames.take(NEAR).collect();
     let named = |names: &[&str]| {
@@ -55,7 +55,7 @@ mod tests {
     use crate::frames::fixture::native as frame;
 
     #[test]
-    fn the_leaf_tells_what_a_mapping_is_for() {
+    fn the_leaf_shows_the_purpose_of_a_mapping() {
         let libc = "/usr/lib/libc.so.6";
         let mmap = frame("__mmap64", libc);
         let main = frame("main", "/bin/program");

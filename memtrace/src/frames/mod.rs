@@ -1,7 +1,6 @@
-//! What a frame is: which code it is, how it is called, and whether it is the
-//! program's, an allocator's or an interpreter's. Pure, and below everything
-//! that reads stacks: recording, analysis, comparison and reports classify
-//! frames here, so that they agree.
+//! Classification of frames: their code, their names, and whether they belong to the program, an
+//! allocator or an interpreter. Pure, and below everything that reads stacks: recording, analysis,
+//! comparison and reports classify frames here, so that they agree.
 
 pub(crate) mod allocators;
 pub(crate) mod caching;
@@ -33,17 +32,17 @@ pub(crate) use runtime::Runtime;
 pub(crate) use unresolved::{Cause, Unresolved};
 pub(crate) use wrappers::Wrappers;
 
-/// Which frames of a stack are left out when it is shown.
+/// Selects the frames of a stack that are left out when it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fold {
-    /// Those by which an allocator was reached.
+    /// Frames that lead to the allocator.
     pub wrappers: bool,
     /// The Python interpreter's own.
     pub interpreter: bool,
 }
 
 impl Fold {
-    /// As reports show a stack unless asked otherwise.
+    /// The default of reports.
     pub(crate) const ALL: Fold = Fold {
         wrappers: true,
         interpreter: true,

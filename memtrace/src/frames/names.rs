@@ -1,10 +1,9 @@
-//! What a frame is called. Names come from traced programs, so control
-//! characters in them are escaped.
+//! Names of frames. They come from traced programs, so control characters in them are escaped.
 
 use super::{Frame, symbol};
 use crate::escape::clean;
 
-/// A frame's function or, where there is none, where its code is: `module+0xoffset`.
+/// A frame's function or, without one, its place: `module+0xoffset`.
 pub(crate) fn name(frame: &Frame) -> String {
     if let Some(function) = &frame.function {
         return clean(function);
@@ -24,7 +23,7 @@ pub(crate) fn plain(frame: &Frame) -> String {
     }
 }
 
-/// Where a frame is in its source, `file:line`, as recorded.
+/// A frame's source location, `file:line`, as recorded.
 pub(crate) fn source_line(frame: &Frame) -> Option<String> {
     let file = clean(frame.file.as_deref()?);
     Some(match frame.line {

@@ -2,7 +2,7 @@
 
 use super::{Frame, innermost_of_program, symbol::plain};
 
-/// How functions of the languages' own libraries begin.
+/// Prefixes of functions in the languages' own libraries.
 const LIBRARIES: &[&str] = &[
     "std::",
     "__gnu_cxx::",
@@ -48,7 +48,7 @@ mod tests {
     use crate::frames::fixture::{native, python};
 
     #[test]
-    fn what_a_programmer_knows_comes_before_what_libraries_do() {
+    fn own_lines_come_before_library_lines() {
         let installed = python(
             "forward",
             "/venv/lib/python3.11/site-packages/torch/nn/linear.py",

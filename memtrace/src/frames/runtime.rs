@@ -50,19 +50,16 @@ impl Runtime {
     pub(crate) const fn explanation(self) -> &'static str {
         match self {
             Runtime::Go => {
-                "Go has a heap of its own: it shows as address space (vm) only, not object by object (`go tool pprof` \
-                 shows objects). Stacks of C code that Go calls end at `asmcgocall`, which changes stacks"
+                "Go has a heap of its own, which is seen only as address space (vm), not by object (`go tool pprof` shows objects). Stacks of C code called by Go end at `asmcgocall`, which switches stacks"
             }
             Runtime::PyPy => {
-                "PyPy has a heap of its own: it shows as address space (vm) only, not object by object. Its Python \
-                 frames are not shown"
+                "PyPy has a heap of its own, which is seen only as address space (vm), not by object. Its Python frames are not shown"
             }
             Runtime::FreeThreadedPython => {
-                "Free-threaded CPython: stacks have the interpreter's own frames in place of Python's, and objects lie \
-                 in its own mimalloc, which shows as address space (vm)"
+                "Free-threaded CPython: stacks show the interpreter's own frames instead of Python's; objects are in its own mimalloc, which is seen only as address space (vm)"
             }
             Runtime::DebugPython => {
-                "A debug build of CPython: stacks have the interpreter's own frames in place of Python's"
+                "A debug build of CPython: stacks show the interpreter's own frames instead of Python's"
             }
         }
     }

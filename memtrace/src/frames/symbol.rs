@@ -1,6 +1,6 @@
-//! Names of functions as their sources have them, whatever compiler and linker made of them.
+//! Names of functions as in their sources, without the changes made by compiler and linker.
 
-/// What GCC and LLVM append to the name of a part or copy of a function.
+/// Suffixes that GCC and LLVM append to the name of a part or copy of a function.
 const CLONES: &[&str] = &[
     ".cold",
     ".constprop",
@@ -16,7 +16,7 @@ const CLONES: &[&str] = &[
 pub(crate) fn in_source(name: &str, templates: bool) -> String {
     let name = without_clones(without_version(name));
     let mut name = without_abi_tags(&name);
-    // Inline namespaces by which libstdc++ and libc++ tell their ABIs apart.
+    // Inline namespaces with which libstdc++ and libc++ mark their ABIs.
     for inline in ["std::__cxx11::", "std::__1::"] {
         if name.contains(inline) {
             name = name.replace(inline, "std::");
@@ -28,7 +28,7 @@ pub(crate) fn in_source(name: &str, templates: bool) -> String {
     }
 }
 
-/// The same without the parameters and the type that it returns, which C++'s names have.
+/// The same without the parameters and the return type, which C++ names have.
 pub(crate) fn plain(name: &str) -> String {
     let name = in_source(name, false);
     let plain = without_parameters(&name).map(without_result);
@@ -84,8 +84,8 @@ fn without_abi_tags(name: &str) -> String {
     kept + rest
 }
 
-/// Without what is between angle brackets that follow a name. `operator<`, `->` and Rust's
-/// `<T as Trait>::f` at a beginning are no arguments.
+/// Without text between angle brackets that follow a name. `operator<`, `->` and Rust's `<T as
+/// Trait>::f` at a beginning are not arguments.
 fn without_arguments(name: &str) -> String {
     let mut kept = String::with_capacity(name.len());
     let mut depth = 0usize;
@@ -112,7 +112,7 @@ fn without_arguments(name: &str) -> String {
     }
 }
 
-/// `None` where there are none, as in most languages.
+/// `None` if there are none, as in most languages.
 fn without_parameters(name: &str) -> Option<&str> {
     let close = name.rfind(')')?;
     let after = &name[close + 1..];
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_names_are_those_that_programmers_say() {
+    fn plain_names_are_those_in_the_source() {
         for (name, expected) in [
             ("void std::vector<A<B>>::f<C>(D<E>)", "std::vector::f"),
             (

@@ -1,15 +1,15 @@
-//! Why a frame has no function. Recordings and reports have it in words, which
-//! stay as they are: a recording may be read by another version.
+//! The reason why a frame has no function. Recordings and reports contain it in words, which must
+//! not change: a recording may be read by another version.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a frame has no function, and of which address.
+/// The reason why a frame has no function, and its address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub struct Unresolved {
-    /// Where the frame has no place in a file to name it by.
+    /// Set if the frame has no place in a file to name it by.
     pub address: Option<u64>,
     pub cause: Cause,
 }
@@ -41,7 +41,7 @@ pub enum Cause {
     Other(Box<str>),
 }
 
-/// Those without a value.
+/// Causes without a value.
 static WORDS: [(Cause, &str); 15] = [
     (Cause::NoSuchModule, "no such module"),
     (Cause::FileNotOpened, "its file could not be opened"),
@@ -56,10 +56,10 @@ static WORDS: [(Cause, &str); 15] = [
     (Cause::Stripped, "no symbol covers it (stripped file)"),
     (Cause::SymbolWithoutSize, "the symbol before it has no size"),
     (Cause::NamelessFunction, "its function has no name"),
-    (Cause::InPlt, "in the procedure linkage table"),
+    (Cause::InPlt, "in the procedure linkage table (PLT)"),
     (
         Cause::NoPerfMap,
-        "generated code, and its process keeps no perf map",
+        "generated code, and its process writes no perf map",
     ),
     (Cause::CodeObjectLost, "its code object was lost"),
     (
@@ -139,7 +139,7 @@ impl From<String> for Unresolved {
 }
 
 impl From<&str> for Unresolved {
-    /// What [`Unresolved::to_string`] gives back, whatever the text is.
+    /// Inverse of [`Unresolved::to_string`], for any text.
     fn from(text: &str) -> Unresolved {
         let address = text.split_once(": ").and_then(|(address, words)| {
             let number = u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?;

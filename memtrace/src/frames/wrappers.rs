@@ -1,9 +1,9 @@
-//! Frames that only lead to an allocation: the allocator's own functions, and
-//! stubs of the dynamic linker. At the end of a stack they say nothing of who
-//! allocates, so text and flame graphs fold them.
+//! Frames that only lead to an allocation: the allocator's own functions, and stubs of the dynamic
+//! linker. At the end of a stack they do not show the requester, so text and flame graphs fold
+//! them.
 //!
-//! A program's own wrapper (`xmalloc`) is none of them: it may be where the
-//! question is. Nor is what allocates for a purpose (`strdup`).
+//! A program's own wrapper (`xmalloc`) is not one of them: it may be the answer. Nor is a function
+//! that allocates for a purpose (`strdup`).
 
 use memtrace_common::function::Operation;
 
@@ -28,8 +28,8 @@ const RUST: &[&str] = &[
     "std::sys::alloc::",
 ];
 
-/// Tells an allocator's frames: those of the table, and those of allocators that were named when
-/// recording.
+/// Recognises an allocator's frames: those of the table, and those of allocators that were named
+/// when recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wrappers {
     prefixes: Vec<String>,
@@ -43,7 +43,7 @@ impl Wrappers {
         }
     }
 
-    /// How many frames at the end (the front) of a stack are wrappers. Never all of them.
+    /// Number of frames at the end (the front) of a stack that are wrappers. Never all of them.
     pub(crate) fn leading<'a>(&self, frames: impl IntoIterator<Item = &'a Frame>) -> usize {
         let mut wrappers = 0;
         for frame in frames {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allocators_functions_are_wrappers_whatever_its_build() {
+    fn an_allocators_functions_are_wrappers_in_every_build() {
         for function in [
             "operator new(unsigned long)",
             "operator new[](unsigned long, std::align_val_t, std::nothrow_t const&)",

@@ -2,11 +2,11 @@
 
 use std::{fs, io, os::unix::fs::FileExt};
 
-/// `PF_EXITING`, include/linux/sched.h: set when a process begins to end. Its descriptors are closed
-/// one by one after that, which takes seconds where they are probes.
+/// `PF_EXITING`, include/linux/sched.h: set when a process begins to exit. Its descriptors are
+/// closed one by one after that, which takes seconds if they are probes.
 const EXITING: u32 = 4;
 
-/// Whether somebody can say that a thread may go on.
+/// Whether someone can allow a thread to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     AtWork,
@@ -39,7 +39,7 @@ impl Collector {
         is_gone(&self.stat())
     }
 
-    /// Nothing, where it is gone.
+    /// Empty if it is gone.
     fn stat(&self) -> String {
         let mut buffer = [0; 1024];
         let len = self.stat.read_at(&mut buffer, 0).unwrap_or(0);

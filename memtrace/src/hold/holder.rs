@@ -17,13 +17,13 @@ use crate::process::tasks;
 /// The hidden subcommand that is the holder.
 pub(crate) const SUBCOMMAND: &str = "hold";
 
-/// How long the holder may take for an answer or to read what it was sent.
+/// Time limit for the holder to answer, or to read a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HoldError {
-    #[error("process {tgid} is traced already, by `{name}` ({tracer})")]
+    #[error("process {tgid} is already traced by `{name}` ({tracer})")]
     TracedAlready {
         tgid: u32,
         tracer: u32,
@@ -31,37 +31,37 @@ pub(crate) enum HoldError {
     },
     #[error("process {tgid} cannot be traced by ptrace: {source}")]
     Refused { tgid: u32, source: io::Error },
-    #[error("the helper process `memtrace hold` does not answer: {0}")]
+    #[error("the helper process `memtrace hold` does not respond: {0}")]
     Gone(#[source] io::Error),
 }
 
-/// What the collector wants of whoever holds threads.
+/// Requests from the collector to a holder of threads.
 pub(crate) trait Hold {
     /// Begins to trace every thread of a process, and those that it makes. No thread stops for it.
     ///
     /// # Errors
-    /// Somebody else traces the process, or nobody may.
+    /// Another process traces it already, or tracing is not permitted.
     fn seize(&mut self, tgid: u32) -> Result<(), HoldError>;
 
-    /// Lets a thread go on that waits, or is about to.
+    /// Continues a thread that waits, or is about to.
     ///
     /// # Errors
     /// The holder is gone: the kernel has let every thread go.
     fn let_continue(&mut self, tid: u32) -> Result<(), HoldError>;
 
-    /// Gives a process up to somebody else who wants to trace it. Its threads run on.
+    /// Releases a process to another tracer. Its threads run on.
     ///
     /// # Errors
     /// As [`Hold::let_continue`].
     fn leave(&mut self, tgid: u32) -> Result<(), HoldError>;
 
-    /// What the holder has done of its own accord since the last call.
+    /// The holder's own actions since the last call.
     ///
     /// # Errors
     /// As [`Hold::let_continue`].
     fn notices(&mut self) -> Result<Vec<Notice>, HoldError>;
 
-    /// Has the holder go on, should somebody have stopped it: threads would wait for it without limit.
+    /// Continues the holder, in case it was stopped: threads would wait for it without limit.
     fn wake(&self);
 }
 
@@ -104,7 +104,8 @@ impl Holder {
         // SAFETY: the calls are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
-                // What memtrace inherited is not to be held open by a process that outlives it.
+                // memtrace's inherited descriptors must not be held open by a process that outlives
+                // it.
                 libc::syscall(
                     libc::SYS_close_range,
                     3,
@@ -117,7 +118,7 @@ impl Holder {
                         return Err(io::Error::last_os_error());
                     }
                 }
-                // What the terminal sends, Ctrl-Z for one, is not meant for it.
+                // Signals from the terminal, such as Ctrl-Z, are not meant for it.
                 libc::setsid();
                 Ok(())
             });
@@ -141,7 +142,7 @@ impl Holder {
         self.socket.write_all(&request.encode())
     }
 
-    /// Reads what has come, or waits for something to come. False if nothing was there.
+    /// Reads new data, or waits for some. False if there was nothing.
     fn read(&mut self, wait: bool) -> io::Result<bool> {
         let mut buffer = [0; 1024];
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
@@ -221,7 +222,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         // The end of the stream is its word to go.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
-        // Nothing is left to do but to exit; the status says nothing.
+        // The only thing left is to exit; the status is irrelevant.
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             self.wake();

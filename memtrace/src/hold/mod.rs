@@ -1,5 +1,5 @@
-//! Holding threads so that nobody else can tell: a forked child, a new program
-//! or the opener of an unknown library waits until its probes are set.
+//! Holds threads invisibly to others: a forked child, a new program or the opener of an unknown
+//! library waits until its probes are set.
 //!
 //! Threads are held in stops of ptrace(2), which only the tracer sees; a
 //! SIGSTOP would be seen by the parent. The tracer is a process of its own, the
@@ -9,9 +9,9 @@
 //!   kernel does;
 //! - its end detaches from threads that run, without a stop.
 //!
-//! The kernel side decides who waits (the STOPPED map, see [`Stops`]), the
-//! collector when it goes on ([`Holder`]). What crosses the socket between the
-//! two is in `wire.rs`. Does not know probes.
+//! The kernel side decides who waits (the STOPPED map, see [`Stops`]), the collector when it
+//! continues ([`Holder`]). The messages on the socket between the two are in `wire.rs`. Independent
+//! of probes.
 
 use memtrace_common::event::Unwinding;
 
@@ -25,9 +25,9 @@ pub(crate) use holder::{Hold, HoldError, Holder, Line, SUBCOMMAND};
 pub(crate) use process::run;
 pub(crate) use wire::Notice;
 
-/// What the kernel side and the holder share.
+/// State shared by the kernel side and the holder.
 pub(crate) trait Stops {
-    /// Whether thread `tid` is to wait for the collector; asked once at each of its stops.
+    /// Whether thread `tid` is to wait for the collector; called once at each of its stops.
     fn take(&mut self, tid: u32) -> bool;
 
     /// Return addresses that are to be put back in thread `tid` before an exception unwinds it.

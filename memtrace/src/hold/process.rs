@@ -1,6 +1,5 @@
-//! The holder: the process that traces every thread of the job, passes their
-//! signals on at once, and keeps those that the kernel side marked until the
-//! collector says otherwise.
+//! The holder: the process that traces every thread of the job, passes their signals on at once,
+//! and keeps the threads that the kernel side marked until the collector releases them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,11 +26,11 @@ use crate::process::{
     tasks,
 };
 
-/// When a thread has waited so long, the collector is looked at: it may be stopped or dying.
+/// When a thread has waited this long, the collector is checked: it may be stopped or dying.
 const LOOK: Duration = Duration::from_millis(10);
 /// No thread waits longer than this, whatever the collector does.
 const LONGEST: Duration = Duration::from_secs(5);
-/// At the end, so long for the stops that were on their way.
+/// At the end, how long to wait for stops that were on their way.
 const LAST_STOPS: Duration = Duration::from_millis(100);
 /// The kernel takes the probes of a dead collector away one by one.
 const LONGEST_DEATH: Duration = Duration::from_secs(120);
@@ -39,7 +38,7 @@ const LONGEST_DEATH: Duration = Duration::from_secs(120);
 /// A traced thread.
 struct Thread {
     tgid: u32,
-    /// In a stop that ends by a request only; a group-stop is left to whoever made it.
+    /// In a stop that ends only by a request; a group-stop is left to its originator.
     stopped: bool,
     /// To be detached at its next stop.
     leaving: bool,
@@ -63,22 +62,22 @@ struct Process<S> {
     threads: HashMap<u32, Thread>,
     /// Threads that wait for the collector, and since when.
     held: HashMap<u32, Instant>,
-    /// Threads that may go on at a stop which is yet to come.
+    /// Threads that may continue at a stop that is yet to come.
     allowed: HashSet<u32>,
-    /// Threads that went on before the collector said so, which is yet to come.
+    /// Threads that continued before the collector's release, which is yet to come.
     early: HashSet<u32>,
     /// Threads that repeat their call of ptrace once a process has been left.
     repeating: HashMap<u32, Wanted>,
-    /// As of the last look.
+    /// State at the last check.
     collector_state: State,
 }
 
 /// Holds threads until the collector, at the other end of standard input, is gone.
 ///
 /// # Errors
-/// It cannot begin. What happens later ends it, by which the kernel lets every thread go.
+/// It cannot start. Later errors end it, and then the kernel lets every thread go.
 pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
-    // SAFETY: standard input is the socket, and nobody else's.
+    // SAFETY: standard input is the socket, and nothing else owns it.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     socket.set_nonblocking(true)?;
     // SAFETY: the name ends in a zero. Otherwise it would be `exe`.
@@ -122,7 +121,7 @@ pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
 }
 
 impl<S: Stops> Process<S> {
-    /// Reads and does what the collector wants. False once it is gone.
+    /// Reads and carries out the collector's requests. False once it is gone.
     fn hear(&mut self) -> io::Result<bool> {
         let open = match self.inbox.fill(&mut self.socket) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => false,
@@ -187,7 +186,7 @@ impl<S: Stops> Process<S> {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.stopped = false;
         }
-        // One that was killed meanwhile says so by its end.
+        // If it was killed meanwhile, its end is reported.
         let _ = ptrace::resume(tid, signal);
     }
 
@@ -204,7 +203,8 @@ impl<S: Stops> Process<S> {
                     continue;
                 };
                 let mut thread = Thread::of(tgid);
-                // A process that clone made without telling its parent of its end; it is left out.
+                // A process that clone made without notifying its parent of its end; it is left
+                // out.
                 thread.leaving = tgid == tid && !self.with_children && status != Status::Exec;
                 self.threads.insert(tid, thread);
             }
@@ -227,7 +227,7 @@ impl<S: Stops> Process<S> {
             _ => 0,
         };
         if is_leaving {
-            // It may be marked, but nobody keeps it.
+            // It may be marked, but is not kept.
             self.stops.take(tid);
             self.detach(tid, signal);
             return;
@@ -254,7 +254,7 @@ impl<S: Stops> Process<S> {
         }
     }
 
-    /// Keeps a thread, if it is marked and may not go on already. False if it was not marked.
+    /// Keeps a thread, if it is marked and may not continue already. False if it was not marked.
     fn keep(&mut self, tid: u32) -> bool {
         if !self.stops.take(tid) {
             return false;
@@ -274,7 +274,7 @@ impl<S: Stops> Process<S> {
         true
     }
 
-    /// Lets a thread go on before the collector says so.
+    /// Lets a thread continue before the collector releases it.
     fn let_go(&mut self, tid: u32) {
         self.held.remove(&tid);
         self.early.insert(tid);
@@ -282,7 +282,7 @@ impl<S: Stops> Process<S> {
         self.notify(Notice::LetGo { tid });
     }
 
-    /// When somebody waits, time until it has to be seen whether that may go on.
+    /// If a thread waits, the time until the next check whether it may continue.
     fn next_look(&self) -> Option<Duration> {
         (!self.held.is_empty() || !self.repeating.is_empty()).then_some(LOOK)
     }
@@ -330,7 +330,7 @@ impl<S: Stops> Process<S> {
         self.resume(tid, 0);
     }
 
-    /// Whoever is in the way of a call of ptrace has to go, then the thread calls again.
+    /// The tracer that blocks a call of ptrace has to leave, then the thread repeats the call.
     fn give_way(&mut self, tid: u32) {
         let Some(wanted) = ptrace::refused_call(tid).and_then(|call| self.wanted(tid, call)) else {
             self.resume(tid, 0);
@@ -365,7 +365,7 @@ impl<S: Stops> Process<S> {
         Some(self.threads.get(&tid)?.tgid)
     }
 
-    /// Gives a process up. Threads that run have to stop for it, which interrupts their waiting.
+    /// Releases a process. Running threads have to stop for it, which interrupts their waiting.
     fn leave(&mut self, tgid: u32) {
         let mut stopped = Vec::new();
         for (&tid, thread) in &mut self.threads {
@@ -416,7 +416,7 @@ impl<S: Stops> Process<S> {
         match (rest.next(), rest.next()) {
             (None, _) => {}
             (Some(last), None) => {
-                // It may be what waits for the others to be left.
+                // It may be the one waiting for the others to be left.
                 if self
                     .repeating
                     .get(&last)
@@ -466,11 +466,11 @@ impl<S: Stops> Process<S> {
         for other in others {
             self.forget(other);
         }
-        // Of the leader that is gone: the collector has forgotten it too.
+        // Entry of the leader that is gone: the collector has forgotten it too.
         self.early.remove(&tid);
     }
 
-    /// Lets every thread go on, those too whose stop is on its way, and ends the tracing. While the
+    /// Continues every thread, also those whose stop is on its way, and ends the tracing. While the
     /// collector dies its probes are still there, and exceptions have to pass them.
     fn end(mut self, children: &OwnedFd) -> io::Result<()> {
         self.stops.end_recording();
@@ -554,7 +554,7 @@ fn watch_children() -> io::Result<OwnedFd> {
     }
 }
 
-/// Takes the signals that have come; what they are about is asked by [`ptrace::wait`].
+/// Takes the signals that have come; [`ptrace::wait`] finds their reasons.
 fn drain(children: &OwnedFd) {
     let mut buffer = [0_u8; 1024];
     // SAFETY: the buffer lives and has that many bytes.

@@ -8,7 +8,7 @@ use crate::process::{
     tasks::{has_ended, threads, tracer_of},
 };
 
-/// What came of it: the threads that are traced now and were not before.
+/// The result: the threads that are traced now and were not before.
 pub(super) fn seize_process(
     tgid: u32,
     with_children: bool,
@@ -28,7 +28,7 @@ pub(super) fn seize_process(
                 // It has ended, or is about to.
                 Err(_) if has_ended(tid) => continue,
                 Err(error) if seized.is_empty() => return Err(error),
-                // Somebody else traces this very thread.
+                // Another tracer has this very thread.
                 Err(_) => continue,
             }
             seized.push(tid);

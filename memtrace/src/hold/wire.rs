@@ -5,25 +5,26 @@ use std::io::{self, Read};
 /// Bytes of a message.
 const LEN: usize = 12;
 
-/// What the collector wants.
+/// A request from the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// Trace every thread of the process; answered by [`Notice::Seized`].
     Seize { tgid: u32 },
-    /// The thread, which waits or is about to, may go on.
+    /// The thread, which waits or is about to, may continue.
     Continue { tid: u32 },
     /// Trace the process no longer; answered by [`Notice::Left`].
     Leave { tgid: u32 },
 }
 
-/// What the holder has done.
+/// A report of the holder's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The process is traced now, or why not: an errno, 0 for success.
     Seized { tgid: u32, errno: i32 },
     /// The process is no longer traced: another tracer wants it.
     Left { tgid: u32 },
-    /// The thread went on before the collector said so: that was stopped, or took too long.
+    /// The thread continued before the collector released it: the collector was stopped, or took
+    /// too long.
     LetGo { tid: u32 },
     /// Return addresses of the thread could not be put back.
     NotRestored { tid: u32 },
@@ -93,7 +94,7 @@ fn unpack(bytes: [u8; LEN]) -> [u32; 3] {
 pub(super) struct Inbox(Vec<u8>);
 
 impl Inbox {
-    /// Reads what is there. False at the end of the stream.
+    /// Reads the available data. False at the end of the stream.
     pub(super) fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
         let mut buffer = [0; 64 * LEN];
         loop {

@@ -1,5 +1,4 @@
-//! Control groups of processes, versions 1 and 2: where they are, what they
-//! use, and what they may use at most.
+//! Control groups of processes, versions 1 and 2: their places, their use, and their limits.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,11 +9,11 @@ use std::{
 use super::{Facts, Source, system::counter};
 use crate::{process::memory::Budget, recording::CgroupSample};
 
-/// Version 1 has no word for "no limit" but the largest multiple of a page (PAGE_COUNTER_MAX of
+/// Version 1 expresses "no limit" as the largest multiple of a page (PAGE_COUNTER_MAX of
 /// include/linux/page_counter.h).
 const UNLIMITED: u64 = (i64::MAX as u64 / 4096) * 4096;
 
-/// A group, as far as one controller goes.
+/// A group, for one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
     version: u8,
@@ -24,7 +23,8 @@ struct Group {
 }
 
 impl Group {
-    /// That of process `tgid` for a controller such as `memory`; `None` where it is not mounted.
+    /// The group of process `tgid` for a controller such as `memory`; `None` if that is not
+    /// mounted.
     fn of(source: &Source, tgid: u32, controller: &str) -> Option<Self> {
         let groups = source.text(&format!("proc/{tgid}/cgroup"))?;
         let (version, path) = group_path(&groups, controller)?;
@@ -148,7 +148,7 @@ impl Cgroups {
         }
     }
 
-    /// Number of the group that process `tgid` is in; `None` where it cannot be seen.
+    /// Number of the group that process `tgid` is in; `None` if it cannot be read.
     pub(crate) fn number(&mut self, source: &Source, tgid: u32) -> Option<u32> {
         let group = Group::of(source, tgid, "memory")?;
         if let Some(&number) = self.numbers.get(&group) {
@@ -161,7 +161,7 @@ impl Cgroups {
         Some(number)
     }
 
-    /// Reads those of `wanted` whose turn it is, and tells how long that took.
+    /// Reads those of `wanted` that are due, and returns how long that took.
     pub(crate) fn sample(
         &mut self,
         source: &Source,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mount_does_not_show_is_not_read() {
+    fn groups_hidden_by_the_mount_are_not_read() {
         for (groups, mounts) in [
             (
                 "0::/../other",

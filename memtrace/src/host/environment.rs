@@ -149,8 +149,8 @@ fn is_allowed(name: &str) -> bool {
     })
 }
 
-/// CPU features that glibc is told not to use: `glibc.cpu.hwcaps=-AVX2,-AVX512F` of
-/// GLIBC_TUNABLES. Lower-case, without a suffix of old versions.
+/// CPU features that are disabled in glibc: `glibc.cpu.hwcaps=-AVX2,-AVX512F` of GLIBC_TUNABLES.
+/// Lower-case, without a suffix of old versions.
 pub(super) fn disabled_features(environ: &[u8]) -> Vec<String> {
     let tunables = variable(environ, "GLIBC_TUNABLES").unwrap_or_default();
     tunables

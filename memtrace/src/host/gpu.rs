@@ -1,4 +1,4 @@
-//! Graphics processors, as far as their drivers tell by files.
+//! Graphics processors, from their drivers' files.
 
 use super::{Facts, Source};
 
@@ -28,7 +28,7 @@ pub(super) fn facts(source: &Source, facts: &mut Facts) {
     facts.add("gpu.amdgpu", source.text("sys/module/amdgpu/version"));
 }
 
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  …`; the open one says `Open Kernel
+/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  …`; the open one has `Open Kernel
 /// Module`.
 fn nvidia_driver(text: &str) -> (Option<&str>, bool) {
     let line = text.lines().next().unwrap_or_default();
@@ -44,7 +44,7 @@ mod tests {
     use crate::host::{Redactor, tests::tree};
 
     #[test]
-    fn the_driver_and_its_kind_are_told() {
+    fn the_driver_and_its_kind_are_recorded() {
         let (_dir, source) = tree(&[
             (
                 "proc/driver/nvidia/version",

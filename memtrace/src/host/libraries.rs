@@ -1,4 +1,4 @@
-//! Facts of the files that a process executes: which build of which library.
+//! Facts about the files that a process executes: which build of which library.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,19 +15,19 @@ use crate::{
 /// A file that a process executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Library {
-    /// As the process sees it. Its name often has the version.
+    /// As the process sees it. Its name often contains the version.
     pub path: String,
     pub soname: Option<String>,
     /// Lower-case hex.
     pub build_id: Option<String>,
     /// Bytes.
     pub size: u64,
-    /// What glibc says of itself, see [`glibc_version`].
+    /// glibc's own version, see [`glibc_version`].
     pub glibc: Option<String>,
 }
 
 impl Library {
-    /// What the headers of a file at `path` say.
+    /// Facts from the headers of a file at `path`.
     pub(crate) fn of(path: String, size: u64, elf: &Elf) -> Self {
         Self {
             glibc: (elf.soname.as_deref() == Some("libc.so.6"))
@@ -67,7 +67,7 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Runtimes of OpenMP, of which a process should have one.
+/// OpenMP runtimes; a process should have only one.
 const OPENMP: &[&str] = &["libgomp", "libiomp5", "libomp"];
 
 /// Facts of all libraries of a process; `program` is the path of its executable.
@@ -108,7 +108,7 @@ pub(crate) fn facts<'a>(
     let runtimes = (openmp.len() > 1).then(|| Vec::from_iter(openmp).join(", "));
     facts.add("lib.openmp_runtimes", runtimes);
     for (name, same) in by_name {
-        // Two files of one name: both values, in the order of the paths.
+        // Two files with one name: both values, in order of the paths.
         let mut add = |what: &str, value: &dyn Fn(&Library) -> String| {
             let values: Vec<_> = same.iter().map(|library| value(library)).collect();
             facts.add(&format!("{name}.{what}"), Some(values.join(", ")));
@@ -125,8 +125,8 @@ pub(crate) fn facts<'a>(
     facts.into_vec()
 }
 
-/// The files that process `tgid` executes now. Those that cannot be opened or are no ELF files are
-/// left out; none where it is gone.
+/// The files that process `tgid` executes now. Files that cannot be opened or are not ELF are left
+/// out; none if it is gone.
 pub(crate) fn of_process(tgid: u32) -> Vec<Library> {
     let mappings = maps::read(tgid).unwrap_or_default();
     maps::executable_files(&mappings)
@@ -176,7 +176,7 @@ fn glibc_version(bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether a path is that of a file of CPython: its program, its library, or a package's module.
+/// Whether a path belongs to CPython: its program, its library, or a package's module.
 pub(super) fn is_pythons(path: &str) -> bool {
     let name = Path::new(path)
         .file_name()
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_are_told_and_duplicates_flagged() {
+    fn builds_are_recorded_and_duplicates_flagged() {
         let libraries = [
             library("/usr/bin/app", None, "aa"),
             library("/usr/lib/libgomp.so.1.0.0", Some("libgomp.so.1"), "01"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn glibc_says_who_made_it() {
+    fn the_distribution_of_glibc_is_recorded() {
         let banner =
             b"\0x\0GNU C Library (Debian GLIBC 2.36-9+deb12u10) stable release version 2.36.\nCopy";
         assert_eq!(

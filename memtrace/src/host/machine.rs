@@ -1,4 +1,4 @@
-//! Facts of the machine: kernel, memory management, CPUs, what it runs on.
+//! Facts about the machine: kernel, memory management, CPUs, virtualisation.
 
 use super::{Fact, Facts, Redactor, Source, chosen, gpu};
 use crate::process::memory::bytes_of;
@@ -128,7 +128,7 @@ const SYSFS: &[(&str, &str)] = &[
     ("kernel.module.zfs", "module/zfs/version"),
 ];
 
-/// Everything that may be read of the machine, what explains most first.
+/// All facts about the machine that may be read; those that explain most come first.
 pub(crate) fn facts(source: &Source, redactor: &Redactor) -> Vec<Fact> {
     let mut facts = Facts::new(None, redactor);
     cpus(source, &mut facts);
@@ -221,8 +221,8 @@ pub(super) fn flags(source: &Source) -> Option<Vec<String>> {
     Some(flags)
 }
 
-/// Highest level of the x86-64 psABI ("micro-architecture levels") whose features are all there,
-/// by the names that the kernel gives them (arch/x86/include/asm/cpufeatures.h).
+/// Highest level of the x86-64 psABI ("micro-architecture levels") with all its features present,
+/// by the kernel's names (arch/x86/include/asm/cpufeatures.h).
 pub(super) fn isa_level(flags: &[String]) -> &'static str {
     const LEVELS: [(&str, &[&str]); 3] = [
         (
@@ -283,7 +283,7 @@ fn hypervisor(source: &Source) -> Option<String> {
     if release.to_ascii_lowercase().contains("microsoft") {
         return Some("WSL".into());
     }
-    // The vendor of the machine tells which.
+    // The vendor of the machine identifies it.
     reported.or_else(|| {
         let flags = source.flags()?;
         let virtual_machine = flags.iter().any(|flag| flag == "hypervisor");

@@ -1,4 +1,4 @@
-//! Whose malloc a process uses.
+//! Finds the malloc of a process.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use crate::process::{
     maps::{self, Mapping},
 };
 
-/// The file whose `malloc` the loader finds first; `None` where there is no
-/// loader's list (static programs, a process that is gone).
+/// The file whose `malloc` the loader finds first; `None` if there is no loader's list (static
+/// programs, a process that is gone).
 pub(crate) fn provider(pid: u32, mappings: &[Mapping]) -> Option<PathBuf> {
     link_order::read(pid).ok()??.iter().find_map(|linked| {
         let file = ModuleFile::open(pid, maps::find(mappings, linked.dynamic)?).ok()?;

@@ -1,9 +1,9 @@
-//! What may explain why a program behaves differently elsewhere: facts of the
-//! machine and of processes, and what both use over time.
+//! The fingerprint: facts about the machine and its processes that may explain why a program
+//! behaves differently elsewhere, and the memory use of both over time.
 //!
-//! Everything comes from `/proc`, `/sys` and files; nothing is executed and
-//! nothing is asked over a network. By allow-list: what is not named here is
-//! not read, except the names of other variables and hashes of their values. `docs/fingerprint.md` lists the fields.
+//! Everything comes from `/proc`, `/sys` and files; nothing is executed and no network is used. By
+//! allow-list: facts not named here are not read, except the names of other variables and hashes of
+//! their values. `docs/fingerprint.md` lists the fields.
 
 pub(crate) mod cgroup;
 mod environment;
@@ -31,14 +31,14 @@ pub(crate) use redact::Redactor;
 use crate::ledger::ProcessId;
 pub(crate) use crate::recording::Fact;
 
-/// Most bytes of a file that are looked at; those of the kernel are far shorter.
+/// Most bytes read of a file; those of the kernel are far shorter.
 const FILE_AT_MOST: u64 = 1 << 20;
 
-/// Where `proc` and `sys` are.
+/// Roots of `proc` and `sys`.
 #[derive(Debug)]
 pub(crate) struct Source {
     root: PathBuf,
-    /// What is asked for every process and long on large machines.
+    /// Needed for every process and long on large machines.
     flags: OnceLock<Option<Vec<String>>>,
     mounts: OnceLock<Option<String>>,
 }
@@ -62,7 +62,7 @@ impl Source {
         self.flags.get_or_init(|| machine::flags(self)).as_deref()
     }
 
-    /// `/proc/self/mountinfo`, as it was when it was first asked for.
+    /// `/proc/self/mountinfo`, as it was at first use.
     fn mounts(&self) -> Option<&str> {
         let mounts = || self.text("proc/self/mountinfo");
         self.mounts.get_or_init(mounts).as_deref()
@@ -72,7 +72,7 @@ impl Source {
         self.root.join(path)
     }
 
-    /// Text of a file below the root; `None` where it is not, or may not be read.
+    /// Text of a file below the root; `None` if it does not exist, or may not be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         Some(String::from_utf8_lossy(&self.bytes(path)?).into_owned())
     }
@@ -84,8 +84,8 @@ impl Source {
         Some(bytes)
     }
 
-    /// As much of a file as one short read gives: of those that the kernel makes line by line, the
-    /// first lines only.
+    /// As much of a file as one short read returns: of files that the kernel generates line by
+    /// line, only the first lines.
     fn beginning(&self, path: &str) -> Option<String> {
         let mut bytes = [0; 128];
         let length = File::open(self.path(path)).ok()?.read(&mut bytes).ok()?;
@@ -116,7 +116,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Of a process, or of the machine.
+    /// For a process, or for the machine.
     pub(crate) fn new(process: Option<ProcessId>, redactor: &'a Redactor) -> Self {
         Self {
             process,
@@ -125,7 +125,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Adds what was found; nothing where it was not, or where it is empty.
+    /// Adds a value if it was found and is not empty.
     fn add(&mut self, field: &str, value: Option<impl Display>) {
         let Some(value) = value else { return };
         let value = value.to_string();
@@ -139,7 +139,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// What was found, in the order in which it was.
+    /// The facts, in order of discovery.
     pub(crate) fn into_vec(self) -> Vec<Fact> {
         self.list
     }

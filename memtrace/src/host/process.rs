@@ -1,5 +1,4 @@
-//! Facts of a process but for its libraries and packages: what it was started
-//! with, and what it may use.
+//! Facts about a process except its libraries and packages: its launch, and its limits.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -27,7 +26,8 @@ const STATUS: &[(&str, &str)] = &[
     ("process.seccomp", "Seccomp"),
 ];
 
-/// What may be read of process `tgid`, what explains most first. Nothing where it is gone.
+/// All facts about process `tgid` that may be read; those that explain most come first. Empty if it
+/// is gone.
 pub(crate) fn facts(
     source: &Source,
     process: ProcessId,
@@ -61,8 +61,8 @@ pub(crate) fn facts(
     facts.into_vec()
 }
 
-/// As glibc chooses among variants of functions: the CPU's features without those that the
-/// environment takes away.
+/// The features by which glibc chooses among variants of functions: the CPU's features without
+/// those that the environment disables.
 fn effective_isa(source: &Source, environ: &[u8]) -> Option<&'static str> {
     let disabled = environment::disabled_features(environ);
     let mut flags = source.flags()?.to_vec();
@@ -183,8 +183,8 @@ fn filesystem<'a>(mountinfo: &'a str, point: &str) -> Option<&'a str> {
     Some(mounted(mountinfo, point)?.0)
 }
 
-/// Bytes that a tmpfs may hold, which it is asked nothing for: a file system may be the process's
-/// own, and never answer.
+/// Capacity of a tmpfs in bytes, without any request to it: a file system may be the process's own,
+/// and never answer.
 fn size_option(mountinfo: &str, point: &str) -> Option<String> {
     let (kind, options) = mounted(mountinfo, point)?;
     let size = options.split(',').find_map(|o| o.strip_prefix("size="));

@@ -1,5 +1,4 @@
-//! Packages of a process's Python and of its conda environment: versions, and
-//! who installed them from where.
+//! Packages of a process's Python and of its conda environment: versions, installers and origins.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,13 +14,13 @@ use super::{
 };
 use crate::{ledger::ProcessId, process::memory, process_root::Root};
 
-/// Bounds of one look at a process: folders, names in each, packages, and time.
+/// Bounds for one process: folders, names in each, packages, and time.
 const FOLDERS_AT_MOST: usize = 16;
 const NAMES_AT_MOST: usize = 8192;
 const PACKAGES_AT_MOST: usize = 2000;
 const TIME_AT_MOST: Duration = Duration::from_secs(1);
 
-/// What tells where a process's Python finds its packages; it outlives the process.
+/// Inputs for finding a process's Python packages; they outlive the process.
 #[derive(Debug)]
 pub(crate) struct Launch {
     root: Root,
@@ -32,7 +31,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Of a running process; `None` where it is gone, or hidden.
+    /// For a running process; `None` if it is gone, or hidden.
     pub(crate) fn read(tgid: u32) -> Option<Self> {
         let source = Source::host();
         let cmdline = source.bytes(&format!("proc/{tgid}/cmdline"))?;
@@ -53,7 +52,7 @@ impl Launch {
     }
 }
 
-/// Looks at processes; what it has seen of a folder holds until the folder changes.
+/// Inspects processes; results for a folder are reused until the folder changes.
 #[derive(Debug, Default)]
 pub(crate) struct Scanner {
     folders: HashMap<(u64, u64, i64, i64), Rc<Packages>>,
@@ -67,8 +66,8 @@ struct Packages {
 }
 
 impl Scanner {
-    /// Packages that the process's Python can import, as far as files tell. `files`: those that it
-    /// executes. Nothing where none of them is Python's.
+    /// Packages that the process's Python can import, according to files. `files`: those that it
+    /// executes. Empty if none of them is Python's.
     pub(crate) fn facts<'a>(
         &mut self,
         process: ProcessId,
@@ -148,7 +147,7 @@ impl Scanner {
     }
 }
 
-/// Where to look.
+/// Folders to search.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Places {
     /// Such as `3.11`.
@@ -158,7 +157,7 @@ struct Places {
 }
 
 impl Places {
-    /// `files`: those that are Python's; `None` where there are none.
+    /// `files`: those that are Python's; `None` if there are none.
     fn of(launch: &Launch, files: &[&str]) -> Option<Self> {
         let is_program = is_pythons(&launch.program);
         if files.is_empty() && !is_program {
@@ -170,7 +169,7 @@ impl Places {
                 .chain(files.iter().copied())
         };
         let version = binaries().find_map(version_of);
-        // Only what is mapped, should the interpreter itself not be found.
+        // Only mapped files, if the interpreter itself is not found.
         let base = match is_program {
             true => Some(launch.program.as_str()),
             false => files
@@ -228,8 +227,8 @@ impl Places {
 }
 
 impl Launch {
-    /// Prefix of the virtual environment that the program was started from, and whether it has the
-    /// packages of the system too (PEP 405): the name by which it was called tells, not the file.
+    /// Prefix of the virtual environment that the program was started from, and whether it includes
+    /// the system's packages (PEP 405): the name by which it was called decides, not the file.
     fn virtual_environment(&self) -> Option<(PathBuf, bool)> {
         let called = self.arguments.first()?;
         let path = if called.contains('/') {
@@ -324,7 +323,7 @@ fn package(
     Some((format!("python.package.{}", normalised(name)), value))
 }
 
-/// As package indexes compare names (PEP 503).
+/// Normalised as package indexes compare names (PEP 503).
 fn normalised(name: &str) -> String {
     let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("-").to_ascii_lowercase()
@@ -343,7 +342,7 @@ fn wheel_tags(text: &str) -> String {
     tags.chain(build).collect::<Vec<_>>().join(" ")
 }
 
-/// Where a package that is not from an index came from (PEP 610).
+/// Origin of a package that is not from an index (PEP 610).
 fn origin(text: &str, redactor: &Redactor) -> Option<String> {
     let json: serde_json::Value = serde_json::from_str(text).ok()?;
     let mut origin = redactor.text(json.get("url")?.as_str()?);

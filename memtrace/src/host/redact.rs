@@ -1,5 +1,5 @@
-//! Replaces what must not be recorded: secrets always, names and paths on request. A short hash takes
-//! their place, so that equal values still compare as equal.
+//! Redacts data that must not be recorded: secrets always, names and paths on request. A short hash
+//! takes their place, so that equal values still compare as equal.
 
 use crate::recording::variables::{self, SHORT};
 
@@ -20,7 +20,7 @@ const SECRET_NAMES: &[&str] = &[
 /// Words of such names.
 const SECRET_WORDS: &[&str] = &["KEY", "KEYS", "PASS"];
 
-/// How tokens of well-known services begin.
+/// Beginnings of tokens of well-known services.
 const SECRET_STARTS: &[&str] = &[
     "ghp_",
     "gho_",
@@ -56,12 +56,12 @@ const SHORTEST_RANDOM: usize = 16;
 /// Shortest number in hexadecimal that is: that of an MD5, and of many API keys.
 const SHORTEST_HEX: usize = 32;
 
-/// What separates words within a value.
+/// Separators of words within a value.
 const SEPARATORS: &[char] = &[
     ' ', '\t', '\n', ',', ';', ':', '=', '&', '?', '"', '\'', '|', '(', ')', '@', '#', '<', '>',
 ];
 
-/// Folders that are the same everywhere and name nobody.
+/// Folders that are the same everywhere and reveal no names.
 const PUBLIC: &[&str] = &[
     "/usr/", "/lib/", "/lib64/", "/lib32/", "/bin/", "/sbin/", "/etc/", "/proc/", "/sys/", "/dev/",
 ];
@@ -95,7 +95,7 @@ impl Redactor {
     }
 
     fn with_names(mut words: Vec<String>) -> Self {
-        // Others would be found in words that are nobody's name.
+        // Shorter ones would match in unrelated words.
         words.retain(|word| word.len() >= 3 && word != "root" && word != "localhost");
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         words.dedup();
@@ -116,7 +116,7 @@ impl Redactor {
         is_secret_name(name) || self.everything && variables::is_of_session(name)
     }
 
-    /// The value of something called `name`, without what is secret in it.
+    /// The value of something called `name`, without secrets.
     pub(crate) fn value(&self, name: &str, value: &str) -> String {
         if is_secret_name(name) && !value.is_empty() {
             return hash(value);
@@ -124,7 +124,7 @@ impl Redactor {
         self.text(value)
     }
 
-    /// Text of several words, paths and URLs, without what is secret in it.
+    /// Text of several words, paths and URLs, without secrets.
     pub(crate) fn text(&self, text: &str) -> String {
         if text.contains("-----BEGIN ") {
             return hash(text);
@@ -150,7 +150,7 @@ impl Redactor {
         clean
     }
 
-    /// The arguments of a command: also what follows an option such as `--token`.
+    /// The arguments of a command, including values after an option such as `--token`.
     pub(crate) fn arguments(&self, arguments: &[String]) -> Vec<String> {
         let mut before = "";
         arguments
@@ -166,8 +166,8 @@ impl Redactor {
             .collect()
     }
 
-    /// A path: as it is, or its folder replaced where it may name somebody. What is below a folder of
-    /// Python packages stays.
+    /// A path: unchanged, or with its folder replaced if it may contain a name. Parts below a
+    /// folder of Python packages stay.
     pub(crate) fn path(&self, path: &str) -> String {
         if !self.everything || PUBLIC.iter().any(|public| path.starts_with(public)) {
             return path.to_owned();
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_is_not_kept() {
+    fn apparent_secrets_are_not_kept() {
         let secrets = Redactor::default();
         for (text, secret) in [
             ("ghp_16C7e42F292c6912E7710c838347Ae178B4a", "16C7e42F"),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_explains_is_kept() {
+    fn explanatory_values_are_kept() {
         for text in [
             "expandable_segments:True,garbage_collection_threshold:0.8",
             "glibc.cpu.hwcaps=-AVX512F,-AVX2_Usable:glibc.malloc.arena_max=2",

@@ -3,7 +3,7 @@
 use super::Source;
 use crate::{process::memory::bytes_of, recording::SystemSample};
 
-/// Reads the machine's figures now. What the kernel does not tell is `None`.
+/// Reads the machine's figures now. Figures that the kernel does not provide are `None`.
 pub(crate) fn sample(source: &Source) -> SystemSample {
     let read = |path: &str| source.text(path).unwrap_or_default();
     let meminfo = read("proc/meminfo");
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_tells_nothing_has_no_figures() {
+    fn a_kernel_without_figures_yields_none() {
         let (_dir, source) = tree(&[("proc/pressure/memory", "some avg10=x\nfull\n")]);
         assert_eq!(sample(&source), SystemSample::default());
     }
 
     #[test]
-    fn this_machine_tells() {
+    fn this_machine_has_figures() {
         let sample = sample(&Source::host());
         let (used, total) = (sample.used.unwrap(), sample.mem_total.unwrap());
         assert!(0 < used && used < total);

@@ -30,7 +30,7 @@ impl BirthScan {
         }
     }
 
-    /// Adds what `space`'s process itself allocated.
+    /// Adds the process's own allocations in `space`.
     pub(super) fn add_space(&mut self, space: &Space, book: &Book) {
         let process: ProcessId = space.process();
         space.for_each_block(|site, birth_ns, bytes, count| {
@@ -52,7 +52,7 @@ impl BirthScan {
         });
     }
 
-    /// The rows of each site, sites in the order of their keys.
+    /// The rows of each site, sites in order of their keys.
     pub(super) fn finish(mut self, book: &Book) -> Vec<(SiteKey, Births)> {
         let mut by_site: FastMap<u32, Vec<(u64, u64, u64)>> = FastMap::default();
         for ((site, second), (bytes, count)) in self.by_second {

@@ -1,6 +1,5 @@
-//! What a caching allocator has asked for, and what is known of its
-//! blocks beside their size: from that, the largest block that it could give
-//! without asking for more.
+//! A caching allocator's requests, and the known facts about its blocks besides their size: from
+//! these, the largest block that it could provide without another request.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +8,47 @@ use crate::{
     hash::FastMap,
 };
 
-/// What was asked for of a block.
+/// The request for a block.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     pub(super) device: Device,
     pub(super) stream: u64,
-    /// Bytes asked for, and as the allocator rounds them.
+    /// Bytes requested, and after the allocator's rounding.
     pub(super) requested: u64,
     pub(super) size: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Cache {
-    /// The layer of its blocks, once it was heard of.
+    /// The layer of its blocks, after their first report.
     pub(super) layer: Option<Layer>,
-    /// It reports its blocks, and with each what it holds; the driver's pool is asked.
+    /// It reports its blocks, and with each its totals; the driver's pool is queried.
     pub(super) reports: bool,
-    /// What it asked the runtime for, by address: device, bytes.
+    /// Its segments from the runtime, by address: device, bytes.
     pub(super) segments: BTreeMap<u64, (Device, u64)>,
     /// Blocks that it does not report, by address: device, bytes. Those that it takes from a stream's pool are in
     /// two layers.
     pub(super) counted: FastMap<u64, (Device, u64)>,
     /// By a block's address.
     pub(super) requests: FastMap<u64, Request>,
-    /// A block or a segment came or went since the largest free block was looked for.
+    /// A block or a segment came or went since the last search for the largest free block.
     pub(super) stale: bool,
 }
 
 impl Cache {
-    /// Whether it is the caching allocator whose blocks have this layer: the first that is heard of is.
+    /// Whether it is the caching allocator whose blocks have this layer: the first one reported is.
     pub(super) fn is_of(&mut self, layer: Layer) -> bool {
         *self.layer.get_or_insert(layer) == layer
     }
 
-    /// What it asked the runtime for where `addr` lies, with the address of that.
+    /// The segment from the runtime that contains `addr`, with its address.
     pub(super) fn segment_of(&mut self, addr: u64) -> Option<(u64, &mut Device, u64)> {
         let (&start, (device, size)) = self.segments.range_mut(..=addr).next_back()?;
         (addr - start < *size).then_some((start, device, *size))
     }
 
-    /// What it asked the runtime for on a device, start and end. Neighbours are two: no block reaches from one
-    /// into the other.
+    /// Its segments from the runtime on a device, start and end. Neighbours stay separate: no block
+    /// spans both.
     pub(super) fn segments(&self, device: Device) -> Vec<(u64, u64)> {
         self.segments
             .iter()
@@ -59,9 +58,9 @@ impl Cache {
     }
 }
 
-/// The largest gap between `blocks` within one of `segments`, bytes; both are starts and ends. `None` where they
-/// do not come to what the allocator says it has `allocated` and `reserved`, or a block is in no segment:
-/// then not all is known. In the order of blocks and segments.
+/// The largest gap between `blocks` within one of `segments`, bytes; both are starts and ends.
+/// `None` if they do not add up to the allocator's own figures `allocated` and `reserved`, or a
+/// block is in no segment: then some are unknown. In the order of blocks and segments.
 pub(super) fn largest_gap(
     mut segments: Vec<(u64, u64)>,
     mut blocks: Vec<(u64, u64)>,
@@ -93,7 +92,7 @@ pub(super) fn largest_gap(
 mod tests {
     use super::*;
 
-    /// Of addresses and sizes, all known.
+    /// From addresses and sizes, all known.
     fn largest(segments: &[(u64, u64)], blocks: &[(u64, u64)]) -> Option<u64> {
         let sum = |ranges: &[(u64, u64)]| ranges.iter().map(|(_, size)| size).sum();
         let figures = (sum(blocks), sum(segments));
@@ -106,7 +105,7 @@ mod tests {
         assert_eq!(largest(&[], &[]), Some(0));
         assert_eq!(largest(&[(1000, 100)], &[]), Some(100));
         let two = [(1100, 100), (1000, 100)];
-        // Neighbours that were asked for one by one are two.
+        // Neighbours that were requested separately stay separate.
         assert_eq!(largest(&two, &[]), Some(100));
         assert_eq!(largest(&two, &[(1150, 10), (1000, 10)]), Some(90));
         assert_eq!(largest(&two, &[(1060, 40), (1130, 70)]), Some(60));
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_in_full_has_no_largest() {
+    fn an_incomplete_reserve_has_no_largest_gap() {
         let gap = |block: u64, figures| {
             let (segments, blocks) = (vec![(1000, 1100)], vec![(block, block + 10)]);
             largest_gap(segments, blocks, figures)

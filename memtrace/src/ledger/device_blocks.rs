@@ -1,13 +1,14 @@
-//! What events of device memory do to a process: its blocks, the segments of its caching allocators,
-//! and its physical memory.
+//! Effects of device memory events on a process: its blocks, the segments of its caching
+//! allocators, and its physical memory.
 //!
-//! A caching allocator may report its own totals with each block, and when it cannot give one, so they are
-//! right also where tracing began late. Between two blocks it can still give memory back; that is seen as
-//! releases of what it had asked for, if that was since tracing began: otherwise what it holds is not known
-//! until its next report. The blocks of one that does not report are added up.
+//! A caching allocator may report its own totals with each block, and when it fails to provide one,
+//! so they are correct even if tracing began late. Between two blocks it can still give memory
+//! back; that is seen as releases of its own requests if they were made since tracing began:
+//! otherwise its total is unknown until its next report. The blocks of one that does not report are
+//! added up.
 //!
-//! Of several in one process the totals are those of the first; what the others asked for counts as
-//! theirs, and their blocks have layers of their own.
+//! If a process has several, the totals are those of the first; the requests of the others count as
+//! other memory, and their blocks have layers of their own.
 
 use super::{
     SiteKey,
@@ -48,7 +49,7 @@ impl Space {
             device,
         };
         if source.physical {
-            // A handle that comes again, whose release was lost.
+            // A repeated handle, whose release was lost.
             while self.physical.knows(addr) {
                 book.counts.address_reused += 1;
                 let gone = self.physical.release(addr);
@@ -92,7 +93,7 @@ impl Space {
     fn count_block(&mut self, addr: u64, size: u64, device: Device, book: &mut Book) {
         let process = self.process();
         let again = self.cache.counted.insert(addr, (device, size));
-        // One whose release was lost.
+        // Its release was lost.
         if let Some((device, size)) = again {
             let less = |bytes: u64| bytes.saturating_sub(size);
             book.devices.cache_allocated(process, device, less);
@@ -160,7 +161,7 @@ impl Space {
         book: &mut Book,
     ) {
         let process = self.process();
-        // Also of a block whose release was lost.
+        // Also if the release of a block was lost.
         if let Some(request) = self.cache.requests.remove(&addr) {
             let stream = book.devices.stream(process, &request);
             stream.allocated -= request.size;
@@ -219,8 +220,9 @@ impl Space {
         book.devices.failed(key, size, time_ns);
     }
 
-    /// A block at `addr` is of `device`, and so is what the caching allocator asked the runtime for to
-    /// give it, and the runtime the driver. Of a thread that chose its device before tracing began that was not known.
+    /// A block at `addr` belongs to `device`, and so do the request to the runtime that the caching
+    /// allocator made for it, and the runtime's request to the driver. For a thread that chose its
+    /// device before tracing began, the device was unknown until now.
     fn place_segment(&mut self, addr: u64, device: Device, book: &mut Book) {
         let Some((start, known, size)) = self.cache.segment_of(addr) else {
             return;
@@ -241,8 +243,8 @@ impl Space {
         }
     }
 
-    /// Memory of a device was given back of which nothing is known: where that was the caching
-    /// allocator's, it no longer holds what it last reported.
+    /// Unknown device memory was given back: if it was the caching allocator's, its last reported
+    /// total no longer holds.
     pub(super) fn unknown_freed(&mut self, book: &mut Book) {
         if self.cache.reports {
             for (_, cache) in book.devices.caches(self.process()) {
@@ -252,7 +254,7 @@ impl Space {
         }
     }
 
-    /// What was asked for of a block of the caching allocator's, and on which stream.
+    /// The size requested for a block of the caching allocator, and its stream.
     pub(super) fn device_request(
         &mut self,
         layer: Layer,
@@ -270,7 +272,7 @@ impl Space {
             requested,
             size: block.size,
         };
-        // What the process says is not to be trusted; nor to be counted twice.
+        // The process's figures are not trusted, and not counted twice.
         if requested > block.size || self.cache.requests.contains_key(&addr) {
             return;
         }
@@ -280,7 +282,7 @@ impl Space {
         stream.requested += request.requested;
     }
 
-    /// Looks for the largest free block on each device, if anything has changed.
+    /// Finds the largest free block on each device, if anything has changed.
     pub(super) fn find_free(&mut self, book: &mut Book) {
         if !std::mem::take(&mut self.cache.stale) {
             return;

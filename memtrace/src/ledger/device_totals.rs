@@ -1,5 +1,5 @@
-//! What each process holds of each device, in all and by who holds it, and the allocations that
-//! failed there.
+//! Memory of each process on each device, in total and by holder, and the allocations that failed
+//! there.
 
 use super::{ProcessId, SiteKey, cache::Request};
 use crate::{
@@ -7,25 +7,26 @@ use crate::{
     hash::FastMap,
 };
 
-/// What a caching allocator has of a device, bytes, as it says itself. Peaks are since tracing began.
+/// A caching allocator's own figures for a device, bytes. Peaks are since tracing began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheTotals {
     pub allocated: u64,
     pub peak_allocated: u64,
-    /// `None`: the driver's pool has it, and the program has not asked how much; or memory that is older
-    /// than the recording was given back, and the allocator has not told its totals since.
+    /// `None`: the driver's pool has it, and the program has not queried the total; or memory older
+    /// than the recording was given back, and the allocator has not reported its totals since.
     pub reserved: Option<u64>,
     pub peak_reserved: Option<u64>,
-    /// The largest block that it could give of what it holds. `None`: not all of that is known.
+    /// The largest block that it could provide from its reserve. `None`: its reserve is not fully
+    /// known.
     pub largest_free: Option<u64>,
 }
 
 /// Live bytes of a caching allocator on a stream of a device, as it reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTotals {
-    /// As it rounds them.
+    /// After its rounding.
     pub allocated: u64,
-    /// As they were asked for.
+    /// As requested.
     pub requested: u64,
 }
 
@@ -38,15 +39,15 @@ pub struct StreamKey {
     pub stream: u64,
 }
 
-/// What a process has of a device, bytes; outstanding, of what was allocated since tracing began.
+/// Memory of a process on a device, bytes: live allocations made since tracing began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTotals {
-    /// `None`: its caching allocator has not been heard of.
+    /// `None`: its caching allocator has not reported anything yet.
     pub cache: Option<CacheTotals>,
-    /// The runtime's layer (CUDA or HIP), and how much of it the caching allocator asked for.
+    /// The runtime's layer (CUDA or HIP), and the part of it that the caching allocator requested.
     pub runtime: u64,
     pub runtime_by_cache: u64,
-    /// The driver's layer, and how much of it the runtime or the caching allocator asked for.
+    /// The driver's layer, and the part of it that the runtime or the caching allocator requested.
     pub driver: u64,
     pub driver_by_allocator: u64,
     /// Page-locked host memory, by the device that was current.
@@ -54,20 +55,21 @@ pub struct DeviceTotals {
 }
 
 impl DeviceTotals {
-    /// Device memory that is accounted for, each byte once: what the caching allocator holds, and what
-    /// others asked the runtime or the driver for.
+    /// Device memory that is accounted for, each byte once: memory held by the caching allocator,
+    /// and other requests to the runtime or the driver.
     pub fn known(&self) -> u64 {
         self.held_by_cache() + self.other_runtime() + self.other_driver()
     }
 
-    /// The same without what the caching allocator holds and has no block in.
+    /// The same without memory that the caching allocator reserves in no block.
     pub fn outstanding(&self) -> u64 {
         let held = self.held_by_cache();
         let in_blocks = self.cache.map_or(held, |cache| cache.allocated);
         self.known() - held.saturating_sub(in_blocks)
     }
 
-    /// What the caching allocator holds, by its own word where it gave it; else at least.
+    /// Memory held by the caching allocator, by its own report if there is one; otherwise a lower
+    /// bound.
     pub fn held_by_cache(&self) -> u64 {
         let reported = self
             .cache
@@ -84,7 +86,7 @@ impl DeviceTotals {
     }
 }
 
-/// What tells failed allocations apart.
+/// The key of failed allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FailureKey {
     pub process: ProcessId,
@@ -102,12 +104,12 @@ pub struct Failure {
     /// CLOCK_MONOTONIC ns.
     pub first_ns: u64,
     pub last_ns: u64,
-    /// Bytes asked for the last time, and what was held then.
+    /// Bytes requested the last time, and the memory held then.
     pub size: u64,
     pub held: DeviceTotals,
 }
 
-/// A figure, and as it was told last.
+/// A value, and the value last reported.
 #[derive(Default)]
 struct Figure<T> {
     now: T,
@@ -171,7 +173,7 @@ impl DeviceBook {
         }
     }
 
-    /// What the caching allocator of a process has, by device.
+    /// The caching allocators' figures of a process, by device.
     pub(super) fn caches(
         &mut self,
         process: ProcessId,
@@ -220,8 +222,8 @@ impl DeviceBook {
         };
     }
 
-    /// What the driver's pool of a device says. Only of interest where a caching allocator takes from it, whose
-    /// figures are then the pool's.
+    /// A report of the driver's pool of a device. Only of interest if a caching allocator takes
+    /// memory from it, whose figures are then the pool's.
     pub(super) fn pool(&mut self, process: ProcessId, device: Device, bytes: u64, figure: Pool) {
         let Some(cache) = &mut self.touch(process, device).cache else {
             return;
@@ -234,7 +236,7 @@ impl DeviceBook {
         }
     }
 
-    /// The caching allocator asked for more, or gave back.
+    /// The caching allocator requested more, or gave memory back.
     pub(super) fn reserve(
         &mut self,
         process: ProcessId,
@@ -248,7 +250,7 @@ impl DeviceBook {
         }
     }
 
-    /// Blocks were given out, or taken back.
+    /// Blocks were handed out, or taken back.
     pub(super) fn cache_allocated(
         &mut self,
         process: ProcessId,
@@ -267,7 +269,7 @@ impl DeviceBook {
             let figures = figures.iter_mut();
             figures.filter_map(|(key, figure)| Some((*key, figure.news()?)))
         }
-        // What was thought to be of a device that is not known, and turned out to be of another.
+        // Memory attributed to an unknown device that turned out to belong to another.
         self.totals.retain(|(_, device), totals| {
             device.is_some() || totals.reported.is_some() || totals.now != DeviceTotals::default()
         });

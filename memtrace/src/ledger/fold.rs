@@ -1,5 +1,5 @@
-//! Folding: the figures of ended processes become those of a group, so that what is kept follows
-//! what is alive. See [`super::Ledger::fold`].
+//! Folding: the figures of ended processes are added to those of a group, so that the state kept is
+//! proportional to the processes alive. See [`super::Ledger::fold`].
 
 use super::{
     LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, Totals,
@@ -8,7 +8,7 @@ use super::{
 use crate::event::Layer;
 
 impl Book {
-    /// Moves what a process counts to `group`.
+    /// Moves a process's figures to `group`.
     pub(super) fn fold(&mut self, process: ProcessId, group: ProcessId) {
         let Some(account) = self.accounts.get_mut(&process) else {
             return;
@@ -32,7 +32,7 @@ impl Book {
                 continue;
             };
             self.by_key.remove(&key);
-            // It came to nothing before anybody heard of it.
+            // It became empty before it was ever reported.
             if tally.totals == Totals::default() {
                 continue;
             }
@@ -54,7 +54,8 @@ impl Book {
         }
     }
 
-    /// Drops what the group's largest process held at its peak: a larger process has joined.
+    /// Drops the figures that the group's largest process had at its peak: a larger process has
+    /// joined.
     fn forget_peaks(&mut self, group: ProcessId, of: [bool; Layer::ALL.len()]) {
         let Some(account) = self.accounts.get(&group).filter(|_| of.contains(&true)) else {
             return;
@@ -71,7 +72,7 @@ impl Book {
 }
 
 impl Tally {
-    /// What it held at its layer's latest peak.
+    /// Its figures at its layer's latest peak.
     fn at_peak(&self, layer: &LayerTotals) -> (u64, u64) {
         match self.peak_epoch == layer.peak_epoch {
             true => (self.at_peak_bytes, self.at_peak_count),

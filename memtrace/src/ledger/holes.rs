@@ -1,7 +1,7 @@
-//! Free space between the live blocks of a heap, and whose blocks keep it from being given back.
+//! Free space between the live blocks of a heap, and the blocks that keep it from being given back.
 //!
 //! Only address space that allocators have taken since tracing began: elsewhere a gap may hold
-//! blocks of which nothing is known.
+//! unknown blocks.
 
 use super::{SiteKey, regions::Regions, table::Block, totals::Book};
 use crate::event::Layer;
@@ -12,11 +12,11 @@ pub struct Hole {
     /// First address, and the first after it.
     pub start: u64,
     pub end: u64,
-    /// Of the older one of the blocks that it lies between.
+    /// Site of the older one of the neighbouring blocks.
     pub site: SiteKey,
 }
 
-/// What the blocks of a site hold open.
+/// Memory that the blocks of a site hold open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldOpen {
     /// Resident bytes of their holes.
@@ -24,15 +24,15 @@ pub struct HeldOpen {
     pub holes: u64,
 }
 
-/// What an allocator keeps in front of a block: glibc's size word and what the block before may use
+/// Overhead in front of a block: glibc's size word and the part that the previous block may use
 /// (malloc/malloc.c, `malloc_chunk`).
 const HEADER: u64 = 16;
 
-/// Smaller ones are what rounding and headers leave.
+/// Smaller ones are left by rounding and headers.
 const LEAST: u64 = 32;
 
-/// Calls `f` with the holes of one address space in the order of their addresses. Space above the
-/// last block of a mapping is none: nothing there keeps it.
+/// Calls `f` with the holes of one address space in order of their addresses. Space above the last
+/// block of a mapping is not a hole: no block keeps it.
 pub(super) fn for_each(
     regions: &Regions,
     mut blocks: Vec<Block>,
@@ -64,11 +64,11 @@ pub(super) fn for_each(
     }
 }
 
-/// Where one of glibc's arenas may begin: HEAP_MAX_SIZE of malloc/arena.c on 64-bit machines. The top of the arena before
-/// can be given back.
+/// Possible starts of glibc's arenas: HEAP_MAX_SIZE of malloc/arena.c on 64-bit machines. The top
+/// of the previous arena can be given back.
 const ARENA: u64 = 64 << 20;
 
-/// What allocators have mapped while tracing; neighbours are one, but for arenas.
+/// Address space that allocators have mapped while tracing; neighbours are merged, except arenas.
 fn spans(regions: &Regions) -> Vec<(u64, u64)> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for (start, region) in regions.iter() {

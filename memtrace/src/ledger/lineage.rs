@@ -1,9 +1,9 @@
-//! From whom an address space was forked: blocks that it inherited refer to sites of its ancestors,
-//! whose places can be reused once nobody holds such blocks.
+//! The ancestry of an address space: blocks that it inherited refer to sites of its ancestors,
+//! whose places can be reused once no process holds such blocks.
 
 use std::sync::{Arc, Weak};
 
-/// Whose blocks an address space may hold.
+/// The owners of the blocks that an address space may hold.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
     /// Stands for the process itself.
@@ -11,7 +11,7 @@ pub(super) struct Lineage {
     parent: Option<Arc<Lineage>>,
 }
 
-/// A process whose blocks somebody may hold.
+/// A process whose blocks another may hold.
 #[derive(Debug, Default)]
 pub(super) struct Ancestor(Weak<()>);
 
@@ -22,7 +22,7 @@ impl Ancestor {
 }
 
 impl Lineage {
-    /// Of a child, forked just now.
+    /// For a child, forked just now.
     pub(super) fn forked(self: &Arc<Self>) -> Arc<Lineage> {
         Arc::new(Lineage {
             own: Arc::default(),
@@ -30,8 +30,8 @@ impl Lineage {
         })
     }
 
-    /// Of the same process after its exec: it holds nothing of its ancestors any more, but its
-    /// children may hold what it had.
+    /// For the same process after its exec: it holds no blocks of its ancestors any more, but its
+    /// children may hold blocks that it had.
     pub(super) fn executed(&self) -> Arc<Lineage> {
         Arc::new(Lineage {
             own: Arc::clone(&self.own),
@@ -45,7 +45,7 @@ impl Lineage {
 }
 
 impl Drop for Lineage {
-    /// Not recursive: a program that goes on in its child again and again has a long lineage.
+    /// Not recursive: a program that continues in its child again and again has a long lineage.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some(mut last) = next.and_then(Arc::into_inner) {

@@ -1,11 +1,11 @@
-//! The ledger of outstanding allocations: events in, totals per site out.
+//! The ledger of live allocations: events in, totals per site out.
 //!
-//! Pure: no clock, no file, no process is touched here, and neither aya nor
-//! tokio is known; the same events always give the same totals.
+//! Pure: uses no clock, no file, no process, and neither aya nor tokio; the same events always give
+//! the same totals.
 //!
-//! `table` and `regions` know which blocks live where, `totals` what it
-//! counts for; `space` joins them for one address space, and this file says
-//! which process has which.
+//! `table` and `regions` know which blocks are live at which addresses, `totals` the figures they
+//! count for; `space` joins them for one address space, and this file maps processes to address
+//! spaces.
 
 mod births;
 mod cache;
@@ -55,7 +55,7 @@ fn without_zeros_at_end(counts: &[u64]) -> Box<[u64]> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
 
-/// An allocation site: who asked which layer from where.
+/// An allocation site: process, layer and stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteKey {
     pub process: ProcessId,
@@ -63,26 +63,25 @@ pub struct SiteKey {
     pub stack: StackId,
     /// The layer's caller was itself an allocator (mappings, and memory of devices).
     pub by_allocator: bool,
-    /// Where a device gave it; `None` for memory of no device too.
+    /// The device of its memory; also `None` for memory of no device.
     pub device: Device,
 }
 
-/// What both a site and a whole layer of a process count. Sizes in bytes.
-/// For vm and python a block is a contiguous piece of a mapping: a munmap in the
-/// middle makes two of one.
+/// Figures of a site and of a whole layer of a process. Sizes in bytes. For vm and python a block
+/// is a contiguous piece of a mapping: a munmap in the middle turns one into two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Outstanding, allocated by this process itself since tracing began.
+    /// Live, allocated by this process itself since tracing began.
     pub live_bytes: u64,
     pub live_count: u64,
-    /// Outstanding, inherited from the parent at fork and not released here since.
+    /// Live, inherited from the parent at fork and not released here since.
     pub inherited_bytes: u64,
     pub inherited_count: u64,
     /// Ever allocated.
     pub alloc_bytes: u64,
     pub alloc_count: u64,
-    /// Ever released, of what was allocated here. For a mapping a cut counts its bytes, and a
-    /// piece counts once nothing is left of it.
+    /// Ever released, of the memory allocated here. For a mapping a cut counts its bytes, and a
+    /// piece counts once it is completely gone.
     pub free_bytes: u64,
     pub free_count: u64,
     /// Largest `live_bytes` ever, and when (CLOCK_MONOTONIC ns).
@@ -95,7 +94,7 @@ pub struct Totals {
 pub struct SiteTotals {
     pub totals: Totals,
     /// `live_bytes`, `live_count` at the moment the whole layer of the process was at its peak.
-    /// Valid as of `peak_epoch`; where the layer's `peak_epoch` is newer, this site has not changed
+    /// Valid as of `peak_epoch`; if the layer's `peak_epoch` is newer, this site has not changed
     /// since that peak, so its live figures are the figures at the peak.
     pub at_peak_bytes: u64,
     pub at_peak_count: u64,
@@ -116,12 +115,12 @@ pub struct LayerTotals {
     pub peak_epoch: u64,
     /// vm only: bytes mapped before tracing began and still mapped.
     pub before_attach_bytes: u64,
-    /// Outstanding at the exec that cleared them, summed over all execs.
+    /// Live at the exec that cleared them, summed over all execs.
     pub cleared_by_exec_bytes: u64,
     pub cleared_by_exec_count: u64,
 }
 
-/// What changed since the last call of `Ledger::take_changes`.
+/// Changes since the last call of `Ledger::take_changes`.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub sites: Vec<(SiteKey, SiteTotals)>,
@@ -134,8 +133,8 @@ pub struct Changes {
 /// Live blocks of one site by birth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Births {
-    /// Upper edge of the births counted (CLOCK_MONOTONIC ns) → bytes, count. Ascending.
-    /// At most 256 rows: where a site has more distinct seconds, neighbours are merged.
+    /// Upper edge of the births counted (CLOCK_MONOTONIC ns) → bytes, count. Ascending. At most 256
+    /// rows: if a site has more distinct seconds, neighbours are merged.
     pub rows: Vec<(u64, u64, u64)>,
     /// Number of blocks by age, in the buckets of [`SiteTotals::lifetimes`], without zeros at the end;
     /// empty for a process that has ended.
@@ -143,13 +142,13 @@ pub struct Births {
 }
 
 impl Births {
-    /// Of all its blocks.
+    /// Total of all its blocks.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.iter().map(|(_, bytes, _)| bytes).sum()
     }
 }
 
-/// What went wrong in the events themselves.
+/// Errors in the events themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// [`Reason::UnknownFree`].
@@ -171,7 +170,7 @@ impl Counts {
     }
 }
 
-/// Outstanding allocations of all processes of a recording.
+/// Live allocations of all processes of a recording.
 pub struct Ledger {
     page_size: u64,
     book: Book,
@@ -204,8 +203,8 @@ impl Ledger {
         }
     }
 
-    /// A process that the collector attaches to or launches; forked children
-    /// come by [`Action::Fork`]. Where `tgid` was known, that process has ended.
+    /// A process that the collector attaches to or launches; forked children come by
+    /// [`Action::Fork`]. If `tgid` was known, that process has ended.
     pub fn start_process(&mut self, tgid: u32) -> ProcessId {
         self.end(tgid);
         let id = self.book.new_process();
@@ -218,9 +217,8 @@ impl Ledger {
     }
 
     /// Mappings (address, bytes) that existed before attach and count only as
-    /// [`LayerTotals::before_attach_bytes`]; parts that events have told about
-    /// already are left out. `brk`: start of the heap and the program break.
-    /// Does nothing for a process that does not run.
+    /// [`LayerTotals::before_attach_bytes`]; parts already reported by events are left out. `brk`:
+    /// start of the heap and the program break. Does nothing for a process that does not run.
     pub fn seed_regions(&mut self, tgid: u32, regions: &[(u64, u64)], brk: Option<(u64, u64)>) {
         if let Some(Process {
             memory: AddressSpace::Own(space),
@@ -236,8 +234,8 @@ impl Ledger {
         self.processes.get(&tgid).map(|process| process.id)
     }
 
-    /// Applies one event. Events must come in the order in which they happened.
-    /// A process not known yet starts here: its fork was lost.
+    /// Applies one event. Events must come in order of time. An unknown process starts here: its
+    /// fork was lost.
     pub fn apply(&mut self, event: &Event) {
         let Event {
             time_ns,
@@ -259,7 +257,7 @@ impl Ledger {
                 ) {
                     self.start_process(tgid);
                 }
-                // What a vfork child does to borrowed memory carries the owner's tgid.
+                // Events of a vfork child on borrowed memory carry the owner's tgid.
                 if let Some(Process {
                     memory: AddressSpace::Own(space),
                     ..
@@ -271,8 +269,8 @@ impl Ledger {
         }
     }
 
-    /// What changed since the last call, with its new totals. Costs only what
-    /// changed, and a walk over the blocks of a caching allocator if they did.
+    /// Changes since the last call, with their new totals. The cost is proportional to the changes,
+    /// plus a walk over the blocks of a caching allocator if they changed.
     pub fn take_changes(&mut self) -> Changes {
         for process in self.processes.values_mut() {
             if let AddressSpace::Own(space) = &mut process.memory {
@@ -298,8 +296,8 @@ impl Ledger {
         births
     }
 
-    /// Calls `f` with each hole in the heap of the process with this tgid, in the order of
-    /// addresses. Sorts its live blocks.
+    /// Calls `f` with each hole in the heap of the process with this tgid, in order of addresses.
+    /// Sorts its live blocks.
     pub fn for_each_hole(&self, tgid: u32, f: impl FnMut(Hole)) {
         if let Some(Process {
             memory: AddressSpace::Own(space),
@@ -310,18 +308,18 @@ impl Ledger {
         }
     }
 
-    /// What went wrong in the events so far.
+    /// Errors in the events so far.
     pub fn counts(&self) -> &Counts {
         &self.book.counts
     }
 
-    /// Blocks in the tables (what is no mapping) of the running processes,
-    /// inherited ones included.
+    /// Blocks in the tables (everything except mappings) of the running processes, inherited ones
+    /// included.
     pub fn outstanding(&self) -> u64 {
         self.spaces().map(|space| space.blocks() as u64).sum()
     }
 
-    /// Bytes of those tables; what forked processes still share counts once.
+    /// Bytes of those tables; parts still shared by forked processes count once.
     pub fn table_bytes(&self) -> u64 {
         self.spaces().map(|space| space.table_bytes() as u64).sum()
     }
@@ -337,11 +335,11 @@ impl Ledger {
         self.book.new_process()
     }
 
-    /// Adds the figures of a process that has just ended to those of `group`, and forgets it: no
-    /// change of it is told any more. False, and nothing is done, where it is not
+    /// Adds the figures of a process that has just ended to those of `group`, and forgets it: its
+    /// changes are no longer reported. Returns false without any change if it is not
     /// [foldable](Ledger::is_foldable).
     ///
-    /// A group's figures are sums over its processes, but for peaks: those of a layer are of the
+    /// A group's figures are sums over its processes, except peaks: those of a layer are of the
     /// process that had the largest, also in [`SiteTotals::at_peak_bytes`], and a site's own is the
     /// largest of any process.
     pub fn fold(&mut self, process: ProcessId, group: ProcessId) -> bool {
@@ -413,8 +411,7 @@ impl Ledger {
         }
     }
 
-    /// The process with this tgid, if there is one, has ended. What it had
-    /// outstanding stays on the books.
+    /// The process with this tgid, if there is one, has ended. Its live memory stays on the books.
     fn end(&mut self, tgid: u32) {
         let Some(process) = self.processes.get_mut(&tgid) else {
             return;

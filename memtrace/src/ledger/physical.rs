@@ -13,7 +13,7 @@ pub(super) struct PhysicalMemory {
     /// Its address is the handle by which it was given.
     pub(super) block: Block,
     pub(super) device: Device,
-    /// The caching allocator asked for it.
+    /// The caching allocator requested it.
     pub(super) by_cache: bool,
     /// References by handle.
     references: u64,
@@ -31,7 +31,7 @@ pub(super) struct Physical {
     ranges: BTreeMap<u64, (u64, u32)>,
 }
 
-/// What a handle is of that is not known: of another process, or older than the recording.
+/// The owner of an unknown handle: one of another process, or older than the recording.
 const UNKNOWN: u32 = 0;
 
 impl Physical {
@@ -40,7 +40,7 @@ impl Physical {
         self.handles.contains_key(&handle)
     }
 
-    /// Enters what was given under the handle `block.addr`.
+    /// Enters memory created under the handle `block.addr`.
     pub(super) fn create(&mut self, block: Block, device: Device, by_cache: bool) {
         self.next += 1;
         self.handles.insert(block.addr, self.next);
@@ -62,19 +62,19 @@ impl Physical {
         }
     }
 
-    /// One reference less; what that gave back.
+    /// Drops one reference; returns the memory that this gave back.
     pub(super) fn release(&mut self, handle: u64) -> Option<PhysicalMemory> {
         let id = *self.handles.get(&handle)?;
         let memory = self.memories.get_mut(&id)?;
         memory.references = memory.references.saturating_sub(1);
         if memory.references == 0 {
-            // The handle may be given out again while its memory is still mapped.
+            // The handle may be reused while its memory is still mapped.
             self.handles.remove(&handle);
         }
         self.drop_unused(id)
     }
 
-    /// Maps a handle's memory; what it is a mapping of, where that is known.
+    /// Maps a handle's memory; returns the memory behind it, if known.
     pub(super) fn map(&mut self, start: u64, len: u64, handle: u64) -> Option<PhysicalMemory> {
         let id = self.handles.get(&handle).copied().unwrap_or(UNKNOWN);
         self.ranges.insert(start, (start.saturating_add(len), id));
@@ -83,8 +83,8 @@ impl Physical {
         Some(*memory)
     }
 
-    /// Unmaps a range: the bytes of each memory in it, and what that gave back. `None` where nobody
-    /// was seen to map anything.
+    /// Unmaps a range: the bytes of each memory in it, and the memory that this gave back. `None`
+    /// if no mapping was seen there.
     pub(super) fn unmap(
         &mut self,
         start: u64,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_side_by_side_is_one_range() {
+    fn adjacent_mappings_are_one_range() {
         let mut physical = Physical::default();
         for (handle, start, by_cache) in [
             (1, 1000, true),

@@ -1,6 +1,6 @@
-//! Mappings of one address space as disjoint intervals: what a munmap, an
-//! mremap or a MAP_FIXED cuts out, and putting it back when the call failed.
-//! Knows addresses, not what they count for.
+//! Mappings of one address space as disjoint intervals: the parts cut out by a munmap, an mremap or
+//! a MAP_FIXED, and their restoration when the call fails. Knows addresses, not the figures they
+//! count for.
 
 use crate::event::MapKind;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(super) struct Region {
     /// First address after it.
     pub(super) end: u64,
-    /// Where the mapping that it is a piece of started.
+    /// Start of the mapping that it is a piece of.
     pub(super) origin: u64,
     /// Index of the site that mapped it; `None`: mapped before attach.
     pub(super) site: Option<u32>,
@@ -26,7 +26,7 @@ impl Region {
     }
 }
 
-/// What was cut out of one region.
+/// The part cut out of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) start: u64,
@@ -41,7 +41,7 @@ impl Piece {
     }
 }
 
-/// What a cut left of the region.
+/// The rest of the region after a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
     /// Nothing.
@@ -102,8 +102,8 @@ impl Regions {
             .collect()
     }
 
-    /// Takes out every piece of the mapping that started at `origin`. Looks at
-    /// all regions above it: shmdt, the only caller, is rare.
+    /// Takes out every piece of the mapping that started at `origin`. Visits all regions above it:
+    /// shmdt, the only caller, is rare.
     pub(super) fn take_mapping(&mut self, origin: u64) -> Vec<Piece> {
         let pieces: Vec<(u64, u64)> = self
             .by_start
@@ -133,8 +133,8 @@ impl Regions {
         gaps
     }
 
-    /// Adds a region where there is none; joins it with neighbours that are
-    /// pieces of the same mapping. Returns how many (0 to 2) it was joined with.
+    /// Adds a region where none exists; joins it with neighbours that are pieces of the same
+    /// mapping. Returns how many (0 to 2) it was joined with.
     pub(super) fn put(&mut self, start: u64, mut region: Region) -> u64 {
         let mut joined = 0;
         if let Some(next) = self.by_start.get(&region.end)

@@ -1,12 +1,10 @@
 //! One address space: the live blocks in it, and the calls in flight that
 //! take something from it. Turns events into entries of the [`Book`].
 //!
-//! A block or a range that a realloc, munmap or mremap is about to release
-//! leaves the table at once, because the address may be handed out again
-//! before the outcome is reported, but it stays on the books until then. The
-//! address handed out again settles the question early: the release happened.
-//! So nothing pending ever overlaps something outstanding, and a call that
-//! failed can put back what it took.
+//! A block or a range that a realloc, munmap or mremap is about to release leaves the table at
+//! once, because the address may be handed out again before the outcome is reported, but it stays
+//! on the books until then. If the address is handed out again, the release must have happened. So
+//! nothing pending ever overlaps a live block, and a failed call can put back the blocks it took.
 
 use super::{
     ProcessId, SiteKey,
@@ -27,7 +25,7 @@ use std::sync::Arc;
 /// mremap keeps the old range mapped (linux/mman.h).
 const MREMAP_DONTUNMAP: u32 = 4;
 
-/// Where and when something was allocated.
+/// Site and time of an allocation.
 #[derive(Clone, Copy)]
 pub(super) struct Birth {
     pub(super) stack: StackId,
@@ -35,7 +33,7 @@ pub(super) struct Birth {
     pub(super) time_ns: u64,
 }
 
-/// What a call in flight took out.
+/// Blocks taken out by a call in flight.
 #[derive(Clone)]
 enum Pending {
     Realloc(Taken),
@@ -44,12 +42,12 @@ enum Pending {
     Remap(Vec<Piece>, MapKind),
 }
 
-/// What a realloc in flight took out.
+/// Block taken out by a realloc in flight.
 #[derive(Clone, Copy)]
 enum Taken {
     /// realloc of NULL.
     Nothing,
-    /// Not outstanding: from before attach.
+    /// Not live: from before attach.
     Unknown,
     Block(Block),
     /// Its address was handed out again: it is released already.
@@ -63,14 +61,14 @@ pub(super) struct Space {
     page_size: u64,
     /// By layer; those of vm and python stay empty, their blocks are regions.
     pub(super) tables: [Table; Layer::ALL.len()],
-    /// What the caching allocator asked for.
+    /// Requests of the caching allocator.
     pub(super) cache: Cache,
     pub(super) physical: Physical,
     pub(super) regions: Regions,
     /// Program break, rounded up to a page, once known.
     brk: Option<u64>,
-    /// At most one call of each layer is in flight in a thread: what nests
-    /// within one layer is not reported. Calls on regions are vm's, whatever the regions count for.
+    /// At most one call of each layer is in flight in a thread: nested calls within one layer are
+    /// not reported. Calls on regions are vm's, whatever the regions count for.
     pending: FastMap<(u32, Layer), Pending>,
 }
 
@@ -105,9 +103,8 @@ impl Space {
         }
     }
 
-    /// The memory of a forked child, which shares the tables until it writes.
-    /// What the parent's other threads had in flight did not happen in the child, and devices
-    /// know nothing of it.
+    /// The memory of a forked child, which shares the tables until it writes. Calls in flight in
+    /// the parent's other threads did not happen in the child, and its devices hold nothing for it.
     pub(super) fn fork(&self, child: ProcessId, book: &mut Book) -> Space {
         book.inherit(self.process, child);
         let mut space = Space {
@@ -145,7 +142,7 @@ impl Space {
         }
     }
 
-    /// Regions that were there before attach; what is known already stays.
+    /// Regions that existed before attach; known ones are left unchanged.
     pub(super) fn seed(
         &mut self,
         regions: &[(u64, u64)],
@@ -216,7 +213,7 @@ impl Space {
         book.allocate(site, size, born.time_ns);
     }
 
-    /// False if the address is not outstanding (0 never is, and need not be).
+    /// False if the address is not live (0 never is, and need not be).
     pub(super) fn free(&mut self, layer: Layer, addr: u64, time_ns: u64, book: &mut Book) -> bool {
         if addr == 0 {
             return true;
@@ -432,8 +429,7 @@ impl Space {
         }
     }
 
-    /// Its outcome will never be known: what it took counts as released, at an
-    /// unknown time.
+    /// Its outcome will never be known: the blocks it took count as released, at an unknown time.
     fn lose(&self, pending: Pending, book: &mut Book) {
         book.counts.outcome_lost += 1;
         match pending {
@@ -461,7 +457,7 @@ impl Space {
         }
     }
 
-    /// `ended` says when the region ended, if this was the whole of it.
+    /// `ended` is the region's end time, if this was the whole of it.
     fn release_piece(&self, piece: &Piece, ended: Ended, book: &mut Book) {
         let ended = if piece.cut == Cut::Whole {
             ended
@@ -474,8 +470,8 @@ impl Space {
         }
     }
 
-    /// A cut in the middle made two pieces of one at once; a whole region that
-    /// is pending still counts as one, an edge as part of what is left.
+    /// A cut in the middle turned one piece into two at once; a whole region that is pending still
+    /// counts as one, an edge as part of the remainder.
     fn note_splits(&self, pieces: &[Piece], book: &mut Book) {
         for piece in pieces {
             if let (Cut::Middle, Some(site)) = (piece.cut, piece.region.site) {
@@ -495,7 +491,7 @@ impl Space {
         }
     }
 
-    /// [start, end) is released or mapped anew: what was there is gone.
+    /// [start, end) is released or mapped anew: earlier regions there are gone.
     fn cut(&mut self, start: u64, end: u64, time_ns: u64, book: &mut Book) {
         let mut pieces = self.regions.take(start, end);
         self.note_splits(&pieces, book);
@@ -543,8 +539,8 @@ impl Space {
     }
 }
 
-/// Moves what of `taken` lies in [start, end) to `settled`. Where a whole
-/// region is broken up, one of the parts goes on counting as the whole.
+/// Moves the parts of `taken` in [start, end) to `settled`. If a whole region is broken up, one of
+/// the parts continues to count as the whole.
 fn settle_pieces(taken: &mut Vec<Piece>, start: u64, end: u64, settled: &mut Vec<Piece>) {
     for piece in std::mem::take(taken) {
         let piece_end = piece.region.end;

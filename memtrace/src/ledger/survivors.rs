@@ -7,29 +7,29 @@ use crate::{
 };
 use std::ops::Range;
 
-/// What is live of a site.
+/// The live blocks of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Survivors {
     pub(crate) site: SiteKey,
     pub(crate) bytes: u64,
     /// Blocks born in the first half of the window, and in the second.
     pub(crate) blocks: [u64; 2],
-    /// Blocks that were freed, whenever, after they had lived so long that they could be among these.
+    /// Blocks that were freed, at any time, after living long enough to be among these.
     pub(crate) freed: u64,
 }
 
 /// The address of a block and its bytes.
 pub(crate) type Extent = (u64, u64);
 
-/// A sample is taken from so many parts of the window, so that it has blocks of every age.
+/// A sample is taken from this many parts of the window, so that it has blocks of every age.
 const PARTS: u64 = 16;
 
 /// Most blocks that a sample has of each part.
 const OF_A_PART: usize = 4;
 
 impl Ledger {
-    /// What is live of the sites of the process with this tgid, of blocks that were born in `born`
-    /// (CLOCK_MONOTONIC ns) and have lived for `least_age` ns at least. In the order of their keys.
+    /// The live blocks of the sites of the process with this tgid that were born in `born`
+    /// (CLOCK_MONOTONIC ns) and have lived for at least `least_age` ns. In the order of their keys.
     pub(crate) fn survivors(&self, tgid: u32, born: &Range<u64>, least_age: u64) -> Vec<Survivors> {
         let Some(space) = self.space_of(tgid) else {
             return Vec::new();
@@ -126,7 +126,8 @@ fn for_each(space: &Space, mut f: impl FnMut(u32, u64, Extent)) {
     }
 }
 
-/// Some blocks of a site: of each part of the window those whose addresses have the smallest hashes.
+/// Some blocks of a site: for each part of the window those whose addresses have the smallest
+/// hashes.
 #[derive(Clone, Default)]
 struct Sample {
     /// Part, hash, birth and block.

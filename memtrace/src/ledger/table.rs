@@ -1,6 +1,6 @@
-//! Outstanding blocks by address: an extendible hash table whose clone shares
-//! its segments until one side writes, as the kernel does with a forked
-//! process's pages. Knows blocks, not what they count for.
+//! Live blocks by address: an extendible hash table whose clone shares its segments until one side
+//! writes, as the kernel does with a forked process's pages. Knows blocks, not the figures they
+//! count for.
 //!
 //! The highest bits of an address's hash choose a segment by way of the
 //! directory, the lowest a slot in it (linear probing, backward-shift
@@ -12,7 +12,7 @@
 use crate::hash::mix;
 use std::sync::Arc;
 
-/// An outstanding block.
+/// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     /// Absolute address, never 0.
@@ -49,7 +49,7 @@ struct Segment {
     depth: u32,
 }
 
-/// Outstanding blocks of one layer of one process.
+/// Live blocks of one layer of one process.
 #[derive(Clone, Default)]
 pub(super) struct Table {
     /// Highest `depth` bits of a hash → segment. Empty until the first insertion.
@@ -64,7 +64,7 @@ impl Table {
         self.len
     }
 
-    /// Bytes held. What clones share is counted in equal parts by each of them.
+    /// Bytes held. Parts shared by clones are divided equally between them.
     pub(super) fn bytes(&self) -> usize {
         let reference_counts = 2 * size_of::<usize>();
         let segments: usize = self
@@ -235,7 +235,7 @@ fn prefix(hash: u64, bits: u32) -> usize {
     (hash >> 1 >> (63 - bits)) as usize
 }
 
-/// Where a block with this hash belongs among `n` slots.
+/// Slot of a block with this hash among `n` slots.
 fn home(hash: u64, n: usize) -> usize {
     (((hash & 0xffff_ffff) * n as u64) >> 32) as usize
 }

@@ -1,5 +1,5 @@
-//! The books: what every site and every layer of every process counts. Knows
-//! sites and sizes, not addresses.
+//! The books: figures of every site and every layer of every process. Knows sites and sizes, not
+//! addresses.
 //!
 //! # Peaks
 //! What each site held when its layer was at its peak would cost a walk over
@@ -19,14 +19,14 @@ use crate::{
     hash::FastMap,
 };
 
-/// What a release does to the number of blocks.
+/// Effect of a release on the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The block goes on, smaller.
+    /// The block stays, smaller.
     No,
     /// The block ended after this many ns.
     After(u64),
-    /// The block ended, nobody knows when.
+    /// The block ended at an unknown time.
     Sometime,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Tally {
     /// those that are only inherited, stay small.
     pub(super) lifetimes: Option<Box<[u64; LIFETIME_BUCKETS]>>,
     changed: bool,
-    /// It was told once.
+    /// Already reported at least once.
     reported: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Book {
     /// Indices in `sites` that can be given to new ones.
     free_sites: Vec<u32>,
     pub(super) by_key: FastMap<SiteKey, u32>,
-    /// Of processes that run, or whose last changes were not taken yet, and of groups.
+    /// Accounts of processes that run, or whose last changes were not taken yet, and of groups.
     pub(super) accounts: FastMap<ProcessId, Account>,
     /// Processes so far.
     processes: u32,
@@ -88,8 +88,8 @@ impl Book {
         process
     }
 
-    /// The process has ended: its figures are final. Descendants may still hold what they inherited
-    /// of it.
+    /// The process has ended: its figures are final. Descendants may still hold blocks inherited
+    /// from it.
     pub(super) fn end_process(&mut self, process: ProcessId, ancestor: Ancestor) {
         self.ended.push((process, ancestor));
     }
@@ -177,8 +177,8 @@ impl Book {
         }
     }
 
-    /// An outstanding block turns out to be of `device`: its site there, as though it had been allocated
-    /// at it.
+    /// A live block turns out to be on `device`: moves it to its site there, as though it had been
+    /// allocated there.
     pub(super) fn place(&mut self, block: &Block, device: Device) -> u32 {
         let Block {
             size,
@@ -189,7 +189,7 @@ impl Book {
         let key = self.key(site);
         let right = self.site(SiteKey { device, ..key });
         let layer = &self.account(key.process).layers[key.layer as usize].0;
-        // It was outstanding at the layer's latest peak, at which both sites have figures once touched.
+        // It was live at the layer's latest peak, at which both sites have figures once touched.
         let in_peak = birth_ns <= layer.totals.peak_ns;
         if let Some((tally, _)) = self.touch(site) {
             let totals = &mut tally.totals;
@@ -224,8 +224,8 @@ impl Book {
         right
     }
 
-    /// The number of pieces in which `process` holds what `site` mapped changed
-    /// from `before` to `after`, the bytes did not.
+    /// The number of pieces of `site`'s mappings that `process` holds changed from `before` to
+    /// `after`, the bytes did not.
     pub(super) fn repiece(&mut self, process: ProcessId, site: u32, before: u64, after: u64) {
         if before == after {
             return;
@@ -316,7 +316,7 @@ impl Book {
             let site = &mut self.sites[index as usize];
             if let Some(tally) = &mut site.tally {
                 tally.changed = false;
-                // Of one that came to nothing before anybody heard of it nothing is told.
+                // A site that was never reported and has become empty is skipped.
                 tally.reported |= tally.totals != Totals::default();
                 if tally.reported {
                     changes.sites.push((site.key, tally.site_totals()));
@@ -374,8 +374,8 @@ impl Book {
         self.accounts.entry(process).or_default()
     }
 
-    /// `process`'s own site for a block of `site`, and whether the block is its
-    /// own (else it is inherited, and `site` an ancestor's).
+    /// `process`'s own site for a block of `site`, and whether the block is its own (otherwise it
+    /// is inherited, and `site` an ancestor's).
     fn resolve(&mut self, process: ProcessId, site: u32) -> (u32, bool) {
         let key = self.key(site);
         if key.process == process {

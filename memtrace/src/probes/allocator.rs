@@ -5,12 +5,12 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A file whose functions are to be taken for an allocator's, on the user's word.
+/// A file whose functions count as an allocator's, on the user's word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExtraAllocator {
     /// As the traced process sees it.
     pub path: PathBuf,
-    /// What stands before `malloc`, `free` and so on; may be empty.
+    /// Text before `malloc`, `free` and so on; may be empty.
     pub prefix: String,
 }
 
@@ -34,8 +34,8 @@ impl ExtraAllocator {
 impl FromStr for ExtraAllocator {
     type Err = Infallible;
 
-    /// The prefix is what follows the last colon, if it could begin a symbol;
-    /// else the colon belongs to the path and the prefix is empty.
+    /// The prefix is the part after the last colon, if it could begin a symbol; otherwise the colon
+    /// belongs to the path and the prefix is empty.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let symbol = |prefix: &str| {
             prefix

@@ -55,7 +55,7 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// What a driver's function is asked for as: its name without the version and the suffix of the
+/// The name by which a driver's function is requested: without the version and the suffix of the
 /// per-thread default stream, which the driver adds itself.
 pub(crate) fn asked_name(symbol: &str) -> &str {
     let name = symbol.strip_suffix("_ptsz").unwrap_or(symbol);
@@ -65,12 +65,13 @@ pub(crate) fn asked_name(symbol: &str) -> &str {
     }
 }
 
-/// The driver's functions that can be asked for by name: the name, and the function.
+/// The driver's functions that can be requested by name: the name, and the function.
 pub(crate) fn entry_points() -> Vec<(&'static str, Row)> {
     let mut found: Vec<(&str, Row)> = Vec::new();
     for row in CUDA_DRIVER {
         let name = asked_name(row.name);
-        // What asks is probed where it is; of several versions the first is the newest.
+        // The resolving functions are probed themselves; of several versions the first is the
+        // newest.
         if row.function.operation != Operation::Resolve
             && !found.iter().any(|(known, _)| *known == name)
         {
@@ -198,7 +199,7 @@ const CUDA_RUNTIME: &[Row] = &[
     ),
 ];
 
-/// hip_runtime_api.h, whose functions and structures are laid out as CUDA's.
+/// hip_runtime_api.h, whose functions and structures have the same layout as CUDA's.
 const HIP: &[Row] = &[
     row("hipMalloc", to(Layer::Hip, 1)),
     row("hipExtMallocWithFlags", to(Layer::Hip, 1)),

@@ -1,6 +1,5 @@
-//! Which functions of a file are probed, and at which instruction: from the
-//! table of allocators and a file's symbols to a list of places.
-//! Attaching is done elsewhere.
+//! Decides which functions of a file are probed, and at which instruction: from the table of
+//! allocators and a file's symbols to a list of places. Attaching is done elsewhere.
 
 pub(crate) mod allocator;
 pub(crate) mod device_libraries;

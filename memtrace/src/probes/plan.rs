@@ -31,16 +31,15 @@ const UNWINDING: &[&str] = &[
 /// comes near; a symbol table that claims more is not believed.
 const MAX_BODY: u64 = 1 << 20;
 
-/// Finds what to probe in a file.
+/// Plans the probes of a file.
 ///
-/// A file counts as an allocator under a prefix if it defines a function that
-/// allocates and one that frees under it: a lone `free` is something else.
-/// `extra` are prefixes vouched for by the user, for which that is not asked.
-/// C++ operators count in files that are allocators under some prefix, but not libc's.
-/// The names of devices' libraries mean the same wherever they are defined.
+/// A file counts as an allocator under a prefix if it defines both a function that allocates and
+/// one that frees under it: a lone `free` is something else. `extra` are prefixes vouched for by
+/// the user, which skip this check. C++ operators count in files that are allocators under some
+/// prefix, except libc. The names of device libraries mean the same wherever they are defined.
 ///
-/// Functions that give memory come before those that take it. (In what order
-/// they are attached is another question, which the attaching side decides.)
+/// Allocating functions come before freeing ones. (The order in which they are attached is decided
+/// by the attaching side.)
 pub(crate) fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     let candidates = candidates(elf, extra);
     let mut places = merge(candidates);
@@ -51,7 +50,7 @@ pub(crate) fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     probes
 }
 
-/// A symbol that matches a row, and how much its name says about its meaning.
+/// A symbol that matches a row, and the rank of its name.
 struct Candidate<'data> {
     symbol: FunctionSymbol<'data>,
     function: Function,
@@ -99,7 +98,7 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     found
 }
 
-/// Of names of which one is to be probed, leaves the first.
+/// Keeps the first of several names of which only one is to be probed.
 fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
     let present: HashSet<&str> = found
         .iter()
@@ -113,7 +112,7 @@ fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
     found.retain(|candidate| !others.contains(candidate.symbol.name));
 }
 
-/// Where unwinding begins in a file that defines it: offsets into the file, bytes, sorted.
+/// Start of unwinding in a file that defines it: offsets into the file, bytes, sorted.
 pub(crate) fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
     let mut offsets: Vec<u64> = elf
         .functions()
@@ -129,8 +128,8 @@ pub(crate) fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
     offsets
 }
 
-/// Whether a file may throw by functions of its own of which it has no symbols: it handles
-/// exceptions and names nothing that has to do with them.
+/// Whether a file may throw through functions of its own without symbols: it handles exceptions and
+/// names no function related to them.
 pub(crate) fn hides_unwinding(elf: &Elf<'_>) -> bool {
     let known = |name: &str| {
         UNWINDING.contains(&name)
@@ -141,17 +140,18 @@ pub(crate) fn hides_unwinding(elf: &Elf<'_>) -> bool {
     elf.has_section(".gcc_except_table") && !elf.names().any(known)
 }
 
-/// What a library's version does not have.
+/// Functions that a library's version does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lacking {
-    /// As people call it.
+    /// Its common name.
     pub library: &'static str,
-    /// Functions in the order of the table, of alternatives the first; then statically defined probes,
-    /// those too that are in a place that cannot be read.
+    /// Functions in table order, of alternatives the first; then statically defined probes,
+    /// including those in a place that cannot be read.
     pub symbols: Vec<&'static str>,
 }
 
-/// What a file that is named as a device's library lacks; `None` where it is no such file.
+/// Functions missing from a file that is named as a device library; `None` if it is not such a
+/// file.
 pub(crate) fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
     let file = path.file_name()?.to_str()?;
     let library = device_libraries::all().find(|library| library.is_named(file))?;
@@ -166,7 +166,7 @@ pub(crate) fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
         let mut same = alternatives.filter(|names| names.contains(&name));
         present.contains(name)
             || same.any(|names| {
-                // Said once, of the first.
+                // Listed once, for the first name.
                 names.first() != Some(&name) || names.iter().any(|name| present.contains(name))
             })
     };
@@ -203,7 +203,7 @@ struct Names<'a> {
     own: HashMap<(&'static str, &'static str), Function>,
     operators: HashMap<&'static str, Function>,
     operators_group: usize,
-    /// The rows of a library are the group so many after the operators.
+    /// The rows of a library are the group at this distance after the operators.
     libraries: HashMap<&'static str, (usize, Function)>,
 }
 
@@ -268,7 +268,7 @@ impl Place<'_> {
         self.chosen.function.may_throw
     }
 
-    /// What it does, whether or not an exception may leave it.
+    /// Its behaviour, whether or not an exception may leave it.
     fn shape(&self) -> Function {
         Function {
             may_throw: false,
@@ -303,9 +303,9 @@ impl Place<'_> {
     }
 }
 
-/// One place per address. Names of different shapes can share one (a stub that
-/// does nothing, folded by the linker): the name of the lowest rank is
-/// believed, as the standard fixes what an unprefixed one means.
+/// One place per address. Names of different shapes can share one (a stub that does nothing, folded
+/// by the linker): the name of the lowest rank is used, because the standard fixes the meaning of
+/// an unprefixed one.
 fn merge(candidates: Vec<Candidate<'_>>) -> BTreeMap<u64, Place<'_>> {
     let mut places: BTreeMap<u64, Place<'_>> = BTreeMap::new();
     for candidate in candidates {
@@ -395,8 +395,7 @@ fn forward_target(
     None
 }
 
-/// The function's code, as far as its size is known; else enough to decode
-/// its beginning.
+/// The function's code, if its size is known; otherwise enough to decode its beginning.
 fn body<'data>(elf: &Elf<'data>, file_offset: u64, size: u64) -> &'data [u8] {
     /// Six instructions of at most 15 bytes.
     const BEGINNING: u64 = 90;

@@ -1,4 +1,4 @@
-//! One place of a file to be probed, and what it looks like in a list.
+//! One place of a file to be probed, and its representation in a list.
 
 use std::path::Path;
 
@@ -15,9 +15,9 @@ pub(crate) struct Probe {
     pub aliases: Vec<String>,
     /// `index` is 0: the collector gives it.
     pub function: Function,
-    /// Where the function begins, offset into the file, bytes.
+    /// Start of the function, offset into the file, bytes.
     pub entry_offset: u64,
-    /// Where the probe goes, offset into the file, bytes.
+    /// Place of the probe, offset into the file, bytes.
     pub file_offset: u64,
     /// Whether the outcome matters; the return probe goes to `file_offset` too.
     pub needs_return: bool,
@@ -38,17 +38,17 @@ pub(crate) struct ProbeLine {
     pub why: String,
 }
 
-/// What a statically defined probe needs beside its place.
+/// Properties of a statically defined probe besides its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UsdtProbe {
-    /// Where its arguments are, see [`memtrace_common::usdt`].
+    /// Locations of its arguments, see [`memtrace_common::usdt`].
     pub cookie: u64,
     /// Offset into the file of the counter of those who look, bytes.
     pub semaphore: Option<u64>,
 }
 
 impl Probe {
-    /// What the kernel side is to know of it.
+    /// The cookie from which the kernel side identifies it.
     pub(crate) fn cookie(&self) -> u64 {
         self.usdt
             .map_or_else(|| self.function.cookie(), |usdt| usdt.cookie)

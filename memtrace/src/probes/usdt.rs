@@ -1,5 +1,5 @@
-//! Statically defined probes (USDT): where a file has them, and where their
-//! arguments are. Unlike functions they tell what is in no function's arguments.
+//! Statically defined probes (USDT) of a file, and the locations of their arguments. They report
+//! values that are not in any function's arguments.
 
 use memtrace_common::{
     function::{Function, Operation, Outcome},
@@ -48,8 +48,8 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         *operand = parse(elf.architecture, given.get(index)?)?;
     }
     let file_offset = elf.file_offset(note.virt)?;
-    // Only there are the arguments where the note says. A breakpoint elsewhere than on the instruction that
-    // stands for the probe could be amid one.
+    // Only there are the arguments in the places given by the note. A breakpoint on any other
+    // instruction than the probe's own could be in the middle of one.
     let site = arch::probe_site(elf.architecture, elf.code(file_offset, 1), true);
     if site.instruction != "nop" {
         return None;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_in_registers_or_near_where_one_points() {
+    fn arguments_are_in_registers_or_memory_near_one() {
         let operand = |register, offset| Some(Operand { register, offset });
         let parse = |argument| parse(Architecture::X86_64, argument);
         assert_eq!(parse("-8@%rbp"), operand(4, None));

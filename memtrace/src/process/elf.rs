@@ -1,6 +1,6 @@
-//! What memtrace reads out of an ELF file: identity, dependencies, function
-//! symbols and the way from an address to a file offset. Any bytes are
-//! accepted: a malformed file is an error or has fewer symbols, never a panic.
+//! Parses the parts of an ELF file that memtrace uses: identity, dependencies, function symbols and
+//! the mapping from addresses to file offsets. Any bytes are accepted: a malformed file is an error
+//! or has fewer symbols, never a panic.
 
 use std::cell::OnceCell;
 
@@ -19,7 +19,7 @@ use crate::{
 /// Why a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ElfError {
-    #[error("expected an ELF file, got other content")]
+    #[error("not an ELF file")]
     NotElf,
     /// Their arguments are not in registers.
     #[error("expected a 64-bit ELF file, got a 32-bit one")]
@@ -52,7 +52,7 @@ pub(crate) struct FunctionSymbol<'data> {
     pub virt: u64,
     /// Offset into the file, bytes.
     pub file_offset: u64,
-    /// Bytes; 0 where the symbol table does not say.
+    /// Bytes; 0 if the symbol table does not contain it.
     pub size: u64,
 }
 
@@ -63,11 +63,11 @@ pub(crate) struct Variable<'data> {
     pub name: &'data str,
     /// Address before relocation; of a thread-local variable, offset in the file's thread-local storage.
     pub virt: u64,
-    /// Bytes; 0 where the symbol table does not say.
+    /// Bytes; 0 if the symbol table does not contain it.
     pub size: u64,
 }
 
-/// What each thread has a copy of.
+/// Thread-local storage, of which each thread has a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadLocal {
     /// Bytes.
@@ -83,7 +83,7 @@ pub(crate) struct UsdtNote<'data> {
     pub name: &'data str,
     /// The instruction to probe.
     pub virt: u64,
-    /// A 16-bit counter of those who look; the probe passes its arguments only where it is not 0.
+    /// A 16-bit counter of observers; the probe passes its arguments only while it is not 0.
     pub semaphore: Option<u64>,
     /// Separated by spaces, each `SIZE@OPERAND` in the assembler's syntax.
     pub arguments: &'data str,
@@ -93,8 +93,8 @@ pub(crate) struct UsdtNote<'data> {
 const NT_STAPSDT: elf::NoteType = elf::NoteType(3);
 
 impl<'data> UsdtNote<'data> {
-    /// Three addresses and three strings. The second address is where `.stapsdt.base` was when the first and
-    /// third were noted (prelinking moves it); `base` is where it is.
+    /// Three addresses and three strings. The second address is that of `.stapsdt.base` when the
+    /// first and third were noted (prelinking moves it); `base` is its actual address.
     fn parse(desc: &'data [u8], base: Option<u64>) -> Option<Self> {
         let (words, strings) = desc.split_at_checked(3 * 8)?;
         let word = |at: usize| {
@@ -120,7 +120,7 @@ impl<'data> UsdtNote<'data> {
     }
 }
 
-/// A symbol table, and where its names are kept.
+/// A symbol table, and the table of its names.
 type Table<'elf, 'data> = (
     &'elf SymbolTable<'data, elf::FileHeader64<Endianness>, Bytes<'data>>,
     &'elf OnceCell<&'data [u8]>,
@@ -137,13 +137,13 @@ pub(crate) struct Elf<'data> {
     /// Lower-case hex.
     pub build_id: Option<String>,
     pub soname: Option<String>,
-    /// DT_NEEDED, in the order in which the loader takes them.
+    /// DT_NEEDED, in the loader's order.
     pub needed: Vec<String>,
 }
 
 impl<'data> Elf<'data> {
-    /// Reads the headers of a 64-bit file. Broken notes and a broken dynamic
-    /// section cost only what they would have told.
+    /// Reads the headers of a 64-bit file. Broken notes and a broken dynamic section only lose
+    /// their own information.
     pub(crate) fn parse(source: &'data (dyn Source + 'data)) -> Result<Elf<'data>, ElfError> {
         let data = Bytes(source);
         match data.read_bytes_at(0, 5) {
@@ -189,8 +189,8 @@ impl<'data> Elf<'data> {
         &self.segments
     }
 
-    /// Offset into the file of an address before relocation; `None` outside
-    /// what the segments take from the file.
+    /// Offset into the file of an address before relocation; `None` outside the parts of segments
+    /// that come from the file.
     pub(crate) fn file_offset(&self, virt: u64) -> Option<u64> {
         let segment = self.segment_of(virt)?;
         segment.file_offset.checked_add(virt - segment.virt)
@@ -276,7 +276,7 @@ impl<'data> Elf<'data> {
         })
     }
 
-    /// Name and address, before relocation, of the section in memory that `virt` lies in.
+    /// Name and address, before relocation, of the section in memory that contains `virt`.
     pub(crate) fn section_of(&self, virt: u64) -> Option<(&'data str, u64)> {
         let endian = self.file.endian();
         let sections = self.file.elf_section_table();
@@ -320,8 +320,8 @@ impl<'data> Elf<'data> {
         self.data.read_bytes_at(start, len as u64).ok()
     }
 
-    /// The statically defined probes (USDT) that the file describes. A damaged one ends its section, one without
-    /// sense is left out.
+    /// The statically defined probes (USDT) that the file describes. A damaged one ends its
+    /// section, a meaningless one is skipped.
     pub(crate) fn usdt(&self) -> impl Iterator<Item = UsdtNote<'data>> {
         let endian = self.file.endian();
         let sections = self.file.elf_section_table();
@@ -337,7 +337,7 @@ impl<'data> Elf<'data> {
             .filter_map(move |note| UsdtNote::parse(note.desc(), base))
     }
 
-    /// What the file has for each of its segments.
+    /// The file's contents of each of its segments.
     pub(crate) fn contents(&self) -> impl Iterator<Item = &'data [u8]> {
         self.segments.iter().filter_map(|segment| {
             self.data
@@ -359,7 +359,7 @@ impl<'data> Elf<'data> {
         ]
     }
 
-    /// The names of a table; none where they cannot be read.
+    /// The names of a table; none if they cannot be read.
     fn strings(&self, (table, names): Table<'_, 'data>) -> StringTable<'data> {
         let names = names.get_or_init(|| {
             let sections = self.file.elf_section_table();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn libc_tells_its_name_its_loader_and_its_functions() {
+    fn libc_has_a_name_a_loader_and_functions() {
         let bytes = open(LIBC);
         let elf = Elf::parse(&bytes).unwrap();
         assert_eq!(elf.architecture, Architecture::X86_64);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_elf_is_refused() {
+    fn files_other_than_elf_are_refused() {
         assert!(matches!(Elf::parse(&Vec::new()), Err(ElfError::NotElf)));
         assert!(matches!(
             Elf::parse(&b"#!/bin/sh\n".to_vec()),

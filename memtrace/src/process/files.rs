@@ -1,6 +1,6 @@
-//! Files behind mappings, opened by inode and not by name: a process in
-//! another mount namespace, a file that was deleted or replaced since it was
-//! mapped, all give the very file that is being executed.
+//! Files behind mappings, opened by inode and not by name: for a process in another mount
+//! namespace, and for a file that was deleted or replaced since it was mapped, this opens the very
+//! file that is being executed.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -26,7 +26,7 @@ impl ModuleFile {
         if file.metadata()?.ino() != mapping.ino && !still_maps(pid, mapping) {
             return Err(io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                "another file is mapped there by now",
+                "another file is mapped there now",
             ));
         }
         let (Some(key), Some(path)) = (mapping.file(), mapping.path.clone()) else {
@@ -35,7 +35,7 @@ impl ModuleFile {
         Ok(ModuleFile { key, path, file })
     }
 
-    /// A copy of what `mapping` of process `pid` holds, for one that no file is behind (the vDSO).
+    /// A copy of the contents of `mapping` of process `pid`, for one without a file (the vDSO).
     ///
     /// # Errors
     /// The process is gone, or its memory cannot be read.
@@ -45,7 +45,7 @@ impl ModuleFile {
         Self::of_bytes(mapping, &bytes)
     }
 
-    /// As [`ModuleFile::of_memory`], of memory that nobody may read: these bytes instead.
+    /// As [`ModuleFile::of_memory`], for unreadable memory: these bytes instead.
     ///
     /// # Errors
     /// There is no memory for them.
@@ -57,7 +57,8 @@ impl ModuleFile {
         })
     }
 
-    /// Of what it holds now, as the kernel side makes it (see `memtrace_common::process::FileKey`).
+    /// From its current contents, as the kernel side makes it (see
+    /// `memtrace_common::process::FileKey`).
     ///
     /// # Errors
     /// Its file system does not answer.
@@ -83,8 +84,8 @@ fn still_maps(pid: u32, mapping: &Mapping) -> bool {
 /// one. The device is not compared: stat and maps differ on some file systems.
 ///
 /// # Errors
-/// `InvalidInput` where there is no regular file behind the mapping (opening a
-/// device can have effects), `NotFound` where the name leads to another inode.
+/// `InvalidInput` if there is no regular file behind the mapping (opening a device can have
+/// effects), `NotFound` if the name leads to another inode.
 pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
     if mapping.ino == 0 {
         return Err(no_file());
@@ -135,7 +136,7 @@ fn require_regular(metadata: &Metadata) -> io::Result<()> {
 fn no_file() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        "there is no file behind the mapping",
+        "the mapping has no file behind it",
     )
 }
 
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_serves_where_map_files_does_not() {
+    fn the_name_is_the_fallback_for_map_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, "mapped").unwrap();

@@ -1,5 +1,5 @@
-//! NVIDIA's GPUs from outside: which a process can have, and what it has of each
-//! in all, by the management library (NVML) where that is installed.
+//! NVIDIA's GPUs from outside: those visible to a process, and its total memory on each, from the
+//! management library (NVML) if that is installed.
 
 use std::{collections::HashMap, fs};
 
@@ -17,7 +17,7 @@ pub(crate) fn has_one(tgid: u32) -> bool {
     }
 }
 
-/// What `CUDA_VISIBLE_DEVICES` of a process lists; `None` if it is not set.
+/// The list in `CUDA_VISIBLE_DEVICES` of a process; `None` if it is not set.
 fn visible(tgid: u32) -> Option<Vec<String>> {
     let environment = fs::read(format!("/proc/{tgid}/environ")).ok()?;
     listed(&environment)
@@ -66,29 +66,29 @@ impl Gpus {
         usage
     }
 
-    /// Bytes of each device that [`Gpus::usage`] has found since the last call; not of those that do not
-    /// tell.
+    /// Capacity of each device found by [`Gpus::usage`] since the last call, bytes; without those
+    /// that do not report it.
     pub(crate) fn new_capacities(&mut self) -> Vec<(ProcessId, u8, u64)> {
         let all = self.capacities.iter_mut();
-        let new = all.filter(|(_, (bytes, told))| *bytes > 0 && !*told);
-        new.map(|((process, index), (bytes, told))| {
-            *told = true;
+        let new = all.filter(|(_, (bytes, reported))| *bytes > 0 && !*reported);
+        new.map(|((process, index), (bytes, reported))| {
+            *reported = true;
             (*process, *index, *bytes)
         })
         .collect()
     }
 }
 
-/// By what index a process knows the GPU with the number `gpu` on the machine. Numbers on the
-/// machine go by the bus; a process counts so too, unless its GPUs differ in speed and
-/// `CUDA_DEVICE_ORDER` is not set to say so.
+/// The index by which a process knows the GPU with the number `gpu` on the machine. Numbers on the
+/// machine follow the bus; a process counts that way too, unless its GPUs differ in speed and
+/// `CUDA_DEVICE_ORDER` is not set accordingly.
 fn index_in(visible: Option<&[String]>, gpu: u32, uuid: &str) -> Option<u8> {
     let Some(visible) = visible else {
         return u8::try_from(gpu).ok();
     };
     let is_it = |name: &String| match name.parse::<u32>() {
         Ok(number) => number == gpu,
-        // A beginning that is enough to tell it.
+        // An unambiguous beginning of its UUID.
         Err(_) => name.starts_with("GPU-") && uuid.starts_with(name.as_str()),
     };
     let index = visible.iter().position(is_it)?;

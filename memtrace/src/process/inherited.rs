@@ -1,5 +1,5 @@
-//! What this process was given when it was started, as far as Rust's runtime changes it before
-//! `main`: a launched command is to get the same.
+//! State inherited by this process at its start, as far as Rust's runtime changes it before `main`:
+//! a launched command is to get the same.
 
 use std::{
     ptr,
@@ -13,7 +13,8 @@ static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static OPEN: [AtomicBool; 3] = [const { AtomicBool::new(true) }; 3];
 
 #[used]
-// SAFETY: the C library calls what this section lists, as functions of this type, before `main`.
+// SAFETY: the C library calls the entries of this section, as functions of this type, before
+// `main`.
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 

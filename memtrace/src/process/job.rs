@@ -1,4 +1,4 @@
-//! The job of a process: what it has started, directly or not, and what of that still lives.
+//! The job of a process: the processes it has started, directly or not, that are still alive.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,13 +7,13 @@ use std::{
 
 use procfs::process::all_processes;
 
-/// Living descendants of `roots`, parents before their children. Neither memtrace is among them, nor
-/// what memtrace runs under (a shell, sudo), nor what it has started itself.
+/// Living descendants of `roots`, parents before their children. Excluded are memtrace itself, its
+/// own ancestors (a shell, sudo), and its children.
 pub(crate) fn descendants(roots: &[u32]) -> Vec<u32> {
     let mut parents = HashMap::new();
     for process in all_processes().into_iter().flatten().flatten() {
-        // A process that has ended meanwhile is left out. Its name may be any bytes:
-        // `stat` is read lossily.
+        // A process that has ended meanwhile is skipped. Its name may be any bytes: `stat` is read
+        // lossily.
         if let Ok(stat) = process.stat()
             && let (Ok(pid), Ok(parent)) = (u32::try_from(stat.pid), u32::try_from(stat.ppid))
         {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_all_below_its_roots_but_memtrace_and_what_that_runs_under() {
+    fn a_job_excludes_memtrace_and_its_ancestors() {
         // A shell (10) has started a server (20) with two workers, one of which has a child, and
         // sudo (30), which runs memtrace (31), which has a holder (32).
         let parents = HashMap::from([
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_has_ended_is_no_part_of_the_job() {
+    fn an_ended_child_is_not_part_of_the_job() {
         let mut shell = process::Command::new("sh");
         let mut shell = shell.args(["-c", "true & exec sleep 60"]).spawn().unwrap();
         let zombies = || {

@@ -41,8 +41,8 @@ pub(crate) enum LaunchError {
     Ended(u32),
 }
 
-/// A launched command. Dropped before its release, it ends by itself (exit
-/// code 127); afterwards it runs on. Its zombie is left to `try_wait`.
+/// A launched command. Dropped before its release, it exits on its own (exit code 127); afterwards
+/// it runs on. Its zombie is left to `try_wait`.
 #[derive(Debug)]
 pub(crate) struct Launched {
     tgid: u32,
@@ -76,7 +76,7 @@ impl Launched {
             .iter()
             .map(|(key, value)| c_string(format!("{key}={value}").as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
-        // As execvp does it for a script without `#!`.
+        // As in execvp for a script without `#!`.
         let shell_arguments: Vec<CString> = [c"/bin/sh".to_owned(), path.clone()]
             .into_iter()
             .chain(arguments.iter().skip(1).cloned())
@@ -97,7 +97,7 @@ impl Launched {
             argv: argv.as_ptr(),
             shell_argv: shell_argv.as_ptr(),
             envp: envp.as_ptr(),
-            // No handler of this process may run in the child: it would act on what both share.
+            // No handler of this process may run in the child: it would act on shared state.
             mask: block_signals(),
             ignore_sigpipe: inherited::ignored_sigpipe(),
             open: inherited::open_streams(),
@@ -134,9 +134,9 @@ impl Launched {
         &self.program
     }
 
-    /// Lets the child exec and returns once it has, or tells why it could not (the child then
-    /// has ended). The pipe closes within exec, so a stop at exec's return is not waited for.
-    /// A second call does nothing.
+    /// Lets the child exec and returns once it has, or returns why it could not (the child then has
+    /// ended). The pipe closes within exec, so a stop at exec's return is not waited for. A second
+    /// call does nothing.
     pub(crate) fn release(&mut self) -> Result<(), LaunchError> {
         let Some(gate) = self.gate.take() else {
             return Ok(());
@@ -152,7 +152,7 @@ impl Launched {
         let mut exec_error = fs::File::from(gate.exec_error);
         io::Read::read_to_end(&mut exec_error, &mut report).map_err(LaunchError::Fork)?;
         match <[u8; 4]>::try_from(report) {
-            // Nothing: exec closed it (or the child was killed, which its wait status tells).
+            // Empty: exec closed it (or the child was killed, which its wait status shows).
             Err(_) => Ok(()),
             Ok(errno) => {
                 self.wait().map_err(LaunchError::Fork)?;
@@ -162,7 +162,7 @@ impl Launched {
         }
     }
 
-    /// Whether the child was let go, so that its end is the command's.
+    /// Whether the child was released, so that its end is the command's.
     pub(crate) fn is_released(&self) -> bool {
         self.gate.is_none()
     }
@@ -200,7 +200,7 @@ impl Launched {
     }
 }
 
-/// What the child needs; plain copies, for it may not allocate.
+/// Data for the child; plain copies, because it may not allocate.
 struct Child {
     wait: libc::c_int,
     release: libc::c_int,
@@ -224,8 +224,8 @@ impl Child {
     /// that had threads: only async-signal-safe functions may be called here (signal-safety(7)),
     /// and nothing may allocate, lock or panic.
     unsafe fn run(&self) -> ! {
-        // SAFETY: system calls on the child's own descriptors, on local variables and on what the
-        // caller vouches for; each is async-signal-safe.
+        // SAFETY: system calls on the child's own descriptors, on local variables and on memory
+        // vouched for by the caller; each is async-signal-safe.
         unsafe {
             // Its own copy would keep the pipe from ending with the parent.
             libc::close(self.release);
@@ -235,7 +235,7 @@ impl Child {
                     libc::close(fd);
                 }
             }
-            // Not yet as they were: what is blocked could not end it while it waits.
+            // Not restored yet: blocked signals could not end it while it waits.
             let mut none = std::mem::zeroed::<libc::sigset_t>();
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
@@ -256,7 +256,7 @@ impl Child {
     }
 }
 
-/// Takes the handlers of this process away. What it was told to ignore stays ignored (nohup).
+/// Removes the handlers of this process. Signals that it was set to ignore stay ignored (nohup).
 ///
 /// # Safety
 /// Async-signal-safe; takes this process's handlers away, so for a forked child only.
@@ -267,7 +267,7 @@ unsafe fn default_signals(ignore_sigpipe: bool) {
             let mut now = std::mem::zeroed::<libc::sigaction>();
             libc::sigaction(signal, ptr::null(), &mut now);
             let ignored = match signal {
-                // Rust's runtime ignores it by itself.
+                // Rust's runtime ignores it by default.
                 libc::SIGPIPE => ignore_sigpipe,
                 _ => now.sa_sigaction == libc::SIG_IGN,
             };
@@ -278,7 +278,7 @@ unsafe fn default_signals(ignore_sigpipe: bool) {
     }
 }
 
-/// Blocks every signal in this thread; gives back what was blocked.
+/// Blocks every signal in this thread; returns the signals that were blocked before.
 fn block_signals() -> libc::sigset_t {
     // SAFETY: all-zero bytes are a valid sigset_t; the calls write to places that live.
     unsafe {
@@ -297,8 +297,8 @@ fn restore_signals(mask: &libc::sigset_t) {
     }
 }
 
-/// What execvp would run: `name` itself if it has a slash, else the first executable of that name
-/// in `path`.
+/// The program that execvp would run: `name` itself if it has a slash, otherwise the first
+/// executable of that name in `path`.
 fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     let not_found = || LaunchError::NotFound(name.to_string_lossy().into_owned());
     if name.as_bytes().contains(&b'/') {
@@ -312,7 +312,7 @@ fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     if name.is_empty() {
         return Err(not_found());
     }
-    // As execvp does it, a file that may not be executed is remembered while the search goes on.
+    // As in execvp, a file that may not be executed is remembered while the search continues.
     let mut refused = None;
     let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
     for directory in env::split_paths(path) {
@@ -368,14 +368,14 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain(ends).collect()
 }
 
-/// The entries of this process's environment as they are, but for those of `variables`. Nothing here
+/// The entries of this process's environment unchanged, except those of `variables`. Nothing here
 /// changes the environment.
 fn inherited_environment(variables: &[(&str, &str)]) -> Vec<*const libc::c_char> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
     let mut entries = Vec::new();
-    // SAFETY: the C library's list of C strings, ended by a null, which nobody changes.
+    // SAFETY: the C library's list of C strings, ended by a null; nothing changes it.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
@@ -397,7 +397,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both are open and nobody else's.
+    // SAFETY: both are open, and nothing else owns them.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_not_be_executed_is_told_from_a_missing_one() {
+    fn a_file_without_permission_is_distinguished_from_a_missing_one() {
         let dir = tempfile::TempDir::new().unwrap();
         let file = dir.path().join("data");
         fs::write(&file, "").unwrap();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_exec_is_told_at_release() {
+    fn a_failed_exec_is_reported_at_release() {
         let dir = tempfile::TempDir::new().unwrap();
         let script = dir.path().join("script");
         fs::write(&script, "#!/no/such/interpreter\n").unwrap();
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_signals_stay_blocked_and_sigpipe_is_as_it_was() {
+    fn blocked_signals_stay_blocked_and_sigpipe_is_restored() {
         let mask = block_signals();
         let blocked = run(&["sh", "-c", "kill -TERM $$; exit 5"]);
         restore_signals(&mask);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_is_killed_while_it_waits_is_no_success() {
+    fn a_child_killed_while_waiting_is_not_a_success() {
         let mut launched = Launched::spawn(&argv(&["sh"]), &[]).unwrap();
         // SAFETY: signals a child that was not waited for, so the id is still its.
         unsafe { libc::kill(launched.tgid() as libc::pid_t, libc::SIGKILL) };

@@ -1,7 +1,7 @@
-//! The order in which the dynamic loader asks the loaded files for a symbol:
-//! whose `malloc` wins. Read from the loader's own list (`r_debug`, SVR4
-//! debugger interface, the same in glibc and musl) in the memory of a process.
-//! Only for labels: which functions are probed does not depend on it.
+//! The order in which the dynamic loader searches the loaded files for a symbol, which decides
+//! whose `malloc` wins. Read from the loader's own list (`r_debug`, SVR4 debugger interface, the
+//! same in glibc and musl) in the memory of a process. Only for labels: the choice of probed
+//! functions does not depend on it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,7 +17,7 @@ pub(crate) struct LinkedFile {
     pub entry: u64,
     /// Run-time address minus address in the file.
     pub load_bias: u64,
-    /// Absolute address of the dynamic section: lies in one of the file's mappings.
+    /// Absolute address of the dynamic section: in one of the file's mappings.
     pub dynamic: u64,
     /// As the loader opened it; empty for the main program (glibc) and possibly relative.
     pub path: PathBuf,
@@ -49,9 +49,8 @@ const DT_DEBUG: u64 = 21;
 /// `size_of::<Elf64_Phdr>()`
 const PROGRAM_HEADER: u64 = 56;
 
-/// Reads the list of 64-bit process `pid`: the main program first, then in the
-/// order of the global lookup. Files loaded by dlopen follow; without
-/// RTLD_GLOBAL they are asked only by themselves.
+/// Reads the list of 64-bit process `pid`: the main program first, then in order of the global
+/// lookup. Files loaded by dlopen follow; without RTLD_GLOBAL they are searched only by themselves.
 ///
 /// `Ok(None)`: there is no list (yet): a static program, or the loader has not
 /// come that far.

@@ -1,5 +1,5 @@
-//! `/proc/PID/maps`: what is mapped where. Text in, data out; the files behind
-//! the mappings are opened elsewhere ([`super::files`]).
+//! `/proc/PID/maps`: the mappings of a process. Text in, data out; the files behind the mappings
+//! are opened elsewhere ([`super::files`]).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What the `rwxp` column says.
+/// The `rwxp` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Permissions {
     pub read: bool,
@@ -52,7 +52,7 @@ impl Mapping {
         self.end - self.start
     }
 
-    /// Whether `abs_addr` lies in the mapping.
+    /// Whether the mapping contains `abs_addr`.
     pub(crate) fn contains(&self, abs_addr: u64) -> bool {
         (self.start..self.end).contains(&abs_addr)
     }
@@ -102,8 +102,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Vec<Mapping>, MalformedLine> {
         .collect()
 }
 
-/// The `[heap]` range: from the first to the last mapping of that name (one
-/// whose protection was changed in part is several). `None` without a brk heap.
+/// The `[heap]` range: from the first to the last mapping of that name (there are several if the
+/// protection was changed in part). `None` without a brk heap.
 pub(crate) fn heap(mappings: &[Mapping]) -> Option<Range<u64>> {
     let mut heaps = mappings
         .iter()
@@ -120,7 +120,7 @@ pub(crate) fn find(mappings: &[Mapping], abs_addr: u64) -> Option<&Mapping> {
         .filter(|mapping| mapping.contains(abs_addr))
 }
 
-/// The first executable mapping of each file: what there is to probe.
+/// The first executable mapping of each file: the candidates for probing.
 pub(crate) fn executable_files(mappings: &[Mapping]) -> Vec<&Mapping> {
     let mut seen = std::collections::HashSet::new();
     mappings
@@ -196,7 +196,7 @@ fn parse_path(field: &[u8]) -> (Option<PathBuf>, bool) {
     }
 }
 
-/// The kernel escapes the line feed in paths, and nothing else.
+/// The kernel escapes only the line feed in paths.
 fn unescape(name: &[u8]) -> PathBuf {
     const ESCAPED: &[u8] = b"\\012";
     let mut path = Vec::with_capacity(name.len());

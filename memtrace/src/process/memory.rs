@@ -1,6 +1,5 @@
-//! A process's own figures, as `/proc` tells them: memory, faults, threads,
-//! children, and who it is. Owns how often the costly ones are read; does not
-//! know allocations.
+//! A process's own figures from `/proc`: memory, faults, threads, children, and identity. Owns how
+//! often the costly ones are read; does not know allocations.
 
 use super::smaps::Mapped;
 use crate::recording::MemorySample;
@@ -20,7 +19,7 @@ pub(crate) struct Identity {
     /// Empty for a zombie or a kernel thread.
     pub cmdline: Vec<String>,
     pub ppid: u32,
-    /// Clock ticks after boot; with the tgid it tells a process from a later one.
+    /// Clock ticks after boot; with the tgid it distinguishes a process from a later one.
     pub start_time: u64,
     /// Resident set, bytes.
     pub rss_bytes: u64,
@@ -42,12 +41,13 @@ pub(crate) fn identity(tgid: u32) -> io::Result<Identity> {
     })
 }
 
-/// Reads the figures of `tgid` now. What cannot be read is `None`; an error
-/// means that the process is gone (`NotFound`) or hidden.
+/// Reads the figures of `tgid` now. Unreadable figures are `None`; an error means that the process
+/// is gone (`NotFound`) or hidden.
 ///
-/// `costly` adds what costs: the kernel takes the process's mmap lock and walks its page tables
-/// for smaps, one without `/proc/PID/task/TID/children` (CONFIG_PROC_CHILDREN) has every process
-/// asked for its parent, and one before 6.2 has descriptors listed to be counted.
+/// `costly` adds the expensive figures: for smaps the kernel takes the process's mmap lock and
+/// walks its page tables, a kernel without `/proc/PID/task/TID/children` (CONFIG_PROC_CHILDREN)
+/// needs the parent of every process to be read, and one before 6.2 has descriptors listed to be
+/// counted.
 pub(crate) fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
     let stat = stat(tgid)?;
     let status = read(tgid, "status").unwrap_or_default();
@@ -110,7 +110,7 @@ impl Sampler {
         }
     }
 
-    /// As [`sample`]; and whether it had the costly figures.
+    /// As [`sample`]; also returns whether it had the costly figures.
     pub(crate) fn sample(&mut self) -> io::Result<(MemorySample, bool)> {
         let begin = self.started.elapsed();
         let costly = self.budget.allows(begin);
@@ -152,7 +152,7 @@ impl Budget {
     }
 }
 
-/// What `/proc/PID/stat` says; the name need not be UTF-8.
+/// Parses `/proc/PID/stat`; the name need not be UTF-8.
 pub(super) fn stat(tgid: u32) -> io::Result<Stat> {
     let pid = i32::try_from(tgid).map_err(|_| io::ErrorKind::NotFound)?;
     Process::new(pid)
@@ -192,11 +192,11 @@ pub(crate) fn arguments(cmdline: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Children of all threads; `None` where the kernel does not list them.
+/// Children of all threads; `None` if the kernel does not list them.
 fn children(tgid: u32) -> Option<u64> {
     let mut count = None;
     for task in fs::read_dir(format!("/proc/{tgid}/task")).ok()?.flatten() {
-        // A thread may end while the others are asked.
+        // A thread may end while the others are read.
         let Ok(children) = fs::read_to_string(task.path().join("children")) else {
             continue;
         };

@@ -1,6 +1,6 @@
-//! A process seen from outside: its mappings, the files behind them, what
-//! those files define and in which order the loader asks them, what it uses;
-//! and launching one. Attaching probes and following are not done here.
+//! A process seen from outside: its mappings, the files behind them, their definitions and the
+//! order in which the loader searches them, its memory use; and launching one. Attaching probes and
+//! following are done elsewhere.
 
 pub(crate) mod elf;
 pub(crate) mod files;
@@ -18,7 +18,7 @@ mod smaps;
 pub(crate) mod target;
 pub(crate) mod tasks;
 
-/// Whether process `tgid` is gone, or a zombie of which no thread runs any more.
+/// Whether process `tgid` is gone, or a zombie without running threads.
 pub(crate) fn has_ended(tgid: u32) -> bool {
     let stat = procfs::process::Process::new(tgid.cast_signed()).and_then(|process| process.stat());
     // A leader that has ended while other threads run on is a zombie too.

@@ -1,4 +1,4 @@
-//! Which pages of a process are resident (`/proc/PID/pagemap`).
+//! Finds the resident pages of a process (`/proc/PID/pagemap`).
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl ResidentPages {
     }
 
     /// Bytes of a range whose pages are resident or swapped out. Parts of pages at its edges count
-    /// as resident: what lies beside them in the page is in use.
+    /// as resident: the rest of such a page is in use.
     ///
     /// # Errors
     /// The process is gone.
@@ -69,7 +69,7 @@ mod tests {
         };
         assert_ne!(area, libc::MAP_FAILED);
         let start = area as u64;
-        // SAFETY: both lie in the mapping.
+        // SAFETY: both are in the mapping.
         unsafe {
             libc::madvise(area, 8 * page as usize, libc::MADV_NOHUGEPAGE);
             *area.cast::<u8>().add(2 * page as usize) = 1;

@@ -7,12 +7,12 @@ use libc::{c_int, c_long, c_uint, pid_t};
 
 use crate::arch;
 
-/// What a traced thread's wait status says.
+/// The wait status of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     /// It has ended.
     Ended,
-    /// It has made a task, which stops by itself and is traced too.
+    /// It has created a task, which stops on its own and is traced too.
     Made,
     /// exec has succeeded; of its process it is the only thread, with the leader's tid.
     Exec,
@@ -43,7 +43,7 @@ impl Status {
 /// The next thread that has stopped or ended, if there is one.
 pub(crate) fn wait() -> Option<(u32, Status)> {
     let mut status = 0;
-    // Of this thread only: others may have children of their own.
+    // Only for this thread: others may have children of their own.
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     // SAFETY: waitpid writes one integer to a place that lives.
     let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
@@ -51,7 +51,8 @@ pub(crate) fn wait() -> Option<(u32, Status)> {
     Some((tid, Status::of(status)))
 }
 
-/// Makes this thread the tracer of `tid`, which does not stop for it, and of what it makes.
+/// Makes this thread the tracer of `tid`, which does not stop for it, and of the tasks that `tid`
+/// creates.
 pub(crate) fn seize(tid: u32, with_children: bool) -> io::Result<()> {
     let mut options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
     if with_children {
@@ -60,12 +61,12 @@ pub(crate) fn seize(tid: u32, with_children: bool) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options as usize)
 }
 
-/// As [`seize`], but not of what it makes.
+/// As [`seize`], without the tasks that it creates.
 pub(crate) fn seize_alone(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, 0)
 }
 
-/// Lets a stopped thread go on, with `signal` delivered unless it is 0.
+/// Continues a stopped thread, with `signal` delivered unless it is 0.
 pub(crate) fn resume(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
@@ -80,7 +81,7 @@ pub(crate) fn interrupt(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// As [`resume`], and is its tracer no longer.
+/// As [`resume`], and ends the tracing.
 pub(crate) fn detach(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, signal as usize)
 }
@@ -97,7 +98,7 @@ pub(crate) fn is_from_kernel(tid: u32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) request: u64,
-    /// As the thread's pid namespace has it.
+    /// As in the thread's pid namespace.
     pub(crate) pid: u32,
 }
 
@@ -137,7 +138,7 @@ pub(crate) fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
 }
 
 fn request(request: c_uint, tid: u32, addr: usize, data: usize) -> io::Result<()> {
-    // SAFETY: `data` is a number, or the address of what the request reads or writes.
+    // SAFETY: `data` is a number, or an address that the request reads or writes.
     let result: c_long = unsafe {
         libc::ptrace(
             request,
@@ -157,12 +158,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stops_are_told_apart() {
+    fn stops_are_distinguished() {
         let stop = |event: c_int, signal: c_int| Status::of(event << 16 | signal << 8 | 0x7f);
         let event_stop = libc::PTRACE_EVENT_STOP;
         for (status, expected) in [
             (stop(0, libc::SIGUSR1), Status::Signal(libc::SIGUSR1)),
-            // Signals that have no name of their own.
+            // Signals without a name of their own.
             (stop(0, 63), Status::Signal(63)),
             (stop(event_stop, libc::SIGTRAP), Status::Trap),
             (stop(event_stop, libc::SIGTSTP), Status::GroupStop),

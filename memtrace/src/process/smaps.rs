@@ -1,23 +1,23 @@
-//! `/proc/PID/smaps` summed up: what `smaps_rollup` has, the number of mappings,
-//! and the anonymous memory by where it lies. Text in, figures out.
+//! Sums of `/proc/PID/smaps`: the figures of `smaps_rollup`, the number of mappings, and the
+//! anonymous memory by place. Text in, figures out.
 
 use std::{fs, str};
 
 use super::maps::{self, Mapping};
 
-/// Beyond so many mappings only the kernel's own sums are read: formatting one mapping's text takes
-/// it about 1 µs for each of some 25 lines.
+/// Beyond this many mappings only the kernel's own sums are read: formatting one mapping's text
+/// takes it about 1 µs for each of some 25 lines.
 const AREAS_AT_MOST: u64 = 4096;
 
-/// Bytes of address space of one of glibc's further arenas' heaps, and their alignment:
-/// HEAP_MAX_SIZE of malloc/arena.c on 64-bit machines (unless huge pages are asked for by
+/// Bytes of address space of one of the heaps of glibc's further arenas, and their alignment:
+/// HEAP_MAX_SIZE of malloc/arena.c on 64-bit machines (unless huge pages are requested by
 /// glibc.malloc.hugetlb).
 const ARENA: u64 = 64 << 20;
 
 /// Guards are a page by default; an arena's rest that is not yet accessible is nearly always more.
 const GUARD_AT_MOST: u64 = 64 << 10;
 
-/// Bytes, except counts. `None`: not told.
+/// Bytes, except counts. `None`: not available.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mapped {
     pub(super) pss: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Mapped {
     pub(super) areas: Option<Areas>,
 }
 
-/// Resident anonymous memory by where it lies, bytes.
+/// Resident anonymous memory by place, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Areas {
     pub(super) heap: u64,
@@ -50,7 +50,7 @@ struct Area {
 }
 
 impl Mapped {
-    /// Reads what costs least: a process of very many mappings has no [`Areas`].
+    /// Reads the cheapest source: a process with very many mappings has no [`Areas`].
     pub(super) fn read(tgid: u32) -> Self {
         let read = |file: &str| fs::read(format!("/proc/{tgid}/{file}")).ok();
         let maps =
@@ -70,7 +70,7 @@ impl Mapped {
         let mut areas: Vec<Area> = Vec::new();
         for line in text.split(|&byte| byte == b'\n') {
             let Some((key, bytes)) = figure(line) else {
-                // A mapping's first line; others that are no figure (`VmFlags: …`) do not parse.
+                // A mapping's first line; other lines without a figure (`VmFlags: …`) do not parse.
                 if let Ok(mapping) = maps::parse(line)
                     && let Some(mapping) = mapping.into_iter().next()
                 {
@@ -134,7 +134,7 @@ impl Areas {
 }
 
 /// Whether a mapping is the accessible part of an arena's heap: it begins at a multiple of its
-/// size, and what is not yet accessible follows, up to that size.
+/// size, and the inaccessible part follows, up to that size.
 fn is_arena(mapping: &Mapping, after: Option<&Mapping>) -> bool {
     let rest = after
         .filter(|after| after.start == mapping.end && is_inaccessible(after))
@@ -145,7 +145,7 @@ fn is_arena(mapping: &Mapping, after: Option<&Mapping>) -> bool {
         && (mapping.len() == ARENA || mapping.len() < ARENA && mapping.len() + rest >= ARENA)
 }
 
-/// Whether a mapping lies directly above a guard, as glibc and musl lay out threads' stacks.
+/// Whether a mapping is directly above a guard, as glibc and musl lay out threads' stacks.
 fn is_above_guard(before: Option<&Mapping>, mapping: &Mapping) -> bool {
     before.is_some_and(|guard| {
         mapping.permissions.write
@@ -177,7 +177,7 @@ fn figure(line: &[u8]) -> Option<(&str, u64)> {
 mod tests {
     use super::*;
 
-    /// Lines as Linux 6.18 prints them, most of each mapping's left out.
+    /// Lines as printed by Linux 6.18, most of each mapping's left out.
     fn smaps(areas: &[(&str, u64)]) -> Vec<u8> {
         areas
             .iter()
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_memory_is_told_apart_by_where_it_lies() {
+    fn anonymous_memory_is_split_by_place() {
         let text = smaps(&[
             (
                 "55d0c0a00000-55d0c0a21000 rw-p 00002000 fe:01 1311 /usr/bin/a",
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_is_left_out() {
+    fn unreadable_figures_are_skipped() {
         for text in [
             "",
             "Pss: x kB",

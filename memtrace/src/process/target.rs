@@ -1,4 +1,5 @@
-//! Whether a process that the user names can be recorded, in one line where it cannot.
+//! Checks whether a process named by the user can be recorded, and explains in one line if it
+//! cannot.
 
 use std::{fs, io, path::Path};
 
@@ -15,17 +16,17 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 pub(crate) enum TargetError {
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
-    #[error("process {0} cannot be looked at: {1}; run memtrace as root of this machine")]
+    #[error("process {0} cannot be inspected: {1}; run memtrace as root on this machine")]
     Unreadable(u32, io::Error),
     #[error(
-        "process {0} (`{1}`) is a zombie: it has ended and was not yet waited for by its parent"
+        "process {0} (`{1}`) is a zombie: it has exited and its parent has not reaped it yet"
     )]
     Zombie(u32, String),
     #[error("{tid} is a thread of process {tgid}; use `-p {tgid}`")]
     Thread { tid: u32, tgid: u32 },
     #[error("process {0} (`{1}`) is a kernel thread: it has no memory of its own to record")]
     KernelThread(u32, String),
-    #[error("process {0} (`{1}`) cannot be looked at: {2}; run memtrace as root of this machine")]
+    #[error("process {0} (`{1}`) cannot be inspected: {2}; run memtrace as root on this machine")]
     Denied(u32, String, io::Error),
     #[error("process {0} (`{1}`) ended before recording began")]
     Ended(u32, String),
@@ -54,7 +55,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Looks at a process.
+    /// Inspects a process.
     ///
     /// # Errors
     /// See [`TargetError`].
@@ -78,7 +79,7 @@ impl Target {
             {
                 return Err(TargetError::Denied(pid, name, source));
             }
-            // What else is wrong shows when it is attached to.
+            // Other problems show when it is attached to.
             _ => {}
         }
         let halted = match stat.state {
@@ -107,7 +108,8 @@ fn tgid(status: &str) -> Option<u32> {
 }
 
 /// Whether the process's control group is frozen: `cgroup.events` of version 2 (cgroup-v2.rst),
-/// `freezer.state` of version 1 (freezer-subsystem.rst), where distributions mount them.
+/// `freezer.state` of version 1 (freezer-subsystem.rst), in the places where distributions mount
+/// them.
 fn is_frozen(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     groups.lines().any(|line| {

@@ -1,4 +1,4 @@
-//! Threads, as `/proc` tells of them.
+//! Threads, from `/proc`.
 
 use std::{fs, io, path::PathBuf};
 

@@ -15,14 +15,14 @@ const STALE: &str = "<stale>";
 /// After a text that could be read in part.
 const CUT: char = '…';
 
-/// What a code object says of the frames that run it.
+/// The parts of a code object that describe its frames.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CodeObject {
     pub filename: String,
     /// Qualified since 3.11.
     pub name: String,
     pub first_line: u32,
-    /// As in the interpreter; the beginning of it where the rest could not be read.
+    /// As in the interpreter; only its beginning if the rest could not be read.
     pub linetable: Vec<u8>,
     /// The line table is only the beginning.
     pub is_cut: bool,
@@ -31,9 +31,10 @@ pub(crate) struct CodeObject {
 }
 
 impl CodeObject {
-    /// Decodes a record: `areas` are the bytes that follow it. What did not fit there is read from
-    /// the process, and taken only if the code object is the same afterwards; else a text is what was
-    /// copied and `…` (`<stale>` if nothing was), and the lines behind are unknown.
+    /// Decodes a record: `areas` are the bytes that follow it. Parts that did not fit there are
+    /// read from the process, and used only if the code object is unchanged afterwards; otherwise a
+    /// text is its copied part and `…` (`<stale>` if nothing was copied), and the lines after that
+    /// are unknown.
     pub(crate) fn decode(
         code: &Code,
         areas: &[u8],
@@ -68,7 +69,8 @@ impl CodeObject {
 
     /// The source line of an instruction, see [`lines::line`].
     pub(crate) fn line(&self, instruction: u32) -> Option<u32> {
-        // The table of 3.9 says where lines begin: of one that was cut, the last goes on for ever.
+        // The table of 3.9 has only the beginnings of lines: in a truncated one, the last line
+        // would never end.
         let covered: u32 = self
             .linetable
             .chunks(2)
@@ -96,7 +98,7 @@ impl CodeObject {
     }
 }
 
-/// The areas of a record; of a record that is too short, what there is.
+/// The areas of a record; of a record that is too short, the part that exists.
 struct Parts<'a> {
     filename: &'a [u8],
     name: &'a [u8],
@@ -126,7 +128,7 @@ fn text(text: &Text, area: &[u8]) -> Option<String> {
     Some(characters(text.width, area.get(..size(text)?)?))
 }
 
-/// A text of which only the area is known.
+/// A text known only by its area.
 fn cut(text: &Text, area: &[u8]) -> String {
     let Some(size) = size(text).filter(|_| !area.is_empty()) else {
         return STALE.into();
@@ -157,7 +159,7 @@ fn characters(width: u16, bytes: &[u8]) -> String {
     }
 }
 
-/// What is read from the process afterwards.
+/// Reads the rest from the process afterwards.
 struct Rest<'a> {
     interpreter: &'a Interpreter,
     read: &'a Read<'a>,
@@ -172,14 +174,14 @@ impl Rest<'_> {
         };
         let size = size(text).filter(|_| text.length as usize <= MAX_TEXT)?;
         let bytes = self.bytes(text.object, data, size)?;
-        // Another string may have taken its place, while the code object lies there as it was freed.
+        // Another string may have taken its place, while the freed code object is still readable.
         let length = self.bytes(text.object, self.interpreter.str_length, 4)?;
         let is_same = length == text.length.to_ne_bytes() && self.is_alive(text.object)?;
         is_same.then(|| characters(text.width, &bytes))
     }
 
     /// Whether an object has not been freed: allocators keep a pointer in the first word of free
-    /// blocks, where an object has its reference count, and since 3.14 flags above bit 48.
+    /// blocks, which is an object's reference count, and since 3.14 flags above bit 48.
     fn is_alive(&self, object: u64) -> Option<bool> {
         let count = self.word(object, 0)?;
         Some(count as u32 != 0 && count >> 32 & 0xffff == 0)

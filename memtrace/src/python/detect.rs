@@ -1,5 +1,5 @@
-//! Whether a file holds a CPython interpreter, which version, and where its
-//! evaluation loop is.
+//! Detects whether a file contains a CPython interpreter, its version, and the addresses of its
+//! evaluation loop.
 
 use crate::{arch, process::elf::Elf, unwind};
 use std::{ops::Range, path::Path};
@@ -19,20 +19,20 @@ pub(crate) struct Candidate {
     /// Code of `_PyEval_EvalFrameDefault`, and of the part that the compiler moved away (or an
     /// empty range): start and end.
     pub eval: [[u64; 2]; 2],
-    /// Functions that the loop calls for the instructions, of an interpreter that is built of tail
-    /// calls (3.14). Native frames there belong to the loop and tell the user nothing.
+    /// Functions that the loop calls for the instructions, in an interpreter built with tail calls
+    /// (3.14). Native frames there belong to the loop and mean nothing to the user.
     pub handlers: Option<[u64; 2]>,
 }
 
-/// An interpreter whose frames cannot be told.
+/// An interpreter whose frames are not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Python frames are told for CPython 3.9 to 3.14 with the GIL, not for {what}")]
+#[error("Python frames are supported for CPython 3.9 to 3.14 with the GIL, not for {what}")]
 pub(crate) struct Unsupported {
     /// "Python 3.8".
     pub what: String,
 }
 
-/// Looks for an interpreter in a file; `path` counts for its name only. `None`: there is none.
+/// Searches a file for an interpreter; `path` counts for its name only. `None`: there is none.
 pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsupported> {
     let (Some(eval), Some(runtime)) = (
         elf.functions().find(|function| function.name == EVAL),
@@ -50,7 +50,7 @@ pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsu
     let minor = by_symbol(elf)
         .or(build.map(|build| build.minor))
         .or_else(|| by_content(elf))
-        .ok_or_else(|| unsupported("one that does not tell its version"))?;
+        .ok_or_else(|| unsupported("an interpreter of unknown version"))?;
     if !SUPPORTED.contains(&minor) {
         return Err(unsupported(&format!("Python 3.{minor}")));
     }
@@ -77,7 +77,7 @@ pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsu
     }))
 }
 
-/// What the name of a library or a program tells.
+/// A version derived from the name of a library or a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Build {
     minor: u32,
@@ -109,8 +109,8 @@ fn by_symbol(elf: &Elf<'_>) -> Option<u32> {
     (hex >> 24 == 3).then_some(hex >> 16 & 0xff)
 }
 
-/// By the text that `Py_GetVersion` begins with, "3.9.18" and a zero; linkers make it the end
-/// of another text with the same end. `None` where the file has texts of more than one version.
+/// By the text at the beginning of `Py_GetVersion`, "3.9.18" and a zero; linkers make it the end of
+/// another text with the same end. `None` if the file has texts of more than one version.
 fn by_content(elf: &Elf<'_>) -> Option<u32> {
     let mut found = None;
     for (bytes, at) in elf
@@ -148,7 +148,7 @@ fn memchr_all<'a>(bytes: &'a [u8], what: &'a [u8]) -> impl Iterator<Item = usize
         .filter_map(move |(at, window)| (window == what).then_some(at))
 }
 
-/// The part of the loop that the compiler moved away as cold: the largest, where there are several.
+/// The part of the loop that the compiler moved away as cold: the largest, if there are several.
 fn by_cold_symbol(elf: &Elf<'_>) -> Option<Range<u64>> {
     elf.functions()
         .filter(|function| {
@@ -160,8 +160,8 @@ fn by_cold_symbol(elf: &Elf<'_>) -> Option<Range<u64>> {
         .filter(|range| !range.is_empty())
 }
 
-/// The same without a symbol: where the loop jumps to outside itself and no function begins; most
-/// jumps, as among the code there may be data that looks like some.
+/// The same without a symbol: the address outside itself that the loop jumps to and at which no
+/// function begins; the most frequent one, because data among the code may look like jumps.
 pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
     let body = elf.code(elf.file_offset(main.start)?, main.end - main.start);
     let targets = jumps_out(body, main);
@@ -176,7 +176,7 @@ pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
         })
 }
 
-/// Where direct jumps of `body` lead outside `main`, its addresses.
+/// Targets outside `main`, the addresses of `body`, of its direct jumps.
 fn jumps_out(body: &[u8], main: &Range<u64>) -> Vec<u64> {
     let mut targets: Vec<u64> = arch::jumps(body, main.start)
         .filter(|target| !main.contains(target))

@@ -4,7 +4,7 @@
 /// First bytes of an instruction: since 3.10 instructions are counted in these.
 const UNIT: i64 = 2;
 
-/// Bits of an instruction's number that a word of a stack has no room for, see
+/// Bits of an instruction's number that do not fit into a word of a stack, see
 /// [`memtrace_common::unwind::Word::PythonAt`].
 const UNUSED: u32 = 4;
 
@@ -28,8 +28,8 @@ pub(super) fn line(minor: u32, first_line: u32, linetable: &[u8], instruction: u
     u32::try_from(line?).ok()
 }
 
-/// 3.9 `co_lnotab` (Objects/lnotab_notes.txt): pairs of bytes, how far to the next line's address
-/// and, signed, to that line. The last line goes on to the end.
+/// 3.9 `co_lnotab` (Objects/lnotab_notes.txt): pairs of bytes, the distance to the next line's
+/// address and, signed, to that line. The last line extends to the end.
 fn lnotab(first: i64, table: &[u8], instruction: i64) -> Option<i64> {
     let (mut address, mut line) = (0, first);
     for &[ahead, lines] in table.as_chunks().0 {

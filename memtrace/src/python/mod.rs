@@ -1,5 +1,5 @@
-//! Python frames: which file holds a CPython interpreter, where its structures
-//! have what the kernel side follows, and what a code object says of a frame.
+//! Python frames: the file that contains a CPython interpreter, the layout of the structures that
+//! the kernel side follows, and the parts of a code object that describe a frame.
 //!
 //! Versions 3.9 to 3.14 with the global interpreter lock. Up to 3.10 a code object knows only its
 //! own name (`run`); since 3.11 a qualified one (`Server.run`).

@@ -1,6 +1,6 @@
-//! Where CPython's structures have what the kernel side follows. Up to 3.12 the layout of a minor
-//! version is fixed once it is released; since 3.13 the interpreter tells it, in `_Py_DebugOffsets`
-//! at the beginning of `_PyRuntime` (Include/internal/pycore_runtime.h in 3.13,
+//! Offsets in the CPython structures that the kernel side follows. Up to 3.12 the layout of a minor
+//! version is fixed once it is released; since 3.13 the interpreter describes it in
+//! `_Py_DebugOffsets` at the beginning of `_PyRuntime` (Include/internal/pycore_runtime.h in 3.13,
 //! pycore_debug_offsets.h in 3.14). x86-64.
 
 use super::{Candidate, Read};
@@ -24,8 +24,8 @@ pub(crate) enum Error {
     Damaged(&'static str),
 }
 
-/// The layout of the interpreter of a process. `exec`: number of its file; `bias`: what is to
-/// be added to the file's addresses in the process, whose memory `read` reads.
+/// The layout of the interpreter of a process. `exec`: number of its file; `bias`: difference
+/// between addresses in the process and in the file. `read` reads the process's memory.
 pub(crate) fn interpreter(
     candidate: &Candidate,
     exec: u32,
@@ -60,7 +60,7 @@ pub(crate) fn interpreter(
     })
 }
 
-/// Whether the file's `_PyRuntime` says so; 3.13 and later.
+/// Whether the file's `_PyRuntime` is marked as free-threaded; 3.13 and later.
 pub(super) fn is_free_threaded(elf: &Elf<'_>, runtime: u64, minor: u32) -> bool {
     let Some(bytes) = elf.initial(runtime, 3 * 8).filter(|_| minor >= 13) else {
         return false;
@@ -68,7 +68,7 @@ pub(super) fn is_free_threaded(elf: &Elf<'_>, runtime: u64, minor: u32) -> bool 
     bytes.starts_with(COOKIE) && word(bytes, FREE_THREADED).is_some_and(|word| word != 0)
 }
 
-/// What all versions have in common: object headers, and most of a string's.
+/// The parts common to all versions: object headers, and most of a string's.
 const COMMON: Interpreter = Interpreter {
     runtime: 0,
     eval: [[0; 2]; 2],
@@ -165,8 +165,8 @@ const COMPACT: u32 = 16;
 
 const MAX_WORDS: usize = 81;
 
-/// Which words of `_Py_DebugOffsets` describe which structure: the first of each is its size. The
-/// order of those that are used here is the same in 3.13 and 3.14, which has more behind them.
+/// The words of `_Py_DebugOffsets` that describe each structure: the first of each is its size. The
+/// order of those used here is the same in 3.13 and 3.14, which has more after them.
 struct Described {
     thread: usize,
     frame: usize,

@@ -1,5 +1,5 @@
-//! Recordings of older versions: tables and columns that they lack are there all the same, empty.
-//! What a later version adds can be left out, so adding needs nothing here.
+//! Recordings of older versions: missing tables and columns are provided, empty. Later versions may
+//! be left out, so additions need nothing here.
 
 use rusqlite::{Connection, params};
 

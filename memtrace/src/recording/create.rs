@@ -1,5 +1,4 @@
-//! Output files: exclusive, private from their first moment, and owned by
-//! whoever called sudo.
+//! Output files: exclusive, private from their first moment, and owned by the user who called sudo.
 
 use std::{
     ffi::OsString,

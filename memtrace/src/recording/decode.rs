@@ -29,7 +29,7 @@ pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
     })
 }
 
-/// The node of this id, from what is stored of it: how far its parent is before it, and its location.
+/// The node of this id, from its stored form: the distance of its parent, and its location.
 pub(super) fn node(id: u64, stored: &[u64]) -> Option<Node> {
     let [distance, location] = stored else {
         return None;

@@ -1,4 +1,4 @@
-//! What a recording holds about devices (GPUs): writing its rows, reading them.
+//! Rows of a recording about devices (GPUs): writing and reading.
 
 use rusqlite::{Connection, Row, params};
 
@@ -21,7 +21,7 @@ pub(crate) struct DeviceSnapshot {
     pub totals: DeviceTotals,
     /// Blocks of its caching allocator by the number of their stream, as it reported them.
     pub streams: Vec<(u64, StreamTotals)>,
-    /// What the process had of the device in all, bytes, as the last interval that was told has it.
+    /// Process total on the device, bytes, from the last interval that reported it.
     pub process_total: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct LibraryRow {
     pub lacking: Vec<String>,
 }
 
-/// How a device that is not known is stored, for it is part of keys.
+/// Stored form of an unknown device, because it is part of keys.
 const UNKNOWN: i64 = -1;
 
 fn stored(device: Device) -> i64 {
@@ -92,7 +92,7 @@ fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
     })
 }
 
-/// Adds what an interval says about devices.
+/// Adds an interval's figures of devices.
 pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> rusqlite::Result<()> {
     for ((process, device), totals) in &of.changes.devices {
         let t = columns(totals);
@@ -125,7 +125,8 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
             .execute(params![
                 key.process.0,
                 stored(key.device),
-                // Of a stream that the allocator did not make it is an address: all 64 bits count.
+                // A stream that the allocator did not create is identified by an address: all 64
+                // bits count.
                 key.stream.cast_signed(),
                 interval,
                 int(totals.allocated),
@@ -169,7 +170,7 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
     Ok(())
 }
 
-/// Adds a device's library, or replaces what was known of the file.
+/// Adds a device library, or replaces the row of the file.
 pub(super) fn write_library(
     connection: &Connection,
     file: &str,
@@ -193,7 +194,7 @@ pub(super) fn snapshots(
         "SELECT bytes FROM device_usage WHERE process = ?1 AND device = ?2 AND interval <= ?3 \
          ORDER BY interval DESC LIMIT 1",
     )?;
-    // SQLite gives the other columns of the row that has the maximum.
+    // SQLite returns the other columns from the row that has the maximum.
     let mut streams = connection.prepare(
         "SELECT stream, allocated, requested, max(interval) FROM stream_history \
          WHERE process = ?1 AND device = ?2 AND interval <= ?3 GROUP BY stream ORDER BY stream",
@@ -235,7 +236,7 @@ pub(super) fn snapshots(
         .collect()
 }
 
-/// What a process held of each device, at each moment at which that had changed, in the order of time
+/// A process's memory on each device, at each moment at which it had changed, in order of time
 /// (CLOCK_MONOTONIC ns).
 pub(super) fn history(
     connection: &Connection,
@@ -254,8 +255,8 @@ pub(super) fn history(
         .collect()
 }
 
-/// What a process had of each device in all, at each interval at which that was told, in the order of
-/// time (CLOCK_MONOTONIC ns).
+/// Process totals on each device, at each interval that reported them, in order of time
+/// (CLOCK_MONOTONIC ns).
 pub(super) fn usage(
     connection: &Connection,
     process: ProcessId,
@@ -271,7 +272,7 @@ pub(super) fn usage(
         .collect()
 }
 
-/// Failed allocations whose first was not after `until_ns`, in the order of their first.
+/// Failed allocations whose first was not after `until_ns`, in order of their first.
 pub(super) fn failures(
     connection: &Connection,
     until_ns: u64,

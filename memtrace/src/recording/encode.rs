@@ -1,4 +1,4 @@
-//! Values as columns of a recording's tables: what [`super::decode`] reads.
+//! Values as columns of a recording's tables: the inverse of [`super::decode`].
 
 use super::{Origin, varint};
 use crate::{frames::FrameKind, ledger::Births};

@@ -1,5 +1,4 @@
-//! What can go wrong with a recording. Every text names the path, the cause
-//! and what to do.
+//! Errors of a recording. Every text names the path, the cause and the next step.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +18,7 @@ pub enum Error {
     #[error("cannot create `{path}`: {cause}; choose another place with `-o`")]
     Create { path: PathBuf, cause: String },
     #[error(
-        "cannot write `{path}`: {cause}; what was recorded up to the last interval stays readable: {remedy}"
+        "cannot write `{path}`: {cause}; data up to the last interval stays readable: {remedy}"
     )]
     Write {
         path: PathBuf,
@@ -115,7 +114,7 @@ impl Error {
                 path,
                 cause: error.to_string(),
             },
-            // A table, column or value that is not what the schema says, too.
+            // Also a table, column or value that does not match the schema.
             _ => Error::Damaged {
                 path,
                 cause: error.to_string(),

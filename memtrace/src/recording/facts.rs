@@ -1,4 +1,4 @@
-//! What the machine and the traced processes are, as pairs of a field and its value: the table
+//! Facts about the machine and the traced processes, as pairs of a field and its value: the table
 //! `fact`.
 
 use rusqlite::params;
@@ -55,7 +55,7 @@ impl Writer {
         })
     }
 
-    /// A forked child is, until its exec, what its parent is.
+    /// A forked child has its parent's facts until its exec.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Writer {
         })
     }
 
-    /// The process executes another program: what was known of it no longer holds.
+    /// The process executes another program: its facts no longer hold.
     ///
     /// # Errors
     ///

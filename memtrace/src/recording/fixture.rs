@@ -1,4 +1,4 @@
-//! What holds blocks, made up for the tests.
+//! Holders of blocks, made up for the tests.
 
 use super::{Held, Holders, Path, Step, StepKind, Way};
 use crate::{
@@ -29,7 +29,7 @@ pub(crate) fn step(kind: StepKind, name: &str, type_name: &str) -> Step {
     }
 }
 
-/// Tensors in a list, whose own memory is of the site `buffer`.
+/// Tensors in a list, whose own memory belongs to the site `buffer`.
 pub(crate) fn history(buffer: Option<SiteKey>) -> Path {
     let list = Step {
         length: Some(1648),
@@ -69,7 +69,7 @@ pub(crate) fn tree() -> Path {
     }
 }
 
-/// So many blocks each way, of so many that were looked at.
+/// This many blocks each way, of this many that were sampled.
 pub(crate) fn holders(site: SiteKey, sampled: u32, ways: Vec<(u32, Held)>) -> Holders {
     let ways = ways.into_iter();
     Holders {

@@ -1,4 +1,4 @@
-//! Taking back what was written of a process that was folded into a group.
+//! Removes the rows of a process that was folded into a group.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,7 +20,7 @@ const ENDED: usize = 256;
 /// Tables whose key begins with the process.
 const TABLES: [&str; 5] = ["memory", "layer_history", "in_cgroup", "fact", "held_open"];
 
-/// What is written of each process.
+/// The rows written for each process.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     processes: HashMap<ProcessId, Process>,

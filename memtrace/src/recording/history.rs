@@ -1,6 +1,5 @@
-//! Figures of sites over time, as they were written interval by interval.
-//! Whoever wants the whole course of a site carries its last figures forward:
-//! intervals in which nothing changed have no row.
+//! Figures of sites over time, as they were written interval by interval. To get the whole course
+//! of a site, carry its last figures forward: intervals without changes have no row.
 
 use std::collections::HashMap;
 
@@ -15,7 +14,7 @@ use crate::{
     ledger::{HeldOpen, ProcessId, SiteKey, Totals},
 };
 
-/// Number of an interval: rises with time, starts anywhere, has no gaps that matter.
+/// Number of an interval: rises with time, starts anywhere, and may have gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IntervalId(pub i64);
 
@@ -41,7 +40,7 @@ pub(crate) struct AgesAt {
 }
 
 impl Recording {
-    /// Every interval and the time of its end (CLOCK_MONOTONIC ns), in the order of time.
+    /// Every interval and the time of its end (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors
     ///
@@ -57,8 +56,8 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// Gives `visit` every site with its present figures, and its number in the recording, in the order of
-    /// numbers. Without sites at which a process only inherited, of which there may be millions.
+    /// Calls `visit` with every site with its present figures, and its number in the recording, in
+    /// order of numbers. Without sites at which a process only inherited, which may be millions.
     ///
     /// # Errors
     ///
@@ -68,8 +67,8 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// What the blocks of each site of a process held open when that was last looked at; empty where
-    /// it never was. By number of the site.
+    /// Memory that the blocks of each site of a process held open at the last scan; empty if there
+    /// was none. By number of the site.
     ///
     /// # Errors
     ///
@@ -90,8 +89,8 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// How old the blocks of a site were at the last scan of its running process that found some, by
-    /// the site's number; `None` where none did.
+    /// Ages of a site's blocks at the last scan of its running process that found some, by the
+    /// site's number; `None` if there was none.
     ///
     /// # Errors
     ///
@@ -112,8 +111,8 @@ impl Recording {
             .map_err(|error| self.reading(&error))
     }
 
-    /// Gives `visit` the figures of each wanted site, by its number and in the order of numbers, at each
-    /// interval in which they changed, in the order of time.
+    /// Calls `visit` with the figures of each wanted site, by its number and in order of numbers,
+    /// at each interval in which they changed, in order of time.
     ///
     /// # Errors
     ///
@@ -132,7 +131,8 @@ impl Recording {
         wanted: &[(i64, SiteKey)],
         visit: &mut impl FnMut(IntervalId, SiteFigures),
     ) -> rusqlite::Result<()> {
-        // The order of the key: a site has no index of its own here, for every interval would pay.
+        // The order of the key: a site has no index of its own here, because every interval would
+        // pay for it.
         let mut statement = self
             .connection()
             .prepare("SELECT * FROM site_history ORDER BY interval, site")?;

@@ -1,4 +1,4 @@
-//! What keeps the blocks of a site, as it was seen in the memory of the process: the tables `holders`,
+//! Holders of the blocks of a site, as seen in the memory of the process: the tables `holders`,
 //! `holders_way` and `holders_step`.
 
 use std::time::Duration;
@@ -15,35 +15,35 @@ use crate::{
     ledger::{ProcessId, SiteKey},
 };
 
-/// What was found out about the blocks of one site, or of one process where it is not known which site's.
+/// The findings on the blocks of one site, or of one process if the site is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Holders {
     pub(crate) site: SiteKey,
-    /// Blocks that were looked at, a sample.
+    /// Size of the sample of blocks.
     pub(crate) sampled: u32,
-    /// The ways in which they are held, the most frequent first. Their counts may add up to less than
-    /// `sampled`: of the others it is not known what holds them.
+    /// The ways in which they are held, the most frequent first. Their counts may add up to less
+    /// than `sampled`: the holders of the others are unknown.
     pub(crate) ways: Vec<Way>,
 }
 
-/// What was found, and at what price.
+/// The findings, and their cost.
 pub(crate) struct Found<T = Vec<Holders>> {
     pub(crate) holders: T,
     /// The longest time for which the process was stopped.
     pub(crate) longest_stop: Duration,
     pub(crate) took: Duration,
-    /// What could not be looked at, and why.
+    /// Parts that could not be searched, and the reasons.
     pub(crate) notes: Vec<String>,
 }
 
-/// What holds objects or blocks of one kind.
+/// Holders of objects or blocks of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    /// What was asked for.
+    /// The request.
     pub(crate) what: String,
-    /// How many there are.
+    /// Their number.
     pub(crate) known: u64,
-    /// How many of them were looked at.
+    /// Size of the sample.
     pub(crate) sampled: u32,
     pub(crate) addresses: Vec<u64>,
     /// The most frequent first.
@@ -68,19 +68,20 @@ pub(crate) enum Held {
     Nothing,
 }
 
-/// From what is always reachable to the block.
+/// A path from a root that is always reachable to the block.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
     /// The root first.
     pub(crate) steps: Vec<Step>,
-    /// Which of the steps is the container that grows with the site.
+    /// Index of the step that is the container growing with the site.
     pub(crate) container: Option<usize>,
-    /// An expression in Python for what one of the blocks belongs to, where all of the path can be written so.
+    /// A Python expression for the owner of one of the blocks, if the whole path can be written as
+    /// one.
     pub(crate) expression: Option<String>,
 }
 
-/// An object or a block on the way. Names are of modules, attributes, variables and types, and the keys of dicts,
-/// cut; nothing else of what the program has in memory.
+/// An object or a block on the way. Names are those of modules, attributes, variables and types,
+/// and the keys of dicts, truncated; no other contents of the program's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) kind: StepKind,
@@ -99,7 +100,7 @@ pub(crate) struct Step {
     pub(crate) buffer: Option<SiteKey>,
 }
 
-/// What a [`Step`] is.
+/// The kind of a [`Step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepKind {
     Module,
@@ -191,7 +192,7 @@ CREATE TABLE holders_step (
 ";
 
 impl Writer {
-    /// Adds what holds the blocks of a site; nothing is written of a site that the recording does not have.
+    /// Adds the holders of a site's blocks; a site that the recording does not have is skipped.
     ///
     /// # Errors
     ///
@@ -257,7 +258,7 @@ impl Writer {
 }
 
 impl Recording {
-    /// What holds the blocks of the sites that were looked at.
+    /// Holders of the blocks of the sites that were searched.
     ///
     /// # Errors
     ///
@@ -270,7 +271,7 @@ impl Recording {
     }
 }
 
-/// All of them, in the order of the numbers of their sites.
+/// All of them, in order of their sites' numbers.
 pub(super) fn read(connection: &Connection) -> rusqlite::Result<Vec<Holders>> {
     let mut sites = connection.prepare(
         "SELECT holders.site, sampled, process, layer, stack, by_allocator, device \

@@ -1,6 +1,6 @@
-//! The recording: one SQLite file, written once an interval, read by every
-//! other command. Knows neither aya nor tokio, and counts nothing itself: what
-//! the ledger says is stored and given back. `docs/recording.md` has the tables.
+//! The recording: one SQLite file, written once an interval, read by every other command. Knows
+//! neither aya nor tokio, and counts nothing itself: it stores and returns the ledger's figures.
+//! `docs/recording.md` has the tables.
 
 mod compat;
 mod create;
@@ -72,20 +72,20 @@ pub struct Meta {
     pub started_unix_ns: u64,
     /// CLOCK_MONOTONIC of the same moment: the zero of every time in the recording.
     pub started_ns: u64,
-    /// Length of an interval, nanoseconds. Where nobody chose it, a recording that is read has the
-    /// usual one, for it grows with the recording.
+    /// Length of an interval, nanoseconds. With an automatic interval, a recording that is read has
+    /// the usual one, because it grows with the recording.
     pub interval_ns: u64,
-    /// Nobody chose it.
+    /// Chosen automatically.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interval_is_auto: bool,
     /// Bytes of a page on the recorded machine.
     pub page_size: u64,
-    /// What the functions of allocators begin with that were named with `--allocator`.
+    /// Function prefixes of the allocators that were named with `--allocator`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocator_prefixes: Vec<String>,
 }
 
-/// How a process came into the recording.
+/// The way in which a process came into the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -108,12 +108,13 @@ pub struct ProcessRow {
     pub started_ns: u64,
     /// `None` while it runs.
     pub ended_ns: Option<u64>,
-    /// Wait status as of waitpid(2), where the process ended by itself.
+    /// Wait status as of waitpid(2), if the process exited by itself.
     pub exit_status: Option<u32>,
-    /// Resident set when tracing of it began, bytes: what the ledger cannot know about.
+    /// Resident set when tracing of it began, bytes: memory that the ledger cannot know.
     pub rss_at_start: Option<u64>,
-    /// Of a group: how many ended processes it stands for, see [`crate::ledger::Ledger::fold`]. Its
-    /// `tgid` is 0, it began with the first of them and ended with the last.
+    /// For a group: the number of ended processes it stands for, see
+    /// [`crate::ledger::Ledger::fold`]. Its `tgid` is 0, it began with the first of them and ended
+    /// with the last.
     pub folded: Option<u64>,
 }
 
@@ -138,7 +139,7 @@ pub struct Interval {
     /// Merge pairs of intervals afterwards: there are too many.
     pub halve: bool,
     pub changes: Changes,
-    /// Processes that were folded into groups: what was written of them goes.
+    /// Processes that were folded into groups: their rows are deleted.
     pub folded: Vec<ProcessId>,
     pub memory: Vec<(ProcessId, MemorySample)>,
     pub system: Option<SystemSample>,
@@ -146,16 +147,16 @@ pub struct Interval {
     pub cgroups: Vec<(u32, CgroupSample)>,
     /// Processes whose control group was not known before, and its number.
     pub members: Vec<(ProcessId, u32)>,
-    /// Bytes that a process has of a device in all, where that could be had.
+    /// Process totals on a device, bytes, if available.
     pub device_usage: Vec<(ProcessId, u8, u64)>,
     /// Absolute counts so far, one per reason, zero included.
     pub losses: Vec<(Reason, u64)>,
     /// Records the kernel side tried to emit, and those received, so far.
     pub emitted: u64,
     pub received: u64,
-    /// Births of outstanding blocks per site, present only now and then (it costs a scan).
+    /// Births of live blocks per site, present only now and then (they need a scan).
     pub births: Vec<(SiteKey, Births)>,
-    /// What the blocks of each site hold open, of the processes that were looked at in the same scan.
+    /// Memory that the blocks of each site hold open, for the processes covered by the same scan.
     pub held_open: Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)>,
 }
 
@@ -163,7 +164,7 @@ pub struct Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocationId(pub u32);
 
-/// A distinct way to be called, see [`Node`]. From 1, without gaps.
+/// A distinct chain of callers, see [`Node`]. From 1, without gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
@@ -172,8 +173,8 @@ impl NodeId {
     pub const ROOT: NodeId = NodeId(0);
 }
 
-/// A frame of a stack and, by way of its parent, all its callers. Stacks are one tree of them, for
-/// most of their callers they have in common.
+/// A frame of a stack and, through its parent, all its callers. Stacks are one tree of them,
+/// because they have most of their callers in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The caller; a node of a smaller id.
@@ -189,6 +190,6 @@ pub struct StackRow {
     pub node: NodeId,
     /// Why its walk ended.
     pub end: End,
-    /// Name of the threads whose stack it is; `None`: it is empty.
+    /// Name of the threads with this stack; `None`: it is empty.
     pub thread: Option<Arc<str>>,
 }

@@ -1,11 +1,11 @@
-//! What a recording has besides the figures of its sites, which may be millions.
+//! Everything in a recording except the figures of its sites, which may be millions.
 
 use super::{
     Error, FailureSnapshot, Meta, Origin, ProcessRow, Recording, Stacks, device_tables, read,
 };
 use memtrace_common::loss::Reason;
 
-/// As of the last interval.
+/// State at the last interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Overview {
     pub meta: Meta,
@@ -22,8 +22,8 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Whether the parent of a process is in the recording too: the process was forked while recording, or both
-    /// were attached to.
+    /// Whether the parent of a process is in the recording too: the process was forked while
+    /// recording, or both were attached.
     pub(crate) fn is_child(&self, row: &ProcessRow) -> bool {
         // Groups and parents outside the pid namespace have no number.
         let is_parent = |other: &ProcessRow| row.ppid != 0 && other.tgid == row.ppid;

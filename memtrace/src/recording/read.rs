@@ -49,8 +49,8 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Opens the recording at `path`. Where its recorder was killed in the middle of a commit,
-    /// that interval is undone first.
+    /// Opens the recording at `path`. If its recorder was killed in the middle of a commit, that
+    /// interval is undone first.
     ///
     /// # Errors
     ///
@@ -121,12 +121,12 @@ impl Recording {
         &self.meta
     }
 
-    /// What was outstanding at a moment.
+    /// Live memory at a moment.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or is damaged, or when a time after the last interval is asked
-    /// for.
+    /// When the file cannot be read or is damaged, or when a time after the last interval is
+    /// requested.
     pub(crate) fn snapshot(&self, at: At) -> Result<Snapshot, Error> {
         if let At::Time(asked_ns) = at {
             self.check_time(asked_ns)?;
@@ -139,7 +139,7 @@ impl Recording {
         &self.connection
     }
 
-    /// What went wrong while reading.
+    /// An error while reading.
     pub(super) fn reading(&self, error: &rusqlite::Error) -> Error {
         Error::reading(&self.path, error)
     }
@@ -198,7 +198,7 @@ impl Recording {
     }
 }
 
-/// Tells apart by its first bytes what SQLite would report as one error, or open.
+/// Distinguishes by its first bytes cases that SQLite would report as one error, or open.
 fn check_kind(path: &Path) -> Result<(), Error> {
     let cannot_read = |error: std::io::Error| Error::Read {
         path: path.into(),
@@ -250,7 +250,7 @@ fn check_length(path: &Path, pages: i64, page_size: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens for writing where that is allowed, for an interrupted commit can only be undone so.
+/// Opens for writing if permitted, because an interrupted commit can only be undone that way.
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let open = |access| -> rusqlite::Result<Connection> {
         let connection =
@@ -271,7 +271,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     }
 }
 
-/// The median distance of intervals; `None` where there are too few.
+/// The median distance of intervals; `None` if there are too few.
 fn usual_interval(connection: &Connection) -> rusqlite::Result<Option<u64>> {
     let ends: Vec<u64> = connection
         .prepare("SELECT time_ns FROM interval ORDER BY id")?
@@ -349,7 +349,7 @@ pub(super) fn processes(transaction: &Transaction) -> rusqlite::Result<Vec<Proce
 }
 
 fn layers(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<LayerSnapshot>> {
-    // SQLite gives the other columns of the row that has the maximum.
+    // SQLite returns the other columns from the row that has the maximum.
     let sql = "SELECT process, layer, max(interval), live_bytes, live_count, inherited_bytes, \
                inherited_count, alloc_bytes, alloc_count, free_bytes, free_count, peak_bytes, \
                peak_ns, peak_epoch, before_attach_bytes, cleared_by_exec_bytes, \
@@ -373,7 +373,7 @@ fn layers(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<Laye
         .collect()
 }
 
-/// All sites at their moments, with their figures as of interval `past` where one is given.
+/// All sites at their moments, with their figures as of interval `past` if one is given.
 fn sites(
     transaction: &Transaction,
     past: Option<i64>,

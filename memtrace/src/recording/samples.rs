@@ -1,5 +1,5 @@
-//! Figures over time: what one process, the machine and a control group use at
-//! each interval. Each is a row of numbers, any of which may be unknown.
+//! Figures over time: the memory of one process, the machine and a control group at each interval.
+//! Each is a row of numbers, any of which may be unknown.
 
 use rusqlite::Row;
 use serde::Serialize;
@@ -24,7 +24,7 @@ macro_rules! sample {
                 vec![$(self.$field.map(int)),*]
             }
 
-            /// Reads a row that has the columns, whatever else it has.
+            /// Reads a row that has at least these columns.
             pub(super) fn read(row: &Row) -> rusqlite::Result<Self> {
                 Ok(Self {
                     $($field: optional(row, row.as_ref().column_index(stringify!($field))?)?,)*
@@ -73,12 +73,13 @@ sample! {
         pub fds,
         /// Count of mappings.
         pub maps,
-        /// Resident anonymous memory by where it lies. Together: all of it (`rss_anon`, read a
-        /// moment apart). The heap that brk moves:
+        /// Resident anonymous memory by place. Together: all of it (`rss_anon`, read a moment
+        /// apart). The heap that brk moves:
         pub anon_heap,
         /// glibc's further arenas.
         pub anon_arena,
-        /// The main thread's stack, and other threads' as far as they can be told (above a guard).
+        /// The main thread's stack, and other threads' as far as they can be recognised (above a
+        /// guard).
         pub anon_stack,
         /// Pages of private file mappings that were written to.
         pub anon_file,
@@ -90,8 +91,8 @@ sample! {
 }
 
 sample! {
-    /// The machine at one interval. Bytes where nothing else is said; names without an explanation
-    /// are those of `/proc/meminfo` (proc_meminfo(5)).
+    /// The machine at one interval. Bytes unless noted otherwise; names without an explanation are
+    /// those of `/proc/meminfo` (proc_meminfo(5)).
     pub struct SystemSample {
         pub mem_total,
         pub mem_free,
@@ -111,8 +112,8 @@ sample! {
         pub hugetlb,
         pub swap_total,
         pub swap_free,
-        /// What is in use and cannot be had by dropping caches: total − free − (buffers + cached −
-        /// shmem) − reclaimable slab.
+        /// Memory in use that cannot be freed by dropping caches: total − free − (buffers + cached
+        /// − shmem) − reclaimable slab.
         pub used,
         /// Buffers of TCP and UDP sockets (`mem` of `/proc/net/sockstat`).
         pub sockets,

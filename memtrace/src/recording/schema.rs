@@ -15,8 +15,8 @@ pub(super) const VERSION: i64 = 9;
 pub(super) const OLDEST: i64 = 5;
 
 /// The oldest version of memtrace's schema whose readers understand a recording made now. To be
-/// raised to [`VERSION`] when what they know changes its meaning, or goes, and when a layer, an end of
-/// stacks or an origin is added.
+/// raised to [`VERSION`] when existing data changes its meaning or is removed, and when a layer, an
+/// end of stacks or an origin is added.
 pub(super) const MIN_READER: i64 = 6;
 
 /// Makes every table.
@@ -31,12 +31,12 @@ pub(super) fn statements() -> String {
     .concat()
 }
 
-/// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and
-/// stacks are stored once; the tree of stacks has millions of nodes, so a row holds a run of them.
-/// What is current lives in `site`; `site_history` is in the order of time, so that an
-/// interval touches few pages; it grows until intervals are taken together (`thin.rs`). Tables of samples are in [`super::series`], that of facts in
-/// [`super::facts`], that of processes that are not traced in [`super::untraced`], those of
-/// what holds blocks in [`super::holders`].
+/// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and stacks are
+/// stored once; the tree of stacks has millions of nodes, so a row holds a run of them. Current
+/// figures are in `site`; `site_history` is in order of time, so that an interval touches few
+/// pages; it grows until intervals are merged (`thin.rs`). Tables of samples are in
+/// [`super::series`], that of facts in [`super::facts`], that of processes that are not traced in
+/// [`super::untraced`], those of holders in [`super::holders`].
 pub(super) const TABLES: &str = "
 CREATE TABLE recording (
     id INTEGER PRIMARY KEY CHECK (id = 1),

@@ -94,7 +94,7 @@ impl Writer {
 }
 
 impl Recording {
-    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    /// A process's memory at each interval (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors
     ///
@@ -108,8 +108,8 @@ impl Recording {
         )
     }
 
-    /// What a process held of each device, whenever that had changed (CLOCK_MONOTONIC ns), in the
-    /// order of time.
+    /// A process's memory on each device, whenever it had changed (CLOCK_MONOTONIC ns), in order of
+    /// time.
     ///
     /// # Errors
     ///
@@ -121,8 +121,8 @@ impl Recording {
         device_tables::history(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
-    /// What a process had of each device in all, by NVIDIA's management library, at each interval at
-    /// which that was told (CLOCK_MONOTONIC ns), in the order of time.
+    /// Process totals on each device, from NVIDIA's management library, at each interval that
+    /// reported them (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Recording {
         device_tables::usage(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
-    /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in the order of time.
+    /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors
     ///
@@ -145,9 +145,9 @@ impl Recording {
         )
     }
 
-    /// The memory control group that `process` was in last, at each interval at which it was read
-    /// (CLOCK_MONOTONIC ns), in the order of time. Empty where it could not be read. Processes of
-    /// one group have the same series.
+    /// The last memory control group of `process`, at each interval at which it was read
+    /// (CLOCK_MONOTONIC ns), in order of time. Empty if it could not be read. Processes of one
+    /// group have the same series.
     ///
     /// # Errors
     ///

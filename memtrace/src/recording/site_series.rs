@@ -1,4 +1,4 @@
-//! What each site held over time, at so many intervals that it fits into memory.
+//! Figures of each site over time, at as many intervals as fit into memory.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::{
 /// A site at the end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SitePoint {
-    /// Outstanding, allocated by the process itself.
+    /// Live, allocated by the process itself.
     pub live_bytes: u64,
     /// Allocations so far.
     pub alloc_count: u64,
@@ -27,13 +27,13 @@ pub(crate) struct SitePoint {
 pub(crate) struct SiteSeries {
     /// Ends of the intervals, CLOCK_MONOTONIC ns, rising.
     pub times_ns: Vec<u64>,
-    /// What changed: the index in `times_ns` from which on a point holds, rising. Zeros hold before
-    /// the first. A process's sites keep their last figures when it ends.
+    /// Changes: the index in `times_ns` from which on a point holds, rising. Before the first, all
+    /// figures are zero. A process's sites keep their last figures when it ends.
     pub sites: HashMap<SiteKey, Vec<(usize, SitePoint)>>,
 }
 
 impl Recording {
-    /// What each site held at the end of at most `most` intervals, evenly chosen; the last one is
+    /// Figures of each site at the end of at most `most` intervals, evenly chosen; the last one is
     /// among them.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries
         })?
         .collect::<rusqlite::Result<_>>()?;
 
-    // Only what changed is stored. A later interval before the same end overwrites an earlier one.
+    // Only changes are stored. A later interval before the same end overwrites an earlier one.
     let mut changes: HashMap<SiteKey, Vec<(usize, SitePoint)>> = HashMap::new();
     let mut statement = transaction.prepare(
         "SELECT interval, site, live_bytes, alloc_count FROM site_history ORDER BY interval, site",

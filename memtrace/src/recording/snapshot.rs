@@ -1,5 +1,5 @@
-//! What was outstanding at one moment, and how that moment is chosen. Pure:
-//! the rows come from [`super::read`], nothing is read here.
+//! Live memory at one moment, and the choice of that moment. Pure: the rows come from
+//! [`super::read`], nothing is read here.
 
 use super::{DeviceSnapshot, Holders, LibraryRow, Meta, ProcessRow, Stacks};
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
 };
 use memtrace_common::loss::Reason;
 
-/// Which moment to look at.
+/// The moment to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum At {
-    /// The end where a process still ran when recording stopped, its peak where it ended by itself:
-    /// what a program frees while it shuts down is rarely the question.
+    /// The end if a process still ran when recording stopped, its peak if it exited by itself:
+    /// memory freed at exit is rarely of interest.
     #[default]
     Default,
     End,
@@ -23,10 +23,10 @@ pub(crate) enum At {
     Time(u64),
 }
 
-/// Which moment the figures of a process are from.
+/// The moment of a process's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// The end of the process, or of the recording where that came first.
+    /// The end of the process, or of the recording if that came first.
     End,
     /// The moment at which each layer had its largest `live_bytes`, see `Totals::peak_ns`.
     Peak,
@@ -34,33 +34,33 @@ pub(crate) enum Moment {
     Time(u64),
 }
 
-/// The outstanding set at one moment.
+/// Live allocations at one moment.
 ///
 /// `live_*` figures are those at the moment. Cumulative and peak figures are those of the whole
 /// recording, except at [`Moment::Time`], where they count up to that moment; at [`Moment::Peak`]
-/// `inherited_*` are those at the end, for the ledger keeps no others.
+/// `inherited_*` are those at the end, because the ledger keeps no others.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub at: At,
     pub meta: Meta,
     /// By id.
     pub processes: Vec<ProcessSnapshot>,
-    /// Processes that were folded and are left out: of a past time nothing is known of them.
+    /// Processes that were folded and are left out: nothing is known about them at a past time.
     pub left_out: u64,
     /// By process and layer.
     pub layers: Vec<LayerSnapshot>,
-    /// By process, layer and stack. Sites that had nothing outstanding are included.
+    /// By process, layer and stack. Sites without live blocks are included.
     pub sites: Vec<SiteSnapshot>,
-    /// Devices that processes had memory of, by process and index: at the moment asked for, or at
-    /// the end where that is a peak.
+    /// Devices on which processes had memory, by process and index: at the requested moment, or at
+    /// the end if that is a peak.
     pub devices: Vec<DeviceSnapshot>,
-    /// Allocations that failed on devices, in the order of time.
+    /// Allocations that failed on devices, in order of time.
     pub failures: Vec<FailureSnapshot>,
     /// Libraries of devices, by file.
     pub libraries: Vec<LibraryRow>,
-    /// What holds the blocks of sites, as it was seen at the end; empty at a past time.
+    /// Holders of the blocks of sites, as seen at the end; empty at a past time.
     pub(crate) holders: FastMap<SiteKey, Holders>,
-    /// Those of all sites, and others.
+    /// Stacks of all sites, and others.
     pub stacks: Stacks,
     /// Every reason, zero included.
     pub losses: Vec<(Reason, u64)>,
@@ -101,15 +101,15 @@ pub(crate) struct SiteSnapshot {
     pub totals: Totals,
     /// First allocation, CLOCK_MONOTONIC ns.
     pub first_ns: u64,
-    /// Last allocation; `None` at a past time, of which only the figures are kept.
+    /// Last allocation; `None` at a past time, for which only the figures are kept.
     pub last_ns: Option<u64>,
     /// See [`crate::ledger::SiteTotals::lifetimes`], without zeros at the end; `None` at a past time.
     pub lifetimes: Option<Box<[u64]>>,
-    /// `None`: nothing was outstanding here at the last scan, or the moment is not the end.
+    /// `None`: nothing was live here at the last scan, or the moment is not the end.
     pub births: Option<Box<BirthsAt>>,
 }
 
-/// When the outstanding blocks of a site were allocated.
+/// Birth times of a site's live blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BirthsAt {
     /// When the blocks were scanned, CLOCK_MONOTONIC ns.
@@ -121,12 +121,12 @@ pub(crate) struct BirthsAt {
 pub(super) struct StoredSite {
     pub(super) key: SiteKey,
     pub(super) current: SiteTotals,
-    /// Figures at a past interval, where one was asked for and the site existed.
+    /// Figures at a past interval, if one was requested and the site existed.
     pub(super) past: Option<Totals>,
     pub(super) births: Option<Box<BirthsAt>>,
 }
 
-/// Everything a snapshot is made of, read in one transaction.
+/// All inputs of a snapshot, read in one transaction.
 pub(super) struct Stored {
     pub(super) meta: Meta,
     pub(super) finished_ns: Option<u64>,
@@ -145,11 +145,11 @@ pub(super) struct Stored {
     pub(super) past: bool,
 }
 
-/// What the figures of sites depend on: millions of sites are turned into snapshots one by one.
+/// Inputs of the sites' figures: millions of sites are turned into snapshots one by one.
 pub(super) struct Moments {
-    /// Those that are looked at.
+    /// The processes shown.
     processes: FastMap<ProcessId, Moment>,
-    /// Groups of which the moment knows nothing.
+    /// Groups that are unknown at this moment.
     left_out: Vec<ProcessId>,
     epochs: FastMap<(ProcessId, Layer), u64>,
     past: bool,
@@ -192,7 +192,7 @@ impl Moments {
 }
 
 impl Stored {
-    /// What is to be looked at, and at which moment.
+    /// The processes shown, and the moment of each.
     pub(super) fn moments(&self, at: At) -> Moments {
         let now = self.time_ns.unwrap_or(self.meta.started_ns);
         let is_past = matches!(at, At::Time(_));

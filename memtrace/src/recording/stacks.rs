@@ -1,6 +1,6 @@
 //! The stacks of a recording, which share their callers and the frames of each
 //! location: a program that loads large libraries has hundreds of thousands of
-//! stacks of some hundred frames. Whoever shows one asks for its frames.
+//! stacks of some hundred frames. Frames are looked up when a stack is shown.
 
 use std::{collections::HashMap, iter, sync::Arc};
 
@@ -22,7 +22,7 @@ pub(crate) struct Stacks {
     pub(super) stacks: HashMap<StackId, Known>,
 }
 
-/// What is known of a stack besides its frames.
+/// Properties of a stack besides its frames.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) node: NodeId,
@@ -38,8 +38,7 @@ pub(crate) struct Stack<'a> {
 }
 
 impl Stacks {
-    /// A stack; one without frames and without an end where none could be taken, or its record was
-    /// lost.
+    /// A stack; without frames and without an end if none could be taken, or its record was lost.
     pub(crate) fn get(&self, id: StackId) -> Stack<'_> {
         Stack {
             all: self,
@@ -85,7 +84,7 @@ impl<'a> Stack<'a> {
         locations.flatten().map(Arc::as_ref)
     }
 
-    /// How many frames at its leaf lead to an allocator.
+    /// Number of frames at its leaf that lead to an allocator.
     pub(crate) fn wrappers(self) -> usize {
         self.all.wrappers.leading(self.frames())
     }

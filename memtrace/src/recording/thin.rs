@@ -1,5 +1,5 @@
-//! Taking intervals together, so that a long recording is no larger than a short one: each of them goes
-//! into the one that follows it. All figures are absolute, so what is kept says what it said before.
+//! Merges intervals, so that a long recording is no larger than a short one: each of them is merged
+//! into the next one. All figures are absolute, so the remaining ones keep their meaning.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ const CARRIED: [&str; 6] = [
     "device_usage",
 ];
 
-/// Tables of samples, the key beside the interval, and the figures, each of which may be unknown.
+/// Tables of samples, the key besides the interval, and the figures, each of which may be unknown.
 const SAMPLES: [(&str, Option<&str>, &[&str]); 3] = [
     ("memory", Some("process"), MemorySample::COLUMNS),
     ("system", None, SystemSample::COLUMNS),
@@ -41,7 +41,7 @@ impl Writer {
             self.insert("INSERT INTO pair VALUES (?1, ?2)", params![old, new])?;
         }
         for table in CARRIED {
-            // Where the later interval has a row of its own, that is the newer one.
+            // If the later interval has a row of its own, that is the newer one.
             self.execute(&format!(
                 "UPDATE OR IGNORE {table} SET interval = (SELECT new FROM pair WHERE old = interval) \
                  WHERE interval IN (SELECT old FROM pair)"
@@ -70,7 +70,7 @@ impl Writer {
     }
 }
 
-/// Gives the later interval of each pair what only the earlier one has.
+/// Copies figures that only the earlier interval of each pair has into the later one.
 fn later_or_earlier(table: &str, key: Option<&str>, columns: &[&str]) -> String {
     let figures: Vec<String> = columns
         .iter()

@@ -1,12 +1,12 @@
-//! Environment variables among the facts: whether all names were recorded, and what stands for a value
-//! that was not.
+//! Environment variables among the facts: whether all names were recorded, and the hashes in place
+//! of unrecorded values.
 
 use sha2::{Digest, Sha256};
 
 use crate::file::hex;
 
-/// The field that says whether the names of all variables of a process were recorded. Recordings of
-/// earlier versions lack it.
+/// The field that records whether the names of all variables of a process were recorded. Recordings
+/// of earlier versions lack it.
 pub(crate) const NAMES: &str = "environment.names";
 
 /// All names were recorded: a variable that is missing was not set.
@@ -19,9 +19,9 @@ pub(crate) const UNREADABLE: &str = "unreadable";
 /// Stands for a value that is not empty and not recorded.
 pub(crate) const WITHHELD: &str = "(set)";
 
-/// Bytes of the hash that stands for a value. Each hash fits one value in 65,536: a list of common passwords
-/// has several that fit, but a guess among a few values can be confirmed. So secrets get no hash where their
-/// name gives them away.
+/// Bytes of the hash that replaces a value. Each hash fits one value in 65,536: a list of common
+/// passwords has several that fit, but a guess among a few values can be confirmed. So secrets
+/// recognised by their names get no hash.
 pub(crate) const SHORT: usize = 2;
 
 /// Variables that differ from one session to the next. They name users, hosts and folders.
@@ -77,7 +77,7 @@ pub(crate) fn hashed(name: &str, value: &str) -> String {
     hash(&format!("{name}={value}"), SHORT)
 }
 
-/// Whether `value` is what [`hashed`] makes.
+/// Whether `value` is a result of [`hashed`].
 pub(crate) fn is_hashed(value: &str) -> bool {
     let digits = value.strip_prefix('#').unwrap_or_default();
     digits.len() == 2 * SHORT && digits.bytes().all(|byte| byte.is_ascii_hexdigit())

@@ -14,7 +14,7 @@ pub(super) fn pack(values: impl IntoIterator<Item = u64>) -> Vec<u8> {
     bytes
 }
 
-/// Unpacks what [`pack`] gave; `None` where it ends within an integer or one exceeds 64 bits.
+/// Unpacks the result of [`pack`]; `None` if it ends within an integer or one exceeds 64 bits.
 pub(super) fn unpack(bytes: &[u8]) -> Option<Vec<u64>> {
     let mut values = Vec::new();
     let mut value = 0u64;
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unpack_gives_back_what_was_packed() {
+    fn unpack_inverts_pack() {
         let values = vec![0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
         assert_eq!(unpack(&pack(values.clone())), Some(values));
         assert_eq!(unpack(&[]), Some(vec![]));

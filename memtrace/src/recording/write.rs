@@ -16,8 +16,8 @@ use crate::{
 };
 use memtrace_common::{Layer, loss::Reason};
 
-/// How long an interval waits for a process that reads the file. A commit that
-/// does not get through is made up for by the next one.
+/// How long an interval waits for a process that reads the file. If a commit fails, the next one
+/// includes it.
 const WAIT_FOR_READERS: Duration = Duration::from_millis(100);
 
 /// The same for the last commit, which has no next one.
@@ -51,7 +51,8 @@ impl Writer {
     pub fn create(path: &Path, force: bool, meta: &Meta) -> Result<Writer, Error> {
         create::create_private(path, force)?;
         Self::initialise(path, meta).map_err(|error| {
-            // An empty file would only be taken for a recording. What failed is the news, not this.
+            // An empty file would only be mistaken for a recording. The failure before is reported,
+            // not this one.
             let _ = std::fs::remove_file(path);
             Error::Create {
                 path: path.into(),
@@ -96,7 +97,7 @@ impl Writer {
         })
     }
 
-    /// Adds a process, or replaces what was known of it. Committed with the next interval.
+    /// Adds a process, or replaces its row. Committed with the next interval.
     ///
     /// # Errors
     ///
@@ -126,7 +127,7 @@ impl Writer {
         })
     }
 
-    /// Adds nodes, of which the first has the id `first` and follows the last one added before.
+    /// Adds nodes, the first of which has the id `first` and follows the last one added before.
     /// Committed with the next interval.
     ///
     /// # Errors
@@ -175,8 +176,9 @@ impl Writer {
         })
     }
 
-    /// Adds an interval and, unless that can wait, commits it with everything since the last commit.
-    /// Where another process holds the file for reading, the next interval commits this one too.
+    /// Adds an interval and, unless that can wait, commits it with everything since the last
+    /// commit. If another process holds the file for reading, the next interval commits this one
+    /// too.
     ///
     /// # Errors
     ///
@@ -231,7 +233,7 @@ impl Writer {
 
     fn begin(&mut self) -> rusqlite::Result<()> {
         if !self.in_transaction {
-            // Deferred: it takes the write lock with its first row, and nobody else writes.
+            // Deferred: it takes the write lock with its first row, and nothing else writes.
             self.connection.execute_batch("BEGIN")?;
             self.in_transaction = true;
         }
@@ -358,7 +360,7 @@ impl Writer {
             }
         }
         if !interval.births.is_empty() {
-            // A scan covers all sites: those it does not name have nothing outstanding.
+            // A scan covers all sites: those it does not list have no live blocks.
             self.insert("DELETE FROM births", params![])?;
         }
         for (key, births) in &interval.births {

@@ -11,11 +11,11 @@ use crate::{
 };
 use memtrace_common::unwind::End;
 
-/// Writes the collapsed stacks of the sites that `filter` leaves and whose `metric` is not zero.
+/// Writes the collapsed stacks of the sites that pass `filter` and whose `metric` is not zero.
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or when the output cannot be written.
+/// When ages are requested but unknown, or when the output cannot be written.
 pub(crate) fn collapsed(
     out: &mut impl Write,
     snapshot: &Snapshot,
@@ -34,7 +34,7 @@ fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<Str
     Ok(of_sites(&selection.sites, filter, metric))
 }
 
-/// The lines of these sites, in the order of their stacks.
+/// The lines of these sites, in order of their stacks.
 pub(super) fn of_sites(sites: &[Shown], filter: &Filter, metric: Metric) -> Vec<String> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for site in sites {
@@ -59,7 +59,7 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
         });
     }
     let layer = shown.site.key.layer.name();
-    // What an allocator maps holds the heap: drawn apart, for the two overlap.
+    // An allocator's mappings contain the heap: they are drawn separately, because the two overlap.
     parts.push(match shown.site.key.by_allocator {
         true => format!("{layer} (by allocator)"),
         false => layer.into(),
@@ -68,7 +68,7 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
     if stack.is_empty() {
         parts.push("[no stack]".into());
     }
-    // Outermost, where the missing callers belong; `[no stack]` says it all by itself.
+    // Outermost, in place of the missing callers; `[no stack]` is clear by itself.
     if let Some(end) = stack.end().filter(|end| *end != End::Complete) {
         parts.push(format!("[incomplete: {}]", end.name()));
     }
@@ -131,13 +131,13 @@ mod tests {
         assert!(folded.contains("grow:it (inlined) 1048576\n"), "{folded}");
         let last = "grow:it (inlined);operator new(unsigned long) 1048576\n";
         assert!(whole.contains(last), "{whole}");
-        // Where it is all there is, it stays.
+        // If it is the only frame, it stays.
         let only = "heap;operator new(unsigned long) 100\n";
         assert!(folded.contains(only) && whole.contains(only), "{folded}");
     }
 
     #[test]
-    fn python_frames_have_lines_and_threads_are_told_apart_when_asked() {
+    fn python_frames_have_lines_and_threads_are_separate_on_request() {
         let render = |by_thread| {
             let filter = Filter {
                 by_thread,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_error() {
+    fn a_closed_pipe_is_not_an_error() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         drop(reader);
         let snapshot = fixture::snapshot();

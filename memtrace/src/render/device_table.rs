@@ -1,5 +1,5 @@
-//! Devices (GPUs): what each process holds there, whose it is, and what failed.
-//! The parts of a device's table add up to its last line.
+//! Devices (GPUs): the memory of each process there, its owners, and failed allocations. The parts
+//! of a device's table add up to its last line.
 
 use std::io::{self, Write};
 
@@ -38,13 +38,13 @@ fn is_shown(snapshot: &Snapshot, filter: &Filter, id: ProcessId) -> bool {
         .is_some_and(|process| filter.pid.is_none_or(|pid| pid == process.row.tgid))
 }
 
-/// What is left of the process's total, negative where that was taken at another moment.
+/// The rest of the process total, negative if that was taken at another moment.
 fn unattributed(device: &DeviceSnapshot) -> Option<i64> {
     let total = i64::try_from(device.process_total?).ok()?;
     Some(total - i64::try_from(device.totals.known()).ok()?)
 }
 
-/// Of how many bytes in blocks of the caching allocator it is known what was asked for, and that.
+/// The bytes in blocks of the caching allocator with a known request, and the bytes requested.
 fn reported(device: &DeviceSnapshot) -> (u64, u64) {
     let streams = device.streams.iter().map(|(_, totals)| totals);
     streams.fold((0, 0), |(allocated, requested), totals| {
@@ -52,7 +52,7 @@ fn reported(device: &DeviceSnapshot) -> (u64, u64) {
     })
 }
 
-/// What was asked for of the blocks of the caching allocator, where that is known of all.
+/// The bytes requested for the blocks of the caching allocator, if known for all.
 fn requested(device: &DeviceSnapshot) -> Option<u64> {
     let cache = device.totals.cache?;
     let (of, requested) = reported(device);
@@ -97,7 +97,7 @@ fn figures(totals: &DeviceTotals) -> Value {
         "peak_reserved": cache.and_then(|cache| cache.peak_reserved),
         "largest_free": cache.and_then(|cache| cache.largest_free),
         "runtime": totals.runtime,
-        // As PyTorch was the only one, when scripts began to read it.
+        // Named when PyTorch was the only caching allocator; scripts read it.
         "runtime_by_torch": totals.runtime_by_cache,
         "driver": totals.driver,
         "driver_by_allocator": totals.driver_by_allocator,
@@ -106,7 +106,7 @@ fn figures(totals: &DeviceTotals) -> Value {
     })
 }
 
-/// The list `device_failures` of a report; `place` tells where its list of stacks has one.
+/// The list `device_failures` of a report; `place` gives the index in its list of stacks.
 pub(super) fn failures_json<P: Serialize>(
     snapshot: &Snapshot,
     filter: &Filter,
@@ -175,7 +175,7 @@ pub(super) fn text(
         let by = allocator.name;
         writeln!(
             out,
-            "  {by}'s allocator asked for memory in vain {times}, gave back what it kept, and had enough then: that takes time"
+            "  {by}'s allocator failed to get memory {times}, freed its cache and then succeeded: such retries are slow"
         )?;
     }
     if failures.len() > FAILURES {
@@ -188,7 +188,7 @@ pub(super) fn text(
 pub(super) fn name(device: Device) -> String {
     match device {
         Some(index) => format!("device {index}"),
-        None => "device not known".into(),
+        None => "unknown device".into(),
     }
 }
 
@@ -197,7 +197,7 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
     let totals = &device.totals;
     writeln!(
         out,
-        "  {}, as of the same moment or the end",
+        "  {}, at that moment, or at the end",
         name(device.device)
     )?;
     let mut line =
@@ -215,7 +215,7 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
         )?;
         if let Some(requested) = requested(device) {
             let rounding = allocated.saturating_sub(requested);
-            line("  of these not asked for (rounding)", size(rounding), "")?;
+            line("  of which rounding", size(rounding), "")?;
         }
         if device.streams.len() > 1 {
             for (stream, totals) in &device.streams {
@@ -227,22 +227,22 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
             }
             let unreported = allocated.saturating_sub(reported(device).0);
             if unreported > 0 {
-                line("  on streams that are not known", size(unreported), "")?;
+                line("  on unknown streams", size(unreported), "")?;
             }
         }
         let largest = cache.largest_free.map_or_else(String::new, |bytes| {
             format!("   largest free block {}", size(bytes))
         });
         line(
-            &format!("{by}: held without blocks"),
+            &format!("{by}: cached (reserved, not allocated)"),
             size(held - allocated),
             &largest,
         )?;
         let mut note = peak(cache.peak_reserved);
         if cache.reserved.is_none() {
-            note += "   at least: it has not said how much";
+            note += "   lower bound: not reported yet";
         }
-        line(&format!("  {by} in all (reserved)"), size(held), &note)?;
+        line(&format!("  {by} total (reserved)"), size(held), &note)?;
     } else if held > 0 {
         line(
             &format!("{by}, without its caching allocator"),
@@ -250,23 +250,23 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
             "",
         )?;
     }
-    line("others, by the runtime", size(totals.other_runtime()), "")?;
-    line("others, by the driver", size(totals.other_driver()), "")?;
+    line("other runtime allocations", size(totals.other_runtime()), "")?;
+    line("other driver allocations", size(totals.other_driver()), "")?;
     match (device.process_total, unattributed(device)) {
         (Some(total), Some(rest)) => {
             let sign = if rest < 0 { "-" } else { "" };
             let rest = format!("{sign}{}", size(rest.unsigned_abs()));
             line("unattributed (context, modules, libraries)", rest, "")?;
-            line("  the process in all, by NVML", size(total), "")?;
+            line("  process total (NVML)", size(total), "")?;
         }
         _ => line(
-            "  known in all (no figure by NVML)",
+            "  total known (NVML not available)",
             size(totals.known()),
             "",
         )?,
     }
     if totals.pinned > 0 {
-        line("besides, page-locked host memory", size(totals.pinned), "")?;
+        line("in addition, page-locked host memory", size(totals.pinned), "")?;
     }
     Ok(())
 }
@@ -288,12 +288,11 @@ fn failed(
             format!(", its largest free block {}", size(bytes))
         });
         let allocated = size(cache.allocated);
-        format!(", {allocated} of them in {by}'s blocks{largest}")
+        format!(", {allocated} of it in {by}'s blocks{largest}")
     });
     writeln!(
         out,
-        "  {what} on {}: {} asked of {}, the last of {} {:.1} s after the start, with {} known to \
-         be held{cache}",
+        "  {what} on {}: {} requested from {}, the last of {} at {:.1} s, with {} known to be held{cache}",
         name(key.device),
         plural(failure.count, "allocation"),
         key.layer.name(),
@@ -314,7 +313,7 @@ pub(super) fn libraries(out: &mut impl Write, snapshot: &Snapshot) -> io::Result
     {
         writeln!(
             out,
-            "\n{} `{}` has no {}: what these tell is not known",
+            "\n{} `{}` has no {}: what these functions would report is unknown",
             row.library,
             clean(&row.file),
             row.lacking.join(", ")
@@ -386,7 +385,7 @@ mod tests {
         let figure = |name: &str| device[name].as_i64().unwrap();
         assert_eq!(figure("allocated"), 3 << 20);
         assert_eq!(figure("peak_reserved"), 40 << 20);
-        // What the cache holds, five of the runtime's others, one of the driver's.
+        // Memory of the cache, five of the runtime's others, one of the driver's.
         assert_eq!(figure("known"), 26 << 20);
         assert_eq!(figure("unattributed"), 274 << 20);
         assert_eq!(
@@ -400,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_said_where_all_blocks_told() {
+    fn rounding_is_shown_if_all_requests_are_known() {
         let mut snapshot = snapshot(None);
         let device = |snapshot: &Snapshot| json(snapshot, &Filter::default())[0].clone();
         let value = device(&snapshot);
@@ -411,20 +410,20 @@ mod tests {
         let text = rendered(&snapshot);
         for line in [
             "PyTorch: in blocks (allocated)",
-            "PyTorch: held without blocks",
-            "  PyTorch in all (reserved)",
+            "PyTorch: cached (reserved, not allocated)",
+            "  PyTorch total (reserved)",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
         for part in ["124 B", "default stream", "on stream 7", "12.0 MiB"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(!text.contains("not known"), "{text}");
+        assert!(!text.contains("unknown"), "{text}");
         snapshot.devices[0].streams[1].1 = stream(MIB / 2, MIB / 2);
         assert!(device(&snapshot)["requested"].is_null());
         let text = rendered(&snapshot);
         assert!(!text.contains("rounding"), "{text}");
-        assert!(text.contains("streams that are not known"), "{text}");
+        assert!(text.contains("on unknown streams"), "{text}");
     }
 
     #[test]
@@ -435,14 +434,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_total_nothing_is_said_of_the_rest() {
+    fn without_a_total_the_rest_is_not_shown() {
         let value = json(&snapshot(None), &Filter::default());
         assert!(value[0]["process_total"].is_null() && value[0]["unattributed"].is_null());
-        assert!(rendered(&snapshot(None)).contains("no figure by NVML"));
+        assert!(rendered(&snapshot(None)).contains("NVML not available"));
     }
 
     #[test]
-    fn what_a_library_lacks_is_said() {
+    fn missing_functions_of_a_library_are_listed() {
         let mut snapshot = fixture::snapshot();
         assert!(!rendered(&snapshot).contains("has no"));
         snapshot.libraries.push(LibraryRow {

@@ -56,7 +56,7 @@ pub(crate) fn diagnosis_json(
         .accounts
         .iter()
         .filter(|account| covers(filter, account.tgid));
-    // Few, and each by itself.
+    // There are few, so each stack is written separately.
     let mut with_frames = |id: Option<StackId>| {
         let stack = id.map(|id| found.stacks.get(id));
         let frames: Vec<_> = stack.iter().flat_map(|stack| stack.frames()).collect();
@@ -82,7 +82,7 @@ pub(crate) fn diagnosis_json(
     )
 }
 
-/// What several processes do in the same way; null where no two do.
+/// The finding common to several processes; null if no two have one.
 pub(super) fn job_json(found: &Diagnosis, filter: &Filter) -> Value {
     let Some(job) = of_job(found, filter) else {
         return Value::Null;
@@ -110,7 +110,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     verdicts(out, found, filter, IN_REPORT)
 }
 
-/// `stack` tells the stack of a site, and that a process has none: fields to add.
+/// `stack` gives the JSON fields for the stack of a site, or for a process without one.
 pub(super) fn verdicts_json(
     found: &Diagnosis,
     filter: &Filter,
@@ -200,7 +200,7 @@ fn verdicts(
     }
     writeln!(
         out,
-        "\nVerdicts (grade A, by experiment only, to D; `memtrace diagnose` has all)"
+        "\nVerdicts (confidence grades B to D; `memtrace diagnose` lists all)"
     )?;
     let mut left = sites;
     let mut hidden = 0;
@@ -224,7 +224,7 @@ fn verdicts(
     Ok(())
 }
 
-/// How many children are without a verdict.
+/// Number of children without a verdict.
 pub(super) fn too_short(children: u64) -> String {
     match children {
         1 => "1 process was observed too briefly to be judged".into(),
@@ -243,7 +243,7 @@ fn verdict(
         Scope::Site(key) => format!("  site in {} of {}", key.layer.name(), verdict.tgid),
     };
     let runner_up = match verdict.runner_up {
-        Some(class) => format!(", or else {}", class.name()),
+        Some(class) => format!("; runner-up: {}", class.name()),
         None => String::new(),
     };
     let class = verdict.class.name();
@@ -266,7 +266,7 @@ fn verdict(
     Ok(())
 }
 
-/// What keeps the blocks of a site, and all that was seen to hold them.
+/// The holder of a site's blocks, and all holders that were seen.
 fn kept(
     out: &mut impl Write,
     found: &Diagnosis,
@@ -320,12 +320,12 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
         )?;
         if found.lost > 0.0 {
             let lost = match found.lost * 100.0 {
-                percent if percent < 0.1 => "fewer than 0.1".into(),
+                percent if percent < 0.1 => "less than 0.1".into(),
                 percent => format!("{percent:.1}"),
             };
             writeln!(
                 out,
-                "  {lost} % of the records were lost: what is called exact is so but for them"
+                "  {lost} % of the records were lost: figures called exact do not include them"
             )?;
         }
         for table in &account.accounts {

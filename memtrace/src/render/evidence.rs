@@ -80,7 +80,8 @@ fn signed(bytes: f64) -> String {
     format!("{sign}{}", size(bytes.abs() as u64))
 }
 
-/// As data: the kind, its sentence, the value that counts with its limit, and all of them by name.
+/// Evidence as data: the kind, its sentence, the main value with its limit, and all of them by
+/// name.
 pub(super) fn json(evidence: &Evidence) -> Value {
     let amounts = |all: &[(&str, Amount)]| -> Map<String, Value> {
         let all = all.iter();

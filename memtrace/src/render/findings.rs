@@ -1,4 +1,4 @@
-//! The first screen: for each finding what it is, how fast, how sure, and the lines to look at.
+//! The first screen: for each finding its class, its rate, its grade, and the lines to look at.
 
 use std::io::{self, Write};
 
@@ -24,7 +24,7 @@ use crate::{
 const LINES: usize = 24;
 const COLUMNS: usize = 100;
 
-/// Where the text behind the names of lines begins.
+/// Column at which the text after the labels begins.
 const CONTENT: usize = 16;
 
 /// Writes the findings of a recording.
@@ -36,7 +36,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     let mut shown = 0;
     for finding in &findings {
         let text = self::finding(finding, found);
-        // One line is for what is left out, and an empty one follows.
+        // One line is for the number of hidden findings, and an empty one follows.
         if shown > 0 && lines.len() + text.len() > room.saturating_sub(2) {
             break;
         }
@@ -57,7 +57,8 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     Ok(())
 }
 
-/// On two lines where one is too short, the second as far as it fits. A command stays whole if it can.
+/// On two lines if one is too short, the second as far as it fits. A command stays whole if
+/// possible.
 fn wrapped(line: &str) -> Vec<String> {
     let Some((end, _)) = line.char_indices().nth(COLUMNS) else {
         return vec![line.to_owned()];
@@ -114,7 +115,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         None => {
             text.push(format!("{about}: {}", verdict.class.meaning()));
             text.push(processes(finding, found));
-            // Without a rate the evidence has to say how much it is.
+            // Without a rate the evidence has to give the amount.
             let least = verdict.class != Class::None && finding.rate().is_none();
             let shown = verdict.class.on_screen().max(usize::from(least));
             let evidence = verdict.evidence.iter().take(shown);
@@ -132,13 +133,13 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         }
     }
     if verdict.class == Class::Undetermined && found.lost > 0.0 {
-        text.push("  records were lost: see below".into());
+        text.push("  records were lost, see below".into());
     }
     text
 }
 
-/// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1 MiB/s`, on
-/// two lines where one is too short.
+/// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1
+/// MiB/s`, on two lines if one is too short.
 fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<String> {
     let sentence = format!("{about}: {}", sentence(verdict, line));
     if line.bytes <= 0.0 || line.holes < line.bytes / 10.0 {
@@ -166,8 +167,13 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         line.allocates
             .map_or("code without a stack".into(), names::plain)
     };
+    // A container that was not seen in memory is a guess.
+    let keeps = match line.kept_by.map(|kept| &kept.how) {
+        Some(How::Container(_)) => "probably keeps",
+        _ => "keeps",
+    };
     let (name, does) = match keeper {
-        Some(keeper) => (keeper, "keeps"),
+        Some(keeper) => (keeper, keeps),
         None if leaks => (allocates(), "allocates"),
         None => (allocates(), "grows by"),
     };
@@ -180,7 +186,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     };
     let stays = match line.kept_by.map(|kept| &kept.how) {
         None if leaks => " that stay",
-        Some(How::Cycle { .. }) => " that only cycles keep",
+        Some(How::Cycle { .. }) => " that only reference cycles keep alive",
         Some(How::Nothing { .. }) => " that nothing points to",
         _ if verdict.class == Class::MappingLeak => " of address space",
         _ if verdict.class == Class::Cache => ", towards a limit",
@@ -189,7 +195,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     format!("{name} {does} {amount}{stays}")
 }
 
-/// What keeps the blocks, and the path to them.
+/// The holder of the blocks, and the path to them.
 fn kept(of: &KeptBy) -> Vec<String> {
     let filled = |before: &str| of.line.as_ref().map_or(vec![], |line| named(before, line));
     match &of.how {
@@ -206,11 +212,11 @@ fn kept(of: &KeptBy) -> Vec<String> {
             text
         }
         How::Cycle { .. } => wrapped("  kept by       only a cycle: gc.collect() would free it"),
-        How::Nothing { .. } => wrapped("  kept by       nothing that points to it: lost"),
+        How::Nothing { .. } => wrapped("  kept by       nothing: no pointer to these blocks was found"),
     }
 }
 
-/// What to try first.
+/// The first piece of advice.
 fn next(advice: &[String]) -> Vec<String> {
     let first = advice
         .first()
@@ -218,12 +224,12 @@ fn next(advice: &[String]) -> Vec<String> {
     first.map_or(vec![], |line| wrapped(&line))
 }
 
-/// Which they are, and how fast they grow.
+/// The processes of a finding, and their rate of growth.
 fn processes(finding: &Finding, found: &Diagnosis) -> String {
     let verdict = finding.verdict;
     let rate = finding.rate().filter(|_| verdict.class != Class::None);
     let in_all = rate.map_or(String::new(), |rate| {
-        format!(", {} in all", per_second(rate))
+        format!(", {} in total", per_second(rate))
     });
     let place = place(verdict).map_or(String::new(), |device| format!(", {}", device_name(device)));
     let which = match &finding.processes[..] {
@@ -252,7 +258,7 @@ fn processes(finding: &Finding, found: &Diagnosis) -> String {
     let rest = format!("{place}{in_all}");
     let room = COLUMNS.saturating_sub(rest.chars().count());
     let which = format!("  {which}");
-    // Nothing but the program's name makes it so long.
+    // Only the program's name can make it that long.
     let which = match which.chars().count() > room {
         true => cut(&which, room.saturating_sub(1)) + "`",
         false => which,
@@ -277,7 +283,8 @@ fn named(before: &str, frame: &Frame) -> Vec<String> {
     wrapped(line.trim_end())
 }
 
-/// The end of a path, from a folder on, in so many characters; the file's name is never cut.
+/// The end of a path, from a folder on, in at most this many characters; the file's name is never
+/// cut.
 fn shortened(path: &str, room: usize) -> String {
     if path.chars().count() <= room {
         return path.to_owned();

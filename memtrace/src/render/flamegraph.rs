@@ -23,7 +23,7 @@ use crate::{
     view::{Filter, Metric, Shown},
 };
 
-/// Of the program's own frames; those of libraries have shades of [`LIBRARIES`].
+/// Colour of the program's own frames; those of libraries have shades of [`LIBRARIES`].
 const OWN: Color = Color {
     r: 250,
     g: 150,
@@ -31,14 +31,14 @@ const OWN: Color = Color {
 };
 const LIBRARIES: Palette = Palette::Basic(BasicPalette::Blue);
 
-/// Writes an SVG flame graph, for a browser, of the sites that `filter` leaves and whose `metric` is not zero:
-/// those of its layer or, where it has none, of the heap, or else of the layer that has most. What allocators
-/// mapped is left out.
+/// Writes an SVG flame graph, for a browser, of the sites that pass `filter` and whose `metric` is
+/// not zero: those of its layer or, if it has none, of the heap, otherwise of the largest layer.
+/// Mappings by allocators are left out.
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, when there is nothing to draw, or when the output
-/// cannot be written.
+/// When ages are requested but unknown, when there is nothing to draw, or when the output cannot be
+/// written.
 pub(crate) fn flamegraph(
     out: &mut impl Write,
     snapshot: &Snapshot,
@@ -110,7 +110,7 @@ fn title(snapshot: &Snapshot, sites: &[Shown], metric: Metric, layer: Layer, tot
     )
 }
 
-/// Which other layers could be drawn.
+/// Names the other layers that could be drawn.
 fn others(layers: &BTreeMap<Layer, u64>) -> Option<String> {
     let names: Vec<_> = layers.keys().map(|layer| layer.name()).collect();
     (!names.is_empty()).then(|| format!("other layers, by --layer: {}", names.join(", ")))
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_layer_is_drawn_and_the_title_says_of_what() {
+    fn one_layer_is_drawn_and_named_in_the_title() {
         let svg = draw(&fixture::snapshot(), &Filter::default()).unwrap();
         for part in [
             "<svg",
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_allocators_mapped_is_not_drawn() {
+    fn mappings_by_allocators_are_not_drawn() {
         let filter = Filter {
             layer: Some(Layer::Vm),
             ..Filter::default()

@@ -11,14 +11,14 @@ const NAMED: usize = 2;
 /// Most lines about untraced processes; the rest are counted.
 const LINES: usize = 4;
 
-/// What a process is called: its program and its arguments, without folders, as far as they fit.
+/// The label of a process: its program and its arguments, without folders, as far as they fit.
 pub(super) fn program(comm: &str, cmdline: &[String]) -> String {
     let without_folder = |word: &str| match word.starts_with('/') {
         true => word.rsplit('/').next().unwrap_or(word).to_owned(),
         false => word.to_owned(),
     };
     let words: Vec<String> = cmdline.iter().map(|word| without_folder(word)).collect();
-    // A program may write what it likes over its arguments, blanks included.
+    // A program may write anything over its arguments, blanks included.
     let whole = match words.join(" ").trim() {
         "" => clean(comm),
         whole => clean(whole),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_traced_is_named_by_program_and_reason() {
+    fn untraced_processes_are_named_by_program_and_reason() {
         let of = |tgid, program: &str, why: &str| Untraced {
             tgid,
             comm: "python".into(),

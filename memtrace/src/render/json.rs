@@ -21,12 +21,12 @@ use crate::{
     view::{By, Filter, Metric, Selection, Shown, group, health::Health},
 };
 
-/// Writes a report: the sites that `filter` leaves, the first `top` of them in the order of `sort`,
-/// and the verdicts.
+/// Writes a report: the sites that pass `filter`, the first `top` of them sorted by `sort`, and the
+/// verdicts.
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or when the output cannot be written.
+/// When ages are requested but unknown, or when the output cannot be written.
 pub(crate) fn json(
     out: &mut impl Write,
     snapshot: &Snapshot,
@@ -54,12 +54,12 @@ pub(crate) fn json(
     print(out, &report)
 }
 
-/// Writes a report with groups in place of sites: the first `top` of them in the order of `sort`,
-/// the others summed up.
+/// Writes a report with groups in place of sites: the first `top` of them sorted by `sort`, the
+/// others summed.
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or groups in the order of their peaks, or when the output
+/// When ages are requested but unknown, or groups in the order of their peaks, or when the output
 /// cannot be written.
 pub(crate) fn json_groups(
     out: &mut impl Write,
@@ -135,7 +135,7 @@ pub(crate) fn export(
     print(out, &report)
 }
 
-/// What a recording holds besides a moment's allocations.
+/// Contents of a recording besides a moment's allocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     pub memory: Vec<(ProcessId, Vec<(u64, MemorySample)>)>,
@@ -164,7 +164,8 @@ impl Since {
     }
 }
 
-/// A report. Its sites are made one at a time while it is written: all of them would take gigabytes.
+/// A report. Its sites are generated one at a time while it is written: all of them would take
+/// gigabytes.
 struct JsonReport<'a> {
     parts: Map<String, Value>,
     stacks: StackTable<'a>,
@@ -174,7 +175,7 @@ struct JsonReport<'a> {
 struct Sites<'a> {
     snapshot: &'a Snapshot,
     shown: &'a [Shown<'a>],
-    /// Of each site.
+    /// Stack of each site.
     stacks: Vec<Place>,
 }
 

@@ -1,5 +1,5 @@
-//! How JSON is laid out: what a report consists of line by line, each element of a list on a line of
-//! its own. Figures on lines of their own would make a large report several times as large.
+//! Layout of JSON: the parts of a report line by line, each element of a list on a line of its own.
+//! Figures on lines of their own would make a large report several times as large.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde_json::ser::Formatter;
 
 use super::{Error, until_closed};
 
-/// Objects and lists within so many others are broken into lines.
+/// Objects and lists nested less deeply than this are broken into lines.
 const BROKEN: usize = 2;
 
 /// Writes a value laid out so, and the end of the last line.

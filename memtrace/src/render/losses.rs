@@ -1,4 +1,4 @@
-//! What a recording misses, in words: each reason that occurred by name.
+//! The losses of a recording, in words: each reason that occurred by name.
 
 use std::io::{self, Write};
 
@@ -12,13 +12,13 @@ const EFFECTS: [(Effect, &str); 5] = [
     ),
     (
         Effect::ReleasesLost,
-        "releases lost: outstanding figures are upper bounds",
+        "releases lost: live figures are upper bounds",
     ),
     (Effect::Untraced, "not traced: its memory is missing"),
-    (Effect::StackLost, "counted, but without a whole stack"),
+    (Effect::StackLost, "counted, but without a complete stack"),
     (
         Effect::Filtered,
-        "left out on purpose or begun before tracing: the totals stand",
+        "ignored on purpose, or begun before tracing: totals are not affected",
     ),
 ];
 
@@ -51,7 +51,7 @@ pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<(
     Ok(())
 }
 
-/// What the losses make of the totals; `None` where they are exact.
+/// The effect of the losses on the totals; `None` if they are exact.
 pub(super) fn bounds(snapshot: &Snapshot) -> Option<&'static str> {
     let any = |effect| {
         let mut losses = snapshot.losses.iter();
@@ -64,11 +64,10 @@ pub(super) fn bounds(snapshot: &Snapshot) -> Option<&'static str> {
             Some("Allocations were lost: all figures are LOWER BOUNDS, see Losses below.")
         }
         (false, true) => {
-            Some("Releases were lost: outstanding figures are UPPER BOUNDS, see Losses below.")
+            Some("Releases were lost: live figures are UPPER BOUNDS, see Losses below.")
         }
         (true, true) => Some(
-            "Allocations and releases were lost: allocated figures are LOWER BOUNDS, outstanding \
-             figures may be off either way, see Losses below.",
+            "Allocations and releases were lost: allocated figures are LOWER BOUNDS, live figures may be off either way, see Losses below.",
         ),
     }
 }

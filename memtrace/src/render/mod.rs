@@ -1,6 +1,6 @@
-//! Snapshots, verdicts and comparisons for people and programs: text, JSON,
-//! collapsed stacks, flame graphs. Everything goes to an `impl Write`; which file that is, and where
-//! the snapshot came from, is not known here.
+//! Snapshots, verdicts and comparisons for people and programs: text, JSON, collapsed stacks, flame
+//! graphs. Everything goes to an `impl Write`; the output file and the origin of the snapshot are
+//! not known here.
 
 mod collapsed;
 mod device_table;
@@ -46,7 +46,7 @@ pub(crate) enum Error {
     Output(#[from] io::Error),
 }
 
-/// A reader that goes away (`| head`) has seen what it wanted.
+/// A closed pipe (`| head`) is not an error.
 fn until_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -54,7 +54,7 @@ fn until_closed(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// What a group of folded processes is called.
+/// Label of a group of folded processes.
 fn group_name(row: &ProcessRow) -> String {
     let processes = match row.processes() {
         1 => "1 ended process".to_owned(),
@@ -67,7 +67,7 @@ fn group_name(row: &ProcessRow) -> String {
     }
 }
 
-/// A moment's name in JSON and text; a time is told apart by its number.
+/// A moment's name in JSON and text; a time is identified by its number.
 fn moment_name(moment: Moment) -> &'static str {
     match moment {
         Moment::End => "end",

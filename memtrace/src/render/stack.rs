@@ -18,7 +18,7 @@ use crate::{
 /// Innermost lines that are always shown.
 const LINES: usize = 12;
 
-/// Where a frame is: its source line, and its file or language.
+/// The location of a frame: its source line, and its file or language.
 pub(super) fn place(frame: &Frame) -> String {
     let mut place = String::new();
     if let Some(source) = names::source_line(frame) {

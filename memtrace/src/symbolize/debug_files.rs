@@ -1,6 +1,6 @@
-//! Where separate debug files are looked for: by build id, then by
-//! `.gnu_debuglink` (GDB manual, section 18.3, "Debugging Information in
-//! Separate Files"). What is found must prove that it belongs to the file.
+//! Searches for separate debug files: by build id, then by `.gnu_debuglink` (GDB manual, section
+//! 18.3, "Debugging Information in Separate Files"). A file found must prove that it belongs to the
+//! program.
 
 use std::{
     ffi::OsStr,
@@ -12,11 +12,11 @@ use std::{
 use super::layout::{Layout, MOST_UNCOMPRESSED};
 use crate::process_root::{LastLink, Root};
 
-/// Where distributions put debug files, in any root.
+/// The folder in which distributions put debug files, in any root.
 const GLOBAL: &str = "/usr/lib/debug";
 
-/// Largest file whose checksum is computed, bytes: a sparse one of a traced process could be any size, and reading
-/// holds up the names of everything else. As much as compressed ones may unpack to.
+/// Largest file whose checksum is computed, bytes: a sparse one of a traced process could be any
+/// size, and reading delays the names of everything else. The same limit as for unpacked sections.
 const MOST_LINKED: u64 = MOST_UNCOMPRESSED;
 
 /// A debug file that belongs to the module.
@@ -27,7 +27,7 @@ pub(super) struct DebugFile {
     pub(super) trusted: bool,
 }
 
-/// Whose file is being looked for.
+/// The module whose debug file is wanted.
 pub(super) struct Wanted<'a> {
     /// Lower-case hex.
     pub(super) build_id: Option<&'a str>,
@@ -57,7 +57,7 @@ impl Places {
 
     /// The debug file of a module whose process has the root `own`, or this process's root.
     pub(super) fn find(&self, wanted: &Wanted, own: Option<&Root>) -> Option<DebugFile> {
-        // The same build id is the same content: the host's can be trusted, so it comes first.
+        // The same build id means the same content: the host's can be trusted, so it comes first.
         let roots = [(self.host.as_ref(), true), (own, false)];
         roots
             .into_iter()
@@ -107,7 +107,7 @@ impl Places {
     }
 }
 
-/// `file`, if it says of itself that it has this build id (lower-case hex).
+/// `file`, if it contains this build id (lower-case hex).
 pub(super) fn of_build_id(file: File, build_id: &str, trusted: bool) -> Option<DebugFile> {
     let layout = Layout::read(&file);
     (layout.build_id.as_deref() == Some(build_id)).then_some(DebugFile {

@@ -2,9 +2,9 @@
 //! `/buildid/BUILDID/debuginfo`), configured by the environment and cached in
 //! the folder of elfutils' own client (debuginfod_find_debuginfo(3)).
 //!
-//! A thread of its own fetches, one file after the other, so that nothing
-//! waits for a server; who asked gets an open file at the end of a channel.
-//! A server that did not answer in time is not asked again.
+//! A separate thread fetches one file after the other, so that nothing waits for a server; the
+//! requester gets an open file at the end of a channel. A server that did not answer in time is not
+//! used again.
 
 use std::{
     ffi::OsString,
@@ -23,7 +23,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 
 use super::debug_files;
 
-/// Where to fetch from, and how long to try.
+/// Servers to fetch from, and time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     /// `http://` or `https://`, without a slash at the end.
@@ -36,7 +36,7 @@ pub(crate) struct Config {
     max_bytes: u64,
 }
 
-/// The defaults where elfutils has no limit.
+/// The defaults if elfutils has no limit.
 const MAX_TIME: Duration = Duration::from_secs(600);
 const MAX_BYTES: u64 = 8 << 30;
 /// elfutils' default of DEBUGINFOD_TIMEOUT.
@@ -50,7 +50,7 @@ pub(crate) enum ConfigError {
          `https://debuginfod.debian.net` (with sudo: `sudo --preserve-env=DEBUGINFOD_URLS`)"
     )]
     NoUrls,
-    #[error("there is no folder for the files of debuginfod: set DEBUGINFOD_CACHE_PATH, or HOME")]
+    #[error("no cache directory for debuginfod: set DEBUGINFOD_CACHE_PATH or HOME")]
     NoCache,
 }
 
@@ -117,14 +117,14 @@ impl Client {
             .spawn(move || {
                 let mut fetcher = Fetcher::new(config);
                 for Request { build_id, reply } in receiver {
-                    // Whoever asked may have stopped waiting.
+                    // The requester may have stopped waiting.
                     let _ = reply.send(fetcher.debug_file(&build_id));
                 }
             })?;
         Ok(Self { requests, timeout })
     }
 
-    /// Asks for the debug file of a build id (lower-case hex); `None` if it is no build id.
+    /// Requests the debug file of a build id (lower-case hex); `None` if it is not a build id.
     pub(super) fn request(&self, build_id: &str) -> Option<Receiver<Option<File>>> {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if build_id.len() < 8 || !build_id.bytes().all(is_hex) {
@@ -138,7 +138,7 @@ impl Client {
         self.requests.send(request).ok().map(|()| receiver)
     }
 
-    /// How long to wait for all that was asked for, when nothing else is left to do.
+    /// How long to wait for all requested files when nothing else is left to do.
     pub(super) fn patience(&self) -> Duration {
         self.timeout
     }
@@ -151,11 +151,11 @@ enum FetchError {
     Http(#[from] ureq::Error),
     #[error("cannot write to the cache: {0}")]
     Cache(io::Error),
-    #[error("the transfer broke off: {0}")]
+    #[error("the transfer was interrupted: {0}")]
     Transfer(io::Error),
     #[error("expected at most {0} bytes (DEBUGINFOD_MAXSIZE), got more")]
     TooLarge(u64),
-    #[error("expected an ELF file of this build id, got something else")]
+    #[error("the server sent something other than an ELF file of this build id")]
     WrongFile,
 }
 
@@ -200,7 +200,7 @@ impl Fetcher {
     fn debug_file(&mut self, build_id: &str) -> Option<File> {
         let folder = self.config.cache.join(build_id);
         let path = folder.join("debuginfo");
-        // elfutils marks what no server had by an empty file, which has no build id.
+        // elfutils marks a build id that no server had by an empty file, which has no build id.
         if let Some(file) = open_checked(&path, build_id) {
             return Some(file);
         }
@@ -213,7 +213,7 @@ impl Fetcher {
                     break;
                 }
                 Err(error) if error.is_lasting() => {
-                    tracing::warn!("`{url}` is not asked for debug files any more: {error}");
+                    tracing::warn!("giving up on the debuginfod server `{url}`: {error}");
                     lasting.push(index);
                 }
                 Err(error) => tracing::debug!("no debug file of {build_id} from `{url}`: {error}"),
@@ -249,7 +249,7 @@ impl Fetcher {
     }
 
     fn receive(&self, body: &mut impl Read, partial: &Path) -> Result<(), FetchError> {
-        // What an earlier process of this number left behind, or somebody put there.
+        // Left behind by an earlier process of this number, or put there by someone else.
         let _ = fs::remove_file(partial);
         let mut file = OpenOptions::new()
             .write(true)
@@ -273,7 +273,7 @@ impl Fetcher {
     }
 }
 
-/// Refuses a folder that another user could fill: root must not write where they point it to.
+/// Refuses a folder that another user could fill: root must not write to a place of their choice.
 fn require_own(folder: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(folder)?;
     // SAFETY: geteuid has no preconditions and cannot fail.
@@ -283,7 +283,7 @@ fn require_own(folder: &Path) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "the cache folder can be written by another user; set DEBUGINFOD_CACHE_PATH",
+        "the cache directory is writable by another user; set DEBUGINFOD_CACHE_PATH",
     ))
 }
 

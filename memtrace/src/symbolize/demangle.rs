@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// `name` as its language writes it. Only what is mangled by its prefix is taken to be: a C function
-/// `b` is no C++ `bool`, which a demangler of types would make of it.
+/// `name` as its language writes it. Only names with a mangling prefix are demangled: a C function
+/// `b` is not a C++ `bool`, which a demangler of types would make of it.
 pub(crate) fn demangle(name: &str) -> Cow<'_, str> {
     // Both of Rust's schemes, without the hash; the older one looks like C++.
     if let Ok(rust) = rustc_demangle::try_demangle(name) {

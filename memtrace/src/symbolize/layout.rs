@@ -1,5 +1,5 @@
-//! What the headers of an ELF file say: where its code lies, what it is called,
-//! and where names for it may be. Any bytes are accepted.
+//! Facts from the headers of an ELF file: the place of its code, its identity, and the places of
+//! possible names. Any bytes are accepted.
 
 use crate::file::{FileBytes, Positioned, hex};
 use object::{
@@ -29,7 +29,7 @@ struct Segment {
     executable: bool,
 }
 
-/// Of a file that is no ELF file, all are empty.
+/// For anything but an ELF file, all are empty.
 #[derive(Default)]
 pub(super) struct Layout {
     segments: Vec<Segment>,
@@ -82,8 +82,9 @@ impl Layout {
         }
     }
 
-    /// Whether reading the sections of `file`, whose layout this is, takes a bounded amount of memory: none unpacks
-    /// to more than it claims, and all together to [`MOST_UNCOMPRESSED`] at most. Unpacks them to tell.
+    /// Whether reading the sections of `file`, whose layout this is, takes a bounded amount of
+    /// memory: none unpacks to more than it claims, and all together to at most
+    /// [`MOST_UNCOMPRESSED`]. Unpacks them to find out.
     pub(super) fn is_bounded(&self, file: &File) -> bool {
         let claims = self.compressed.iter().map(|range| range.uncompressed_size);
         self.packed_symbols_fit
@@ -98,9 +99,10 @@ impl Layout {
         !self.segments.is_empty()
     }
 
-    /// Address as the ELF file (and its debug file, whose offsets differ) means it.
+    /// The address in the terms of the ELF file (and its debug file, whose offsets differ).
     pub(super) fn virt_offset(&self, file_offset: u64) -> Option<u64> {
-        // Linkers may map the page where two segments meet into both; code is in the executable.
+        // Linkers may map the page in which two segments meet into both; code is in the executable
+        // one.
         self.segments
             .iter()
             .filter_map(|segment| {
@@ -111,7 +113,7 @@ impl Layout {
             .and_then(|(segment, distance)| segment.virt_offset.checked_add(distance))
     }
 
-    /// Where in the file an address is, as the file means it; bytes.
+    /// Offset in the file of an address in the file's terms; bytes.
     pub(super) fn file_offset(&self, virt_offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let distance = virt_offset.checked_sub(segment.virt_offset)?;
@@ -143,7 +145,7 @@ fn is_executable(flags: SectionFlags) -> bool {
     matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags & SHF_EXECINSTR == SHF_EXECINSTR)
 }
 
-/// Whether a compressed section unpacks to what it claims, and no more.
+/// Whether a compressed section unpacks to exactly the size it claims.
 fn holds_its_claim(file: &File, range: &CompressedFileRange) -> bool {
     let packed = Positioned::new(file, range.offset).take(range.compressed_size);
     let unpacked: Box<dyn Read> = match range.format {

@@ -1,15 +1,13 @@
 //! Names for stack frames.
 //!
-//! Owns the way from a file and an address in it to functions, source lines and
-//! inlined calls. Does not know processes: whoever calls has opened the very
-//! file that was mapped. Nothing here guesses; an address that no symbol
-//! covers stays without a function and says why.
+//! Owns the way from a file and an address in it to functions, source lines and inlined calls. Does
+//! not know processes: the caller has opened the very file that was mapped. Nothing here guesses;
+//! an address that no symbol covers stays without a function, with the reason.
 //!
-//! What is asked, in this order: a separate debug file, found by build id, by
-//! `.gnu_debuglink` or fetched ([`debuginfod`]); the file's own debug
-//! information with its `.symtab` (or the one packed in `.gnu_debugdata`) and
-//! `.dynsym`; those alone. A split file's `.dwo` and `.dwp` are not read: its
-//! code has functions and, of its own, lines, but no inlined calls.
+//! Sources of names, in this order: a separate debug file, found by build id, by `.gnu_debuglink`
+//! or fetched ([`debuginfod`]); the file's own debug information with its `.symtab` (or the one
+//! packed in `.gnu_debugdata`) and `.dynsym`; those alone. A split file's `.dwo` and `.dwp` are not
+//! read: its code has functions and, of its own, lines, but no inlined calls.
 
 mod debug_files;
 pub(crate) mod debuginfod;
@@ -43,7 +41,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A module that a [`Symbolizer`] was told of.
+/// A module known to a [`Symbolizer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ModuleId(u32);
 
@@ -89,11 +87,11 @@ impl Symbolizer {
         }
     }
 
-    /// Adds a module. `display_path` is its path as the process sees it, `file` the very inode
-    /// that is mapped (it may be deleted or belong to another mount namespace), `build_id`
-    /// lower-case hex. `root` is the process's root (`/proc/PID/root`), where its own debug files
-    /// are; without it only this process's root is searched. A file that is no ELF file is
-    /// accepted; its frames stay unresolved.
+    /// Adds a module. `display_path` is its path as the process sees it, `file` the very inode that
+    /// is mapped (it may be deleted or belong to another mount namespace), `build_id` lower-case
+    /// hex. `root` is the process's root (`/proc/PID/root`), with its own debug files; without it
+    /// only this process's root is searched. A file that is not ELF is accepted; its frames stay
+    /// unresolved.
     pub(crate) fn module(
         &mut self,
         display_path: &str,
@@ -151,7 +149,7 @@ impl Symbolizer {
             return frames.clone();
         }
         let (frames, gone) = sigbus::guarded(|| self.resolve(module, virt_offset));
-        // Meanwhile, too: then the names are of whatever was read.
+        // Also if it changed meanwhile: the names may be wrong.
         if let Some(changed) = self.modules.get(module.0 as usize)
             && (gone || changed.is_changed())
         {
@@ -188,7 +186,7 @@ impl Symbolizer {
                 module.add(DebugFile {
                     layout: Layout::read(&file),
                     file,
-                    // Another machine's: what it names is not here.
+                    // From another machine: the files it names are not here.
                     trusted: false,
                 });
                 self.cache.retain(|(of, _), _| *of != id);
@@ -197,7 +195,7 @@ impl Symbolizer {
         ended
     }
 
-    /// How long to wait for fetches at most, if there are any.
+    /// Longest time to wait for fetches, if there are any.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let waiting = self.modules.iter().any(|module| module.fetched.is_some());
         let client = self.client.as_ref().filter(|_| waiting);
@@ -216,7 +214,7 @@ impl Symbolizer {
         };
         let file_offset = Some(file_offset);
 
-        // Of the first that could be read: it knows most.
+        // The reason from the first source that could be read: it knows most.
         let mut why = None;
         for index in 0..module.sources.len() {
             let Some(source) = module.sources.get_mut(index).filter(|s| s.is_usable()) else {
@@ -245,8 +243,8 @@ impl Symbolizer {
                         _ => Cause::NoSymbol,
                     }));
                 }
-                // One bad unit says nothing of the others; but debug information that never
-                // worked would be parsed in vain for every address.
+                // One bad unit does not affect the others; but debug information that never worked
+                // would be parsed in vain for every address.
                 Err(error) => {
                     source.broken = !source.works;
                     tracing::debug!(module = module.display_path, %error, "address not resolved");
@@ -260,13 +258,12 @@ impl Symbolizer {
     }
 }
 
-/// Why a symbol must not be reported, if so. blazesym reports a symbol of
-/// `.symtab` that has no size (an assembler label) for whatever follows it, up
-/// to the next symbol: a guess that gives padding, PLT stubs and stripped
-/// static functions a wrong name.
+/// The reason why a symbol must not be reported, if there is one. blazesym reports a symbol of
+/// `.symtab` that has no size (an assembler label) for everything that follows it, up to the next
+/// symbol: a guess that gives padding, PLT stubs and stripped static functions a wrong name.
 ///
-/// A function of several ranges (its cold part lies elsewhere, the rule at
-/// `-O2`) has no size either. `listed` tells it from a label.
+/// A function of several ranges (its cold part is elsewhere, the rule at `-O2`) has no size either.
+/// `listed` distinguishes it from a label.
 fn refusal(sym: &Sym<'_>, listed: Option<&Sym<'_>>, virt_offset: u64) -> Option<Cause> {
     let covers = |size: usize| {
         virt_offset
@@ -296,9 +293,9 @@ fn listed<'a>(
     refusal(&sym, None, virt_offset).is_none().then_some(sym)
 }
 
-/// The symbol table's name of a function, if it says more than the debug
-/// information's: with line tables only (`debug = "line-tables-only"`,
-/// `-gmlt`), that is `push` where the symbol table has `Vec<T>::push`.
+/// The symbol table's name of a function, if it is more complete than the debug information's: with
+/// line tables only (`debug = "line-tables-only"`, `-gmlt`), that is `push`, and the symbol table
+/// has `Vec<T>::push`.
 fn full_name(sym: &Sym<'_>, listed: &Sym<'_>) -> Option<String> {
     let (short, full) = (demangle(&sym.name), demangle(&listed.name));
     let base = short.split(['<', '(']).next().unwrap_or(&short);

@@ -6,8 +6,8 @@ use std::{fs::File, io, os::unix::fs::MetadataExt, rc::Rc, sync::mpsc::Receiver}
 use super::{debug_files::DebugFile, layout::Layout};
 use crate::process_root::fd_path;
 
-/// An open file. blazesym opens it by its descriptor and keeps what it parsed under
-/// that name, so it stays open as long as the symbolizer lives.
+/// An open file. blazesym opens it by its descriptor and keeps the parsed data under that name, so
+/// it stays open as long as the symbolizer lives.
 pub(super) struct Pinned {
     file: File,
     version: Option<Version>,
@@ -16,14 +16,14 @@ pub(super) struct Pinned {
 /// Changes when the content of an inode does.
 type Version = (u64, i64, i64);
 
-/// A file to ask for symbols.
+/// A source of symbols.
 pub(super) struct SymbolSource {
     pub(super) elf: Elf,
     /// `None`: the module's own file.
     separate: Option<Rc<Pinned>>,
     /// It could be parsed at least once.
     pub(super) works: bool,
-    /// It could not be parsed, and is not asked again.
+    /// It could not be parsed, and is not used again.
     pub(super) broken: bool,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Module {
     /// Lower-case hex.
     pub(super) build_id: Option<String>,
     pub(super) layout: Layout,
-    /// In the order in which they are asked.
+    /// In order of use.
     pub(super) sources: Vec<SymbolSource>,
-    /// Where a debug file will come from that is being fetched.
+    /// The channel for a debug file that is being fetched.
     pub(super) fetched: Option<Receiver<Option<File>>>,
     own: Pinned,
 }
@@ -59,7 +59,7 @@ impl Module {
             own: Pinned::new(file),
             layout,
         };
-        // Links are followed here, not by blazesym: it would open whatever they name.
+        // Links are followed here, not by blazesym, which would open any target.
         let with_debug_info = !module.layout.leads_elsewhere;
         if is_bounded {
             if with_debug_info {
@@ -67,7 +67,7 @@ impl Module {
                     .sources
                     .push(SymbolSource::new(Elf::new(&path), None));
             }
-            // Asked when its debug information is broken.
+            // Used when its debug information is broken.
             module
                 .sources
                 .push(SymbolSource::new(symbols_of(Elf::new(path)), None));
@@ -78,7 +78,7 @@ impl Module {
         module
     }
 
-    /// Adds a debug file, which is asked first: it holds `.symtab` too.
+    /// Adds a debug file, which is used first: it contains `.symtab` too.
     pub(super) fn add(&mut self, debug_file: DebugFile) {
         let DebugFile {
             file,
@@ -99,8 +99,8 @@ impl Module {
         }
     }
 
-    /// Whether the inode was written to since the module was added: its bytes no longer tell what
-    /// the process ran, and a shorter file would end blazesym's mapping of it with SIGBUS.
+    /// Whether the inode was written to since the module was added: its bytes may no longer be the
+    /// process's code, and a shorter file would end blazesym's mapping of it with SIGBUS.
     pub(super) fn is_changed(&self) -> bool {
         self.own.is_changed()
     }

@@ -20,10 +20,10 @@ use crate::process_root::{LastLink, Root};
 /// Most that is read of a map, bytes.
 const MOST: u64 = 256 << 20;
 
-/// Why a process has no map that can be trusted.
+/// The reason why a process has no map that can be trusted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot look at process {tgid}: {source}")]
+    #[error("cannot inspect process {tgid}: {source}")]
     Process {
         tgid: u32,
         source: procfs::ProcError,
@@ -51,7 +51,7 @@ pub(crate) struct PerfMap {
     functions: Functions,
 }
 
-/// What tells a map from what it was: inode, size, time of the last change (s, ns).
+/// The version of a map: inode, size, time of the last change (s, ns).
 type Version = (u64, u64, i64, i64);
 
 impl PerfMap {
@@ -120,7 +120,7 @@ impl PerfMap {
         }
     }
 
-    /// Reads what has come since; true if the map has changed.
+    /// Reads additions to the map; true if it has changed.
     pub(crate) fn refresh(&mut self) -> bool {
         // The open file serves on when the process has ended or removed the name.
         if let Ok((file, version)) = open(&self.root, &self.path, self.uid, self.process_began) {
@@ -131,7 +131,7 @@ impl PerfMap {
             let (inode, size, ..) = self.version;
             let (new_inode, new_size, ..) = version;
             if new_inode != inode || new_size <= size {
-                // Not appended to, but written anew.
+                // Not appended to, but rewritten.
                 self.functions = Functions::default();
                 self.read = 0;
             }
@@ -209,7 +209,7 @@ impl Functions {
         (abs_addr < *end).then(|| Arc::clone(name))
     }
 
-    /// Adds the lines of a map; those that are none are left out.
+    /// Adds the lines of a map; malformed ones are skipped.
     fn add(&mut self, lines: &[u8]) {
         let lines = lines.split(|byte| *byte == b'\n');
         for (start, end, name) in lines.filter_map(parse) {
@@ -217,7 +217,7 @@ impl Functions {
         }
     }
 
-    /// What is younger takes the place of what it overlaps: code memory is used again.
+    /// Newer entries replace those they overlap: code memory is reused.
     fn insert(&mut self, start: u64, end: u64, name: Arc<str>) {
         let overlapped: Vec<u64> = self
             .0

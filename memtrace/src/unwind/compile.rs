@@ -25,12 +25,12 @@ const MAX_ENTRY: u64 = 64;
 const MAX_CIE: usize = 1 << 12;
 
 impl Table {
-    /// Compiles the `.eh_frame` of an ELF image, or else its `.debug_frame`. `None` if it has
+    /// Compiles the `.eh_frame` of an ELF image, otherwise its `.debug_frame`. `None` if it has
     /// neither, or they describe no code.
     ///
     /// # Errors
-    /// For what is no ELF file for x86-64, or spans too much. Damaged call frame information
-    /// is not an error: it describes less code.
+    /// If it is not an ELF file for x86-64, or spans too much. Damaged call frame information is
+    /// not an error: it describes less code.
     pub(crate) fn compile<'data>(data: impl ReadRef<'data>) -> Result<Option<Table>, CompileError> {
         let Some(image) = Image::parse(data)? else {
             return Ok(None);
@@ -48,8 +48,8 @@ impl Table {
 struct Function {
     start: u64,
     end: u64,
-    /// Offset in its section of the frame description entry (FDE);
-    /// `None` where a stack ends and none says so.
+    /// Offset in its section of the frame description entry (FDE); `None` at an undescribed end of
+    /// a stack.
     fde: Option<usize>,
 }
 
@@ -59,7 +59,7 @@ struct RuleRange {
     start: u64,
     end: u64,
     rule: Rule,
-    /// Offset of its FDE: where rows overlap, the lowest counts.
+    /// Offset of its FDE: if rows overlap, the lowest counts.
     order: usize,
 }
 
@@ -118,7 +118,7 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
         Ok(Some(writer.finish()?))
     }
 
-    /// The described code, by address, and where stacks end without a description.
+    /// The described code, by address, and undescribed ends of stacks.
     fn functions(&mut self, image: &Image<'data>, contexts: &Contexts) -> Vec<Function> {
         let mut functions = Vec::new();
         let mut entries = self.section.entries(self.bases);
@@ -127,7 +127,7 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
                 Ok(Some(CieOrFde::Fde(partial))) => partial,
                 Ok(Some(CieOrFde::Cie(_))) => continue,
                 Ok(None) => break,
-                // Where the next entry begins cannot be trusted any more.
+                // The beginning of the next entry cannot be trusted any more.
                 Err(error) => {
                     tracing::debug!(%error, "call frame information ends early");
                     break;
@@ -219,8 +219,8 @@ fn cached<'c, 'data, S: UnwindSection<Slice<'data>>>(
     }
 }
 
-/// The entry point, if nothing describes it, and its place among `functions`. Nothing calls it,
-/// but some C libraries (musl) and dynamic loaders have it in assembler that does not say so.
+/// The entry point, if nothing describes it, and its place among `functions`. Nothing calls it, but
+/// in some C libraries (musl) and dynamic loaders it is assembler without a description.
 fn entry_point(image: &Image<'_>, functions: &[Function]) -> Option<(usize, Function)> {
     let start = image.entry?;
     let segment = image.code_at(start)?;
@@ -236,8 +236,9 @@ fn entry_point(image: &Image<'_>, functions: &[Function]) -> Option<(usize, Func
     Some((index, entry))
 }
 
-/// The byte before `end`, by which that return address is looked up, and its place among `functions`; `None` if it
-/// is described. So only walks that would end there anyway, for want of a row, count as complete.
+/// The byte before `end`, by which that return address is looked up, and its place among
+/// `functions`; `None` if it is described. So only walks that would end there anyway, for lack of a
+/// row, count as complete.
 fn context_end(image: &Image<'_>, functions: &[Function], end: u64) -> Option<(usize, Function)> {
     image.code_at(end)?;
     let start = end.checked_sub(1)?;
@@ -249,8 +250,8 @@ fn context_end(image: &Image<'_>, functions: &[Function], end: u64) -> Option<(u
     Some((undescribed(functions, start)?, byte))
 }
 
-/// Where among `functions` one that begins at `addr` belongs; `None` if something describes that address, or
-/// nothing any.
+/// The place among `functions` of one that begins at `addr`; `None` if something describes that
+/// address, or nothing describes any.
 fn undescribed(functions: &[Function], addr: u64) -> Option<usize> {
     let index = functions.partition_point(|function| function.start <= addr);
     let described = functions[..index]
@@ -259,7 +260,7 @@ fn undescribed(functions: &[Function], addr: u64) -> Option<usize> {
     (!functions.is_empty() && !described).then_some(index)
 }
 
-/// How many of the first functions overlap, each with one before; `None` if there are none.
+/// Number of leading functions that overlap, each with the one before; `None` if there are none.
 fn overlapping(functions: &[Function]) -> Option<usize> {
     let mut end = functions.first()?.end;
     let count = functions

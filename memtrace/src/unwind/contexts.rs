@@ -1,13 +1,13 @@
-//! Where the stacks of coroutines end.
+//! Finds the ends of coroutines' stacks.
 //!
-//! A new context gets a return address below its first function, of code that runs when that function returns.
-//! Nothing calls that code, and call frame information does not say that the stack ends there: Boost's assembler
-//! has none, and glibc's begins at the very address, whereas a return address is looked up by the byte before it,
-//! where a call would be. So the functions that make contexts are found by name, and the addresses that they take
-//! by their instructions.
+//! A new context gets a return address below its first function, in code that runs when that
+//! function returns. Nothing calls that code, and call frame information does not mark the end of
+//! the stack there: Boost's assembler has none, and glibc's begins at the very address, whereas a
+//! return address is looked up by the byte before it, as if after a call. So the functions that
+//! make contexts are found by name, and the addresses that they use by their instructions.
 //!
-//! Other coroutines begin in the middle of a stack. What lies beyond their first function belongs to others by the
-//! time that it is read; these functions are found by name alone.
+//! Other coroutines begin in the middle of a stack. The part beyond their first function belongs to
+//! others by the time it is read; these functions are found by name alone.
 
 use std::ops::Range;
 
@@ -22,30 +22,31 @@ use object::{
 use super::image::{Header, Segment};
 use crate::arch::addresses_taken;
 
-/// How the names of functions that make contexts end. Copies put something before.
+/// Ends of the names of functions that make contexts. Copies have a prefix.
 ///
 /// - `makecontext` of glibc (sysdeps/unix/sysv/linux/x86_64/makecontext.c) takes the address of `__start_context`.
 /// - `make_fcontext` of Boost.Context (src/asm/make_x86_64_sysv_elf_gas.S) takes that of `finish`. The coroutines and
 ///   fibers of Boost and Folly use it; PHP (Zend/asm), brpc (`bthread_make_fcontext`) and Swoole have copies.
 const MAKERS: [&str; 2] = ["makecontext", "make_fcontext"];
 
-/// How the names of coroutines' outermost functions begin.
+/// Beginnings of the names of coroutines' outermost functions.
 ///
 /// - greenlet 2.0 and later (src/greenlet/TUserGreenlet.cpp), and gevent on it: a greenlet begins in a copy of the
 ///   stack of whoever started it, and keeps that part only which is inside.
 const OUTERMOST: [&str; 1] = ["_ZN8greenlet12UserGreenlet15inner_bootstrapE"];
 
-/// Longest of these functions that is looked at, bytes. The `makecontext` of glibc 2.36 has 656, greenlet's function some 3,000.
+/// Longest of these functions that is examined, bytes. The `makecontext` of glibc 2.36 has 656,
+/// greenlet's function some 3,000.
 const MAX_SIZE: u64 = 1 << 14;
 
-/// Most functions of a file that are looked at, and addresses that are taken from all of them.
+/// Most functions of a file that are examined, and most addresses taken from all of them.
 const MAX_FUNCTIONS: usize = 16;
 const MAX_ENDS: usize = 64;
 
-/// What a file tells of coroutines; addresses as it means them. A file without symbols tells nothing.
+/// Coroutine addresses in a file, in the file's terms. Empty for a file without symbols.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contexts {
-    /// What a context's first function may return to.
+    /// Possible return addresses of a context's first function.
     pub(super) ends: Vec<u64>,
     /// Code of outermost functions.
     pub(super) outermost: Vec<Range<u64>>,

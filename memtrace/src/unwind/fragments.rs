@@ -1,4 +1,4 @@
-//! Parts of functions that the compiler moved away, told by call frame information.
+//! Parts of functions that the compiler moved away, from call frame information.
 
 use super::image::{Cfi, Image, Slice};
 use crate::arch;
@@ -6,8 +6,8 @@ use gimli::{BaseAddresses, CfaRule, CieOrFde, UnwindContext, UnwindSection};
 use object::ReadRef;
 use std::ops::Range;
 
-/// The pieces of code that hold one of `targets` and are no function: where they begin, something
-/// is on the stack already. Addresses as the file means them. Empty where the file does not tell.
+/// The pieces of code that contain one of `targets` and are not functions: at their beginning, the
+/// stack is not empty. Addresses in the file's terms. Empty if the file does not describe them.
 pub(crate) fn fragments<'data>(file: impl ReadRef<'data>, targets: &[u64]) -> Vec<Range<u64>> {
     let Ok(Some(image)) = Image::parse(file) else {
         return Vec::new();

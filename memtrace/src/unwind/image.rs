@@ -1,4 +1,4 @@
-//! Where an ELF image has its call frame information.
+//! Finds the call frame information of an ELF image.
 
 use super::CompileError;
 use crate::arch;
@@ -16,20 +16,19 @@ pub(super) type Segment = elf::ProgramHeader64<LittleEndian>;
 /// Bytes of an address in the files that are read.
 const ADDRESS_SIZE: u8 = 8;
 
-/// Executable segments that are looked at; linkers make one or two.
+/// Most executable segments that are examined; linkers make one or two.
 const MAX_CODE: usize = 256;
 
 /// Longest rest of a segment that is taken for call frame information, bytes.
 const MAX_REST: u64 = 256 << 20;
 
-/// What a table is made of: an ELF file, or an image of one in memory whose
-/// file offsets hold (the vDSO).
+/// Input of a table: an ELF file, or an image of one in memory whose file offsets hold (the vDSO).
 pub(super) struct Image<'data> {
     pub(super) cfi: Cfi<'data>,
     pub(super) bases: BaseAddresses,
     /// Addresses of the executable segments.
     code: Vec<Range<u64>>,
-    /// Where the kernel starts the program, if it does so here.
+    /// The kernel's entry point, if it starts the program here.
     pub(super) entry: Option<u64>,
 }
 
@@ -73,8 +72,8 @@ impl<'data> Image<'data> {
     }
 }
 
-/// An interpreter is asked for, or no library: a program, or the dynamic loader. The entry points
-/// of other libraries mean nothing; linkers put the beginning of `.text` there.
+/// Whether it names an interpreter, or is not a library: a program, or the dynamic loader. The
+/// entry points of other libraries mean nothing; linkers put the beginning of `.text` there.
 fn starts_programs<'data>(segments: &[Segment], data: impl ReadRef<'data>) -> bool {
     let has = |kind| segments.iter().any(|s| s.p_type(LittleEndian) == kind);
     let needs_libraries = segments
@@ -112,8 +111,8 @@ fn find<'data>(
     Some((Cfi::Debug(cfi), bases))
 }
 
-/// `.eh_frame` as a file without section headers tells it: PT_GNU_EH_FRAME is `.eh_frame_hdr`,
-/// which points there (Linux Standard Base Core, section 10.6). It ends somewhere in its segment.
+/// `.eh_frame` of a file without section headers: PT_GNU_EH_FRAME is `.eh_frame_hdr`, which points
+/// to it (Linux Standard Base Core, section 10.6). It ends somewhere in its segment.
 fn by_segment<'data>(
     segments: &[Segment],
     data: impl ReadRef<'data>,

@@ -1,5 +1,5 @@
-//! How to find the callers of a file's code: call frame information (CFI),
-//! compiled once per file into the table that the kernel side walks with.
+//! Finds the callers of a file's code: call frame information (CFI), compiled once per file into
+//! the table that the kernel side walks with.
 
 mod cache;
 mod compile;

@@ -1,7 +1,7 @@
 //! One row of call frame information as a [`Rule`].
 //!
-//! What a rule cannot say exactly becomes UNSUPPORTED: a walk that ends early
-//! says so, one that goes astray does not.
+//! A description that no rule can express exactly becomes UNSUPPORTED: a walk that ends early is
+//! reported, one that goes astray is not.
 
 use super::image::Slice;
 use crate::arch;
@@ -119,7 +119,7 @@ fn fp_at(kind: u8, offset: i64) -> Option<(u8, i16)> {
     Some((kind, i16::try_from(offset).ok()?))
 }
 
-/// What the expressions compute that compilers and linkers emit (DWARF 5, section 2.5).
+/// The expressions that compilers and linkers emit (DWARF 5, section 2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// register + offset

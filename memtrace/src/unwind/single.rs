@@ -13,7 +13,8 @@ use object::{
 
 type FrameDescription<'data> = gimli::FrameDescriptionEntry<Slice<'data>>;
 
-/// How to find the caller of the code at an address, as the ELF file means it. `None`: the file does not tell.
+/// The rule for finding the caller of the code at an address in the file's terms. `None`: the file
+/// has none.
 pub(crate) fn rule_at<'data>(file: impl ReadRef<'data>, addr: u64) -> Option<Rule> {
     let image = Image::parse(file).ok()??;
     let bases = &image.bases;
@@ -82,14 +83,14 @@ mod tests {
         let bytes = std::fs::read(library("libc.so.6")).unwrap();
         let table = Table::compile(&*bytes).unwrap().unwrap();
         let from = u64::from(table.exec.first_page) << 16;
-        let mut told = 0;
+        let mut rules = 0;
         for addr in (from..from + (1 << 18)).step_by(997) {
             let Some(rule) = rule_at(&*bytes, addr) else {
                 continue;
             };
             assert_eq!(table.lookup(addr), rule, "{addr:#x}");
-            told += 1;
+            rules += 1;
         }
-        assert!(told > 100, "{told} addresses have a rule");
+        assert!(rules > 100, "{rules} addresses have a rule");
     }
 }

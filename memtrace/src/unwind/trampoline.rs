@@ -1,7 +1,7 @@
-//! The code by which probed functions return, in the page `[uprobes]` that the kernel
-//! maps into a probed process. From Linux 6.11 on it makes a system call of which the
-//! kernel runs the probe, and a signal that comes meanwhile interrupts the instruction after it: half of all signals
-//! do in a process that allocates all the time.
+//! The code through which probed functions return, in the page `[uprobes]` that the kernel maps
+//! into a probed process. From Linux 6.11 on it makes a system call in which the kernel runs the
+//! probe, and a signal that comes meanwhile interrupts the instruction after it: half of all
+//! signals do in a process that allocates all the time.
 
 use memtrace_common::{
     unwind::{Rule, cfa, fp},

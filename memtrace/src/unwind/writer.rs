@@ -20,7 +20,7 @@ pub(super) struct Writer {
     pages: u64,
     /// Pages whose first row is written.
     open: u64,
-    /// Of the last row.
+    /// Rule and number of the last row.
     current: (Rule, u16),
     rules: Vec<Rule>,
     ids: HashMap<Rule, u16>,
@@ -52,7 +52,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Says what holds from `addr` on. Addresses increase.
+    /// Sets the rule from `addr` on. Addresses increase.
     pub(super) fn row(&mut self, addr: u64, rule: Rule) {
         if rule == self.current.0 {
             return;
@@ -80,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Of a rule too many: that of UNSUPPORTED.
+    /// Beyond the limit: the number of UNSUPPORTED.
     fn id(&mut self, rule: Rule) -> u16 {
         if let Some(id) = self.ids.get(&rule) {
             return *id;

@@ -1,5 +1,5 @@
-//! What a reader wants to know first: what grows, which line allocates, which line keeps. Sites that are
-//! of one line are one finding, and so are processes that do the same.
+//! Answers a reader's first questions: which processes grow, which line allocates, which line
+//! keeps. Sites of one line are one finding, and so are processes that behave the same.
 
 use std::collections::BTreeSet;
 
@@ -19,18 +19,18 @@ use crate::{
 /// A verdict on a process, or on several that do the same, with the lines behind it.
 #[derive(Debug)]
 pub(crate) struct Finding<'a> {
-    /// Of its fastest growing process.
+    /// The verdict on its fastest growing process.
     pub(crate) verdict: &'a Verdict,
     /// Verdicts on all its processes.
     pub(crate) processes: Vec<&'a Verdict>,
     /// Processes that grow and were started, directly or not, by processes of this finding, which
     /// do not.
     pub(crate) growing_below: Vec<u32>,
-    /// The fastest growing first; empty where no site is behind it.
+    /// The fastest growing first; empty if no site is behind it.
     pub(crate) lines: Vec<Line<'a>>,
 }
 
-/// What the sites of one line do.
+/// The sites of one line, taken together.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     /// `None`: its stack is lost.
@@ -38,16 +38,16 @@ pub(crate) struct Line<'a> {
     pub(crate) kept_by: Option<&'a KeptBy>,
     /// Bytes per second.
     pub(crate) bytes: f64,
-    /// Blocks per second, of the site of each process that has most.
+    /// Blocks per second, of the largest site of each process.
     pub(crate) blocks: f64,
     /// Bytes per second of free space that its blocks hold open.
     pub(crate) holes: f64,
-    /// What to try.
+    /// Advice on what to try.
     pub(crate) next: &'a [String],
 }
 
 impl Finding<'_> {
-    /// How fast all its processes grow together, bytes per second; `None` where it is not about bytes.
+    /// Growth of all its processes together, bytes per second; `None` if it is not about bytes.
     pub(crate) fn rate(&self) -> Option<f64> {
         let rates = self.processes.iter().filter_map(|verdict| verdict.rate);
         rates.reduce(|sum, rate| sum + rate)
@@ -113,14 +113,14 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
     findings
 }
 
-/// What several processes of a job do in the same way, the fastest first.
+/// The finding common to several processes of a job, the fastest first.
 pub(crate) fn of_job<'a>(found: &'a Diagnosis, filter: &Filter) -> Option<Finding<'a>> {
     let mut findings = findings(found, filter).into_iter();
     findings.find(|finding| finding.processes.len() > 1 && finding.is_growth())
 }
 
-/// Whether a process of the class of a finding does what the finding's processes do: what grows is of
-/// one line, or, where no line is behind it, the program is the same.
+/// Whether a process of a finding's class behaves like the finding's processes: the growth is at
+/// one line, or, without such a line, the program is the same.
 fn do_the_same(found: &Diagnosis, known: &Finding, verdict: &Verdict, lines: &[Line]) -> bool {
     let program = |id: ProcessId| row(found, id).map(|row| (&row.comm, row.cmdline.first()));
     match (lines.first(), known.lines.first()) {
@@ -198,7 +198,7 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
             allocates: own_line(&frames),
             kept_by: verdict.kept_by.as_ref(),
             bytes: verdict.rate.unwrap_or(0.0),
-            // A block of the layer `python` is an arena, of which nobody asked for any.
+            // A block of the layer `python` is an arena, which no line requested as such.
             blocks: match key.layer {
                 Layer::Python => 0.0,
                 _ => verdict.blocks.unwrap_or(0.0),
@@ -215,12 +215,12 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
     lines
 }
 
-/// Whether two rates are the same but for chance.
+/// Whether two rates are equal within chance.
 fn alike(a: f64, b: f64) -> bool {
     (a - b).abs() <= 0.02 * a.max(b)
 }
 
-/// Adds what the sites of a line do; `blocks` combines their rates of blocks.
+/// Adds the sites of a line; `blocks` combines their rates of blocks.
 fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f64) {
     let mut known = lines.iter_mut();
     match known.find(|known| known.allocates == line.allocates) {
@@ -239,13 +239,13 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
     lines.sort_by(|a, b| (b.bytes + b.holes).total_cmp(&(a.bytes + a.holes)));
 }
 
-/// What was seen of one site says more than what is probable of another one of the same line.
+/// An observation on one site outweighs a guess on another one of the same line.
 fn surer<'a>(a: Option<&'a KeptBy>, b: Option<&'a KeptBy>) -> Option<&'a KeptBy> {
     let is_path = |of: &&KeptBy| matches!(of.how, How::Path { .. });
     a.filter(is_path).or(b.filter(is_path)).or(a).or(b)
 }
 
-/// How fast the free space that a site holds open grows, bytes per second.
+/// Growth of the free space that a site holds open, bytes per second.
 fn holes(found: &Diagnosis, site: SiteKey) -> f64 {
     let mut accounts = found.accounts.iter();
     let Some(of) = accounts.find(|of| of.process == site.process) else {

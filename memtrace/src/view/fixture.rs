@@ -1,4 +1,4 @@
-//! One snapshot for the tests of what is shown, in every format.
+//! One snapshot for the tests of all output formats.
 
 use crate::{
     event::{Layer, StackId},
@@ -159,7 +159,7 @@ pub(crate) fn snapshot_of_python() -> Snapshot {
     snapshot
 }
 
-/// A parent that ran to the end and a child that ended by itself, ten seconds of recording, and
+/// A parent that ran to the end and a child that exited by itself, ten seconds of recording, and
 /// lost releases.
 pub(crate) fn snapshot() -> Snapshot {
     let mut growing = site(1, Layer::Heap, 2, 1 << 20, 4);

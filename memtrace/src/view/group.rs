@@ -1,8 +1,8 @@
-//! Sites summed up by what their stacks have in common: a line of Python, a
-//! function, a file, a thread. Pure.
+//! Groups sites by a common property of their stacks: a line of Python, a function, a file, a
+//! thread. Pure.
 //!
-//! Layers stay apart, for they overlap: what the heap holds lies in mappings
-//! that are vm's. Peaks are left out: sites need not have peaked together.
+//! Layers stay separate, because they overlap: heap blocks are in mappings that vm counts. Peaks
+//! are left out: sites need not peak at the same time.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt, str::FromStr};
 
@@ -19,10 +19,10 @@ const NO_PYTHON_FRAME: &str = "[no Python frame]";
 const NO_NATIVE_FRAME: &str = "[no native frame]";
 pub(crate) const UNKNOWN_THREAD: &str = "[unknown thread]";
 
-/// What makes sites one row of a report.
+/// The property that merges sites into one row of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum By {
-    /// Each site by itself, with its stack.
+    /// Each site separately, with its stack.
     #[default]
     Site,
     /// The innermost line of Python.
@@ -117,7 +117,7 @@ impl FromStr for By {
         let known = By::ALL.into_iter().find(|by| by.name() == text);
         known.ok_or_else(|| {
             let names = By::ALL.map(By::name).join(", ");
-            format!("`{text}` is nothing to sum up by, expected one of {names}")
+            format!("cannot group by `{text}`, expected one of {names}")
         })
     }
 }
@@ -138,7 +138,7 @@ fn python_line(frame: &Frame) -> String {
     }
 }
 
-/// The sites of one layer, in all processes, that have a key in common.
+/// The sites of one layer, in all processes, with a common key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub layer: Layer,
@@ -146,7 +146,7 @@ pub(crate) struct Group {
     pub sums: Sums,
 }
 
-/// Adds what can be added: all but peaks.
+/// Adds all figures that can be added: everything but peaks.
 fn add(sum: &mut Totals, totals: &Totals) {
     for (sum, value) in [
         (&mut sum.live_bytes, totals.live_bytes),
@@ -162,7 +162,7 @@ fn add(sum: &mut Totals, totals: &Totals) {
     }
 }
 
-/// What sites come to.
+/// Sums of sites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Without peaks.
@@ -170,7 +170,7 @@ pub(crate) struct Sums {
     pub sites: u64,
     /// The part of `totals` that is not [`indirect`](super::Shown::is_indirect).
     own: Totals,
-    /// How many each row stands for.
+    /// Number of processes that each row represents.
     processes: BTreeMap<ProcessId, u64>,
 }
 
@@ -185,8 +185,8 @@ impl Sums {
     }
 }
 
-/// The groups of the selected sites, the largest by `sort` first: by what the program asked for itself,
-/// where that is nothing by all.
+/// The groups of the selected sites, the largest by `sort` first: sorted by the program's own
+/// requests, or by all if there are none.
 ///
 /// # Errors
 ///
@@ -211,7 +211,7 @@ pub(crate) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
     let mut groups: Vec<_> = groups
         .map(|((layer, key), sums)| Group { layer, key, sums })
         .collect();
-    // Stable: equal ones stay in the order of layer and key.
+    // Stable: equal ones stay in order of layer and key.
     groups.sort_by_key(|group| {
         let totals = &group.sums.totals;
         Reverse((sort.of(&group.sums.own), sort.of(totals), totals.live_bytes))
@@ -219,7 +219,7 @@ pub(crate) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
     Ok(groups)
 }
 
-/// The groups that are not listed, of one layer.
+/// The groups of one layer that are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rest {
     pub groups: u64,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_told_apart_by_what_is_asked_for() {
+    fn stacks_are_grouped_by_the_requested_key() {
         assert_eq!(
             keys(By::PythonLine),
             [
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_line_is_named_by_what_is_known() {
+    fn a_python_line_is_named_from_known_parts() {
         let mut frame = python("f", "/a.py", 3);
         assert_eq!(python_line(&frame), "/a.py:3 f");
         frame.line = None;

@@ -1,5 +1,4 @@
-//! How whole the recorded stacks are: allocations by how the walk of their
-//! stack ended. Pure.
+//! Completeness of the recorded stacks: allocations by the end of their stack's walk. Pure.
 
 use std::{
     cmp::Reverse,
@@ -10,21 +9,21 @@ use super::Filter;
 use crate::recording::{Snapshot, Stack};
 use memtrace_common::unwind::End;
 
-/// Allocations by how the walk of their stack ended; `None`: there is no stack.
+/// Allocations by the end of their stack's walk; `None`: there is no stack.
 pub(crate) type Counts = Vec<(Option<End>, u64)>;
 
-/// The module of a stack whose outermost frame is in no file, or that has no frames.
+/// Label for the module of a stack whose outermost frame is in no file, or that has no frames.
 pub(crate) const UNKNOWN_MODULE: &str = "[unknown]";
 
 /// The stacks of all recorded allocations, each allocation counted once, in the process that made
-/// it: blocks that a child inherits are no allocations of its own.
+/// it: blocks that a child inherits are not allocations of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
     pub complete: u64,
     pub truncated: u64,
     /// Every other end, zero included, in the order of [`End::ALL`]; then those without a stack.
     pub failed: Counts,
-    /// Where the stacks that are not complete end; most allocations first.
+    /// The modules in which incomplete stacks end; most allocations first.
     pub modules: Vec<Module>,
 }
 
@@ -68,7 +67,7 @@ impl Health {
                 ends: tally.counts().filter(|(_, count)| *count > 0).collect(),
             })
             .collect();
-        // Stable: equal ones stay in the order of their paths.
+        // Stable: equal ones stay in order of their paths.
         modules.sort_by_key(|module| Reverse(module.total()));
         let failed = |end| !matches!(end, Some(End::Complete | End::Truncated));
         Health {
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_inherits_is_no_walk_of_its_own() {
+    fn inherited_blocks_are_not_walks_of_the_child() {
         let mut snapshot = fixture::snapshot();
         let before = Health::of(&snapshot, &Filter::default());
         let mut inherited = snapshot.sites[1].clone();

@@ -1,10 +1,10 @@
-//! What sites are ordered, drawn and summed up by.
+//! Metrics by which sites are sorted, drawn and summed.
 
 use std::{fmt, str::FromStr};
 
 use crate::ledger::Totals;
 
-/// What to order or draw sites by.
+/// A metric to sort or draw sites by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Metric {
     #[default]
@@ -37,7 +37,7 @@ impl Metric {
         }
     }
 
-    /// What a value counts, for a legend.
+    /// The unit of a value, for a legend.
     pub(crate) const fn unit(self) -> &'static str {
         match self {
             Metric::LiveCount => "blocks",

@@ -1,6 +1,5 @@
-//! What a report shows, whatever it is written as: which sites, in which order
-//! and groups, and how whole their stacks are. Pure; text, JSON and graphs are
-//! made of it in `render`.
+//! The contents of a report, independent of its format: the sites, their order and groups, and the
+//! completeness of their stacks. Pure; `render` turns it into text, JSON and graphs.
 
 pub(crate) mod findings;
 #[cfg(test)]
@@ -18,11 +17,11 @@ pub(crate) use select::{Filter, Selection, Shown};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "ages are known at the end of a recording only, and this one has none; leave out `--older`, or `--at`"
+        "ages are known only at the end of a recording, and this one has none; leave out `--older` or `--at`"
     )]
     NoAges,
     #[error(
-        "sites need not have peaked together, so groups of them have no peak; choose another `--sort`, or leave out `--by`"
+        "groups have no peak, because sites need not peak at the same time; choose another `--sort`, or leave out `--by`"
     )]
     NoPeakOfGroups,
 }

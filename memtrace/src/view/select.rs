@@ -1,4 +1,4 @@
-//! Which sites a report shows, and what that leaves out. Pure.
+//! Selects the sites of a report, and sums up those left out. Pure.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -14,14 +14,14 @@ use crate::{
     recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, Stack},
 };
 
-/// What to show. The default shows every site.
+/// Selection of sites. The default shows every site.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     pub layer: Option<Layer>,
     /// A process's tgid.
     pub pid: Option<u32>,
-    /// Only blocks that were outstanding for at least so long. Live figures are those of such
-    /// blocks, see [`Selection::ages`].
+    /// Only blocks at least this old. Live figures are those of such blocks, see
+    /// [`Selection::ages`].
     pub older: Option<Duration>,
     /// Bounds of a site's live bytes, both inclusive.
     pub min_bytes: Option<u64>,
@@ -37,7 +37,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// The moment to look at: ages are known at the end only.
+    /// The moment to show: ages are known at the end only.
     pub(crate) fn moment(&self, at: At) -> At {
         match (at, self.older) {
             (At::Default, Some(_)) => At::End,
@@ -50,7 +50,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// When ages are asked for and not known.
+    /// When ages are requested but unknown.
     pub(crate) fn select<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -86,7 +86,7 @@ impl Filter {
                 selection.hidden_bytes += live_bytes;
             }
         }
-        // Most of millions of sites have nothing: those stay in the order of their keys.
+        // Most of millions of sites are empty: those stay in order of their keys.
         let nothing = |shown: &Shown| sort.of(&shown.totals()) == 0;
         selection.sites.sort_by_key(nothing);
         let some = selection.sites.partition_point(|shown| !nothing(shown));
@@ -105,7 +105,7 @@ impl Filter {
         })
     }
 
-    /// How many frames at the end of a stack are left out as wrappers.
+    /// Number of frames at the end of a stack that are left out as wrappers.
     pub(crate) fn folded_wrappers(&self, stack: Stack) -> usize {
         match self.show_wrappers {
             true => 0,
@@ -148,7 +148,7 @@ impl Filter {
     }
 }
 
-/// The part of a site that is old enough. A row of births counts only where all of it is.
+/// The part of a site that is old enough. A row of births counts only if all of it is.
 fn older_part(mut shown: Shown, older: Duration) -> Shown {
     let site = shown.site;
     let (mut bytes, mut count) = (0, 0);
@@ -164,13 +164,13 @@ fn older_part(mut shown: Shown, older: Duration) -> Shown {
             }
         }
     }
-    // What was released after the scan is no longer outstanding.
+    // Blocks released after the scan are no longer live.
     shown.live_bytes = bytes.min(site.totals.live_bytes);
     shown.live_count = count.min(site.totals.live_count);
     shown
 }
 
-/// How ages were judged.
+/// Basis of the ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ages {
     pub older: Duration,
@@ -185,13 +185,13 @@ pub(crate) struct Shown<'a> {
     /// `None` only in a damaged recording.
     pub process: Option<&'a ProcessSnapshot>,
     pub stack: Stack<'a>,
-    /// Live figures as [`Filter::older`] says.
+    /// Live figures after [`Filter::older`].
     pub live_bytes: u64,
     pub live_count: u64,
 }
 
 impl Shown<'_> {
-    /// Those of the site, with the live figures that are shown.
+    /// The site's totals, with the live figures that are shown.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             live_bytes: self.live_bytes,
@@ -200,8 +200,8 @@ impl Shown<'_> {
         }
     }
 
-    /// Whether the program did not ask for it itself: what an allocator took holds the blocks of other
-    /// sites, and the dynamic linker maps what the program loads.
+    /// Whether the program did not request it itself: an allocator's memory contains the blocks of
+    /// other sites, and the dynamic linker maps the libraries that the program loads.
     pub(crate) fn is_indirect(&self) -> bool {
         let key = &self.site.key;
         key.by_allocator
@@ -212,7 +212,7 @@ impl Shown<'_> {
                 )
     }
 
-    /// The process's tgid, 0 where it is not known, and of a group.
+    /// The process's tgid, 0 if it is unknown, and for a group.
     pub(crate) fn tgid(&self) -> u32 {
         self.process.map_or(0, |process| process.row.tgid)
     }
@@ -221,12 +221,12 @@ impl Shown<'_> {
 /// The sites to show, and how much is not shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection<'a> {
-    /// In the order asked for.
+    /// In the requested order.
     pub sites: Vec<Shown<'a>>,
     pub hidden_sites: u64,
     /// Live bytes of the hidden sites.
     pub hidden_bytes: u64,
-    /// Set where [`Filter::older`] is.
+    /// Set if [`Filter::older`] is.
     pub ages: Option<Ages>,
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn sites_are_ordered_and_what_is_hidden_is_counted() {
+    fn sites_are_ordered_and_hidden_ones_counted() {
         let snapshot = fixture::snapshot();
         let filter = Filter {
             min_bytes: Some(4096),

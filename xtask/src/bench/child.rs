@@ -1,5 +1,5 @@
-//! The two processes of a measurement: the target, which waits for a byte on
-//! stdin before it works, and the collector, which says on stderr when it records.
+//! The two processes of a measurement: the target, which waits for a byte on stdin before it works,
+//! and the collector, which announces on stderr when it records.
 
 use crate::command;
 use anyhow::{Context, Result, bail, ensure};
@@ -9,7 +9,7 @@ use std::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-/// How memtrace's line begins when the probes are in place.
+/// Beginning of memtrace's line when the probes are in place.
 const RECORDING: &str = "memtrace: recording";
 
 /// Killed when dropped before its end.
@@ -20,7 +20,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Starts it and waits until it says that it is ready.
+    /// Starts it and waits until it reports that it is ready.
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Result<Target> {
         let mut child = Command::new(program)
             .args(arguments)
@@ -71,7 +71,7 @@ impl Target {
         let line = self.stdout.next().context("the target ended early")??;
         ensure!(
             line == expected,
-            "the target said `{line}`, expected `{expected}`"
+            "the target printed `{line}`, expected `{expected}`"
         );
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Both fail on a target that has ended, which is what is wanted.
+        // Both fail on a target that has ended, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -102,11 +102,11 @@ pub(crate) struct Collector {
     stderr: Lines<BufReader<ChildStderr>>,
 }
 
-/// What it left behind.
+/// Results of an ended process.
 pub(crate) struct Ended {
     /// User and system time since it recorded, seconds.
     pub(crate) cpu_s: f64,
-    /// The lines after the one that said that it records.
+    /// The lines after the one that announced the recording.
     pub(crate) stderr: Vec<String>,
 }
 
@@ -136,7 +136,7 @@ impl Collector {
                 Some(line) => said.push(line),
                 None => {
                     child.wait()?;
-                    bail!("memtrace did not begin to record: {}", said.join(" / "));
+                    bail!("memtrace did not start recording: {}", said.join(" / "));
                 }
             }
         }
@@ -151,7 +151,7 @@ impl Collector {
 
     pub(crate) fn id(&self) -> Result<u32> {
         let child = self.child.as_ref();
-        Ok(child.context("memtrace was waited for already")?.id())
+        Ok(child.context("memtrace was already waited for")?.id())
     }
 
     /// Ends it as Ctrl-C does.
@@ -177,7 +177,7 @@ impl Collector {
         let child = self
             .child
             .take()
-            .context("memtrace was waited for already")?;
+            .context("memtrace was already waited for")?;
         let ended = command::wait(&child)?;
         ensure!(
             ended.succeeded,
@@ -214,6 +214,6 @@ fn cpu_s(pid: u32) -> Result<f64> {
         libc::clock_getcpuclockid(pid.cast_signed(), &mut clock) == 0
             && libc::clock_gettime(clock, &mut time) == 0
     };
-    ensure!(read, "cannot tell the processor time of process {pid}");
+    ensure!(read, "cannot read the CPU time of process {pid}");
     Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }

@@ -1,5 +1,5 @@
-//! What tracing costs a program beside its allocations: signals, and new threads, processes and
-//! programs, which have to be followed.
+//! The cost of tracing for a program apart from its allocations: signals, and new threads,
+//! processes and programs, which have to be followed.
 
 use super::{
     child::{Collector, Target},
@@ -39,7 +39,7 @@ pub(super) fn run(memtrace: &Path, folder: &Path, rounds: usize) -> Result<()> {
         }
         eprintln!("round {round} of {rounds} done");
     }
-    println!("events that are followed, per second, median of {rounds} rounds:");
+    println!("traced events per second, median of {rounds} rounds:");
     println!(
         "  {:<28}{:>12} {:>16} {:>10}",
         "", "no tracing", "memtrace record", "× as long"

@@ -1,4 +1,5 @@
-//! What a search for holders costs: seconds, memory of its own, and for how long the process is stopped.
+//! The cost of a search for holders: seconds, memory of its own, and the time for which the process
+//! is stopped.
 
 use super::child::Target;
 use crate::command::{self, compile_c, root};

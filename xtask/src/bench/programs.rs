@@ -7,7 +7,7 @@ use std::{
     os::fd::{FromRawFd, OwnedFd},
 };
 
-/// While this lives the kernel counts, for all programs of the machine.
+/// While this lives the kernel measures the run time of all BPF programs on the machine.
 pub(super) struct Counting {
     _descriptor: OwnedFd,
 }
@@ -27,7 +27,7 @@ impl Counting {
         let number = i32::try_from(descriptor).unwrap_or(-1);
         ensure!(
             number >= 0,
-            "the kernel does not count the time of programs: {}",
+            "the kernel does not measure the run time of BPF programs: {}",
             io::Error::last_os_error()
         );
         // SAFETY: the system call gave it to us.
@@ -35,8 +35,8 @@ impl Counting {
         Ok(Self { _descriptor })
     }
 
-    /// Time that the programs which process `pid` holds have run while it was counted, ns. Of all
-    /// processes: those at system calls run whoever makes one.
+    /// Run time of the programs that process `pid` holds, while it was measured, ns. Over all
+    /// processes: programs at system calls run for any caller.
     pub(super) fn run_ns(&self, pid: u32) -> Result<u64> {
         let folder = format!("/proc/{pid}/fdinfo");
         let mut programs = HashMap::new();
@@ -45,12 +45,12 @@ impl Counting {
             let text = fs::read_to_string(entry?.path()).unwrap_or_default();
             programs.extend(program(&text));
         }
-        ensure!(!programs.is_empty(), "process {pid} holds no program");
+        ensure!(!programs.is_empty(), "process {pid} has no BPF programs");
         Ok(programs.values().sum())
     }
 }
 
-/// A program's id and how long it has run, ns, from what its descriptor tells; `None` of another one.
+/// A program's id and its run time, ns, from its descriptor; `None` for other descriptors.
 fn program(text: &str) -> Option<(u64, u64)> {
     let number = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_told_from_links_and_maps() {
+    fn programs_are_distinguished_from_links_and_maps() {
         let link = "link_type:\tperf\nlink_id:\t9\nprog_tag:\t0a\nprog_id:\t7\n";
         let of_program = "prog_type:\t2\nprog_id:\t7\nrun_time_ns:\t1200\nrun_cnt:\t3\n";
         assert_eq!(program(of_program), Some((7, 1200)));

@@ -1,8 +1,8 @@
-//! What tracing costs a loop of PyTorch on a device.
+//! The cost of tracing for a PyTorch loop on a device.
 //!
-//! Two processes that do the same differ by more than the tracing costs (where their heaps lie
+//! Two identical processes differ by more than the cost of tracing (the place of their heaps
 //! decides how often they fault), and so does one minute of a machine from the next. So one process
-//! does all, and what it takes while it is traced stands beside what it took right before and after.
+//! does everything, and its time while traced is compared with its time right before and after.
 
 use super::{
     child::{Collector, Target},
@@ -16,9 +16,9 @@ use std::{path::Path, process::Command};
 /// The options of `memtrace record`.
 const WAYS: [&[&str]; 3] = [&["--no-heap", "--no-python"], &["--no-heap"], &[]];
 
-/// Where it computes, what a step is then, steps before the first measurement and in each. On a stand-in for a GPU the
-/// first is the host's work alone, of which a device that computes hides a part: the second has one that does, in
-/// a process of its own and at the speed of a CPU.
+/// Device, description of a step on it, steps before the first measurement and in each. On a
+/// stand-in for a GPU the first is the host's work alone, part of which a computing device would
+/// hide: the second has one that does, in a process of its own and at the speed of a CPU.
 const DEVICES: [(&str, &str, u32, u32); 3] = [
     ("cuda", "a step of training on device 0", 300, 500),
     (
@@ -30,19 +30,19 @@ const DEVICES: [(&str, &str, u32, u32); 3] = [
     ("cpu", "a step of training on the CPU", 30, 15),
 ];
 
-/// What was measured in one way of tracing, a figure a round.
+/// Measurements of one way of tracing, a figure a round.
 #[derive(Default)]
 struct Figures {
     untraced_ns: Vec<f64>,
     ratios: Vec<f64>,
     /// Time in memtrace's programs, of all threads, by the time that the steps took.
     shares: Vec<f64>,
-    /// What a step takes more while it is traced, whatever for, by the blocks that the device gives in it, ns; none
-    /// where they were not counted.
+    /// Extra time of a step while it is traced, for any reason, per block that the device hands out
+    /// in it, ns; none if blocks were not counted.
     per_block_ns: Vec<f64>,
 }
 
-/// What some steps took, ns, and the blocks that the device's allocator gave in each.
+/// Duration of some steps, ns, and the blocks that the device's allocator handed out in each.
 struct Steps {
     median: f64,
     all: f64,
@@ -88,13 +88,13 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What a launch of `import torch` takes of processors, alone and traced: nearly every allocation is at a
-/// stack of its own.
+/// CPU time of launching `import torch`, alone and traced: nearly every allocation is at a stack of
+/// its own.
 fn imports(memtrace: &Path, folder: &Path, python: &str) -> Result<()> {
     const SCRIPT: &str = "import time, torch; print(time.process_time_ns())";
     let alone = parse_ns(&lines(Command::new(python).args(["-c", SCRIPT]))?)?;
     println!(
-        "launching `import torch`: {:.1} s of processor time",
+        "launching `import torch`: {:.1} s of CPU time",
         alone / 1e9
     );
     for options in [&[][..], &["--no-python"], &["--no-heap"]] {
@@ -152,7 +152,7 @@ impl Bench<'_> {
             blocks,
             ..
         } = self.steps(self.steps)?;
-        // By itself, for counting takes time too.
+        // Separately, because counting takes time too.
         let counting = Counting::begin()?;
         let begin = counting.run_ns(collector.id()?)?;
         let counted = self.steps(self.steps)?.all;
@@ -166,7 +166,7 @@ impl Bench<'_> {
         if blocks > 0.0 {
             figures.per_block_ns.push((traced - untraced) / blocks);
         }
-        let in_programs = in_programs.context("a program went away while it was counted")?;
+        let in_programs = in_programs.context("a BPF program was unloaded while it was measured")?;
         figures.shares.push(in_programs as f64 / counted);
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Bench<'_> {
                 blocks,
             }),
             _ => bail!(
-                "the target said `{answer}`, expected the median and the sum of ns, and blocks"
+                "the target printed `{answer}`, expected the median and the sum of ns, and blocks"
             ),
         }
     }

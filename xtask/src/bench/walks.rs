@@ -1,4 +1,4 @@
-//! What the walk of a stack takes by its depth, beside `bpf_get_stackid` for the same events.
+//! The duration of a stack walk by its depth, beside `bpf_get_stackid` for the same events.
 
 use super::child::{Collector, Ended, Target};
 use crate::command::{compile_c_with, root};
@@ -13,7 +13,7 @@ const DEPTHS: [u32; 5] = [5, 15, 30, 60, 120];
 const PYTHON_FRAMES: [u32; 5] = [1, 5, 10, 20, 40];
 
 /// A build, its flag, and whether `bpf_get_stackid` walks as far as memtrace does: it follows frame
-/// pointers, and has less to do where it finds none.
+/// pointers, and has less to do if it finds none.
 const BUILDS: [(&str, &str, bool); 2] = [
     ("no frame pointers", "-fomit-frame-pointer", false),
     ("frame pointers", "-fno-omit-frame-pointer", true),
@@ -49,7 +49,7 @@ pub(super) fn run(memtrace: &Path, folder: &Path, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// What the Python frames of stacks add to walks.
+/// The cost that Python frames add to walks.
 pub(super) fn run_python(memtrace: &Path, folder: &Path, count: u64) -> Result<()> {
     println!("stacks of a Python program, {count} of each number of Python frames, ns:");
     println!(
@@ -89,7 +89,7 @@ fn measure_python(
     let script = root().join("xtask/bench/frames.py");
     let script = script
         .to_str()
-        .context("the path of the repository is no text")?;
+        .context("the path of the repository is not UTF-8")?;
     let arguments = [script, &frames.to_string(), &count.to_string()];
     let mut target = Target::start(Path::new("python3"), &arguments)?;
     let file = folder.join("python.mtr");
@@ -98,12 +98,12 @@ fn measure_python(
     target.go()?;
     target.finish()?;
     let buckets = buckets(&collector.finish()?)?;
-    // How many native frames there are depends on the interpreter's version and build.
+    // The number of native frames depends on the interpreter's version and build.
     let walks = |bucket: &Value| bucket.get("walks").and_then(Value::as_u64);
     let bucket = buckets
         .iter()
         .find(|bucket| walks(bucket) >= Some(count))
-        .with_context(|| format!("there are not {count} walks of one depth among {buckets:?}"))?;
+        .with_context(|| format!("fewer than {count} walks of any depth in {buckets:?}"))?;
     quantiles(bucket, "walk_ns")
 }
 
@@ -128,13 +128,13 @@ fn measure(
                 && number("most_frames").is_none_or(|most| most >= depth.into())
                 && number("walks") >= Some(count)
         })
-        .with_context(|| format!("there are no walks of {depth} frames among {buckets:?}"))?;
+        .with_context(|| format!("no walks of {depth} frames in {buckets:?}"))?;
     let [walk, walk_p99] = quantiles(row, "walk_ns")?;
     let [stackid, stackid_p99] = quantiles(row, "stackid_ns")?;
     Ok([walk, walk_p99, stackid, stackid_p99])
 }
 
-/// What `memtrace record --time-walks` measured, by depth.
+/// The measurements of `memtrace record --time-walks`, by depth.
 fn buckets(ended: &Ended) -> Result<Vec<Value>> {
     ended
         .stderr
@@ -142,7 +142,7 @@ fn buckets(ended: &Ended) -> Result<Vec<Value>> {
         .find_map(|line| line.strip_prefix("timings: "))
         .map(serde_json::from_str)
         .context("memtrace --time-walks printed no line `timings: …`")?
-        .context("what memtrace --time-walks printed cannot be read")
+        .context("cannot parse the output of memtrace --time-walks")
 }
 
 /// The median and the 99th percentile of a bucket, ns.

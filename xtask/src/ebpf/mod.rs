@@ -1,6 +1,6 @@
-//! The kernel side's object: built here, committed, embedded by memtrace, so
-//! that users need stable Rust only. `stamp` says what it was built from,
-//! `toolchain` finds a compiler for it, `object` makes it small.
+//! The kernel side's object: built here, committed, embedded by memtrace, so that users need stable
+//! Rust only. `stamp` records its sources, `toolchain` finds a compiler for it, `object` makes it
+//! small.
 
 mod object;
 mod stack;
@@ -46,7 +46,7 @@ pub(crate) fn build(install: bool) -> Result<()> {
         stamp.object_sha256
     );
     println!(
-        "deepest chain of calls: {} bytes of stack: {}",
+        "deepest call chain: {} bytes of stack: {}",
         deepest.bytes,
         deepest.functions.join(" → ")
     );
@@ -76,7 +76,7 @@ pub(crate) fn check() -> Result<()> {
     let found = stamp::digest(&object);
     if found != stamp.object_sha256 {
         bail!(
-            "`{}` is not what was built: sha256 {found}, expected {}",
+            "`{}` is not the object that was built: sha256 {found}, expected {}",
             path.display(),
             stamp.object_sha256
         );
@@ -85,7 +85,7 @@ pub(crate) fn check() -> Result<()> {
 
     let deepest = stack::check(&object)?;
     println!(
-        "check-ebpf: ok: no chain of calls takes more than {} bytes of stack",
+        "check-ebpf: ok: no call chain uses more than {} bytes of stack",
         deepest.bytes
     );
 
@@ -94,7 +94,7 @@ pub(crate) fn check() -> Result<()> {
         .filter(|t| t.rustc_version == stamp.rustc && t.linker_version == stamp.bpf_linker);
     let Some(toolchain) = same else {
         println!(
-            "check-ebpf: not rebuilt: it takes {} and {} (`cargo xtask setup --ebpf`)",
+            "check-ebpf: not rebuilt: that needs {} and {} (`cargo xtask setup --ebpf`)",
             stamp.rustc, stamp.bpf_linker
         );
         return Ok(());
@@ -102,12 +102,11 @@ pub(crate) fn check() -> Result<()> {
     if compile(&toolchain)? != object {
         bail!("a rebuild differs from the committed object: run `cargo xtask build-ebpf`");
     }
-    println!("check-ebpf: ok: a rebuild is the same byte for byte");
+    println!("check-ebpf: ok: a rebuild is identical byte for byte");
     Ok(())
 }
 
-/// Compiles the kernel side; the result depends on sources and toolchain, not
-/// on where they are.
+/// Compiles the kernel side; the result depends on sources and toolchain, not on their location.
 fn compile(toolchain: &Toolchain) -> Result<Vec<u8>> {
     let target_dir = command::target_dir().join("ebpf");
     let mut build = toolchain.cargo()?;

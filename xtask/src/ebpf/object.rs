@@ -6,13 +6,13 @@ use object::{
     elf::SHT_STRTAB,
 };
 
-/// Removes the `.debug_*` sections, nine tenths of the object. What the kernel
-/// and aya read (`.BTF`, `.BTF.ext` with its line numbers) stays.
+/// Removes the `.debug_*` sections, nine tenths of the object. The sections that the kernel and aya
+/// read (`.BTF`, `.BTF.ext` with its line numbers) stay.
 ///
 /// # Errors
 /// When `linked` is not an ELF object.
 pub(super) fn without_debug_sections(linked: &[u8]) -> Result<Vec<u8>> {
-    let mut builder = Builder::read(linked).context("the linked kernel side is no ELF object")?;
+    let mut builder = Builder::read(linked).context("the linked kernel side is not an ELF object")?;
     for section in &mut builder.sections {
         let name = section.name.to_string();
         if name.starts_with(".debug_") || name.starts_with(".rel.debug_") {

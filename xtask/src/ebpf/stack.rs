@@ -1,14 +1,14 @@
-//! How much stack the kernel side's functions take, so that no kernel is needed to notice that it is
-//! too much. The kernel adds up the frames along each chain of calls, callbacks of its helpers
-//! included, and refuses more than 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c).
+//! The stack use of the kernel side's functions, so that excess is noticed without a kernel. The
+//! kernel adds up the frames along each call chain, callbacks of its helpers included, and refuses
+//! more than 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c).
 
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SymbolKind};
 use std::collections::BTreeMap;
 
-/// Most bytes of any chain: what the kernel allows less room for other compilers.
+/// Most bytes of any chain: the limit that the kernel has for other compilers.
 const LIMIT: u64 = 400;
-/// Frames are rounded up to so many bytes; newer kernels round to 16.
+/// Frames are rounded up to this many bytes; newer kernels round to 16.
 const ROUNDED: u64 = 32;
 /// Frames that a chain may have (MAX_CALL_FRAMES, include/linux/bpf_verifier.h).
 const FRAMES: usize = 8;
@@ -66,7 +66,7 @@ fn deepest(functions: &BTreeMap<Place, Function>) -> Result<Chain> {
     }
     if deepest.bytes > LIMIT {
         bail!(
-            "a chain of calls of the kernel side takes {} bytes of stack, more than {LIMIT}: {}",
+            "a call chain of the kernel side uses {} bytes of stack, more than {LIMIT}: {}",
             deepest.bytes,
             deepest.functions.join(" → ")
         );
@@ -106,7 +106,7 @@ fn descend<'a>(
 }
 
 fn functions(object: &[u8]) -> Result<BTreeMap<Place, Function>> {
-    let file = object::File::parse(object).context("the kernel side is no ELF object")?;
+    let file = object::File::parse(object).context("the kernel side is not an ELF object")?;
     let mut functions = BTreeMap::new();
     for symbol in file.symbols() {
         let (SymbolKind::Text, Some(SectionIndex(index)), 1..) =

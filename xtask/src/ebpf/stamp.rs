@@ -1,4 +1,4 @@
-//! What the committed object was built from and by: `memtrace.bpf.json`.
+//! The sources and the toolchain of the committed object: `memtrace.bpf.json`.
 
 use crate::command;
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Everything the object is made of, relative to the root; folders with all they hold.
+/// All sources of the object, relative to the root; folders with all their contents.
 const SOURCES: [&str; 5] = [
     "memtrace-common/Cargo.toml",
     "memtrace-common/src",
@@ -43,7 +43,7 @@ impl Stamp {
             )
         })?;
         serde_json::from_str(&text)
-            .with_context(|| format!("cannot understand `{}`", path.display()))
+            .with_context(|| format!("cannot parse `{}`", path.display()))
     }
 
     pub(super) fn write(&self) -> Result<()> {

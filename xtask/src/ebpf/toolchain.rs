@@ -1,7 +1,6 @@
-//! Finds what compiles the kernel side. Rust ships no `core` for BPF, so it is
-//! built from source (`-Z build-std`), and that source must be the compiler's
-//! own. Two places have such a pair: rustup's nightly with `rust-src`, and
-//! Debian's `rustc-web` with `rust-web-src`.
+//! Finds a compiler for the kernel side. Rust ships no `core` for BPF, so it is built from source
+//! (`-Z build-std`), and that source must be the compiler's own. Two places have such a pair:
+//! rustup's nightly with `rust-src`, and Debian's `rustc-web` with `rust-web-src`.
 
 use super::stamp::Stamp;
 use crate::command::{self, output};
@@ -13,7 +12,8 @@ use std::{
 };
 
 const LINKER_VERSION: &str = "0.13.0";
-/// Where Debian's LLVM 22 lives, and the environment bpf-linker's build looks for it in.
+/// Folder of Debian's LLVM 22, and the environment variable in which bpf-linker's build looks for
+/// it.
 const DEBIAN_LLVM: &str = "/usr/lib/llvm-22";
 const LLVM_VARIABLES: [&str; 2] = ["LLVM_PREFIX", "LLVM_SYS_221_PREFIX"];
 
@@ -83,14 +83,14 @@ impl Toolchain {
         let library = self.sysroot.join("lib/rustlib/src/rust");
         let mut flags = vec![
             "-Clink-arg=--btf".to_owned(),
-            // The order that bpf-linker asks for else keeps LLVM from expanding any memset: each is a call of a loop
-            // over bytes then.
+            // The order that bpf-linker requests otherwise keeps LLVM from expanding any memset:
+            // each is then a call of a loop over bytes.
             "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
             "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
-            // Atomic operations that give the old value: Linux 5.12.
+            // Atomic operations that return the old value: Linux 5.12.
             "-Ctarget-cpu=v3".to_owned(),
             format!("-Clinker={}", self.linker.display()),
-            // BTF holds file names, which must not say where this checkout is.
+            // BTF contains file names, which must not reveal the place of this checkout.
             remap(&command::root(), "/memtrace"),
             remap(&cargo_home.join("registry/src"), "/cargo"),
             remap(&library, "/rust"),

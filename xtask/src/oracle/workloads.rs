@@ -1,4 +1,4 @@
-//! The programs, and what is asked of them while they are traced.
+//! The programs, and their load while they are traced.
 
 use crate::command::{self, root};
 use anyhow::{Context, Result, bail, ensure};
@@ -28,7 +28,7 @@ const UP: Duration = Duration::from_secs(30);
 
 /// A running program. Everything ends when it is dropped.
 pub(super) struct Workload {
-    /// What to trace.
+    /// Processes to trace.
     pub(super) pids: Vec<u32>,
     /// Clients to start once it is traced.
     clients: Vec<Command>,
@@ -71,7 +71,7 @@ impl Drop for Running {
 fn wait_until(what: &str, mut up: impl FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     while !up() {
-        ensure!(start.elapsed() < UP, "{what} does not come up");
+        ensure!(start.elapsed() < UP, "{what} does not start");
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
@@ -130,7 +130,7 @@ fn postgresql(folder: &Path) -> Result<Workload> {
         clients: vec![
             client(&["-c", "4"]),
             client(&["-c", "2", "-f", &script.to_string_lossy()]),
-            // A connection, hence a backend, for each transaction.
+            // A connection, and so a backend, for each transaction.
             client(&["-c", "1", "-C", "-S", "--rate=20"]),
         ],
         running: vec![server],
@@ -211,7 +211,7 @@ fn nginx(folder: &Path) -> Result<Workload> {
     })
 }
 
-/// Debian's Python, of which the library has been optimised across files.
+/// Debian's Python, whose library has been optimised across files.
 fn python(folder: &Path) -> Result<Workload> {
     let mut python = Running(
         Command::new("/usr/bin/python3")
@@ -230,7 +230,7 @@ fn python(folder: &Path) -> Result<Workload> {
         .as_deref()
     {
         Some("ready") => {}
-        said => bail!("the script said {said:?}, expected `ready`"),
+        said => bail!("the script printed {said:?}, expected `ready`"),
     }
     Ok(Workload {
         pids: vec![python.0.id()],
@@ -239,7 +239,7 @@ fn python(folder: &Path) -> Result<Workload> {
     })
 }
 
-/// The entry of a folder whose name is the greatest number.
+/// The entry of a folder with the greatest number as its name.
 fn newest(folder: &str) -> Result<PathBuf> {
     fs::read_dir(folder)
         .with_context(|| format!("cannot list `{folder}`"))?

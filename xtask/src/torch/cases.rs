@@ -21,11 +21,11 @@ const CASES: [&str; 7] = [
     "steady",
 ];
 
-/// How long each grows, and how often it is looked at.
+/// How long each case grows, seconds, and the interval of the recording.
 const SECONDS: &str = "20";
 const INTERVAL: &str = "200ms";
 
-/// What a case says of itself.
+/// A case's own figures.
 #[derive(Debug, Deserialize)]
 struct Truth {
     layer: Option<String>,
@@ -37,7 +37,7 @@ struct Truth {
     verdict: Option<String>,
 }
 
-/// Runs each case; what was found, a line each.
+/// Runs each case; returns the results, a line each.
 pub(super) fn run(memtrace: &Path, python: &Path, folder: &Path) -> Result<()> {
     for name in CASES {
         let found = case(name, memtrace, python, folder).with_context(|| format!("case {name}"))?;
@@ -86,7 +86,7 @@ fn case(name: &str, memtrace: &Path, python: &Path, folder: &Path) -> Result<Str
     let unheard = allocated.is_null() && name == "pinned";
     ensure!(
         unheard || *allocated == truth.allocated && *reserved == truth.reserved,
-        "{allocated} bytes allocated and {reserved} reserved, PyTorch says {} and {}",
+        "{allocated} bytes allocated and {reserved} reserved, PyTorch reports {} and {}",
         truth.allocated,
         truth.reserved
     );

@@ -1,5 +1,5 @@
-//! Debian's kernels, as packages. Which package it is, apt says when it is wanted; what was fetched stays in
-//! the user's cache. apt's own lists and folders, so that the host's are left alone.
+//! Debian's kernels, as packages. apt resolves the package when it is needed; fetched ones stay in
+//! the user's cache. apt's own lists and folders are used, so that the host's are left alone.
 
 use crate::command;
 use anyhow::{Context, Result, bail};
@@ -18,7 +18,7 @@ const NEWEST: &str = "linux-image-cloud-amd64";
 pub(crate) const RELEASES: [(&str, &str); 3] = [
     ("6.1", "bookworm"),
     ("6.12", "bookworm-backports"),
-    // Older than what memtrace works with.
+    // Older than the oldest supported kernel.
     ("5.10", "bullseye"),
 ];
 
@@ -38,7 +38,7 @@ impl Kernel {
         let Some((_, release)) = RELEASES.iter().find(|(known, _)| *known == version) else {
             let known: Vec<_> = RELEASES.iter().map(|(version, _)| *version).collect();
             bail!(
-                "no kernel `{version}`; there are host, {}",
+                "unknown kernel `{version}`; expected host, {}",
                 known.join(", ")
             );
         };
@@ -47,7 +47,7 @@ impl Kernel {
         if let Err(error) = apt.update() {
             let kernel = unpacked(&folder)?
                 .with_context(|| format!("Linux {version} cannot be fetched: {error:#}"))?;
-            eprintln!("vm: apt has no network, Linux {version} is as it was fetched last");
+            eprintln!("vm: apt has no network; using the Linux {version} fetched last");
             return Ok(kernel);
         }
         let package = apt.newest()?;
@@ -61,7 +61,7 @@ impl Kernel {
     }
 }
 
-/// Where kernels are kept: not in the repository, so that no clean build fetches them again.
+/// The folder of kernels: not in the repository, so that no clean build fetches them again.
 fn cache() -> Result<PathBuf> {
     let base = match env::var_os("XDG_CACHE_HOME") {
         Some(cache) => PathBuf::from(cache),

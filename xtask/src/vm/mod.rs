@@ -1,4 +1,5 @@
-//! `cargo xtask vm`: part of the end-to-end suite on other kernels. Which tests, and what came of them.
+//! `cargo xtask vm`: part of the end-to-end suite on other kernels. Selects the tests, and prints
+//! their results.
 
 mod kernel;
 mod qemu;
@@ -11,7 +12,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf, process::Command
 
 /// The kernel that this runs on, without a virtual machine.
 const HOST: &str = "host";
-/// What is wanted where nothing is said: the oldest and the newest of Debian 12's, and the host's.
+/// The default: the oldest and the newest of Debian 12's kernels, and the host's.
 const USUAL: [&str; 3] = ["6.1", "6.12", HOST];
 /// From here on the walk by tables can be verified (bpf_loop).
 const SUPPORTED: (u32, u32) = (5, 17);
@@ -22,7 +23,7 @@ const MULTI_LINKS: (u32, u32) = (6, 10);
 const LIMIT: Duration = Duration::from_secs(1_800);
 const LIMIT_OF_A_TEST: Duration = Duration::from_secs(600);
 
-/// What is tried, and the tests for it: file of `tests/e2e/`, function.
+/// Features, and the tests for each: file of `tests/e2e/`, function.
 const TESTS: [(&str, &[(&str, &str)]); 10] = [
     (
         "exact counts",
@@ -85,7 +86,7 @@ const TESTS: [(&str, &[(&str, &str)]); 10] = [
     ),
 ];
 
-/// What came of one kernel: by name, whether it held, and in a few words what was seen.
+/// The results on one kernel: by name, whether it passed, and a short note.
 struct Column {
     kernel: String,
     cells: BTreeMap<String, (bool, String)>,
@@ -131,7 +132,7 @@ fn wanted(kernels: &[String]) -> Vec<String> {
     }
 }
 
-/// Where what a kernel said is kept until it is asked again.
+/// The folder in which a kernel's results are kept until its next run.
 fn results() -> PathBuf {
     command::target_dir().join("vm")
 }
@@ -140,7 +141,7 @@ fn results() -> PathBuf {
 pub(crate) struct Session {
     folder: PathBuf,
     release: (u32, u32),
-    /// As uname says.
+    /// The release from uname.
     pub(crate) kernel: String,
 }
 
@@ -198,7 +199,7 @@ impl Session {
 /// The end-to-end tests' executables, by file of `tests/e2e/`.
 fn test_binaries() -> Result<BTreeMap<String, PathBuf>> {
     let mut build = cargo();
-    // As `cargo xtask test` builds them: another selection would build twice.
+    // Built like `cargo xtask test`: another selection would build twice.
     build.args(["test", "--workspace", "--test", "*", "--no-run"]);
     build.args(["--message-format", "json"]);
     let messages = command::output(&mut build)?;
@@ -247,7 +248,7 @@ fn column(name: &str, session: &Session) -> Result<Column> {
     let status = |file: &str| Ok::<_, anyhow::Error>(session.read(file)?.trim().to_owned());
     let (checked, recorded) = (status("check.status")?, status("record.status")?);
     let supported = session.release >= SUPPORTED;
-    // Yes where it works, no where it does not, and never one without the other.
+    // Yes on a supported kernel, no on others, and never one without the other.
     let agreed = (checked == "0") == supported && (recorded == "0") == supported;
     let lines = session.read("record")?.lines().count();
     let seen = match (agreed, supported) {
@@ -259,7 +260,7 @@ fn column(name: &str, session: &Session) -> Result<Column> {
     cells.insert("check".to_owned(), (held, seen));
     if checked == "0" {
         let loaded: Value = serde_json::from_str(&session.read("loaded.json")?)
-            .context("`check --loaded` gave no JSON")?;
+            .context("`check --loaded` printed no JSON")?;
         let seconds = loaded["load_ms"].as_f64().unwrap_or(f64::MAX) / 1e3;
         cells.insert(
             "load".to_owned(),

@@ -1,8 +1,8 @@
 //! A virtual machine that runs one script on another kernel, over the host's own files.
 //!
-//! QEMU emulates the processor (TCG): KVM may be missing, or what it gives too new for the kernel. The host's
-//! root folder is shared read-only (virtiofs), so the script finds compilers, interpreters and what was
-//! built where they are on the host.
+//! QEMU emulates the processor (TCG): KVM may be missing, or its processor too new for the kernel.
+//! The host's root folder is shared read-only (virtiofs), so the script finds compilers,
+//! interpreters and build results in the same places as on the host.
 
 use super::kernel::Kernel;
 use crate::{command, setup};
@@ -25,7 +25,7 @@ const BUSYBOX: &str = "/bin/busybox";
 const SHARING: [&str; 2] = ["/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd"];
 const MEMORY: &str = "3G";
 
-/// What the host's files are seen through, where the kernel has it as modules; in order.
+/// Modules needed to mount the host's files, if the kernel has them as modules; in order.
 const MODULES: [&str; 7] = [
     "virtio",
     "virtio_ring",
@@ -41,7 +41,7 @@ struct Ending(Child);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -61,11 +61,11 @@ pub(super) fn run(
 ) -> Result<()> {
     setup::install(&PACKAGES)?;
     fs::write(out.join("script"), script)?;
-    // They are seen even where they lie in a folder that the machine has in its memory, such as /tmp.
+    // They are visible even in a folder that the machine has in its memory, such as /tmp.
     let seen = [command::root(), command::target_dir()];
     let mut list = String::new();
     for path in seen {
-        // A link would mean something else in there.
+        // A link would have another target in there.
         let path =
             fs::canonicalize(&path).with_context(|| format!("cannot find `{}`", path.display()))?;
         writeln!(list, "{}", path.display())?;
@@ -147,7 +147,7 @@ fn share(folder: &Path, socket: &Path) -> Result<Ending> {
     Ok(child)
 }
 
-/// An initramfs with busybox, the modules and what runs first.
+/// An initramfs with busybox, the modules and the init script.
 fn initramfs(kernel: &Kernel, work: &Path) -> Result<PathBuf> {
     let root = work.join("initramfs");
     for folder in ["bin", "proc", "sys", "dev", "host", "modules"] {

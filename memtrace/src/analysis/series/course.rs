@@ -6,7 +6,7 @@ use crate::{
     recording::{IntervalId, Meta, ProcessRow},
 };
 
-/// Where nobody chose the interval, of a process that lived shorter only the start was seen, however
+/// With an automatic interval, a process that lived shorter than this shows only its start, however
 /// many points that has: seconds.
 const LEAST_LIFE: f64 = 10.0;
 
@@ -32,7 +32,7 @@ pub(super) struct Grid<'a> {
 impl<'a> Grid<'a> {
     pub(super) fn new(row: &ProcessRow, intervals: &'a [(IntervalId, u64)]) -> Grid<'a> {
         let first = intervals.partition_point(|(_, time)| *time <= row.started_ns);
-        // At the interval of its end a process has given back what it had.
+        // At the interval of its end a process has given back its memory.
         let end = match row.ended_ns {
             Some(ended) => intervals.partition_point(|(_, time)| *time < ended),
             None => intervals.len(),
@@ -46,7 +46,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// Which one an interval is.
+    /// Index of an interval.
     pub(super) fn at(&self, interval: IntervalId) -> Option<usize> {
         let found = self
             .intervals
@@ -54,7 +54,7 @@ impl<'a> Grid<'a> {
         found.ok()
     }
 
-    /// Which interval ended then.
+    /// Index of the interval that ended then.
     pub(super) fn at_time(&self, time_ns: u64) -> Option<usize> {
         let found = self
             .intervals
@@ -62,13 +62,14 @@ impl<'a> Grid<'a> {
         found.ok()
     }
 
-    /// What was so at a time (CLOCK_MONOTONIC ns), by its interval; without times that are no interval's.
+    /// Values by their times (CLOCK_MONOTONIC ns), placed at intervals; times that match no
+    /// interval are dropped.
     pub(super) fn placed<T>(&self, at: impl Iterator<Item = (u64, T)>) -> Vec<(usize, T)> {
         at.filter_map(|(time, value)| Some((self.at_time(time)?, value)))
             .collect()
     }
 
-    /// The last of `changes` (interval, value; in the order of time) up to the end of each point.
+    /// The last of `changes` (interval, value; in order of time) up to the end of each point.
     pub(super) fn last_of_each<T: Copy + Default>(&self, changes: &[(usize, T)]) -> Vec<T> {
         (1..=self.points())
             .map(|point| {
@@ -88,19 +89,19 @@ impl<'a> Grid<'a> {
         self.points() < MIN_POINTS || (lived as f64) < least * super::SECOND
     }
 
-    /// Whole points only: a last one of fewer intervals is left out.
+    /// Whole points only: a last one of fewer intervals is dropped.
     pub(super) fn points(&self) -> usize {
         (self.last - self.first) / self.per_point
     }
 }
 
-/// Where what an ended process held of something comes to its end: when it is less than half of what
-/// it was lately. In the last quarter.
+/// Where the holdings of an ended process end: the first point below half of the recent level. In
+/// the last quarter.
 pub(super) fn end_of(held: &[f64]) -> usize {
     const ENDING: f64 = 0.5;
     let lately = held.len() - held.len() / 4;
     let level = median(&held[lately..]).unwrap_or(0.0);
-    // For so little, of which no site is looked at, the course of the process is not cut.
+    // For memory too small to be judged by site, the course of the process is not cut.
     if level < SITE_FLOOR as f64 {
         return held.len();
     }
@@ -123,7 +124,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// The value is `value` from interval `at` on. Changes come in the order of time.
+    /// The value is `value` from interval `at` on. Changes come in order of time.
     pub(super) fn set(&mut self, grid: &Grid, at: usize, value: f64) {
         self.fill(grid, at);
         self.current = value;

@@ -1,4 +1,4 @@
-//! What a process holds of each device over time.
+//! A process's memory on each device over time.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,27 @@ use crate::{
     recording::{Origin, ProcessRow},
 };
 
-/// What a process holds of a device over time, bytes.
+/// A process's memory on a device over time, bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceSeries {
     pub index: Device,
-    /// In its caching allocator's blocks, and what others asked the runtime or the driver for.
+    /// In its caching allocator's blocks, and other requests to the runtime or the driver.
     pub outstanding: Vec<f64>,
-    /// The same with all that the caching allocator holds in place of its blocks.
+    /// The same, but with the caching allocator's reserve in place of its blocks.
     pub held: Vec<f64>,
-    /// What the process has of it in all, by NVIDIA's management library, where that told.
+    /// Process total on the device, if NVIDIA's management library reported it.
     pub total: Option<Vec<f64>>,
     /// All that is known of it, as of the end of each step.
     pub totals: Vec<DeviceTotals>,
 }
 
 impl DeviceSeries {
-    /// What is left of its course without its start.
+    /// Its course without the start.
     pub(crate) fn window(&self) -> Window {
         Window::after_start(&self.held)
     }
 
-    /// Whether the caching allocator had said at every point of `window` what it holds.
+    /// Whether the caching allocator had reported its total at every point of `window`.
     pub(crate) fn is_held_known(&self, window: Window) -> bool {
         let totals = self.totals.get(window.from..window.to);
         let totals = totals.unwrap_or_default().iter();
@@ -78,13 +78,13 @@ fn device(
     let mut reported = None;
     for (nth, (at, totals)) in changes.iter().enumerate() {
         let mut totals = *totals;
-        // What a caching allocator holds is not known once it gave back what is older than the recording,
-        // until it tells again: as before.
+        // The total of a caching allocator is unknown after it released memory older than the
+        // recording, until its next report: keep the last value.
         reported = totals.cache.and_then(|cache| cache.reserved.or(reported));
         if let Some(cache) = &mut totals.cache {
             cache.reserved = reported.map(|reported| reported.max(cache.allocated));
         }
-        // One says with its first block what it had before tracing, too.
+        // Its first block also reports what it held before tracing.
         let had = attached && totals.cache.is_some() && nth == 0;
         let from = if had { grid.first } else { *at };
         held.set(grid, from, totals.known() as f64);
@@ -92,7 +92,7 @@ fn device(
     }
     let mut total = Course::default();
     for (nth, (at, bytes)) in usage.iter().enumerate() {
-        // What it had before the first reading is taken to be as much, unless it began then.
+        // Before the first reading it is assumed to have held as much, unless it began then.
         let from = if attached && nth == 0 {
             grid.first
         } else {

@@ -1,5 +1,5 @@
-//! Whose malloc a process uses: that of most of the address space that allocators took, otherwise the one
-//! that the loader found.
+//! Finds the malloc of a process: the allocator that took most of the address space, otherwise the
+//! one that the loader found.
 
 use std::collections::HashMap;
 
@@ -41,8 +41,8 @@ pub(super) fn provider(facts: &[Fact], process: ProcessId) -> Option<&str> {
         .map(|fact| fact.value.as_str())
 }
 
-/// Headers and rounding of `count` blocks of `bytes` in all, estimated. Unknown allocators are taken to
-/// round like glibc's.
+/// Estimated headers and rounding of `count` blocks of `bytes` in total. Unknown allocators are
+/// assumed to round like glibc.
 pub(super) fn overhead(allocator: Option<&Allocator>, bytes: f64, count: f64) -> f64 {
     if count <= 0.0 {
         return 0.0;

@@ -1,4 +1,4 @@
-//! Where the memory of a site is.
+//! The place of a site's memory.
 
 use crate::{
     event::{Device, Layer},
@@ -13,7 +13,8 @@ pub(crate) enum Place {
     Device(Device),
     /// The host's, locked for a device.
     Locked,
-    /// In another site's: PyTorch's tensors lie in the heap, blocks of a caching allocator in what that takes.
+    /// Within another site's memory: PyTorch's tensors are in the heap, blocks of a caching
+    /// allocator in its segments.
     Within,
 }
 

@@ -1,4 +1,4 @@
-//! A site of a process over time, and what is known of its code and its blocks.
+//! A site of a process over time, and the known facts about its code and its blocks.
 
 use crate::{
     frames::{
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct SiteSeries {
     pub key: SiteKey,
-    /// What a mapping is for; `None` in other layers.
+    /// Purpose of a mapping; `None` in other layers.
     pub mapping: Option<Use>,
     pub live_bytes: Vec<f64>,
     pub live_count: Vec<f64>,
@@ -28,7 +28,7 @@ pub(crate) struct SiteSeries {
     pub(crate) code: Code,
 }
 
-/// What the stack of a site says about it.
+/// Facts derived from the stack of a site.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Code {
     /// The container for which it allocates.
@@ -48,7 +48,7 @@ impl Code {
     }
 }
 
-/// How old the blocks of a site were, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
+/// Ages of a site's blocks, in the buckets of [`crate::ledger::SiteTotals::lifetimes`].
 #[derive(Clone, Debug)]
 pub(crate) struct Ages {
     /// Seconds since the start of the recording.

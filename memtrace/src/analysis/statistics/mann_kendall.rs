@@ -14,8 +14,8 @@ pub(crate) struct MannKendall {
     pub s: f64,
     /// Variance of `s` for independent points, ties accounted for.
     pub variance: f64,
-    /// What autocorrelation multiplies the variance by. Below 1 where neighbours alternate, it may
-    /// even be negative.
+    /// The factor by which autocorrelation multiplies the variance. Below 1 if neighbours
+    /// alternate; it may even be negative.
     pub correction: f64,
     /// Two-sided, with a correction of at least 1: it only ever makes the test more careful.
     pub p_value: f64,
@@ -48,8 +48,7 @@ pub(crate) fn mann_kendall(y: &[f64]) -> MannKendall {
     }
 }
 
-/// Hamed and Rao's n/n*: from the significant autocorrelations of the ranks of what the
-/// trend leaves.
+/// Hamed and Rao's n/n*: from the significant autocorrelations of the ranks of the residuals.
 fn correction(y: &[f64]) -> f64 {
     let n = y.len();
     let x: Vec<f64> = (1..=n).map(|i| i as f64).collect();
@@ -85,7 +84,7 @@ fn sign(difference: f64) -> f64 {
     }
 }
 
-/// How many values are equal, for each distinct value.
+/// Number of equal values, for each distinct value.
 fn tied(y: &[f64]) -> impl Iterator<Item = f64> {
     let mut sorted = y.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -112,7 +111,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Of every lag from 0 on; all 0 (but the first) where the values are equal.
+/// For every lag from 0 on; all 0 (except the first) if the values are equal.
 fn autocorrelations(values: &[f64]) -> Vec<f64> {
     let mean = super::mean(values).unwrap_or(0.0);
     let rests: Vec<f64> = values.iter().map(|value| value - mean).collect();

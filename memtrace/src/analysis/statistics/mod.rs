@@ -22,8 +22,8 @@ pub(crate) use trend::trend;
 pub(crate) use trend::{MIN_POINTS, TooShort, Trend, trend_after};
 pub(crate) use warm_up::{WARM_UP, warm_up};
 
-/// The middle value, of an even number the mean of the middle two; `None` of no values. NaN counts
-/// as larger than all numbers.
+/// The middle value, or the mean of the middle two; `None` without values. NaN counts as larger
+/// than all numbers.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -3,9 +3,9 @@
 
 use super::median;
 
-/// The median of the slopes between all pairs of points with different `x`, and the median of
-/// `y − slope·x`; `None` where no two points differ in `x`. Points beyond the shorter of both
-/// slices are ignored. Takes time and memory of the square of the number of points.
+/// The median of the slopes between all pairs of points with different `x`, and the median of `y −
+/// slope·x`; `None` if no two points differ in `x`. Points beyond the shorter of both slices are
+/// ignored. Time and memory grow with the square of the number of points.
 pub(crate) fn theil_sen(x: &[f64], y: &[f64]) -> Option<(f64, f64)> {
     let points: Vec<(f64, f64)> = x.iter().copied().zip(y.iter().copied()).collect();
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);

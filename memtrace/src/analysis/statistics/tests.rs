@@ -1,5 +1,5 @@
-//! Against other implementations (`reference.json` says which), and against what the methods promise:
-//! how often a series without growth is called growing.
+//! Tests against other implementations (named in `reference.json`), and of the promised rate at
+//! which series without growth are called growing.
 
 use fastrand::Rng;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ fn times(n: usize) -> Vec<f64> {
 }
 
 fn normal(rng: &mut Rng) -> f64 {
-    // Irwin–Hall: close enough to a normal deviate for what is tested here.
+    // Irwin–Hall: close enough to a normal deviate for these tests.
     (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0
 }
 
@@ -136,14 +136,14 @@ fn filling_up_rises_early_and_not_late() {
         .collect();
     let found = trend_after(10, &times(200), &y, 1).unwrap();
     assert!(found.late_to_early().unwrap() < 0.05, "{found:?}");
-    // Work that slows down as much is no slower growth by work done.
+    // If the work slows down equally, growth per unit of work does not slow down.
     let work: Vec<f64> = y[10..].iter().map(|y| 3.0 * y).collect();
     let by_work = found.late_to_early_per(&work).unwrap();
     assert!((by_work - 1.0).abs() < 1e-9, "{by_work}");
 }
 
 #[test]
-fn the_start_ends_where_two_lines_part() {
+fn start_up_ends_at_the_break_of_two_lines() {
     let start = |break_at: i32| -> Vec<f64> {
         let mut rng = Rng::with_seed(3);
         (0..200)

@@ -5,8 +5,8 @@ use fastrand::Rng;
 use super::{bootstrap, mann_kendall, mean, median, median_deviation, theil_sen};
 
 /// Blocks that a series is averaged into. Ten are the fewest with which the significance test keeps
-/// its level; more show more of the shape but are less independent (`docs/verdicts.md` has what was
-/// measured).
+/// its level; more show more of the shape but are less independent (measurements are in
+/// `docs/verdicts.md`).
 pub(super) const BLOCKS: usize = 12;
 
 /// Points (after the start of the program) that a trend takes: two a block of ten.
@@ -39,7 +39,7 @@ pub(crate) struct Trend {
     pub level: f64,
     /// Median deviation of the block means from the trend line.
     pub noise: f64,
-    /// Where the start ends: `x` of the first point that counts.
+    /// End of the start-up: `x` of the first point that counts.
     pub from: f64,
     /// `x` of the last point.
     pub to: f64,
@@ -53,8 +53,8 @@ impl Trend {
         self.slope * (self.to - self.from)
     }
 
-    /// What was measured: the mean of the last block less that of the first, and what lies between them,
-    /// units of `x`.
+    /// Measured growth: the mean of the last block less that of the first, and the distance between
+    /// them, units of `x`.
     pub(crate) fn measured(&self) -> (f64, f64) {
         let ends = self.blocks.first().zip(self.blocks.last());
         ends.map_or((0.0, 0.0), |(first, last)| {
@@ -68,15 +68,15 @@ impl Trend {
         self.interval.0 > 0.0 && self.p_value <= SIGNIFICANCE
     }
 
-    /// Slope of the last third of the blocks over that of the first third; `None` where the first
+    /// Slope of the last third of the blocks over that of the first third; `None` if the first
     /// third does not rise.
     pub(crate) fn late_to_early(&self) -> Option<f64> {
         late_to_early(&self.blocks)
     }
 
-    /// The same for growth per unit of `clock`, which has a value for each point that the trend was
-    /// taken of: where a program works faster at one time than at another, growth by work done is
-    /// steadier than growth by time.
+    /// The same for growth per unit of `clock`, which has a value for each point of the trend: if a
+    /// program works faster at one time than at another, growth per unit of work is steadier than
+    /// growth over time.
     pub(crate) fn late_to_early_per(&self, clock: &[f64]) -> Option<f64> {
         let means = means(clock, &bounds(clock.len()));
         let values = self.blocks.iter().map(|(_, y)| *y);
@@ -91,7 +91,7 @@ impl Trend {
         steps.filter(|pair| pair[1].1 > pair[0].1).count()
     }
 
-    /// By how much the means fell from one block to the next, in all.
+    /// Total by which the means fell from one block to the next.
     pub(crate) fn fallen(&self) -> f64 {
         let steps = self.blocks.windows(2);
         steps.map(|pair| (pair[0].1 - pair[1].1).max(0.0)).sum()
@@ -151,7 +151,7 @@ fn late_to_early(blocks: &[(f64, f64)]) -> Option<f64> {
     (early > 0.0).then_some(late / early)
 }
 
-/// Where blocks begin, and the end: blocks of two points or more, of nearly equal length.
+/// Block boundaries, including the end: blocks of two points or more, of nearly equal length.
 fn bounds(n: usize) -> Vec<usize> {
     let blocks = BLOCKS.min(n / 2);
     (0..=blocks).map(|i| i * n / blocks).collect()
@@ -164,7 +164,7 @@ fn means(values: &[f64], bounds: &[usize]) -> Vec<f64> {
         .collect()
 }
 
-/// How far the slope moves when what is around the line is drawn anew.
+/// Spread of the slope when the residuals are resampled.
 fn interval(slope: f64, rests: &[f64], block_x: &[f64], bounds: &[usize], seed: u64) -> (f64, f64) {
     let mut rng = Rng::with_seed(seed);
     let length = bootstrap::run_length(rests);

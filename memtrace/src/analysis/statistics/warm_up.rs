@@ -1,20 +1,20 @@
-//! Where the start of a program ends and its steady state begins.
+//! Finds the end of a program's start-up and the beginning of its steady state.
 
-/// The share of a series that is left out where no change shows, and the least left out: every
-/// program starts by loading what it needs.
+/// The share of a series that is left out if no change shows, and the least left out: every program
+/// starts by loading data.
 pub(crate) const WARM_UP: f64 = 0.2;
 
 /// The share up to which a change counts as the end of the start. A change later than half way
 /// is behaviour, not start.
 const LATEST: f64 = 0.5;
 
-/// How much a break must improve the fit to be believed: a difference of 10 in the Bayesian
+/// Least improvement of the fit for a break to count: a difference of 10 in the Bayesian
 /// information criterion is "very strong" evidence (Kass and Raftery, "Bayes factors", Journal of
 /// the American Statistical Association 90, 1995).
 const EVIDENCE: f64 = 10.0;
 
 /// The number of points at the beginning of `y` (at equal distances in time) that belong to the
-/// start: up to the point where two straight lines fit best, if they fit much better than one
+/// start-up: up to the point where two straight lines fit best, if they fit much better than one
 /// and the point comes within the first half, and in any case a fifth.
 pub(crate) fn warm_up(y: &[f64]) -> usize {
     let n = y.len();
@@ -27,7 +27,7 @@ pub(crate) fn warm_up(y: &[f64]) -> usize {
     let Some(cut) = best else {
         return least;
     };
-    // The second line has two parameters more, and where it begins is a third.
+    // The second line adds two parameters, and its starting point a third.
     let points = n as f64;
     let gain = points * (whole.max(f64::MIN_POSITIVE) / two(cut).max(f64::MIN_POSITIVE)).ln();
     let believed = gain - 3.0 * points.ln() > EVIDENCE;

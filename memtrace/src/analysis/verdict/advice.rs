@@ -1,5 +1,5 @@
-//! What to try next: the command or the setting that would confirm a verdict,
-//! or tell it from the next likely one. Each class says its own.
+//! Advice on what to try next: the command or the setting that would confirm a verdict, or rule out
+//! the next likely one. Each class has its own.
 
 use super::{Class, Quality, site::Context, thresholds::LONGER};
 use crate::{
@@ -11,11 +11,11 @@ use crate::{
     frames::allocators::Allocator,
 };
 
-/// What advice on a site depends on.
+/// Inputs of the advice on a site.
 pub(super) struct Advice {
     pub(super) layer: Layer,
     pub(super) tgid: u32,
-    /// Of the recording, seconds.
+    /// Length of the recording, seconds.
     length: f64,
 }
 
@@ -29,8 +29,11 @@ impl Advice {
     }
 }
 
-/// How advice begins that needs sites.
-pub(super) const SITES_BELOW: &str = "the sites below";
+/// Advice that begins with this needs sites.
+pub(super) const SITES_BELOW: &str = "look at the sites below";
+
+/// Advice that begins with this is for Python programs only.
+const IN_PYTHON: &str = "in Python";
 
 /// For a site.
 pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<String> {
@@ -51,6 +54,7 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
     let lines = description.next.iter();
     let mut next: Vec<String> = lines
         .filter(|line| has_sites || !line.starts_with(SITES_BELOW))
+        .filter(|line| context.series.is_python || !line.starts_with(IN_PYTHON))
         .map(|line| line.replace("PID", &advice.tgid.to_string()))
         .map(|line| line.replace("GIVE_BACK", context.series.caching_allocator().gives_back))
         .collect();
@@ -70,11 +74,11 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
 fn give_back(allocator: Option<&Allocator>, tgid: u32) -> Vec<String> {
     match allocator {
         None => vec![format!(
-            "find out which allocator it has (`memtrace probes {tgid}`), and how that one gives memory back"
+            "find out which allocator the process uses (`memtrace probes {tgid}`), and how to make it give memory back"
         )],
         Some(of) if of.gives_back.is_empty() => {
             vec![format!(
-                "see the manual of {} on giving memory back",
+                "see the manual of {} for how to give memory back",
                 of.name
             )]
         }
@@ -93,23 +97,23 @@ fn of(layer: Layer, context: &Context) -> Advice {
     }
 }
 
-/// Where too much was lost.
+/// Advice if too much was lost.
 pub(super) fn lose_less() -> String {
-    "lose less: `memtrace record --ring-buffer 512m …`, or attach after the start".into()
+    "avoid losses: `memtrace record --ring-buffer 512m …`, or attach after start-up".into()
 }
 
-/// How long to record where there are too few intervals.
+/// How long to record if there are too few intervals.
 pub(super) fn enough(quality: &Quality) -> String {
     // Half may be the start of the program.
     let points = (MIN_POINTS as f64 / (1.0 - WARM_UP)).ceil() * 2.0;
     let seconds = (points * quality.interval).ceil().max(1.0);
     if quality.least_life > 0.0 {
         return format!(
-            "record longer: `memtrace record -d {:.0}s …`; of a program that ends sooner, with shorter intervals (`--interval 50ms`)",
+            "record longer: `memtrace record -d {:.0}s …`; for a program that ends sooner, use shorter intervals (`--interval 50ms`)",
             seconds.max(quality.least_life * 1.5)
         );
     }
     format!(
-        "record at least {points:.0} intervals: `memtrace record -d {seconds:.0}s …`, or shorter ones (`--interval 100ms`)"
+        "record at least {points:.0} intervals: `memtrace record -d {seconds:.0}s …`, or use shorter ones (`--interval 100ms`)"
     )
 }

@@ -1,4 +1,4 @@
-//! What a process holds of a device (GPU), as the rules on devices see it.
+//! A process's memory on a device (GPU), as the rules on devices see it.
 
 use super::{
     Class, Evidence, Grade,
@@ -11,7 +11,8 @@ use super::{
 };
 use crate::analysis::series::{DeviceSeries, Place, place};
 
-/// Least growth of a GPU's memory, bytes: what caching allocators take from the driver at a time.
+/// Least growth of a GPU's memory, bytes: the unit in which caching allocators take memory from the
+/// driver.
 const DEVICE_FLOOR: f64 = 2.0 * 1024.0 * 1024.0;
 
 static ALLOCATED: Statement = Statement {
@@ -21,15 +22,15 @@ static ALLOCATED: Statement = Statement {
 
 static HELD: Statement = Statement {
     name: "device_held",
-    sentence: "{device}: with what {cache}'s allocator keeps {growth} in {length}, {rate}",
+    sentence: "{device}: including memory cached by {cache}'s allocator {growth} in {length}, {rate}",
 };
 
 static FREE: Statement = Statement {
     name: "device_largest_free",
-    sentence: "at the end {kept} in no block, of which the largest free one has {largest}",
+    sentence: "at the end {kept} was cached; the largest free block was {largest}",
 };
 
-/// A device of a process, outstanding and held memory judged.
+/// A device of a process, with its live and reserved memory judged.
 pub(super) struct OnDevice<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) device: &'a DeviceSeries,
@@ -68,7 +69,7 @@ fn judged(context: &Context, device: &DeviceSeries, values: &[f64]) -> Option<Ju
 }
 
 impl OnDevice<'_> {
-    /// Of other memory of the device, or of another.
+    /// The same for other memory on this device, or another.
     pub(super) fn judged(&self, values: &[f64]) -> Option<Judged> {
         judged(self.context, self.device, values)
     }
@@ -78,9 +79,9 @@ impl OnDevice<'_> {
         (self.outstanding.shape(), self.held.shape())
     }
 
-    /// Its sites grow as it does, but hardly any passes the tests of a leak. They are judged from where
-    /// the process's start ends, and may have grown more since then than its own course shows since
-    /// its own: a longer recording tells.
+    /// Its sites grow as it does, but hardly any passes the leak tests. They are judged from the
+    /// end of the process's start-up, and may have grown more since then than the device's course
+    /// shows since its own start-up: a longer recording decides.
     pub(super) fn is_unblamed(&self) -> bool {
         let growth = self.outstanding.trend.growth();
         self.outstanding.shape() == Shape::Steady
@@ -88,7 +89,7 @@ impl OnDevice<'_> {
             && self.leaking < REPORTED * growth
     }
 
-    /// How sure a leak is; `None`: it is none.
+    /// The grade of a leak; `None`: it is not a leak.
     pub(super) fn leaks(&self) -> Option<Grade> {
         let growth = self.outstanding.trend.growth();
         match self.outstanding.shape() {
@@ -98,7 +99,7 @@ impl OnDevice<'_> {
         }
     }
 
-    /// How many blocks its sites have given out since a point.
+    /// Number of blocks that its sites have allocated since a point.
     pub(super) fn allocated_since(&self, point: usize) -> f64 {
         let sites = self.context.series.sites.iter();
         let sites = sites.filter(|site| place(&site.key) == Place::Device(self.device.index));
@@ -113,7 +114,7 @@ impl OnDevice<'_> {
         ("device", Amount::Device(self.device.index))
     }
 
-    /// With what was measured of the device, and `more`.
+    /// A finding with the device's measurements, and `more`.
     pub(super) fn finding(
         &self,
         class: Class,

@@ -12,7 +12,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/verdicts.md");
 fn tables() -> [String; 2] {
     [
         table("question", PROCESS),
-        table("it, over the recording", SITE),
+        table("the site, over the recording", SITE),
     ]
 }
 
@@ -20,7 +20,7 @@ fn table<F>(first: &str, questions: &[Question<F>]) -> String {
     let mut table = format!("| {first} | evidence | class |\n|---|---|---|\n");
     for question in questions {
         let mut asks = question.asks;
-        // Rules that look at the same are one row.
+        // Rules with the same evidence share a row.
         for same in question.rules.chunk_by(|a, b| a.evidence == b.evidence) {
             let classes: Vec<String> = same
                 .iter()
@@ -28,7 +28,7 @@ fn table<F>(first: &str, questions: &[Question<F>]) -> String {
                 .collect();
             let evidence = same.first().map_or("", |rule| rule.evidence);
             table += &format!("| {asks} | {evidence} | {} |\n", classes.join(", "));
-            // Said once.
+            // Shown once.
             asks = "";
         }
     }
@@ -40,7 +40,7 @@ fn the_document_has_the_rules_as_they_are() {
     for table in tables() {
         assert!(
             DOCUMENT.contains(&table),
-            "docs/verdicts.md lacks this table, or has it otherwise; put it there:\n\n{table}"
+            "docs/verdicts.md does not contain this table; put it there:\n\n{table}"
         );
     }
 }

@@ -1,6 +1,5 @@
-//! What a verdict rests on, as data: what was measured, and what it was held
-//! against. A detector declares what its evidence says; how they are shown is
-//! up to `render`.
+//! The evidence of a verdict, as data: measurements and the limits they were compared with. A
+//! detector declares the evidence; `render` decides how to show it.
 
 use super::{
     super::statistics::{TooShort, Trend},
@@ -8,13 +7,13 @@ use super::{
 };
 use crate::event::Device;
 
-/// What evidence of one kind says.
+/// The description of one kind of evidence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
     /// Stable name in JSON.
     pub name: &'static str,
-    /// The sentence that text shows. Values and limits stand in it by their names: `{growth}`, with
-    /// the number of decimals where it is not the usual one, `{ratio:.2}`.
+    /// The sentence shown in text. Values and limits appear in it by name: `{growth}`, with the
+    /// number of decimals if it differs from the default, `{ratio:.2}`.
     pub sentence: &'static str,
 }
 
@@ -22,9 +21,9 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Evidence {
     pub kind: &'static Statement,
-    /// What was measured, by name.
+    /// Measurements, by name.
     pub values: Vec<(&'static str, Amount)>,
-    /// What it was held against.
+    /// The limits they were compared with.
     pub limits: Vec<(&'static str, Amount)>,
     /// It speaks for the runner-up.
     pub of_runner_up: bool,
@@ -33,7 +32,7 @@ pub(crate) struct Evidence {
 /// A value with its unit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Amount {
-    /// Bytes; what is below 0 counts as 0.
+    /// Bytes; negative values count as 0.
     Bytes(f64),
     /// Bytes more, or less.
     Change(f64),
@@ -54,13 +53,13 @@ pub(crate) enum Amount {
     Part(f64, f64),
     Class(Class),
     Device(Device),
-    /// Of something measured.
+    /// Name of a measured thing.
     Name(&'static str),
     /// A line of the program.
     Text(String),
-    /// Of the sentence only: scripts know it by other means.
+    /// For the sentence only: scripts get it in other ways.
     Word(&'static str),
-    /// What takes the place of a rate.
+    /// Stands in for a missing rate.
     NoRate(TooShort),
 }
 
@@ -86,7 +85,8 @@ impl Statement {
         }
     }
 
-    /// That a series of bytes grew, see [`grown`]; its sentence has `{growth}`, `{length}` and `{rate}`.
+    /// Evidence that a series of bytes grew, see [`grown`]; its sentence has `{growth}`, `{length}`
+    /// and `{rate}`.
     pub(super) fn of(&'static self, trend: &Trend) -> Evidence {
         self.with(grown(trend))
     }
@@ -118,7 +118,7 @@ impl From<&Trend> for Rate {
     }
 }
 
-/// How much a series of bytes grew, in what time, and how fast.
+/// Growth of a series of bytes, the time it took, and its rate.
 pub(super) fn grown(trend: &Trend) -> [(&'static str, Amount); 3] {
     let (growth, seconds) = trend.measured();
     [

@@ -1,4 +1,4 @@
-//! Which part of a growing process grows.
+//! Finds the part of a growing process that grows.
 
 use super::{
     Class, Evidence, Grade,
@@ -25,12 +25,12 @@ static TOGETHER: Statement = Statement {
 
 static CALLED: Statement = Statement {
     name: "part_of_sites",
-    sentence: "sites called {class} grew {part}",
+    sentence: "sites classified as {class} grew {part}",
 };
 
 static SPREAD: Statement = Statement {
     name: "part_of_many_sites",
-    sentence: "live memory grew {part}, spread over many sites: those with a verdict have less than {least} of it",
+    sentence: "live memory grew {part}, spread over many sites: those with a verdict account for less than {least} of it",
 };
 
 static ONE_SITE: Statement = Statement {
@@ -44,7 +44,7 @@ pub(super) struct Growing<'a> {
     sites: &'a [JudgedSite],
     /// Bytes; more than 0.
     pub(super) growth: f64,
-    /// Growth of anonymous memory that is outstanding, and the rest of it.
+    /// Growth of anonymous memory explained by live blocks, and the rest of it.
     pub(super) live: f64,
     pub(super) residual: f64,
 }
@@ -67,7 +67,8 @@ pub(super) fn largest(judging: &Judging) -> Finding {
     let mut parts = growing.parts();
     parts.retain(|part| part.share >= REPORTED);
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
-    // What lies free between blocks that leak cannot be told from what would be free without them.
+    // Free memory between leaking blocks cannot be distinguished from memory that would be free
+    // without them.
     let leak = parts.iter().position(|part| part.class == Class::Leak);
     if let Some(leak) = leak
         && parts[0].class == Class::Retention
@@ -147,7 +148,7 @@ impl<'a> Growing<'a> {
         parts
     }
 
-    /// By the sites, or by all together where it is spread over many.
+    /// By site, or in total if it is spread over many.
     fn outstanding(&self) -> Vec<Part> {
         let sites = rules().filter_map(|rule| match rule.find {
             OfProcess::Sites => self.of_sites(rule.class),
@@ -160,12 +161,12 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// So many bytes of the growth, and that.
+    /// Bytes of the growth, and their share of it.
     pub(super) fn amount(&self, bytes: f64) -> Amount {
         Amount::Part(bytes, self.growth)
     }
 
-    /// A part of so many bytes, graded by them.
+    /// A part of this many bytes, graded by its size.
     pub(super) fn part(&self, class: Class, bytes: f64, evidence: Evidence) -> Part {
         let share = bytes / self.growth;
         Part {
@@ -176,7 +177,7 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// All of what nothing outstanding explains.
+    /// All growth that live allocations do not explain.
     pub(super) fn rest(&self, class: Class, grade: Grade, evidence: Evidence) -> Part {
         Part {
             grade,
@@ -184,7 +185,7 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// What sites of a class have of it.
+    /// The part of the growth at sites of a class.
     fn of_sites(&self, class: Class) -> Option<Part> {
         let sites = || {
             let host = self.sites.iter().filter(|site| site.is_of_host());
@@ -238,27 +239,27 @@ impl<'a> Growing<'a> {
         })
     }
 
-    /// How much of a figure's growth is that of anonymous memory, bytes.
+    /// The part of a figure's growth that is anonymous memory, bytes.
     pub(super) fn of_anonymous(&self, figure: Figure) -> f64 {
         let Context { series, window, .. } = self.context;
         let share = series.share(figure, Figure::Anon, *window).unwrap_or(0.0);
         share.clamp(0.0, 1.0) * self.change(series.figure(Figure::Anon))
     }
 
-    /// Change of a series where there is one.
+    /// Change of a series, if there is one.
     pub(super) fn change(&self, values: Option<&[f64]>) -> f64 {
         values.map_or(0.0, |values| self.context.window.change(values))
     }
 
-    /// What the allocator keeps beyond what is live, bytes.
+    /// Memory that the allocator keeps beyond its live blocks, bytes.
     pub(super) fn retained(&self) -> f64 {
         accounts(self.context.series, self.context.window)
             .first()
             .map_or(0.0, Account::retained)
     }
 
-    /// What blocks of the sites of a class hold open, bytes, and the worst grade of these; `None`
-    /// where they hold nothing.
+    /// Memory that blocks of a class's sites hold open, bytes, and the worst grade of these; `None`
+    /// if they hold nothing open.
     pub(super) fn held_open_by(&self, class: Class) -> Option<(f64, Grade)> {
         let sites = self.sites.iter().filter(|site| site.verdict.class == class);
         let holding = sites.filter(|site| site.held_open > 0.0);
@@ -266,7 +267,7 @@ impl<'a> Growing<'a> {
         Some((holding.map(|site| site.held_open).sum(), grade))
     }
 
-    /// How fast live memory grows.
+    /// Growth rate of live memory.
     pub(super) fn live_rate(&self) -> Amount {
         let Context { series, window, .. } = self.context;
         match Judged::of(&series.times, &series.live(), window.from, PROCESS_FLOOR) {

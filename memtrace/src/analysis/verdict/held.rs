@@ -1,4 +1,4 @@
-//! What keeps the blocks of a site, by what was seen in the memory of its process.
+//! Decides what keeps the blocks of a site, from observations in the memory of its process.
 
 use super::kept_by::{How, KeptBy};
 use crate::{
@@ -7,13 +7,15 @@ use crate::{
     recording::{Held, Holders, Path, Stacks, Step, Way},
 };
 
-/// A way of keeping is that of the site if so many of the blocks are kept in it of which it is known how...
+/// A way of keeping counts for the site if it applies to at least this share of the blocks with a
+/// known holder...
 const OF_KNOWN: f64 = 0.8;
 
-/// ...and so many of all that were looked at.
+/// ...and to this share of all sampled blocks.
 const OF_ALL: f64 = 0.5;
 
-/// What keeps most of the blocks, and the site of the container's own memory; `None` where no way is that of most.
+/// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
+/// applies to most.
 pub(super) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Option<SiteKey>)> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
     let alike = |of: &Way| -> u32 {

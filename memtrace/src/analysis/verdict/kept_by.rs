@@ -1,5 +1,6 @@
-//! What keeps the blocks of a site that leaks. Where it was not seen in memory ([`super::held`]), it is a container
-//! probably, whose own buffer is a block too: one that grows with the leak names the line that puts something in.
+//! Guesses what keeps the blocks of a leaking site. If no holder was seen in memory
+//! ([`super::held`]), it is probably a container, whose own buffer is also a block: a buffer that
+//! grows with the leak points to the line that inserts.
 
 use crate::{
     analysis::{
@@ -16,11 +17,11 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 
-/// What keeps the blocks of a site.
+/// The holder of a site's blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KeptBy {
     pub(crate) how: How,
-    /// The line that puts something in, where it is known.
+    /// The line that inserts into it, if known.
     pub(crate) line: Option<Frame>,
 }
 
@@ -32,12 +33,12 @@ impl KeptBy {
     }
 }
 
-/// How blocks are kept. A share is of the blocks that were looked at.
+/// How blocks are kept. Shares are of the sampled blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum How {
     /// Probably by a container of this type, which grew with them.
     Container(&'static str),
-    /// As it was seen in memory.
+    /// As seen in memory.
     Path { path: Path, share: f64 },
     /// Only by objects of a cycle, as was seen in memory.
     Cycle { share: f64 },
@@ -57,8 +58,9 @@ impl How {
     }
 }
 
-/// Elements that a container has room for, for each block that leaked: as few and as many, for it grows in
-/// steps of up to three times its size (CPython's dict), and an element may be several blocks or none.
+/// Elements that a container has room for, per leaked block. The range is wide because a container
+/// grows in steps of up to three times its size (CPython's dict), and an element may be several
+/// blocks or none.
 const PER_BLOCK: RangeInclusive<f64> = 0.3..=3.0;
 
 /// The same of a container that has nothing else in common with the blocks.
@@ -87,7 +89,7 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// How far from an element for each block, on a scale of powers.
+    /// Distance from one element per block, on a logarithmic scale.
     fn distance(&self) -> f64 {
         let Span { least, most } = self.per_block;
         (least * most).sqrt().ln().abs()
@@ -98,9 +100,9 @@ impl Candidate<'_> {
     }
 }
 
-/// The container that grew with the live blocks of `leak`, and its site: one of those whose stacks have most
-/// callers in common with it, and of them the one whose growth is nearest. Without any in common, as where a
-/// thread keeps what another one made, it must be the only one.
+/// The container that grew with the live blocks of `leak`, and its site: among the sites with the
+/// most callers in common with it, the one whose growth is nearest. If none has common callers, as
+/// when a thread keeps what another one made, there must be only one candidate.
 pub(super) fn kept_by(
     leak: &SiteSeries,
     series: &ProcessSeries,
@@ -115,7 +117,7 @@ pub(super) fn kept_by(
         };
         Some((kept_by, site.key))
     };
-    // A buffer that grows keeps what is in it; many buffers are kept by something else.
+    // A single growing buffer keeps its contents; many buffers are kept by something else.
     let is_one = leak.key.layer != Layer::Python && window.change(&leak.live_count) < 2.0;
     let own = leak.code.container.map(|container| container.holds);
     if is_one && own.is_some() || matches!(own, Some(Holds::Some(_))) {
@@ -150,7 +152,7 @@ pub(super) fn kept_by(
     kept_by(keeper.site)
 }
 
-/// Elements for which a container got room for each block by which `leak` grew meanwhile; `None` where it
+/// Elements that a container got room for, per block by which `leak` grew meanwhile; `None` if it
 /// did not grow, or not with it.
 fn per_block(
     site: &SiteSeries,
@@ -159,7 +161,7 @@ fn per_block(
     window: Window,
 ) -> Option<Span> {
     let container = site.code.container?;
-    // Of a container from before the attach nothing is known until it grows, at some time in a point.
+    // A container from before the attach is unknown until it grows, at some point in time.
     let known = site.live_bytes.iter().position(|bytes| *bytes > 0.0)?;
     let since = (known + 1).max(window.from);
     let grown = |values: &[f64], since: usize| {

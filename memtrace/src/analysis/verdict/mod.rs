@@ -1,6 +1,5 @@
-//! Verdicts: what kind of growth a process or a site shows, how sure that is,
-//! and what would make it surer. A verdict that the evidence does not carry is
-//! [`Class::Undetermined`].
+//! Verdicts: the kind of growth that a process or a site shows, how certain that is, and what would
+//! make it more certain. A verdict that the evidence does not support is [`Class::Undetermined`].
 
 mod advice;
 mod detectors;
@@ -46,8 +45,8 @@ pub(crate) use kept_by::{How, KeptBy};
 #[cfg(test)]
 pub(crate) use tests::assert_agrees;
 
-/// How sure a verdict is. The best, A, takes an experiment that turns the growth off and on twice,
-/// which no single recording holds.
+/// Certainty of a verdict. The best, A, takes an experiment that turns the growth off and on twice,
+/// which no single recording contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Grade {
     /// Every test of its class passed, and it explains most of the growth.
@@ -68,14 +67,14 @@ impl Grade {
     }
 }
 
-/// What is judged.
+/// Scope of a verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scope {
     Process,
     Site(SiteKey),
 }
 
-/// A verdict and what it rests on.
+/// A verdict and its evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub process: ProcessId,
@@ -84,15 +83,15 @@ pub(crate) struct Verdict {
     pub class: Class,
     pub grade: Grade,
     pub evidence: Vec<Evidence>,
-    /// What else it could be.
+    /// The next most likely class.
     pub runner_up: Option<Class>,
-    /// What would tell, or help.
+    /// Advice on what to do next.
     pub next: Vec<String>,
-    /// Bytes per second; `None` where it is not about bytes.
+    /// Bytes per second; `None` if it is not about bytes.
     pub rate: Option<f64>,
-    /// Of a site that grows: blocks per second.
+    /// For a growing site: blocks per second.
     pub(crate) blocks: Option<f64>,
-    /// Of a site that leaks.
+    /// For a leaking site.
     pub kept_by: Option<KeptBy>,
 }
 
@@ -101,15 +100,15 @@ pub(crate) struct Verdict {
 pub(crate) struct Diagnosis {
     /// Process by process: its own first, then those of its sites, the fastest growing first.
     pub verdicts: Vec<Verdict>,
-    /// Where the growth of each process went, over which seconds of the recording.
+    /// Where the growth of each process went, with the seconds of the recording covered.
     pub accounts: Vec<ProcessAccount>,
     /// Sites whose verdict a suppression hides, by its pattern.
     pub suppressed: Vec<(String, Verdict)>,
-    /// Children that ended before a trend could be told.
+    /// Children that ended before a trend could be seen.
     pub too_short: u64,
-    /// Records lost, of all: what is called exact is at most as good.
+    /// Share of records lost: figures called exact are only as good as that.
     pub lost: f64,
-    /// What holds blocks of sites, as it was seen in memory.
+    /// Holders of the sites' blocks, as seen in memory.
     pub(crate) holders: FastMap<SiteKey, Holders>,
     /// The stacks of the sites, and others.
     pub stacks: Stacks,
@@ -130,10 +129,10 @@ pub(crate) struct ProcessAccount {
     pub accounts: Vec<Account>,
 }
 
-/// How far the figures can be trusted.
+/// Reliability of the figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quality {
-    /// Records lost or left out against intention, of all.
+    /// Share of records lost or dropped unintentionally.
     lost: f64,
     /// Allocated bytes of sites without a stack, of all.
     without_stack: f64,
@@ -239,7 +238,7 @@ fn judge(
             }
         }
     }
-    // The buffer of a container that keeps what leaks is part of that leak.
+    // The buffer of a container that keeps leaked blocks is part of that leak.
     sites.retain(|verdict| verdict.class != Class::Cache || !keepers.contains(&verdict.scope));
     let mut shown = Vec::new();
     for verdict in sites {
@@ -256,7 +255,7 @@ fn judge(
         }
     }
     for mut verdict in judged.verdicts {
-        // What a suppression hides is not below.
+        // A suppressed site is not listed below.
         if !shown.iter().any(|site| site.class == verdict.class) {
             let next = &mut verdict.next;
             next.retain(|line| !line.starts_with(advice::SITES_BELOW));

@@ -13,12 +13,12 @@ use crate::{
     ledger::SiteKey,
 };
 
-/// Where the other sites of a layer lost more than this share of what its growing sites gained, they
+/// If the other sites of a layer lost more than this share of what its growing sites gained, they
 /// made room.
 const OFFSET: f64 = 0.5;
 
-/// Where memory is of a layer in which what some sites gained others lost: blocks of one site take the
-/// place of another's, as when a list that was filled in one place is kept up in another.
+/// The places of layers in which some sites gained what others lost: blocks of one site replace
+/// another's, as when a list that was filled in one place is maintained in another.
 pub(super) struct Offset(HashSet<(Place, Layer)>);
 
 impl Offset {
@@ -31,7 +31,7 @@ impl Offset {
             }
         }
         let covered = gained.into_iter().filter(|(at, sites)| {
-            // What goes at the start makes no room.
+            // Memory freed during start-up does not make room.
             let over = context.window_of(at.0);
             let gained: f64 = sites.iter().map(|site| over.change(&site.live_bytes)).sum();
             shrinkage(context, *at, sites, over) > OFFSET * gained
@@ -58,7 +58,7 @@ fn shrinkage(context: &Context, at: (Place, Layer), beside: &[&SiteSeries], over
         }
         (place, layer) => {
             let of = |place| series.beside(place, layer).unwrap_or_default();
-            // What went of a device that is not known may be of this one.
+            // Memory freed on an unknown device may have been on this one.
             let mut rest = of(place).to_vec();
             if place != Place::Device(None) {
                 add(&mut rest, of(Place::Device(None)), 1.0);

@@ -1,5 +1,5 @@
-//! Allocations of device memory that failed for good, and what the device held then: an event, which
-//! no statistics are needed for.
+//! Allocations of device memory that failed for good, and the memory held on the device then: an
+//! event, which needs no statistics.
 
 use super::{
     Evidence, Grade, Scope, Verdict,
@@ -29,21 +29,21 @@ const HOLDERS: usize = 3;
 pub(super) struct OutOfMemory<'a> {
     pub(super) key: &'a FailureKey,
     pub(super) failure: &'a Failure,
-    /// Bytes of the device, where they are recorded.
+    /// Capacity of the device, bytes, if recorded.
     pub(super) capacity: Option<f64>,
-    /// What the process leaves of that to others, bytes.
+    /// The part of it that the process leaves to others, bytes.
     pub(super) left: Option<f64>,
     pub(super) allocator: &'static CachingAllocator,
     pub(super) evidence: Vec<Evidence>,
 }
 
-/// What a rule finds, and what helps.
+/// The finding of a rule, and the advice.
 pub(super) struct Found {
     pub(super) finding: Finding,
     pub(super) next: Vec<String>,
 }
 
-/// A verdict for each place and device where a process ran out of a device's memory.
+/// A verdict for each place and device at which a process ran out of device memory.
 pub(super) fn judge(
     overview: &Overview,
     courses: &[ProcessSeries],
@@ -91,7 +91,7 @@ pub(super) fn judge(
 }
 
 impl<'a> OutOfMemory<'a> {
-    /// `total`: what the process had of the device in all, bytes, if NVML reported it.
+    /// `total`: the process total on the device, bytes, if NVML reported it.
     fn new(key: &'a FailureKey, failure: &'a Failure, facts: &[Fact], total: Option<f64>) -> Self {
         let known = key.device.map(capacity_of);
         let mut of_process = facts.iter().filter(|of| of.process == Some(key.process));
@@ -116,7 +116,8 @@ impl<'a> OutOfMemory<'a> {
         self.failure.held.cache
     }
 
-    /// What the caching allocator holds without a block, bytes; `None`: there is none, or it is not known.
+    /// Memory that the caching allocator reserves without a block, bytes; `None`: there is no such
+    /// allocator, or it is not known.
     pub(super) fn unused(&self) -> Option<f64> {
         let cache = self.cache()?;
         Some(cache.reserved?.saturating_sub(cache.allocated) as f64)
@@ -125,7 +126,7 @@ impl<'a> OutOfMemory<'a> {
     /// With the evidence that all have, and `more`.
     pub(super) fn found(&self, grade: Grade, more: Evidence, next: Vec<String>) -> Option<Found> {
         let mut evidence = self.evidence.clone();
-        // After who asked, and before the rest.
+        // After the requester, and before the rest.
         evidence.insert(evidence.len().min(1), more);
         let finding = Finding {
             class: super::Class::GpuOutOfMemory,
@@ -138,7 +139,7 @@ impl<'a> OutOfMemory<'a> {
     }
 }
 
-/// Who asked, what was held and which lines hold most of it.
+/// The requester, the memory held, and the lines that hold most of it.
 fn evidence(
     about: &OutOfMemory,
     course: Option<&ProcessSeries>,
@@ -189,7 +190,7 @@ fn evidence(
     evidence
 }
 
-/// What a process had of the device in all shortly before, bytes.
+/// The process total on the device shortly before, bytes.
 fn total(course: &ProcessSeries, key: &FailureKey, seconds: f64) -> Option<f64> {
     let mut devices = course.devices.iter();
     let device = devices.find(|device| device.index == key.device)?;
@@ -250,7 +251,7 @@ fn line(stack: StackId, stacks: &Stacks) -> String {
     };
     match names::source_line(frame) {
         Some(source) => {
-            // On the first screen, where the whole path has no place.
+            // For the first screen, which has no room for the whole path.
             let folder = source.rmatch_indices('/').nth(1);
             let from = folder.map_or(0, |(at, _)| at + 1);
             format!("{name} ({})", source.get(from..).unwrap_or(&source))

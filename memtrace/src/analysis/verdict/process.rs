@@ -1,5 +1,5 @@
-//! The verdicts on a process as a whole: one for each device of which it holds
-//! more and more, and one on its own memory.
+//! The verdicts on a process as a whole: one for each device on which its memory grows, and one on
+//! its own memory.
 
 use super::{
     Class, Grade, Quality, Scope, Verdict, advice,
@@ -26,7 +26,8 @@ use crate::{
 /// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
 const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
 
-/// The same as a share of the machine's memory: on a large one other programs alone make up for more.
+/// The same as a share of the machine's memory: on a large machine other programs alone account for
+/// more.
 const OF_MACHINE: f64 = 0.01;
 
 /// Least growth of a count.
@@ -40,12 +41,12 @@ pub(super) static NOT_ITS_OWN: Statement = Statement {
 
 static TOO_SMALL: Statement = Statement {
     name: "sites_go_on",
-    sentence: "{sites} grew by {growth} in {length} and go on",
+    sentence: "{sites} grew by {growth} in {length} without slowing down",
 };
 
 static NOT_YET: Statement = Statement {
     name: "not_resident_yet",
-    sentence: "resident memory does not show it yet: {rate}, {visible} would be seen",
+    sentence: "resident memory does not show it yet: {rate}; {visible} would be visible",
 };
 
 /// A process's verdict with its sites' and its tables.
@@ -57,10 +58,10 @@ pub(super) struct JudgedProcess {
     pub(super) accounts: Vec<Account>,
 }
 
-/// A process whose figures can be relied on.
+/// A process with reliable figures.
 pub(super) struct Judging<'a> {
     pub(super) context: &'a Context<'a>,
-    /// What it holds.
+    /// The judged series.
     pub(super) judged: &'a Judged,
     pub(super) sites: &'a [JudgedSite],
     pub(super) machine: &'a SystemSeries,
@@ -68,7 +69,7 @@ pub(super) struct Judging<'a> {
     pub(super) whole: Window,
 }
 
-/// Judges a process; `None` for a child that ended before anything could be told.
+/// Judges a process; `None` for a child that ended too early.
 pub(super) fn judge(
     series: &ProcessSeries,
     quality: &Quality,
@@ -122,7 +123,7 @@ pub(super) fn judge(
     let mut findings: Vec<Finding> = devices
         .filter_map(|of| device::judge(&context, of, &sites))
         .collect();
-    // That nothing else grows need not be said beside what does.
+    // If something grows, "nothing else grows" is not worth a verdict.
     let grows = findings.iter().any(|of| of.class != Class::GpuUnused);
     if finding.class != Class::None || !grows {
         findings.push(finding);
@@ -165,7 +166,7 @@ fn unreliable(figures: &Unreliable) -> Option<Finding> {
     })
 }
 
-/// What the rules say, in their order, and the part of the course that it is about.
+/// The first rule that applies, and the part of the course that it is about.
 fn find(judging: &Judging) -> (Finding, Window) {
     let (window, whole) = (judging.context.window, judging.whole);
     let always = rules().find_map(|rule| match rule.find {
@@ -188,7 +189,7 @@ fn find(judging: &Judging) -> (Finding, Window) {
 }
 
 impl Judging<'_> {
-    /// Anonymous memory at the end, where there is enough to tell a state of it. Bytes.
+    /// Anonymous memory at the end, bytes, if there is enough of it to judge its state.
     pub(super) fn anonymous(&self) -> Option<f64> {
         let anonymous = self.at_end(Figure::Anon) + self.at_end(Figure::Swap);
         (anonymous >= STATE_FLOOR).then_some(anonymous)
@@ -202,7 +203,7 @@ impl Judging<'_> {
             .unwrap_or(0.0)
     }
 
-    /// A count (not bytes) that rises and goes on rising.
+    /// A count (not bytes) that keeps rising.
     pub(super) fn rising(&self, figure: Figure) -> Option<Judged> {
         let Context { series, window, .. } = self.context;
         let values = series.figure(figure)?;
@@ -210,8 +211,8 @@ impl Judging<'_> {
         (judged.is_material() && judged.shape() != Shape::Slowing).then_some(judged)
     }
 
-    /// What the ledger sees and resident memory does not: too small, or not touched. By the growth of
-    /// the sites of a class, bytes.
+    /// Growth that the ledger sees but resident memory does not show: too small, or not touched.
+    /// Measured by the growth of a class's sites, bytes.
     pub(super) fn unseen(&self, class: Class) -> Finding {
         let of_class = || self.sites.iter().filter(|site| site.verdict.class == class);
         let growth = self.growth_of(class);
@@ -256,7 +257,7 @@ impl Judging<'_> {
     }
 }
 
-/// What rises steadily, though the process's resident memory says otherwise: `own`.
+/// A steady rise, although the process's resident memory (`own`) does not grow.
 pub(super) fn steady(
     judged: &Judged,
     class: Class,

@@ -1,5 +1,5 @@
-//! What a detector consists of: a description of its class, and rules that tell
-//! when a verdict is of it. `detectors/mod.rs` has the order of all rules.
+//! The parts of a detector: a description of its class, and the rules that decide when a verdict
+//! belongs to it. `detectors/mod.rs` has the order of all rules.
 
 use super::{
     Class, Evidence, Grade,
@@ -12,26 +12,27 @@ use super::{
     site::{Grown, SiteFinding},
 };
 
-/// What there is to say of a class.
+/// Description of a class.
 pub(super) struct Description {
     /// Stable name in JSON and text.
     pub(super) name: &'static str,
-    /// What happens, in a few words.
+    /// The meaning, in a few words.
     pub(super) meaning: &'static str,
-    /// What it is mistaken for most often.
+    /// The class it is most often mistaken for.
     pub(super) mistaken_for: Option<Class>,
-    /// What to try next where a process is of it; `PID` stands for the process's, `GIVE_BACK` for what its
-    /// caching allocator of device memory offers.
+    /// What to try next for a process of this class; `PID` stands for its process id, `GIVE_BACK`
+    /// for the way its caching allocator of device memory gives memory back.
     pub(super) next: &'static [&'static str],
-    /// What makes the process's allocator give memory back helps.
+    /// Settings that make the process's allocator give memory back help.
     pub(super) allocator: bool,
-    /// What the process's caching allocator of device memory offers helps.
+    /// Settings of the process's caching allocator of device memory help.
     pub(super) cache: bool,
     /// A longer recording helps.
     pub(super) longer: bool,
-    /// So many sentences of evidence belong on the first screen: no line of the program says it.
+    /// Number of evidence sentences to show on the first screen, if no line of the program is to
+    /// blame.
     pub(super) on_screen: usize,
-    /// What to try next where a site is of it; `None`: a longer recording.
+    /// What to try next for a site of this class; `None`: a longer recording.
     pub(super) next_of_site: Option<fn(&Advice) -> String>,
 }
 
@@ -51,7 +52,7 @@ pub(super) const DESCRIPTION: Description = Description {
 /// One way to find a class.
 pub(super) struct Rule<F> {
     pub(super) class: Class,
-    /// What it looks at, for the documentation.
+    /// The evidence it needs, for the documentation.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "a unit test compares docs/verdicts.md with it")
@@ -70,57 +71,58 @@ pub(super) struct Question<F: 'static> {
     pub(super) rules: &'static [Rule<F>],
 }
 
-/// What rules of [`OfProcess::Sites`] look at, all of them.
-pub(super) const OF_SITES: &str = "outstanding memory: what sites with this verdict have of it";
+/// The evidence that all rules of [`OfProcess::Sites`] need.
+pub(super) const OF_SITES: &str = "live memory at sites with this verdict";
 
-/// How a rule on a process is used.
+/// The use of a rule on a process.
 pub(super) enum OfProcess {
-    /// The figures do not allow more: asked before anything else.
+    /// The figures do not allow a verdict: checked before anything else.
     Unreliable(fn(&Unreliable) -> Option<Finding>),
-    /// Of each failed allocation of a device, beside all else.
+    /// For each failed allocation on a device, in addition to the rest.
     Failed(fn(&OutOfMemory) -> Option<Found>),
-    /// Of each device, beside the process's own memory.
+    /// For each device, in addition to the process's own memory.
     Device(fn(&OnDevice) -> Option<Finding>),
-    /// Of its whole course, whether or not it grows.
+    /// On its whole course, whether or not it grows.
     Always(fn(&Judging) -> Option<Finding>),
-    /// Where it grows: all parts are found, and the largest counts.
+    /// If it grows: all parts are found, and the largest counts.
     Part(fn(&Growing) -> Option<Part>),
-    /// The same, of outstanding memory: the part that sites of the class have.
+    /// The same for live memory: the part at sites of the class.
     Sites,
-    /// The same, where no site by itself has much of that: all together have one of these shapes.
+    /// The same, if no single site has much of that: all together have one of these shapes.
     Spread(&'static [Shape], Grade),
-    /// Where it grows: parts of what nothing outstanding explains, of which the first counts.
+    /// If it grows: parts of the growth that live allocations do not explain; the first match
+    /// counts.
     Unexplained(fn(&Growing) -> Option<Part>),
-    /// Where it does not grow.
+    /// If it does not grow.
     Flat(fn(&Judging) -> Option<Finding>),
-    /// Where it does not grow, of its whole course.
+    /// If it does not grow, on its whole course.
     State(fn(&Judging) -> Option<Finding>),
     /// Nothing else was found.
     Otherwise(fn(&Judging) -> Finding),
 }
 
-/// How a rule on a site is used.
+/// The use of a rule on a site.
 pub(super) enum OfSite {
     Growing(fn(&Grown) -> Option<SiteFinding>),
     Flat(fn(&Grown) -> Option<SiteFinding>),
 }
 
-/// How far a process's figures go.
+/// Limits of a process's figures.
 pub(super) struct Unreliable {
-    /// Points in all, where those after the start are too few.
+    /// Total points, if there are too few after the start-up.
     pub(super) too_few: Option<usize>,
-    /// How long it lived, and should have, seconds, where that is too short.
+    /// Its lifetime and the least lifetime needed, seconds, if it was too short.
     pub(super) too_short: Option<(f64, f64)>,
     /// Records lost, of all.
     pub(super) lost: f64,
 }
 
-/// What is found of a process before it becomes a verdict.
+/// A finding on a process before it becomes a verdict.
 pub(super) struct Finding {
     pub(super) class: Class,
     pub(super) grade: Grade,
     pub(super) evidence: Vec<Evidence>,
     pub(super) runner_up: Option<Class>,
-    /// Bytes per second; `None` where it is not about bytes.
+    /// Bytes per second; `None` if it is not about bytes.
     pub(super) rate: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! The shape of a growing series: does it go on, or come to an end?
+//! The shape of a growing series: does it continue, or come to an end?
 
 use super::{
     super::statistics::{TooShort, Trend, trend_after},
@@ -7,10 +7,10 @@ use super::{
     },
 };
 
-/// What grows in steps falls by this share of its growth at most, in all.
+/// Stepwise growth falls by at most this share of its growth, in total.
 const FALLEN: f64 = 0.05;
 
-/// How a series goes on.
+/// The course of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// As before: no end in sight.
@@ -25,7 +25,7 @@ pub(super) enum Shape {
     Flat,
 }
 
-/// A trend with what makes it material.
+/// A trend, and the threshold that makes it material.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
     pub(super) trend: Trend,
@@ -60,8 +60,8 @@ impl Judged {
         self.shape_of(self.trend.late_to_early(), STEADY)
     }
 
-    /// With this slope of the late part over that of the early part, which is at least `steady` and at
-    /// most [`STEEPENING`] where growth goes on.
+    /// The shape for this slope of the late part over that of the early part, which is at least
+    /// `steady` and at most [`STEEPENING`] if growth continues.
     pub(super) fn shape_of(&self, late_to_early: Option<f64>, steady: f64) -> Shape {
         if !self.is_material() {
             return Shape::Flat;
@@ -92,7 +92,7 @@ impl Judged {
     }
 }
 
-/// Growth that has only begun, or a load that wanders. `None`: there was no early growth at all.
+/// Growth that has only begun, or a fluctuating load. `None`: there was no early growth at all.
 fn steepens(late_to_early: Option<f64>) -> bool {
     late_to_early.is_none_or(|ratio| ratio > STEEPENING)
 }

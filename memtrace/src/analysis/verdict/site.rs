@@ -35,7 +35,7 @@ static SIGNIFICANCE: Statement = Statement {
 
 static LATE: Statement = Statement {
     name: "late_over_early",
-    sentence: "late over early growth {ratio:.2} by {clock} (a cache that fills: at most {slowing}; a leak: at least {steady})",
+    sentence: "growth in the last third is {ratio:.2} × that in the first third, measured by {clock} (filling cache: at most {slowing}; leak: at least {steady})",
 };
 
 static RISING: Statement = Statement {
@@ -50,7 +50,7 @@ static WITHOUT: Statement = Statement {
 
 static ARENAS_OF_SITE: Statement = Statement {
     name: "site_took_arenas",
-    sentence: "{growth} of the arenas of Python's object allocator were needed here",
+    sentence: "{growth} in arenas of Python's object allocator were requested here",
 };
 
 static ARENAS: Statement = Statement {
@@ -60,7 +60,7 @@ static ARENAS: Statement = Statement {
 
 static ARENA: Statement = Statement {
     name: "arena_of_many",
-    sentence: "an arena holds many objects: the line is the one that needed a new one",
+    sentence: "an arena holds many objects: this line merely triggered a new one",
 };
 
 /// A site's verdict, and its growth in the window, bytes.
@@ -86,12 +86,13 @@ impl JudgedSite {
     }
 }
 
-/// What the sites of a process are judged by.
+/// Context for judging the sites of a process.
 pub(super) struct Context<'a> {
     pub(super) series: &'a ProcessSeries,
     pub(super) window: Window,
     pub(super) quality: &'a Quality,
-    /// How much of what was mapped became resident, of the program's mappings and of stacks.
+    /// The share of the mapped memory that became resident, for the program's mappings and for
+    /// stacks.
     pub(super) touched: [(Use, Option<f64>); 2],
 }
 
@@ -107,7 +108,8 @@ impl Context<'_> {
         }
     }
 
-    /// How much of the site's mappings became resident; `None` where that is not known, or all is.
+    /// The share of the site's mappings that became resident; `None` if it is unknown, or all of it
+    /// did.
     pub(super) fn touched(&self, site: &SiteSeries) -> Option<f64> {
         let mut known = self.touched.iter();
         known.find(|(what, _)| Some(*what) == site.mapping)?.1
@@ -127,7 +129,7 @@ pub(super) struct Grown<'a> {
 }
 
 impl Grown<'_> {
-    /// How sure a leak is, whatever it is of; `None`: it is none.
+    /// The grade of any kind of leak; `None`: it is not a leak.
     pub(super) fn leaks(&self) -> Option<Grade> {
         match self.shape {
             Shape::Steady => self.survival.grade(),
@@ -145,7 +147,7 @@ impl Grown<'_> {
         place(&self.site.key)
     }
 
-    /// A leak, of whatever: it may be a cache without a limit in sight.
+    /// A leak of any kind of memory; it may be a cache without a limit in sight.
     pub(super) fn leak(&self, grade: Grade) -> SiteFinding {
         SiteFinding {
             grade,
@@ -155,19 +157,19 @@ impl Grown<'_> {
     }
 }
 
-/// What is found of a site before it becomes a verdict.
+/// A finding on a site before it becomes a verdict.
 pub(super) struct SiteFinding {
     pub(super) grade: Grade,
     pub(super) evidence: Vec<Evidence>,
     pub(super) runner_up: Class,
-    /// Bytes per second; `None` where it is not growing.
+    /// Bytes per second; `None` if it is not growing.
     pub(super) rate: Option<f64>,
     /// Bytes.
     pub(super) growth: f64,
 }
 
 impl SiteFinding {
-    /// That it grows, and nothing else.
+    /// A finding that it grows, and nothing else.
     pub(super) fn of(judged: &Judged) -> SiteFinding {
         SiteFinding {
             grade: Grade::D,
@@ -238,8 +240,8 @@ fn course_of(context: &Context, site: &SiteSeries, floor: f64) -> Option<Judged>
     }
 }
 
-/// Least growth of a site that counts, bytes. Very little matters only where it may explain why the process
-/// grows.
+/// Least growth of a site that counts, bytes. Very little matters only if it may explain why the
+/// process grows.
 fn floor(site: &SiteSeries, process_grows: bool) -> f64 {
     match process_grows && site.held_open >= PROCESS_FLOOR {
         true => HOLDER_FLOOR,
@@ -261,7 +263,7 @@ fn alone(
     let shape = late
         .as_ref()
         .map_or(Shape::Flat, |late| judged.shape_of(late.ratio, late.steady));
-    // Where all stays that is allocated, growth needs no test against chance.
+    // If every allocated block stays, growth needs no significance test.
     let goes_on = matches!(shape, Shape::Steady | Shape::Stepped);
     let is_certain =
         p <= FALSE_DISCOVERIES || goes_on && survival::all_stay(context, site).is_some();
@@ -275,7 +277,7 @@ fn alone(
         survival: Survival::of(context, site),
         replaced,
     };
-    // What an import loads stays, and says nothing of what the program does.
+    // Memory loaded by an import stays, and says nothing about the program's behaviour.
     if site.code.is_import && grown.shape != Shape::Steady {
         return None;
     }
@@ -296,7 +298,7 @@ fn alone(
     Some(finish(context, site, class, found))
 }
 
-/// What a site was tested for that grows.
+/// Results of the tests of a growing site.
 fn tests(judged: &Judged, p: f64, late: &Late) -> Vec<Evidence> {
     let trend = &judged.trend;
     let mut evidence = vec![
@@ -327,14 +329,14 @@ fn tests(judged: &Judged, p: f64, late: &Late) -> Vec<Evidence> {
 /// Late over early growth.
 struct Late {
     ratio: Option<f64>,
-    /// What it is by.
+    /// The clock that growth is measured by.
     clock: &'static str,
-    /// From where on growth is steady.
+    /// The ratio from which growth counts as steady.
     steady: f64,
 }
 
-/// By the work that others do meanwhile, where they do enough to tell: a program, or its machine, may
-/// be busier at one time than at another. Otherwise by time.
+/// Measured by the work that others do meanwhile, if they do enough of it: a program, or its
+/// machine, may be busier at one time than at another. Otherwise by time.
 fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late {
     let Context { series, window, .. } = context;
     let by_time = Late {
@@ -362,7 +364,8 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     }
 }
 
-/// A site that took arenas. Which one needs the next is chance, so all together have one shape.
+/// A site that requested arenas. Which site needs the next one is chance, so all together have one
+/// shape.
 fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<JudgedSite> {
     let growth = context.window.change(&site.live_bytes);
     let trend = &arenas.trend;

@@ -9,13 +9,13 @@ use super::{
 };
 use crate::analysis::{series::SiteSeries, window::Window};
 
-/// Share of the blocks that outlived a while and are there at the end, of a leak.
+/// For a leak: least share of the blocks that outlived a while and are still live at the end.
 const SURVIVAL: f64 = 0.95;
 
 /// The part of the window that must have passed before the last scan.
 const LEAST_SEEN: f64 = 0.5;
 
-/// What became of the blocks that outlived a quarter of the window.
+/// The fate of the blocks that outlived a quarter of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Survival {
     Share(f64),
@@ -27,17 +27,17 @@ pub(super) enum Survival {
 
 static OLD_BLOCKS: Statement = Statement {
     name: "old_blocks_left",
-    sentence: "{share} of the blocks that grew old are still there (a leak: at least {least})",
+    sentence: "{share} of the long-lived blocks are still allocated (leak: at least {least})",
 };
 
 static ONE_BLOCK: Statement = Statement {
     name: "blocks_grow",
-    sentence: "the number of blocks does not grow, their size does",
+    sentence: "the blocks grow in size, not in number",
 };
 
 static UNKNOWN: Statement = Statement {
     name: "old_blocks_unknown",
-    sentence: "which blocks grow old is not known: no scan came late enough before the process ended",
+    sentence: "block lifetimes are unknown: no scan was late enough before the process exited",
 };
 
 /// By how much a count is larger at the end of the window than at its beginning.
@@ -47,7 +47,7 @@ fn more(window: Window, counts: &[f64]) -> f64 {
     ends.map_or(0.0, |(last, first)| last - first)
 }
 
-/// Of the blocks allocated in the window, the share by which there are more at its end; `None` if that is less
+/// The share of the blocks allocated in the window by which the site grew; `None` if that is less
 /// than a leak's.
 pub(super) fn all_stay(context: &Context, site: &SiteSeries) -> Option<f64> {
     let allocated = more(context.window, &site.alloc_count);
@@ -66,7 +66,7 @@ impl Survival {
         }
     }
 
-    /// How sure a leak is by it; `None`: it is none.
+    /// The grade of a leak by survival; `None`: it is not a leak.
     pub(super) fn grade(self) -> Option<Grade> {
         match self {
             Survival::Share(share) if share < SURVIVAL => None,

@@ -30,7 +30,7 @@ fn judged(course: &Course) -> Diagnosis {
     found
 }
 
-/// Where a verdict on a process speaks of sites, some have the same class.
+/// If a verdict on a process refers to sites, some of them have the same class.
 pub(crate) fn assert_agrees(found: &Diagnosis) {
     let (processes, sites): (Vec<_>, Vec<_>) = found
         .verdicts
@@ -141,7 +141,7 @@ fn growth_that_slows_down_is_a_cache() {
 }
 
 #[test]
-fn growth_of_a_doubtful_shape_is_undetermined_and_says_how_long_to_run() {
+fn growth_of_doubtful_shape_is_undetermined_with_a_time_to_run() {
     let root = |t: f64| 5.0 * t.sqrt();
     let found = of(&|t| heap(root(t), 5.0 + root(t)));
     expect(&found, Class::Undetermined);
@@ -168,7 +168,7 @@ fn nothing_grows() {
         panic!("{visible:?}");
     };
     assert!((1.0..MIB).contains(visible), "{visible}");
-    // The start of the program is no growth.
+    // Start-up is not growth.
     expect(&of(&|t| heap(t.min(10.0), 5.0 + t.min(10.0))), Class::None);
 }
 
@@ -191,7 +191,7 @@ fn blocks_of_one_site_in_anothers_place_are_no_leak() {
 }
 
 #[test]
-fn what_the_allocator_keeps_is_retention() {
+fn memory_kept_by_the_allocator_is_retention() {
     let found = of(&|t| Moment {
         memory: resident(10.0 + t, 2.0, 0.0),
         sites: vec![
@@ -251,7 +251,7 @@ fn mapped(t: f64, more: MemorySample) -> Moment {
 }
 
 #[test]
-fn pages_that_are_no_data_are_told_by_their_kind() {
+fn pages_without_data_are_named_by_kind() {
     let bytes = |t: f64| Some((t * MIB) as u64);
     let huge = |t: f64| MemorySample {
         anon_huge_pages: bytes(t),
@@ -263,13 +263,13 @@ fn pages_that_are_no_data_are_told_by_their_kind() {
         ..MemorySample::default()
     };
     expect(&of(&|t| mapped(t, lazy(t))), Class::MadvFree);
-    // First use of what was mapped before: nothing tells what for.
+    // First touch of older mappings: nothing shows its purpose.
     let found = of(&|t| mapped(t, MemorySample::default()));
     expect(&found, Class::Undetermined);
 }
 
 #[test]
-fn files_and_shared_memory_are_told_apart() {
+fn file_and_shared_memory_are_distinguished() {
     let part = |file: f64, shared: f64| Moment {
         memory: resident(10.0, file, shared),
         sites: vec![site(HEAP, "work", 5.0)],
@@ -350,7 +350,7 @@ fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
     expect(&empty, Class::Undetermined);
 }
 
-/// The course of a recording whose intervals nobody chose: as many of 100 ms.
+/// The course of a recording with automatic intervals: as many of 100 ms.
 fn of_tenths(origin: Origin, n: u64) -> Diagnosis {
     let (folder, recording) = record(&Course {
         origin,
@@ -379,7 +379,7 @@ fn of_tenths(origin: Origin, n: u64) -> Diagnosis {
 }
 
 #[test]
-fn a_start_is_not_judged_however_many_intervals_it_has_unless_that_was_asked_for() {
+fn a_start_up_is_judged_only_on_request() {
     expect(&of_tenths(Origin::Launched, 150), Class::Leak);
     expect(&of_tenths(Origin::Launched, 101), Class::Leak);
     let short = of_tenths(Origin::Launched, 90);
@@ -392,7 +392,7 @@ fn a_start_is_not_judged_however_many_intervals_it_has_unless_that_was_asked_for
 }
 
 #[test]
-fn suppressed_sites_are_told_apart() {
+fn suppressed_sites_are_listed_separately() {
     let (_folder, recording) = record(&Course {
         origin: Origin::Launched,
         n: 100,
@@ -445,7 +445,7 @@ fn series(at: impl Fn(f64) -> f64) -> Vec<f64> {
 }
 
 #[test]
-fn the_machine_is_looked_at_where_the_process_is_flat() {
+fn a_flat_process_is_judged_by_the_machine() {
     let machine = |kernel: f64, shared: f64, stalled: f64| SystemSeries {
         times: series(|t| t),
         total: 16.0 * 1024.0 * MIB,
@@ -478,7 +478,7 @@ fn rows(found: &Diagnosis, kind: Kind) -> Vec<(&'static str, i64)> {
 fn mappings_explain_each_kind_of_memory_once() {
     let found = of(&|t| Moment {
         memory: resident(50.0 + t, 10.0 + t, 10.0 + t),
-        // Two of three are explained by what was mapped, the third by libraries.
+        // Two thirds are explained by mappings, the third by libraries.
         sites: vec![
             site(Layer::Vm, "map", 2.0 * t),
             site(Layer::Vm, "_dl_map_segments", 5.0 * t),
@@ -504,7 +504,7 @@ fn small_blocks_that_leak_can_keep_much_more_from_being_given_back() {
         })
     };
     expect(&grown(1000.0), Class::Leak);
-    // These lie on too few pages.
+    // These are on too few pages.
     expect(&grown(10.0), Class::Retention);
     let first_use = of(&|t| Moment {
         memory: resident(50.0 + t, 2.0, 0.0),
@@ -546,7 +546,7 @@ fn holes_between_blocks_that_leak_are_no_retention() {
 }
 
 #[test]
-fn the_end_of_a_process_is_no_part_of_its_course() {
+fn the_end_of_a_process_is_not_part_of_its_course() {
     let found = judged(&Course {
         origin: Origin::Launched,
         n: 100,
@@ -566,7 +566,7 @@ fn the_end_of_a_process_is_no_part_of_its_course() {
 }
 
 #[test]
-fn what_is_counted_and_rises_is_named() {
+fn rising_counts_are_named() {
     let counted = |count: &dyn Fn(f64, &mut MemorySample)| {
         of(&|t| {
             let mut moment = heap(3.0, 20.0);

@@ -1,7 +1,7 @@
-//! Instructions: sites, and where jumps lead. What the kernel emulates is decided in its
-//! arch/x86/kernel/uprobes.c by `branch_setup_xol_ops` (near jumps, near
-//! conditional jumps, relative calls, nops) and `push_setup_xol_ops` (push of a
-//! register); everything else is single-stepped out of line.
+//! Instructions: sites, and jump targets. The kernel decides which ones it emulates in its
+//! arch/x86/kernel/uprobes.c, in `branch_setup_xol_ops` (near jumps, near conditional jumps,
+//! relative calls, nops) and `push_setup_xol_ops` (push of a register); everything else is
+//! single-stepped out of line.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Formatter, Instruction, InstructionInfoFactory,
@@ -10,17 +10,16 @@ use iced_x86::{
 
 use crate::arch::site::{Cost, Forward, ProbeSite, Why};
 
-/// How many instructions from the first are looked at. Few: everything before
-/// the site runs before the event is taken.
+/// Number of instructions examined, from the first on. Few: everything before the site runs before
+/// the event is taken.
 const REACH: usize = 6;
 
-/// See [`crate::arch::probe_site`]. The rule: the first emulated instruction such
-/// that those before it leave the argument registers, the stack pointer and
-/// the flow alone, and that no jump within the function leads past the first
-/// instruction and not past the site (it would fire again in the same call).
-/// A jump from another function, or from a part of this one that the compiler
-/// moved away (`.cold`), is not looked for: those return behind the branch that
-/// led to them, and a site is never behind a branch.
+/// See [`crate::arch::probe_site`]. The rule: the first emulated instruction such that those before
+/// it leave the argument registers, the stack pointer and the control flow alone, and that no jump
+/// within the function leads past the first instruction and not past the site (it would fire again
+/// in the same call). Jumps from another function, or from a part of this one that the compiler
+/// moved away (`.cold`), are not searched for: those return behind the branch that led to them, and
+/// a site is never behind a branch.
 pub(crate) fn probe_site(body: &[u8], size_known: bool) -> ProbeSite {
     let code = Code64 { body };
     let Some(first) = code.instructions().next() else {
@@ -66,7 +65,7 @@ fn decode(body: &[u8], start: u64) -> impl Iterator<Item = Instruction> {
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }
 
-/// Where direct jumps of `body`, which begins at address `start`, lead.
+/// Targets of the direct jumps of `body`, which begins at address `start`.
 pub(crate) fn jumps(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
     decode(body, start)
         .filter(|instruction| {
@@ -111,7 +110,7 @@ struct Code64<'a> {
 }
 
 impl Code64<'_> {
-    /// In a row from the first on, up to bytes that are no instruction.
+    /// Consecutive instructions from the first on, up to bytes that are not an instruction.
     fn instructions(&self) -> impl Iterator<Item = Instruction> {
         let mut decoder = Decoder::with_ip(64, self.body, 0, DecoderOptions::NONE);
         std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
@@ -135,7 +134,7 @@ impl Code64<'_> {
         let mut decoder = Decoder::with_ip(64, self.body, 0, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         while decoder.can_decode() {
-            // Bytes that are no instruction (a jump table among the code) are stepped over.
+            // Bytes that are not an instruction (a jump table among the code) are skipped.
             decoder.decode_out(&mut instruction);
             if near_target(&instruction).is_some_and(|target| targets.contains(&target)) {
                 return true;
@@ -156,8 +155,9 @@ impl Code64<'_> {
             // branch_setup_xol_ops, near only; with a 66 prefix the kernel refuses the probe.
             [0xeb, _] | [0x70..=0x7f, _] => true,
             [0xe8 | 0xe9, _, _, _, _] | [0x0f, 0x80..=0x8f, _, _, _, _] => true,
-            // nop, and on recent kernels the 5-byte nop, which 6.18 even turns into a call. Other long
-            // nops are emulated by the newest only, `66 90` is refused by those of before 2023, endbr64 is stepped.
+            // nop, and on recent kernels the 5-byte nop, which 6.18 even turns into a call. Other
+            // long nops are emulated only by the newest, `66 90` is refused by kernels before 2023,
+            // endbr64 is stepped.
             [0x90] | [0x0f, 0x1f, 0x44, 0x00, 0x00] => true,
             _ => false,
         }
@@ -202,7 +202,7 @@ fn near_target(instruction: &Instruction) -> Option<u64> {
     near.then(|| instruction.near_branch_target())
 }
 
-/// What compilers put before a function's own first instruction.
+/// Instructions that compilers put before a function's own first instruction.
 fn is_marker(instruction: &Instruction) -> bool {
     instruction.code() == Code::Endbr64 || instruction.mnemonic() == Mnemonic::Nop
 }
@@ -245,13 +245,13 @@ mod tests {
             &[0x0f, 0x1f, 0x44, 0, 0], // 5-byte nop
         ] {
             assert_eq!(chosen(body), FIRST, "{body:x?}");
-            // Needs no look at the rest.
+            // The rest need not be examined.
             assert_eq!(probe_site(body, false).cost, Cost::Emulated, "{body:x?}");
         }
     }
 
     #[test]
-    fn what_the_kernel_single_steps_is_known() {
+    fn single_stepped_instructions_are_known() {
         for body in [
             &[0x48, 0x55, 0xc3][..],         // push rbp with REX.W
             &[0xff, 0x35, 0, 0, 0, 0, 0xc3], // push [rip]
@@ -356,7 +356,7 @@ mod tests {
         );
         assert_eq!(chosen(&body(5)), later(3), "behind it");
         assert_eq!(chosen(&body(0x70)), later(3), "out of the function");
-        // The same behind bytes that are no instruction (06, 07).
+        // The same after bytes that are not an instruction (06, 07).
         let mut far = vec![0x48, 0x85, 0xff, 0x74, 0x00, 0xc3, 0x06, 0x07];
         far.extend([0xeb, 3u8.wrapping_sub(10)]);
         assert_eq!(chosen(&far), stepped);

@@ -116,7 +116,7 @@ fn a_child_that_is_left_out_is_named_once() {
 }
 
 #[test]
-fn a_process_that_ends_before_it_is_traced_is_no_part_of_the_recording() {
+fn a_process_that_ends_before_tracing_is_not_recorded() {
     let mut replay = Replay::idle();
     replay.gate.let_pass(0..1000);
     let mut child = Command::new("true").spawn().unwrap();

@@ -29,7 +29,7 @@ use crate::{
 
 const CAPTURES: [&str; 4] = ["c", "python", "fork-storm", "torch"];
 
-/// Allocations of one layer, all processes together, told from the records alone.
+/// Allocations of one layer, all processes together, computed from the records alone.
 fn allocations(capture: &Capture, wanted: Layer) -> (u64, u64) {
     let mut sum = (0, 0);
     for (kind, record) in capture.decoded() {
@@ -43,7 +43,7 @@ fn allocations(capture: &Capture, wanted: Layer) -> (u64, u64) {
     sum
 }
 
-/// Births and ends, told from the records alone: wait statuses by tgid.
+/// Births and ends, computed from the records alone: wait statuses by tgid.
 fn lives(capture: &Capture) -> (BTreeSet<u32>, BTreeMap<u32, u32>) {
     let mut born = BTreeSet::from([capture.root()]);
     let mut ended = BTreeMap::new();
@@ -123,7 +123,7 @@ fn every_allocation_is_counted_and_nothing_is_lost() {
         assert_eq!(expected.1 > 0, name != "torch", "{name}");
         assert_eq!(replay.allocated(Layer::Heap), expected, "{name}");
         let losses = replay.losses();
-        // What the kernel side has counted is not in a capture.
+        // Counters of the kernel side are not in a capture.
         let lost: Vec<_> = losses
             .iter()
             .filter(|(reason, count)| **count > 0 && **reason != Reason::UnknownFree)
@@ -133,7 +133,7 @@ fn every_allocation_is_counted_and_nothing_is_lost() {
 }
 
 #[test]
-fn an_exec_clears_what_the_program_before_it_held() {
+fn an_exec_clears_the_previous_programs_memory() {
     let capture = Capture::read("c");
     let execs: Vec<usize> = capture
         .decoded()
@@ -286,7 +286,7 @@ fn a_file_is_not_made_known_before_its_table() {
 }
 
 #[test]
-fn nobody_goes_on_for_a_thread_that_waited_before_exec_or_end() {
+fn a_wait_before_exec_or_end_releases_no_other_thread() {
     let capture = Capture::read("c");
     let mut replay = Replay::of(&capture);
     let mut life = stops(&capture)[0];
@@ -335,7 +335,7 @@ fn an_overload_shows_in_the_losses_and_not_as_a_panic() {
     for name in CAPTURES {
         let capture = Capture::read(name);
         for (from, to) in [(0.0, 0.3), (0.2, 0.9), (0.5, 1.0)] {
-            // A full ring buffer drops what comes while it is full, of whatever kind.
+            // A full ring buffer drops all records that come while it is full, of any kind.
             let part = capture.without_range(from, to);
             let dropped = (capture.records().len() - part.records().len()) as u64;
             let mut replay = Replay::of(&part);

@@ -1,4 +1,4 @@
-//! A kernel side that is captured records, and a sink that keeps what it is given.
+//! A kernel side made of captured records, and a sink that keeps its messages.
 
 use std::{
     cell::{Ref, RefCell, RefMut},
@@ -103,7 +103,7 @@ fn move_pids(record: &mut [u8]) {
     }
 }
 
-/// What the collector has requested from the kernel side.
+/// Requests from the collector to the kernel side.
 #[derive(Default)]
 pub(super) struct Asked {
     pub(super) ended: BTreeSet<u32>,
@@ -114,9 +114,9 @@ pub(super) struct Asked {
     pub(super) traced: HashSet<u32>,
     /// Mappings published last, by process.
     pub(super) published: HashMap<u32, Vec<code_map::Mapping>>,
-    /// Processes of whose code it wants to be told again and again.
+    /// Processes whose code it requests again and again.
     pub(super) wanted: Vec<u32>,
-    /// What it answers when it is asked what was lost.
+    /// The losses it reports.
     pub(super) lost: Losses,
 }
 
@@ -125,7 +125,7 @@ struct Captured {
     gate: Arc<Gate>,
 }
 
-/// Where tables go: nowhere, once the file's number was let pass.
+/// A loader that drops tables, once the file's number was accepted.
 #[derive(Default)]
 pub(super) struct Gate {
     open: Mutex<HashSet<u32>>,
@@ -147,7 +147,7 @@ impl Loader for Gate {
     }
 }
 
-/// A holder that notes who may go on.
+/// A holder that records which threads may continue.
 struct Noting(Rc<RefCell<Vec<u32>>>);
 
 impl Hold for Noting {
@@ -382,12 +382,12 @@ impl Replay {
         self.asked.borrow_mut()
     }
 
-    /// Threads that were let go on, in order.
+    /// Threads that were continued, in order.
     pub(super) fn continued(&self) -> Vec<u32> {
         self.continued.borrow().clone()
     }
 
-    /// What was said of processes.
+    /// Rows reported for processes.
     pub(super) fn rows(&self) -> Vec<ProcessRow> {
         let kept = self.kept.borrow();
         let rows = kept.iter().filter_map(|message| match message {
@@ -425,7 +425,7 @@ impl Replay {
         intervals.collect()
     }
 
-    /// As of the last interval; there must have been one, or there is one now.
+    /// Losses of the last interval; there must have been one, or there is one now.
     pub(super) fn losses(&mut self) -> HashMap<Reason, u64> {
         self.collector.interval(u64::MAX, Tick::default()).unwrap();
         let losses = self.intervals(|interval| interval.losses.clone());
@@ -450,7 +450,7 @@ impl Replay {
             })
     }
 
-    /// What was said last of a device, of whichever process.
+    /// Totals last reported for a device, of any process.
     pub(super) fn device_totals(&self, device: Device) -> DeviceTotals {
         let devices = self.intervals(|interval| interval.changes.devices.clone());
         let mut all = devices.into_iter().flatten();

@@ -1,15 +1,14 @@
 //! One walk against another.
 //!
-//! Compared are the addresses of frames (as file and address in it), from the
-//! first on, until one of the two ends. Taken for the truth is only what
-//! `framehop` derives from call frame information: [`super::image::Cfi`] is
-//! asked before each step, and where there is none that it applies as it
-//! stands, the comparison ends and the reason is counted. It ends as well where
-//! the stack is not in the copy. Signal frames, which it cannot do, are crossed by
-//! the layout of `ucontext_t` in libc.
+//! Compares the addresses of frames (as file and address in it), from the first on, until one of
+//! the two ends. Only the frames that `framehop` derives from call frame information count as true:
+//! [`super::image::Cfi`] is consulted before each step, and if there is none that it applies
+//! unchanged, the comparison ends and the reason is counted. It also ends if the stack is not in
+//! the copy. Signal frames, which `framehop` cannot handle, are crossed by the layout of
+//! `ucontext_t` in libc.
 //!
-//! A mismatch is a frame that differs, one walk that calls outermost what the
-//! other has a caller of, or one that calls it outermost where the other fails.
+//! A mismatch is a frame that differs, a walk that calls a frame outermost when the other has its
+//! caller, or one that calls it outermost when the other fails.
 
 use std::collections::HashMap;
 
@@ -25,7 +24,7 @@ use super::{
 };
 use crate::{arch, bpf::decode::Sample};
 
-/// How a comparison ended.
+/// End of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// Both agree to the outermost frame.
@@ -35,7 +34,7 @@ pub(super) enum Ended {
     Incomparable(&'static str),
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Frames that both have.
@@ -44,7 +43,7 @@ pub(super) struct Outcome {
     pub(super) ended: Ended,
     /// Absolute addresses of the frames as found here.
     pub(super) found: Vec<u64>,
-    /// Where each of them is.
+    /// Location of each of them.
     pub(super) places: Vec<Option<(ModuleIndex, u64)>>,
 }
 
@@ -63,7 +62,7 @@ impl Outcome {
 /// The code of a process.
 #[derive(Clone)]
 pub(super) struct Space {
-    /// As of which change of its code.
+    /// The change number of its code that it is based on.
     pub(super) sequence: u64,
     mapped: Vec<Mapped>,
     unwinder: arch::Unwinder<Section>,
@@ -119,7 +118,7 @@ impl Space {
         self.mapped == mapped
     }
 
-    /// Where an absolute address is: file and address as the file means it.
+    /// Location of an absolute address: file and address in the file's terms.
     fn locate(
         &self,
         abs_addr: u64,
@@ -232,7 +231,8 @@ impl Space {
     }
 }
 
-/// Restores what a signal interrupted; gives its address, which is no return address.
+/// Restores the registers that a signal interrupted; returns its address, which is not a return
+/// address.
 fn cross(registers: &mut arch::UnwindRegisters, copy: &mut Copy<'_>) -> Option<u64> {
     let frame = registers.sp();
     let [pc, sp, fp] = arch::interrupted(|offset| copy.read(frame.wrapping_add(offset)).ok())?;

@@ -31,21 +31,20 @@ impl std::ops::Deref for Section {
     }
 }
 
-/// What can be expected of `framehop` at an address. Where it finds no call frame information, or
-/// none that it can do, it follows the frame pointer without saying so: a guess, which must not
-/// be taken for the truth.
+/// What to expect of `framehop` at an address. If it finds no call frame information, or none that
+/// it supports, it follows the frame pointer silently: a guess, which must not count as true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cfi {
     /// None covers the address.
     Missing,
     /// Beyond `framehop` (memory operands, registers other than sp and fp).
     NotDone,
-    /// The outermost function of a coroutine, known by name; `framehop` would go on.
+    /// The outermost function of a coroutine, known by name; `framehop` would continue.
     Outermost,
     /// A signal handler's return code; `framehop` knows nothing of those.
     Signal,
-    /// A rule that it applies as it stands, with a canonical frame address at this offset of
-    /// sp or fp; `None` where an expression tells it.
+    /// A rule that it applies unchanged, with a canonical frame address at this offset of sp or fp;
+    /// `None` if an expression computes it.
     Rule(Option<(Base, i64)>),
 }
 
@@ -97,7 +96,7 @@ impl Image {
         image
     }
 
-    /// Absolute address − address as the file means it, of a mapping.
+    /// Absolute address − address in the file's terms, of a mapping.
     pub(super) fn bias(&self, mapped: &Mapped) -> Option<u64> {
         let segment = self.segments.iter().find(|segment| {
             let page = segment.file_offset & !4095;
@@ -113,7 +112,7 @@ impl Image {
         )
     }
 
-    /// What `framehop` wants to know of a mapping.
+    /// Description of a mapping for `framehop`.
     pub(super) fn module(&self, mapped: &Mapped) -> Option<Module<Section>> {
         let base = self.bias(mapped)?;
         let range = |(section, address): &(Section, u64)| {
@@ -214,7 +213,7 @@ impl Image {
             ) => plain(expression),
             Some(_) => false,
         };
-        // No rule for the return address is no statement that there is none.
+        // A missing rule for the return address does not mean that there is none.
         if row.register(arch::PC).is_none()
             || !done(row.register(arch::PC))
             || !done(row.register(arch::FP))

@@ -1,10 +1,10 @@
-//! Repeats some of the kernel side's walks by other means and says where the
-//! two differ (`memtrace record --verify-stacks`).
+//! Repeats some of the kernel side's walks by other means and reports where the two differ
+//! (`memtrace record --verify-stacks`).
 //!
-//! The kernel side sends a copy of the stack with the walk. A thread of its own
-//! unwinds the copy with `framehop`, over the mappings as `/proc/PID/maps` told
-//! them and the files' own `.eh_frame`: of memtrace's, only the list of
-//! mappings and the numbers of files are used. See [`compare`] for what counts.
+//! The kernel side sends a copy of the stack with the walk. A thread of its own unwinds the copy
+//! with `framehop`, over the mappings from `/proc/PID/maps` and the files' own `.eh_frame`: from
+//! memtrace, only the list of mappings and the numbers of files are used. See [`compare`] for the
+//! rules.
 
 mod compare;
 mod image;
@@ -37,7 +37,7 @@ const WAITING: usize = 4096;
 /// Mismatches that are logged in full.
 const LOGGED: u64 = 5;
 
-/// An executable mapping as `/proc/PID/maps` tells it.
+/// An executable mapping from `/proc/PID/maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mapped {
     start: u64,
@@ -54,19 +54,19 @@ enum Message {
     Sample(Box<Sample>),
 }
 
-/// What came of it.
+/// The results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Walks compared.
     pub stacks: u64,
-    /// Of those, the ones that agree to the outermost frame.
+    /// Those that agree to the outermost frame.
     pub whole: u64,
     /// Frames that both walks have.
     pub frames: u64,
     /// Signal frames that were crossed.
     pub signal_frames: u64,
     pub mismatches: u64,
-    /// Walks of which only the first frames could be compared, by what stood in the way.
+    /// Walks of which only the first frames could be compared, by the obstacle.
     pub partly: BTreeMap<&'static str, u64>,
     /// Walks chosen but not sent: over the kernel side's budget.
     pub over_budget: u64,
@@ -175,11 +175,11 @@ impl Verifier {
         let _ = self.sender.send(message);
     }
 
-    /// Waits for what was sent to be compared.
+    /// Waits for the comparisons of all walks sent.
     pub(super) fn finish(self) -> Counts {
         drop(self.sender);
         let mut counts = self.thread.join().unwrap_or_else(|_| {
-            tracing::error!("the verification of stacks has failed: its thread panicked");
+            tracing::error!("stack verification failed: its thread panicked");
             Counts::default()
         });
         counts.dropped = self.dropped;

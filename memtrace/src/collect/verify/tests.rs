@@ -1,5 +1,4 @@
-//! The verifier itself, over the stack of the test: what it agrees with, and
-//! that it notices what is wrong.
+//! The verifier itself, over the stack of the test: it agrees where it should, and notices errors.
 
 use std::{arch::asm, collections::HashMap, fs::File, os::unix::fs::FileExt};
 
@@ -78,7 +77,7 @@ impl Fixture {
                 copy,
             },
         };
-        // Frame by frame: a walk that is cut off tells the next frame.
+        // Frame by frame: a walk that is cut off shows the next frame.
         fixture.sample.frames = vec![Word::absolute(at.pc - 1)];
         loop {
             let outcome = fixture.compare();
@@ -131,7 +130,7 @@ fn an_outermost_frame_with_a_caller_is_a_mismatch_and_so_is_one_too_many() {
 }
 
 #[test]
-fn a_walk_that_says_why_it_ended_is_compared_until_there() {
+fn a_walk_that_ends_early_is_compared_up_to_its_end() {
     let mut fixture = Fixture::here();
     fixture.sample.frames.truncate(3);
     fixture.sample.end = End::NoRow;
@@ -141,7 +140,7 @@ fn a_walk_that_says_why_it_ended_is_compared_until_there() {
 }
 
 #[test]
-fn what_is_not_in_the_copy_is_not_guessed() {
+fn memory_outside_the_copy_is_not_guessed() {
     let mut fixture = Fixture::here();
     fixture.sample.copy.clear();
     let outcome = fixture.compare();

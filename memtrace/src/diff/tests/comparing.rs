@@ -1,4 +1,4 @@
-//! What grows, by how much, and which facts of the machines differ.
+//! Growing sites, their growth, and the facts of the machines that differ.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn facts(facts: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_site_that_grows_most_comes_first_and_what_is_the_same_is_left_out() {
+fn the_fastest_site_comes_first_and_equal_ones_are_left_out() {
     let stack = |name: &str| in_library(name, "1", name.len() as u64);
     let old = vec![
         growing(stack("a"), 10),
@@ -51,7 +51,7 @@ fn a_leak_of_both_sides_that_differs_as_the_load_may_is_none_of_the_new() {
 }
 
 #[test]
-fn a_site_of_one_side_is_told_whether_it_grows_or_not() {
+fn a_site_of_one_side_is_listed_even_if_it_does_not_grow() {
     let (f, g) = (in_library("f", "1", 1), in_library("g", "1", 2));
     let comparison = compared(vec![steady(f, 50)], vec![growing(g, 100)]);
     let sides: Vec<_> = comparison
@@ -111,7 +111,7 @@ fn growth_can_be_counted_by_allocations() {
 }
 
 #[test]
-fn only_what_is_unlike_all_baselines_counts() {
+fn only_differences_from_all_baselines_count() {
     let stack = in_library("f", "1", 1);
     let other_build = in_library("f", "2", 9);
     let mut baselines = [
@@ -145,7 +145,7 @@ fn only_what_is_unlike_all_baselines_counts() {
 }
 
 #[test]
-fn what_only_baselines_have_is_one_site() {
+fn sites_that_only_baselines_have_are_merged() {
     let baselines = ["a", "b"].map(|name| run(name, vec![growing(in_library("f", name, 1), 100)]));
     let elsewhere = vec![native(Some("g"), "/lib/liby.so.1", "y", 7)];
     let new = run("new", vec![steady(elsewhere, 5)]);
@@ -247,7 +247,7 @@ fn a_package_that_grows_comes_before_variables_of_its_interpreter() {
 }
 
 #[test]
-fn what_was_not_recorded_is_no_difference() {
+fn an_unrecorded_value_is_not_a_difference() {
     let all = ("environment.names", "all");
     let of = |old: &[(&str, &str)], new: &[(&str, &str)]| -> Vec<(String, Option<Absence>)> {
         let found = differences(&in_library("f", "1", 1), old, new).into_iter();
@@ -283,18 +283,18 @@ fn facts_that_are_not_compared_are_listed() {
     runs[1].facts = facts(&[("environment.names", "unreadable"), ("env.A", "#1234")]);
     let comparison = compare(&runs[..1], &runs[1], &Options::default()).unwrap();
     assert_eq!(comparison.fingerprint, []);
-    let told = |run: Option<&str>, part: &str| {
+    let gaps_have = |run: Option<&str>, part: &str| {
         let mut gaps = comparison.not_compared.iter();
         gaps.any(|gap| gap.run.as_deref() == run && gap.what.contains(part))
     };
-    assert!(told(Some("old"), "names of variables"));
-    assert!(told(Some("new"), "unreadable"));
-    assert!(told(None, "values of 1 variable,"));
-    assert!(told(None, "content of files"));
+    assert!(gaps_have(Some("old"), "names of variables"));
+    assert!(gaps_have(Some("new"), "unreadable"));
+    assert!(gaps_have(None, "values of 1 variable,"));
+    assert!(gaps_have(None, "content of files"));
 }
 
 #[test]
-fn a_recording_without_intervals_is_an_error_and_a_short_one_is_told() {
+fn a_recording_without_intervals_is_an_error_and_a_short_one_a_warning() {
     let mut empty = run("empty", vec![]);
     empty.seconds.clear();
     let full = run("full", vec![]);

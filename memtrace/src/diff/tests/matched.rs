@@ -134,7 +134,7 @@ fn a_python_line_matches_under_another_root_and_interpreter() {
 }
 
 #[test]
-fn lines_tell_sites_apart_where_both_sides_have_the_same() {
+fn lines_distinguish_sites_if_both_sides_have_the_same() {
     let at = |line, build| {
         let mut stack = in_library("f", build, u64::from(line));
         stack[0].file = Some("f.c".into());
@@ -145,12 +145,12 @@ fn lines_tell_sites_apart_where_both_sides_have_the_same() {
     let (x, y) = (at(1, "2"), at(2, "2"));
     let two = [Some(Level::Symbol), Some(Level::Symbol)];
     assert_eq!(levels(&[&a, &b], &[&x, &y]), two);
-    // The source is another: nobody knows which is which.
+    // The source differs, so the two cannot be distinguished.
     assert_eq!(levels(&[&a, &c], &[&x, &y]), [Some(Level::Symbol)]);
 }
 
 #[test]
-fn what_has_no_stack_matches_what_has_none() {
+fn sites_without_stacks_match_each_other() {
     assert_eq!(level(&[], &[]), Some(Level::Module));
     assert_eq!(levels(&[&[]], &[&in_library("f", "1", 1)]), [None, None]);
 }

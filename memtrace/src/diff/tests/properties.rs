@@ -1,5 +1,5 @@
-//! Whatever is recorded: bytes are conserved, a recording does not differ from itself, and
-//! exchanging two recordings changes the signs and nothing else.
+//! For any recordings: bytes are conserved, a recording does not differ from itself, and exchanging
+//! two recordings changes only the signs.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -146,7 +146,7 @@ fn a_recording_does_not_differ_from_itself() {
     }
 }
 
-/// What a site is, without its side: comparable, in an order of its own.
+/// A site without its side: comparable, with an order of its own.
 type Row = (
     Layer,
     Option<Level>,

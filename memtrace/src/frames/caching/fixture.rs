@@ -1,5 +1,5 @@
-//! A second caching allocator for tests, of which the functions are known that give and take. It has no
-//! layer of its own, because the kernel side would need it too.
+//! A second caching allocator for tests, whose allocation functions are known. It has no layer of
+//! its own, because the kernel side would need it too.
 
 use memtrace_common::Layer;
 

@@ -1,9 +1,10 @@
-//! Caching allocators of device memory: they ask the driver or its runtime for segments, and give blocks
-//! out of them. A table, and the only one: probing, the collector, the ledger, analysis and reports read it.
-//! A new one is a row here and a file beside this one; its layer is one of `memtrace_common`.
+//! Caching allocators of device memory: they request segments from the driver or its runtime, and
+//! hand out blocks of them. This is the only table of them: probing, the collector, the ledger,
+//! analysis and reports read it. A new one is a row here and a file beside this one; its layer is
+//! one of `memtrace_common`.
 //!
-//! Its functions are either such that it calls with its totals
-//! ([`report`](super::device_functions::report)), or those that give and take blocks, which are then added up.
+//! Its functions either report its totals ([`report`](super::device_functions::report)), or allocate
+//! and free blocks, which are then added up.
 
 mod pytorch;
 
@@ -11,10 +12,10 @@ use memtrace_common::Layer;
 
 use super::device_functions::Library;
 
-/// What is known of a caching allocator.
+/// Description of a caching allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachingAllocator {
-    /// What it belongs to, for people.
+    /// Its owner, for people.
     pub name: &'static str,
     /// The layer of its blocks.
     pub layer: Layer,
@@ -22,11 +23,11 @@ pub(crate) struct CachingAllocator {
     pub caller: Library,
     /// Other libraries with functions of its blocks.
     pub others: &'static [Library],
-    /// What makes it keep less.
+    /// Advice for making it cache less.
     pub advice: &'static str,
-    /// What makes it release unused cached memory.
+    /// Way to make it release unused cached memory.
     pub gives_back: &'static str,
-    /// What helps against fragmentation.
+    /// Advice against fragmentation.
     pub against_fragmentation: &'static [&'static str],
     /// Substring of the functions that retry after freeing cached memory.
     pub asks_again: &'static str,

@@ -1,5 +1,6 @@
-//! PyTorch's caching allocator. It reports its totals with each block (libc10); what was asked for of a block,
-//! and on which stream, comes from a statically defined probe. Its tensors on the CPU lie in the heap.
+//! PyTorch's caching allocator. It reports its totals with each block (libc10); the size requested
+//! for a block, and its stream, come from a statically defined probe. Its tensors on the CPU are in
+//! the heap.
 
 use memtrace_common::Layer;
 use memtrace_common::function::{Function, NO_ARGUMENT, Outcome};
@@ -15,7 +16,7 @@ use super::{
 pub(super) const PYTORCH: CachingAllocator = CachingAllocator {
     name: "PyTorch",
     layer: BLOCKS,
-    // Its probes are there since 2.3; that for a release tells no more than is reported.
+    // Its probes exist since 2.3; the one for a release adds no information.
     caller: Library {
         name: "PyTorch's caching allocator",
         files: &["libc10_cuda", "libc10_hip"],
@@ -43,7 +44,7 @@ pub(super) const PYTORCH: CachingAllocator = CachingAllocator {
     gives_back: "torch.cuda.empty_cache()",
     against_fragmentation: &[
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "or PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:N, with N below the size that was asked for",
+        "or PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:N, with N below the requested size",
     ],
     asks_again: "DeviceCachingAllocator",
     settings: &["PYTORCH_*"],
@@ -54,7 +55,7 @@ const BLOCKS: Layer = Layer::TorchCuda;
 /// `c10::reportMemoryUsageToProfiler` (c10/core/Allocator.h) since PyTorch 2.0, and before.
 const REPORT: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 const REPORT_OLD: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE";
-/// `c10::reportOutOfMemoryToProfiler`, of the same.
+/// `c10::reportOutOfMemoryToProfiler`, of the same library.
 const OUT_OF_MEMORY: &str = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";
 const OUT_OF_MEMORY_OLD: &str = "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE";
 /// `c10::alloc_cpu`, `c10::free_cpu` (c10/core/impl/alloc_cpu.h).
@@ -74,7 +75,7 @@ const C10: &[Row] = &[
         ALLOC_CPU,
         Function {
             outcome: Outcome::Pointer,
-            // c10::Error where there is no memory.
+            // c10::Error if there is no memory.
             may_throw: true,
             ..to(Layer::TorchCpu, 0)
         },

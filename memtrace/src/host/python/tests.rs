@@ -63,7 +63,7 @@ fn venv(system: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn packages_of_a_virtual_environment_are_found_by_how_it_was_called() {
+fn packages_of_a_virtual_environment_are_found_by_its_command() {
     let dir = venv("false");
     for (called, environ) in [
         ("/srv/venv/bin/python", ""),
@@ -114,7 +114,7 @@ fn the_system_s_packages_come_after_those_of_the_environment() {
 }
 
 #[test]
-fn an_embedded_interpreter_is_found_by_what_is_mapped() {
+fn an_embedded_interpreter_is_found_by_its_mappings() {
     let dir = venv("false");
     let launch = launch(dir.path(), "/usr/bin/blender", "blender", "");
     assert_eq!(scan(&launch, &["/usr/lib/libc.so.6"]), []);
@@ -129,7 +129,7 @@ fn an_embedded_interpreter_is_found_by_what_is_mapped() {
 }
 
 #[test]
-fn conda_tells_channel_and_build() {
+fn channel_and_build_of_conda_packages_are_recorded() {
     let (dir, _) = tree(&[
         (
             "opt/c/conda-meta/libopenblas-0.3.21-pthreads_h7.json",
@@ -147,7 +147,7 @@ fn conda_tells_channel_and_build() {
 }
 
 #[test]
-fn a_folder_is_looked_at_again_when_it_has_changed() {
+fn a_changed_folder_is_read_again() {
     let dir = venv("false");
     let launch = launch(
         dir.path(),
@@ -164,7 +164,7 @@ fn a_folder_is_looked_at_again_when_it_has_changed() {
 }
 
 #[test]
-fn names_tell_versions_and_prefixes() {
+fn versions_and_prefixes_are_parsed_from_names() {
     assert_eq!(version_of("/usr/bin/python3.11").as_deref(), Some("3.11"));
     assert_eq!(version_of("libpython3.12.so.1.0").as_deref(), Some("3.12"));
     assert_eq!(version_of("/usr/bin/python3"), None);

@@ -170,7 +170,7 @@ fn unknown_stack_is_a_site_like_any_other() {
 }
 
 #[test]
-fn changes_hold_only_what_changed() {
+fn changes_contain_only_changes() {
     let mut b = Bench::new();
     b.alloc(1, 16, 100, 7);
     b.alloc(1, 32, 100, 8);
@@ -283,7 +283,7 @@ fn two_million_blocks_take_under_64_bytes_each() {
 }
 
 #[test]
-fn a_repeated_free_is_a_free_where_the_block_is_outstanding_and_nothing_else() {
+fn a_repeated_free_counts_only_for_a_live_block() {
     let mut b = Bench::new();
     let repeated = Action::Free {
         layer: HEAP,

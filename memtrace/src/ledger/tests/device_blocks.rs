@@ -1,10 +1,10 @@
-//! Memory of devices: layers beside each other, what a caching allocator holds, physical memory.
+//! Device memory: parallel layers, the reserve of a caching allocator, physical memory.
 
 use super::*;
 use crate::event::{CacheReport, Pool, Source};
 
 const SEGMENT: u64 = 2 << 20;
-/// Of a caching allocator's blocks.
+/// Layer of a caching allocator's blocks.
 const BLOCKS: Layer = Layer::TorchCuda;
 
 const BY_CACHE: Source = Source {
@@ -131,7 +131,7 @@ fn blocks_of_a_cache_that_does_not_report_are_added_up() {
     devices.free(BLOCKS, 0x1000);
     assert_eq!(devices.cache(), (200, None, 500, None));
     assert_eq!(devices.bench.live(1, BLOCKS), (200, 1));
-    // A block whose release was lost, at whose address there is another.
+    // A block whose release was lost, with another one at its address.
     devices.alloc(BLOCKS, 0x1200, 50, Source::default());
     assert_eq!(devices.cache().0, 50);
     devices.free(BLOCKS, 0x1200);
@@ -214,7 +214,7 @@ fn a_segment_is_of_the_device_of_its_blocks() {
         let id = devices.bench.id(1);
         let unknown = devices.totals.get(&(id, None)).copied();
         let nothing = interval_between.then(DeviceTotals::default);
-        assert_eq!(unknown, nothing, "told only if it was told before");
+        assert_eq!(unknown, nothing, "reported only if it was reported before");
         let mut of_layer = sites.iter().filter(|(key, _)| key.layer == layer);
         let at: u64 = of_layer
             .clone()
@@ -239,7 +239,7 @@ fn a_segment_is_of_the_device_of_its_blocks() {
 }
 
 #[test]
-fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
+fn a_placed_segment_counts_at_its_peak() {
     let layer = Layer::CudaRuntime;
     let mut devices = Devices::new();
     devices.alloc(layer, 0x9000, 3 * SEGMENT, Source::default());
@@ -264,7 +264,7 @@ fn a_segment_that_was_placed_counts_at_the_peak_it_was_part_of() {
     devices.report(0x1200, 512, 512, SEGMENT / 2);
     devices.report(0x1000_0000, 512, 512, SEGMENT);
     assert_eq!(at_peak(&mut devices), Some(0));
-    // A new peak, of which all are part.
+    // A new peak that includes all of them.
     devices.alloc_on(None, layer, 0x2000_0000, 4 * SEGMENT, BY_CACHE);
     devices.report(0x2000_0000, 512, 1024, 5 * SEGMENT);
     assert_eq!(at_peak(&mut devices), Some(5 * SEGMENT));
@@ -290,7 +290,7 @@ fn two_segments_that_wait_for_their_device_are_placed_at_one_peak() {
 }
 
 #[test]
-fn a_device_of_which_nothing_is_held_is_told() {
+fn a_device_without_memory_is_reported() {
     let mut devices = Devices::new();
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, Source::default());
     devices.free(Layer::CudaRuntime, 0x1000);
@@ -299,13 +299,13 @@ fn a_device_of_which_nothing_is_held_is_told() {
 }
 
 #[test]
-fn what_is_held_is_not_known_once_something_older_was_given_back() {
+fn the_reserve_is_unknown_after_a_release_of_older_memory() {
     let mut devices = Devices::new();
     devices.report(0x200, 512, 4096, 3 * SEGMENT);
     devices.free(Layer::CudaRuntime, 0x7000_0000);
     assert_eq!(devices.cache(), (4096, None, 4096, Some(3 * SEGMENT)));
     assert_eq!(devices.device(1).held_by_cache(), 4096, "at least");
-    // What it asks for now takes the place of what it gave back: no peak.
+    // Its new request replaces memory that it gave back: no new peak.
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
     devices.report(0x1000, 512, 4608, 2 * SEGMENT);
     let expected = (4608, Some(2 * SEGMENT), 4608, Some(3 * SEGMENT));
@@ -313,7 +313,7 @@ fn what_is_held_is_not_known_once_something_older_was_given_back() {
     let range = Action::DeviceUnmap { addr: 1, len: 2 };
     devices.bench.does(1, 1, range);
     assert_eq!(devices.cache().1, None);
-    // What another process gave was mapped by a handle that is not known, but seen.
+    // Another process's memory was mapped by an unknown handle, but the mapping was seen.
     devices.report(0x1400, 512, 5120, 2 * SEGMENT);
     let (addr, len, handle) = (0x9000, 0x1000, 77);
     devices
@@ -321,7 +321,7 @@ fn what_is_held_is_not_known_once_something_older_was_given_back() {
         .does(1, 1, Action::DeviceMap { addr, len, handle });
     devices.bench.does(1, 1, Action::DeviceUnmap { addr, len });
     assert_eq!(devices.cache().1, Some(2 * SEGMENT));
-    // Memory of the driver's, and what was seen: no question.
+    // The driver's memory, and a known mapping: no doubt.
     devices.report(0x1400, 512, 5120, 2 * SEGMENT);
     devices.free(Layer::CudaDriver, 0x5000);
     devices.free(Layer::CudaRuntime, 0x1000);
@@ -391,7 +391,7 @@ fn physical_memory_lives_while_it_is_mapped() {
 }
 
 #[test]
-fn what_was_asked_for_is_known_by_stream_until_the_release() {
+fn requests_are_known_by_stream_until_the_release() {
     let mut devices = Devices::new();
     let request = |addr, size, stream| Action::DeviceRequest {
         layer: BLOCKS,
@@ -405,7 +405,7 @@ fn what_was_asked_for_is_known_by_stream_until_the_release() {
         devices.report(addr, 512, (at + 1) * 512, SEGMENT);
         devices.bench.does(1, 1, request(addr, 500 + at, stream));
     }
-    // Told again, of a block that is not known, and more than it has.
+    // A repeated request, one for an unknown block, and one larger than its block.
     devices.bench.does(1, 1, request(0x1000, 1, 9));
     devices.bench.does(1, 1, request(0x9000, 1, 9));
     devices.report(0x1600, 512, 4 * 512, SEGMENT);
@@ -439,7 +439,7 @@ fn what_was_asked_for_is_known_by_stream_until_the_release() {
 }
 
 #[test]
-fn a_failure_keeps_what_was_held_then() {
+fn a_failure_keeps_the_figures_of_its_moment() {
     let mut devices = Devices::new();
     let failed = |size| Action::DeviceFailed {
         layer: Layer::CudaRuntime,

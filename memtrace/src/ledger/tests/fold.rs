@@ -9,7 +9,7 @@ fn exit(b: &mut Bench, tgid: u32) {
     b.does(tgid, tgid, Action::Exit { status: 0 });
 }
 
-/// What adds up.
+/// Figures that can be added.
 fn sums(totals: &Totals) -> [u64; 8] {
     [
         totals.live_bytes,
@@ -31,7 +31,7 @@ fn add<K: Ord>(to: &mut BTreeMap<K, ([u64; 8], u64)>, key: K, figures: [u64; 8],
     *largest = peak.max(*largest);
 }
 
-/// Over all processes: by layer and stack, and by layer, what adds up and the largest peak.
+/// Over all processes: by layer and stack, and by layer, the sums and the largest peak.
 fn over_all(b: &mut Bench) -> impl PartialEq + std::fmt::Debug + use<> {
     b.read_changes();
     let (mut sites, mut layers) = (BTreeMap::new(), BTreeMap::new());
@@ -67,13 +67,13 @@ fn folding_changes_no_sum() {
             for mapping in 0..30 {
                 let state = random.0;
                 for b in &mut benches {
-                    // The same step for both, which differ in nothing but what was folded before.
+                    // The same step for both, which differ only in earlier folding.
                     random.0 = state;
                     let tgid = [1, child][random.below(2) as usize];
                     unmodelled(b, &mut random, tgid, mapping);
                 }
             }
-            // Some were told of before, some never.
+            // Some were reported before, some never.
             if child % 3 == 0 {
                 benches.iter_mut().for_each(Bench::read_changes);
             }
@@ -83,7 +83,7 @@ fn folding_changes_no_sum() {
             let b = &mut benches[1];
             let id = b.id(child);
             assert!(b.ledger.fold(id, groups[child as usize % 2]));
-            // As the recording does.
+            // The same as in the recording.
             b.sites.retain(|key, _| key.process != id);
             b.layers.retain(|(process, _), _| *process != id);
         }
@@ -167,7 +167,7 @@ fn block_totals(b: &Bench, process: ProcessId, stack: u32) -> Totals {
 }
 
 #[test]
-fn what_is_kept_follows_what_is_alive() {
+fn kept_state_follows_live_processes() {
     let mut b = Bench::new();
     let group = b.ledger.new_group();
     for tgid in 2..2000 {
@@ -175,7 +175,7 @@ fn what_is_kept_follows_what_is_alive() {
         for stack in 0..10 {
             b.alloc(tgid, 16 * u64::from(1 + stack), 8, stack);
         }
-        // Its child goes on for a while.
+        // Its child continues for a while.
         b.fork(tgid, 10_000 + tgid);
         exit(&mut b, tgid);
         assert!(b.ledger.fold(b.id(tgid), group));

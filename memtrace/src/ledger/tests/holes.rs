@@ -20,7 +20,7 @@ fn heap(b: &mut Bench, addr: u64, len: u64) {
 }
 
 #[test]
-fn a_survivor_holds_open_what_was_freed_below_it() {
+fn a_survivor_holds_open_memory_freed_below_it() {
     let mut b = Bench::new();
     heap(&mut b, 100, 100);
     let base = 100 * PAGE;
@@ -52,7 +52,7 @@ fn the_older_neighbour_has_the_hole() {
 }
 
 #[test]
-fn only_what_allocators_took_while_tracing_has_holes() {
+fn only_mappings_made_while_tracing_have_holes() {
     let mut b = Bench::new();
     b.ledger.seed_regions(1, &[(100 * PAGE, 50 * PAGE)], None);
     b.mmap(1, 200, 50, 1);

@@ -28,7 +28,7 @@ fn child_inherits_and_neither_touches_the_other() {
     assert_eq!(b.inherited(2, HEAP), (50, 1));
     assert_eq!(b.live(2, HEAP), (9, 1));
     assert_eq!(b.live(1, HEAP), (100, 1));
-    // What was inherited is not "released of what was allocated here".
+    // An inherited block does not count as "released here".
     assert_eq!(b.heap(2).free_count, 0);
     assert_eq!(b.heap(2).peak_bytes, 9);
     b.free(1, 16);
@@ -37,7 +37,7 @@ fn child_inherits_and_neither_touches_the_other() {
 }
 
 #[test]
-fn grandchild_inherits_what_its_parent_owned_and_inherited() {
+fn a_grandchild_inherits_owned_and_inherited_blocks() {
     let mut b = Bench::new();
     b.alloc(1, 16, 100, 7);
     b.fork(1, 2);
@@ -93,7 +93,7 @@ fn child_inherits_mappings() {
 }
 
 #[test]
-fn what_other_threads_had_in_flight_is_inherited() {
+fn blocks_in_flight_in_other_threads_are_inherited() {
     let mut b = Bench::new();
     b.alloc(1, 16, 100, 7);
     b.mmap(1, 10, 10, 7);
@@ -130,7 +130,7 @@ fn vfork_child_has_no_memory_of_its_own_until_exec() {
 }
 
 #[test]
-fn fork_of_a_vfork_child_copies_the_memory_it_borrowed() {
+fn a_fork_of_a_vfork_child_copies_borrowed_memory() {
     let mut b = Bench::new();
     b.alloc(1, 16, 100, 7);
     vfork(&mut b, 1, 2);
@@ -148,7 +148,7 @@ fn fork_of_an_unknown_parent_starts_an_empty_process() {
 }
 
 #[test]
-fn exec_clears_and_says_what_it_cleared() {
+fn exec_clears_and_reports_the_cleared_memory() {
     let mut b = Bench::new();
     b.ledger.seed_regions(1, &[(100 * PAGE, PAGE)], None);
     b.alloc(1, 16, 100, 7);
@@ -212,7 +212,7 @@ fn exec_and_exit_lose_outcomes() {
 }
 
 #[test]
-fn exit_keeps_what_was_outstanding() {
+fn exit_keeps_live_memory() {
     let mut b = Bench::new();
     b.alloc(1, 16, 100, 7);
     b.does(1, 1, Action::Exit { status: 0 });
@@ -223,7 +223,7 @@ fn exit_keeps_what_was_outstanding() {
 }
 
 #[test]
-fn births_leave_out_what_was_inherited() {
+fn births_leave_out_inherited_blocks() {
     let mut b = Bench::new();
     b.alloc(1, 16, 100, 7);
     b.fork(1, 2);
@@ -266,7 +266,7 @@ fn event_of_an_unknown_process_starts_it() {
 }
 
 #[test]
-fn exec_says_nothing_of_layers_that_held_nothing() {
+fn exec_does_not_report_empty_layers() {
     let mut b = Bench::new();
     b.alloc(1, 16, 8, 7);
     b.does(1, 1, Action::Exec);

@@ -1,5 +1,5 @@
-//! Random histories of forking processes against a model that keeps a map of
-//! blocks and a map of pages, and adds everything up anew after each step.
+//! Random histories of forking processes against a model that keeps a map of blocks and a map of
+//! pages, and recomputes all sums after each step.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ const TGIDS: u64 = 5;
 
 #[derive(Clone, Copy)]
 struct Held {
-    /// Which mapping a page belongs to.
+    /// The mapping that a page belongs to.
     mapping: u64,
     layer: Layer,
     bytes: u64,
@@ -20,8 +20,8 @@ struct Held {
 /// Bytes and count, by stack.
 type Sum = BTreeMap<u32, (u64, u64)>;
 
-/// One process: heap blocks by address, pages by number, and per layer what
-/// was ever allocated and the sums at the peak.
+/// One process: heap blocks by address, pages by number, and per layer the total ever allocated and
+/// the sums at the peak.
 #[derive(Clone, Default)]
 struct Model {
     heap: BTreeMap<u64, Held>,
@@ -31,7 +31,7 @@ struct Model {
     at_peak: [Sum; 3],
 }
 
-/// The others are as the heap, each by itself.
+/// The other layers behave like the heap, each separately.
 const MODELLED: [Layer; 3] = [Layer::Vm, Layer::Heap, Layer::Python];
 
 impl Model {
@@ -99,7 +99,7 @@ impl Model {
         self.allocated[layer as usize].1 += 1;
     }
 
-    /// Unmaps a range, except what of it is in `kept`.
+    /// Unmaps a range, except the part in `kept`.
     fn unmap(&mut self, (start, len): (u64, u64), kept: (u64, u64)) {
         let kept = kept.0..kept.0 + kept.1;
         self.pages
@@ -237,7 +237,7 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
             let failed = random.below(3) == 0;
             let new = (random.below(60), 1 + random.below(12));
             let flags = [1, 5][random.below(2) as usize];
-            // What is moved goes on counting for the same layer.
+            // Moved memory continues to count for the same layer.
             let moved = model
                 .pages
                 .get(&range.0)
@@ -265,8 +265,7 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
     }
 }
 
-/// At a peak during a munmap the number of pieces depends on what the munmap
-/// is about to split; the bytes do not.
+/// At a peak during a munmap the number of pieces depends on the coming split; the bytes do not.
 fn adopt_counts_at_peak(b: &mut Bench, tgid: u32, layer: Layer, model: &mut Model) {
     for stack in 0..STACKS as u32 {
         let (bytes, count) = b.at_peak(tgid, layer, stack);
@@ -282,7 +281,7 @@ fn random_histories_equal_the_model() {
         let mut random = Random(seed * 0x9e37_79b9);
         let mut b = Bench::new();
         let mut models = BTreeMap::from([(1, Model::default())]);
-        // What others inherited of a process must outlast its being folded.
+        // Blocks inherited from a process must survive its folding.
         let group = (seed % 2 == 0).then(|| b.ledger.new_group());
         for mapping in 1..400 {
             let tgids: Vec<u32> = models.keys().copied().collect();

@@ -51,7 +51,7 @@ fn frees_of_young_blocks_do_not_count() {
 }
 
 #[test]
-fn what_was_inherited_is_the_parents() {
+fn inherited_blocks_are_the_parents() {
     let mut b = Bench::new();
     b.alloc(1, 0x1000, 10, 7);
     b.fork(1, 2);

@@ -17,7 +17,7 @@ fn plan_of(path: &Path, extra: &[&str]) -> Vec<Probe> {
     probes
 }
 
-/// What holds for every plan.
+/// Invariants of every plan.
 fn check(elf: &Elf<'_>, probes: &[Probe]) {
     let mut names = HashSet::new();
     let mut places = HashSet::new();
@@ -270,7 +270,7 @@ fn a_static_musl_program_reports_a_free_once() {
 }
 
 #[test]
-fn what_is_stripped_or_dynamic_has_no_allocator() {
+fn stripped_or_dynamic_files_have_no_allocator() {
     let (_dir, program) = compile("gcc", USES_MALLOC, &["-static", "-s"]);
     assert_eq!(plan_of(&program, &[]), []);
     let (_dir, program) = compile("gcc", USES_MALLOC, &["-pie"]);
@@ -343,7 +343,7 @@ fn of_two_shapes_at_one_address_the_standard_name_is_believed() {
 }
 
 #[test]
-fn a_function_that_only_jumps_is_seen_where_it_jumps_to() {
+fn a_function_that_only_jumps_is_probed_at_its_target() {
     let source = "
         #include <stddef.h>
         __attribute__((noinline)) void *malloc(size_t size) { return (void *)(size * 3); }
@@ -410,7 +410,7 @@ fn with_usdt() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_statically_defined_probe_is_planned_where_its_note_says() {
+fn a_statically_defined_probe_is_planned_at_its_notes_address() {
     let (_dir, path) = with_usdt();
     let probes = plan_of(&path, &[]);
     let probe = find(&probes, "pytorch:malloc");

@@ -63,7 +63,7 @@ fn characters_of_every_width_are_text() {
 }
 
 #[test]
-fn what_cannot_be_read_is_marked() {
+fn unreadable_parts_are_marked() {
     let long = "x".repeat(2 * NAME);
     let code = Code {
         filename: Text::default(),

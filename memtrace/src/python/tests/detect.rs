@@ -12,7 +12,7 @@ fn files_without_an_interpreter_have_no_candidate() {
     );
 }
 
-/// A function with a part that is moved away, and what makes a file an interpreter.
+/// A function with a part that is moved away, and the marks of an interpreter.
 fn compiled(dir: &Path, name: &str, version: &str) -> PathBuf {
     let source = dir.join("loop.c");
     write(
@@ -95,7 +95,7 @@ fn the_version_comes_from_a_name_or_from_the_content() {
         "by the text"
     );
     for (name, option, what) in [
-        ("embedded.so", "-g0", "does not tell its version"),
+        ("embedded.so", "-g0", "an interpreter of unknown version"),
         ("libpython3.8.so", "-g0", "Python 3.8"),
         ("python3.15", "-g0", "Python 3.15"),
         ("python3.13t", "-g0", "free-threaded Python 3.13"),
@@ -106,7 +106,7 @@ fn the_version_comes_from_a_name_or_from_the_content() {
     }
 }
 
-/// What symbols tell of the interpreters here that have them, call frame information has to tell too.
+/// Call frame information has to agree with the symbols of the interpreters here that have them.
 #[test]
 fn the_interpreters_here_have_their_loops() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Line tables against what the interpreters themselves say of them.
+//! Line tables compared with the interpreters' own answers.
 
 use super::{super::lines::line, *};
 
-/// A line per code object of the standard library's modules: its first line, its table, and from
-/// where to where which line is.
+/// A line per code object of the standard library's modules: its first line, its table, and the
+/// range of each line.
 const TELL: &str = r#"
 import dis, os, sys
 
@@ -35,7 +35,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn every_instruction_has_the_line_that_its_interpreter_says() {
+fn every_instructions_line_matches_the_interpreters() {
     for interpreter in interpreters() {
         let output = Command::new(&interpreter)
             .args(["-I", "-c", TELL])

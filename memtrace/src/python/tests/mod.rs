@@ -40,7 +40,7 @@ fn is_supported(program: &Path) -> bool {
     (9..15).contains(&minor.parse().unwrap())
 }
 
-/// What is known of the interpreter's file.
+/// The known facts about the interpreter's file.
 fn candidate(path: &Path) -> Result<Option<Candidate>, Unsupported> {
     let bytes = std::fs::read(path).unwrap();
     find(&Elf::parse(&bytes).unwrap(), path)
@@ -49,7 +49,7 @@ fn candidate(path: &Path) -> Result<Option<Candidate>, Unsupported> {
 /// A script that runs until it is dropped.
 struct Script {
     child: Child,
-    /// What it has written.
+    /// Its output.
     said: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Script {
     fn start(interpreter: &Path, script: &Path, ready: usize) -> Script {
         let mut child = Command::new(interpreter)
             .args([OsStr::new("-I"), script.as_os_str()])
-            // Else 3.9 takes the locale's encoding for file names.
+            // Otherwise 3.9 uses the locale's encoding for file names.
             .env("PYTHONUTF8", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -75,7 +75,8 @@ impl Script {
         self.child.id()
     }
 
-    /// The file that holds the interpreter, what is known of it, and what is to be added to its addresses.
+    /// The file that contains the interpreter, its known facts, and the difference between
+    /// addresses in the process and in the file.
     fn interpreter(&self) -> Result<Option<(PathBuf, Candidate, u64)>, Unsupported> {
         let mappings = maps::read(self.pid()).unwrap();
         for mapping in maps::executable_files(&mappings) {

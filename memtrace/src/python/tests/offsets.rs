@@ -20,11 +20,11 @@ fn described(minor: u32, bytes: &[u8]) -> Result<Interpreter, Error> {
     })
 }
 
-/// The same of a running 3.14.10 (Debian).
+/// The same for a running 3.14.10 (Debian).
 const RECORDED_3_14: &[u8] = include_bytes!("debug_offsets_3.14.10.bin");
 
 #[test]
-fn each_versions_description_gives_what_its_headers_say() {
+fn each_versions_description_matches_its_headers() {
     // By offsetof, compiled with the headers of that installation.
     let of_3_13 = Interpreter {
         runtime: 0x5000_1000,

@@ -104,7 +104,7 @@ impl Walker<'_> {
         walked
     }
 
-    /// What the kernel side would report, decoded.
+    /// The record that the kernel side would send, decoded.
     fn code(&self, code: u64) -> CodeObject {
         let (record, areas) = self.record(code);
         CodeObject::decode(&record, &areas, &self.at, &|address, bytes| {
@@ -180,8 +180,8 @@ impl Walker<'_> {
 const LONG: usize = 300;
 
 /// Three threads: the main one stops deep inside, a second in a lambda, the third in a
-/// subinterpreter. Each writes a byte in the line in which it stops; before, the main one writes its
-/// identity, which is what `pthread_self` gives.
+/// subinterpreter. Each writes a byte in the line in which it stops; before that, the main one
+/// writes its identity, as returned by `pthread_self`.
 fn source() -> String {
     let long = "l".repeat(LONG);
     let body = "        x = x.a; x.b(x)\n".repeat(1000);
@@ -255,7 +255,7 @@ fn marked(source: &str, mark: &str) -> Option<u32> {
 }
 
 #[test]
-fn stacks_of_running_interpreters_are_what_the_script_says() {
+fn stacks_of_running_interpreters_match_the_script() {
     let dir = tempfile::tempdir().unwrap();
     // A directory and a file in letters that need two bytes, a path longer than its area.
     let dir = dir.path().join("目录".repeat(30)).join("x".repeat(150));

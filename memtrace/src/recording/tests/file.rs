@@ -1,4 +1,5 @@
-//! The file itself: its size, its owner and mode, what it may replace, and which files are refused.
+//! The file itself: its size, its owner and mode, the files it may replace, and the files that are
+//! refused.
 
 use std::{
     fs,
@@ -139,7 +140,7 @@ fn under_sudo_the_file_belongs_to_the_invoking_user_as_root() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_its_reason() {
+fn files_other_than_recordings_are_refused_with_a_reason() {
     let (directory, path) = temporary();
     let error = open_error(&path);
     assert!(error.contains("No such file"), "{error}");
@@ -158,7 +159,7 @@ fn what_is_no_recording_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_recording_of_another_version_says_what_reads_it() {
+fn a_recording_of_another_version_names_its_reader() {
     let (_directory, path) = temporary();
     write_small(&path);
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -191,7 +192,7 @@ fn a_recording_of_another_version_says_what_reads_it() {
 }
 
 #[test]
-fn a_truncated_recording_is_an_error_wherever_it_ends() {
+fn a_recording_truncated_anywhere_is_an_error() {
     let (_directory, path) = temporary();
     write_small(&path);
     let whole = fs::read(&path).unwrap();

@@ -50,7 +50,7 @@ fn recording() -> (tempfile::TempDir, Recording) {
     let mut second = with_layers(interval(2, vec![(key(9, 7), whole)]), &[1, 9], 300);
     second.folded = [2, 3].map(ProcessId).to_vec();
     writer.interval(&second).unwrap();
-    // The group goes on.
+    // The group continues.
     writer.process(&group(9, 5)).unwrap();
     let third = interval(3, vec![(key(9, 7), site(60, 3)), (key(1, 7), site(70, 2))]);
     writer.interval(&with_layers(third, &[1, 9], 400)).unwrap();
@@ -67,7 +67,7 @@ fn nothing_of_a_folded_process_stays_and_a_group_has_no_course() {
         ("fact", 1),
         ("site", 2),
         ("births", 1),
-        // Those of process 1; of the group its last one.
+        // Rows of process 1; of the group its last one.
         ("site_history", 2),
         ("layer_history", 4),
         ("memory", 5),
@@ -100,7 +100,7 @@ fn a_group_is_shown_at_the_peak_of_its_largest_or_at_all_ends() {
 }
 
 #[test]
-fn a_past_time_knows_nothing_of_groups_and_says_so() {
+fn groups_are_unknown_and_counted_at_a_past_time() {
     let (_directory, recording) = recording();
     let snapshot = recording.snapshot(At::Time(2 * SECOND)).unwrap();
     assert_eq!(snapshot.left_out, 5);
@@ -111,7 +111,7 @@ fn a_past_time_knows_nothing_of_groups_and_says_so() {
 }
 
 #[test]
-fn what_a_process_left_long_after_its_start_is_not_taken_back_but_the_rest_is() {
+fn late_rows_of_a_process_stay_and_the_rest_is_removed() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     writer.process(&process(1, None)).unwrap();

@@ -1,4 +1,4 @@
-//! What holds the blocks of sites.
+//! Holders of the blocks of sites.
 
 use super::*;
 use crate::recording::{
@@ -7,7 +7,7 @@ use crate::recording::{
 };
 
 #[test]
-fn what_holds_blocks_is_read_as_it_was_written() {
+fn holders_read_back() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     writer.process(&process(1, None)).unwrap();

@@ -111,7 +111,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_keeps_what_was_committed_as_root() {
+fn a_full_disk_keeps_committed_data_as_root() {
     let disk = SmallDisk::mount();
     let path = disk.0.path().join("test.mtr");
     let mut writer = Writer::create(&path, false, &meta()).unwrap();

@@ -1,5 +1,5 @@
-//! A recording is written with [`Writer`] and must read back as the ledger's
-//! rules say, whatever happened to the file in between. Here is what the tests write.
+//! A recording is written with [`Writer`] and must read back according to the ledger's rules,
+//! whatever happened to the file in between. This file has the tests' input.
 
 mod file;
 mod folded;

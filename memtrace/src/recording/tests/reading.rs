@@ -1,4 +1,4 @@
-//! What was written reads back: at the end, at the peak, and at a time.
+//! Written recordings read back: at the end, at the peak, and at a time.
 
 use super::*;
 use crate::ledger::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals};
@@ -107,7 +107,7 @@ fn devices_read_back_as_of_each_moment() {
 }
 
 #[test]
-fn what_was_written_reads_back() {
+fn written_data_reads_back() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     writer.process(&process(1, None)).unwrap();
@@ -463,7 +463,7 @@ fn facts_are_replaced_inherited_and_forgotten() {
 }
 
 #[test]
-fn a_sites_series_holds_what_changed_at_the_chosen_intervals() {
+fn a_sites_series_has_the_changes_at_the_chosen_intervals() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     for n in 1..=6 {
@@ -532,7 +532,7 @@ fn frames_of_an_allocator_that_was_named_are_known_as_its_own() {
 }
 
 #[test]
-fn metadata_without_named_allocators_is_as_it_always_was() {
+fn metadata_without_named_allocators_is_unchanged() {
     let text = serde_json::to_string(&meta()).unwrap();
     assert!(!text.contains("allocator_prefixes"), "{text}");
     assert_eq!(serde_json::from_str::<Meta>(&text).unwrap(), meta());

@@ -43,7 +43,7 @@ fn recordings_of_every_schema_that_is_read_are_read() {
             );
         }
         assert!(!recording.facts().unwrap().is_empty(), "{version}");
-        // Of later versions.
+        // A feature of later versions.
         assert!(recording.ages(i64::MAX).unwrap().is_none(), "{version}");
         recording.untraced().unwrap();
         recording.holders().unwrap();
@@ -69,7 +69,7 @@ fn the_recording_of_the_present_schema_has_all_its_tables() {
 }
 
 #[test]
-fn a_newer_recording_is_read_unless_it_says_otherwise() {
+fn a_newer_recording_is_read_unless_it_requires_more() {
     let (_directory, path) = temporary();
     assert!(recorded_by(schema::VERSION, &path));
     let connection = rusqlite::Connection::open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Stacks: a tree of callers, and what names its places.
+//! Stacks: a tree of callers, and the names of its places.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn stacks_share_callers_and_a_location_named_later_is_named_in_all() {
     for (id, name) in (1..).zip(["main", "f", "g"]) {
         writer.location(LocationId(id), &[frame(name)]).unwrap();
     }
-    // main → f → g, and main → g → f, told in two runs.
+    // main → f → g, and main → g → f, written in two runs.
     let first = [node(0, 1), node(1, 2), node(2, 3)];
     writer.nodes(NodeId(1), &first).unwrap();
     writer.nodes(NodeId(4), &[node(1, 3), node(4, 2)]).unwrap();
@@ -74,7 +74,7 @@ fn a_tree_that_is_none_is_an_error() {
     }
 }
 
-/// What does not exist has no frames: the rest of the recording can still be read.
+/// A missing stack has no frames: the rest of the recording can still be read.
 #[test]
 fn a_stack_of_a_node_or_location_that_was_lost_is_cut_short() {
     let (_directory, path) = temporary();

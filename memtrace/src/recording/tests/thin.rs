@@ -1,4 +1,4 @@
-//! What is kept of a recording whose intervals were taken together says what it said before.
+//! A recording whose intervals were merged keeps its meaning.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use fastrand::Rng;
 use super::*;
 use crate::ledger::{Changes, DeviceTotals};
 
-/// What a program may do: sites, layers, losses and devices that change now and then, and samples
-/// some of whose figures are read rarely.
+/// A possible course of a program: sites, layers, losses and devices that change now and then, and
+/// samples some of whose figures are read rarely.
 fn made_up(n: u64, rng: &mut Rng) -> Interval {
     let mut sites = Vec::new();
     for stack in 1..6 {
@@ -96,7 +96,7 @@ fn carried<T: Copy>(
 }
 
 #[test]
-fn what_is_kept_says_what_it_said_before() {
+fn merged_intervals_keep_their_meaning() {
     for seed in 0..20 {
         let mut rng = Rng::with_seed(seed);
         let intervals: Vec<Interval> = (1..60).map(|n| made_up(n, &mut rng)).collect();

@@ -1,7 +1,7 @@
 //! Differential flame graphs: the width of a frame is its growth on one side, its colour the
 //! difference (red: more in the new recording, blue: less).
 //!
-//! One graph cannot show both what came and what went, for a frame without growth has no width.
+//! One graph cannot show both growth and shrinkage, because a frame without growth has no width.
 //! Hence two views, as is the custom since Gregg's "Differential Flame Graphs" (2014).
 
 use std::{collections::BTreeMap, io::Write};
@@ -15,14 +15,14 @@ use crate::{
     render::{collapsed::part, until_closed},
 };
 
-/// What widths are from.
+/// The recording that widths are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     New,
     Baseline,
 }
 
-/// So many parts of a byte per unit are told apart: growth per iteration may be small.
+/// This many parts of a byte per unit are distinguished: growth per iteration may be small.
 const PARTS: f64 = 1000.0;
 
 /// Draws one view as SVG. `false`: nothing grows on that side, so nothing was drawn.
@@ -38,7 +38,7 @@ pub(crate) fn flamegraph(
     let mut stacks: BTreeMap<String, [f64; 2]> = BTreeMap::new();
     for site in &comparison.sites {
         let rates = stacks.entry(stack(site)).or_default();
-        // What shrinks has no width.
+        // Shrinking frames have no width.
         rates[0] += site.baseline.rate.max(0.0);
         rates[1] += site.new.rate.max(0.0);
     }
@@ -50,7 +50,7 @@ pub(crate) fn flamegraph(
     let lines: Vec<String> = stacks
         .iter()
         .filter(|(_, rates)| parts(rates[side]) > 0)
-        // The last column is the width, and the one before is what it is compared with.
+        // The last column is the width, and the one before is its reference.
         .map(|(stack, rates)| format!("{stack} {} {}", parts(rates[1 - side]), parts(rates[side])))
         .collect();
     if lines.is_empty() {

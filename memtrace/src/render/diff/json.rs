@@ -88,7 +88,7 @@ fn site(site: &SiteDifference) -> Value {
         (Some(_), None) => "baseline",
         (None, _) => "new",
     };
-    // Where both are the same, once is enough.
+    // If both are the same, one is enough.
     let differ = site.baseline_stack != site.new_stack && side == "both";
     let baseline = site.baseline_stack.as_deref();
     json!({

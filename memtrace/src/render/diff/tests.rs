@@ -28,7 +28,7 @@ fn as_text(comparison: &Comparison, top: usize) -> String {
 }
 
 #[test]
-fn text_tells_growth_facts_and_what_was_matched() {
+fn text_has_growth_facts_and_matches() {
     let text = as_text(&comparison(), 10);
     for part in [
         "a.mtr → b\\u{1b}.mtr",
@@ -71,10 +71,10 @@ fn libraries_are_folded_and_their_instruction_sets_stay() {
 }
 
 #[test]
-fn text_of_no_difference_says_so() {
+fn text_reports_no_difference() {
     let side = || vec![growing(in_library("f", "1", 1), 10)];
     let text = as_text(&compared(side(), side()), 10);
-    assert!(text.contains("No site grows otherwise"), "{text}");
+    assert!(text.contains("No site grows differently"), "{text}");
     assert!(
         text.contains(
             "No recorded fact of the machines and processes differs. Not compared:\n    a: "
@@ -139,7 +139,7 @@ fn each_view_has_the_widths_of_its_side() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     drop(reader);
     text(&mut writer, &comparison(), 10, false).unwrap();

@@ -25,7 +25,7 @@ const FACTS: usize = 15;
 /// Most hashed variables listed by name.
 const VARIABLES: usize = 12;
 
-/// Words from which on of a value that is a list only what differs is shown.
+/// Lists of at least this many words are shown by their differences only.
 const LONG_LIST: usize = 6;
 
 /// Writes a comparison, with the first `top` sites that grow more and as many that grow less. Libraries are
@@ -77,7 +77,7 @@ impl Text<'_> {
         self.matching(out)
     }
 
-    /// What makes the figures less than they seem.
+    /// Warnings that limit the figures.
     fn bounds(&self, out: &mut impl Write) -> io::Result<()> {
         for (run, reasons) in &self.comparison.losses {
             let (run, reasons) = (clean(run), reasons.join(", "));
@@ -90,7 +90,7 @@ impl Text<'_> {
             let run = clean(run);
             writeln!(
                 out,
-                "  {run} has too few intervals to say how sure growth is: record longer, or with a shorter --interval"
+                "  {run} has too few intervals to estimate how certain growth is: record longer, or with a shorter --interval"
             )?;
         }
         Ok(())
@@ -109,7 +109,7 @@ impl Text<'_> {
                 match self.comparison.per {
                     Per::Seconds => writeln!(
                         out,
-                        "  `--per alloc-of=FUNCTION`, of a function that allocates once an iteration, compares iterations"
+                        "  `--per alloc-of=FUNCTION`, with a function that allocates once per iteration, compares iterations"
                     ),
                     _ => Ok(()),
                 }
@@ -128,7 +128,7 @@ impl Text<'_> {
         }
         writeln!(
             out,
-            "\n{} between the machines and processes, those related to growth first (related is not proven)",
+            "\n{} between the machines and processes, those related to growth first (correlation, not proof)",
             plural(facts.len() as u64, "difference")
         )?;
         let (unread, facts): (Vec<_>, Vec<_>) = facts.iter().partition(|fact| has_no_value(fact));
@@ -158,7 +158,7 @@ impl Text<'_> {
         self.gaps(out, false)
     }
 
-    /// What is not compared: of single recordings, and with `all` of any.
+    /// Facts that are not compared: of single recordings, and with `all` of any.
     fn gaps(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for gap in &self.comparison.not_compared {
             match &gap.run {
@@ -221,7 +221,7 @@ impl Text<'_> {
             .iter()
             .any(|site| site.delta.rate != 0.0)
         {
-            writeln!(out, "\nNo site grows otherwise than in the baseline")?;
+            writeln!(out, "\nNo site grows differently from the baseline")?;
         }
         let mappings = &self.comparison.mappings;
         let rate: f64 = mappings.iter().map(|site| site.delta.rate).sum();
@@ -229,7 +229,7 @@ impl Text<'_> {
             true => Ok(()),
             false => writeln!(
                 out,
-                "\nMappings by allocators, in which the above lies: {}/{unit} in {} (--format json lists them)",
+                "\nMappings made by allocators, which contain the blocks above: {}/{unit} in {} (--format json lists them)",
                 signed(rate),
                 plural(mappings.len() as u64, "site")
             ),
@@ -252,7 +252,7 @@ impl Text<'_> {
         )?;
         writeln!(
             out,
-            "     {}/{unit} → {}/{unit}; outstanding {} → {}; {level}",
+            "     {}/{unit} → {}/{unit}; live {} → {}; {level}",
             signed(site.baseline.rate),
             signed(site.new.rate),
             size(site.baseline_bytes),
@@ -289,7 +289,7 @@ impl Text<'_> {
 
     fn matching(&self, out: &mut impl Write) -> io::Result<()> {
         let comparison = self.comparison;
-        writeln!(out, "\nOutstanding bytes by how their sites were matched")?;
+        writeln!(out, "\nLive bytes by how their sites were matched")?;
         let levels = Level::ALL.iter().zip(&comparison.matched);
         for (level, row) in levels.filter(|(_, row)| row.sites > 0) {
             self.row(out, &format!("{:<8}{}", level.name(), level.meaning()), row)?;
@@ -346,7 +346,7 @@ fn variable(fact: &Difference) -> String {
     }
 }
 
-/// Both values; of long lists what only one of them has.
+/// Both values; for long lists only the differing parts.
 fn values(fact: &Difference) -> (String, String) {
     let one = |value: &Option<String>| match value {
         Some(value) => clean(value),
@@ -372,8 +372,8 @@ fn sureness(site: &SiteDifference) -> String {
     match site.delta.interval {
         Some((low, high)) => {
             let doubt = match (site.delta.is_sure(), site.is_beyond_load()) {
-                (false, _) => ": may be none",
-                (true, false) => ": no more than the load may vary by",
+                (false, _) => ": may be zero",
+                (true, false) => ": within the possible variation of the load",
                 (true, true) => "",
             };
             format!("95 % interval {} to {}{doubt}", signed(low), signed(high))

@@ -1,6 +1,6 @@
-//! First screens of recorded programs: `snapshots/NAME.mtr.zst` begins with `snapshots/NAME.txt`.
-//! `cargo xtask verdicts --snapshots` makes the recordings; with `MEMTRACE_SNAPSHOTS=write` this test
-//! writes the texts anew.
+//! First screens of recorded programs: the report of `snapshots/NAME.mtr.zst` begins with
+//! `snapshots/NAME.txt`. `cargo xtask verdicts --snapshots` makes the recordings; with
+//! `MEMTRACE_SNAPSHOTS=write` this test rewrites the texts.
 
 use std::{
     fs,
@@ -61,7 +61,7 @@ fn first_screen(name: &str) -> String {
     let mut screen = Vec::new();
     section(&mut screen, &found, &filter).unwrap();
     let screen = String::from_utf8(screen).unwrap();
-    assert_says(name, &screen, &of_class);
+    assert_classes(name, &screen, &of_class);
 
     let mut diagnosed = Vec::new();
     diagnosis(&mut diagnosed, &found, &filter).unwrap();
@@ -74,8 +74,8 @@ fn first_screen(name: &str) -> String {
     screen
 }
 
-/// Its headlines name these classes, in this order, and it is no larger than a screen.
-fn assert_says(name: &str, screen: &str, of_class: &[Class]) {
+/// Checks that its headlines name these classes, in this order, and that it fits on a screen.
+fn assert_classes(name: &str, screen: &str, of_class: &[Class]) {
     assert!(screen.lines().count() <= LINES, "{name}:\n{screen}");
     let long = screen.lines().find(|line| line.chars().count() > COLUMNS);
     assert_eq!(long, None, "{name}");
@@ -90,7 +90,7 @@ fn assert_says(name: &str, screen: &str, of_class: &[Class]) {
     );
 }
 
-/// What differs, line by line; empty where nothing does.
+/// The differences, line by line; empty if there are none.
 fn difference(name: &str, expected: &str, got: &str) -> String {
     if expected == got {
         return String::new();

@@ -33,7 +33,7 @@ fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
         grade: Grade::B,
         evidence: vec![],
         runner_up: None,
-        next: vec!["see what is kept".into()],
+        next: vec!["see the kept blocks".into()],
         rate: Some(rate),
         blocks: Some(25.0),
         kept_by: None,
@@ -81,14 +81,14 @@ fn text(found: &Diagnosis) -> String {
 }
 
 #[test]
-fn a_leak_has_its_lines_and_what_they_cost() {
+fn a_leak_has_its_lines_and_their_cost() {
     assert_eq!(
         text(&leak()),
-        "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
-         \x20 process       7, 1.2 MiB/s in all\n\
+        "leak (grade B): Service.log probably keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+         \x20 process       7, 1.2 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
-         \x20 next          see what is kept\n"
+         \x20 next          see the kept blocks\n"
     );
 }
 
@@ -100,20 +100,20 @@ fn kept_so(how: How, line: Option<Frame>) -> Diagnosis {
 }
 
 #[test]
-fn a_path_that_was_seen_is_said_in_short() {
+fn an_observed_path_is_shown_in_short() {
     let path = history(None);
     let how = How::Path { path, share: 1.0 };
     let line = python("Service.log", "/srv/server.py", 38);
     let text_of = |line| text(&kept_so(how.clone(), line));
     assert_eq!(
         text_of(Some(line)),
-        "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
-         \x20 process       7, 1.2 MiB/s in all\n\
+        "leak (grade B): Service.log probably keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+         \x20 process       7, 1.2 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       __main__.service.history (list, 1,648 items, +27/s)\n\
          \x20 path          module __main__ . service . history [i] → Tensor → … → c10::StorageImpl → block\n\
          \x20 filled by     Service.log  /srv/server.py:38\n\
-         \x20 next          see what is kept\n"
+         \x20 next          see the kept blocks\n"
     );
     let nameless = text_of(None);
     for part in [
@@ -125,7 +125,7 @@ fn a_path_that_was_seen_is_said_in_short() {
 }
 
 #[test]
-fn of_two_sites_of_a_line_the_path_that_was_seen_is_said() {
+fn of_two_sites_of_a_line_the_observed_path_is_shown() {
     let mut found = leak();
     let other = SiteKey {
         stack: StackId(2),
@@ -149,11 +149,11 @@ fn of_two_sites_of_a_line_the_path_that_was_seen_is_said() {
 }
 
 #[test]
-fn what_no_container_keeps_is_said() {
+fn cycles_and_lost_blocks_are_shown() {
     let share = 1.0;
     let cycle = text(&kept_so(How::Cycle { share }, None));
     for part in [
-        "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only cycles keep",
+        "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only reference cycles keep alive",
         "\n  kept by       only a cycle: gc.collect() would free it\n",
     ] {
         assert!(cycle.contains(part), "{cycle}");
@@ -161,7 +161,7 @@ fn what_no_container_keeps_is_said() {
     let lost = text(&kept_so(How::Nothing { share }, None));
     for part in [
         "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that nothing points to",
-        "\n  kept by       nothing that points to it: lost\n",
+        "\n  kept by       nothing: no pointer to these blocks was found\n",
     ] {
         assert!(lost.contains(part), "{lost}");
     }
@@ -230,11 +230,11 @@ fn processes_that_do_the_same_are_one_finding_above_a_parent_that_does_nothing()
     let mut found = job();
     assert_eq!(
         text(&found),
-        "leak (grade B): Service.log keeps 50 blocks/s (429.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
-         \x20 processes     7 and 8 of `python train.py`, 1.5 MiB/s in all\n\
+        "leak (grade B): Service.log probably keeps 50 blocks/s (429.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+         \x20 processes     7 and 8 of `python train.py`, 1.5 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
-         \x20 next          see what is kept\n\
+         \x20 next          see the kept blocks\n\
          none (grade B): no growth that matters\n\
          \x20 process       6 of `python train.py`\n\
          \x20 but           see 7 and 8, which it started\n"
@@ -245,7 +245,7 @@ fn processes_that_do_the_same_are_one_finding_above_a_parent_that_does_nothing()
 }
 
 #[test]
-fn what_is_not_traced_is_said() {
+fn untraced_processes_are_shown() {
     let mut found = leak();
     found.untraced = vec![Untraced {
         tgid: 9,
@@ -258,7 +258,7 @@ fn what_is_not_traced_is_said() {
 }
 
 #[test]
-fn what_no_site_is_behind_says_what_happens() {
+fn a_finding_without_sites_shows_its_meaning() {
     let found = Diagnosis {
         verdicts: vec![verdict(Class::Retention, Scope::Process, 2_097_152.0)],
         ..Diagnosis::default()
@@ -266,13 +266,13 @@ fn what_no_site_is_behind_says_what_happens() {
     assert_eq!(
         text(&found),
         "retention (grade B): freed memory that the allocator has not given back\n\
-         \x20 process       7, 2.0 MiB/s in all\n\
-         \x20 next          see what is kept\n"
+         \x20 process       7, 2.0 MiB/s in total\n\
+         \x20 next          see the kept blocks\n"
     );
 }
 
 #[test]
-fn what_failed_comes_first_and_what_is_only_kept_late() {
+fn failures_come_first_and_unused_memory_late() {
     static ASKED: Statement = Statement {
         name: "example",
         sentence: "{line} asked in vain",
@@ -332,7 +332,7 @@ fn a_command_is_not_broken() {
 }
 
 #[test]
-fn it_fits_on_a_screen_whatever_is_found() {
+fn any_findings_fit_on_a_screen() {
     let mut found = leak();
     for _ in 0..50 {
         let class = Class::Undetermined;

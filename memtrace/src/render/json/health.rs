@@ -1,4 +1,4 @@
-//! How whole the stacks are, for scripts.
+//! Completeness of the stacks, for scripts.
 
 use serde_json::{Map, Value, json};
 

@@ -20,7 +20,7 @@ pub(super) struct StackTable<'a> {
     places: FastMap<StackId, u32>,
 }
 
-/// A place in the list `stacks`; one without frames where no stack could be taken.
+/// A place in the list `stacks`; one without frames if no stack could be taken.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Place(u32);
 
@@ -64,7 +64,7 @@ impl<'a> StackTable<'a> {
     }
 }
 
-/// The list `stacks`. Its elements are made one at a time while it is written.
+/// The list `stacks`. Its elements are generated one at a time while it is written.
 pub(super) struct ListedStacks<'a> {
     table: &'a StackTable<'a>,
     places: HashMap<*const Frame, u32>,
@@ -76,7 +76,7 @@ struct ListedStack<'a> {
     thread: Option<&'a str>,
     /// Places in the list `frames`, the leaf's first.
     frames: Vec<u32>,
-    /// So many frames at the leaf are an allocator's own.
+    /// Number of frames at the leaf that are an allocator's own.
     wrappers: usize,
     /// Indices in `frames` of the Python interpreter's own.
     interpreter: Vec<usize>,

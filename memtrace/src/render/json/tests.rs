@@ -1,4 +1,4 @@
-//! What scripts rely on.
+//! Properties that scripts rely on.
 
 use super::*;
 use crate::{
@@ -14,7 +14,7 @@ fn parse(out: &[u8]) -> Value {
     serde_json::from_slice(out).unwrap()
 }
 
-/// A report in the order of live bytes.
+/// A report sorted by live bytes.
 fn report_of(snapshot: &Snapshot, filter: &Filter, top: Option<usize>) -> Value {
     let mut out = Vec::new();
     let verdicts = Diagnosis::default();
@@ -81,7 +81,7 @@ fn a_report_has_what_scripts_rely_on() {
 }
 
 #[test]
-fn sites_have_what_holds_their_blocks() {
+fn sites_have_their_holders() {
     let mut snapshot = fixture::snapshot();
     let key = snapshot.sites[1].key;
     let ways = vec![(3, Held::Path(history(None))), (1, Held::Nothing)];
@@ -166,7 +166,7 @@ fn value_sites(report: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[test]
-fn a_group_of_folded_processes_says_how_many_it_is() {
+fn a_group_of_folded_processes_has_their_number() {
     let mut snapshot = fixture::snapshot();
     snapshot.processes[1].row.folded = Some(412);
     let value = whole_report(&snapshot);
@@ -234,7 +234,7 @@ fn groups_take_the_place_of_sites() {
 }
 
 #[test]
-fn top_and_filters_say_what_they_hide() {
+fn top_and_filters_report_hidden_sites() {
     let filter = Filter {
         pid: Some(fixture::PARENT),
         ..Filter::default()

@@ -1,4 +1,4 @@
-//! The groups of a report with `--by`: the top ones with their figures, and what is not listed.
+//! The groups of a report with `--by`: the top ones with their figures, and a summary of the rest.
 
 use std::io::{self, Write};
 
@@ -20,7 +20,7 @@ impl TextReport<'_> {
         groups: &[Group],
     ) -> io::Result<()> {
         let (sort, noun) = (self.options.sort, self.options.by.noun());
-        // In their order, so what is zero comes last.
+        // They are in order, so zeros come last.
         let nonzero = groups
             .iter()
             .take_while(|group| sort.of(&group.sums.totals) > 0);
@@ -33,7 +33,7 @@ impl TextReport<'_> {
         )?;
         writeln!(
             out,
-            "  sums of sites, each layer by itself; without peaks, for sites need not peak together"
+            "  sums over sites, per layer; no peaks, because sites need not peak at the same time"
         )?;
         self.ages(out, selection)?;
         for (rank, group) in listed.iter().enumerate() {
@@ -113,7 +113,7 @@ mod tests {
             &report,
             &[
                 "Top 3 of 4 Python lines by live-bytes\n",
-                "without peaks",
+                "no peaks",
                 "  1. /src/cache;1.py:41 Cache.fill\n\
                  \x20    1.0 MiB in 4 blocks (heap), 1 site in 1 process\n\
                  \x20    allocated 1.0 MiB in 5, freed 64 B in 1\n",
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_summed_up_for_each_layer() {
+    fn unlisted_groups_are_summed_for_each_layer() {
         let options = TextOptions {
             top: 1,
             filter: Filter {
@@ -141,7 +141,7 @@ mod tests {
                 "Top 1 of 3 modules",
                 "1 more module (vm), 8.0 KiB live in 1 block, not listed",
                 "1 more module (heap), 100 B live in 10 blocks, not listed",
-                "1 site, 0 B live, not shown: the filters leave them out",
+                "1 site, 0 B live, hidden by filters",
             ],
         );
     }

@@ -1,5 +1,5 @@
-//! How whole the stacks are, in words: a line of every report, the table of
-//! `--stack-health`, and the last line of a stack that ends early.
+//! The completeness of stacks, in words: a line of every report, the table of `--stack-health`, and
+//! the last line of a stack that ends early.
 
 use std::{
     cmp::Reverse,
@@ -21,8 +21,8 @@ use memtrace_common::{limits::MAX_FRAMES, unwind::End};
 /// Failures named in the line of a report.
 const NAMED: usize = 3;
 
-/// Writes how the stacks of the allocations that `filter` leaves in ended, in which files, and
-/// what helps.
+/// Writes how the stacks of the allocations that pass `filter` ended, in which files, and how to
+/// improve them.
 ///
 /// # Errors
 ///
@@ -40,11 +40,11 @@ pub(crate) fn stack_health(
     Ok(until_closed(written)?)
 }
 
-/// One line: how many are complete, and the largest of what is not.
+/// One line: the number of complete stacks, and the most frequent reason for the others.
 pub(super) fn line(out: &mut impl Write, health: &Health) -> io::Result<()> {
     let total = health.total();
     if total == 0 {
-        return writeln!(out, "Stacks  no allocation was recorded");
+        return writeln!(out, "Stacks  none: no allocation was recorded");
     }
     write!(
         out,
@@ -91,7 +91,7 @@ fn reasons(out: &mut impl Write, health: &Health) -> io::Result<()> {
         .chain(health.failed.clone())
         .collect();
     counts.sort_by_key(|(_, count)| Reverse(*count));
-    writeln!(out, "\nWhy stacks are not complete")?;
+    writeln!(out, "\nWhy stacks are incomplete")?;
     for (end, count) in counts.iter().filter(|(_, count)| *count > 0) {
         row(out, *count, total, health::name(*end))?;
         let (meaning, remedy) = explain(*end);
@@ -121,33 +121,32 @@ fn row(out: &mut impl Write, count: u64, total: u64, name: &str) -> io::Result<(
     writeln!(out, "  {count:>15} {share:>9}  {name}")
 }
 
-/// What an end means, and what to do about it.
+/// The meaning of an end, and the remedy.
 fn explain(end: Option<End>) -> (String, &'static str) {
     let (meaning, remedy) = match end {
         Some(End::Complete) => (
-            "the stack goes to the thread's outermost frame",
+            "the stack reaches the thread's outermost frame",
             "nothing to do",
         ),
         Some(End::Truncated) => {
             let meaning = format!("the stack is deeper than the {MAX_FRAMES} frames that are kept");
             return (
                 meaning,
-                "the frames next to the allocation are there; look for endless recursion",
+                "the frames next to the allocation are recorded; look for endless recursion",
             );
         }
         Some(End::NoMapping) => (
-            "a caller's address is in no executable mapping that was known then",
-            "record without --no-stop; if it stays, the program overwrites its stack, or the \
+            "a caller's address is in no executable mapping known at that moment",
+            "record without --no-stop; if it persists, the program overwrites its stack, or the \
              unwind information of the file below is wrong",
         ),
         Some(End::NoTable) => (
             "the file's unwind tables were not loaded when the stack was taken",
-            "record without --no-stop; if it stays, look for a warning of `memtrace record` about \
+            "record without --no-stop; if it persists, look for a warning of `memtrace record` about \
              the file",
         ),
         Some(End::NoRow) => (
-            "the file has unwind tables, but they leave this code out, as for assembler without \
-             CFI directives",
+            "the file has unwind tables, but not for this code, as with assembler without CFI directives",
             "use a build of the file with unwind information for it (.cfi_* directives, \
              -fasynchronous-unwind-tables)",
         ),
@@ -158,13 +157,11 @@ fn explain(end: Option<End>) -> (String, &'static str) {
         ),
         Some(End::Unreadable) => (
             "stack memory could not be read, or a caller's frame was not above its callee's",
-            "a few are normal where stacks are swapped out; if it stays with one file, its unwind \
-             information is wrong: update or rebuild it",
+            "a few are normal if stacks are swapped out; if it persists for one file, its unwind information is wrong: update or rebuild it",
         ),
         Some(End::Stale) => (
             "the process was mapping or unmapping code while the stack was taken",
-            "a few are normal while libraries are loaded, more where code is generated all the \
-             time",
+            "a few are normal while libraries are loaded, more if code is generated all the time",
         ),
         Some(End::BadFramePointer) => (
             "the code has no unwind tables and keeps no frame pointer",
@@ -185,7 +182,7 @@ fn explain(end: Option<End>) -> (String, &'static str) {
     (meaning.into(), remedy)
 }
 
-/// The last line of a stack; `None` for a complete one, and where there is no stack.
+/// The last line of a stack; `None` for a complete one, and if there is no stack.
 pub(super) fn ends_here(stack: Stack<'_>) -> Option<String> {
     let (file, of_file) = match module(stack) {
         UNKNOWN_MODULE => ("its file".into(), String::new()),
@@ -194,7 +191,7 @@ pub(super) fn ends_here(stack: Stack<'_>) -> Option<String> {
     let why = match stack.end()? {
         End::Complete => return None,
         End::Truncated => "more frames than are kept".into(),
-        End::NoMapping => "the caller is in no code that was known then".into(),
+        End::NoMapping => "the caller is in no code known at that moment".into(),
         End::NoTable => format!("the unwind information of {file} was not loaded"),
         End::NoRow => format!("{file} has no unwind information for this code"),
         End::UnsupportedRule => {
@@ -294,15 +291,15 @@ mod tests {
             table(&fixture::snapshot()),
             "Stacks  10.52 % complete (2 of 19), 5 truncated, 12 failed (no_stack 11, no_row 1 in leaker)\n\
              \n\
-             Why stacks are not complete\n\
+             Why stacks are incomplete\n\
              \x20              11   57.89 %  no_stack\n\
              \x20     no stack was taken, or its record was lost\n\
              \x20     → see scratch_busy, stack_unreadable, ring_full_stack and unknown_stack under Losses in the report; a larger --ring-buffer helps against the last two\n\
              \x20               5   26.31 %  truncated\n\
              \x20     the stack is deeper than the 2047 frames that are kept\n\
-             \x20     → the frames next to the allocation are there; look for endless recursion\n\
+             \x20     → the frames next to the allocation are recorded; look for endless recursion\n\
              \x20               1    5.26 %  no_row\n\
-             \x20     the file has unwind tables, but they leave this code out, as for assembler without CFI directives\n\
+             \x20     the file has unwind tables, but not for this code, as with assembler without CFI directives\n\
              \x20     → use a build of the file with unwind information for it (.cfi_* directives, -fasynchronous-unwind-tables)\n\
              \n\
              Where they end (the file of the outermost frame)\n\
@@ -314,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_explained_and_told_at_its_stacks() {
+    fn every_end_is_explained_and_shown_at_its_stacks() {
         for end in End::ALL.into_iter().skip(1) {
             let snapshot = ending(Some(end), Some("/lib/libevil\x1b.so"));
             let table = table(&snapshot);
@@ -377,6 +374,6 @@ mod tests {
     fn without_allocations_nothing_is_claimed() {
         let mut snapshot = fixture::snapshot();
         snapshot.sites.clear();
-        assert_parts(&table(&snapshot), &["Stacks  no allocation was recorded\n"]);
+        assert_parts(&table(&snapshot), &["Stacks  none: no allocation was recorded\n"]);
     }
 }

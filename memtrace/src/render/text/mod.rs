@@ -1,4 +1,4 @@
-//! The report as text: what was recorded, and what to run next. The parts between, on processes
+//! The report as text: its header, and the commands to run next. The parts between, on processes
 //! and on sites, have their own files.
 
 mod groups;
@@ -24,11 +24,11 @@ use crate::{
     view::{By, Filter, Metric, group, health::Health},
 };
 
-/// How to write a report.
+/// Options of a report.
 #[derive(Clone, Debug)]
 pub(crate) struct TextOptions {
     pub filter: Filter,
-    /// What to list: sites, or groups of them.
+    /// List sites, or groups of them.
     pub by: By,
     pub sort: Metric,
     /// Most sites or groups to list.
@@ -53,7 +53,7 @@ impl Default for TextOptions {
 ///
 /// # Errors
 ///
-/// When ages are asked for and not known, or groups in the order of their peaks, or when the output
+/// When ages are requested but unknown, or groups in the order of their peaks, or when the output
 /// cannot be written.
 pub(crate) fn text(
     out: &mut impl Write,
@@ -105,7 +105,7 @@ impl TextReport<'_> {
         seconds(time_ns.saturating_sub(self.snapshot.meta.started_ns))
     }
 
-    /// Of the recording, as far as it is looked at, ns.
+    /// Length of the recording up to the moment shown, ns.
     fn length(&self) -> u64 {
         let end = self.snapshot.time_ns;
         end.map_or(u64::MAX, |end| {
@@ -142,11 +142,11 @@ impl TextReport<'_> {
         if self.snapshot.finished_ns.is_none() {
             writeln!(
                 out,
-                "  ended     CUT OFF (killed, or still recording): figures go up to {}",
+                "  ended     INCOMPLETE (killed, or still recording): data up to {}",
                 self.since(last)
             )?;
         } else {
-            writeln!(out, "  ended     as intended")?;
+            writeln!(out, "  ended     normally")?;
         }
         writeln!(out, "  moment    {}", self.moment())
     }
@@ -158,22 +158,21 @@ impl TextReport<'_> {
             At::Peak => "peak of each layer of each process (--at peak)".into(),
             At::Time(asked) => match last {
                 Some(time) => format!(
-                    "{}, the last interval by {}",
+                    "{}, the last interval up to {}",
                     self.since(time),
                     seconds(asked)
                 ),
                 None => format!(
-                    "{}, before the first interval: nothing is known",
+                    "{}, before the first interval: no data",
                     seconds(asked)
                 ),
             },
-            At::Default => "the end for processes that still ran when recording stopped, the peak \
-                            for those that ended by themselves"
+            At::Default => "the end for processes still running when recording stopped, the peak for processes that exited by themselves"
                 .into(),
         }
     }
 
-    /// What is not seen of the languages' runtimes that are there.
+    /// Limitations for the languages' runtimes that were found.
     fn runtimes(&self, out: &mut impl Write) -> io::Result<()> {
         let frames = self.snapshot.stacks.frames();
         let runtimes: BTreeSet<Runtime> = frames.filter_map(Runtime::of).collect();
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_what_was_recorded_and_what_is_unknown() {
+    fn a_report_shows_known_and_unknown_parts() {
         let options = TextOptions {
             path: Some("a b.mtr".into()),
             ..TextOptions::default()
@@ -246,13 +245,13 @@ mod tests {
                 "Recording of leaker (pid 4242) and 1 more, by memtrace 0.1.0",
                 "testhost, Linux 6.18.0",
                 "2026-12-31 23:59:59 UTC, recorded for 10.0 s, every 1.0 s",
-                "ended     as intended",
-                "the peak for those that ended by themselves",
+                "ended     normally",
+                "the peak for processes that exited by themselves",
                 "Process 4242 leaker, attached at 0.0 s\n",
                 "command   ./leaker two\\u{1b}[31m",
-                "shown at  the end of the recording, the process was still running",
+                "shown at  the end of the recording (the process was still running)",
                 "8.0 MiB resident when tracing began",
-                "besides 6.0 MiB mapped before tracing began",
+                "plus 6.0 MiB mapped before tracing began",
                 "ended at 5.0 s with status 3",
                 "shown at  its peak",
                 "memtrace report 'a b.mtr' --at end",
@@ -268,9 +267,9 @@ mod tests {
         assert_parts(
             &report,
             &[
-                "outstanding figures are UPPER BOUNDS",
+                "live figures are UPPER BOUNDS",
                 "95 of 100 records received, 5 dropped",
-                "releases lost: outstanding figures are upper bounds\n    ring_full_free           5",
+                "releases lost: live figures are upper bounds\n    ring_full_free           5",
             ],
         );
         for (reason, count) in &snapshot.losses {
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_of_a_runtime_is_said() {
+    fn limitations_of_a_runtime_are_shown() {
         let mut snapshot = fixture::snapshot();
         assert!(!render(&snapshot, &TextOptions::default()).contains("Go has a heap"));
         let stack = snapshot.sites[0].key.stack;
@@ -324,10 +323,10 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_was_cut_off_says_so() {
+    fn an_incomplete_recording_is_marked() {
         let mut snapshot = fixture::snapshot();
         snapshot.finished_ns = None;
         let report = render(&snapshot, &TextOptions::default());
-        assert_parts(&report, &["CUT OFF", "figures go up to 10.0 s"]);
+        assert_parts(&report, &["INCOMPLETE", "data up to 10.0 s"]);
     }
 }

@@ -67,7 +67,7 @@ impl TextReport<'_> {
         if self.snapshot.left_out > 0 {
             writeln!(
                 out,
-                "\nProcesses folded when they ended, of which this moment shows nothing: {}",
+                "\nEnded processes that were folded and are not shown at this moment: {}",
                 self.snapshot.left_out
             )?;
         }
@@ -75,7 +75,7 @@ impl TextReport<'_> {
     }
 
     fn layers(&self, process: &ProcessSnapshot) -> Vec<&LayerSnapshot> {
-        // In the order of processes, of which there may be thousands.
+        // Sorted by process; there may be thousands.
         let (all, id) = (&self.snapshot.layers, process.row.id);
         let first = all.partition_point(|layer| layer.process < id);
         let layers = all[first..].iter();
@@ -109,7 +109,7 @@ impl TextReport<'_> {
         writeln!(out, "  command   {}", clean(&row.cmdline.join(" ")))?;
         let shown = match (process.moment, row.ended_ns) {
             (Moment::End, Some(_)) => "the end of the process".into(),
-            (Moment::End, None) => "the end of the recording, the process was still running".into(),
+            (Moment::End, None) => "the end of the recording (the process was still running)".into(),
             (Moment::Peak, _) => "its peak".into(),
             (Moment::Time(time), _) => self.since(time),
         };
@@ -117,7 +117,7 @@ impl TextReport<'_> {
         if let (Some(rss), Origin::Attached) = (row.rss_at_start, row.origin) {
             writeln!(
                 out,
-                "  before    {} resident when tracing began: allocations of before are unknown here",
+                "  before    {} resident when tracing began; allocations made before that are not listed",
                 size(rss)
             )?;
         }
@@ -133,7 +133,7 @@ impl TextReport<'_> {
         let row = &group.row;
         writeln!(
             out,
-            "\n{}, the first from {} on, the last until {}",
+            "\n{}, the first started at {}, the last ended at {}",
             group_name(row),
             self.since(row.started_ns),
             self.since(row.ended_ns.unwrap_or(row.started_ns))
@@ -158,10 +158,10 @@ impl TextReport<'_> {
                 .iter()
                 .any(|&(reason, count)| reason == Reason::Program32Bit && count > 0);
             let why = match not_supported {
-                true => "; 32-bit programs are not supported, and there was one",
+                true => "; a 32-bit program ran, and 32-bit programs are not supported",
                 false => "",
             };
-            return writeln!(out, "  no allocation seen{why}");
+            return writeln!(out, "  no allocations{why}");
         }
         writeln!(
             out,
@@ -198,14 +198,13 @@ impl TextReport<'_> {
             let bytes = size(layer.totals.before_attach_bytes);
             writeln!(
                 out,
-                "         besides {bytes} mapped before tracing began and still mapped"
+                "         plus {bytes} mapped before tracing began and still mapped"
             )?;
         }
         if layer.layer == Layer::Python {
             writeln!(
                 out,
-                "         arenas of Python's object allocator: they hold many small objects; record \
-                 with --python-objects to see each"
+                "         arenas of Python's object allocator, which hold many small objects; record with --python-objects to see each"
             )?;
         }
         if layer.totals.cleared_by_exec_count > 0 {
@@ -213,14 +212,14 @@ impl TextReport<'_> {
             let blocks = plural(layer.totals.cleared_by_exec_count, "block");
             writeln!(
                 out,
-                "         {bytes} in {blocks} were outstanding at an exec, which cleared them"
+                "         {bytes} in {blocks} was discarded by exec"
             )?;
         }
         Ok(())
     }
 }
 
-/// How a process ended, from its wait status (waitpid(2)).
+/// The end of a process, from its wait status (waitpid(2)).
 fn status(wait_status: Option<u32>) -> String {
     match wait_status {
         None => String::new(),
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_told_as_what_it_is() {
+    fn a_group_is_labelled_as_one() {
         let mut snapshot = fixture::snapshot();
         let group = &mut snapshot.processes[1].row;
         (group.tgid, group.folded) = (0, Some(412));
@@ -267,7 +266,7 @@ mod tests {
             &report,
             &[
                 "Recording of leaker (pid 4242) and 412 more",
-                "\n412 ended processes of `cc -c a.c\\u{1b}`, the first from 0.0 s on, the last until 5.0 s\n\
+                "\n412 ended processes of `cc -c a.c\\u{1b}`, the first started at 0.0 s, the last ended at 5.0 s\n\
                  \x20 shown at  the peak of the largest of them in each layer; peaks are the largest, \
                  inherited, allocated and freed are sums\n",
                 "in 10 blocks (heap of 412 ended processes of `cc -c a.c\\u{1b}`)",
@@ -284,7 +283,7 @@ mod tests {
             &[
                 "\n1 ended process of `leaker` with other arguments, the first",
                 "shown at  the end of each, summed up",
-                "folded when they ended, of which this moment shows nothing: 7\n",
+                "folded and are not shown at this moment: 7\n",
             ],
         );
     }
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_python_layer_says_what_it_is() {
+    fn the_python_layer_is_explained() {
         let mut snapshot = fixture::snapshot();
         let meaning = "arenas of Python's object allocator";
         let report = render(&snapshot, &TextOptions::default());
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_statuses_are_told_in_words() {
+    fn wait_statuses_are_shown_in_words() {
         assert_eq!(status(Some(0)), " with status 0");
         assert_eq!(status(Some(2 << 8)), " with status 2");
         assert_eq!(status(Some(9)), " by signal 9");

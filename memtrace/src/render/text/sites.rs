@@ -1,4 +1,4 @@
-//! The sites of a report: the top ones with their figures and stacks, and what is not listed.
+//! The sites of a report: the top ones with their figures and stacks, and a summary of the rest.
 
 use std::io::{self, Write};
 
@@ -72,7 +72,7 @@ impl TextReport<'_> {
         self.hidden(out, selection)
     }
 
-    /// How `--older` judged, where it was given.
+    /// How `--older` was applied, if it was given.
     pub(super) fn ages(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
         let Some(ages) = selection.ages else {
             return Ok(());
@@ -80,13 +80,12 @@ impl TextReport<'_> {
         let age = seconds(u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX));
         writeln!(
             out,
-            "  only blocks that were outstanding for {age} or longer when they were scanned, at {}; \
-             births are known to a second (coarser at sites with many), and blocks of doubt are left out",
+            "  only blocks at least {age} old at the scan at {}; birth times are known to a second (coarser at sites with many blocks), and doubtful blocks are left out",
             self.since(ages.time_ns)
         )
     }
 
-    /// What the filters left out.
+    /// Summary of the sites hidden by filters.
     pub(super) fn hidden(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
         if selection.hidden_sites == 0 {
             return Ok(());
@@ -95,7 +94,7 @@ impl TextReport<'_> {
         let bytes = size(selection.hidden_bytes);
         writeln!(
             out,
-            "\n  {sites}, {bytes} live, not shown: the filters leave them out"
+            "\n  {sites}, {bytes} live, hidden by filters"
         )
     }
 
@@ -117,7 +116,7 @@ impl TextReport<'_> {
             None => String::new(),
         };
         let by = if site.key.by_allocator {
-            ", by an allocator"
+            ", taken by an allocator"
         } else {
             ""
         };
@@ -224,14 +223,14 @@ mod tests {
                 "[ends here: more frames than are kept]",
                 "  2. 100 B in 10 blocks (heap of pid 4243",
                 "[no stack]",
-                "  3. 8.0 KiB in 1 block (vm of pid 4242, by an allocator)",
+                "  3. 8.0 KiB in 1 block (vm of pid 4242, taken by an allocator)",
                 "1 more site, 0 B live, not listed",
             ],
         );
     }
 
     #[test]
-    fn what_holds_the_blocks_is_below_the_stack() {
+    fn holders_are_below_the_stack() {
         let mut snapshot = fixture::snapshot();
         let key = snapshot.sites[1].key;
         let ways = vec![(3, Held::Path(tree())), (1, Held::Nothing)];
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocators_frames_are_folded_and_the_report_says_so() {
+    fn an_allocators_frames_are_folded_with_a_note() {
         let snapshot = fixture::snapshot_with_wrappers();
         let folded = render(&snapshot, &TextOptions::default());
         let whole = filtered(
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn python_frames_stand_where_the_interpreters_were() {
+    fn python_frames_replace_the_interpreters() {
         let snapshot = fixture::snapshot_of_python();
         let folded = render(&snapshot, &TextOptions::default());
         let whole = filtered(
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_say_what_they_hide() {
+    fn filters_report_hidden_sites() {
         let options = TextOptions {
             top: 1,
             filter: Filter {
@@ -308,7 +307,7 @@ mod tests {
             &[
                 "Top 1 of 3 sites",
                 "2 more sites, 8.0 KiB live, not listed",
-                "1 site, 100 B live, not shown: the filters leave them out",
+                "1 site, 100 B live, hidden by filters",
             ],
         );
         assert!(!report.contains("Process 4243"), "{report}");
@@ -321,7 +320,7 @@ mod tests {
         );
         assert_parts(
             &report,
-            &["outstanding for 9.0 s or longer", "512.0 KiB in 2 blocks"],
+            &["only blocks at least 9.0 s old", "512.0 KiB in 2 blocks"],
         );
     }
 }

@@ -18,8 +18,8 @@ use crate::symbolize::{
 
 const BUILD_ID: &str = "abcdef0123456789";
 
-/// Answers connections, one after the other, as the script says, and then refuses them.
-/// Joined, it gives the paths that were asked for.
+/// Answers connections, one after the other, as scripted, and then refuses them. Joined, it returns
+/// the requested paths.
 fn serve(script: Vec<Answer>) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -34,7 +34,7 @@ fn serve(script: Vec<Answer>) -> (String, JoinHandle<Vec<String>>) {
     (url, thread)
 }
 
-/// Gives the path of the request.
+/// Returns the path of the request.
 type Answer = Box<dyn FnOnce(TcpStream) -> String + Send>;
 
 fn request(stream: &TcpStream) -> String {
@@ -53,7 +53,7 @@ fn answer(head: &'static str, body: Vec<u8>) -> Answer {
             "HTTP/1.1 {head}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
-        // Whoever has read enough closes.
+        // A client that has read enough closes.
         let _ = stream.write_all(&body);
         path
     })
@@ -77,7 +77,7 @@ fn hang() -> Answer {
     })
 }
 
-/// A stripped library, and what a server has of it.
+/// A stripped library, and a server's files for it.
 struct Program {
     dir: TempDir,
     library: PathBuf,
@@ -160,7 +160,7 @@ fn a_fetched_file_gives_lines_and_is_kept() {
 }
 
 #[test]
-fn the_next_server_is_asked_for_what_one_does_not_have() {
+fn the_next_server_is_tried_for_a_missing_file() {
     let program = program();
     let (first, first_server) = serve(vec![not_found()]);
     let (second, second_server) = serve(vec![answer("200 OK", program.debug.clone())]);
@@ -170,7 +170,7 @@ fn the_next_server_is_asked_for_what_one_does_not_have() {
 }
 
 #[test]
-fn what_no_server_has_leaves_the_local_names() {
+fn a_file_missing_on_all_servers_leaves_local_names() {
     let program = program();
     let (url, server) = serve(vec![not_found()]);
     let [before, after] = program.look_up(program.config(&[&url]));

@@ -13,7 +13,7 @@ fn found(functions: &Functions, abs_addr: u64) -> Option<String> {
 }
 
 #[test]
-fn only_what_a_line_covers_has_its_name() {
+fn only_addresses_within_a_line_have_its_name() {
     let map = functions("1000 20 JS:~f x.js:1:2\n0x2000 0x10 trace 3\n");
     assert_eq!(found(&map, 0xfff), None);
     assert_eq!(found(&map, 0x1000).as_deref(), Some("JS:~f x.js:1:2"));
@@ -52,7 +52,7 @@ fn lines_that_are_none_are_left_out() {
     assert_eq!(found(&map, 0x3000).as_deref(), Some("good"));
 }
 
-/// This process's map, removed in the end. One at a time: the name is given by the pid.
+/// This process's map, removed in the end. Only one at a time: its name is given by the pid.
 struct OwnMap {
     path: PathBuf,
     _turn: std::sync::MutexGuard<'static, ()>,
@@ -155,7 +155,7 @@ fn a_file_of_another_user_is_refused() {
     let root = Root::open(Path::new("/")).unwrap();
     let of_user = |uid| open(&root, &own.path, uid, Duration::ZERO);
     assert!(of_user(uid).is_ok());
-    // Root's files are taken whoever the process is.
+    // Root's files are accepted for any process.
     assert_eq!(of_user(uid + 1).is_ok(), uid == 0);
     if uid == 0 {
         std::os::unix::fs::chown(&own.path, Some(12345), None).unwrap();

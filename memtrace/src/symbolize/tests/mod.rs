@@ -112,7 +112,7 @@ pub(super) fn frames(path: &Path, file_offset: u64) -> Vec<Frame> {
     symbolizer.frames(module, file_offset)
 }
 
-/// Why a frame has no function.
+/// The reason why a frame has no function.
 pub(super) fn words(frame: &Frame) -> Option<String> {
     frame.unresolved.as_ref().map(ToString::to_string)
 }
@@ -150,7 +150,7 @@ fn inlined_calls_have_exact_lines_innermost_first() {
 }
 
 #[test]
-fn both_parts_of_a_split_function_have_lines_and_what_follows_them_has_none() {
+fn both_parts_of_a_split_function_have_lines_and_their_successors_none() {
     let dir = TempDir::new().unwrap();
     let options = ["-g", "-falign-functions=64"];
     let library = compile(&dir, "gcc", "parts.c", TWO_PARTS_C, &options);
@@ -199,7 +199,7 @@ fn an_overwritten_file_is_not_trusted() {
     let module = symbolizer.module("m", File::open(&library).unwrap(), None, None);
     assert_eq!(names(&symbolizer.frames(module, first)), [Some("first")]);
     fs::write(&library, "shorter").unwrap();
-    // Neither what was not looked up yet nor what was.
+    // Neither an address not looked up yet, nor one that was.
     for offset in [first + 1, first] {
         let found = symbolizer.frames(module, offset);
         assert_eq!(names(&found), [None]);
@@ -209,7 +209,7 @@ fn an_overwritten_file_is_not_trusted() {
 }
 
 #[test]
-fn a_stripped_library_names_only_what_its_dynamic_symbols_cover() {
+fn a_stripped_library_has_only_dynamic_symbols() {
     let dir = TempDir::new().unwrap();
     let library = compile(&dir, "gcc", "gap.c", GAP_C, &[]);
     let [first, hidden, last] = ["first", "hidden", "last"].map(|name| file_offset(&library, name));
@@ -290,7 +290,7 @@ fn an_address_and_its_file_offset_are_the_same_frames() {
 }
 
 #[test]
-fn a_stub_of_the_linkage_table_is_no_function() {
+fn a_stub_of_the_linkage_table_is_not_a_function() {
     let dir = TempDir::new().unwrap();
     let source = "int other(void); int caller(void) { return other() + 1; }";
     let library = compile(&dir, "gcc", "plt.c", source, &["-Wl,-z,lazy"]);
@@ -378,7 +378,7 @@ fn the_vdso_resolves_from_its_bytes() {
 }
 
 #[test]
-fn what_is_no_elf_file_or_outside_of_it_says_so() {
+fn addresses_outside_an_elf_file_have_a_reason() {
     let mut symbolizer = Symbolizer::default();
     let text = module_from_bytes(&mut symbolizer, "[text]", b"no ELF file");
     let found = symbolizer.frames(text, 4);

@@ -1,4 +1,4 @@
-//! Each place where names may be, with programs that have them nowhere else.
+//! Each place of names, with programs that have them nowhere else.
 
 use super::*;
 use std::io;
@@ -69,10 +69,10 @@ fn a_debug_file_is_found_by_build_id() {
     split.assert_lines(&found);
     assert_eq!(found[0].build_id.as_deref(), Some(BUILD_ID));
 
-    // A debug file that is not what its name says is not used.
+    // A debug file whose build id does not match its name is not used.
     fs::rename(at, folder.join("00.debug")).unwrap();
     assert_eq!(names(&look_up("ab00")), [Some("physical")]);
-    // A build id is no path.
+    // A build id is not a path.
     assert_eq!(names(&look_up("ab/../ab")), [Some("physical")]);
 }
 
@@ -106,7 +106,7 @@ fn a_debug_link_is_looked_up_as_the_process_would() {
         assert_eq!(names(&look_up(None)), [Some("physical")], "{place}");
         debug = at;
     }
-    // Someone else's file under the same name: its checksum gives it away.
+    // Someone else's file under the same name: its checksum reveals it.
     fs::copy(&split.library, &debug).unwrap();
     assert_eq!(names(&look_up(Some(&root))), [Some("physical")]);
 }
@@ -133,7 +133,7 @@ fn a_debug_link_is_followed_on_the_host() {
 fn compressed_debug_information_is_read() {
     for format in ["none", "zlib", "zstd"] {
         let dir = TempDir::new().unwrap();
-        // What does not get smaller is left as it is.
+        // Sections that would not shrink are left uncompressed.
         let others: String = (0..200)
             .map(|n| format!("int f{n}(int x) {{ return x * {n}; }}\n"))
             .collect();
@@ -202,7 +202,7 @@ fn with_packed_symbols(dir: &TempDir, pack: impl Fn(&Path, &Path)) -> (PathBuf, 
     let [symbols, packed] = ["symbols", "packed"].map(|name| dir.path().join(name));
     let only_debug = Path::new("--only-keep-debug");
     run("objcopy", &[only_debug, &library, &symbols]);
-    // As Fedora's packages do: functions that `.dynsym` has are left out.
+    // As in Fedora's packages: functions in `.dynsym` are left out.
     let keep = Path::new("--keep-symbol=hidden");
     run("objcopy", &[Path::new("-S"), keep, &symbols]);
     pack(&symbols, &packed);
@@ -218,7 +218,7 @@ fn xz(input: &Path, output: &Path) {
 }
 
 #[test]
-fn packed_symbols_name_what_dynamic_ones_do_not() {
+fn packed_symbols_complement_dynamic_ones() {
     let dir = TempDir::new().unwrap();
     let (library, [first, hidden]) = with_packed_symbols(&dir, xz);
     let mut symbolizer = Symbolizer::default();
@@ -256,7 +256,7 @@ fn a_file_with_split_debug_information_has_functions_and_no_wrong_lines() {
     let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &options);
     let found = frames(&library, file_offset(&library, "here"));
     assert_eq!(names(&found), [Some("physical")]);
-    // The line table stays in the file: it tells the line of the innermost code.
+    // The line table stays in the file: it gives the line of the innermost code.
     let innermost = line_of(INLINED_C, "/* inner");
     assert!(
         found[0].line.is_none_or(|line| line == innermost),

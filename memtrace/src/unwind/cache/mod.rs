@@ -1,14 +1,13 @@
 //! Compiled tables on disk, by build id: large files take a second to compile.
 //!
-//! Everything is best effort: whatever fails, the file is compiled again.
+//! Everything is best effort: on any failure the file is compiled again.
 //!
-//! The folder belongs to the user who typed the command, also under sudo, so
-//! that it is theirs to delete and of use without sudo. All access is with that
-//! user's rights, so a folder that they arrange leads root nowhere they could
-//! not go themselves. A table that they forge makes their own report wrong, and
-//! nothing else: an entry is checked until no lookup in it can go astray. What
-//! other users could have written is not read; that a file cannot pass for
-//! another one, the caller sees to (`collect/tables.rs`).
+//! The folder belongs to the user who typed the command, also under sudo, so that they can delete
+//! it and use it without sudo. All access is with that user's rights, so a folder that they arrange
+//! leads root nowhere they could not go themselves. A table that they forge makes their own report
+//! wrong, and nothing else: an entry is checked until no lookup in it can go astray. Files that
+//! other users could have written are not read; the caller ensures that a file cannot pass for
+//! another one (`collect/tables.rs`).
 
 mod entry;
 mod user;
@@ -23,14 +22,14 @@ use std::{
 };
 use user::User;
 
-/// Of all entries together, bytes.
+/// Limit for all entries together, bytes.
 const LIMIT: u64 = 512 << 20;
 
-/// Of one entry, bytes: several times that of the largest libraries.
+/// Limit for one entry, bytes: several times that of the largest libraries.
 const MAX_ENTRY: u64 = 64 << 20;
 
-/// Words of the smallest table worth keeping. Smaller ones compile in under 2 ms; looking on the
-/// disk, and hashing what is there, would save little of that.
+/// Words of the smallest table worth keeping. Smaller ones compile in under 2 ms; reading and
+/// hashing a file would save little of that.
 const MIN_WORDS: usize = 1 << 14;
 
 const SUFFIX: &str = ".unwind";
@@ -114,7 +113,7 @@ impl Cache {
         }
     }
 
-    /// `None` for what is no build id: it becomes a file's name.
+    /// `None` if it is not a build id: it becomes a file's name.
     fn path(&self, build_id: &str) -> Option<PathBuf> {
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let valid = (8..=128).contains(&build_id.len()) && build_id.bytes().all(hex);
@@ -164,7 +163,7 @@ impl Cache {
 }
 
 /// # Errors
-/// Unless it is of the wanted kind, the user's, and nobody else can write to it.
+/// Unless it is of the wanted kind, belongs to the user, and is writable by no one else.
 fn check_owner(
     metadata: &Metadata,
     user: &User,

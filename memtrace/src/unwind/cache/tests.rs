@@ -30,7 +30,7 @@ fn names(cache: &Cache) -> Vec<String> {
 }
 
 #[test]
-fn gives_back_what_it_was_given() {
+fn a_stored_table_reads_back() {
     let (_folder, cache) = cache();
     let table = table();
     assert_eq!(cache.get(ID), None);
@@ -44,7 +44,7 @@ fn gives_back_what_it_was_given() {
 }
 
 #[test]
-fn keeps_neither_small_tables_nor_what_has_no_build_id() {
+fn small_tables_and_files_without_build_id_are_not_kept() {
     let (_folder, cache) = cache();
     let mut table = table();
     cache.put("../../../../etc/passwd", &table);
@@ -161,7 +161,7 @@ fn files_of_other_kinds_and_modes_are_not_read() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_goes() {
+fn the_least_recently_used_table_goes() {
     let (_folder, mut cache) = cache();
     let table = table();
     let size = entry::encode(&table, ID).len() as u64;

@@ -43,12 +43,12 @@ impl User {
         cache_home.or_else(home).filter(absolute)
     }
 
-    /// As the system's user database has it.
+    /// From the system's user database.
     fn home(&self) -> Option<PathBuf> {
         let mut buffer = vec![0; 16 << 10];
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found = ptr::null_mut();
-        // SAFETY: all pointers are valid for writes, the buffer for as many bytes as it says.
+        // SAFETY: all pointers are valid for writes, the buffer for its whole length.
         let result = unsafe {
             libc::getpwuid_r(
                 self.uid,
@@ -61,7 +61,7 @@ impl User {
         if result != 0 || found.is_null() {
             return None;
         }
-        // SAFETY: found points to `entry`, which is filled in; its strings lie in the buffer.
+        // SAFETY: found points to `entry`, which is filled in; its strings are in the buffer.
         let home = unsafe { CStr::from_ptr((*found).pw_dir) };
         Some(PathBuf::from(OsStr::from_bytes(home.to_bytes())))
     }
@@ -93,7 +93,8 @@ impl Rights {
             uid: set_fsuid(user.uid),
             gid,
         };
-        // Neither call reports errors; setting an invalid id changes nothing and tells the current one.
+        // Neither call reports errors; setting an invalid id changes nothing and returns the
+        // current one.
         if set_fsuid(u32::MAX) == user.uid && set_fsgid(u32::MAX) == user.gid {
             Ok(rights)
         } else {

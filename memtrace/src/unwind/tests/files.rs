@@ -1,5 +1,4 @@
-//! Where files keep their descriptions, what else they keep there, and what
-//! becomes of those that are damaged.
+//! Places of descriptions in files, other contents of these places, and damaged files.
 
 use super::{Random, build, library, oracle::Oracle};
 use crate::{
@@ -38,7 +37,7 @@ fn agrees_everywhere(bytes: &[u8]) -> Table {
 const FUNCTION: &str = "int called(int); int function(int n) { return called(n) + called(n + 1); }";
 
 #[test]
-fn debug_frame_serves_where_there_is_no_eh_frame() {
+fn debug_frame_is_the_fallback_for_eh_frame() {
     let bare = [
         "-shared",
         "-nostdlib",
@@ -85,14 +84,14 @@ fn a_file_is_read_as_its_bytes_are_and_may_be_truncated_meanwhile() {
     for len in (0..whole.len()).step_by(4096).chain([whole.len()]) {
         let file = file::of_bytes(&whole).unwrap();
         let bytes = FileBytes::new(&file);
-        // The length is asked for once: from here on the file claims to be whole.
+        // The length is read once: from here on the file claims to be complete.
         assert_eq!((&bytes).len(), Ok(whole.len() as u64));
         file.set_len(len as u64).unwrap();
         let of_file = Table::compile(&bytes);
         if len == 0 {
             assert!(matches!(of_file, Err(CompileError::NotElf(_))));
         } else {
-            // Without the section headers at the end, or without what they name.
+            // Without the section headers at the end, or without the sections they name.
             let of_file = of_file.unwrap();
             assert!(of_file.is_none() || of_file == expected, "{len}");
             assert!(of_file.is_some() || len < whole.len());
@@ -135,7 +134,7 @@ fn an_entry_point_that_nothing_describes_ends_the_stack() {
         STOP
     );
 
-    // That of a library means nothing, whatever its header says.
+    // A library's entry point means nothing, whatever its header contains.
     let mut bytes = build(
         "gcc",
         "c",
@@ -147,8 +146,8 @@ fn an_entry_point_that_nothing_describes_ends_the_stack() {
     assert_eq!(Image::parse(&*bytes).unwrap().unwrap().entry, None);
 }
 
-/// A library with a function of this name that makes contexts, `lead` bytes after another function. What the context's
-/// first function returns to is 24 bytes further on, in undescribed code.
+/// A library with a function of this name that makes contexts, `lead` bytes after another function.
+/// The context's first function returns to an address 24 bytes further on, in undescribed code.
 fn maker(name: &str, lead: u64) -> (Vec<u8>, u64) {
     let source = format!(
         ".text\n.globl first\n.type first, @function\n.cfi_startproc\nfirst: ret\n.cfi_endproc\n\
@@ -163,7 +162,7 @@ fn maker(name: &str, lead: u64) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn a_coroutines_stack_ends_at_what_its_maker_lets_it_return_to() {
+fn a_coroutines_stack_ends_at_its_makers_return_address() {
     for name in ["make_fcontext", "bthread_make_fcontext", "makecontext"] {
         let (bytes, end) = maker(name, 16);
         let table = agrees_everywhere(&bytes);
@@ -177,13 +176,13 @@ fn a_coroutines_stack_ends_at_what_its_maker_lets_it_return_to() {
 }
 
 #[test]
-fn what_no_known_function_makes_is_no_coroutine() {
+fn contexts_made_by_unknown_functions_are_not_coroutines() {
     for name in ["make_context", "make_fcontext_of", "make"] {
         let (bytes, end) = maker(name, 16);
         assert_eq!(Contexts::of(&*bytes), Contexts::default(), "{name}");
         assert_eq!(agrees_everywhere(&bytes).lookup(end - 1), NO_ROW, "{name}");
     }
-    // Without symbols nobody knows.
+    // Without symbols it cannot be known.
     let (bytes, _) = maker("make_fcontext", 16);
     assert!(!Contexts::of(&*bytes).ends.is_empty());
     let folder = tempfile::tempdir().unwrap();
@@ -201,7 +200,7 @@ fn what_no_known_function_makes_is_no_coroutine() {
 
 #[test]
 fn a_described_byte_keeps_its_rule() {
-    // glibc's own, and one whose end directly follows what is described.
+    // glibc's own, and one whose end directly follows described code.
     let libc = fs::read(library("libc.so.6")).unwrap();
     let table = Table::compile(&*libc).unwrap().unwrap();
     let ends = Contexts::of(&*libc).ends;
@@ -257,8 +256,8 @@ fn fde(start: u64, length: u64, rows: u64, offset: u64) -> String {
     )
 }
 
-/// A library whose `.eh_frame` has these, and a common information entry that says
-/// where the return address is so many times more.
+/// A library whose `.eh_frame` has these, and a common information entry that repeats the place of
+/// the return address this many times.
 fn described(fdes: &[String], repeats: usize) -> Vec<u8> {
     let source = format!(
         ".text\n.globl code\n.hidden code\ncode: .skip 512, 0x90\n\
@@ -309,7 +308,7 @@ fn where_descriptions_overlap_the_first_one_counts() {
 }
 
 #[test]
-fn what_is_no_elf_file_for_this_processor_is_refused() {
+fn files_of_other_processors_are_refused() {
     let not_elf = |bytes: &[u8]| matches!(Table::compile(bytes), Err(CompileError::NotElf(_)));
     assert!(not_elf(b""));
     assert!(not_elf(b"\x7fELF"));

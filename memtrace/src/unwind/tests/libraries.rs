@@ -1,4 +1,4 @@
-//! Tables of real files against what gimli says of the same addresses.
+//! Tables of real files compared with gimli's results for the same addresses.
 
 use super::{Random, library, oracle::Oracle, said_by};
 use crate::unwind::{
@@ -126,7 +126,7 @@ fn agrees(path: &Path) {
         let rule = table.lookup(addr);
         let (expected, caller) = oracle.ask(addr, &at, &memory);
         if rule != expected {
-            // The exceptions: entry points, and where coroutines return to, that nothing describes.
+            // The exceptions: undescribed entry points and return addresses of coroutines.
             let entry = image
                 .entry
                 .filter(|entry| (*entry..*entry + 64).contains(&addr));

@@ -60,7 +60,7 @@ pub(super) fn library(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is missing; `cargo xtask setup` installs it"))
 }
 
-/// What a command prints, without white space around.
+/// The output of a command, without surrounding white space.
 fn said_by(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| {
         panic!("cannot run {command:?}: {error}; `cargo xtask setup` installs it")

@@ -1,5 +1,5 @@
-//! What DWARF says of an address, asked of gimli, and what follows for given
-//! registers and memory, by DWARF 5, section 6.4, without [`Rule`]s.
+//! The DWARF description of an address according to gimli, and its consequences for given registers
+//! and memory, by DWARF 5, section 6.4, without [`Rule`]s.
 
 use crate::unwind::{
     image::{Cfi, Image, Slice},
@@ -19,7 +19,7 @@ pub(super) struct Oracle<'i, 'data> {
     context: UnwindContext<usize>,
 }
 
-/// Runs `$body` with `$section` as whichever section the image has.
+/// Runs `$body` with `$section` as the section that the image has.
 macro_rules! with_section {
     ($image:expr, $section:ident => $body:expr) => {
         match &$image.cfi {
@@ -44,7 +44,7 @@ impl<'i, 'data> Oracle<'i, 'data> {
         &self.fdes
     }
 
-    /// For code without overlapping FDEs: the row for `addr`, as a rule, and what it means for the
+    /// For code without overlapping FDEs: the row for `addr`, as a rule, and its result for the
     /// caller of code with these registers.
     pub(super) fn ask(
         &mut self,
@@ -77,7 +77,7 @@ impl<'i, 'data> Oracle<'i, 'data> {
         })
     }
 
-    /// The row for `addr` that gimli finds by itself, as a rule. Slow: reads all FDEs.
+    /// The row for `addr` that gimli finds on its own, as a rule. Slow: reads all FDEs.
     pub(super) fn slowly(&mut self, addr: u64) -> Rule {
         let bases = &self.image.bases;
         with_section!(self.image, section => {
@@ -94,7 +94,7 @@ impl<'i, 'data> Oracle<'i, 'data> {
         })
     }
 
-    /// Where the rows of an FDE begin, and where the last ends.
+    /// The beginnings of an FDE's rows, and the end of the last one.
     pub(super) fn boundaries(&mut self, offset: usize) -> Vec<u64> {
         let bases = &self.image.bases;
         with_section!(self.image, section => {

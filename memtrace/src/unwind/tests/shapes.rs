@@ -77,7 +77,7 @@ const SHAPES: [(&str, Rule); 49] = [
         ".cfi_escape 0x0f, 6, 0x77, 0, 6, 0x38, 0x1c, 0x96",
         UNSUPPORTED,
     ),
-    // Where the frame pointer is.
+    // The place of the frame pointer.
     (".cfi_offset rbp, -16", with_fp(fp::AT_CFA, -16)),
     (".cfi_offset rbp, -32768", with_fp(fp::AT_CFA, i16::MIN)),
     (".cfi_offset rbp, -32776", UNSUPPORTED),
@@ -95,7 +95,7 @@ const SHAPES: [(&str, Rule); 49] = [
     (".cfi_escape 0x10, 6, 2, 0x77, 0x70", UNSUPPORTED),
     (".cfi_escape 0x14, 6, 2", UNSUPPORTED),
     (".cfi_escape 0x16, 6, 2, 0x76, 0", UNSUPPORTED),
-    // Where rbx is.
+    // The place of rbx.
     (".cfi_offset rbx, -16", with_bx(2)),
     (".cfi_offset rbx, -496", with_bx(62)),
     (".cfi_offset rbx, -504", with_bx(bx::LOST)),
@@ -103,7 +103,7 @@ const SHAPES: [(&str, Rule); 49] = [
     (".cfi_register rbx, rax", with_bx(bx::LOST)),
     (".cfi_escape 0x10, 3, 2, 0x76, 0x70", with_bx(bx::LOST)),
     (".cfi_undefined rbx", of(cfa::SP, 8)),
-    // Where the caller is.
+    // The place of the caller.
     (".cfi_undefined rip", STOP),
     (".cfi_same_value rip", UNSUPPORTED),
     (".cfi_offset rip, -16", UNSUPPORTED),
@@ -177,7 +177,7 @@ impl Memory for Words {
 }
 
 #[test]
-fn rules_lead_where_dwarf_says() {
+fn rules_agree_with_dwarf() {
     let (bytes, first) = library(&SHAPES.map(|(directives, _)| directives));
     let image = Image::parse(&*bytes).unwrap().unwrap();
     let mut oracle = Oracle::new(&image);

@@ -1,4 +1,4 @@
-//! Outstanding memory that grew and is coming, or came, to its limit.
+//! Live memory that grew and has reached, or is approaching, its limit.
 
 use crate::analysis::{
     statistics::WARM_UP,
@@ -16,10 +16,10 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "cache",
-    meaning: "memory grew to a limit, or is coming to it",
+    meaning: "memory that grew to a limit, or is approaching one",
     mistaken_for: Some(Class::Leak),
     longer: true,
-    next_of_site: Some(|advice| format!("confirm the limit: {}", advice.longer())),
+    next_of_site: Some(|advice| format!("to confirm the limit, {}", advice.longer())),
     ..DESCRIPTION
 };
 
@@ -40,7 +40,7 @@ static FLAT: Statement = Statement {
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::Cache,
-    evidence: "the growth of one of them comes to its end, and none goes on",
+    evidence: "one of them levels off, and neither keeps growing",
     find: OfProcess::Device(|on: &OnDevice| {
         let (outstanding, held) = on.shapes();
         let slows = outstanding == Shape::Slowing || held == Shape::Slowing;
@@ -56,7 +56,7 @@ pub(super) const SITES: Rule<OfProcess> = Rule {
 
 pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Cache,
-    evidence: "outstanding memory where no site grows enough by itself: all together slow down",
+    evidence: "live memory where no single site grows enough, but all of them together slow down",
     find: OfProcess::Spread(&[Shape::Slowing], Grade::C),
 };
 
@@ -84,7 +84,7 @@ pub(super) const FULL: Rule<OfProcess> = Rule {
 
 pub(super) const SLOWS: Rule<OfSite> = Rule {
     class: Class::Cache,
-    evidence: "late over early slope at most 0.25",
+    evidence: "the late slope is at most 0.25 × the early one",
     find: OfSite::Growing(|grown| {
         (grown.shape == Shape::Slowing).then(|| SiteFinding {
             grade: Grade::C,
@@ -95,7 +95,7 @@ pub(super) const SLOWS: Rule<OfSite> = Rule {
 
 static KNOWN_CACHE: Statement = Statement {
     name: "known_cache",
-    sentence: "the function that allocates them is called by {cache}, which holds {limit} at most unless that was changed",
+    sentence: "the blocks are allocated in calls from {cache}, which holds at most {limit} by default",
 };
 
 /// A site that fills a library's cache with a limit.
@@ -113,9 +113,10 @@ pub(super) fn known(grown: &Grown) -> Option<SiteFinding> {
 
 pub(super) const KNOWN: Rule<OfSite> = Rule {
     class: Class::Cache,
-    evidence: "its stack is that of a library's cache with a limit (`memtrace/src/frames/known_caches.rs`), and it does not go on like a leak",
+    evidence: "its stack is that of a library cache with a limit (`memtrace/src/frames/known_caches.rs`), and it does not keep growing like a leak",
     find: OfSite::Growing(|grown| {
-        // One that goes on like a leak may be one, of what the function that is cached keeps elsewhere.
+        // A site that keeps growing like a leak may be a leak of memory that the cached function
+        // keeps elsewhere.
         let found = known(grown).filter(|_| grown.leaks().is_none())?;
         Some(SiteFinding {
             grade: Grade::C,
@@ -126,7 +127,7 @@ pub(super) const KNOWN: Rule<OfSite> = Rule {
 
 pub(super) const STAYS: Rule<OfSite> = Rule {
     class: Class::Cache,
-    evidence: "grew since the first fifth, stopped, and never again was as low as then",
+    evidence: "grew after the first fifth, stopped, and was never that low again",
     find: OfSite::Flat(stays),
 };
 
@@ -136,7 +137,8 @@ fn stays(grown: &Grown) -> Option<SiteFinding> {
     let start = (to as f64 * WARM_UP) as usize;
     let growth = Window { from: start, to }.change(live);
     let late = judged.trend.growth();
-    // A load that comes and goes is now here, now there: what stays is never again as low.
+    // A fluctuating load is sometimes high, sometimes low; a full cache never returns to its old
+    // level.
     let part = |from: usize, to: usize| live.get(from..to).unwrap_or_default();
     let before = part(start, start + (to - start) / EDGE);
     let after = part(from.max(to / 2), to);

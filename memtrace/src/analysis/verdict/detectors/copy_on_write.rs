@@ -1,4 +1,4 @@
-//! A forked child whose pages become its own.
+//! A forked child that copies the pages it shared.
 
 use crate::analysis::{
     series::Figure,
@@ -13,10 +13,11 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "copy-on-write",
-    meaning: "a forked child copies the pages that it shared with its parent",
+    meaning: "a forked child copies pages that it shared with its parent",
     next: &[
-        "Python: `gc.freeze()` before fork, and the `spawn` start method where that is not enough",
-        "keep shared data out of objects with reference counts: arrays, memory maps",
+        "in Python, call `gc.freeze()` before the fork, or use the `spawn` start method",
+        "in Python, keep shared data in arrays or memory maps, not in objects with reference counts",
+        "find what writes to memory from before the fork, and leave that memory read-only afterwards",
     ],
     ..DESCRIPTION
 };

@@ -12,8 +12,8 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "fd-leak",
-    meaning: "file descriptors are opened and not closed",
-    next: &["which: `ls -l /proc/PID/fd`; who: `strace -f -e trace=desc -p PID`"],
+    meaning: "file descriptors are opened and never closed",
+    next: &["list them with `ls -l /proc/PID/fd`; find who opens them with `strace -f -e trace=desc -p PID`"],
     ..DESCRIPTION
 };
 

@@ -1,5 +1,4 @@
-//! The reserve of a device's allocator grows, what is allocated from it does
-//! not.
+//! The reserve of a device's allocator grows, but the memory allocated from it does not.
 
 use crate::analysis::verdict::{
     Class, Grade,
@@ -10,14 +9,14 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "gpu-cache",
-    meaning: "the reserve of the GPU allocator grows, what is in use does not",
+    meaning: "the GPU allocator reserves more and more memory, but no more of it is in use",
     cache: true,
     ..DESCRIPTION
 };
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuCache,
-    evidence: "only what the caching allocator holds rises",
+    evidence: "only the memory held by the caching allocator rises",
     find: OfProcess::Device(|on: &OnDevice| {
         let (outstanding, held) = on.shapes();
         let only_held = matches!(outstanding, Shape::Flat | Shape::Slowing)

@@ -1,4 +1,4 @@
-//! Memory of a device that is outstanding, grows and goes on growing.
+//! Live device memory that keeps growing.
 
 use crate::analysis::{
     series::Place,
@@ -11,15 +11,15 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "gpu-leak",
-    meaning: "GPU memory is kept that nobody frees",
-    next: &["the sites below, of the GPU's layers"],
+    meaning: "GPU memory that is never freed",
+    next: &["look at the sites below in the GPU layers"],
     next_of_site: Some(|_| super::leak::WHO_KEEPS.into()),
     ..DESCRIPTION
 };
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuLeak,
-    evidence: "live memory there rises steadily (the device's table, docs/gpu.md), or in steps of which 60 % are at sites that leak",
+    evidence: "live memory there rises steadily (the device's table, docs/gpu.md), or in steps, with 60 % of the growth at leaking sites",
     find: OfProcess::Device(|on: &OnDevice| {
         let rate = on.outstanding.trend.slope;
         let grade = on.leaks()?;
@@ -29,7 +29,7 @@ pub(super) const DEVICE: Rule<OfProcess> = Rule {
 
 pub(super) const SITE: Rule<OfSite> = Rule {
     class: Class::GpuLeak,
-    evidence: "goes on like a leak, in memory of a device (not what an allocator took)",
+    evidence: "keeps growing like a leak, in device memory (not taken by an allocator)",
     find: OfSite::Growing(|grown| {
         let grade = grown.leaks()?;
         matches!(grown.place(), Place::Device(_)).then(|| grown.leak(grade))

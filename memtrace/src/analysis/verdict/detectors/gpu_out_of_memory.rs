@@ -20,27 +20,27 @@ const IN_PIECES: f64 = 0.5;
 
 pub(in crate::analysis::verdict) static ASKED: Statement = Statement {
     name: "out_of_memory",
-    sentence: "{line} asked {device} for {requested} in vain at {time}",
+    sentence: "{line} failed to allocate {requested} on {device} at {time}",
 };
 
 pub(in crate::analysis::verdict) static REPEATED: Statement = Statement {
     name: "out_of_memory_repeated",
-    sentence: "that failed {count} times in all; the figures are those of the last",
+    sentence: "this failed {count} times in total; the figures are from the last time",
 };
 
 pub(in crate::analysis::verdict) static HELD: Statement = Statement {
     name: "out_of_memory_held",
-    sentence: "{cache}: {reserved} reserved, {allocated} allocated in blocks, {unused} in none",
+    sentence: "{cache}: {reserved} reserved, {allocated} of it in blocks, {unused} in none",
 };
 
 pub(in crate::analysis::verdict) static LARGEST: Statement = Statement {
     name: "out_of_memory_largest_free",
-    sentence: "its largest free block had {largest}",
+    sentence: "its largest free block was {largest}",
 };
 
 pub(in crate::analysis::verdict) static KNOWN: Statement = Statement {
     name: "out_of_memory_known",
-    sentence: "the process is known to have held {known}",
+    sentence: "the process held at least {known}",
 };
 
 pub(in crate::analysis::verdict) static CAPACITY: Statement = Statement {
@@ -55,27 +55,27 @@ pub(in crate::analysis::verdict) static HOLDER: Statement = Statement {
 
 static ENOUGH_IN_PIECES: Statement = Statement {
     name: "fragmented",
-    sentence: "fragmentation: {unused} are reserved and in no block, but in pieces or for other streams",
+    sentence: "fragmentation: {unused} is reserved but in no block, split into pieces or kept for other streams",
 };
 
 static MOSTLY_UNUSED: Statement = Statement {
     name: "mostly_unused",
-    sentence: "fragmentation, likely: {unused} ({share}) of what is reserved are in no block",
+    sentence: "probably fragmentation: {unused} ({share}) of the reserved memory is in no block",
 };
 
 static ELSEWHERE: Statement = Statement {
     name: "held_by_others",
-    sentence: "held by others: {left} of the device are not known to be this process's",
+    sentence: "held by others: {left} of the device is not accounted for by this process",
 };
 
 static FULL: Statement = Statement {
     name: "device_full",
-    sentence: "full: what is reserved is in use",
+    sentence: "full: the reserved memory is in use",
 };
 
 pub(super) const FRAGMENTED: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
-    evidence: "fragmentation: the caching allocator has as much as was asked for in no block",
+    evidence: "fragmentation: at least the requested size is reserved, but in no block",
     find: OfProcess::Failed(|about| {
         let unused = about.unused()?;
         let evidence = ENOUGH_IN_PIECES.with([("unused", Amount::Bytes(unused))]);
@@ -88,11 +88,11 @@ pub(super) const FRAGMENTED: Rule<OfProcess> = Rule {
 
 pub(super) const HELD_BY_OTHERS: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
-    evidence: "held by others: the process left as much of the device as was asked for",
+    evidence: "held by others: the process left at least the requested size of the device unused",
     find: OfProcess::Failed(|about| {
         let left = about.left?;
         let evidence = ELSEWHERE.with([("left", Amount::Bytes(left))]);
-        let next = vec!["nvidia-smi: which processes have memory of the GPU".to_owned()];
+        let next = vec!["`nvidia-smi` shows which processes hold memory on the GPU".to_owned()];
         (left >= about.requested())
             .then(|| about.found(Grade::C, evidence, next))
             .flatten()
@@ -101,7 +101,7 @@ pub(super) const HELD_BY_OTHERS: Rule<OfProcess> = Rule {
 
 pub(super) const LIKELY_FRAGMENTED: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
-    evidence: "fragmentation, likely: half of what it reserved is in no block, though it has given back what it could",
+    evidence: "probably fragmentation: half of the reserved memory is in no block, although the allocator gave back what it could",
     find: OfProcess::Failed(|about| {
         let unused = about.unused()?;
         let reserved = about.cache()?.reserved? as f64;
@@ -125,8 +125,8 @@ pub(super) const DEVICE_FULL: Rule<OfProcess> = Rule {
             None => Grade::C,
         };
         let next = vec![
-            "free what the lines above hold, or need less: smaller batches, no gradients in evaluation, checkpointing".to_owned(),
-            "nvidia-smi: whether other processes have memory of the GPU".to_owned(),
+            "free memory that the lines above hold, or use less: smaller batches, no gradients in evaluation, checkpointing".to_owned(),
+            "`nvidia-smi` shows whether other processes hold memory on the GPU".to_owned(),
         ];
         about.found(grade, FULL.with([]), next)
     }),
@@ -134,7 +134,7 @@ pub(super) const DEVICE_FULL: Rule<OfProcess> = Rule {
 
 fn in_one_piece(about: &OutOfMemory) -> Vec<String> {
     let settings = about.allocator.against_fragmentation.iter();
-    let sizes = "let sizes vary less: batches padded to the same lengths";
+    let sizes = "make sizes vary less: pad batches to the same length";
     settings
         .chain([&sizes])
         .map(|next| (*next).to_owned())

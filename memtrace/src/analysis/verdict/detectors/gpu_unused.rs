@@ -1,4 +1,4 @@
-//! Device memory that an allocator keeps and nobody uses: a state, not an alarm.
+//! Device memory that an allocator keeps unused: a state, not an alarm.
 
 use crate::analysis::verdict::{
     Class, Grade,
@@ -10,8 +10,8 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "gpu-unused",
-    meaning: "GPU memory that is cached for reuse and unused now: no leak",
-    next: &["GIVE_BACK gives it back: that helps other processes on the GPU, and not this one"],
+    meaning: "GPU memory that is cached for reuse and currently unused (not a leak)",
+    next: &["GIVE_BACK gives it back, which helps other processes on the GPU but not this one"],
     on_screen: 1,
     ..DESCRIPTION
 };
@@ -24,12 +24,12 @@ const FLOOR: f64 = 64.0 * 1024.0 * 1024.0;
 
 static UNUSED: Statement = Statement {
     name: "device_unused",
-    sentence: "{cache} keeps {held} of {device}, of which {now} are in use now, {peak} before",
+    sentence: "{cache} keeps {held} on {device}; {now} is in use now, {peak} was before",
 };
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuUnused,
-    evidence: "neither rises; what is in use fell by half, and the caching allocator keeps that throughout the last quarter, 64 MiB or more",
+    evidence: "neither rises; memory in use fell by half, and the caching allocator kept the rest throughout the last quarter (64 MiB or more)",
     find: OfProcess::Device(unused),
 };
 

@@ -8,8 +8,8 @@ use crate::analysis::verdict::{
 
 pub(super) const CLASS: Description = Description {
     name: "kernel",
-    meaning: "the kernel or a driver grows, and no process does",
-    next: &["`slabtop -o`, and whether it stays when the process has ended"],
+    meaning: "memory of the kernel or a driver grows, but no process does",
+    next: &["run `slabtop -o`, and check whether the memory stays after the process exits"],
     ..DESCRIPTION
 };
 

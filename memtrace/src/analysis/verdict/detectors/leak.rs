@@ -1,4 +1,4 @@
-//! Outstanding memory that grows and goes on growing.
+//! Live memory that keeps growing.
 
 use crate::{
     analysis::verdict::{
@@ -13,37 +13,37 @@ use crate::{
 
 pub(super) const CLASS: Description = Description {
     name: "leak",
-    meaning: "memory is kept that nobody frees",
+    meaning: "memory that is never freed",
     mistaken_for: Some(Class::Cache),
-    next: &["the sites below, the fastest growing first"],
+    next: &["look at the sites below, the fastest growing first"],
     next_of_site: Some(|advice| match advice.layer {
         Layer::Python => {
-            "see each object: launch it with `memtrace record --python-objects -- COMMAND`".into()
+            "to see each object, launch it with `memtrace record --python-objects -- COMMAND`".into()
         }
         _ => WHO_KEEPS.into(),
     }),
     ..DESCRIPTION
 };
 
-/// What to ask of a leak's site.
+/// Advice for a leak's site.
 pub(in super::super) const WHO_KEEPS: &str =
-    "look at what keeps these blocks: who would have to free them, and when?";
+    "find what still references these blocks, and where they should be freed";
 
-/// The same where the container is known that keeps them.
+/// The same if the container that keeps the blocks is known.
 pub(in super::super) const LIMIT: &str =
-    "limit what that container keeps, or remove from it what is no longer needed";
+    "limit the size of that container, or remove entries that are no longer needed";
 
-/// What one live block can keep from being given back, bytes.
+/// Bytes that one live block can keep from being given back.
 const PAGE: f64 = 4096.0;
 
 static AROUND: Statement = Statement {
     name: "held_open_by_leak",
-    sentence: "the allocator has {part} free: blocks of the sites that leak hold {holes} of {all} of resident holes open",
+    sentence: "the allocator has {part} free; blocks from leaking sites hold open {holes} of {all} in resident holes",
 };
 
 static BETWEEN_BLOCKS: Statement = Statement {
     name: "kept_between_blocks",
-    sentence: "the allocator has {part} between {blocks} new live blocks, each of which can keep a page: live memory {live}",
+    sentence: "the allocator has {part} free between {blocks} new live blocks, each of which can hold a page; live memory {live}",
 };
 
 pub(super) const SITES: Rule<OfProcess> = Rule {
@@ -54,13 +54,13 @@ pub(super) const SITES: Rule<OfProcess> = Rule {
 
 pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "outstanding memory where no site grows enough by itself: all together rise steadily",
+    evidence: "live memory where no single site grows enough, but all of them together rise steadily",
     find: OfProcess::Spread(&[Shape::Steady], Grade::C),
 };
 
 pub(super) const HELD_OPEN: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "the allocator has at least half of it free, and at least half of the resident holes in its heap are held open by blocks of sites that leak",
+    evidence: "the allocator has at least half of it free, and at least half of the resident holes in its heap are held open by blocks from leaking sites",
     find: OfProcess::Unexplained(|growing| {
         let retained = growing.retained();
         let (holes, grade) = growing.held_open_by(Class::Leak)?;
@@ -79,7 +79,7 @@ pub(super) const HELD_OPEN: Rule<OfProcess> = Rule {
 
 pub(super) const HOLES: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "no holes were seen in its heap: the allocator has mapped at least half of it beyond its live blocks, live memory rises steadily, and its new blocks are enough to keep one page each",
+    evidence: "no holes were seen in its heap, the allocator has mapped at least half of it beyond its live blocks, live memory rises steadily, and there are enough new blocks to hold one page each",
     find: OfProcess::Unexplained(|growing| {
         let retained = growing.retained();
         let series = growing.context.series;
@@ -102,7 +102,7 @@ pub(super) const HOLES: Rule<OfProcess> = Rule {
 
 pub(super) const UNSEEN: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "sites that leak too little for resident memory to show it",
+    evidence: "sites leak too little for resident memory to show it",
     find: OfProcess::Flat(|judging| {
         (judging.growth_of(Class::Leak) > 0.0).then(|| judging.unseen(Class::Leak))
     }),
@@ -110,6 +110,6 @@ pub(super) const UNSEEN: Rule<OfProcess> = Rule {
 
 pub(super) const SITE: Rule<OfSite> = Rule {
     class: Class::Leak,
-    evidence: "goes on: late over early slope at least 0.7 by time, 0.8 by the allocations of other sites; rises in 6 of the last 8 parts; 95 % of the blocks that outlived a quarter of the time are still there",
+    evidence: "keeps growing: the late slope is at least 0.7 × the early one by time, 0.8 × by the allocations of other sites; rises in 6 of the last 8 parts; 95 % of the blocks that outlived a quarter of the time are still live",
     find: OfSite::Growing(|grown| grown.leaks().map(|grade| grown.leak(grade))),
 };

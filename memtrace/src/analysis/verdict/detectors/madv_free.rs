@@ -13,11 +13,11 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "madv-free",
-    meaning: "memory freed lazily: the kernel takes it when it needs it",
+    meaning: "lazily freed memory: the kernel reclaims it under memory pressure",
     mistaken_for: Some(Class::Retention),
     next: &[
-        "nothing to mend: the kernel takes these pages when it needs memory",
-        "to see it in RSS at once: jemalloc MALLOC_CONF=muzzy_decay_ms:0, Go GODEBUG=madvdontneed=1",
+        "nothing to fix: the kernel reclaims these pages under memory pressure",
+        "to make RSS drop at once: jemalloc MALLOC_CONF=muzzy_decay_ms:0, Go GODEBUG=madvdontneed=1",
     ],
     ..DESCRIPTION
 };
@@ -29,12 +29,12 @@ static GROWS: Statement = Statement {
 
 static STATE: Statement = Statement {
     name: "lazily_freed",
-    sentence: "{lazy} of {anonymous} anonymous memory is freed lazily (LazyFree)",
+    sentence: "{lazy} of {anonymous} of anonymous memory is lazily freed (LazyFree)",
 };
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     class: Class::MadvFree,
-    evidence: "at least half of it is freed lazily (LazyFree)",
+    evidence: "at least half of it is lazily freed (LazyFree)",
     find: OfProcess::Unexplained(|growing| {
         let lazy = growing.of_anonymous(Figure::LazyFree);
         (lazy >= OF_RESIDUAL * growing.residual).then(|| {
@@ -49,7 +49,7 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const HELD: Rule<OfProcess> = Rule {
     class: Class::MadvFree,
-    evidence: "half of the anonymous memory is lazily free",
+    evidence: "half of the anonymous memory is lazily freed",
     find: OfProcess::State(|judging| {
         let anonymous = judging.anonymous()?;
         let lazy = judging.at_end(Figure::LazyFree);

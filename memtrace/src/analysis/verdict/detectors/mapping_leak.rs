@@ -13,11 +13,11 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "mapping-leak",
-    meaning: "address space is mapped and not unmapped",
-    next: &["the sites below; count them with `wc -l /proc/PID/maps`"],
+    meaning: "address space that is mapped and never unmapped",
+    next: &["look at the sites below; count mappings with `wc -l /proc/PID/maps`"],
     next_of_site: Some(|advice| {
         format!(
-            "see the mappings themselves: `sort /proc/{}/maps`, `/proc/sys/vm/max_map_count`",
+            "list the mappings with `sort /proc/{}/maps`; `/proc/sys/vm/max_map_count` has the limit",
             advice.tgid
         )
     }),
@@ -31,7 +31,7 @@ static RISES: Statement = Statement {
 
 static NOT_TOUCHED: Statement = Statement {
     name: "not_touched",
-    sentence: "resident memory grew by {share} of what was mapped: mostly not touched",
+    sentence: "resident memory grew by {share} of the mapped size: most of it was never touched",
 };
 
 pub(super) const SITES: Rule<OfProcess> = Rule {
@@ -51,7 +51,7 @@ pub(super) const COUNT: Rule<OfProcess> = Rule {
 
 pub(super) const UNSEEN: Rule<OfProcess> = Rule {
     class: Class::MappingLeak,
-    evidence: "address space that is not touched, more than leaks",
+    evidence: "sites leak address space that is never touched, and more of it than memory",
     find: OfProcess::Flat(|judging| {
         let mapped = judging.growth_of(Class::MappingLeak);
         (mapped > judging.growth_of(Class::Leak)).then(|| judging.unseen(Class::MappingLeak))
@@ -60,7 +60,7 @@ pub(super) const UNSEEN: Rule<OfProcess> = Rule {
 
 pub(super) const SITE: Rule<OfSite> = Rule {
     class: Class::MappingLeak,
-    evidence: "goes on like a leak, of a mapping of which less than half became resident",
+    evidence: "keeps growing like a leak, in mappings less than half of which became resident",
     find: OfSite::Growing(|grown| {
         let grade = grown.leaks()?;
         let share = grown.context.touched(grown.site)?;

@@ -1,6 +1,5 @@
-//! The classes of verdicts, and the order in which their rules are asked. A
-//! class has a file here: its thresholds, its evidence, its advice and its lines
-//! in `docs/verdicts.md`.
+//! The classes of verdicts, and the order in which their rules are applied. Each class has a file
+//! here with its thresholds, its evidence, its advice and its lines in `docs/verdicts.md`.
 
 mod cache;
 mod copy_on_write;
@@ -28,7 +27,7 @@ use super::rule::{Description, OfProcess, OfSite, Question, Rule};
 /// Makes [`Class`] of a list of classes and their files.
 macro_rules! classes {
     ($($(#[$doc:meta])* $class:ident = $file:ident,)*) => {
-        /// What kind of growth it is.
+        /// A kind of growth.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) enum Class {
             $($(#[$doc])* $class,)*
@@ -48,9 +47,9 @@ macro_rules! classes {
 }
 
 classes! {
-    /// Outstanding memory grows and goes on growing.
+    /// Live memory keeps growing.
     Leak = leak,
-    /// Outstanding memory grew and is coming, or came, to its limit.
+    /// Live memory grew and has reached, or is approaching, its limit.
     Cache = cache,
     /// Freed, but the allocator keeps it.
     Retention = retention,
@@ -76,11 +75,11 @@ classes! {
     /// The kernel or a driver grows, no process does.
     Kernel = kernel,
     GpuLeak = gpu_leak,
-    /// The GPU allocator's reserve grows, what is allocated from it does not.
+    /// The GPU allocator's reserve grows, but the memory allocated from it does not.
     GpuCache = gpu_cache,
     /// An allocation of GPU memory failed.
     GpuOutOfMemory = gpu_out_of_memory,
-    /// The GPU allocator keeps what is no longer in use: no alarm.
+    /// The GPU allocator keeps memory that is no longer in use: not an alarm.
     GpuUnused = gpu_unused,
     /// No material growth.
     None = none,
@@ -93,21 +92,21 @@ impl Class {
         self.description().name
     }
 
-    /// How many sentences of its evidence belong on the first screen.
+    /// Number of evidence sentences for the first screen.
     pub(crate) const fn on_screen(self) -> usize {
         self.description().on_screen
     }
 
-    /// What happens, in a few words.
+    /// The meaning, in a few words.
     pub(crate) const fn meaning(self) -> &'static str {
         self.description().meaning
     }
 }
 
-/// The rules on a process, in the order in which they are asked.
+/// The rules on a process, in the order in which they are applied.
 pub(super) const PROCESS: &[Question<OfProcess>] = &[
     Question {
-        asks: "beside all that follows, however short the recording: did an allocation of a device fail for want of memory?",
+        asks: "in addition, however short the recording: did an allocation on a device fail for lack of memory?",
         rules: &[
             gpu_out_of_memory::FRAGMENTED,
             gpu_out_of_memory::HELD_BY_OTHERS,
@@ -116,7 +115,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "can the figures be relied on?",
+        asks: "are the figures reliable?",
         rules: &[
             undetermined::SHORT,
             undetermined::TOO_SOON,
@@ -124,7 +123,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "beside all that follows, for each device a verdict of its own: does memory of it rise?",
+        asks: "in addition, a separate verdict for each device: does its memory rise?",
         rules: &[
             undetermined::DEVICE,
             gpu_leak::DEVICE,
@@ -135,11 +134,11 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "do a forked child's pages become its own?",
+        asks: "does a forked child copy the pages that it shared?",
         rules: &[copy_on_write::FORKED],
     },
     Question {
-        asks: "does it grow? then the part with the largest share, 30 % at least; the next one is the runner-up",
+        asks: "does it grow? the part with the largest share, at least 30 %; the next one is the runner-up",
         rules: &[
             pinned::PART,
             page_cache::PART,
@@ -154,7 +153,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "one of these parts: memory that nothing outstanding explains",
+        asks: "one of these parts: growth that live allocations do not explain",
         rules: &[
             madv_free::UNEXPLAINED,
             thp::UNEXPLAINED,
@@ -178,7 +177,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         rules: &[mapping_leak::UNSEEN, leak::UNSEEN],
     },
     Question {
-        asks: "it does not grow, but holds what is not live, or did grow",
+        asks: "it does not grow, but holds freed memory, or grew before",
         rules: &[madv_free::HELD, retention::HELD, cache::FULL],
     },
     Question {
@@ -191,12 +190,12 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
     },
 ];
 
-/// Those on a process, whatever they answer.
+/// All rules on a process.
 pub(super) fn rules() -> impl Iterator<Item = &'static Rule<OfProcess>> {
     PROCESS.iter().flat_map(|question| question.rules)
 }
 
-/// The rules on a site, in the order in which they are asked.
+/// The rules on a site, in the order in which they are applied.
 pub(super) const SITE: &[Question<OfSite>] = &[
     Question {
         asks: "grows",

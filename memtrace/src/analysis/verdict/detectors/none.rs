@@ -20,12 +20,12 @@ static FLAT: Statement = Statement {
 
 static VISIBLE: Statement = Statement {
     name: "detectable",
-    sentence: "growth of {rate} would have been seen",
+    sentence: "growth of {rate} would have been detected",
 };
 
 pub(super) const OTHERWISE: Rule<OfProcess> = Rule {
     class: Class::None,
-    evidence: "with the growth per second that would have been seen",
+    evidence: "with the growth per second that would have been detected",
     find: OfProcess::Otherwise(finding),
 };
 

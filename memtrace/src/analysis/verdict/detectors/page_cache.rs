@@ -11,10 +11,10 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "page-cache",
-    meaning: "pages of mapped files",
+    meaning: "resident pages of mapped files",
     next: &[
-        "nothing to mend: clean pages of files go when memory is needed",
-        "to keep it small: madvise(MADV_DONTNEED) or posix_fadvise(POSIX_FADV_DONTNEED) behind the reader",
+        "nothing to fix: the kernel reclaims clean file pages under memory pressure",
+        "to keep it small, call madvise(MADV_DONTNEED) or posix_fadvise(POSIX_FADV_DONTNEED) behind the reader",
     ],
     ..DESCRIPTION
 };

@@ -17,10 +17,10 @@ pub(super) const CLASS: Description = Description {
     name: "pinned",
     meaning: "page-locked host memory of a GPU runtime",
     next: &[
-        "fewer or smaller page-locked buffers (pin_memory=False), and free the runtime's cache of them",
+        "use fewer or smaller page-locked buffers (pin_memory=False), and empty the runtime's cache of them",
     ],
     next_of_site: Some(|_| {
-        "fewer of these buffers at a time: what is dropped is kept for the next".into()
+        "keep fewer such buffers alive at once: the runtime caches freed ones for reuse".into()
     }),
     ..DESCRIPTION
 };
@@ -63,15 +63,15 @@ pub(super) const UNSHOWN: Rule<OfProcess> = Rule {
 
 pub(super) const SITE: Rule<OfSite> = Rule {
     class: Class::Pinned,
-    evidence: "goes on like a leak, in page-locked memory (not what an allocator took)",
+    evidence: "keeps growing like a leak, in page-locked memory (not taken by an allocator)",
     find: OfSite::Growing(|grown| {
         let grade = grown.leaks()?;
         (grown.place() == Place::Locked).then(|| grown.leak(grade))
     }),
 };
 
-/// How much of a process's growth is page-locked, bytes. It may be shared memory, as NVIDIA's driver
-/// makes it, or of no other kind.
+/// The page-locked part of a process's growth, bytes. It may be shared memory, as with NVIDIA's
+/// driver, or of no other kind.
 pub(super) fn share_of(growing: &Growing) -> f64 {
     let series = growing.context.series;
     let shared = growing.change(series.figure(Figure::Shmem));

@@ -12,8 +12,8 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "pressure",
-    meaning: "other processes use up the memory of the machine",
-    next: &["who else grows: `ps aux --sort=-rss | head`"],
+    meaning: "other processes are using up the machine's memory",
+    next: &["find which other processes grow: `ps aux --sort=-rss | head`"],
     ..DESCRIPTION
 };
 

@@ -24,7 +24,7 @@ const LATELY: f64 = 0.25;
 
 static KEPT: Statement = Statement {
     name: "kept_by_allocator",
-    sentence: "the allocator has up to {part} that is not live; live memory {live}",
+    sentence: "the allocator keeps up to {part} of freed memory; live memory {live}",
 };
 
 static FELL: Statement = Statement {
@@ -39,7 +39,7 @@ static STAYS: Statement = Statement {
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     class: Class::Retention,
-    evidence: "the allocator has mapped at least half of it beyond its live blocks; beside a leak of 30 % the runner-up only: holes between blocks that leak are no retention",
+    evidence: "the allocator has mapped at least half of it beyond its live blocks; only the runner-up if a leak explains 30 %, because holes between leaking blocks are not retention",
     find: OfProcess::Unexplained(|growing| {
         let retained = growing.retained();
         (retained >= OF_RESIDUAL * growing.residual).then(|| {
@@ -65,7 +65,7 @@ fn held(judging: &Judging) -> Option<Finding> {
     let live = series.live();
     let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let lately = (live.len() as f64 * (1.0 - LATELY)) as usize;
-    // Not what a load that comes and goes has freed for the moment.
+    // Ignore memory that a fluctuating load has freed for the moment.
     let (peak, now) = (largest(&live), largest(&live[lately.min(live.len())..]));
     let mapped = series.mapped(Use::Program);
     let kept = anonymous - now - mapped.last().copied().unwrap_or(0.0);

@@ -11,10 +11,10 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "shmem",
-    meaning: "shared memory",
+    meaning: "shared memory grows",
     mistaken_for: Some(Class::Pinned),
     next: &[
-        "`ls -l /dev/shm`, `ipcs -m`, and descriptors of deleted files: `ls -l /proc/PID/fd | grep deleted`",
+        "check `ls -l /dev/shm`, `ipcs -m`, and open descriptors of deleted files: `ls -l /proc/PID/fd | grep deleted`",
     ],
     ..DESCRIPTION
 };
@@ -31,7 +31,7 @@ static OF_MACHINE: Statement = Statement {
 
 pub(super) const PART: Rule<OfProcess> = Rule {
     class: Class::Shmem,
-    evidence: "shared memory: RssShmem, without what is page-locked",
+    evidence: "shared memory: RssShmem, without page-locked memory",
     find: OfProcess::Part(|growing| {
         let shared = growing.change(growing.context.series.figure(Figure::Shmem));
         let pinned = super::pinned::share_of(growing);
@@ -43,7 +43,7 @@ pub(super) const PART: Rule<OfProcess> = Rule {
 
 pub(super) const MACHINE: Rule<OfProcess> = Rule {
     class: Class::Shmem,
-    evidence: "shared memory that nobody maps grows by 1 % of the machine's memory",
+    evidence: "shared memory that no process maps grows by 1 % of the machine's memory",
     find: OfProcess::Flat(|judging| {
         judging.machine_grows(&judging.machine.shared, Class::Shmem, &OF_MACHINE)
     }),

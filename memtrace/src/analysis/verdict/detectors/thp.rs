@@ -13,10 +13,10 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "thp",
-    meaning: "huge pages around little data",
+    meaning: "huge pages that hold little data",
     mistaken_for: Some(Class::Retention),
     next: &[
-        "switch huge pages off for the process: prctl(PR_SET_THP_DISABLE), or for the machine: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
+        "turn huge pages off for the process with prctl(PR_SET_THP_DISABLE), or for the machine with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
         "glibc: GLIBC_TUNABLES=glibc.malloc.hugetlb=0; jemalloc: MALLOC_CONF=thp:never",
     ],
     ..DESCRIPTION
@@ -24,7 +24,7 @@ pub(super) const CLASS: Description = Description {
 
 static HUGE: Statement = Statement {
     name: "huge_pages",
-    sentence: "huge pages (AnonHugePages) {part}, while nothing outstanding explains {rest}",
+    sentence: "huge pages (AnonHugePages) {part}, while live allocations do not explain {rest}",
 };
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {

@@ -13,32 +13,32 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "thread-churn",
-    meaning: "threads that are made and ended again and again",
+    meaning: "threads are created and destroyed again and again",
     next: &[
-        "a server with a thread for each request does this: a pool of threads spares their stacks",
-        "with OpenMP or MKL: make OMP_NUM_THREADS and MKL_NUM_THREADS equal, which keeps one pool",
+        "use a thread pool: a server that starts a thread for each request causes this",
+        "with OpenMP or MKL, set OMP_NUM_THREADS and MKL_NUM_THREADS to the same value, so that they keep one pool",
     ],
     ..DESCRIPTION
 };
 
 static UNEXPLAINED_BY: Statement = Statement {
     name: "threads_made",
-    sentence: "{made} threads made, while nothing outstanding explains {rest}",
+    sentence: "{made} threads created, while live allocations do not explain {rest}",
 };
 
 static RISES: Statement = Statement {
     name: "threads_made_rise",
-    sentence: "threads made: {growth} in {length}, {rate}",
+    sentence: "threads created: {growth} in {length}, {rate}",
 };
 
 static NOT_RESIDENT: Statement = Statement {
     name: "not_resident_by_threads",
-    sentence: "resident memory does not grow by them",
+    sentence: "resident memory does not grow with them",
 };
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     class: Class::ThreadChurn,
-    evidence: "the number of threads made rises",
+    evidence: "the number of threads created rises",
     find: OfProcess::Unexplained(|growing| {
         let series = growing.context.series;
         let window = growing.context.window;
@@ -56,7 +56,7 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const COUNT: Rule<OfProcess> = Rule {
     class: Class::ThreadChurn,
-    evidence: "threads made, where recorded",
+    evidence: "threads created, if recorded",
     find: OfProcess::Flat(|judging| {
         let judged = judging.rising(Figure::ThreadsCreated)?;
         let mut found = counted(Class::ThreadChurn, &RISES, &judged);

@@ -18,7 +18,7 @@ use crate::analysis::{
 
 pub(super) const CLASS: Description = Description {
     name: "undetermined",
-    meaning: "the recording does not show what kind of growth it is",
+    meaning: "the recording does not show what kind of growth this is",
     mistaken_for: Some(Class::Leak),
     longer: true,
     ..DESCRIPTION
@@ -26,47 +26,47 @@ pub(super) const CLASS: Description = Description {
 
 static TOO_FEW: Statement = Statement {
     name: "too_few_intervals",
-    sentence: "{found} intervals of this process, expected at least {least} after its start",
+    sentence: "{found} intervals of this process, at least {least} needed after its start",
 };
 
 static TOO_SHORT: Statement = Statement {
     name: "too_short",
-    sentence: "{found} of this process were recorded, expected at least {least}",
+    sentence: "{found} of this process were recorded, at least {least} needed",
 };
 
 static RECORDS_LOST: Statement = Statement {
     name: "records_lost",
-    sentence: "{share:.1} of the records were lost: no figure of the ledger can be relied on",
+    sentence: "{share:.1} of the records were lost: no total is reliable",
 };
 
 static NO_PART: Statement = Statement {
     name: "no_part",
-    sentence: "no kind of memory has {least} of it: live {live}, not explained {rest}",
+    sentence: "no single kind of memory accounts for {least} of the growth: live {live}, unexplained {rest}",
 };
 
 static UNEXPLAINED_REST: Statement = Statement {
     name: "unexplained",
-    sentence: "nothing outstanding explains {rest}: first use of memory taken before, or what memtrace does not see; live memory {live}",
+    sentence: "live allocations do not explain {rest}: first touch of memory obtained earlier, or memory that memtrace cannot see; live memory {live}",
 };
 
 static UNBLAMED: Statement = Statement {
     name: "device_sites_unblamed",
-    sentence: "its sites grow by {seen} from {from:.0} on, but {leaking} of that at sites that pass the tests of a leak",
+    sentence: "its sites grow by {seen} from {from:.0} on, but only {leaking} of that at sites that pass the leak tests",
 };
 
 static IN_ALL: Statement = Statement {
     name: "device_total_grows",
-    sentence: "{device}: what the process has in all, by NVML, {growth} in {length}, {rate}",
+    sentence: "{device}: process total by NVML {growth} in {length}, {rate}",
 };
 
 static NOT_ASKED_FOR: Statement = Statement {
     name: "device_not_asked_for",
-    sentence: "what it asked for does not grow: context, modules, libraries that ask by other ways, first use of managed memory, or what the driver's pool keeps",
+    sentence: "its recorded allocations do not grow: the rest is the context, modules, libraries that allocate in other ways, first touch of managed memory, or the driver's pool",
 };
 
 static IN_PLACE: Statement = Statement {
     name: "sites_replace_one_another",
-    sentence: "other sites of the layer shrank as much: blocks take one another's place",
+    sentence: "other sites of this layer shrank by a similar amount: memory moved between sites",
 };
 
 pub(super) const SHORT: Rule<OfProcess> = Rule {
@@ -83,7 +83,7 @@ pub(super) const SHORT: Rule<OfProcess> = Rule {
 
 pub(super) const TOO_SOON: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "less than 10 s of the process, without an `--interval` that somebody chose",
+    evidence: "less than 10 s of the process, unless `--interval` was given",
     find: OfProcess::Unreliable(|figures| {
         let (found, least) = figures.too_short?;
         let evidence = TOO_SHORT
@@ -108,7 +108,7 @@ pub(super) const LOSSES: Rule<OfProcess> = Rule {
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "live memory there rises, but may come to its end; or its sites grow by 60 % of its growth or more, and those that pass the tests of a leak by less than 30 %",
+    evidence: "live memory there rises but may level off; or its sites account for 60 % of the growth or more, and those that pass the leak tests for less than 30 %",
     find: OfProcess::Device(|on: &OnDevice| {
         let unblamed = on.is_unblamed();
         let is_doubtful = matches!(on.outstanding.shape(), Shape::Stepped | Shape::Between);
@@ -130,12 +130,12 @@ pub(super) const DEVICE: Rule<OfProcess> = Rule {
 
 pub(super) const DEVICE_IN_ALL: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "neither rises, but what the process has there in all by NVML does steadily: nobody asked for it (context, modules, libraries)",
+    evidence: "neither rises, but the process total by NVML rises steadily, without recorded allocations (context, modules, libraries)",
     find: OfProcess::Device(not_asked_for),
 };
 
 fn not_asked_for(on: &OnDevice) -> Option<Finding> {
-    // What was asked for on a device that is not known may be of this one.
+    // Requests on an unknown device may belong to this one.
     let flat = |other: &DeviceSeries| {
         let judged = on.judged(&other.held);
         judged.is_some_and(|judged| judged.shape() == Shape::Flat)
@@ -167,13 +167,13 @@ pub(super) const SITES: Rule<OfProcess> = Rule {
 
 pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "outstanding memory where no site grows enough by itself, nor have all together a clear shape",
+    evidence: "live memory where no single site grows enough, and all of them together have no clear shape",
     find: OfProcess::Spread(&[Shape::Stepped, Shape::Between, Shape::Flat], Grade::D),
 };
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "none of these: first use of memory taken earlier, or something that memtrace does not see",
+    evidence: "none of these: first touch of memory obtained earlier, or memory that memtrace cannot see",
     find: OfProcess::Unexplained(|growing| {
         let evidence = UNEXPLAINED_REST.with([
             ("rest", growing.amount(growing.residual)),
@@ -185,7 +185,7 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const REPLACED: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the other sites of its layer (of memory of a device: on that device) shrink by half of that or more",
+    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much",
     find: OfSite::Growing(|grown| {
         grown.replaced.then(|| SiteFinding {
             evidence: vec![LIVE.of(&grown.judged.trend), IN_PLACE.with([])],
@@ -197,17 +197,17 @@ pub(super) const REPLACED: Rule<OfSite> = Rule {
 
 pub(super) const FILLS: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "its stack is that of a library's cache with a limit, but it goes on like a leak: the cache is not full, or the blocks are kept elsewhere",
+    evidence: "its stack is that of a library cache with a limit, but it keeps growing like a leak: the cache is not full, or the blocks are kept elsewhere",
     find: OfSite::Growing(|grown| cache::known(grown).filter(|_| grown.leaks().is_some())),
 };
 
 pub(super) const SITE: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "grows otherwise",
+    evidence: "grows in any other way",
     find: OfSite::Growing(|grown| Some(SiteFinding::of(grown.judged))),
 };
 
-/// That no part of a process's growth is large enough.
+/// Evidence that no part of a process's growth is large enough.
 pub(in super::super) fn no_part(growing: &Growing) -> Evidence {
     NO_PART
         .with([

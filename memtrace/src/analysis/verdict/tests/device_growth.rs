@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whether there is evidence of a kind with so many MiB.
+/// Whether there is evidence of a kind with this many MiB.
 fn has(evidence: &[Evidence], kind: &str, name: &str, mib: f64) -> bool {
     let mut of_kind = evidence.iter().filter(|of| of.kind.name == kind);
     of_kind.any(|of| of.amount(name) == Some(&Amount::Bytes(mib * MIB)))
@@ -12,7 +12,7 @@ use crate::{
     ledger::{CacheTotals, DeviceTotals},
 };
 
-/// A device whose allocator grows by so many MiB a second.
+/// A device whose allocator grows by this many MiB a second.
 fn device(allocated: f64, reserved: f64) -> Diagnosis {
     of(&|t| {
         let bytes = |mib: f64| (mib * MIB) as u64;
@@ -40,7 +40,7 @@ fn device(allocated: f64, reserved: f64) -> Diagnosis {
     })
 }
 
-/// A process that has nothing but what a caching allocator holds of device 0, and a steady heap.
+/// A process with only a caching allocator's memory on device 0, and a steady heap.
 fn of_cache(cache: CacheTotals) -> Moment {
     Moment {
         device: Some(DeviceTotals {
@@ -77,7 +77,7 @@ fn a_gpus_memory_leaks_or_is_only_kept() {
 }
 
 #[test]
-fn a_leak_on_a_device_and_one_of_the_process_are_both_told() {
+fn leaks_of_a_device_and_of_the_process_are_both_reported() {
     let found = of(&|t| Moment {
         device: Some(DeviceTotals {
             driver: (t * MIB) as u64,
@@ -91,7 +91,7 @@ fn a_leak_on_a_device_and_one_of_the_process_are_both_told() {
 }
 
 #[test]
-fn what_a_process_has_of_a_gpu_and_did_not_ask_for_is_undetermined() {
+fn unrequested_gpu_memory_is_undetermined() {
     let found = |known: f64, total: f64| {
         of(&|t| Moment {
             device: Some(DeviceTotals {
@@ -158,14 +158,15 @@ fn the_largest_free_block_is_that_before_the_end() {
 }
 
 #[test]
-fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
+fn a_leak_freed_at_exit_is_a_leak() {
     let found = judged(&Course {
         origin: Origin::Launched,
         n: 100,
         ends: true,
         lost: 0,
         at: &|t| {
-            // The interpreter gives back all blocks at its end, the caching allocator keeps what they were in.
+            // The interpreter frees all blocks at its end, but the caching allocator keeps their
+            // memory.
             let held = ((50.0 + t) * MIB) as u64;
             let allocated = if t < 99.0 { held } else { 0 };
             let cache = CacheTotals {
@@ -192,7 +193,7 @@ fn a_leak_that_its_program_gives_back_as_it_ends_is_one() {
 
 #[test]
 fn a_device_whose_sites_do_not_go_on_does_not_leak_for_sure() {
-    // Faster at first: since then as a leak, from the start of what is looked at as neither.
+    // Faster at first: a leak since then, but neither from the start of the window.
     let found = of(&|t| {
         let mib = 2.0 * t.min(40.0) + 1.2 * (t - 40.0).max(0.0);
         Moment {
@@ -227,7 +228,7 @@ fn classes(found: &Diagnosis) -> Vec<Class> {
 }
 
 #[test]
-fn what_one_device_gives_back_does_not_cover_what_another_leaks() {
+fn memory_freed_on_one_device_does_not_hide_a_leak_on_another() {
     let found = |other: Device| {
         of(&|t| {
             let (totals, leaking) = asked_for("leak", t);
@@ -242,13 +243,13 @@ fn what_one_device_gives_back_does_not_cover_what_another_leaks() {
     };
     let leak = found(Some(1));
     assert_eq!(classes(&leak), [Class::GpuLeak; 2], "{leak:#?}");
-    // That of a device that is not known may have been of this one.
+    // Memory freed on an unknown device may have been on this one.
     let either = found(None);
     assert_eq!(classes(&either), [Class::Undetermined; 2], "{either:#?}");
 }
 
 #[test]
-fn what_went_before_the_end_of_a_start_does_not_cover_a_leak() {
+fn memory_freed_during_start_up_does_not_hide_a_leak() {
     // The device's, then the process's.
     for (own, process) in [(40.0, 0.0), (20.0, 40.0)] {
         let found = of(&|t| {
@@ -280,7 +281,7 @@ fn what_went_before_the_end_of_a_start_does_not_cover_a_leak() {
 }
 
 #[test]
-fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
+fn kept_memory_is_exact_only_if_the_allocator_reported_it() {
     let gib = |reserved: Option<u64>| reserved.map(|gib| gib << 30);
     let found = |[first, then, last]: [Option<u64>; 3]| {
         judged(&Course {
@@ -304,9 +305,9 @@ fn what_is_kept_is_called_exact_only_where_the_allocator_said_it() {
     };
     for (reserved, basis, kept) in [
         ([Some(10), Some(10), Some(2)], "exact", -8),
-        ([Some(10), None, Some(2)], "by what is known", -8),
-        ([Some(10), Some(10), None], "by what is known", 0),
-        ([None, None, Some(2)], "by what is known", 1),
+        ([Some(10), None, Some(2)], "estimated", -8),
+        ([Some(10), Some(10), None], "estimated", 0),
+        ([None, None, Some(2)], "estimated", 1),
     ] {
         let found = found(reserved);
         let mut accounts = found.accounts[0].accounts.iter();
@@ -345,7 +346,7 @@ fn page_locked_memory_has_a_class_of_its_own() {
 }
 
 #[test]
-fn what_a_caching_allocator_had_before_tracing_is_no_growth() {
+fn earlier_memory_of_a_caching_allocator_is_not_growth() {
     let cache = CacheTotals {
         allocated: 10 << 30,
         peak_allocated: 10 << 30,

@@ -1,11 +1,11 @@
-//! Devices that run out of memory, or of which much is kept and not used.
+//! Devices that run out of memory, or on which much memory is kept unused.
 
 use super::*;
 use crate::ledger::{CacheTotals, DeviceTotals};
 
 const BYTES_OF_MIB: u64 = 1 << 20;
 
-/// What a caching allocator has, MiB.
+/// State of a caching allocator, MiB.
 fn cache(allocated: u64, reserved: u64) -> DeviceTotals {
     DeviceTotals {
         cache: Some(CacheTotals {
@@ -21,7 +21,7 @@ fn cache(allocated: u64, reserved: u64) -> DeviceTotals {
     }
 }
 
-/// A process that asks in vain for 700 MiB near its end, where it has `held`.
+/// A process that fails to allocate 700 MiB near its end, when it has `held`.
 fn refused(n: u64, origin: Origin, held: DeviceTotals) -> Diagnosis {
     judged(&Course {
         origin,
@@ -49,7 +49,7 @@ fn kinds(verdict: &Verdict) -> Vec<&'static str> {
 }
 
 #[test]
-fn fragmentation_is_told_from_a_device_that_is_full() {
+fn fragmentation_is_distinguished_from_a_full_device() {
     for (allocated, reserved, kind, grade) in [
         (100, 900, "fragmented", Grade::B),
         (100, 390, "mostly_unused", Grade::C),
@@ -116,7 +116,7 @@ fn without_a_caching_allocator_the_known_figures_are_reported() {
     assert!(kinds.contains(&"out_of_memory_known"), "{kinds:?}");
 }
 
-/// A process of whose device so many MiB are in use at a time, with what its allocator keeps.
+/// A process with this many MiB in use on its device over time, and its allocator's reserve.
 fn used(at: &dyn Fn(f64) -> (u64, u64)) -> Diagnosis {
     of(&|t| {
         let (allocated, reserved) = at(t);
@@ -132,12 +132,12 @@ fn classes(found: &Diagnosis) -> Vec<Class> {
 }
 
 #[test]
-fn what_is_kept_after_a_model_was_deleted_is_a_state() {
+fn memory_kept_after_deleting_a_model_is_a_state() {
     let deleted = used(&|t| (if t < 30.0 { 2048 } else { 0 }, 2048));
     assert_eq!(classes(&deleted), [Class::GpuUnused, Class::None]);
     expect(&deleted, Class::GpuUnused);
     assert_eq!(deleted.verdicts[0].grade, Grade::B);
-    // The program goes on with less: what it uses for a moment is not seen.
+    // The program continues with less: short peaks are not seen.
     let goes_on = of(&|t| {
         let (allocated, blocks) = (if t < 30.0 { 2048 } else { 10 }, t as u64);
         Moment {
@@ -166,7 +166,7 @@ fn what_is_kept_after_a_model_was_deleted_is_a_state() {
 }
 
 #[test]
-fn what_leaks_is_no_state() {
+fn a_leak_is_not_a_state() {
     let found = used(&|t| {
         let fell = if t < 10.0 { 4000 } else { 0 };
         (fell + 10 * t as u64, 4096)

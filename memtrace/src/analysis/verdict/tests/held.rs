@@ -1,4 +1,4 @@
-//! What was seen in memory, and what of it is a verdict's.
+//! Observations in memory, and the verdicts drawn from them.
 
 use super::*;
 use crate::recording::{
@@ -8,8 +8,8 @@ use crate::recording::{
 
 const APPEND: &str = "std::vector<int*, A>::_M_realloc_insert;Service.log;main";
 
-/// What keeps the blocks of `grow`, of which 64 were looked at. Beside it grows the buffer of a vector that
-/// probably keeps them.
+/// The holder of the blocks of `grow`, 64 of which were sampled. The buffer of a vector that
+/// probably keeps them grows beside it.
 fn kept(ways: Vec<(u32, Held)>) -> Diagnosis {
     of(&|t| Moment {
         memory: resident(20.0 + t, 2.0, 0.0),
@@ -33,7 +33,7 @@ fn path(ways: Vec<(u32, Held)>) -> Option<How> {
 }
 
 #[test]
-fn what_was_seen_comes_before_what_is_probable() {
+fn observations_outweigh_guesses() {
     let list = history(Some(heap_site(2)));
     let found = kept(vec![
         (60, Held::Path(list.clone())),
@@ -46,7 +46,7 @@ fn what_was_seen_comes_before_what_is_probable() {
     // The line of the memory of the container.
     let function = kept.line.as_ref().and_then(|line| line.function.as_deref());
     assert_eq!(function, Some("Service.log"));
-    // What holds the others is still there.
+    // The holders of the others are still listed.
     assert_eq!(found.holders[&heap_site(1)].ways.len(), 2);
 }
 
@@ -88,7 +88,7 @@ fn paths_through_one_container_count_together() {
 }
 
 #[test]
-fn blocks_of_cycles_and_lost_ones_are_said_to_be_so() {
+fn cycles_and_lost_blocks_are_named() {
     let share = 1.0;
     let cycle = path(vec![(64, Held::Cycle)]);
     assert_eq!(cycle, Some(How::Cycle { share }));

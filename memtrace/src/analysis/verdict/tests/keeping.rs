@@ -1,8 +1,8 @@
-//! Blocks that keep what is around them, and what keeps them.
+//! Blocks that keep the memory around them, and the holders of blocks.
 
 use super::*;
 
-/// Of 1.1 MiB/s live blocks have 0.1; `grow` has the leak, `work` is always the same.
+/// Of 1.1 MiB/s, live blocks account for 0.1; `grow` has the leak, `work` is constant.
 fn amplified(grown: fn(f64) -> f64, holder: &'static str) -> Diagnosis {
     of(&|t| Moment {
         memory: resident(20.0 + 1.1 * t, 2.0, 0.0),
@@ -38,7 +38,7 @@ fn few_blocks_that_hold_holes_open_are_the_cause() {
 }
 
 #[test]
-fn blocks_too_small_to_be_looked_at_are_found_by_what_they_hold_open() {
+fn small_blocks_are_judged_by_the_memory_they_hold_open() {
     let found = amplified(|t| 0.0002 * t, "grow");
     expect(&found, Class::Leak);
     assert!(matches!(found.verdicts[1].scope, Scope::Site(_)));
@@ -48,14 +48,15 @@ fn blocks_too_small_to_be_looked_at_are_found_by_what_they_hold_open() {
 fn holes_around_blocks_that_are_always_there_are_retention() {
     expect(&amplified(|_| 1.0, "work"), Class::Retention);
     expect(&amplified(|_| 1.0, "grow"), Class::Retention);
-    // Somebody leaks, but not where the holes are.
+    // Another site leaks, but not where the holes are.
     let found = amplified(|t| 0.1 * t, "work");
     assert_ne!(found.verdicts[0].class, Class::Leak);
 }
 
 const VECTOR: &str = "void std::vector<int*, A>::_M_realloc_insert<int*>(int*)";
 
-/// What keeps the blocks of `grow`, a KiB each, beside the buffer of a container with so many KiB by the time.
+/// The holder of the blocks of `grow`, a KiB each, beside a container's buffer of this many KiB
+/// over time.
 fn kept_beside(container: &'static str, origin: Origin, buffer: fn(f64) -> f64) -> Option<KeptBy> {
     let at = |t: f64| Moment {
         memory: resident(20.0 + t, 2.0, 0.0),
@@ -81,7 +82,7 @@ fn function(kept: &KeptBy) -> Option<&str> {
     kept.line.as_ref()?.function.as_deref()
 }
 
-/// What keeps the blocks of the first site.
+/// The holder of the blocks of the first site.
 fn kept(found: Diagnosis) -> Option<KeptBy> {
     let mut sites = found.verdicts.into_iter();
     let grow = sites.find(|verdict| match verdict.scope {
@@ -140,7 +141,8 @@ fn a_container_from_before_the_attach_that_grew_once_may_keep_the_blocks() {
     }
 }
 
-/// What keeps the blocks of `grow`, a KiB each, beside vectors that another thread fills with their addresses.
+/// The holder of the blocks of `grow`, a KiB each, beside vectors that another thread fills with
+/// their addresses.
 fn kept_by_another_thread(vectors: &'static [&'static str]) -> Option<KeptBy> {
     kept(of(&|t| {
         let buffers = vectors
@@ -165,7 +167,7 @@ fn another_thread_keeps_the_blocks_only_if_nothing_else_can() {
     assert_eq!(kept_by_another_thread(&[UNKNOWN]), None);
 }
 
-/// Arenas of Python's grow by a MiB/s, beside a vector that grows by so many bytes for each byte of them.
+/// Python arenas grow by a MiB/s, beside a vector that grows by this many bytes per byte of them.
 fn kept_in_arenas(buffer: f64) -> Option<KeptBy> {
     kept(of(&|t| Moment {
         memory: resident(20.0 + t, 2.0, 0.0),
