@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-/// Compilers for the targets, the allocators that are tested, and libraries whose unwind tables are.
+/// Compilers for the targets (and with them LeakSanitizer), the allocators that are tested, and libraries whose unwind tables are.
 const TESTS: [&str; 12] = [
     "gcc",
     "g++",
