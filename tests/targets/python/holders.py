@@ -1,7 +1,7 @@
 """Objects that are held in every way there is, one class for each, and a judge of expressions.
 
 For each line `NUMBER CLASS EXPRESSION` on standard input it says whether the expression, with modules as
-names, is the object of that class that was made at the start.
+names, is the object of that class that was made at the start. The argument is a library that is built from `static.c`.
 """
 
 import asyncio
@@ -245,5 +245,5 @@ if __name__ == "__main__":
     ready = threading.Event()
     threading.Thread(target=tasks, args=(ready,), daemon=True).start()
     ready.wait()
-    print("ready", flush=True)
+    print(f"ready {sys.version_info.minor}", flush=True)
     judge()
