@@ -31,6 +31,13 @@ struct Way {
     expression: Option<String>,
 }
 
+impl Way {
+    /// Whether it begins in memory of which it is not known whether it is in use.
+    fn is_from_unknown_memory(&self) -> bool {
+        self.path.first().is_some_and(|step| step.kind == "mapping")
+    }
+}
+
 #[derive(Deserialize)]
 struct Step {
     kind: String,
@@ -92,7 +99,13 @@ fn expect_right_answers(command: &mut Command) {
     let answer = Answer::of(target.pid(), &arguments);
     let mut wrong = Vec::new();
     for (number, (name, sought)) in names.iter().zip(&answer.sought).enumerate() {
-        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.how).collect();
+        // Memory of an arena that is free may have what looks like an object.
+        let known = sought
+            .ways
+            .iter()
+            .filter(|way| !way.is_from_unknown_memory());
+        let ways: Vec<&Way> = known.collect();
+        let held: Vec<&str> = ways.iter().map(|way| &*way.how).collect();
         let (looked_at, expected) = match *name {
             // It went with its last reference.
             "OnlyWeakly" => (0, &[] as &[&str]),
@@ -101,16 +114,17 @@ fn expect_right_answers(command: &mut Command) {
             "InCycle" => (1, &["cycle"] as &[&str]),
             _ => (1, &["path"] as &[&str]),
         };
+        let others = (sought.ways.len() - ways.len()) as u64;
         assert_eq!(
             (&*sought.what, sought.looked_at),
-            (*name, looked_at),
+            (*name, looked_at + others),
             "{name}"
         );
         if held != expected {
             wrong.push(format!("{name}: {held:?}"));
             continue;
         }
-        let Some(way) = sought.ways.first().filter(|way| way.how == "path") else {
+        let Some(way) = ways.first().filter(|way| way.how == "path") else {
             continue;
         };
         let path: String = way.path.iter().map(|step| &*step.name).collect();
