@@ -175,6 +175,12 @@ pub fn program(source: &str) -> PathBuf {
     compile(source, &[])
 }
 
+/// A C or C++ program of `targets/` with LeakSanitizer, which comes with the compiler.
+#[track_caller]
+pub fn leak_checked(source: &str) -> PathBuf {
+    compile(source, &["-fsanitize=leak"])
+}
+
 /// A program of `targets/`, linked to an allocator.
 #[track_caller]
 pub fn linked_program(source: &str, allocator: Allocator) -> PathBuf {

@@ -4,6 +4,7 @@ mod bench;
 mod command;
 mod demo;
 mod ebpf;
+mod fuzz;
 mod imports;
 mod lint;
 mod oracle;
@@ -72,7 +73,7 @@ enum Task {
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
     Verdicts(verdicts::Options),
-    /// Trace the interpreters of other Debian releases and verify Python frames (slow; as root)
+    /// Trace the interpreters of other Debian releases: frames, and what holds objects (slow; as root)
     TestPythons(pythons::Options),
     /// Trace real PyTorch and compare its figures with memtrace's (slow; as root)
     TestTorch(torch::Options),
@@ -80,6 +81,8 @@ enum Task {
     TestGpu(torch::GpuOptions),
     /// Record many short processes for a long time and judge memory, file and report (slow; as root)
     Soak(soak::Options),
+    /// Decoders of `memtrace holders` on millions of memories that are nearly right (slow)
+    Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
 }
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Task::TestTorch(options) => torch::run(&options),
         Task::TestGpu(options) => torch::run_on_gpu(&options),
         Task::Soak(options) => soak::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
     match done {

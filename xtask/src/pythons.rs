@@ -1,5 +1,5 @@
-//! `cargo xtask test-pythons`: the tests of Python frames on the interpreters of other Debian
-//! releases, each in a root of its own.
+//! `cargo xtask test-pythons`: the tests of Python frames and of what holds Python objects on the
+//! interpreters of other Debian releases, each in a root of its own.
 
 use crate::{
     command::{self, cargo, target_dir},
@@ -51,7 +51,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     command::run(
         cargo()
             .env("MEMTRACE_ROOTS", env::join_paths(&roots)?)
-            .args(["test", "--workspace", "--test", "python", "--"])
+            .args([
+                "test",
+                "--workspace",
+                "--test",
+                "python",
+                "--test",
+                "holders",
+                "--",
+            ])
             .args(["in_other_roots", "--exact", "--nocapture"]),
     )
 }

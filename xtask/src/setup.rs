@@ -9,7 +9,8 @@ use std::{
     process::Command,
 };
 
-/// Compilers for the targets, the tested allocators, and libraries whose unwind tables are tested.
+/// Compilers for the targets (and with them LeakSanitizer), the tested allocators, and libraries whose unwind tables
+/// are tested.
 const TESTS: [&str; 12] = [
     "gcc",
     "g++",

@@ -2,12 +2,14 @@
 //! and the file must stay proportional to the processes alive, and the report must stay quick, also
 //! for a recording with millions of sites, which is made up for that.
 
+mod holders;
+
 use crate::command::{self, build_memtrace, compile_c, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
@@ -24,6 +26,16 @@ pub(crate) struct Options {
     /// Record nothing: only read a made-up recording of forked workers with this many sites
     #[arg(long, conflicts_with_all = ["minutes", "rate"])]
     sites: Option<u32>,
+    /// Record nothing: look so often for what holds objects of a Python that changes, and judge answers and stops
+    #[arg(long, value_name = "SEARCHES", conflicts_with_all = ["minutes", "rate", "sites"])]
+    holders: Option<u32>,
+    /// The interpreters for that
+    #[arg(
+        long = "python",
+        value_name = "PATH",
+        default_value = "/usr/bin/python3"
+    )]
+    pythons: Vec<PathBuf>,
     /// The debug build, which is slower
     #[arg(long)]
     debug: bool,
@@ -63,6 +75,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         options.minutes > 0 && options.rate > 0,
         "nothing to record: `--minutes` and `--rate` must be greater than 0"
     );
+    if let Some(searches) = options.holders {
+        return holders::run(searches, &options.pythons, options.debug);
+    }
     if let Some(sites) = options.sites {
         return large(sites, options.debug);
     }

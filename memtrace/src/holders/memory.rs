@@ -30,6 +30,28 @@ pub(super) trait Memory {
     }
 }
 
+/// Notices when a chain of addresses is a circle, which torn memory may have.
+#[derive(Default)]
+pub(super) struct Circle {
+    steps: u64,
+    /// The address of the last step whose number was a power of two: a circle comes to it again.
+    met: Option<u64>,
+}
+
+impl Circle {
+    /// Takes the next address of the chain; whether it was met before.
+    pub(super) fn closes(&mut self, address: u64) -> bool {
+        if self.met == Some(address) {
+            return true;
+        }
+        self.steps += 1;
+        if self.steps.is_power_of_two() {
+            self.met = Some(address);
+        }
+        false
+    }
+}
+
 /// A process's memory as it is now, a system call a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
@@ -164,6 +186,20 @@ impl<M: Memory> Memory for Cached<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn circles_of_every_length_are_noticed_and_chains_are_not() {
+        for before in 0..20 {
+            for length in 1..20 {
+                let mut circle = Circle::default();
+                let mut chain = (0..before).chain((before..before + length).cycle());
+                let steps = chain.position(|address| circle.closes(address));
+                assert!(steps.is_some_and(|steps| steps < 100));
+            }
+        }
+        let mut circle = Circle::default();
+        assert!(!(0..10_000).any(|address| circle.closes(address)));
+    }
 
     #[test]
     fn words_that_cannot_be_read_leave_the_others_alone() {

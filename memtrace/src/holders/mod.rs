@@ -2,6 +2,8 @@
 //! reachable (modules, frames, global variables, stacks) to the block. The process runs on meanwhile,
 //! so a path counts only once each of its references was read again in a short stop.
 
+#[cfg(test)]
+mod fuzz;
 mod graph;
 mod memory;
 mod native;

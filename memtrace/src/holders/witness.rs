@@ -3,7 +3,7 @@
 use super::{
     graph::{Graph, Link, NodeId, RootWord},
     memory::{Live, Memory},
-    native::{RegisterRoot, RootKind, Stop, StopError, Stopped},
+    native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Urgent},
     python::Root,
     reference::Check,
 };
@@ -178,18 +178,45 @@ pub(super) fn verify(
     Ok(verified)
 }
 
-/// Stops the process. On a busy machine its threads may not get to stop in the time that they are given.
-fn stop(pid: u32) -> Result<Stop, StopError> {
-    let mut tries = 1;
-    loop {
-        match Stop::new(pid) {
-            Err(StopError::TooSlow { .. }) if tries < STOPS => {
-                tries += 1;
-                thread::sleep(PAUSE);
+/// What was read in a stop.
+struct Seen {
+    values: Vec<Option<u64>>,
+    threads: Vec<Stopped>,
+}
+
+/// Reads words while the process is stopped. On a busy machine its threads may not get to stop in the time that they
+/// are given, or memtrace not to read: that is tried again.
+fn read_stopped(
+    pid: u32,
+    addresses: &[u64],
+    longest_stop: &mut Duration,
+) -> Result<Option<Seen>, StopError> {
+    let mut seen = Seen {
+        values: vec![None; addresses.len()],
+        threads: Vec::new(),
+    };
+    for left in (0..STOPS).rev() {
+        // Everything that takes time is done before or after.
+        let urgent = Urgent::new();
+        let (lasted, is_whole) = match Stop::new(pid) {
+            Ok(stop) => {
+                seen.values.fill(None);
+                Live::new(pid).words(addresses, &mut seen.values);
+                seen.threads = stop.threads().to_vec();
+                let Some(ended) = stop.end() else { break };
+                (ended.lasted, !ended.was_cut)
             }
-            result => return result,
+            Err(StopError::TooSlow { lasted, .. }) if left > 0 => (lasted, false),
+            Err(error) => return Err(error),
+        };
+        drop(urgent);
+        *longest_stop = lasted.max(*longest_stop);
+        if is_whole {
+            return Ok(Some(seen));
         }
+        thread::sleep(PAUSE);
     }
+    Ok(None)
 }
 
 fn verify_at_once(
@@ -200,19 +227,15 @@ fn verify_at_once(
 ) -> Result<(), StopError> {
     let checks = witnesses.iter().flat_map(Witness::checks);
     let addresses: Vec<u64> = checks.map(|check| check.address).collect();
-    let mut values = vec![None; addresses.len()];
-    // Everything that takes time is done before or after.
-    let stop = stop(pid)?;
-    Live::new(pid).words(&addresses, &mut values);
-    let threads = stop.threads().to_vec();
-    let ended = stop.end();
-    let is_whole = ended.is_some_and(|ended| !ended.was_cut);
-    verified.longest_stop = ended.map_or(verified.longest_stop, |ended| {
-        verified.longest_stop.max(ended.lasted)
-    });
+    let seen = read_stopped(pid, &addresses, &mut verified.longest_stop)?;
+    let Some(Seen { values, threads }) = seen else {
+        let none_holds = witnesses.iter().map(|_| false);
+        verified.holds.extend(none_holds);
+        return Ok(());
+    };
     let mut values = values.into_iter();
     for witness in witnesses {
-        let mut holds = is_whole && witness.origin.is_alive(&threads, mappings);
+        let mut holds = witness.origin.is_alive(&threads, mappings);
         for check in witness.checks() {
             let value = values.next().flatten();
             holds &= value.is_some_and(|value| check.holds(value));

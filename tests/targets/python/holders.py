@@ -1,14 +1,16 @@
 """Objects that are held in every way there is, one class for each, and a judge of expressions.
 
 For each line `NUMBER CLASS EXPRESSION` on standard input it says whether the expression, with modules as
-names, is the object of that class that was made at the start.
+names, is the object of that class that was made at the start. The argument is a library that is built from `static.c`.
 """
 
 import asyncio
 import collections
 import contextvars
+import ctypes
 import functools
 import gc
+import json.decoder
 import sys
 import threading
 import weakref
@@ -52,6 +54,7 @@ in_dict_of_unicode = {"ключ": make("InDictOfUnicode"), "日本": make("InDic
 in_dict_of_bytes = {b"a\x00b": make("InDictOfBytes")}
 in_dict_of_tuples = {(1, "a", (2, None)): make("InDictOfTuples")}
 in_dict_of_floats = {2.5: make("InDictOfFloats"), True: make("InDictOfBooleans"), None: make("InDictOfNone")}
+by_object = {make("InDictAsKey"): None, Plain(): make("InDictOfObjects")}
 in_tuple = (1, (2, make("InTuple")))
 in_set = {make("InSet")}
 in_frozenset = frozenset([make("InFrozenset")])
@@ -79,6 +82,7 @@ in_default_dict = collections.defaultdict(list)
 in_default_dict["x"].append(make("InDefaultDict"))
 in_chain_map = collections.ChainMap({"x": make("InChainMap")})
 in_partial = functools.partial(print, make("InPartial"), end=make("InPartialKeyword"))
+json.decoder.in_package = make("InPackage")
 in_context = contextvars.ContextVar("in_context")
 in_context.set(make("InContext"))
 in_local = threading.local()
@@ -149,6 +153,18 @@ try:
 except ValueError as error:
     in_exception = error
 
+
+
+def fail_last():
+    local = make("InLastTraceback")
+    raise ValueError(local is None)
+
+
+try:
+    fail_last()
+except ValueError as error:
+    sys.last_value = error
+
 in_arguments = ValueError(make("InExceptionArguments"))
 in_iterator = iter([1, make("InIterator")])
 in_map = map(make("InMap", type("Callable", (), {"__call__": None})), [1])
@@ -156,6 +172,16 @@ in_map = map(make("InMap", type("Callable", (), {"__call__": None})), [1])
 weak = make("OnlyWeakly")
 in_weak = weakref.ref(weak)
 in_weak_values = weakref.WeakValueDictionary(key=weak)
+
+in_view = memoryview(make("InMemoryView", bytearray))
+
+if len(sys.argv) > 1:
+    # As an extension in C does it: nothing of Python knows that this variable holds an object.
+    library = ctypes.CDLL(sys.argv[1])
+    in_static = make("InStaticOfC")
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(in_static))
+    ctypes.c_void_p.in_dll(library, "held").value = id(in_static)
+    del in_static
 
 gc.disable()
 
@@ -219,5 +245,5 @@ if __name__ == "__main__":
     ready = threading.Event()
     threading.Thread(target=tasks, args=(ready,), daemon=True).start()
     ready.wait()
-    print("ready", flush=True)
+    print(f"ready {sys.version_info.minor}", flush=True)
     judge()

@@ -29,7 +29,7 @@ pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, Roots};
 pub(in crate::holders) use scan::Scanner;
 pub(in crate::holders) use shapes::node_of;
-pub(in crate::holders) use stop::{Stop, StopError, Stopped};
+pub(in crate::holders) use stop::{Stop, StopError, Stopped, Urgent};
 pub(in crate::holders) use types::Types;
 
 /// All of it, as of one moment or a little longer.

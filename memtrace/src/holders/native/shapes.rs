@@ -43,11 +43,10 @@ fn is_list_node(memory: &(impl Memory + ?Sized), block: Block) -> Option<bool> {
 }
 
 fn words<const N: usize>(memory: &(impl Memory + ?Sized), address: u64) -> Option<[u64; N]> {
-    let mut words = [0; N];
-    for (at, word) in (address..).step_by(8).zip(&mut words) {
-        *word = memory.word(at)?;
-    }
-    Some(words)
+    let mut bytes = [[0; 8]; N];
+    memory
+        .read(address, bytes.as_flattened_mut())
+        .then(|| bytes.map(u64::from_le_bytes))
 }
 
 #[cfg(test)]

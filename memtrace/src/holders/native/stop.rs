@@ -25,11 +25,11 @@ use std::{
 /// How long it may take until all threads have stopped.
 const PATIENCE: Duration = Duration::from_millis(3);
 
+/// No stop lasts longer than this, whatever is done with it.
+const LONGEST: Duration = Duration::from_micros(4500);
+
 /// The same for a thread by itself: until it stops, it runs.
 const PATIENCE_WITH_ONE: Duration = Duration::from_millis(100);
-
-/// No stop lasts longer than this, whatever is done with it.
-const LONGEST: Duration = Duration::from_millis(50);
 
 /// Where a thread that has not stopped in time is waited for: it may be about to.
 const LATE: Duration = Duration::from_millis(20);
@@ -77,7 +77,12 @@ pub(in crate::holders) enum StopError {
     #[error("process {pid} has ended")]
     Ended { pid: u32 },
     #[error("process {pid} did not stop within {} ms: try again", patience.as_millis())]
-    TooSlow { pid: u32, patience: Duration },
+    TooSlow {
+        pid: u32,
+        patience: Duration,
+        /// How long its first threads were stopped for nothing.
+        lasted: Duration,
+    },
     #[error("cannot start a thread: {0}")]
     NoThread(#[source] io::Error),
 }
@@ -103,7 +108,8 @@ pub(in crate::holders) struct Stop {
 /// How a stop went.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::holders) struct Ended {
-    /// From the first thread's stop to the last one's release.
+    /// From the first thread's interruption until all that had stopped were let go. One that stops later is let go
+    /// at once.
     pub(in crate::holders) lasted: Duration,
     /// It took too long, so the process went on before it was released: what was read last may be torn.
     pub(in crate::holders) was_cut: bool,
@@ -178,8 +184,9 @@ pub(super) fn with_thread<T: Send>(
 
 fn one<T>(tid: u32, with: &impl Fn(u32, Option<&libc::user_regs_struct>) -> T) -> T {
     let mut tracees = Tracees::default();
-    if tracees.seize(tid).is_ok() {
-        tracees.wait(Instant::now() + PATIENCE_WITH_ONE);
+    if ptrace::seize_alone(tid).is_ok() {
+        tracees.interrupt(&[tid]);
+        tracees.wait(PATIENCE_WITH_ONE);
     }
     let registers = tracees.stopped.get(&tid).and_then(|held| held.registers);
     let result = with(tid, registers.as_ref());
@@ -194,18 +201,60 @@ fn hold(
     answer: &Sender<Result<Vec<Stopped>, StopError>>,
     released: &Receiver<()>,
 ) -> Ended {
-    let begun = Instant::now();
+    let _urgent = Urgent::new();
     let mut tracees = Tracees::default();
-    let result = tracees.stop(pid, patience);
-    let is_stopped = result.is_ok();
-    let is_heard = answer.send(result.map(|()| tracees.threads())).is_ok();
-    let was_cut = is_stopped
-        && is_heard
-        && released.recv_timeout(LONGEST.max(patience)) == Err(mpsc::RecvTimeoutError::Timeout);
-    tracees.release();
-    Ended {
-        lasted: begun.elapsed(),
-        was_cut,
+    let mut was_cut = false;
+    let result = match tracees.stop(pid, patience) {
+        Ok(()) => {
+            let left = LONGEST.max(patience).saturating_sub(tracees.lasted());
+            was_cut = answer.send(Ok(tracees.threads())).is_ok()
+                && released.recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    };
+    let lasted = tracees.release();
+    // Only now may somebody try again.
+    if let Err(error) = result {
+        let _ = answer.send(Err(match error {
+            StopError::TooSlow { pid, patience, .. } => StopError::TooSlow {
+                pid,
+                patience,
+                lasted,
+            },
+            error => error,
+        }));
+    }
+    Ended { lasted, was_cut }
+}
+
+/// This thread runs before others while a process waits for it. Without the right to that, it does not.
+pub(in crate::holders) struct Urgent {
+    before: Option<(libc::c_int, libc::sched_param)>,
+}
+
+impl Urgent {
+    pub(in crate::holders) fn new() -> Self {
+        let mut before = libc::sched_param { sched_priority: 0 };
+        let urgent = libc::sched_param { sched_priority: 1 };
+        // SAFETY: 0 is this thread; the parameters are read and written by these calls only.
+        let before = unsafe {
+            let policy = libc::sched_getscheduler(0);
+            (policy >= 0
+                && libc::sched_getparam(0, &raw mut before) == 0
+                && libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const urgent) == 0)
+                .then_some((policy, before))
+        };
+        Self { before }
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if let Some((policy, parameters)) = self.before {
+            // SAFETY: as above. It takes back what was given.
+            unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+        }
     }
 }
 
@@ -222,30 +271,37 @@ struct Tracees {
     /// Told to stop.
     running: Vec<u32>,
     stopped: HashMap<u32, Held>,
+    /// When the first was told so.
+    begun: Option<Instant>,
 }
 
 impl Tracees {
     fn stop(&mut self, pid: u32, patience: Duration) -> Result<(), StopError> {
-        let deadline = Instant::now() + patience;
         loop {
             let tids = tasks::threads(pid).map_err(|_| StopError::Ended { pid })?;
-            let mut found_new = false;
+            let mut new = Vec::new();
+            // To trace a thread does not stop it: that comes for all at once.
             for tid in tids {
                 if self.stopped.contains_key(&tid) || self.running.contains(&tid) {
                     continue;
                 }
-                match self.seize(tid) {
-                    Ok(()) => found_new = true,
+                match ptrace::seize_alone(tid) {
+                    Ok(()) => new.push(tid),
                     Err(_) if tasks::has_ended(tid) => {}
                     Err(source) => return Err(refused(pid, tid, source)),
                 }
             }
-            if !self.wait(deadline) {
-                return Err(StopError::TooSlow { pid, patience });
-            }
             // No thread is left that could make another one.
-            if !found_new {
+            if new.is_empty() {
                 break;
+            }
+            self.interrupt(&new);
+            if !self.wait(patience) {
+                return Err(StopError::TooSlow {
+                    pid,
+                    patience,
+                    lasted: self.lasted(),
+                });
             }
         }
         match self.stopped.is_empty() && self.running.is_empty() {
@@ -254,22 +310,25 @@ impl Tracees {
         }
     }
 
-    fn seize(&mut self, tid: u32) -> io::Result<()> {
-        ptrace::seize_alone(tid)?;
-        self.running.push(tid);
-        ptrace::interrupt(tid)
+    fn interrupt(&mut self, tids: &[u32]) {
+        self.begun.get_or_insert_with(Instant::now);
+        self.running.extend_from_slice(tids);
+        for &tid in tids {
+            // The end of one that has ended is waited for like a stop.
+            let _ = ptrace::interrupt(tid);
+        }
     }
 
-    /// Whether all have stopped, but for those that cannot.
-    fn wait(&mut self, deadline: Instant) -> bool {
+    /// Since the first was told to stop.
+    fn lasted(&self) -> Duration {
+        self.begun.map_or(Duration::ZERO, |begun| begun.elapsed())
+    }
+
+    /// Whether all have stopped, but for those that cannot, until so long after the first was told to.
+    fn wait(&mut self, patience: Duration) -> bool {
         let begun = Instant::now();
         loop {
-            while let Some((tid, status)) = ptrace::wait() {
-                self.running.retain(|&running| running != tid);
-                if status != Status::Ended {
-                    self.stopped.insert(tid, Held::new(tid, status));
-                }
-            }
+            self.see_stops();
             let is_doubtful = begun.elapsed() >= DOUBT;
             if self.running.is_empty()
                 || is_doubtful
@@ -280,10 +339,19 @@ impl Tracees {
             {
                 return true;
             }
-            if Instant::now() >= deadline {
+            if self.lasted() >= patience {
                 return false;
             }
             thread::sleep(LOOK);
+        }
+    }
+
+    fn see_stops(&mut self) {
+        while let Some((tid, status)) = ptrace::wait() {
+            self.running.retain(|&running| running != tid);
+            if status != Status::Ended {
+                self.stopped.insert(tid, Held::new(tid, status));
+            }
         }
     }
 
@@ -299,19 +367,24 @@ impl Tracees {
         stopped.chain(running).collect()
     }
 
-    /// Lets all go on. Those that have not stopped yet are let go as they stop, or by this thread's end.
-    fn release(mut self) {
-        let deadline = Instant::now() + LATE;
-        let mut is_over = false;
-        loop {
-            for (tid, held) in self.stopped.drain() {
-                // One that was killed meanwhile has nothing to be detached from.
-                let _ = ptrace::detach(tid, held.signal);
-            }
-            if self.running.is_empty() || is_over {
-                break;
-            }
-            is_over = !self.wait(deadline) || self.stopped.is_empty();
+    /// Lets all go on, and returns for how long those were held that had stopped. The others are let go as they stop,
+    /// or by this thread's end.
+    fn release(mut self) -> Duration {
+        self.detach();
+        let lasted = self.lasted();
+        let late = Instant::now() + LATE;
+        while !self.running.is_empty() && Instant::now() < late {
+            thread::sleep(LOOK);
+            self.see_stops();
+            self.detach();
+        }
+        lasted
+    }
+
+    fn detach(&mut self) {
+        for (tid, held) in self.stopped.drain() {
+            // One that was killed meanwhile has nothing to be detached from.
+            let _ = ptrace::detach(tid, held.signal);
         }
     }
 }

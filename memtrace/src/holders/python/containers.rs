@@ -1,7 +1,10 @@
-//! Lists, tuples, sets and deques.
+//! Lists, tuples, sets, deques and contexts.
 
 use super::{
-    super::reference::{Check, Label, Reference, Visit, cost},
+    super::{
+        memory::Circle,
+        reference::{Check, Label, Reference, Visit, cost},
+    },
     layout::{Layout, OB_SIZE},
     words::{Words, is_pointer},
 };
@@ -109,6 +112,36 @@ pub(super) fn set(words: &mut Words<'_>, set: u64, visit: &mut Visit<'_>) -> Opt
     Some(())
 }
 
+/// `PyHamtNode_Bitmap` and `PyHamtNode_Collision` (Include/internal/pycore_hamt.h): pairs of a key and its value, or
+/// of nothing and a node.
+pub(super) fn context_node(words: &mut Words<'_>, node: u64, visit: &mut Visit<'_>) -> Option<()> {
+    const PAIRS: u64 = 32;
+    let size = words.at(node + OB_SIZE)?.min(MOST);
+    for pair in 0..size / 2 {
+        let at = node + PAIRS + pair * 16;
+        let key = words.at(at)?;
+        let value = words.at(at + 8)?;
+        let checks = [Check::equal(at, key), Check::equal(at + 8, value)];
+        let mut give = |target, label, checks| {
+            if is_pointer(target) {
+                visit(&Reference {
+                    target,
+                    label,
+                    cost: cost::TYPED,
+                    checks,
+                });
+            }
+        };
+        if key == 0 {
+            give(value, Label::Internal("its variables"), &checks);
+        } else if is_pointer(key) {
+            give(value, Label::Value(key), &checks);
+            give(key, Label::Key, &checks[..1]);
+        }
+    }
+    Some(())
+}
+
 /// `dequeobject` (Modules/_collectionsmodule.c): blocks of 64 items that are linked.
 pub(super) fn deque(words: &mut Words<'_>, deque: u64, visit: &mut Visit<'_>) -> Option<()> {
     const LEFT_BLOCK: u64 = 24;
@@ -125,15 +158,10 @@ pub(super) fn deque(words: &mut Words<'_>, deque: u64, visit: &mut Visit<'_>) ->
         return None;
     }
     let mut index = 0;
-    // Torn memory may have a circle: the block of the last step whose number was a power of two is met again then.
-    let (mut steps, mut met) = (0_u64, 0);
+    let mut circle = Circle::default();
     loop {
-        if !is_pointer(block) || block == met {
+        if !is_pointer(block) || circle.closes(block) {
             return None;
-        }
-        steps += 1;
-        if steps.is_power_of_two() {
-            met = block;
         }
         let of_block = Check::equal(link, block);
         visit(&Reference {

@@ -1,7 +1,7 @@
 //! The objects that the collector tracks, reachable or not: its lists (Modules/gcmodule.c, Python/gc.c).
 
 use super::{
-    super::memory::Memory,
+    super::memory::{Circle, Memory},
     Python,
     roots::interpreters,
     words::{Words, is_pointer},
@@ -35,13 +35,8 @@ impl Python {
 
     fn list(&self, words: &mut Words<'_>, head: u64, visit: &mut dyn FnMut(u64)) -> Option<()> {
         let mut link = words.at(head)? & LINK;
-        // Torn memory may have a circle: the link of the last step whose number was a power of two is met again then.
-        let (mut steps, mut met) = (0_u64, 0);
-        while is_pointer(link) && link != head && link != met {
-            steps += 1;
-            if steps.is_power_of_two() {
-                met = link;
-            }
+        let mut circle = Circle::default();
+        while is_pointer(link) && link != head && !circle.closes(link) {
             if self.is_object(words.memory(), link + HEAD) {
                 visit(link + HEAD);
             }

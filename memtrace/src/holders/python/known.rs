@@ -22,6 +22,8 @@ pub(super) enum Kind {
     /// An object that stands for a frame.
     Frame,
     Generator,
+    /// Keys and values of contexts (Python/hamt.c).
+    ContextNode,
 }
 
 /// What the words are of which nothing is known.
@@ -35,6 +37,9 @@ pub(super) enum Rest {
     /// Where they are objects, they are held.
     Typed,
 }
+
+/// `PyContextVar.var_name`.
+pub(super) const CONTEXT_VARIABLE_NAME: u64 = 16;
 
 /// What is known of a type.
 pub(super) struct Known {
@@ -120,6 +125,12 @@ pub(super) fn known(layout: &Layout, base: &Base) -> Option<Known> {
                 attribute(tp::BASE, "__base__"),
                 attribute(tp::BASES, "__bases__"),
                 attribute(tp::MRO, "__mro__"),
+                // A dict of weak references.
+                (
+                    tp::SUBCLASSES,
+                    Label::Internal("its subclasses"),
+                    cost::INCIDENTAL,
+                ),
             ],
             Rest::Nothing,
         ),
@@ -171,18 +182,22 @@ pub(super) fn known(layout: &Layout, base: &Base) -> Option<Known> {
         "managedbuffer" => plain(vec![internal(40, "its object")], Rest::Nothing),
         "_io.BytesIO" => plain(vec![internal(16, "its bytes")], Rest::Nothing),
         "_io.StringIO" => plain(vec![buffer(16)], Rest::Untyped),
-        "hamt" | "hamt_array_node" | "hamt_bitmap_node" | "hamt_collision_node" => {
-            plain(vec![], Rest::Typed)
-        }
-        "_contextvars.Context" => plain(
+        "hamt" => plain(vec![internal(16, "its nodes")], Rest::Nothing),
+        "hamt_array_node" => plain(vec![], Rest::Typed),
+        "hamt_bitmap_node" | "hamt_collision_node" => own(Kind::ContextNode),
+        // In 3.9 without their module.
+        "Context" | "_contextvars.Context" => plain(
             vec![
                 internal(24, "its variables"),
                 internal(16, "the one before"),
             ],
             Rest::Nothing,
         ),
-        "_contextvars.ContextVar" => plain(
-            vec![attribute(16, "name"), internal(24, "its default")],
+        "ContextVar" | "_contextvars.ContextVar" => plain(
+            vec![
+                attribute(CONTEXT_VARIABLE_NAME, "name"),
+                internal(24, "its default"),
+            ],
             Rest::Nothing,
         ),
         "_thread._localdummy" => plain(vec![internal(16, "its variables")], Rest::Nothing),

@@ -267,6 +267,7 @@ pub(super) mod tp {
     pub(in super::super) const DICTOFFSET: u64 = 288;
     pub(in super::super) const BASES: u64 = 336;
     pub(in super::super) const MRO: u64 = 344;
+    pub(in super::super) const SUBCLASSES: u64 = 360;
 }
 
 /// `Py_TPFLAGS_...`

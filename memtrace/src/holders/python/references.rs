@@ -78,6 +78,9 @@ impl Python {
             Kind::Function => {
                 self.closure(words, address, visit);
             }
+            Kind::ContextNode => {
+                containers::context_node(words, address, visit);
+            }
             Kind::Frame => {
                 self.frame_object(words, address, visit);
             }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        memory::Memory,
+        memory::{Circle, Memory},
         reference::{Check, Label, Name, Reference, cost},
     },
     Python, dict,
@@ -113,8 +113,9 @@ impl Python {
         if at.cframe_frame != NONE && is_pointer(frame) {
             frame = words.at(frame + u64::from(at.cframe_frame))?;
         }
+        let mut circle = Circle::default();
         for _ in 0..MOST_FRAMES {
-            if !is_pointer(frame) {
+            if !is_pointer(frame) || circle.closes(frame) {
                 return None;
             }
             self.frame(words, frame, visit);
@@ -222,11 +223,12 @@ pub(super) fn interpreters(at: &Interpreter, words: &mut Words<'_>) -> Vec<u64> 
 fn list(words: &mut Words<'_>, first: Option<u64>, next: u32, most: usize) -> Vec<u64> {
     let mut elements = Vec::new();
     let mut element = first.filter(|&it| is_pointer(it));
-    while let Some(it) = element.filter(|_| elements.len() < most) {
+    let mut circle = Circle::default();
+    while let Some(it) = element.filter(|&it| elements.len() < most && !circle.closes(it)) {
         elements.push(it);
         element = words
             .at(it + u64::from(next))
-            .filter(|&next| is_pointer(next) && Some(next) != first);
+            .filter(|&next| is_pointer(next));
     }
     elements
 }

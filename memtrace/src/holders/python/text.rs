@@ -2,6 +2,7 @@
 
 use super::{
     super::memory::Memory,
+    known::CONTEXT_VARIABLE_NAME,
     layout::{Layout, OB_SIZE, flag},
     types::Types,
 };
@@ -141,6 +142,11 @@ fn literal(
     }
     match &*ty.tp_name {
         "NoneType" => Some(("None".to_owned(), true)),
+        "ContextVar" | "_contextvars.ContextVar" => {
+            let variable = memory.word(object.checked_add(CONTEXT_VARIABLE_NAME)?)?;
+            let (text, is_cut) = string(layout, memory, variable, MOST_SHOWN)?;
+            Some((format!("<ContextVar {}>", quoted(&text, is_cut)), false))
+        }
         "float" => {
             let value = f64::from_bits(memory.word(object + OB_SIZE)?);
             value.is_finite().then(|| (format!("{value:?}"), true))

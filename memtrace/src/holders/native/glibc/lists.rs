@@ -5,7 +5,7 @@ use super::{
     arena::{Arena, Layout},
     size_of_freed,
 };
-use crate::holders::memory::Memory;
+use crate::holders::memory::{Circle, Memory};
 use std::ops::Range;
 
 /// Most entries of a list.
@@ -125,7 +125,8 @@ fn follow(
 ) {
     let most = freed.len() + MAX_LISTED;
     let mut block = head;
-    while freed.len() < most {
+    let mut circle = Circle::default();
+    while freed.len() < most && !circle.closes(block) {
         freed.push(block);
         let Some(link) = memory.word(block) else {
             return;

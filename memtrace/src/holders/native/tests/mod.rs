@@ -1,6 +1,7 @@
 //! Real processes that say what they have where.
 
 pub(super) mod fixture;
+mod fuzz;
 mod heap;
 mod roots;
 mod stop;

@@ -75,6 +75,18 @@ fn a_stop_that_is_kept_too_long_ends_by_itself() {
 }
 
 #[test]
+fn a_stop_that_was_given_up_can_be_tried_again_at_once() {
+    let target = Target::start(&[]);
+    let pid = target.program.pid();
+    for _ in 0..20 {
+        if let Err(error) = Stop::within(pid, Duration::ZERO) {
+            assert!(matches!(error, StopError::TooSlow { .. }), "{error}");
+        }
+    }
+    Stop::within(pid, PATIENCE).unwrap();
+}
+
+#[test]
 fn a_process_that_is_traced_says_by_whom() {
     let target = Target::start(&[]);
     let pid = target.program.pid();

@@ -3,10 +3,34 @@
 use super::{walk::Walk, *};
 use std::collections::HashSet;
 
-const KINDS: &str = include_str!("kinds.py");
-
 /// What only a weak reference or a cycle leads to.
 const UNHELD: [&str; 1] = ["cycle"];
+
+/// Objects that only code in C has while the collector's list is written: its arguments, results and caches.
+const TEMPORARIES: usize = 16;
+
+/// Why no root leads to an object of that type, although the collector knows it.
+fn why_unreached(version: u32, of_type: &str) -> Option<&'static str> {
+    match of_type {
+        "" => Some("it has been freed since"),
+        "__main__.Target" => Some("it is in a cycle"),
+        "dict"
+        | "builtin_function_or_method"
+        | "getset_descriptor"
+        | "member_descriptor"
+        | "method_descriptor"
+        | "wrapper_descriptor"
+            if version < 12 =>
+        {
+            Some("it is of a static type to which only instances lead")
+        }
+        "hamt" | "hamt_bitmap_node" if version < 12 => Some("it is the empty context"),
+        _ if version == 9 && of_type.starts_with("ast.") => {
+            Some("it is in a variable of the interpreter")
+        }
+        _ => None,
+    }
+}
 
 /// Paths that no expression is for begin or go on like this.
 fn has_no_expression(name: &str, path: &str) -> bool {
@@ -72,20 +96,24 @@ fn every_kind_of_holder_is_found() {
             .map(|id| id.parse().unwrap())
             .filter(|id| !walk.reached.contains_key(id))
             .collect();
-        for &object in missing.iter().take(60) {
-            eprintln!(
-                "3.{version} missing {:?}",
-                python.type_name(&memory, object)
-            );
+        let mut unexplained = Vec::new();
+        for &object in &missing {
+            let of_type = python.type_name(&memory, object).unwrap_or_default();
+            if why_unreached(version, &of_type).is_none() {
+                unexplained.push(of_type);
+            }
         }
         eprintln!(
-            "3.{version}: {} of {} known to the collector are missing, {} reached",
+            "3.{version}: {} of {} known to the collector are missing, without a reason {unexplained:?}; {} reached",
             missing.len(),
             known.len(),
             walk.reached.len()
         );
-        // Garbage, and what only weak references lead to, as from a class to its subclasses.
-        assert!(missing.len() < known.len() / 8, "3.{version}");
+        assert!(
+            unexplained.len() <= TEMPORARIES,
+            "3.{version}: {unexplained:?}"
+        );
+        assert!(missing.len() < known.len() / 30, "3.{version}");
         let mut tracked = HashSet::new();
         python.tracked(&memory, &mut |object| {
             tracked.insert(object);

@@ -1,6 +1,8 @@
 //! Against the interpreters of this machine, and against memory that makes no sense.
 
+mod fuzz;
 mod live;
+mod recorded;
 mod torn;
 mod walk;
 
@@ -15,6 +17,9 @@ use std::{
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
+
+/// Holds an object in every way there is.
+const KINDS: &str = include_str!("kinds.py");
 
 const DISTRIBUTION: &str = "/usr/bin/python3";
 

@@ -1,0 +1,3 @@
+// A library with a variable that holds an object of Python.
+
+void *held;
