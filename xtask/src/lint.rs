@@ -37,7 +37,9 @@ pub(crate) fn run() -> Result<()> {
     if command::find("cargo-deny").is_some() {
         command::run(cargo().args(["deny", "check"]))?;
     } else {
-        println!("lint: licences and advisories not checked; to check them: `cargo install cargo-deny`");
+        println!(
+            "lint: licences and advisories not checked; to check them: `cargo install cargo-deny`"
+        );
     }
     println!("lint: ok");
     Ok(())

@@ -71,6 +71,10 @@ fn bootstrap(suite: &str, version: &str, root: &Path) -> Result<()> {
         .arg(format!("--include=python{version},gcc,libc6-dev"))
         .arg(suite)
         .arg(root);
-    command::run(&mut debootstrap)
-        .with_context(|| format!("cannot create a root file system of {suite}; remove {}", root.display()))
+    command::run(&mut debootstrap).with_context(|| {
+        format!(
+            "cannot create a root file system of {suite}; remove {}",
+            root.display()
+        )
+    })
 }

@@ -105,7 +105,9 @@ impl Term {
             Term::HeldOpen(_) => {
                 "estimated: the site's share of the resident holes between live blocks"
             }
-            Term::Retained => "upper bound: memory that the allocator has mapped beyond the live heap",
+            Term::Retained => {
+                "upper bound: memory that the allocator has mapped beyond the live heap"
+            }
             Term::Unattributed => {
                 "not explained: first touch of older memory, or memory outside any allocator"
             }

@@ -27,6 +27,7 @@ use super::{statistics::MIN_POINTS, window::Window};
 use crate::{
     event::Layer,
     frames::{
+        Frame,
         allocators::Allocator,
         caching::{self, CachingAllocator},
         containers,
@@ -45,6 +46,9 @@ pub(crate) const MAX_POINTS: usize = 240;
 /// Most sites of a process that are judged one by one: the largest.
 const MAX_SITES: usize = 200;
 
+/// Small sites of a process whose stacks are searched for Python frames.
+const PYTHON_LOOKS: u64 = 16;
+
 /// A site that never held this much is not judged on its own.
 const SITE_FLOOR: u64 = 16 << 10;
 
@@ -59,7 +63,7 @@ pub(crate) struct ProcessSeries {
     pub row: ProcessRow,
     /// Its parent is in the recording.
     pub is_child: bool,
-    /// It runs a Python interpreter, according to its facts.
+    /// It runs a Python interpreter, according to its facts or its stacks.
     pub is_python: bool,
     /// Seconds since the start of the recording, in about equal steps.
     pub times: Vec<f64>,
@@ -288,7 +292,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         let id = building.series.row.id;
         let provider = heap_allocator::provider(&facts, id);
         let is_python = |fact: &Fact| fact.process == Some(id) && fact.field == "python.version";
-        building.series.is_python = facts.iter().any(is_python);
+        building.series.is_python |= facts.iter().any(is_python);
         building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
@@ -443,6 +447,10 @@ impl<'a> Building<'a> {
     fn consider(&mut self, number: i64, site: SiteFigures, stack: Stack) {
         if place(&site.key) == Place::Within {
             return;
+        }
+        // Python shows in nearly every stack, so a few are enough.
+        if !self.series.is_python && self.series.small_sites < PYTHON_LOOKS {
+            self.series.is_python = stack.frames().any(Frame::is_python);
         }
         let peak = site.totals.peak_bytes;
         let may_fill = site.key.layer == Layer::Heap && peak >= CONTAINER_FLOOR;

@@ -105,7 +105,10 @@ fn capabilities(effective: Option<u64>) -> Check {
     // For /proc/PID/mem and /proc/PID/map_files of other users' processes.
     missing.extend((!has(set, SYS_PTRACE)).then_some("CAP_SYS_PTRACE"));
     if missing.is_empty() {
-        Check::ok(NAME, "BPF, perf events and access to other processes are allowed")
+        Check::ok(
+            NAME,
+            "BPF, perf events and access to other processes are allowed",
+        )
     } else {
         Check::missing(NAME, format!("without {}", missing.join(", ")), AS_ROOT)
     }

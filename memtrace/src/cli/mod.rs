@@ -20,7 +20,11 @@ use clap::{Parser, Subcommand};
 
 /// Find out which memory of a process grows, which line allocates it, and which line keeps it.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100, after_help = "\
+#[command(
+    version,
+    about,
+    max_term_width = 100,
+    after_help = "\
 Examples:
   A process grows:
     memtrace record -p 1234 -d 60s -o server.mtr
@@ -31,7 +35,8 @@ Examples:
     memtrace record --no-heap -o train.mtr -- python train.py
     memtrace diagnose train.mtr
   Something does not work:
-    memtrace check")]
+    memtrace check"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

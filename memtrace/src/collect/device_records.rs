@@ -222,7 +222,9 @@ impl Collector {
                 continue;
             };
             if let Some(probe) = self.modules.add_probe(index, offset, row) {
-                tracing::debug!("`{name}` was requested by name: at offset {offset:#x} of its file");
+                tracing::debug!(
+                    "`{name}` was requested by name: at offset {offset:#x} of its file"
+                );
                 for tgid in self.probed() {
                     self.attach_to(tgid, index, std::slice::from_ref(&probe));
                 }

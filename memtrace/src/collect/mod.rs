@@ -277,7 +277,9 @@ impl Collector {
                 .inspect(tgid)
                 .map_err(|source| CollectError::Target { tgid, source })?;
             if !self.tables.wait(&files, patience) {
-                tracing::warn!("unwind tables are still being compiled; stacks are truncated until they are ready");
+                tracing::warn!(
+                    "unwind tables are still being compiled; stacks are truncated until they are ready"
+                );
             }
             self.announce();
             self.kernel.distrust_code(tgid)?;

@@ -18,9 +18,7 @@ pub(crate) enum TargetError {
     NoSuchProcess(u32),
     #[error("process {0} cannot be inspected: {1}; run memtrace as root on this machine")]
     Unreadable(u32, io::Error),
-    #[error(
-        "process {0} (`{1}`) is a zombie: it has exited and its parent has not reaped it yet"
-    )]
+    #[error("process {0} (`{1}`) is a zombie: it has exited and its parent has not reaped it yet")]
     Zombie(u32, String),
     #[error("{tid} is a thread of process {tgid}; use `-p {tgid}`")]
     Thread { tid: u32, tgid: u32 },

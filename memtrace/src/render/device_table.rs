@@ -250,7 +250,11 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
             "",
         )?;
     }
-    line("other runtime allocations", size(totals.other_runtime()), "")?;
+    line(
+        "other runtime allocations",
+        size(totals.other_runtime()),
+        "",
+    )?;
     line("other driver allocations", size(totals.other_driver()), "")?;
     match (device.process_total, unattributed(device)) {
         (Some(total), Some(rest)) => {
@@ -266,7 +270,11 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
         )?,
     }
     if totals.pinned > 0 {
-        line("in addition, page-locked host memory", size(totals.pinned), "")?;
+        line(
+            "in addition, page-locked host memory",
+            size(totals.pinned),
+            "",
+        )?;
     }
     Ok(())
 }

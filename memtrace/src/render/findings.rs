@@ -186,7 +186,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     };
     let stays = match line.kept_by.map(|kept| &kept.how) {
         None if leaks => " that stay",
-        Some(How::Cycle { .. }) => " that only reference cycles keep alive",
+        Some(How::Cycle { .. }) => " that only cycles keep alive",
         Some(How::Nothing { .. }) => " that nothing points to",
         _ if verdict.class == Class::MappingLeak => " of address space",
         _ if verdict.class == Class::Cache => ", towards a limit",
@@ -212,7 +212,9 @@ fn kept(of: &KeptBy) -> Vec<String> {
             text
         }
         How::Cycle { .. } => wrapped("  kept by       only a cycle: gc.collect() would free it"),
-        How::Nothing { .. } => wrapped("  kept by       nothing: no pointer to these blocks was found"),
+        How::Nothing { .. } => {
+            wrapped("  kept by       nothing: no pointer to these blocks was found")
+        }
     }
 }
 

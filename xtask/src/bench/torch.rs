@@ -93,10 +93,7 @@ pub(super) fn run(
 fn imports(memtrace: &Path, folder: &Path, python: &str) -> Result<()> {
     const SCRIPT: &str = "import time, torch; print(time.process_time_ns())";
     let alone = parse_ns(&lines(Command::new(python).args(["-c", SCRIPT]))?)?;
-    println!(
-        "launching `import torch`: {:.1} s of CPU time",
-        alone / 1e9
-    );
+    println!("launching `import torch`: {:.1} s of CPU time", alone / 1e9);
     for options in [&[][..], &["--no-python"], &["--no-heap"]] {
         let mut command = Command::new(memtrace);
         command.args(["record", "--force", "-o"]);
@@ -166,7 +163,8 @@ impl Bench<'_> {
         if blocks > 0.0 {
             figures.per_block_ns.push((traced - untraced) / blocks);
         }
-        let in_programs = in_programs.context("a BPF program was unloaded while it was measured")?;
+        let in_programs =
+            in_programs.context("a BPF program was unloaded while it was measured")?;
         figures.shares.push(in_programs as f64 / counted);
         Ok(())
     }

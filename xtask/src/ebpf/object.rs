@@ -12,7 +12,8 @@ use object::{
 /// # Errors
 /// When `linked` is not an ELF object.
 pub(super) fn without_debug_sections(linked: &[u8]) -> Result<Vec<u8>> {
-    let mut builder = Builder::read(linked).context("the linked kernel side is not an ELF object")?;
+    let mut builder =
+        Builder::read(linked).context("the linked kernel side is not an ELF object")?;
     for section in &mut builder.sections {
         let name = section.name.to_string();
         if name.starts_with(".debug_") || name.starts_with(".rel.debug_") {

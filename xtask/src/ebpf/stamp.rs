@@ -42,8 +42,7 @@ impl Stamp {
                 path.display()
             )
         })?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("cannot parse `{}`", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("cannot parse `{}`", path.display()))
     }
 
     pub(super) fn write(&self) -> Result<()> {

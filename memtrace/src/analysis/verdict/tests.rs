@@ -229,7 +229,7 @@ fn advice_on_retention_is_on_the_allocator_that_is_there() {
     for part in [
         "jemalloc: in a debugger",
         "arena.4096.purge",
-        "as jemalloc rounds",
+        "jemalloc's rounding",
     ] {
         assert!(jemalloc.contains(part), "{jemalloc}");
     }

@@ -84,7 +84,8 @@ fn text(found: &Diagnosis) -> String {
 fn a_leak_has_its_lines_and_their_cost() {
     assert_eq!(
         text(&leak()),
-        "leak (grade B): Service.log probably keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+        "leak (grade B): Service.log probably keeps 25 blocks/s (136.7 KiB/s)\n\
+         \x20 besides       the holes around them cost 1.0 MiB/s\n\
          \x20 process       7, 1.2 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
@@ -107,7 +108,7 @@ fn an_observed_path_is_shown_in_short() {
     let text_of = |line| text(&kept_so(how.clone(), line));
     assert_eq!(
         text_of(Some(line)),
-        "leak (grade B): Service.log probably keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+        "leak (grade B): Service.log keeps 25 blocks/s (136.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
          \x20 process       7, 1.2 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       __main__.service.history (list, 1,648 items, +27/s)\n\
@@ -153,7 +154,7 @@ fn cycles_and_lost_blocks_are_shown() {
     let share = 1.0;
     let cycle = text(&kept_so(How::Cycle { share }, None));
     for part in [
-        "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only reference cycles keep alive",
+        "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only cycles keep alive",
         "\n  kept by       only a cycle: gc.collect() would free it\n",
     ] {
         assert!(cycle.contains(part), "{cycle}");
@@ -230,7 +231,8 @@ fn processes_that_do_the_same_are_one_finding_above_a_parent_that_does_nothing()
     let mut found = job();
     assert_eq!(
         text(&found),
-        "leak (grade B): Service.log probably keeps 50 blocks/s (429.7 KiB/s); the holes around them cost 1.0 MiB/s\n\
+        "leak (grade B): Service.log probably keeps 50 blocks/s (429.7 KiB/s)\n\
+         \x20 besides       the holes around them cost 1.0 MiB/s\n\
          \x20 processes     7 and 8 of `python train.py`, 1.5 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\

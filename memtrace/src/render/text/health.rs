@@ -374,6 +374,9 @@ mod tests {
     fn without_allocations_nothing_is_claimed() {
         let mut snapshot = fixture::snapshot();
         snapshot.sites.clear();
-        assert_parts(&table(&snapshot), &["Stacks  none: no allocation was recorded\n"]);
+        assert_parts(
+            &table(&snapshot),
+            &["Stacks  none: no allocation was recorded\n"],
+        );
     }
 }

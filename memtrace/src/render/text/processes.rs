@@ -109,7 +109,9 @@ impl TextReport<'_> {
         writeln!(out, "  command   {}", clean(&row.cmdline.join(" ")))?;
         let shown = match (process.moment, row.ended_ns) {
             (Moment::End, Some(_)) => "the end of the process".into(),
-            (Moment::End, None) => "the end of the recording (the process was still running)".into(),
+            (Moment::End, None) => {
+                "the end of the recording (the process was still running)".into()
+            }
             (Moment::Peak, _) => "its peak".into(),
             (Moment::Time(time), _) => self.since(time),
         };
@@ -210,10 +212,7 @@ impl TextReport<'_> {
         if layer.totals.cleared_by_exec_count > 0 {
             let bytes = size(layer.totals.cleared_by_exec_bytes);
             let blocks = plural(layer.totals.cleared_by_exec_count, "block");
-            writeln!(
-                out,
-                "         {bytes} in {blocks} was discarded by exec"
-            )?;
+            writeln!(out, "         {bytes} in {blocks} was discarded by exec")?;
         }
         Ok(())
     }

@@ -92,10 +92,7 @@ impl TextReport<'_> {
         }
         let sites = plural(selection.hidden_sites, "site");
         let bytes = size(selection.hidden_bytes);
-        writeln!(
-            out,
-            "\n  {sites}, {bytes} live, hidden by filters"
-        )
+        writeln!(out, "\n  {sites}, {bytes} live, hidden by filters")
     }
 
     fn site(&self, out: &mut impl Write, rank: usize, shown: &Shown) -> io::Result<()> {

@@ -13,7 +13,9 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "fd-leak",
     meaning: "file descriptors are opened and never closed",
-    next: &["list them with `ls -l /proc/PID/fd`; find who opens them with `strace -f -e trace=desc -p PID`"],
+    next: &[
+        "list them with `ls -l /proc/PID/fd`; find who opens them with `strace -f -e trace=desc -p PID`",
+    ],
     ..DESCRIPTION
 };
 

@@ -18,7 +18,8 @@ pub(super) const CLASS: Description = Description {
     next: &["look at the sites below, the fastest growing first"],
     next_of_site: Some(|advice| match advice.layer {
         Layer::Python => {
-            "to see each object, launch it with `memtrace record --python-objects -- COMMAND`".into()
+            "to see each object, launch it with `memtrace record --python-objects -- COMMAND`"
+                .into()
         }
         _ => WHO_KEEPS.into(),
     }),
