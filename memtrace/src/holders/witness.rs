@@ -3,9 +3,10 @@
 use super::{
     graph::{Graph, Link, NodeId, RootWord},
     memory::{Live, Memory},
-    native::{RegisterRoot, RootKind, Stop, StopError, Stopped},
+    native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Threads},
     python::Root,
     reference::Check,
+    subject::Subject,
 };
 use crate::{
     arch,
@@ -154,12 +155,13 @@ pub(super) struct Verified {
     pub(super) longest_stop: Duration,
 }
 
-/// Reads each witness again at one moment at which no thread of the process runs.
+/// Reads each witness again at one moment at which no thread of the process runs. Where all of the search is of one
+/// moment, no stop is needed.
 ///
 /// # Errors
 /// The process cannot be stopped.
 pub(super) fn verify(
-    pid: u32,
+    subject: &Subject,
     witnesses: &[Witness],
     mappings: &[Mapping],
 ) -> Result<Verified, StopError> {
@@ -172,7 +174,7 @@ pub(super) fn verify(
             words <= WORDS_A_STOP
         });
         let (now, later) = rest.split_at(fits.count().max(1));
-        verify_at_once(pid, now, mappings, &mut verified)?;
+        verify_at_once(subject, now, mappings, &mut verified)?;
         rest = later;
     }
     Ok(verified)
@@ -193,7 +195,7 @@ fn stop(pid: u32) -> Result<Stop, StopError> {
 }
 
 fn verify_at_once(
-    pid: u32,
+    subject: &Subject,
     witnesses: &[Witness],
     mappings: &[Mapping],
     verified: &mut Verified,
@@ -201,15 +203,24 @@ fn verify_at_once(
     let checks = witnesses.iter().flat_map(Witness::checks);
     let addresses: Vec<u64> = checks.map(|check| check.address).collect();
     let mut values = vec![None; addresses.len()];
-    // Everything that takes time is done before or after.
-    let stop = stop(pid)?;
-    Live::new(pid).words(&addresses, &mut values);
-    let threads = stop.threads().to_vec();
-    let ended = stop.end();
-    let is_whole = ended.is_some_and(|ended| !ended.was_cut);
-    verified.longest_stop = ended.map_or(verified.longest_stop, |ended| {
-        verified.longest_stop.max(ended.lasted)
-    });
+    let memory = Live::new(subject.owner());
+    // Everything that takes time is done before or after a stop.
+    let (threads, is_whole) = match subject.threads() {
+        Threads::Held(threads) => {
+            memory.words(&addresses, &mut values);
+            (threads.to_vec(), true)
+        }
+        Threads::Running(pid) => {
+            let stop = stop(pid)?;
+            memory.words(&addresses, &mut values);
+            let threads = stop.threads().to_vec();
+            let ended = stop.end();
+            verified.longest_stop = ended.map_or(verified.longest_stop, |ended| {
+                verified.longest_stop.max(ended.lasted)
+            });
+            (threads, ended.is_some_and(|ended| !ended.was_cut))
+        }
+    };
     let mut values = values.into_iter();
     for witness in witnesses {
         let mut holds = is_whole && witness.origin.is_alive(&threads, mappings);
