@@ -138,7 +138,9 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     let subject = Subject::new(pid, reading)?;
     if let Some(stopped) = subject.copied_in() {
         let stopped = milliseconds(stopped);
-        say(&format!("process {pid} was stopped for {stopped} to copy it, and runs on"));
+        say(&format!(
+            "process {pid} was stopped for {stopped} to copy it, and runs on"
+        ));
     }
     let is_over = || interruption.as_ref().is_some_and(Interruption::has_come);
     let known = Known {

@@ -106,7 +106,11 @@ impl Scene<'_> {
     fn unnamed(&self, node: NodeId) -> Held {
         let is_object = self.graph.object(node).is_some();
         let step = Step {
-            kind: if is_object { StepKind::Object } else { StepKind::Block },
+            kind: if is_object {
+                StepKind::Object
+            } else {
+                StepKind::Block
+            },
             name: format!("{:#x}", self.graph.address(node)),
             type_name: None,
             length: None,

@@ -102,7 +102,12 @@ impl Retained {
         let mut large: Vec<u32> = large.collect();
         let dominator = |&number: &u32| self.dominators.dominators[number as usize];
         large.sort_by_key(|number| (dominator(number), Reverse(self.bytes[*number as usize])));
-        let trees = Search { of: self, large, least }.below(0, None, true);
+        let trees = Search {
+            of: self,
+            large,
+            least,
+        }
+        .below(0, None, true);
         let mut keepers = Vec::new();
         self.flatten(trees, 0, &mut keepers);
         let mut sizes: Vec<u64> = keepers.iter().map(|keeper| keeper.kept.bytes).collect();
@@ -144,15 +149,29 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// What a node keeps in small parts, itself included.
+    fn small_below(&self, number: u32) -> u64 {
+        let most = self.of.drop_below(number);
+        if most < self.least {
+            return most;
+        }
+        let large = self.large_below(number);
+        let large: u64 = large.iter().map(|&it| self.of.bytes[it as usize]).sum();
+        self.of.bytes[number as usize] - large
+    }
+
+    /// The large ones of those that a node dominates immediately.
+    fn large_below(&self, number: u32) -> &[u32] {
+        let dominator = |it: &u32| self.of.dominators.dominators[*it as usize];
+        let from = self.large.partition_point(|it| dominator(it) < number);
+        let to = self.large.partition_point(|it| dominator(it) <= number);
+        &self.large[from..to]
+    }
+
     /// Keepers among those that a node dominates immediately, but for one. Each of them `is_named`, or those only
     /// under which much piles up.
     fn below(&self, number: u32, but: Option<u32>, is_named: bool) -> Vec<Tree> {
-        let dominators = &self.of.dominators.dominators;
-        let from = self
-            .large
-            .partition_point(|&it| dominators[it as usize] < number);
-        let all = self.large[from..].iter();
-        let all = all.take_while(|&&it| dominators[it as usize] == number);
+        let all = self.large_below(number).iter();
         let others = all.filter(|&&number| Some(number) != but);
         others
             .flat_map(|&number| self.from(number, is_named))
@@ -172,23 +191,28 @@ impl Search<'_> {
             }
             way.push(at);
         }
-        // Of a list that is linked, whose parts are all alike, the first.
-        let piled = (0..way.len())
-            .max_by_key(|&index| (of.drop_below(way[index]), Reverse(index)))
-            .unwrap_or(0);
-        let is_named = is_named || of.drop_below(way[piled]) >= self.least;
+        let piled = (0..way.len()).find(|&index| self.small_below(way[index]) >= self.least);
+        let is_named = is_named || piled.is_some();
         let besides = |indices: Range<usize>, is_named| -> Vec<Tree> {
-            let nodes = indices.flat_map(|index| {
+            // One that keeps little beside the next has nothing large beside it.
+            let is_last = |index| index + 1 == way.len();
+            let nodes =
+                indices.filter(|&index| is_last(index) || of.drop_below(way[index]) >= self.least);
+            let parts = nodes.flat_map(|index| {
                 let next = way.get(index + 1).copied();
                 self.below(way[index], next, is_named)
             });
-            nodes.collect()
+            parts.collect()
         };
-        let mut trees = besides(0..piled, is_named);
-        let inside = besides(piled..way.len(), false);
+        let (index, inside) = match piled {
+            Some(index) => (index, self.below(way[index], None, false)),
+            // Of a list that is linked, whose parts are all alike, the first is named.
+            None => (0, besides(0..way.len(), false)),
+        };
+        let mut trees = besides(0..index, is_named);
         match is_named {
             true => trees.push(Tree {
-                number: way[piled],
+                number: way[index],
                 inside,
             }),
             false => trees.extend(inside),
@@ -219,14 +243,46 @@ mod tests {
 
     #[test]
     fn nodes_keep_what_only_they_lead_to() {
-        let lists = [vec![1, 2], vec![3], vec![3, 4], vec![5], vec![], vec![], vec![1]];
+        let lists = [
+            vec![1, 2],
+            vec![3],
+            vec![3, 4],
+            vec![5],
+            vec![],
+            vec![],
+            vec![1],
+        ];
         let of = retained(&lists, &[0, 1, 10, 100, 1000, 10_000, 100_000]);
-        assert_eq!(of.total(), Kept { bytes: 11_111, blocks: 6 });
+        assert_eq!(
+            of.total(),
+            Kept {
+                bytes: 11_111,
+                blocks: 6
+            }
+        );
         let kept = |nodes: &[u32]| of.together(&nodes.iter().copied().collect());
-        assert_eq!(kept(&[2]), Some(Kept { bytes: 1010, blocks: 2 }));
+        assert_eq!(
+            kept(&[2]),
+            Some(Kept {
+                bytes: 1010,
+                blocks: 2
+            })
+        );
         // What is in both counts once.
-        assert_eq!(kept(&[3, 5]), Some(Kept { bytes: 10_100, blocks: 2 }));
-        assert_eq!(kept(&[1, 4]), Some(Kept { bytes: 1001, blocks: 2 }));
+        assert_eq!(
+            kept(&[3, 5]),
+            Some(Kept {
+                bytes: 10_100,
+                blocks: 2
+            })
+        );
+        assert_eq!(
+            kept(&[1, 4]),
+            Some(Kept {
+                bytes: 1001,
+                blocks: 2
+            })
+        );
         assert_eq!(kept(&[0]), Some(of.total()));
         // Node 6 leads into the graph, but nothing leads to it.
         assert_eq!(kept(&[6]), None);
@@ -238,7 +294,9 @@ mod tests {
         for _ in 0..200 {
             let mut list = || -> Vec<u32> {
                 let len = random.usize(0..4);
-                std::iter::repeat_with(|| random.u32(0..40)).take(len).collect()
+                std::iter::repeat_with(|| random.u32(0..40))
+                    .take(len)
+                    .collect()
             };
             let lists: Vec<Vec<u32>> = (0..40).map(|_| list()).collect();
             let sizes: Vec<u64> = (0..40).map(|node| 1 << node).collect();
@@ -247,7 +305,12 @@ mod tests {
             let children = children.filter(|&it| of.dominators.dominators[it] == 0);
             let sum: u64 = children.map(|number| of.bytes[number]).sum();
             assert_eq!(of.total().bytes, sizes[0] + sum);
-            let own: u64 = of.dominators.nodes.iter().map(|&node| sizes[node as usize]).sum();
+            let own: u64 = of
+                .dominators
+                .nodes
+                .iter()
+                .map(|&node| sizes[node as usize])
+                .sum();
             assert_eq!(of.total().bytes, own);
         }
     }
@@ -264,9 +327,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_small_beside_a_large_part_is_named_too() {
+        // 1 has a hundred parts, and one that is larger than all of them.
+        let mut lists = vec![vec![1], (2..103).collect(), (103..403).collect()];
+        lists.resize(403, vec![]);
+        let of = retained(&lists, &[1; 403]);
+        assert_eq!(keepers(&of), [(1, 402, 0), (2, 301, 1)]);
+    }
+
+    #[test]
     fn large_parts_are_named_inside_of_the_whole() {
         // 1 has two containers and many parts of its own.
-        let mut lists = vec![vec![1], (2..104).collect(), (104..404).collect(), (404..604).collect()];
+        let mut lists = vec![
+            vec![1],
+            (2..104).collect(),
+            (104..404).collect(),
+            (404..604).collect(),
+        ];
         lists.resize(604, vec![]);
         let of = retained(&lists, &[1; 604]);
         assert_eq!(keepers(&of), [(1, 603, 0), (2, 301, 1), (3, 201, 1)]);
@@ -278,10 +355,16 @@ mod tests {
         let mut lists: Vec<Vec<u32>> = (1..=LEN).map(|next| vec![next]).collect();
         lists.push(vec![]);
         let mut sizes = vec![24; lists.len()];
-        assert_eq!(keepers(&retained(&lists, &sizes)), [(1, 24 * u64::from(LEN), 0)]);
+        assert_eq!(
+            keepers(&retained(&lists, &sizes)),
+            [(1, 24 * u64::from(LEN), 0)]
+        );
         // What is heavy far down in it is named too.
         sizes[9000] = 100_000;
-        let expected = [(1, 24 * u64::from(LEN - 1) + 100_000, 0), (9000, 124_000, 1)];
+        let expected = [
+            (1, 24 * u64::from(LEN - 1) + 100_000, 0),
+            (9000, 124_000, 1),
+        ];
         assert_eq!(keepers(&retained(&lists, &sizes)), expected);
     }
 
@@ -290,9 +373,14 @@ mod tests {
         let lists: Vec<Vec<u32>> = std::iter::once((1..=90).collect())
             .chain(std::iter::repeat_n(vec![], 90))
             .collect();
-        let sizes: Vec<u64> = (0..91).map(|node| if node == 0 { 0 } else { 1000 + node }).collect();
+        let sizes: Vec<u64> = (0..91)
+            .map(|node| if node == 0 { 0 } else { 1000 + node })
+            .collect();
         let keepers = keepers(&retained(&lists, &sizes));
-        let expected: Vec<_> = (71..=90).rev().map(|node| (node, 1000 + u64::from(node), 0)).collect();
+        let expected: Vec<_> = (71..=90)
+            .rev()
+            .map(|node| (node, 1000 + u64::from(node), 0))
+            .collect();
         assert_eq!(keepers, expected);
     }
 }

@@ -6,7 +6,7 @@
 //! that ends; only what is left of a killed child, an entry in the table of processes, stays then.
 
 use super::super::memory::Live;
-use super::inject::{self, Called, Caller};
+use super::inject::{self, CallError, Called, Caller};
 use super::stop::{PATIENCE_FOR_ALL, StopError, Stopped, Tracees};
 use crate::process::{
     ptrace::{self, Status},
@@ -108,11 +108,7 @@ impl Drop for Copied {
 }
 
 /// The life of the thread that holds the copy.
-fn keep(
-    pid: u32,
-    answer: &Sender<Result<Made, StopError>>,
-    released: &Receiver<()>,
-) -> Gone {
+fn keep(pid: u32, answer: &Sender<Result<Made, StopError>>, released: &Receiver<()>) -> Gone {
     let (copy, number, stopped) = match make(pid) {
         Ok(made) => {
             let known = (made.copy, made.number, made.stopped);
@@ -146,12 +142,12 @@ fn make(pid: u32) -> Result<Made, StopError> {
         let mut tracees = Tracees::default();
         tracees.stop(pid, PATIENCE_FOR_ALL)?;
         let threads = tracees.threads();
-        let called = by_any(&mut tracees, &memory, spare, libc::SYS_clone, [0; 4]);
-        if let Some(Err(_)) = called {
-            end_strays(pid);
-        }
+        let called = by_any(&tracees, &memory, spare, libc::SYS_clone, [0; 4]);
         tracees.release();
         let stopped = begun.elapsed();
+        if let Some(Err(CallError::Failed { .. })) = called {
+            end_strays(pid);
+        }
         let Some(called) = called else {
             thread::sleep(PAUSE);
             continue;
@@ -177,18 +173,15 @@ fn make(pid: u32) -> Result<Made, StopError> {
 
 /// Has one of the stopped threads make a call; `None`: none of them can now.
 fn by_any(
-    tracees: &mut Tracees,
+    tracees: &Tracees,
     memory: &Live,
     spare: Option<u64>,
     number: libc::c_long,
     arguments: [u64; 4],
-) -> Option<Result<Called, inject::CallError>> {
-    let mut callers = tracees.stopped.iter_mut();
-    let (caller, held) = callers.find_map(|(&tid, held)| {
-        let caller = Caller::new(tid, held, memory, spare)?;
-        Some((caller, held))
-    })?;
-    Some(caller.call(number, arguments, &mut held.signal))
+) -> Option<Result<Called, CallError>> {
+    let mut threads = tracees.stopped.iter();
+    let caller = threads.find_map(|(&tid, held)| Caller::new(tid, held, memory, spare))?;
+    Some(caller.call(number, arguments))
 }
 
 /// Kills a copy whose birth was not reported, because the thread that made it was killed in the middle: it would run
@@ -199,9 +192,7 @@ fn end_strays(pid: u32) {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         match ptrace::wait() {
-            Some((tid, status))
-                if status != Status::Ended && tasks::tgid_of(tid) != Some(pid) =>
-            {
+            Some((tid, status)) if status != Status::Ended && tasks::tgid_of(tid) != Some(pid) => {
                 return end(tid);
             }
             Some(_) => {}
@@ -214,8 +205,12 @@ fn end_strays(pid: u32) {
 fn refusal(result: i64) -> String {
     let error = io::Error::from_raw_os_error(result.unsigned_abs() as i32);
     let why = match error.raw_os_error() {
-        Some(libc::EAGAIN) => "its user or its control group may have no more processes (RLIMIT_NPROC, pids.max)",
-        Some(libc::ENOMEM) => "there is not enough memory, or the kernel may not promise as much again (vm.overcommit_memory)",
+        Some(libc::EAGAIN) => {
+            "its user or its control group may have no more processes (RLIMIT_NPROC, pids.max)"
+        }
+        Some(libc::ENOMEM) => {
+            "there is not enough memory, or the kernel may not promise as much again (vm.overcommit_memory)"
+        }
         Some(libc::EPERM | libc::ENOSYS) => "it may not make processes",
         _ => return format!("clone failed: {error}"),
     };
@@ -247,7 +242,7 @@ fn reap(pid: u32, number: u64) -> (bool, Duration) {
             let begun = Instant::now();
             let mut tracees = Tracees::default();
             tracees.stop_one(tid);
-            let called = by_any(&mut tracees, &memory, spare, libc::SYS_wait4, arguments);
+            let called = by_any(&tracees, &memory, spare, libc::SYS_wait4, arguments);
             tracees.release();
             longest = longest.max(begun.elapsed());
             match called {

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a thread may take to begin a call, and to stop after it. A frozen one does not begin.
+/// How long a thread may take to begin a call. A frozen one does not begin.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Most of a file's code that is searched for an instruction, bytes.
@@ -68,13 +68,11 @@ impl Caller {
         Some(Self { tid, place })
     }
 
-    /// Makes a call; other arguments than these are 0. The thread is as before then, whether it worked or not, but
-    /// SIGSTOP, which nothing can block, may have come meanwhile: `signal` is to be delivered when it goes on.
+    /// Makes a call; other arguments than these are 0. The thread is as before then, whether it worked or not.
     pub(super) fn call(
         &self,
         number: libc::c_long,
         arguments: [u64; 4],
-        signal: &mut i32,
     ) -> Result<Called, CallError> {
         let tid = self.tid;
         let failed = |source| CallError::Failed { tid, source };
@@ -89,43 +87,48 @@ impl Caller {
         }
         let mut changed = registers;
         SystemCall::make(&mut changed, self.place, number, arguments);
+        // Nothing can block SIGSTOP.
+        let mut taken = None;
         let called = ptrace::block_signals(tid, !0)
             .and_then(|()| ptrace::set_registers(tid, &changed))
-            .and_then(|()| self.go_through(signal));
+            .and_then(|()| self.go_through(&mut taken));
         let restored = ptrace::set_registers(tid, &registers)
             .and_then(|()| ptrace::block_signals(tid, blocked))
             .and_then(|()| ptrace::set_options(tid, 0));
+        if let (Some(signal), Some(pid)) = (taken, tasks::tgid_of(tid)) {
+            // SAFETY: no memory is involved. The process is stopped, so its number is not another's.
+            unsafe { libc::kill(pid.cast_signed(), signal) };
+        }
         let called = called.map_err(failed)?;
         restored.map_err(failed)?;
         Ok(called)
     }
 
-    /// Lets the thread make the call that its registers say, up to a stop as the one before.
-    fn go_through(&self, signal: &mut i32) -> io::Result<Called> {
-        let called = self.returned(signal);
+    /// Lets the thread make the call that its registers say, up to a stop as the one before. `taken`: a signal that was
+    /// about to be delivered meanwhile.
+    fn go_through(&self, taken: &mut Option<i32>) -> io::Result<Called> {
+        let called = self.returned(taken);
         // The stop at the call's return is not one in which an interrupted call can be put back.
         ptrace::interrupt(self.tid)?;
         if called.is_ok() {
             ptrace::resume(self.tid, 0)?;
         }
-        while !matches!(
-            self.next(Some(PATIENCE), signal)?,
-            Status::Trap | Status::GroupStop
-        ) {
+        // However long that takes: the thread's own registers must be put back.
+        while !matches!(self.next(None, taken)?, Status::Trap | Status::GroupStop) {
             ptrace::resume(self.tid, 0)?;
         }
         called
     }
 
     /// The result of the call, at whose return the thread is stopped; an error if it did not begin.
-    fn returned(&self, signal: &mut i32) -> io::Result<Called> {
+    fn returned(&self, taken: &mut Option<i32>) -> io::Result<Called> {
         let mut made = None;
         let mut has_begun = false;
         loop {
             ptrace::resume_to_call(self.tid)?;
             // What has begun ends: nothing else could be done about it.
             let patience = (!has_begun).then_some(PATIENCE);
-            match self.next(patience, signal)? {
+            match self.next(patience, taken)? {
                 Status::Call if has_begun => break,
                 Status::Call => has_begun = true,
                 Status::Made => made = Some(bound(self.tid)?),
@@ -137,12 +140,12 @@ impl Caller {
         Ok(Called { result, made })
     }
 
-    fn next(&self, patience: Option<Duration>, signal: &mut i32) -> io::Result<Status> {
+    fn next(&self, patience: Option<Duration>, taken: &mut Option<i32>) -> io::Result<Status> {
         let deadline = patience.map(|patience| Instant::now() + patience);
         let status = ptrace::wait_for(self.tid, deadline)?;
         match status {
             Status::Ended => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
-            Status::Signal(new) => *signal = new,
+            Status::Signal(signal) => *taken = Some(signal),
             _ => {}
         }
         Ok(status)

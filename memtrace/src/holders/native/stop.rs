@@ -213,16 +213,10 @@ impl Threads {
     }
 
     /// As [`Threads::each`], for one thread; `None`: it is not known.
-    pub(super) fn with<T: Send>(
-        &self,
-        tid: u32,
-        with: impl Fn(&Stopped) -> T + Sync,
-    ) -> Option<T> {
+    pub(super) fn with<T: Send>(&self, tid: u32, with: impl Fn(&Stopped) -> T + Sync) -> Option<T> {
         match self {
             Self::Held(threads) => threads.iter().find(|thread| thread.tid == tid).map(with),
-            Self::Running(_) => {
-                thread::scope(|scope| scope.spawn(|| one(tid, &with)).join()).ok()
-            }
+            Self::Running(_) => thread::scope(|scope| scope.spawn(|| one(tid, &with)).join()).ok(),
         }
     }
 }

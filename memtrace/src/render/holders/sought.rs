@@ -65,7 +65,12 @@ fn how<T>(found: &Found<T>) -> String {
 /// What keeps most, a line each.
 fn table(keepers: &Keepers, out: &mut impl io::Write) -> io::Result<()> {
     let all = keepers.reachable.bytes;
-    writeln!(out, "Reachable: {}; lost: {}", amount(&keepers.reachable), amount(&keepers.lost))?;
+    writeln!(
+        out,
+        "Reachable: {}; lost: {}",
+        amount(&keepers.reachable),
+        amount(&keepers.lost)
+    )?;
     writeln!(out, "{:>10}  {:>5}  {:>11}  by", "KEPT", "SHARE", "BLOCKS")?;
     for Keeper { kept, depth, held } in &keepers.largest {
         let share = 100.0 * kept.bytes as f64 / all.max(1) as f64;
@@ -76,14 +81,20 @@ fn table(keepers: &Keepers, out: &mut impl io::Write) -> io::Result<()> {
         };
         let (size, blocks) = (units::size(kept.bytes), grouped(kept.blocks));
         let indent = 2 * depth;
-        writeln!(out, "{size:>10}  {share:>3.0} %  {blocks:>11}  {:indent$}{name}", "")?;
+        writeln!(
+            out,
+            "{size:>10}  {share:>3.0} %  {blocks:>11}  {:indent$}{name}",
+            ""
+        )?;
     }
     writeln!(out)
 }
 
-/// `3.1 GiB in 41,000 blocks and objects`
+/// `3.1 GiB in 41,000 blocks`
 fn amount(kept: &Kept) -> String {
-    format!("{} in {} blocks and objects", units::size(kept.bytes), grouped(kept.blocks))
+    let ending = if kept.blocks == 1 { "" } else { "s" };
+    let (size, blocks) = (units::size(kept.bytes), grouped(kept.blocks));
+    format!("{size} in {blocks} block{ending}")
 }
 
 /// What objects keep, in words.

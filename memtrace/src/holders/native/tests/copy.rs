@@ -116,7 +116,10 @@ fn a_program_that_is_stopped_can_be_copied_and_stays_so() {
     unsafe { libc::kill(pid.cast_signed(), libc::SIGCONT) };
     let end = program.finish();
     assert!(end[1].starts_with("1 signals, "), "{end:?}");
-    assert_eq!((&end[..1], &end[2..]), (&seen(&NOTHING[..1])[..], &seen(&NOTHING[2..])[..]));
+    assert_eq!(
+        (&end[..1], &end[2..]),
+        (&seen(&NOTHING[..1])[..], &seen(&NOTHING[2..])[..])
+    );
 }
 
 #[test]
