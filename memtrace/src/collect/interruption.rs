@@ -21,14 +21,14 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// See the module. Dropping it ends the thread.
-pub(super) struct Interruption {
+pub(crate) struct Interruption {
     has_come: Arc<AtomicBool>,
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Interruption {
     /// `doing` is printed to standard error when the work takes long. Without a thread, signals go unnoticed.
-    pub(super) fn begin(doing: &'static str) -> Self {
+    pub(crate) fn begin(doing: &'static str) -> Self {
         let has_come = Arc::<AtomicBool>::default();
         let (over, is_over) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -56,7 +56,12 @@ impl Interruption {
         }
     }
 
-    pub(super) fn has_come(&self) -> bool {
+    /// Set once a signal has come.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_come)
+    }
+
+    pub(crate) fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Relaxed)
     }
 }

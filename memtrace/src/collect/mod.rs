@@ -17,7 +17,7 @@ mod held_open;
 pub(crate) mod holders;
 mod holding;
 mod images;
-mod interruption;
+pub(crate) mod interruption;
 mod interval;
 mod job;
 mod kernel;

@@ -250,7 +250,7 @@ impl<S: Stops> Process<S> {
                 }
                 let _ = ptrace::listen(tid);
             }
-            Status::Made | Status::Ended => self.resume(tid, 0),
+            Status::Made | Status::Call | Status::Ended => self.resume(tid, 0),
         }
     }
 

@@ -5,8 +5,10 @@
 use super::{
     memory::{Cached, Live, Memory},
     native::{Blocks, Native, RegisterRoot, RootKind, Scanner},
+    pools,
     python::{Python, Root},
     reference::{Check, Label, Reference, cost},
+    references::Met,
 };
 use crate::hash::FastMap;
 use std::{collections::BTreeMap, ops::Range};
@@ -72,6 +74,8 @@ pub(super) struct Graph<'a> {
     /// Blocks of the interpreter's own state.
     states: Vec<NodeId>,
     queue: BTreeMap<u32, Vec<NodeId>>,
+    /// If it is wanted.
+    met: Option<Met>,
 }
 
 /// A reference of a path, as it is now.
@@ -121,7 +125,29 @@ impl<'a> Graph<'a> {
             roots: Vec::new(),
             states: Vec::new(),
             queue: BTreeMap::new(),
+            met: None,
         }
+    }
+
+    /// Keeps all references that are met, see [`Graph::met`].
+    pub(super) fn keep_references(&mut self) {
+        self.met = Some(Met::default());
+    }
+
+    /// All references that the search has met, if they were kept. It is over then.
+    pub(super) fn met(&mut self) -> Option<Met> {
+        self.costs = Vec::new();
+        self.met.take()
+    }
+
+    /// Number of nodes, reached or not.
+    pub(super) fn len(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// The number of an object among objects.
+    pub(super) fn number(&self, node: NodeId) -> Option<usize> {
+        (node as usize).checked_sub(self.blocks.len())
     }
 
     /// Reaches whatever can be reached from the roots, until `is_over`.
@@ -206,12 +232,17 @@ impl<'a> Graph<'a> {
     }
 
     fn follow(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
+        if let Some(met) = &mut self.met {
+            met.begin(node);
+        }
         let Some(object) = self.object(node) else {
             return self.follow_block(node, cost, memory);
         };
         if let Some(block) = self.blocks.containing(object) {
             // The memory that it lies in, which has nothing else in it.
             self.reach(block as NodeId, node, cost);
+        } else {
+            self.add_size(node, |graph| graph.size_outside(object, memory));
         }
         let Some(python) = self.python.filter(|_| self.fits(object, memory)) else {
             return;
@@ -222,6 +253,9 @@ impl<'a> Graph<'a> {
         let source: &dyn Memory = if is_long { memory.now() } else { memory };
         python.references(source, object, &mut |reference| {
             let Some(target) = self.target(reference, memory) else {
+                if reference.label == Label::Buffer {
+                    self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
+                }
                 return;
             };
             let cost = cost.saturating_add(reference.cost);
@@ -250,6 +284,36 @@ impl<'a> Graph<'a> {
             None => MOST_ELSEWHERE,
         };
         size <= most
+    }
+
+    /// Adds to the bytes of an object, if they are wanted.
+    fn add_size(&mut self, node: NodeId, size: impl FnOnce(&Self) -> u64) {
+        if self.met.is_none() {
+            return;
+        }
+        let bytes = size(self);
+        if let (Some(number), Some(met)) = (self.number(node), &mut self.met) {
+            met.add_size(number, bytes);
+        }
+    }
+
+    /// Bytes of an object that lies in no block. Those that lie in a file take nothing from any allocator.
+    fn size_outside(&self, object: u64, memory: &dyn Memory) -> u64 {
+        if self.is_in_pool(object) {
+            return self.size_in_pool(object, memory);
+        }
+        if self.native.modules.name_at(object).is_some() {
+            return 0;
+        }
+        let size = self.python.and_then(|python| python.size(memory, object));
+        size.unwrap_or(0)
+    }
+
+    /// Bytes of the piece of a pool that is around an address; 0: there is no pool.
+    fn size_in_pool(&self, address: u64, memory: &dyn Memory) -> u64 {
+        let python = self.python.filter(|_| self.is_in_pool(address));
+        let size = python.and_then(|python| pools::piece(python.minor(), memory, address));
+        size.unwrap_or(0)
     }
 
     fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
@@ -293,6 +357,9 @@ impl<'a> Graph<'a> {
 
     /// Whether `cost` is less than what `node` is known to cost; then it is held by `holder`.
     fn reach(&mut self, node: NodeId, holder: u32, cost: u32) -> bool {
+        if let Some(met) = self.met.as_mut().filter(|_| holder & ROOT == 0) {
+            met.add(node);
+        }
         let known = &mut self.costs[node as usize];
         let is_better = cost < *known;
         if is_better {
@@ -313,6 +380,9 @@ impl<'a> Graph<'a> {
         let Some(target) = self.target(reference, memory) else {
             return;
         };
+        if let Some(met) = &mut self.met {
+            met.add_root(target, root == RootWord::Garbage);
+        }
         if reference.cost < self.costs[target as usize] {
             let holder = ROOT | self.roots.len() as u32;
             self.roots.push(root);
@@ -380,8 +450,7 @@ impl<'a> Graph<'a> {
 
     /// The object of a node, `None` of a block.
     pub(super) fn object(&self, node: NodeId) -> Option<u64> {
-        let number = (node as usize).checked_sub(self.blocks.len())?;
-        self.objects.get(number).copied()
+        self.objects.get(self.number(node)?).copied()
     }
 
     /// Where an object or a block begins.
@@ -396,7 +465,7 @@ impl<'a> Graph<'a> {
     pub(super) fn reached(&self, address: u64) -> Option<NodeId> {
         let object = self.numbers.get(&address).copied();
         let node = object.or_else(|| Some(self.blocks.containing(address)? as NodeId))?;
-        (self.costs[node as usize] != u32::MAX).then_some(node)
+        (self.holders[node as usize] != NOBODY).then_some(node)
     }
 
     /// Who holds a node that was reached.

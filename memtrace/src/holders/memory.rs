@@ -151,6 +151,11 @@ impl<M: Memory> Cached<M> {
         &self.memory
     }
 
+    /// Keeps nothing of what was read so far.
+    pub(super) fn forget(&self) {
+        self.lines.borrow_mut().fill(Line::default());
+    }
+
     /// Reads a line anew. One at the edge of a mapping is not kept, so its words are read one by one.
     fn fill(&self, line: &mut Line, start: u64) {
         if line.bytes.is_empty() {

@@ -1,17 +1,24 @@
 //! Who keeps a block alive: a search through the memory of a running process, from what is always
 //! reachable (modules, frames, global variables, stacks) to the block. The process runs on meanwhile,
-//! so a path counts only once each of its references was read again in a short stop.
+//! so a path counts only once each of its references was read again in a short stop; or the process, or a copy of it,
+//! stands still.
 
+mod dominators;
 #[cfg(test)]
 mod fuzz;
 mod graph;
+mod keepers;
 mod memory;
 mod native;
 mod pools;
 mod python;
 mod reference;
+mod references;
+mod retained;
 mod search;
+mod subject;
 mod ways;
 mod witness;
 
 pub(crate) use search::{Error, Known, Sought, Wanted, of_sites, of_sought};
+pub(crate) use subject::{Reading, Subject};

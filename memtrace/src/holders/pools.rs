@@ -8,6 +8,8 @@ use std::ops::Range;
 /// `struct pool_header` (Include/internal/pycore_obmalloc.h) and bytes of a block of the smallest size.
 const HEADER: u64 = 48;
 const ALIGNMENT: u64 = 16;
+/// Where the header has the size of its blocks: `szidx`.
+const CLASS: usize = 36;
 /// Sizes of blocks.
 const SIZES: u64 = 32;
 
@@ -39,6 +41,12 @@ pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &dyn Memory) -> Vec
     pools
 }
 
+/// Bytes of the pieces of the pool that an address lies in.
+pub(super) fn piece(minor: u32, memory: &dyn Memory, address: u64) -> Option<u64> {
+    let class = memory.half((address & !(size(minor) - 1)) + CLASS as u64)?;
+    (u64::from(class) < SIZES).then(|| (u64::from(class) + 1) * ALIGNMENT)
+}
+
 /// Whether there is the header of a pool: its size class and the offsets that follow from it.
 fn is_pool(memory: &dyn Memory, pool: u64, size: u64) -> bool {
     let mut header = [0; HEADER as usize];
@@ -49,7 +57,7 @@ fn is_pool(memory: &dyn Memory, pool: u64, size: u64) -> bool {
         let half = header[at..].first_chunk().copied();
         u64::from(half.map_or(0, u32::from_le_bytes))
     };
-    let [count, class, next, last] = [half(0), half(36), half(40), half(44)];
+    let [count, class, next, last] = [half(0), half(CLASS), half(40), half(44)];
     let block = (class + 1) * ALIGNMENT;
     class < SIZES
         && last == size - block

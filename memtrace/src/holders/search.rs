@@ -2,11 +2,14 @@
 
 use super::{
     graph::{Graph, NodeId},
+    keepers,
     memory::{Cached, Live},
     native::{self, Block, Native},
     pools,
     python::Python,
-    ways::{self, Naming},
+    retained::Retained,
+    subject::{Reading, Subject},
+    ways::{self, Lengths, Naming},
     witness::{self, Witness, Witnesses},
 };
 use crate::{
@@ -17,10 +20,11 @@ use crate::{
         self,
         maps::{self, Mapping, MapsError},
     },
-    recording::{Found, Held, Holders, Sample, Way},
+    recording::{Answer, Found, Held, Holders, Sample, Way},
     units,
 };
 use std::{
+    collections::HashMap,
     thread,
     time::{Duration, Instant},
 };
@@ -51,6 +55,12 @@ pub(crate) enum Error {
     Over,
     #[error("what was found cannot be verified: {0}")]
     Stop(String),
+    #[error("{0}")]
+    Held(String),
+    #[error("nothing grows in process {0} while it stands still: use --snapshot, or neither")]
+    Still(u32),
+    #[error("there are too many references to say what keeps what alone")]
+    TooMany,
     #[error("process {pid} runs no Python whose objects memtrace knows{}", reason(.why))]
     NoPython { pid: u32, why: Option<String> },
 }
@@ -97,7 +107,8 @@ pub(crate) enum Sought {
 /// # Errors
 /// The process is gone, or may not be looked at.
 pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<Found, Error> {
-    with_graph(pid, known, |scene| {
+    let subject = Subject::new(pid, Reading::Running)?;
+    with_graph(&subject, known, false, |scene| {
         let mut growing = None;
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
@@ -126,45 +137,43 @@ pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<F
     })
 }
 
-/// Looks for what holds addresses, objects of types, or whatever grows.
+/// Looks for what holds addresses, objects of types, or whatever grows. `retained`: and how many bytes they keep alone;
+/// if nothing is sought, what keeps most.
 ///
 /// # Errors
 /// As [`of_sites`]; types are asked for where no Python is known.
 pub(crate) fn of_sought(
-    pid: u32,
+    subject: &Subject,
     sought: &[Sought],
+    retained: bool,
     known: Known<'_>,
-) -> Result<Found<Vec<Sample>>, Error> {
-    with_graph(pid, known, |scene| {
+) -> Result<Found<Answer>, Error> {
+    with_graph(subject, known, retained, |scene| {
         let mut samples = Vec::new();
         let mut groups: Vec<Vec<u64>> = Vec::new();
-        let mut ask = |what: String, known: usize, addresses: Vec<u64>| {
+        let mut ask = |what: String, all: Vec<u64>| {
+            let step = all.len().div_ceil(SAMPLE).max(1);
             samples.push(Sample {
                 what,
-                known: known as u64,
+                known: all.len() as u64,
+                kept: scene.kept(&all),
                 ..Sample::default()
             });
-            groups.push(addresses);
+            groups.push(all.into_iter().step_by(step).collect());
         };
         for one in sought {
             match one {
-                Sought::Address(address) => ask(format!("{address:#x}"), 1, vec![*address]),
-                Sought::Type(name) => {
-                    let all = scene.of_type(name)?;
-                    let step = all.len().div_ceil(SAMPLE).max(1);
-                    let known = all.len();
-                    ask(name.clone(), known, all.into_iter().step_by(step).collect());
-                }
+                Sought::Address(address) => ask(format!("{address:#x}"), vec![*address]),
+                Sought::Type(name) => ask(name.clone(), scene.of_type(name)?),
                 Sought::Lost => {
                     let lost = scene.lost();
                     let bytes: u64 = lost.iter().map(|block| block.size).sum();
                     let what = format!("lost blocks ({})", units::size(bytes));
-                    let some = lost.iter().take(SAMPLE).map(|block| block.start);
-                    ask(what, lost.len(), some.collect());
+                    ask(what, lost.iter().map(|block| block.start).collect());
                 }
                 Sought::Growing => {
                     for object in scene.growing()? {
-                        ask("a container that grows".to_owned(), 1, vec![object]);
+                        ask("a container that grows".to_owned(), vec![object]);
                     }
                 }
             }
@@ -176,17 +185,20 @@ pub(crate) fn of_sought(
             sample.addresses = addresses.to_vec();
             sample.ways = ways;
         }
-        Ok(samples)
+        let keepers = sought.is_empty().then(|| scene.keepers()).flatten();
+        Ok(Answer { samples, keepers })
     })
 }
 
 /// The search, once everything that is reachable is known.
-struct Scene<'a> {
-    pid: u32,
-    graph: &'a Graph<'a>,
+pub(super) struct Scene<'a> {
+    subject: &'a Subject,
+    pub(super) graph: &'a Graph<'a>,
+    /// If it is asked for.
+    pub(super) retained: Option<Retained>,
     native: &'a Native,
     mappings: &'a [Mapping],
-    cached: &'a Cached<Live>,
+    pub(super) cached: &'a Cached<Live>,
     site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     redact: bool,
     why_no_python: Option<String>,
@@ -194,11 +206,13 @@ struct Scene<'a> {
 }
 
 fn with_graph<T>(
-    pid: u32,
+    subject: &Subject,
     known: Known<'_>,
+    retained: bool,
     look: impl FnOnce(&mut Scene<'_>) -> Result<T, Error>,
 ) -> Result<Found<T>, Error> {
     let begin = Instant::now();
+    let pid = subject.owner();
     let mappings = maps::read(pid)?;
     let cached = Cached::new(Live::new(pid));
     let mut notes = Vec::new();
@@ -213,17 +227,25 @@ fn with_graph<T>(
         pools::find(python.minor(), &mappings, &cached)
     });
     let recorded = known.blocks.map(|(start, size)| Block { start, size });
-    let native = Native::read(pid, &cached, recorded, &pools)?;
+    let native = Native::read(pid, &subject.threads(), &cached, recorded, &pools)?;
     notes.extend(native.note.clone());
     let mut graph = Graph::new(python.as_ref(), &native, &pools);
+    if retained {
+        graph.keep_references();
+    }
     graph.search(&cached, known.is_over);
     graph.search_garbage(&cached, known.is_over);
     if (known.is_over)() {
         return Err(Error::Over);
     }
+    let retained = match retained {
+        true => Some(keepers::retained(&mut graph, &cached)?),
+        false => None,
+    };
     let mut scene = Scene {
-        pid,
+        subject,
         graph: &graph,
+        retained,
         native: &native,
         mappings: &mappings,
         cached: &cached,
@@ -235,10 +257,15 @@ fn with_graph<T>(
     let holders = look(&mut scene)?;
     // Names and lengths are read last. A process that has ended has none.
     if process::has_ended(pid) {
-        return Err(Error::Ended(pid));
+        return Err(Error::Ended(subject.pid()));
+    }
+    // It went on then, and what was read later may be torn.
+    if subject.running().is_none() && (known.is_over)() {
+        return Err(Error::Over);
     }
     Ok(Found {
         holders,
+        as_of: subject.as_of(),
         longest_stop: scene.longest_stop,
         took: begin.elapsed(),
         notes,
@@ -260,8 +287,10 @@ impl Scene<'_> {
     /// The containers that got the most elements within [`GROWTH_TIME`], twice in a row.
     fn growing(&self) -> Result<Vec<u64>, Error> {
         let python = self.python()?;
+        let running = self.subject.running();
+        let running = running.ok_or_else(|| Error::Still(self.subject.pid()))?;
         let lengths = || -> FastMap<u64, u64> {
-            let memory = Cached::new(*self.cached.now());
+            let memory = Cached::new(running);
             let objects = self.graph.objects();
             let long = objects.filter_map(|object| {
                 let length = python.length(&memory, object)?.value;
@@ -290,7 +319,7 @@ impl Scene<'_> {
     }
 
     /// Blocks that nothing points to, nor only what garbage holds.
-    fn lost(&self) -> Vec<Block> {
+    pub(super) fn lost(&self) -> Vec<Block> {
         let blocks = self.graph.blocks;
         let numbers = 0..blocks.len();
         let lost = numbers.filter(|&number| self.graph.holder(number as NodeId).is_none());
@@ -303,7 +332,7 @@ impl Scene<'_> {
 
     fn python(&self) -> Result<&Python, Error> {
         self.graph.python.ok_or_else(|| Error::NoPython {
-            pid: self.pid,
+            pid: self.subject.pid(),
             why: self.why_no_python.clone(),
         })
     }
@@ -335,7 +364,7 @@ impl Scene<'_> {
                     None => failed.push((group, node)),
                 }
             }
-            let verified = witness::verify(self.pid, &tried, self.mappings)
+            let verified = witness::verify(self.subject, &tried, self.mappings)
                 .map_err(|error| Error::Stop(error.to_string()))?;
             self.longest_stop = self.longest_stop.max(verified.longest_stop);
             let outcome = owners.into_iter().zip(tried).zip(verified.holds);
@@ -350,24 +379,12 @@ impl Scene<'_> {
                 break;
             }
         }
-        let before = ways::lengths(self.graph, found.iter().map(|(_, witness)| witness), memory);
-        let began = Instant::now();
-        if !before.is_empty() {
-            thread::sleep(GROWTH_TIME);
-        }
-        let after = ways::lengths(self.graph, found.iter().map(|(_, witness)| witness), memory);
-        let growth = ways::growth(&before, &after, began.elapsed().as_secs_f64());
-        let naming = Naming {
-            graph: self.graph,
-            native: self.native,
-            memory,
-            site_of: self.site_of,
-            redact: self.redact,
-        };
+        let (lengths, growth) = self.lengths(&found);
+        let naming = self.naming();
         let samples = groups.iter().enumerate().map(|(group, addresses)| {
             let own = found.iter().filter(|(of, _)| *of == group);
             let own: Vec<&Witness> = own.map(|(_, witness)| witness).collect();
-            let mut ways = ways::ways(&naming, &own, &after, &growth);
+            let mut ways = ways::ways(&naming, &own, &lengths, &growth);
             // A few may be objects that the program was about to drop.
             ways.retain(|way| way.held != Held::Cycle || 2 * way.blocks as usize >= own.len());
             let lost = addresses.iter().filter(|&&at| self.is_lost(at)).count();
@@ -381,6 +398,38 @@ impl Scene<'_> {
             (addresses.len() as u32, ways)
         });
         Ok(samples.collect())
+    }
+
+    /// What steps are named with.
+    pub(super) fn naming(&self) -> Naming<'_> {
+        Naming {
+            graph: self.graph,
+            native: self.native,
+            memory: self.cached.now(),
+            site_of: self.site_of,
+            redact: self.redact,
+        }
+    }
+
+    /// Lengths of the containers on paths, and how many elements a second each gets. Nothing is known of that while the
+    /// process stands still.
+    pub(super) fn lengths(&self, found: &[(usize, Witness)]) -> (Lengths, HashMap<NodeId, f64>) {
+        let read = |memory: &Live| {
+            let witnesses = found.iter().map(|(_, witness)| witness);
+            ways::lengths(self.graph, witnesses, memory)
+        };
+        let Some(running) = self.subject.running() else {
+            return (read(self.cached.now()), HashMap::new());
+        };
+        let before = read(&running);
+        if before.is_empty() {
+            return (before, HashMap::new());
+        }
+        let began = Instant::now();
+        thread::sleep(GROWTH_TIME);
+        let after = read(&running);
+        let growth = ways::growth(&before, &after, began.elapsed().as_secs_f64());
+        (after, growth)
     }
 
     /// Whether there is a live block or object, and nothing that leads to it.

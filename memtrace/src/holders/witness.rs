@@ -3,9 +3,10 @@
 use super::{
     graph::{Graph, Link, NodeId, RootWord},
     memory::{Live, Memory},
-    native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Urgent},
+    native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
     python::Root,
     reference::Check,
+    subject::Subject,
 };
 use crate::{
     arch,
@@ -154,12 +155,13 @@ pub(super) struct Verified {
     pub(super) longest_stop: Duration,
 }
 
-/// Reads each witness again at one moment at which no thread of the process runs.
+/// Reads each witness again at one moment at which no thread of the process runs. Where all of the search is of one
+/// moment, no stop is needed.
 ///
 /// # Errors
 /// The process cannot be stopped.
 pub(super) fn verify(
-    pid: u32,
+    subject: &Subject,
     witnesses: &[Witness],
     mappings: &[Mapping],
 ) -> Result<Verified, StopError> {
@@ -172,7 +174,7 @@ pub(super) fn verify(
             words <= WORDS_A_STOP
         });
         let (now, later) = rest.split_at(fits.count().max(1));
-        verify_at_once(pid, now, mappings, &mut verified)?;
+        verify_at_once(subject, now, mappings, &mut verified)?;
         rest = later;
     }
     Ok(verified)
@@ -220,14 +222,22 @@ fn read_stopped(
 }
 
 fn verify_at_once(
-    pid: u32,
+    subject: &Subject,
     witnesses: &[Witness],
     mappings: &[Mapping],
     verified: &mut Verified,
 ) -> Result<(), StopError> {
     let checks = witnesses.iter().flat_map(Witness::checks);
     let addresses: Vec<u64> = checks.map(|check| check.address).collect();
-    let seen = read_stopped(pid, &addresses, &mut verified.longest_stop)?;
+    let seen = match subject.threads() {
+        Threads::Held(threads) => {
+            let mut values = vec![None; addresses.len()];
+            Live::new(subject.owner()).words(&addresses, &mut values);
+            let threads = threads.to_vec();
+            Some(Seen { values, threads })
+        }
+        Threads::Running(pid) => read_stopped(pid, &addresses, &mut verified.longest_stop)?,
+    };
     let Some(Seen { values, threads }) = seen else {
         let none_holds = witnesses.iter().map(|_| false);
         verified.holds.extend(none_holds);

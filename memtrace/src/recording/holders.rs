@@ -29,11 +29,71 @@ pub(crate) struct Holders {
 /// The findings, and their cost.
 pub(crate) struct Found<T = Vec<Holders>> {
     pub(crate) holders: T,
+    pub(crate) as_of: AsOf,
     /// The longest time for which the process was stopped.
     pub(crate) longest_stop: Duration,
     pub(crate) took: Duration,
     /// Parts that could not be searched, and the reasons.
     pub(crate) notes: Vec<String>,
+}
+
+/// As of when the memory was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AsOf {
+    /// The process ran on, and each reference was read again during a short stop.
+    Running,
+    /// The process stood still.
+    Stopped,
+    /// A copy was made of the process.
+    Copied,
+}
+
+impl AsOf {
+    /// As in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            AsOf::Running => "running",
+            AsOf::Stopped => "stopped",
+            AsOf::Copied => "copied",
+        }
+    }
+}
+
+/// What would be free if a node, or some, were gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) bytes: u64,
+    /// Blocks, and objects that have no block of their own.
+    pub(crate) blocks: u64,
+}
+
+/// What keeps most of a process's memory alone.
+#[derive(Debug)]
+pub(crate) struct Keepers {
+    /// All that can be reached.
+    pub(crate) reachable: Kept,
+    /// Blocks that nothing points to.
+    pub(crate) lost: Kept,
+    /// The largest first, each followed by those inside of it.
+    pub(crate) largest: Vec<Keeper>,
+}
+
+/// An object or a block that keeps others.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) kept: Kept,
+    /// How many of those before it in the list it is inside of.
+    pub(crate) depth: usize,
+    /// What holds it; its last step is itself.
+    pub(crate) held: Held,
+}
+
+/// What a search by `memtrace holders` found.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) samples: Vec<Sample>,
+    /// If it was asked for.
+    pub(crate) keepers: Option<Keepers>,
 }
 
 /// Holders of objects or blocks of one kind.
@@ -46,6 +106,8 @@ pub(crate) struct Sample {
     /// Size of the sample.
     pub(crate) sampled: u32,
     pub(crate) addresses: Vec<u64>,
+    /// What all of them keep together, if it was asked for.
+    pub(crate) kept: Option<Kept>,
     /// The most frequent first.
     pub(crate) ways: Vec<Way>,
 }

@@ -37,7 +37,9 @@ pub(crate) use error::Error;
 pub(crate) use facts::{Fact, capacity_of};
 pub(crate) use fold::SHORT_LIVED;
 pub(crate) use history::{IntervalId, SiteFigures};
-pub(crate) use holders::{Found, Held, Holders, Path, Sample, Step, StepKind, Way};
+pub(crate) use holders::{
+    Answer, AsOf, Found, Held, Holders, Keeper, Keepers, Kept, Path, Sample, Step, StepKind, Way,
+};
 pub(crate) use overview::Overview;
 pub(crate) use read::Recording;
 pub use samples::MemorySample;

@@ -1,7 +1,7 @@
 //! Which function a word on a stack belongs to.
 
 use super::super::memory::Memory;
-use super::{Modules, stop};
+use super::{Modules, Threads};
 use crate::{
     arch,
     file::FileBytes,
@@ -23,6 +23,7 @@ const BEYOND: u64 = 16 << 10;
 /// Names functions of stacks.
 pub(super) struct Functions {
     root: PathBuf,
+    threads: Threads,
     state: RefCell<State>,
 }
 
@@ -49,8 +50,9 @@ impl Stack for StackCopy {
 }
 
 impl Functions {
-    pub(super) fn new(pid: u32) -> Self {
+    pub(super) fn new(pid: u32, threads: Threads) -> Self {
         Self {
+            threads,
             root: format!("/proc/{pid}/root").into(),
             state: RefCell::default(),
         }
@@ -64,8 +66,8 @@ impl Functions {
         tid: u32,
         address: u64,
     ) -> Option<String> {
-        let (registers, copy) = stop::with_thread(tid, |_, registers| {
-            let registers = arch::unwinding_from(registers?);
+        let (registers, copy) = self.threads.with(tid, |thread| {
+            let registers = arch::unwinding_from(thread.registers.as_ref()?);
             Some((registers, copy(memory, registers.sp, address)))
         })??;
         let pc = frame_of(modules, registers, &copy, address)?;
@@ -74,7 +76,7 @@ impl Functions {
 
     /// Name of the function that a thread is in now.
     pub(super) fn current(&self, modules: &Modules, tid: u32) -> Option<String> {
-        let registers = stop::with_thread(tid, |_, registers| registers.copied())??;
+        let registers = self.threads.with(tid, |thread| thread.registers)??;
         self.name(modules, arch::unwinding_from(&registers).pc)
     }
 

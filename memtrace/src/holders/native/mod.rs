@@ -3,8 +3,10 @@
 //! verify what was found. Nothing here follows references.
 
 mod blocks;
+mod copy;
 mod frames;
 mod glibc;
+mod inject;
 mod modules;
 mod roots;
 mod scan;
@@ -23,13 +25,14 @@ use crate::{
 use std::ops::Range;
 
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
+pub(in crate::holders) use copy::Copied;
 use glibc::find as find_older;
 pub(in crate::holders) use glibc::is_allocated;
 pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, Roots};
 pub(in crate::holders) use scan::Scanner;
 pub(in crate::holders) use shapes::node_of;
-pub(in crate::holders) use stop::{Stop, StopError, Stopped, Urgent};
+pub(in crate::holders) use stop::{Stop, StopError, Stopped, Threads, Urgent};
 pub(in crate::holders) use types::Types;
 
 /// All of it, as of one moment or a little longer.
@@ -43,13 +46,14 @@ pub(in crate::holders) struct Native {
 }
 
 impl Native {
-    /// `recorded` are the live blocks of a recording, `python` the memory that the interpreter gives to its objects
+    /// `pid` is the process whose memory it is, and `threads` are those that use it; `recorded` are the live blocks of a recording, `python` the memory that the interpreter gives to its objects
     /// by itself.
     ///
     /// # Errors
     /// The process is gone, or reading it is not permitted.
     pub(in crate::holders) fn read(
         pid: u32,
+        threads: &Threads,
         memory: &(impl Memory + ?Sized),
         recorded: impl IntoIterator<Item = Block>,
         python: &[Range<u64>],
@@ -67,7 +71,7 @@ impl Native {
         );
         let blocks = builder.finish();
         known.extend_from_slice(python);
-        let roots = Roots::new(pid, memory, &mappings, &modules, &blocks, &known);
+        let roots = Roots::new(pid, threads, memory, &mappings, &modules, &blocks, &known);
         Ok(Self {
             modules,
             types: Types::new(),

@@ -4,7 +4,7 @@ use super::super::memory::Memory;
 use super::super::reference::cost;
 use super::frames::Functions;
 use super::threads::{self, Storage, Thread};
-use super::{Blocks, Modules};
+use super::{Blocks, Modules, Threads};
 use crate::{
     process::maps::{self, Mapping},
     units,
@@ -63,13 +63,15 @@ impl Roots {
     /// `known` are ranges that something else accounts for: memory of allocators and of Python.
     pub(in crate::holders) fn new(
         pid: u32,
+        threads: &Threads,
         memory: &(impl Memory + ?Sized),
         mappings: &[Mapping],
         modules: &Modules,
         blocks: &Blocks,
         known: &[Range<u64>],
     ) -> Self {
-        let mut threads = threads::read(pid, memory, mappings, modules);
+        let functions = Functions::new(pid, threads.clone());
+        let mut threads = threads::read(pid, threads, memory, mappings, modules);
         for thread in &mut threads {
             thread.leave_fiber(blocks);
         }
@@ -126,7 +128,7 @@ impl Roots {
             ranges,
             threads,
             mappings: mappings.to_vec(),
-            functions: Functions::new(pid),
+            functions,
         }
     }
 
@@ -152,7 +154,7 @@ impl Roots {
         })
     }
 
-    /// What a programmer would call the word at an address in one of the ranges. A thread is stopped for some
+    /// What a programmer would call the word at an address in one of the ranges. A thread that runs is stopped for some
     /// microseconds to name a function of its stack, so this must not be asked during a [`super::Stop`].
     pub(in crate::holders) fn describe(
         &self,

@@ -4,11 +4,13 @@
 //! could not stop in time: the kernel detaches from threads that run, without a stop. It also goes on by itself when
 //! nobody releases the process.
 //!
+//! A stop for a whole search ([`Stop::until`]) lasts until it is released, or until the user ends it.
+//!
 //! What remains to be noticed: a system call whose time limit the kernel does not keep for a restart
 //! (`epoll_wait` and those of [`RETURN_EINTR`]) waits that time once more.
 
 use crate::{
-    arch::SystemCall,
+    arch::{self, SystemCall},
     process::{
         ptrace::{self, Status},
         tasks,
@@ -17,7 +19,11 @@ use crate::{
 use std::{
     collections::HashMap,
     io,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -25,11 +31,17 @@ use std::{
 /// How long it may take until all threads have stopped.
 const PATIENCE: Duration = Duration::from_millis(3);
 
-/// No stop lasts longer than this, whatever is done with it.
-const LONGEST: Duration = Duration::from_micros(4500);
-
 /// The same for a thread by itself: until it stops, it runs.
 const PATIENCE_WITH_ONE: Duration = Duration::from_millis(100);
+
+/// No stop lasts longer than this, whatever is done with it, unless it is for a whole search.
+const LONGEST: Duration = Duration::from_micros(4500);
+
+/// The same as [`PATIENCE`] for a whole search, and for a copy.
+pub(super) const PATIENCE_FOR_ALL: Duration = Duration::from_millis(500);
+
+/// Between two looks at whether the user has ended a stop.
+const ENDING: Duration = Duration::from_millis(10);
 
 /// Where a thread that has not stopped in time is waited for: it may be about to.
 const LATE: Duration = Duration::from_millis(20);
@@ -76,6 +88,8 @@ pub(in crate::holders) enum StopError {
     Refused { pid: u32, source: io::Error },
     #[error("process {pid} has ended")]
     Ended { pid: u32 },
+    #[error("process {pid} cannot be copied: {why}")]
+    NotCopied { pid: u32, why: String },
     #[error("process {pid} did not stop within {} ms: try again", patience.as_millis())]
     TooSlow {
         pid: u32,
@@ -94,6 +108,25 @@ pub(in crate::holders) struct Stopped {
     /// `None`: it waits in the kernel, for a disk or the like, and cannot be stopped. It runs no code of the program,
     /// though the kernel may write what it waits for to the program's memory.
     pub(in crate::holders) registers: Option<libc::user_regs_struct>,
+    /// Its stack pointer, as far as it is known.
+    pub(in crate::holders) sp: Option<u64>,
+}
+
+/// The threads of a process.
+#[derive(Clone, Debug)]
+pub(in crate::holders) enum Threads {
+    /// Those of this process, which runs: each is stopped for some microseconds to see its state.
+    Running(u32),
+    /// As they were at the moment that is looked at.
+    Held(Arc<[Stopped]>),
+}
+
+/// When a stop ends that nobody releases.
+enum Until {
+    /// It has lasted so long.
+    Lasted(Duration),
+    /// The user ends it.
+    Ended(Arc<AtomicBool>),
 }
 
 /// A process of which no thread runs, until this is dropped. Threads of memtrace that wait for children must
@@ -126,11 +159,20 @@ impl Stop {
 
     /// As [`Stop::new`], with another time limit.
     pub(in crate::holders) fn within(pid: u32, patience: Duration) -> Result<Self, StopError> {
+        Self::begin(pid, patience, Until::Lasted(LONGEST.max(patience)))
+    }
+
+    /// As [`Stop::new`], until it is dropped or `is_over` is set.
+    pub(in crate::holders) fn until(pid: u32, is_over: Arc<AtomicBool>) -> Result<Self, StopError> {
+        Self::begin(pid, PATIENCE_FOR_ALL, Until::Ended(is_over))
+    }
+
+    fn begin(pid: u32, patience: Duration, until: Until) -> Result<Self, StopError> {
         let (answer, answered) = mpsc::channel();
         let (release, released) = mpsc::channel();
         let worker = thread::Builder::new()
             .name("stop".into())
-            .spawn(move || hold(pid, patience, &answer, &released))
+            .spawn(move || hold(pid, patience, &until, &answer, &released))
             .map_err(StopError::NoThread)?;
         let threads = answered.recv().map_err(|_| StopError::Ended { pid })??;
         Ok(Self {
@@ -162,34 +204,35 @@ impl Drop for Stop {
     }
 }
 
-/// Calls `with` for each thread of a process while that one thread is stopped, but `None` for those that cannot be
-/// stopped now.
-pub(super) fn one_by_one<T: Send>(
-    pid: u32,
-    with: impl Fn(u32, Option<&libc::user_regs_struct>) -> T + Sync,
-) -> Vec<T> {
-    let tids = tasks::threads(pid).unwrap_or_default();
-    let visit = || tids.iter().map(|&tid| one(tid, &with)).collect();
-    // The end of a thread releases what it traces.
-    thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_default()
-}
-
-/// As [`one_by_one`], for one thread.
-pub(super) fn with_thread<T: Send>(
-    tid: u32,
-    with: impl Fn(u32, Option<&libc::user_regs_struct>) -> T + Sync,
-) -> Option<T> {
-    thread::scope(|scope| scope.spawn(|| one(tid, &with)).join()).ok()
-}
-
-fn one<T>(tid: u32, with: &impl Fn(u32, Option<&libc::user_regs_struct>) -> T) -> T {
-    let mut tracees = Tracees::default();
-    if ptrace::seize_alone(tid).is_ok() {
-        tracees.interrupt(&[tid]);
-        tracees.wait(PATIENCE_WITH_ONE);
+impl Threads {
+    /// Calls `with` for each thread, with the registers that it has if it can be stopped, and its stack pointer.
+    /// One that runs is stopped meanwhile.
+    pub(super) fn each<T: Send>(&self, with: impl Fn(&Stopped) -> T + Sync) -> Vec<T> {
+        match self {
+            Self::Held(threads) => threads.iter().map(with).collect(),
+            Self::Running(pid) => {
+                let tids = tasks::threads(*pid).unwrap_or_default();
+                let visit = || tids.iter().map(|&tid| one(tid, &with)).collect();
+                // The end of a thread releases what it traces.
+                thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_default()
+            }
+        }
     }
-    let registers = tracees.stopped.get(&tid).and_then(|held| held.registers);
-    let result = with(tid, registers.as_ref());
+
+    /// As [`Threads::each`], for one thread; `None`: it is not known.
+    pub(super) fn with<T: Send>(&self, tid: u32, with: impl Fn(&Stopped) -> T + Sync) -> Option<T> {
+        match self {
+            Self::Held(threads) => threads.iter().find(|thread| thread.tid == tid).map(with),
+            Self::Running(_) => thread::scope(|scope| scope.spawn(|| one(tid, &with)).join()).ok(),
+        }
+    }
+}
+
+fn one<T>(tid: u32, with: &impl Fn(&Stopped) -> T) -> T {
+    let mut tracees = Tracees::default();
+    tracees.stop_one(tid);
+    let held = tracees.stopped.get(&tid);
+    let result = with(&Stopped::new(tid, held.and_then(|held| held.registers)));
     tracees.release();
     result
 }
@@ -198,6 +241,7 @@ fn one<T>(tid: u32, with: &impl Fn(u32, Option<&libc::user_regs_struct>) -> T) -
 fn hold(
     pid: u32,
     patience: Duration,
+    until: &Until,
     answer: &Sender<Result<Vec<Stopped>, StopError>>,
     released: &Receiver<()>,
 ) -> Ended {
@@ -206,9 +250,8 @@ fn hold(
     let mut was_cut = false;
     let result = match tracees.stop(pid, patience) {
         Ok(()) => {
-            let left = LONGEST.max(patience).saturating_sub(tracees.lasted());
             was_cut = answer.send(Ok(tracees.threads())).is_ok()
-                && released.recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout);
+                && until.comes_before(released, tracees.lasted());
             Ok(())
         }
         Err(error) => Err(error),
@@ -258,25 +301,56 @@ impl Drop for Urgent {
     }
 }
 
+impl Until {
+    /// Waits until the stop is released, or is to end without that: then this is true. It has `lasted` so long.
+    fn comes_before(&self, released: &Receiver<()>, lasted: Duration) -> bool {
+        match self {
+            Self::Lasted(time) => {
+                let left = time.saturating_sub(lasted);
+                released.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
+            }
+            Self::Ended(is_over) => loop {
+                if is_over.load(Ordering::Relaxed) {
+                    return true;
+                }
+                if released.recv_timeout(ENDING) != Err(RecvTimeoutError::Timeout) {
+                    return false;
+                }
+            },
+        }
+    }
+}
+
+impl Stopped {
+    fn new(tid: u32, registers: Option<libc::user_regs_struct>) -> Self {
+        let sp = registers.as_ref().map(|it| arch::unwinding_from(it).sp);
+        Self {
+            tid,
+            registers,
+            sp: sp.or_else(|| tasks::blocked_at(tid)),
+        }
+    }
+}
+
 /// A thread in a stop.
-struct Held {
+pub(super) struct Held {
     /// To be delivered when it goes on; 0: none.
-    signal: i32,
-    registers: Option<libc::user_regs_struct>,
+    pub(super) signal: i32,
+    pub(super) registers: Option<libc::user_regs_struct>,
 }
 
 /// The threads that this thread traces.
 #[derive(Default)]
-struct Tracees {
+pub(super) struct Tracees {
     /// Told to stop.
     running: Vec<u32>,
-    stopped: HashMap<u32, Held>,
+    pub(super) stopped: HashMap<u32, Held>,
     /// When the first was told so.
     begun: Option<Instant>,
 }
 
 impl Tracees {
-    fn stop(&mut self, pid: u32, patience: Duration) -> Result<(), StopError> {
+    pub(super) fn stop(&mut self, pid: u32, patience: Duration) -> Result<(), StopError> {
         loop {
             let tids = tasks::threads(pid).map_err(|_| StopError::Ended { pid })?;
             let mut new = Vec::new();
@@ -307,6 +381,14 @@ impl Tracees {
         match self.stopped.is_empty() && self.running.is_empty() {
             true => Err(StopError::Ended { pid }),
             false => Ok(()),
+        }
+    }
+
+    /// Stops a thread by itself, if it can be stopped.
+    pub(super) fn stop_one(&mut self, tid: u32) {
+        if ptrace::seize_alone(tid).is_ok() {
+            self.interrupt(&[tid]);
+            self.wait(PATIENCE_WITH_ONE);
         }
     }
 
@@ -355,21 +437,16 @@ impl Tracees {
         }
     }
 
-    fn threads(&self) -> Vec<Stopped> {
-        let stopped = self.stopped.iter().map(|(&tid, held)| Stopped {
-            tid,
-            registers: held.registers,
-        });
-        let running = self.running.iter().map(|&tid| Stopped {
-            tid,
-            registers: None,
-        });
+    pub(super) fn threads(&self) -> Vec<Stopped> {
+        let stopped = self.stopped.iter();
+        let stopped = stopped.map(|(&tid, held)| Stopped::new(tid, held.registers));
+        let running = self.running.iter().map(|&tid| Stopped::new(tid, None));
         stopped.chain(running).collect()
     }
 
     /// Lets all go on, and returns for how long those were held that had stopped. The others are let go as they stop,
     /// or by this thread's end.
-    fn release(mut self) -> Duration {
+    pub(super) fn release(mut self) -> Duration {
         self.detach();
         let lasted = self.lasted();
         let late = Instant::now() + LATE;

@@ -1,7 +1,7 @@
 //! The threads of a process: registers, stacks and thread-local storage.
 
 use super::super::memory::Memory;
-use super::{Modules, stop};
+use super::{Modules, Stopped, Threads};
 use crate::{
     arch,
     file::FileBytes,
@@ -9,6 +9,7 @@ use crate::{
         elf::Elf,
         link_order::{self, LinkedFile},
         maps::{self, Mapping},
+        tasks,
     },
 };
 use std::{fs, ops::Range, path::Path};
@@ -60,26 +61,24 @@ struct File {
     size: u64,
 }
 
-/// Reads the state of each thread, stopping one at a time for some microseconds.
+/// The state of each thread. `pid` is the process whose memory it is.
 pub(super) fn read(
     pid: u32,
+    threads: &Threads,
     memory: &(impl Memory + ?Sized),
     mappings: &[Mapping],
     modules: &Modules,
 ) -> Vec<Thread> {
     let library = Library::read(pid, memory, modules);
-    let states = stop::one_by_one(pid, |tid, registers| (tid, registers.copied()));
-    states
+    threads
+        .each(Stopped::clone)
         .into_iter()
-        .map(|(tid, registers)| {
-            let sp = match &registers {
-                Some(registers) => Some(arch::unwinding_from(registers).sp),
-                None => blocked_at(pid, tid),
-            };
+        .map(|Stopped { tid, registers, sp }| {
             let control = registers.as_ref().map(arch::thread_pointer);
             let mut thread = Thread {
                 tid,
-                name: name(pid, tid),
+                // A thread is a task of its own there.
+                name: tasks::name_of(tid),
                 registers: registers
                     .as_ref()
                     .map_or_else(Vec::new, |registers| arch::general(registers).into()),
@@ -231,18 +230,4 @@ impl Symbols {
             number_at: number_at.filter(|&at| at < 2 * PAGE),
         })
     }
-}
-
-fn name(pid: u32, tid: u32) -> String {
-    let comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&comm).trim_end().to_owned()
-}
-
-/// Stack pointer of a thread that waits in a system call, for one that ptrace cannot stop.
-fn blocked_at(pid: u32, tid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
-    // `NUMBER ARGUMENTS… SP PC`, or `running`.
-    let mut words = text.split_whitespace().rev();
-    let sp = words.nth(1)?.strip_prefix("0x")?;
-    u64::from_str_radix(sp, 16).ok().filter(|&sp| sp != 0)
 }

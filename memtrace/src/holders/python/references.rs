@@ -104,6 +104,16 @@ impl Python {
         )
     }
 
+    /// Bytes of an object by its type: without what it refers to, and without the text of a `str`.
+    pub(in super::super) fn size(&self, memory: &dyn Memory, address: u64) -> Option<u64> {
+        let ty = self.types.of(memory, address)?;
+        let items = match ty.item_size {
+            0 => 0,
+            _ => memory.word(address + OB_SIZE)?.min(MOST_ITEMS),
+        };
+        Some(ty.size.saturating_add(items.saturating_mul(ty.item_size)))
+    }
+
     /// Number of elements of a container, its own or a subclass of it.
     pub(in super::super) fn length(&self, memory: &dyn Memory, address: u64) -> Option<Length> {
         let offset = match self.types.of(memory, address)?.kind {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{CYCLE, NOTHING, json_of_way, whole};
 use crate::{
     escape::clean,
-    recording::{Found, Held, Sample, Stacks, Way},
-    units::{grouped, seconds},
+    recording::{Answer, AsOf, Found, Held, Keeper, Keepers, Kept, Sample, Stacks, Way},
+    units::{self, grouped, seconds},
 };
 
 const UNKNOWN: &str =
@@ -18,9 +18,15 @@ const UNKNOWN: &str =
 ///
 /// # Errors
 /// The output cannot be written.
-pub(crate) fn holders(found: &Found<Vec<Sample>>, out: &mut impl io::Write) -> io::Result<()> {
-    for sample in &found.holders {
+pub(crate) fn holders(found: &Found<Answer>, out: &mut impl io::Write) -> io::Result<()> {
+    if let Some(keepers) = &found.holders.keepers {
+        table(keepers, out)?;
+    }
+    for sample in &found.holders.samples {
         writeln!(out, "{}", title(sample))?;
+        if let Some(kept) = &sample.kept {
+            writeln!(out, "  {}", sentence(kept, sample.known))?;
+        }
         if sample.ways.is_empty() && sample.sampled > 0 {
             writeln!(out, "  {UNKNOWN}")?;
         }
@@ -34,15 +40,69 @@ pub(crate) fn holders(found: &Found<Vec<Sample>>, out: &mut impl io::Write) -> i
     for note in &found.notes {
         writeln!(out, "Note: {}.", clean(note))?;
     }
-    if found.longest_stop.is_zero() {
-        return Ok(());
+    writeln!(out, "{}", how(found))
+}
+
+/// How the answers were found, and what that cost the process.
+fn how<T>(found: &Found<T>) -> String {
+    let stop = found.longest_stop.as_secs_f64() * 1e3;
+    let took = seconds(nanoseconds(found.took));
+    match found.as_of {
+        AsOf::Running if found.longest_stop.is_zero() => format!("The search took {took}."),
+        AsOf::Running => format!(
+            "Each reference was read again while the process was stopped, for {stop:.1} ms at most; the search took {took}."
+        ),
+        AsOf::Stopped => {
+            let stop = seconds(nanoseconds(found.longest_stop));
+            format!("The process stood still for {stop}: all of this is as of one moment.")
+        }
+        AsOf::Copied => format!(
+            "All of this is as of one moment: a copy was searched, in {took}. The process was stopped for {stop:.1} ms at most."
+        ),
     }
+}
+
+/// What keeps most, a line each.
+fn table(keepers: &Keepers, out: &mut impl io::Write) -> io::Result<()> {
+    let all = keepers.reachable.bytes;
     writeln!(
         out,
-        "Each reference was read again while the process was stopped, for {:.1} ms at most; the search took {}.",
-        found.longest_stop.as_secs_f64() * 1e3,
-        seconds(nanoseconds(found.took)),
-    )
+        "Reachable: {}; lost: {}",
+        amount(&keepers.reachable),
+        amount(&keepers.lost)
+    )?;
+    writeln!(out, "{:>10}  {:>5}  {:>11}  by", "KEPT", "SHARE", "BLOCKS")?;
+    for Keeper { kept, depth, held } in &keepers.largest {
+        let share = 100.0 * kept.bytes as f64 / all.max(1) as f64;
+        let name = match held {
+            Held::Path(path) => whole(path, None),
+            Held::Cycle => CYCLE.to_owned(),
+            Held::Nothing => NOTHING.to_owned(),
+        };
+        let (size, blocks) = (units::size(kept.bytes), grouped(kept.blocks));
+        let indent = 2 * depth;
+        writeln!(
+            out,
+            "{size:>10}  {share:>3.0} %  {blocks:>11}  {:indent$}{name}",
+            ""
+        )?;
+    }
+    writeln!(out)
+}
+
+/// `3.1 GiB in 41,000 blocks`
+fn amount(kept: &Kept) -> String {
+    let ending = if kept.blocks == 1 { "" } else { "s" };
+    let (size, blocks) = (units::size(kept.bytes), grouped(kept.blocks));
+    format!("{size} in {blocks} block{ending}")
+}
+
+/// What objects keep, in words.
+fn sentence(kept: &Kept, of: u64) -> String {
+    match of {
+        1 => format!("it keeps {}", amount(kept)),
+        _ => format!("all {} together keep {}", grouped(of), amount(kept)),
+    }
 }
 
 fn title(sample: &Sample) -> String {
@@ -75,8 +135,8 @@ fn lines(way: &Way, sample: &Sample) -> Vec<String> {
 }
 
 /// The answer as JSON.
-pub(crate) fn holders_json(found: &Found<Vec<Sample>>, pid: u32) -> Value {
-    let sought = found.holders.iter().map(|sample| {
+pub(crate) fn holders_json(found: &Found<Answer>, pid: u32) -> Value {
+    let sought = found.holders.samples.iter().map(|sample| {
         let addresses = sample.addresses.iter();
         let ways = sample.ways.iter();
         json!({
@@ -84,16 +144,43 @@ pub(crate) fn holders_json(found: &Found<Vec<Sample>>, pid: u32) -> Value {
             "known": sample.known,
             "looked_at": sample.sampled,
             "addresses": addresses.map(|at| format!("{at:#x}")).collect::<Vec<String>>(),
+            "kept": sample.kept.as_ref().map(kept_json),
             "ways": ways.map(|way| json_of_way(way, &Stacks::default())).collect::<Vec<Value>>(),
         })
     });
+    let keepers = found.holders.keepers.as_ref();
     json!({
         "pid": pid,
         "sought": sought.collect::<Vec<Value>>(),
+        "retained": keepers.map(keepers_json),
+        "as_of": found.as_of.name(),
         "longest_stop_ns": nanoseconds(found.longest_stop),
         "took_ns": nanoseconds(found.took),
         "notes": found.notes,
     })
+}
+
+fn keepers_json(keepers: &Keepers) -> Value {
+    let largest = keepers.largest.iter().map(|keeper| {
+        let way = Way {
+            blocks: 1,
+            held: keeper.held.clone(),
+        };
+        let mut value = json_of_way(&way, &Stacks::default());
+        value["blocks"] = json!(keeper.kept.blocks);
+        value["bytes"] = json!(keeper.kept.bytes);
+        value["depth"] = json!(keeper.depth);
+        value
+    });
+    json!({
+        "reachable": kept_json(&keepers.reachable),
+        "lost": kept_json(&keepers.lost),
+        "largest": largest.collect::<Vec<Value>>(),
+    })
+}
+
+fn kept_json(kept: &Kept) -> Value {
+    json!({ "bytes": kept.bytes, "blocks": kept.blocks })
 }
 
 fn nanoseconds(time: Duration) -> u64 {

@@ -137,6 +137,7 @@ fn memory_without_sense_has_no_classes_and_no_threads() {
         let pid = target.program.pid();
         Roots::new(
             pid,
+            &Threads::Running(pid),
             &noise,
             &target.mappings,
             &target.modules,
@@ -150,7 +151,9 @@ fn memory_without_sense_has_no_classes_and_no_threads() {
 fn another_allocator_is_named() {
     let preload = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
     let target = Target::start_with(&[], &[("LD_PRELOAD", preload)]);
-    let native = Native::read(target.program.pid(), &target.memory, [], &[]).unwrap();
+    let pid = target.program.pid();
+    let threads = Threads::Running(pid);
+    let native = Native::read(pid, &threads, &target.memory, [], &[]).unwrap();
     let note = native.note.unwrap();
     assert!(
         note.starts_with("malloc is that of `libjemalloc.so.2`: "),
@@ -161,13 +164,8 @@ fn another_allocator_is_named() {
     // What a recording knows replaces what it does not, and its blocks are no roots.
     let size = 100;
     let start = target.address("global");
-    let native = Native::read(
-        target.program.pid(),
-        &target.memory,
-        [Block { start, size }],
-        &[],
-    );
-    let native = native.unwrap();
+    let recorded = [Block { start, size }];
+    let native = Native::read(pid, &threads, &target.memory, recorded, &[]).unwrap();
     assert_eq!(native.blocks.containing(start + 99), Some(0));
     let mut ranges = native.roots.ranges(&native.blocks);
     assert!(ranges.all(|range| !(range.start..range.end).contains(&start)));

@@ -1,5 +1,6 @@
 //! Real processes that say what they have where.
 
+mod copy;
 pub(super) mod fixture;
 mod fuzz;
 mod heap;
@@ -137,8 +138,10 @@ impl Target {
     }
 
     pub(super) fn roots(&self) -> Roots {
+        let pid = self.program.pid();
         Roots::new(
-            self.program.pid(),
+            pid,
+            &Threads::Running(pid),
             &self.memory,
             &self.mappings,
             &self.modules,

@@ -31,7 +31,7 @@ fn nobody_notices_a_stop() {
 fn threads_stopped_one_by_one_notice_nothing_either() {
     let (mut program, pid) = undisturbed();
     for _ in 0..50 {
-        let seen = super::super::stop::one_by_one(pid, |_, registers| registers.is_some());
+        let seen = Threads::Running(pid).each(|thread| thread.registers.is_some());
         assert_eq!(seen.len(), 11);
     }
     assert_eq!(

@@ -1,0 +1,127 @@
+//! What keeps most of a process's memory alone, with the names that programmers have for it.
+
+use super::{
+    dominators::Dominators,
+    graph::{Graph, NodeId},
+    memory::{Cached, Live},
+    retained::Retained,
+    search::{Error, Scene},
+    ways,
+    witness::{Witness, Witnesses},
+};
+use crate::recording::{Held, Keeper, Keepers, Kept, Path, Step, StepKind};
+use std::collections::HashSet;
+
+/// What each node keeps that the search of a graph has reached. `memory` has nothing cached afterwards: room is needed
+/// for other things.
+///
+/// # Errors
+/// There are more references than can be numbered.
+pub(super) fn retained(graph: &mut Graph<'_>, memory: &Cached<Live>) -> Result<Retained, Error> {
+    memory.forget();
+    let met = graph.met().unwrap_or_default();
+    let (root, garbage) = virtual_nodes(graph);
+    let (references, sizes) = met.finish(root, garbage);
+    if references.is_full() {
+        return Err(Error::TooMany);
+    }
+    let dominators = Dominators::new(references, garbage as usize + 1, root);
+    Ok(Retained::new(dominators, |node| match node >= root {
+        true => Kept::default(),
+        false => size(graph, &sizes, node),
+    }))
+}
+
+/// The node that leads to whatever roots lead to, and the one that leads to what only garbage holds.
+fn virtual_nodes(graph: &Graph<'_>) -> (NodeId, NodeId) {
+    let root = graph.len() as NodeId;
+    (root, root + 1)
+}
+
+/// What a node is by itself. An object in a block is counted as that block.
+fn size(graph: &Graph<'_>, sizes: &[u32], node: NodeId) -> Kept {
+    let Some(object) = graph.object(node) else {
+        let block = graph.blocks.block(node as usize);
+        return Kept {
+            bytes: block.size,
+            blocks: 1,
+        };
+    };
+    let number = graph.number(node);
+    let own = number.and_then(|number| sizes.get(number)).copied();
+    Kept {
+        bytes: own.unwrap_or(0).into(),
+        blocks: graph.blocks.containing(object).is_none().into(),
+    }
+}
+
+impl Scene<'_> {
+    /// What objects and blocks keep together; `None`: it is not asked for, or none of them is reached.
+    pub(super) fn kept(&self, addresses: &[u64]) -> Option<Kept> {
+        let nodes = addresses.iter();
+        let nodes: HashSet<NodeId> = nodes.filter_map(|&at| self.graph.reached(at)).collect();
+        self.retained.as_ref()?.together(&nodes)
+    }
+
+    /// The nodes that keep most; `None`: it is not asked for.
+    pub(super) fn keepers(&self) -> Option<Keepers> {
+        let retained = self.retained.as_ref()?;
+        let (_, garbage) = virtual_nodes(self.graph);
+        let largest = retained.keepers();
+        let nodes: Vec<NodeId> = largest.iter().map(|keeper| keeper.node).collect();
+        let witnesses = Witnesses::new(self.graph, &nodes, *self.cached.now());
+        let found = nodes.iter().enumerate().filter_map(|(index, &node)| {
+            let witness = (node != garbage).then(|| witnesses.witness(node))?;
+            Some((index, witness?))
+        });
+        let found: Vec<(usize, Witness)> = found.collect();
+        let (lengths, growth) = self.lengths(&found);
+        let naming = self.naming();
+        let mut names: Vec<Option<Held>> = nodes.iter().map(|_| None).collect();
+        for (index, witness) in &found {
+            let ways = ways::ways(&naming, &[witness], &lengths, &growth);
+            names[*index] = ways.into_iter().next().map(|way| way.held);
+        }
+        let largest = largest.into_iter().zip(names).map(|(keeper, held)| Keeper {
+            kept: keeper.kept,
+            depth: keeper.depth,
+            held: match held {
+                Some(held) => held,
+                None if keeper.node == garbage => Held::Cycle,
+                None => self.unnamed(keeper.node),
+            },
+        });
+        let lost = self.lost();
+        Some(Keepers {
+            reachable: retained.total(),
+            lost: Kept {
+                bytes: lost.iter().map(|block| block.size).sum(),
+                blocks: lost.len() as u64,
+            },
+            largest: largest.collect(),
+        })
+    }
+
+    /// A node whose path cannot be told, by its address.
+    fn unnamed(&self, node: NodeId) -> Held {
+        let is_object = self.graph.object(node).is_some();
+        let step = Step {
+            kind: if is_object {
+                StepKind::Object
+            } else {
+                StepKind::Block
+            },
+            name: format!("{:#x}", self.graph.address(node)),
+            type_name: None,
+            length: None,
+            growth_per_s: None,
+            repeated: 1,
+            buffer: None,
+        };
+        Held::Path(Path {
+            steps: vec![step],
+            container: None,
+            expression: None,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! The process that is searched, and as of when: it runs meanwhile, it stands still, or a copy of it is read.
+
+use super::{
+    memory::Live,
+    native::{Copied, Stop, StopError, Threads},
+    search::Error,
+};
+use crate::recording::AsOf;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// How the memory of a process is read.
+#[derive(Clone, Debug)]
+pub(crate) enum Reading {
+    /// While it runs.
+    Running,
+    /// While it stands still, unless this is set: then it goes on at once.
+    Stopped(Arc<AtomicBool>),
+    /// From a copy of the process, while it runs.
+    Copied,
+}
+
+/// See the module. When it is dropped, the process goes on, and a copy of it is gone.
+pub(crate) struct Subject {
+    pid: u32,
+    held: Held,
+}
+
+enum Held {
+    Running,
+    Stopped(Stop),
+    Copied(Copied),
+}
+
+/// What the search has cost the process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Price {
+    /// The longest time for which it was stopped.
+    pub(crate) longest_stop: Duration,
+    /// What is left of the copy could not be taken away: an entry in the table of processes.
+    pub(crate) leaves_zombie: bool,
+}
+
+impl Subject {
+    /// A process that is read as `reading` says, from now on.
+    ///
+    /// # Errors
+    /// It cannot be stopped, or not be copied.
+    pub(crate) fn new(pid: u32, reading: Reading) -> Result<Self, Error> {
+        let failed = |error: StopError| Error::Held(error.to_string());
+        let held = match reading {
+            Reading::Running => Held::Running,
+            Reading::Stopped(is_over) => Held::Stopped(Stop::until(pid, is_over).map_err(failed)?),
+            Reading::Copied => Held::Copied(Copied::new(pid).map_err(failed)?),
+        };
+        Ok(Self { pid, held })
+    }
+
+    /// The process itself.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The process whose memory is read.
+    pub(super) fn owner(&self) -> u32 {
+        match &self.held {
+            Held::Running | Held::Stopped(_) => self.pid,
+            Held::Copied(copy) => copy.pid(),
+        }
+    }
+
+    pub(super) fn threads(&self) -> Threads {
+        match &self.held {
+            Held::Running => Threads::Running(self.pid),
+            Held::Stopped(stop) => Threads::Held(stop.threads().into()),
+            Held::Copied(copy) => Threads::Held(copy.threads().into()),
+        }
+    }
+
+    pub(super) fn as_of(&self) -> AsOf {
+        match self.held {
+            Held::Running => AsOf::Running,
+            Held::Stopped(_) => AsOf::Stopped,
+            Held::Copied(_) => AsOf::Copied,
+        }
+    }
+
+    /// The memory of the process as it runs, if it does.
+    pub(super) fn running(&self) -> Option<Live> {
+        match self.held {
+            Held::Running | Held::Copied(_) => Some(Live::new(self.pid)),
+            Held::Stopped(_) => None,
+        }
+    }
+
+    /// For how long the process was stopped to copy it.
+    pub(crate) fn copied_in(&self) -> Option<Duration> {
+        match &self.held {
+            Held::Copied(copy) => Some(copy.stopped()),
+            Held::Running | Held::Stopped(_) => None,
+        }
+    }
+
+    /// Lets the process go on.
+    pub(crate) fn end(self) -> Price {
+        match self.held {
+            Held::Running => Price::default(),
+            Held::Stopped(stop) => Price {
+                longest_stop: stop.end().map_or(Duration::ZERO, |ended| ended.lasted),
+                leaves_zombie: false,
+            },
+            Held::Copied(copy) => {
+                let gone = copy.end();
+                Price {
+                    longest_stop: gone.map_or(Duration::ZERO, |gone| gone.longest_stop),
+                    leaves_zombie: gone.is_none_or(|gone| !gone.is_reaped),
+                }
+            }
+        }
+    }
+}
