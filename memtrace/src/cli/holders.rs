@@ -73,6 +73,7 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
     }
     let known = Known {
         blocks: &mut std::iter::empty(),
+        of_devices: Vec::new(),
         site_of: &|_| None,
         redact: args.redact,
         is_over: &|| false,

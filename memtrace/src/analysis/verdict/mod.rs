@@ -210,7 +210,8 @@ fn judge(
     let mut sites = judged.sites;
     let mut keepers = Vec::new();
     for verdict in &mut sites {
-        if let (Scope::Site(key), Class::Leak | Class::GpuLeak) = (&verdict.scope, verdict.class) {
+        let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak | Class::Pinned);
+        if let (Scope::Site(key), true) = (&verdict.scope, leaks) {
             let seen = diagnosis.holders.get(key);
             let seen = seen.and_then(|holders| held::kept_by(holders, stacks));
             let guess = || {
