@@ -183,7 +183,7 @@ fn stop(pid: u32) -> Result<Stop, StopError> {
     let mut tries = 1;
     loop {
         match Stop::new(pid) {
-            Err(StopError::TooSlow { .. }) if tries < STOPS => {
+            Err(error) if error.may_pass() && tries < STOPS => {
                 tries += 1;
                 thread::sleep(PAUSE);
             }

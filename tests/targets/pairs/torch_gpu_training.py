@@ -22,8 +22,8 @@ class Regressor(nn.Module):
         self.hidden, self.out = nn.Linear(256, 512), nn.Linear(512, 8)
 
     def forward(self, x):
-        x = torch.relu(self.hidden(x))  # allocates: noback
-        return self.out(x)  # allocates: noback
+        x = torch.relu(self.hidden(x))  # allocates: losses, noback
+        return self.out(x)  # allocates: losses, noback
 
 
 class Loader:

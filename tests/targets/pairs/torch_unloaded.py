@@ -25,7 +25,7 @@ while True:
     request += 1
     if request == 50:
         print("serving", flush=True)
-    if request == 150:
+    if request == 200:
         del models["large"]
         model = None
     time.sleep(0.05)

@@ -232,10 +232,15 @@ fn judge(
             };
             if let Some((kept_by, keeper)) = found {
                 keepers.extend(keeper.map(Scope::Site));
+                let advice = match &kept_by.how {
+                    How::Container(_) | How::Path { .. } => detectors::leak::LIMIT,
+                    How::Cycle { .. } => detectors::leak::BREAK_CYCLE,
+                    How::Nothing { .. } => detectors::leak::WHO_KEEPS,
+                };
                 verdict.kept_by = Some(kept_by);
                 let asks = |line: &&mut String| *line == detectors::leak::WHO_KEEPS;
                 for line in verdict.next.iter_mut().filter(asks) {
-                    *line = detectors::leak::LIMIT.into();
+                    *line = advice.into();
                 }
             }
         }

@@ -90,6 +90,13 @@ const fn state(
     }
 }
 
+/// Programs with thousands of sites, of which a recording of 20 s has 0.4 to 1 MB: too much for a snapshot.
+const LARGE: [&str; 3] = [
+    "torch_training.py",
+    "torch_gpu_training.py",
+    "torch_finetuning.py",
+];
+
 const TRAINING: &[&str] = &["torch_training.py"];
 const SERVER: &[&str] = &["torch_server.py"];
 const GPU_TRAINING: &[&str] = &["torch_gpu_training.py"];
@@ -300,8 +307,9 @@ pub(super) const PAIRS: &[Pair] = &[
         "torch-gpu-losses",
         GPU_TRAINING,
         "losses",
-        "gpu-leak",
-        "Trainer.loss",
+        // Some 600 bytes of the GPU a step, and three times as much of the graph on the heap.
+        "leak",
+        "",
         "Trainer.step",
     ),
     on_gpu(
@@ -341,6 +349,11 @@ impl Pair {
         [true, false]
             .into_iter()
             .filter(|leaks| *leaks || self.has_control)
+    }
+
+    /// Whether its first screen is kept.
+    pub(super) fn has_snapshot(&self) -> bool {
+        !self.sources.iter().any(|source| LARGE.contains(source))
     }
 
     /// The name of one of them, of its recording and its snapshot.

@@ -33,6 +33,10 @@ pub(in super::super) const WHO_KEEPS: &str =
 pub(in super::super) const LIMIT: &str =
     "limit what that container keeps, or remove from it what is no longer needed";
 
+/// The same where only a cycle keeps them.
+pub(in super::super) const BREAK_CYCLE: &str =
+    "break the cycle, with a weak reference for example, or see that gc.collect() runs";
+
 /// What one live block can keep from being given back, bytes.
 const PAGE: f64 = 4096.0;
 
