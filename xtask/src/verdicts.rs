@@ -2,11 +2,13 @@
 //! with many seeds and counts how often the verdict is right.
 
 mod pairs;
+mod running;
 mod scenarios;
 mod snapshots;
 
 use crate::command::{self, build_memtrace, output, root, run, target_dir};
 use anyhow::{Context, Result, bail};
+use running::Running;
 use scenarios::{SCENARIOS, Scenario};
 use serde::Deserialize;
 use std::{
@@ -22,6 +24,9 @@ use std::{
 
 /// Precision and recall that each class should reach.
 const TARGET: f64 = 0.95;
+
+/// Seconds that attaching to a program may take.
+const ATTACHING: f64 = 3.0;
 
 /// Classes that a run without growth must never get.
 const ALARMS: [&str; 2] = ["leak", "mapping-leak"];
@@ -87,7 +92,16 @@ struct Verdict {
     next: Vec<String>,
     /// Bytes.
     bytes_per_s: Option<f64>,
-    kept_by: Option<Frame>,
+    kept_by: Option<KeptBy>,
+}
+
+#[derive(Deserialize)]
+struct KeptBy {
+    how: String,
+    verified: Option<bool>,
+    /// The line that fills the container.
+    #[serde(flatten)]
+    line: Frame,
 }
 
 #[derive(Deserialize)]
@@ -169,7 +183,6 @@ fn run_scenarios(options: &Options, memtrace: &Path, folder: &Path) -> Result<()
         .seeds()
         .flat_map(|seed| SCENARIOS.iter().map(move |scenario| (scenario, seed)))
         .filter(|(scenario, _)| scenario.name.contains(&options.scenario))
-        .filter(|(scenario, _)| !options.snapshots || snapshots::is_of(scenario.name))
         .collect();
     if runs.is_empty() {
         bail!("no scenario's name contains `{}`", options.scenario);
@@ -266,33 +279,54 @@ fn record(
 ) -> Result<()> {
     let seconds = options.seconds.unwrap_or(8.0);
     let interval = options.interval.as_deref().unwrap_or("50ms");
+    let is_python = scenario.name.starts_with("py-");
+    let mut program = match scenario.name {
+        _ if is_python => Command::new(&programs.python),
+        "new" => Command::new(&programs.cpp),
+        _ => Command::new(&programs.c),
+    };
+    // What Python imports as it starts would make a snapshot large.
+    let attaches = options.snapshots && is_python;
+    // As a rule a little longer than the recording: what it does at its end is not the question.
+    let lives = match scenario.ends {
+        true => seconds - 0.5,
+        false if attaches => seconds + ATTACHING,
+        false => seconds + 0.5,
+    };
+    program
+        .args(is_python.then_some(&programs.script))
+        .arg(scenario.name.trim_end_matches("-ended"))
+        .arg(lives.to_string())
+        .arg(seed.to_string())
+        .arg(recording.parent().unwrap_or(recording));
     let mut record = Command::new(memtrace);
     record
         .args(["record", "--force", "--interval", interval, "-d"])
         .arg(format!("{seconds}s"))
         .args(options.snapshots.then_some("--redact"))
         .arg("-o")
-        .arg(recording)
-        .arg("--");
-    match scenario.name {
-        name if name.starts_with("py-") => record.arg(&programs.python).arg(&programs.script),
-        "new" => record.arg(&programs.cpp),
-        _ => record.arg(&programs.c),
-    };
-    // As a rule a little longer than the recording: what it does at its end is not the question.
-    let lives = match scenario.ends {
-        true => seconds - 0.5,
-        false => seconds + 0.5,
-    };
-    record
-        .arg(scenario.name.trim_end_matches("-ended"))
-        .arg(lives.to_string())
-        .arg(seed.to_string())
-        .arg(recording.parent().unwrap_or(recording))
-        .stderr(Stdio::null());
+        .arg(recording);
+    let running = attaches.then(|| Running::start(&mut program, scenario.name));
+    match running.transpose()? {
+        Some(running) => {
+            record.args(["--pid", &running.id().to_string()]);
+            check(&mut record)
+        }
+        None => {
+            let program = [program.get_program()]
+                .into_iter()
+                .chain(program.get_args());
+            check(record.arg("--").args(program))
+        }
+    }
+}
+
+/// Runs memtrace quietly.
+fn check(record: &mut Command) -> Result<()> {
+    record.stderr(Stdio::null());
     let status = record.status().context("cannot start memtrace")?;
     if !status.success() {
-        bail!("`{}` failed: {status}", command::shown(&record));
+        bail!("`{}` failed: {status}", command::shown(record));
     }
     Ok(())
 }

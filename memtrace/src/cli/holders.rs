@@ -145,6 +145,7 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     let is_over = || interruption.as_ref().is_some_and(Interruption::has_come);
     let known = Known {
         blocks: &mut std::iter::empty(),
+        of_devices: Vec::new(),
         site_of: &|_| None,
         redact: args.redact,
         is_over: &is_over,

@@ -73,6 +73,8 @@ pub(super) struct Graph<'a> {
     roots: Vec<RootWord>,
     /// Blocks of the interpreter's own state.
     states: Vec<NodeId>,
+    /// Blocks of devices.
+    of_devices: FastMap<NodeId, ()>,
     queue: BTreeMap<u32, Vec<NodeId>>,
     /// If it is wanted.
     met: Option<Met>,
@@ -124,6 +126,7 @@ impl<'a> Graph<'a> {
             costs: vec![u32::MAX; len],
             roots: Vec::new(),
             states: Vec::new(),
+            of_devices: FastMap::default(),
             queue: BTreeMap::new(),
             met: None,
         }
@@ -148,6 +151,12 @@ impl<'a> Graph<'a> {
     /// The number of an object among objects.
     pub(super) fn number(&self, node: NodeId) -> Option<usize> {
         (node as usize).checked_sub(self.blocks.len())
+    }
+
+    /// Blocks of devices, at these addresses: what is in them cannot be read.
+    pub(super) fn leave(&mut self, of_devices: impl Iterator<Item = u64>) {
+        let blocks = of_devices.filter_map(|start| self.blocks.containing(start));
+        self.of_devices = blocks.map(|block| (block as NodeId, ())).collect();
     }
 
     /// Reaches whatever can be reached from the roots, until `is_over`.
@@ -369,9 +378,12 @@ impl<'a> Graph<'a> {
         is_better
     }
 
-    /// As [`Graph::reach`], and follows it later.
+    /// As [`Graph::reach`], and follows it later. What refers to the memory of a device may be its allocator's own record
+    /// of it: whoever holds the owner of the data is the one to show.
     fn offer(&mut self, node: NodeId, holder: u32, cost: u32) {
-        if self.reach(node, holder, cost) {
+        if self.of_devices.contains_key(&node) {
+            self.reach(node, holder, cost.saturating_add(cost::OF_DEVICE));
+        } else if self.reach(node, holder, cost) {
             self.queue.entry(cost).or_default().push(node);
         }
     }

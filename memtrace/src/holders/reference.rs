@@ -101,6 +101,8 @@ pub(super) mod cost {
     pub(in super::super) const STACK: u32 = 100;
     /// A word of a Python object that its type says nothing of.
     pub(in super::super) const UNTYPED: u32 = 1000;
+    /// The address of a device's memory anywhere but in the owner of a tensor's data.
+    pub(in super::super) const OF_DEVICE: u32 = 100_000;
     /// A word of memory of which it is not known whether it is in use.
     pub(in super::super) const UNKNOWN: u32 = 2000;
 }

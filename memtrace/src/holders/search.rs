@@ -74,6 +74,8 @@ fn reason(why: &Option<String>) -> String {
 pub(crate) struct Known<'a> {
     /// All live blocks of malloc as the ledger has them, in no order.
     pub(crate) blocks: &'a mut dyn Iterator<Item = Extent>,
+    /// Live blocks of devices and of page-locked memory. What is in them is not searched.
+    pub(crate) of_devices: Vec<Extent>,
     /// The site of the live block of malloc at an address.
     pub(crate) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     /// Names and keys are left out, types stay.
@@ -226,10 +228,13 @@ fn with_graph<T>(
     let pools = python.as_ref().map_or_else(Vec::new, |python| {
         pools::find(python.minor(), &mappings, &cached)
     });
-    let recorded = known.blocks.map(|(start, size)| Block { start, size });
+    let of_devices = || known.of_devices.iter().copied();
+    let recorded = known.blocks.chain(of_devices());
+    let recorded = recorded.map(|(start, size)| Block { start, size });
     let native = Native::read(pid, &subject.threads(), &cached, recorded, &pools)?;
     notes.extend(native.note.clone());
     let mut graph = Graph::new(python.as_ref(), &native, &pools);
+    graph.leave(of_devices().map(|(start, _)| start));
     if retained {
         graph.keep_references();
     }

@@ -24,6 +24,9 @@ const NAMESPACE: &str = ".__dict__";
 /// The name of the root of what only garbage holds.
 const GARBAGE: &str = "garbage";
 
+/// A word of a block, wherever in it.
+const WORD: &str = "[word]";
+
 /// Nodes in a row that are alike and are shown as one, from so many on.
 const ALIKE: usize = 3;
 
@@ -250,6 +253,8 @@ impl Naming<'_> {
         let general = match labels {
             [Label::Item(_)] => "[i]".to_owned(),
             [Label::Value(_)] => "[key]".to_owned(),
+            // The elements of an array, and the nodes to the left and to the right in a tree.
+            [Label::Word(_)] if object.is_none() => WORD.to_owned(),
             _ => name.clone(),
         };
         let (kind, type_name) = match object {
@@ -280,7 +285,10 @@ impl Naming<'_> {
                 length: None,
                 growth_per_s: None,
                 repeated: 1,
-                buffer: self.buffer(object),
+                buffer: match object {
+                    Some(object) => self.buffer(object),
+                    None => (self.site_of)(self.graph.address(node)),
+                },
             },
             node: Some(node),
             is_expression,
@@ -306,8 +314,8 @@ impl Naming<'_> {
     }
 
     /// The site of the memory that a container has of its own.
-    fn buffer(&self, container: Option<u64>) -> Option<SiteKey> {
-        let (object, python) = (container?, self.graph.python?);
+    fn buffer(&self, object: u64) -> Option<SiteKey> {
+        let python = self.graph.python?;
         python.length(self.memory, object)?;
         let mut site = None;
         python.references(self.memory, object, &mut |reference| {
@@ -337,6 +345,9 @@ impl Naming<'_> {
             let mut step = named.step.clone();
             if index > common && ["[i]", "[key]"].contains(&&*named.general) {
                 step.name.clone_from(&named.general);
+            }
+            if index > common && named.general == WORD {
+                step.name.clear();
             }
             row = match index > 0 && named.is_like(&first[index - 1]) {
                 true => row + 1,
@@ -402,7 +413,10 @@ fn container(path: &[Named], common: usize) -> Option<usize> {
     let grows = |named: &Named| named.step.growth_per_s.is_some_and(|growth| growth > 0.0);
     let has_length = |named: &Named| named.step.length.is_some();
     let growing = (common..path.len()).find(|&index| grows(&path[index]));
-    growing.or_else(|| (0..=common).rev().find(|&index| has_length(&path[index])))
+    let known = growing.or_else(|| (0..=common).rev().find(|&index| has_length(&path[index])));
+    // Of a block no length is known: it is a container where the paths of several blocks part in it.
+    let parts = common + 1 < path.len() && path[common].step.kind == StepKind::Block;
+    known.or_else(|| parts.then_some(common))
 }
 
 /// The path as an expression, if every part of it is one.

@@ -208,7 +208,7 @@ fn read_stopped(
                 let Some(ended) = stop.end() else { break };
                 (ended.lasted, !ended.was_cut)
             }
-            Err(StopError::TooSlow { lasted, .. }) if left > 0 => (lasted, false),
+            Err(error) if left > 0 && error.may_pass() => (error.lasted(), false),
             Err(error) => return Err(error),
         };
         drop(urgent);

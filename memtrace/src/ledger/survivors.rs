@@ -97,6 +97,18 @@ impl Ledger {
             .map(|block| (block.addr, block.size))
     }
 
+    /// The live blocks of devices, and of page-locked memory, that the process with this tgid asked for, without those
+    /// that an allocator took to give out. In no order.
+    pub(crate) fn device_blocks(&self, tgid: u32) -> Vec<Extent> {
+        let tables = self.space_of(tgid).map(|space| space.tables.iter());
+        let blocks = tables.into_iter().flatten().flat_map(|table| table.iter());
+        let of_device = blocks.filter(|block| {
+            let key = self.book.key(block.site);
+            key.layer.of_device() && !key.by_allocator
+        });
+        of_device.map(|block| (block.addr, block.size)).collect()
+    }
+
     /// The site of the block that the malloc family gave at this address.
     pub(crate) fn heap_site(&self, tgid: u32, addr: u64) -> Option<SiteKey> {
         let block = self.space_of(tgid)?.tables[Layer::Heap as usize].get(addr)?;

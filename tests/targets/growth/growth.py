@@ -271,6 +271,7 @@ scenarios = {
     "py-workers": workers,
     "py-flat": flat,
 }
+print("running", flush=True)
 scenarios[scenario]()
 # Without giving everything back: that is not the question.
 os._exit(0)

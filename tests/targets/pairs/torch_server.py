@@ -1,7 +1,7 @@
 """Inference with PyTorch, whose answers are logged.
-The fault: the log keeps the answers, and with `grad` their graphs too.
+The fault: the log keeps the answers, with `grad` their graphs too, with `cuda` on a GPU.
 
-torch_server.py leak|ok SEED [grad]
+torch_server.py leak|ok SEED [grad|cuda]
 """
 import contextlib
 import sys
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 leaks, with_graph = sys.argv[1] == "leak", "grad" in sys.argv
+device = "cuda" if "cuda" in sys.argv else "cpu"
 torch.manual_seed(int(sys.argv[2]))
 torch.set_num_threads(1)
 
@@ -27,10 +28,10 @@ class Classifier(nn.Module):
 
 class Service:
     def __init__(self):
-        self.model, self.history = Classifier().eval(), []
+        self.model, self.history = Classifier().to(device).eval(), []
 
     def preprocess(self, raw):
-        return raw * 2 - 1  # allocates: grad
+        return raw.to(device) * 2 - 1  # allocates: grad
 
     def predict(self, raw):
         x = self.preprocess(raw)

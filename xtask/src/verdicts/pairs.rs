@@ -1,18 +1,19 @@
 //! `cargo xtask verdicts --pairs`: programs as users write them (`tests/targets/pairs/`), with the one
 //! line that leaks and without it. With it the verdict has to name the line that allocates and the
-//! one that keeps, without it there must be no alarm.
+//! one that keeps, without it there must be no alarm. And states of a GPU's memory that are no leaks.
 
 mod program;
 mod table;
 
-use super::{Diagnosis, Options, Verdict, diagnosis, each, snapshots};
-use crate::command::shown;
-use anyhow::{Context, Result, bail};
-use program::{Programs, Running, start};
+use super::{
+    Diagnosis, KeptBy, Options, Verdict, check, diagnosis, each, running::Running, snapshots,
+};
+use anyhow::{Result, bail};
+use program::{Programs, start};
 use std::{
     collections::BTreeMap,
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -20,11 +21,11 @@ use std::{
 };
 use table::{PAIRS, Pair};
 
-/// Share of the leaks that must be right in everything.
+/// Share of the leaks that must be right in everything, and of those that something keeps, that must show the path.
 const TARGET: f64 = 0.95;
 
 /// Classes that a control must never get.
-const ALARMS: [&str; 4] = ["leak", "mapping-leak", "gpu-leak", "retention"];
+const ALARMS: [&str; 5] = ["leak", "mapping-leak", "gpu-leak", "pinned", "retention"];
 
 /// What one run was judged to be.
 struct Outcome {
@@ -41,9 +42,13 @@ struct Said {
     /// Each `FUNCTION FILE:LINE`.
     allocates: Option<String>,
     keeps: Option<String>,
+    /// `kept_by.how` of the line that allocates.
+    how: Option<String>,
     right_class: bool,
     right_allocates: bool,
     right_keeps: bool,
+    /// The path was seen, and each of its references read again.
+    proven: bool,
 }
 
 impl Outcome {
@@ -76,13 +81,13 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
     let runs: Vec<(&Pair, bool, u64)> = options
         .seeds()
         .flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed)))
-        .flat_map(|(pair, seed)| [true, false].map(|leaks| (pair, leaks, seed)))
+        .flat_map(|(pair, seed)| pair.modes().map(move |leaks| (pair, leaks, seed)))
         .collect();
     let outcomes = Mutex::new(Vec::new());
     let one = |(pair, leaks, seed): &(&'static Pair, bool, u64)| {
         let load = if options.loaded { "-loaded" } else { "" };
-        let mode = mode(*leaks);
-        let recording = folder.join(format!("{}-{mode}-{seed}{load}.mtr", pair.name));
+        let name = pair.name_of(*leaks);
+        let recording = folder.join(format!("{name}-{seed}{load}.mtr"));
         if options.kept {
             if !recording.exists() {
                 return Ok(());
@@ -98,8 +103,8 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
             said,
         };
         tell(&outcome, *seed);
-        if options.snapshots && outcome.is_right() {
-            snapshots::keep(&recording, &format!("{}-{mode}", pair.name))?;
+        if options.snapshots && pair.has_snapshot() && outcome.is_right() {
+            snapshots::keep(&recording, &name)?;
         }
         if let Ok(mut outcomes) = outcomes.lock() {
             outcomes.push(outcome);
@@ -126,15 +131,12 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
     summary(&outcomes)
 }
 
-/// What the snapshots of those pairs are called that need no virtual environment.
+/// What the snapshots are called.
 #[cfg(test)]
 pub(super) fn snapshot_names() -> impl Iterator<Item = String> {
-    let pairs = PAIRS.iter().filter(|pair| !pair.needs_venv);
-    pairs.flat_map(|pair| [true, false].map(|leaks| format!("{}-{}", pair.name, mode(leaks))))
-}
-
-const fn mode(leaks: bool) -> &'static str {
-    if leaks { "leak" } else { "ok" }
+    let names = |pair: &'static Pair| pair.modes().map(|leaks| pair.name_of(leaks));
+    let kept = PAIRS.iter().filter(|pair| pair.has_snapshot());
+    kept.flat_map(names)
 }
 
 /// Attaches to the program, with default settings but for how long.
@@ -147,16 +149,11 @@ fn record(memtrace: &Path, program: &Running, recording: &Path, options: &Option
         .args(options.snapshots.then_some("--redact"))
         .args(["--pid", &program.id().to_string()])
         .arg("--output")
-        .arg(recording)
-        .stderr(Stdio::null());
+        .arg(recording);
     if let Some(interval) = &options.interval {
         record.args(["--interval", interval]);
     }
-    let status = record.status().context("cannot start memtrace")?;
-    if !status.success() {
-        bail!("`{}` failed: {status}", shown(&record));
-    }
-    Ok(())
+    check(&mut record)
 }
 
 fn judge(pair: &Pair, leaks: bool, diagnosis: Diagnosis) -> Result<Said> {
@@ -164,25 +161,31 @@ fn judge(pair: &Pair, leaks: bool, diagnosis: Diagnosis) -> Result<Said> {
         .verdicts
         .into_iter()
         .partition(|verdict| verdict.scope == "process");
-    // Of a control any alarm counts, whichever process it is about.
+    // Of a control any alarm counts, whichever process it is about, and so it does beside a state.
     let alarm = |verdict: &&Verdict| ALARMS.contains(&verdict.class.as_str());
-    let Some(headline) = processes.iter().find(|verdict| verdict.class == "leak") else {
-        let first = processes.iter().find(alarm).or(processes.first());
-        let right_class = !leaks && !processes.iter().any(|verdict| alarm(&verdict));
+    let alarmed = processes.iter().find(alarm);
+    let expected = processes.iter().find(|of| of.class == pair.expected);
+    let headline = expected.filter(|_| leaks);
+    let Some(headline) = headline.filter(|_| pair.has_control) else {
+        let first = alarmed.or(headline).or(processes.first());
+        let right_class = alarmed.is_none() && (headline.is_some() || !leaks);
         return Ok(Said {
             class: first.map_or("missing".into(), |verdict| verdict.class.clone()),
             grade: first.map_or(String::new(), |verdict| verdict.grade.clone()),
             allocates: None,
             keeps: None,
+            how: None,
             right_class,
-            right_allocates: !leaks,
-            right_keeps: !leaks,
+            right_allocates: right_class,
+            right_keeps: right_class,
+            proven: false,
         });
     };
     let marks = pair.marks()?;
     // As the headline does: sites of one line together, the fastest growing first.
     let mut lines: BTreeMap<Option<String>, (f64, Vec<&Verdict>)> = BTreeMap::new();
-    let of_process = |site: &&Verdict| site.process == headline.process && site.class == "leak";
+    let of_process =
+        |site: &&Verdict| site.process == headline.process && site.class == headline.class;
     for site in sites.iter().filter(of_process) {
         let own = site.frames.iter().find(|frame| marks.is_own(frame));
         let of_line = lines.entry(own.map(ToString::to_string)).or_default();
@@ -196,54 +199,80 @@ fn judge(pair: &Pair, leaks: bool, diagnosis: Diagnosis) -> Result<Said> {
     let allocates = fastest
         .first()
         .and_then(|site| site.frames.iter().find(|frame| marks.is_own(frame)));
+    // As the headline does: of the sites of a line what was seen counts for more than what is probable.
+    let kept_by = || fastest.iter().filter_map(|site| site.kept_by.as_ref());
+    let kept_by = kept_by().find(|of| of.how == "path").or(kept_by().next());
     // What is kept by no container has no line.
-    let mut kept_by = fastest.iter().filter_map(|site| site.kept_by.as_ref());
-    let keeps = kept_by.find(|line| line.function.is_some());
+    let keeps = kept_by
+        .map(|of| &of.line)
+        .filter(|line| line.function.is_some());
     Ok(Said {
         class: headline.class.clone(),
         grade: headline.grade.clone(),
         allocates: allocates.map(ToString::to_string),
         keeps: keeps.map(ToString::to_string),
-        right_class: leaks,
+        how: kept_by.map(|of| of.how.clone()),
+        right_class: true,
         right_allocates: allocates.is_some_and(|frame| marks.allocates(frame)),
         right_keeps: match keeps {
             Some(frame) => marks.keeps(frame),
             None => pair.keeps.is_none(),
         },
+        proven: kept_by.is_some_and(KeptBy::is_proven),
     })
+}
+
+impl KeptBy {
+    fn is_proven(&self) -> bool {
+        self.how == "path" && self.verified == Some(true)
+    }
 }
 
 fn tell(outcome: &Outcome, seed: u64) {
     let Outcome { pair, leaks, said } = outcome;
     let right = |right| if right { "" } else { " WRONG" };
     let line = |of: &Option<String>| of.clone().unwrap_or("-".into());
-    let mode = mode(*leaks);
     print!(
-        "{:<20} {mode:<5} seed {seed:<3} {} ({}){}",
-        pair.name,
+        "{:<25} seed {seed:<3} {} ({}){}",
+        pair.name_of(*leaks),
         said.class,
         said.grade,
         right(said.right_class)
     );
-    if *leaks && said.right_class {
+    if *leaks && pair.has_control && said.right_class {
         print!(
-            "  allocates {}{}  keeps {}{}",
+            "  allocates {}{}  keeps {}{} ({})",
             line(&said.allocates),
             right(said.right_allocates),
             line(&said.keeps),
-            right(said.right_keeps)
+            right(said.right_keeps),
+            line(&said.how)
         );
     }
     println!();
 }
 
+/// Counts of outcomes.
+#[derive(Default)]
+struct Counts {
+    leaks: usize,
+    right: usize,
+    /// Leaks that something keeps, and those of them whose path was seen.
+    kept: usize,
+    proven: usize,
+    controls: usize,
+    quiet: usize,
+    states: usize,
+    right_states: usize,
+}
+
 /// Prints how often each pair was right, and all together.
 fn summary(outcomes: &[Outcome]) -> Result<()> {
     println!(
-        "\n{:<20}{:>8}{:>8}{:>12}{:>8}{:>8}{:>10}",
-        "pair", "leaks", "class", "allocates", "keeps", "all", "controls"
+        "\n{:<20}{:>8}{:>8}{:>12}{:>8}{:>8}{:>8}{:>10}",
+        "pair", "leaks", "class", "allocates", "keeps", "all", "path", "controls"
     );
-    let (mut all_leaks, mut all_right, mut controls, mut quiet) = (0, 0, 0, 0);
+    let mut all = Counts::default();
     for pair in PAIRS {
         let of = |leaks| {
             let same = move |outcome: &&Outcome| outcome.pair.name == pair.name;
@@ -256,28 +285,63 @@ fn summary(outcomes: &[Outcome]) -> Result<()> {
         }
         let count = |right: fn(&Said) -> bool| of(true).filter(|of| right(&of.said)).count();
         let right = of(true).filter(|of| of.is_right()).count();
-        let of_quiet = of(false).filter(|of| of.said.right_class).count();
+        if !pair.has_control {
+            println!("{:<20}{leaks:>8}{right:>8}", pair.name);
+            all.states += leaks;
+            all.right_states += right;
+            continue;
+        }
+        let proven = count(|said| said.proven);
+        let quiet = of(false).filter(|of| of.said.right_class).count();
         println!(
-            "{:<20}{leaks:>8}{:>8}{:>12}{:>8}{right:>8}{:>10}",
+            "{:<20}{leaks:>8}{:>8}{:>12}{:>8}{right:>8}{proven:>8}{:>10}",
             pair.name,
             count(|said| said.right_class),
             count(|said| said.right_allocates),
             count(|said| said.right_keeps),
-            format!("{of_quiet}/{of_control}")
+            format!("{quiet}/{of_control}")
         );
-        all_leaks += leaks;
-        all_right += right;
-        controls += of_control;
-        quiet += of_quiet;
+        all.leaks += leaks;
+        all.right += right;
+        if pair.keeps.is_some() {
+            all.kept += leaks;
+            all.proven += proven;
+        }
+        all.controls += of_control;
+        all.quiet += quiet;
     }
-    println!(
-        "leaks right in everything: {all_right} of {all_leaks}; quiet controls: {quiet} of {controls}"
-    );
-    if quiet < controls {
-        bail!("{} false alarms", controls - quiet);
+    all.judge()
+}
+
+impl Counts {
+    fn judge(&self) -> Result<()> {
+        let Self {
+            leaks,
+            right,
+            kept,
+            proven,
+            controls,
+            quiet,
+            states,
+            right_states,
+        } = *self;
+        println!(
+            "leaks right in everything: {right} of {leaks}; path seen: {proven} of {kept} that something keeps; \
+             quiet controls: {quiet} of {controls}; right states: {right_states} of {states}"
+        );
+        if quiet < controls {
+            bail!("{} false alarms", controls - quiet);
+        }
+        let percent = TARGET * 100.0;
+        let is_below = |part: usize, of: usize| (part as f64) < TARGET * of as f64;
+        if is_below(right, leaks) || is_below(right_states, states) {
+            bail!("fewer than {percent:.0} % of the leaks or states right");
+        }
+        if is_below(proven, kept) {
+            bail!(
+                "the path was seen of fewer than {percent:.0} % of the leaks that something keeps"
+            );
+        }
+        Ok(())
     }
-    if (all_right as f64) < TARGET * all_leaks as f64 {
-        bail!("fewer than {:.0} % of the leaks right", TARGET * 100.0);
-    }
-    Ok(())
 }

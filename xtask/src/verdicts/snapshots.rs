@@ -28,20 +28,6 @@ const STRIP: &str = "
     VACUUM;
 ";
 
-/// Scenarios in Python of which a snapshot is kept: those whose first screen no other has. What Python
-/// imports as it starts makes recordings large.
-const IN_PYTHON: [&str; 4] = [
-    "py-leak-service",
-    "py-leak-small",
-    "py-leak-workers",
-    "py-copy-on-write",
-];
-
-/// Whether there is a snapshot of a scenario.
-pub(super) fn is_of(scenario: &str) -> bool {
-    !scenario.starts_with("py-") || IN_PYTHON.contains(&scenario)
-}
-
 /// Where the test looks for them.
 fn folder() -> PathBuf {
     root().join("memtrace/src/render/findings/snapshots")
@@ -69,14 +55,13 @@ pub(super) fn write_texts() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{folder, is_of};
+    use super::folder;
     use crate::verdicts::{pairs, scenarios::SCENARIOS};
 
     #[test]
     fn every_program_has_a_snapshot_of_its_first_screen() {
         let scenarios = SCENARIOS.iter().map(|scenario| scenario.name);
-        let scenarios = scenarios.filter(|name| is_of(name)).map(str::to_owned);
-        for name in pairs::snapshot_names().chain(scenarios) {
+        for name in pairs::snapshot_names().chain(scenarios.map(str::to_owned)) {
             for extension in ["mtr.zst", "txt"] {
                 let file = folder().join(format!("{name}.{extension}"));
                 assert!(file.exists(), "`{}` is missing", file.display());

@@ -4,7 +4,7 @@ use super::kept_by::{How, KeptBy};
 use crate::{
     frames::{Frame, containers, own_line},
     ledger::SiteKey,
-    recording::{Held, Holders, Path, Stacks, Step, Way},
+    recording::{Held, Holders, Path, Stacks, Step, StepKind, Way},
 };
 
 /// A way of keeping counts for the site if it applies to at least this share of the blocks with a
@@ -38,7 +38,11 @@ pub(super) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Opt
         Held::Cycle => (How::Cycle { share }, None),
         Held::Nothing => (How::Nothing { share }, None),
     };
-    let line = buffer.and_then(|site| filling_line(site, stacks)).cloned();
+    let line = match &way.held {
+        Held::Path(path) => container(path).and_then(|step| line_of(step, stacks)),
+        _ => None,
+    };
+    let line = line.cloned();
     Some((KeptBy { how, line }, buffer))
 }
 
@@ -47,12 +51,34 @@ fn are_alike(a: &Way, b: &Way) -> bool {
     match (&a.held, &b.held) {
         (Held::Path(a), Held::Path(b)) => match (up_to_container(a), up_to_container(b)) {
             (Some(a), Some(b)) => {
-                let same = |(a, b): (&Step, &Step)| a.kind == b.kind && a.name == b.name;
+                let same = |(a, b): (&Step, &Step)| {
+                    a.kind == b.kind && (a.name == b.name || is_thread(a) && is_thread(b))
+                };
                 a.len() == b.len() && a.iter().zip(b).all(same)
             }
             _ => a == b,
         },
         (a, b) => a == b,
+    }
+}
+
+/// The variables of one thread are at the same place as those of another.
+fn is_thread(step: &Step) -> bool {
+    step.kind == StepKind::Interpreter && step.name.starts_with("thread ")
+}
+
+/// The line that filled a container; `None` where the block that was at the address of its memory is no such
+/// container's: it has moved since.
+fn line_of<'a>(container: &Step, stacks: &'a Stacks) -> Option<&'a Frame> {
+    let buffer = container.buffer?;
+    let stack = stacks.get(buffer.stack);
+    let is_named = stack
+        .frames()
+        .any(|frame| !frame.is_python() && frame.function.is_some());
+    match containers::filled(stack.of_caller()) {
+        Some((_, line)) => Some(line),
+        None if container.kind == StepKind::Object && is_named => None,
+        None => filling_line(buffer, stacks),
     }
 }
 

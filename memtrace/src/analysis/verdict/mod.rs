@@ -209,7 +209,8 @@ fn judge(
     let mut sites = judged.sites;
     let mut keepers = Vec::new();
     for verdict in &mut sites {
-        if let (Scope::Site(key), Class::Leak | Class::GpuLeak) = (&verdict.scope, verdict.class) {
+        let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak | Class::Pinned);
+        if let (Scope::Site(key), true) = (&verdict.scope, leaks) {
             let seen = diagnosis.holders.get(key);
             let seen = seen.and_then(|holders| held::kept_by(holders, stacks));
             let guess = || {
@@ -230,10 +231,15 @@ fn judge(
             };
             if let Some((kept_by, keeper)) = found {
                 keepers.extend(keeper.map(Scope::Site));
+                let advice = match &kept_by.how {
+                    How::Container(_) | How::Path { .. } => detectors::leak::LIMIT,
+                    How::Cycle { .. } => detectors::leak::BREAK_CYCLE,
+                    How::Nothing { .. } => detectors::leak::WHO_KEEPS,
+                };
                 verdict.kept_by = Some(kept_by);
                 let asks = |line: &&mut String| *line == detectors::leak::WHO_KEEPS;
                 for line in verdict.next.iter_mut().filter(asks) {
-                    *line = detectors::leak::LIMIT.into();
+                    *line = advice.into();
                 }
             }
         }

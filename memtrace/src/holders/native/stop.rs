@@ -101,6 +101,26 @@ pub(in crate::holders) enum StopError {
     NoThread(#[source] io::Error),
 }
 
+impl StopError {
+    /// Whether another attempt may succeed. The kernel takes a moment to detach what a stop of memtrace's own, which came
+    /// too late, has left behind.
+    pub(in crate::holders) fn may_pass(&self) -> bool {
+        match self {
+            Self::TooSlow { .. } => true,
+            Self::TracedAlready { tracer, .. } => *tracer == std::process::id(),
+            _ => false,
+        }
+    }
+
+    /// For how long threads were stopped in vain.
+    pub(in crate::holders) fn lasted(&self) -> Duration {
+        match self {
+            Self::TooSlow { lasted, .. } => *lasted,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
 /// A thread of a stopped process.
 #[derive(Clone, Debug)]
 pub(in crate::holders) struct Stopped {

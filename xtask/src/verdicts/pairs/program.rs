@@ -1,17 +1,15 @@
 //! Builds and starts the programs of the pairs.
 
 use super::{
-    super::{Options, python},
-    mode,
-    table::Pair,
+    super::{Options, python, running::Running},
+    table::{Pair, mode},
 };
 use crate::command::{output, root, run};
 use anyhow::{Context, Result, bail};
 use std::{
     collections::BTreeSet,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::Command,
 };
 
 /// What is there to be started.
@@ -21,27 +19,6 @@ pub(super) struct Programs {
     python: PathBuf,
     /// With numpy and PyTorch.
     venv_python: Option<PathBuf>,
-}
-
-/// A program that is killed when this is dropped.
-pub(super) struct Running {
-    child: Child,
-    /// Kept open: the program may print more.
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Running {
-    pub(super) fn id(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // One that has ended by itself cannot be killed, and need not be.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Programs {
@@ -119,19 +96,7 @@ pub(super) fn start(pair: &Pair, programs: &Programs, leaks: bool, seed: u64) ->
         .env_clear()
         .env("PYTHONPATH", &programs.folder)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdout(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", pair.name))?;
-    let stdout = child.stdout.take().context("no standard output")?;
-    let mut running = Running {
-        child,
-        stdout: BufReader::new(stdout),
-    };
-    let mut line = String::new();
-    running.stdout.read_line(&mut line)?;
-    if line.is_empty() {
-        bail!("{} ended before it was warm", pair.name);
-    }
-    Ok(running)
+        // Of PyTorch about the stand-in for a GPU.
+        .env("PYTHONWARNINGS", "ignore");
+    Running::start(&mut command, pair.name)
 }

@@ -4,6 +4,11 @@ use super::{super::Frame, program::source};
 use anyhow::{Context, Result};
 use std::{fmt, path::Path};
 
+/// What a program is told to do, and what its files are called.
+pub(super) const fn mode(leaks: bool) -> &'static str {
+    if leaks { "leak" } else { "ok" }
+}
+
 /// A program with a line that leaks.
 pub(super) struct Pair {
     pub(super) name: &'static str,
@@ -12,6 +17,10 @@ pub(super) struct Pair {
     /// Which of its faults, where it has several.
     pub(super) fault: Option<&'static str>,
     pub(super) needs_venv: bool,
+    /// The class that the process must get with the fault.
+    pub(super) expected: &'static str,
+    /// `false`: a state that is no leak, which has no line to name and nothing to compare with.
+    pub(super) has_control: bool,
     /// A function that allocates what is kept. The lines bear the comment `allocates`, which may
     /// name the faults that it is for.
     allocates: &'static str,
@@ -31,6 +40,8 @@ const fn pair(
         sources,
         fault: None,
         needs_venv: false,
+        expected: "leak",
+        has_control: true,
         allocates,
         keeps,
     }
@@ -51,8 +62,46 @@ const fn in_venv(
     }
 }
 
+/// One whose tensors are on the GPU, or in page-locked memory.
+const fn on_gpu(
+    name: &'static str,
+    sources: &'static [&'static str],
+    fault: &'static str,
+    expected: &'static str,
+    allocates: &'static str,
+    keeps: &'static str,
+) -> Pair {
+    Pair {
+        expected,
+        ..in_venv(name, sources, Some(fault), allocates, Some(keeps))
+    }
+}
+
+/// A state of a GPU's memory.
+const fn state(
+    name: &'static str,
+    sources: &'static [&'static str],
+    expected: &'static str,
+) -> Pair {
+    Pair {
+        expected,
+        has_control: false,
+        ..in_venv(name, sources, None, "", None)
+    }
+}
+
+/// Programs with thousands of sites, of which a recording of 20 s has 0.4 to 1 MB: too much for a snapshot.
+const LARGE: [&str; 3] = [
+    "torch_training.py",
+    "torch_gpu_training.py",
+    "torch_finetuning.py",
+];
+
 const TRAINING: &[&str] = &["torch_training.py"];
 const SERVER: &[&str] = &["torch_server.py"];
+const GPU_TRAINING: &[&str] = &["torch_gpu_training.py"];
+const FINE_TUNING: &[&str] = &["torch_finetuning.py"];
+const RANKING: &[&str] = &["torch_ranking.py"];
 
 pub(super) const PAIRS: &[Pair] = &[
     pair("c-connections", &["connections.c"], "open_connection", None),
@@ -218,6 +267,73 @@ pub(super) const PAIRS: &[Pair] = &[
         "Cached.decode",
         Some("Cached.__getitem__"),
     ),
+    in_venv(
+        "torch-hook",
+        FINE_TUNING,
+        Some("hook"),
+        "Tagger.forward",
+        Some("watch.<locals>.hook"),
+    ),
+    in_venv(
+        "torch-retain",
+        FINE_TUNING,
+        Some("retain"),
+        "",
+        Some("Trainer.step"),
+    ),
+    in_venv(
+        "torch-memo",
+        RANKING,
+        Some("memo"),
+        "Encoder.encode",
+        Some("Service.rank"),
+    ),
+    in_venv(
+        "torch-errors",
+        RANKING,
+        Some("errors"),
+        "Service.",
+        Some("Service.handle"),
+    ),
+    on_gpu(
+        "torch-gpu-server",
+        SERVER,
+        "cuda",
+        "gpu-leak",
+        "Classifier.forward",
+        "Service.log",
+    ),
+    on_gpu(
+        "torch-gpu-losses",
+        GPU_TRAINING,
+        "losses",
+        // Some 600 bytes of the GPU a step, and three times as much of the graph on the heap.
+        "leak",
+        "",
+        "Trainer.step",
+    ),
+    on_gpu(
+        "torch-gpu-noback",
+        GPU_TRAINING,
+        "noback",
+        "gpu-leak",
+        "",
+        "Trainer.check",
+    ),
+    on_gpu(
+        "torch-gpu-pinned",
+        GPU_TRAINING,
+        "pinned",
+        "pinned",
+        "Loader.load",
+        "Loader.load",
+    ),
+    state(
+        "torch-fragmentation",
+        &["torch_fragmentation.py"],
+        "gpu-out-of-memory",
+    ),
+    state("torch-unloaded", &["torch_unloaded.py"], "gpu-unused"),
 ];
 
 /// The lines of a pair's sources that are meant.
@@ -228,6 +344,26 @@ pub(super) struct Marks {
 }
 
 impl Pair {
+    /// With the fault and, where there is a control, without.
+    pub(super) fn modes(&self) -> impl Iterator<Item = bool> {
+        [true, false]
+            .into_iter()
+            .filter(|leaks| *leaks || self.has_control)
+    }
+
+    /// Whether its first screen is kept.
+    pub(super) fn has_snapshot(&self) -> bool {
+        !self.sources.iter().any(|source| LARGE.contains(source))
+    }
+
+    /// The name of one of them, of its recording and its snapshot.
+    pub(super) fn name_of(&self, leaks: bool) -> String {
+        match self.has_control {
+            true => format!("{}-{}", self.name, mode(leaks)),
+            false => self.name.to_owned(),
+        }
+    }
+
     /// Reads the sources for the comments.
     pub(super) fn marks(&self) -> Result<Marks> {
         let mut allocates = Vec::new();
@@ -321,7 +457,8 @@ mod tests {
     fn the_sources_mark_the_lines_that_are_meant() {
         for pair in PAIRS {
             let marks = pair.marks().unwrap();
-            assert!(!marks.allocates.1.is_empty(), "{}", pair.name);
+            let allocates = !marks.allocates.1.is_empty();
+            assert_eq!(allocates, pair.has_control, "{}", pair.name);
             let keeps = !marks.keeps.1.is_empty();
             assert_eq!(keeps, pair.keeps.is_some(), "{}", pair.name);
         }

@@ -34,6 +34,10 @@ pub(in super::super) const WHO_KEEPS: &str =
 pub(in super::super) const LIMIT: &str =
     "limit the size of that container, or remove entries that are no longer needed";
 
+/// The same if only a cycle keeps them.
+pub(in super::super) const BREAK_CYCLE: &str =
+    "break the cycle, with a weak reference for example, or see that gc.collect() runs";
+
 /// Bytes that one live block can keep from being given back.
 const PAGE: f64 = 4096.0;
 
