@@ -115,6 +115,9 @@ fn made(target: &Running, name: &str) -> Made {
 /// Parts of a container that words on a stack, left there by chance, may hold as well.
 const BY_CHANCE: u64 = 4;
 
+/// The same in Python, whose frames are on a stack of their own.
+const BY_CHANCE_IN_PYTHON: u64 = 20;
+
 #[test]
 fn containers_in_cpp_keep_what_the_program_says() {
     let _bench = Bench::new();
@@ -160,13 +163,9 @@ fn containers_in_cpp_keep_what_the_program_says() {
                 made.blocks
             );
         }
-        assert_eq!(
-            retained.lost,
-            Kept {
-                bytes: 0,
-                blocks: 0
-            }
-        );
+        let lost = made(&target, "lost");
+        let (bytes, blocks) = (lost.bytes, lost.blocks);
+        assert_eq!(retained.lost, Kept { bytes, blocks });
         // All but the program's own buffers and those of its libraries.
         let all = [
             "pool",
@@ -215,7 +214,7 @@ fn expect_what_python_says(interpreter: &Path) {
     let retained = answer.retained.expect("what keeps most");
     let sessions = retained.keeper("__main__.server.sessions");
     let expected = bytes("sessions");
-    let rounded = expected - BY_CHANCE * 6000..expected + expected / 100 + 2000 * 64;
+    let rounded = expected - BY_CHANCE_IN_PYTHON * 6000..expected + expected / 100 + 2000 * 64;
     assert!(
         rounded.contains(&sessions.bytes),
         "{sessions:?}: {expected}"
@@ -223,7 +222,7 @@ fn expect_what_python_says(interpreter: &Path) {
     // A session, its data, and the list and its array.
     let all = 2 * 2000 + 2;
     assert!(
-        (all - BY_CHANCE..=all).contains(&sessions.blocks),
+        (all - BY_CHANCE_IN_PYTHON..=all).contains(&sessions.blocks),
         "{sessions:?}"
     );
     assert!(retained.reachable.bytes >= expected + bytes("shared"));
@@ -247,7 +246,10 @@ fn expect_what_python_says(interpreter: &Path) {
     for sought in &answer.sought {
         let kept = sought.kept.expect("bytes");
         let all = 2 * sought.known;
-        assert!((all - BY_CHANCE..=all).contains(&kept.blocks), "{kept:?}");
+        assert!(
+            (all - BY_CHANCE_IN_PYTHON..=all).contains(&kept.blocks),
+            "{kept:?}"
+        );
     }
     assert!(children(target.pid()).is_empty());
     target.expect_alive();

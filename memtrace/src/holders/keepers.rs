@@ -69,7 +69,9 @@ impl Scene<'_> {
         let (_, garbage) = virtual_nodes(self.graph);
         let largest = retained.keepers();
         let nodes: Vec<NodeId> = largest.iter().map(|keeper| keeper.node).collect();
-        let witnesses = Witnesses::new(self.graph, &nodes, *self.cached.now());
+        // Garbage as a whole is no node of the graph.
+        let known: Vec<NodeId> = nodes.iter().copied().filter(|&it| it != garbage).collect();
+        let witnesses = Witnesses::new(self.graph, &known, *self.cached.now());
         let found = nodes.iter().enumerate().filter_map(|(index, &node)| {
             let witness = (node != garbage).then(|| witnesses.witness(node))?;
             Some((index, witness?))
