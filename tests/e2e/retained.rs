@@ -86,15 +86,6 @@ fn status(pid: u32, field: &str) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-fn children(pid: u32) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = children.expect("readable");
-    let numbers = children.split_whitespace();
-    numbers
-        .map(|number| number.parse().expect("a number"))
-        .collect()
-}
-
 /// What the program says that it has made.
 struct Made {
     bytes: u64,
@@ -327,7 +318,7 @@ fn the_end_of_a_search_ends_the_copy() {
     for signal in [libc::SIGINT, libc::SIGKILL] {
         let search = Running::start(&mut command(pid, &["--snapshot", "--retained"]));
         search.await_stderr("memtrace: process ");
-        let copies: Vec<u32> = threads(pid).into_iter().flat_map(of_thread).collect();
+        let copies: Vec<u32> = threads(pid).into_iter().flat_map(children).collect();
         assert_eq!(copies.len(), 1);
         assert!(status(copies[0], "State:").starts_with('t'));
         search.signal(signal);
@@ -352,7 +343,7 @@ fn threads(pid: u32) -> Vec<u32> {
 }
 
 /// Children that a thread has made.
-fn of_thread(tid: u32) -> Vec<u32> {
+fn children(tid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{tid}/task/{tid}/children"));
     let children = children.unwrap_or_default();
     children

@@ -245,13 +245,10 @@ fn reap(pid: u32, number: u64) -> (bool, Duration) {
             let called = by_any(&tracees, &memory, spare, libc::SYS_wait4, arguments);
             tracees.release();
             longest = longest.max(begun.elapsed());
-            match called {
-                Some(Ok(called)) => {
-                    // The program itself may have waited for it, by __WALL.
-                    let is_gone = called.result == -i64::from(libc::ECHILD);
-                    return (is_gone || called.result > 0, longest);
-                }
-                Some(Err(_)) | None => {}
+            if let Some(Ok(called)) = called {
+                // The program itself may have waited for it, by __WALL.
+                let is_gone = called.result == -i64::from(libc::ECHILD);
+                return (is_gone || called.result > 0, longest);
             }
         }
         thread::sleep(PAUSE);
