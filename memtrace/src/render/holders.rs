@@ -120,6 +120,8 @@ fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
             (0, _) => root(step),
             (_, Some(attribute)) => format!(" . {}", clean(attribute)),
             _ if name.is_empty() => String::new(),
+            // A local variable of a frame.
+            _ if name.starts_with(": ") => clean(name),
             _ if name.starts_with('[') && is_inside => format!(" {}", clean(name)),
             _ if name.starts_with('[') => clean(name),
             _ => format!(" → {}", clean(name)),
@@ -149,11 +151,11 @@ fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
 fn root(step: &Step) -> String {
     let name = clean(&step.name);
     match step.kind {
+        _ if name.is_empty() => step.kind.name().to_owned(),
         StepKind::Module => format!("module {name}"),
         StepKind::Frame => format!("frame {name}"),
         StepKind::Mapping => format!("mapping {name}"),
         StepKind::Register => format!("register {name}"),
-        _ if name.is_empty() => step.kind.name().to_owned(),
         _ => name,
     }
 }

@@ -234,7 +234,7 @@ fn judge(
                 let advice = match &kept_by.how {
                     How::Container(_) | How::Path { .. } => detectors::leak::LIMIT,
                     How::Cycle { .. } => detectors::leak::BREAK_CYCLE,
-                    How::Nothing { .. } => detectors::leak::WHO_KEEPS,
+                    How::Nothing { .. } => detectors::leak::FREE,
                 };
                 verdict.kept_by = Some(kept_by);
                 let asks = |line: &&mut String| *line == detectors::leak::WHO_KEEPS;

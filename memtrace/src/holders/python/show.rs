@@ -135,15 +135,14 @@ impl Python {
         is_redacted: bool,
     ) -> Shown {
         match root {
-            Root::Module(_) if is_redacted => Shown::words("module"),
+            Root::Module(_) | Root::Frame { .. } if is_redacted => Shown::words(""),
             Root::Module(name) => match self.name(memory, name) {
                 Some(name) => Shown {
                     is_expression: name.split('.').all(text::is_identifier),
                     text: name,
                 },
-                None => Shown::words("module"),
+                None => Shown::words(""),
             },
-            Root::Frame { .. } if is_redacted => Shown::words("frame"),
             Root::Frame { code, instruction } => {
                 Shown::words(self.show_frame(memory, code, instruction))
             }
@@ -161,15 +160,15 @@ impl Python {
         }
     }
 
-    /// `frame run (train.py:48)`.
+    /// `run (train.py:48)`; empty if the code object cannot be read.
     fn show_frame(&self, memory: &dyn Memory, code: u64, instruction: u32) -> String {
         let Some(code) = self.code(memory, code) else {
-            return "frame".to_owned();
+            return String::new();
         };
         let line = code.line(instruction);
         let line = line.map_or(String::new(), |line| format!(":{line}"));
         let file = code.filename.rsplit('/').next().unwrap_or_default();
-        format!("frame {} ({file}{line})", code.name)
+        format!("{} ({file}{line})", code.name)
     }
 
     /// The code object at an address.

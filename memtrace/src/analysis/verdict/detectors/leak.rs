@@ -34,6 +34,10 @@ pub(in super::super) const WHO_KEEPS: &str =
 pub(in super::super) const LIMIT: &str =
     "limit the size of that container, or remove entries that are no longer needed";
 
+/// The same if nothing points to them.
+pub(in super::super) const FREE: &str =
+    "free these blocks before the last pointer to them is overwritten or goes out of scope";
+
 /// The same if only a cycle keeps them.
 pub(in super::super) const BREAK_CYCLE: &str =
     "break the cycle, with a weak reference for example, or see that gc.collect() runs";
