@@ -7,7 +7,7 @@ use super::{
     native::{Blocks, Native, RegisterRoot, RootKind, Scanner},
     pools,
     python::{Python, Root},
-    reference::{Check, Label, Reference, cost},
+    reference::{Check, Label, Link, Reference, cost},
     references::Met,
 };
 use crate::hash::FastMap;
@@ -78,32 +78,6 @@ pub(super) struct Graph<'a> {
     queue: BTreeMap<u32, Vec<NodeId>>,
     /// If it is wanted.
     met: Option<Met>,
-}
-
-/// A reference of a path, as it is now.
-#[derive(Clone, Debug)]
-pub(super) struct Link {
-    pub(super) label: Label,
-    pub(super) checks: Vec<Check>,
-}
-
-impl Link {
-    pub(super) fn of(reference: &Reference<'_>) -> Self {
-        Self {
-            label: reference.label,
-            checks: reference.checks.to_vec(),
-        }
-    }
-}
-
-impl Default for Link {
-    /// One of which nothing is known.
-    fn default() -> Self {
-        Self {
-            label: Label::Word(0),
-            checks: Vec::new(),
-        }
-    }
 }
 
 impl<'a> Graph<'a> {

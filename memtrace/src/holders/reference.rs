@@ -120,3 +120,29 @@ pub(super) struct Reference<'a> {
 
 /// Takes the references of a holder, one by one.
 pub(super) type Visit<'a> = dyn FnMut(&Reference<'_>) + 'a;
+
+/// A reference of a path, as it is now.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) label: Label,
+    pub(super) checks: Vec<Check>,
+}
+
+impl Link {
+    pub(super) fn of(reference: &Reference<'_>) -> Self {
+        Self {
+            label: reference.label,
+            checks: reference.checks.to_vec(),
+        }
+    }
+}
+
+impl Default for Link {
+    /// One of which nothing is known.
+    fn default() -> Self {
+        Self {
+            label: Label::Word(0),
+            checks: Vec::new(),
+        }
+    }
+}

@@ -1,11 +1,11 @@
 //! A path from a root to a node, reference by reference, with the words that prove it.
 
 use super::{
-    graph::{Graph, Link, NodeId, RootWord},
+    graph::{Graph, NodeId, RootWord},
     memory::{Live, Memory},
     native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
     python::Root,
-    reference::Check,
+    reference::{Check, Link},
     subject::Subject,
 };
 use crate::{

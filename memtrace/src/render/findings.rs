@@ -172,6 +172,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         Some(How::Container(_)) => "probably keeps",
         _ => "keeps",
     };
+    let is_unnamed = keeper.is_none();
     let (name, does) = match keeper {
         Some(keeper) => (keeper, keeps),
         None if leaks => (allocates(), "allocates"),
@@ -185,7 +186,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         per_second(line.bytes)
     };
     let stays = match line.kept_by.map(|kept| &kept.how) {
-        None if leaks => " that stay",
+        None | Some(How::Path { .. }) if leaks && is_unnamed => " that stay",
         Some(How::Cycle { .. }) => " that only cycles keep alive",
         Some(How::Nothing { .. }) => " that nothing points to",
         _ if verdict.class == Class::MappingLeak => " of address space",

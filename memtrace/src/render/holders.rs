@@ -33,12 +33,14 @@ pub(super) fn sentence(of: &KeptBy, line: Option<String>) -> String {
     }
 }
 
-/// What keeps, as a name: of a path without a line.
+/// The name of the keeper, for a headline without a line. A stack or a register has none that helps.
 pub(super) fn name_of(of: &KeptBy) -> Option<String> {
-    match &of.how {
-        How::Path { path, .. } => Some(place(path)),
-        _ => None,
-    }
+    let How::Path { path, .. } = &of.how else {
+        return None;
+    };
+    let root = path.steps.first().map(|step| step.kind);
+    let is_passing = matches!(root, Some(StepKind::Stack | StepKind::Register));
+    (path.container.is_some() || !is_passing).then(|| place(path))
 }
 
 /// `__main__.service.history (list, 1,648 items, +27/s)`, or whatever is known instead.
@@ -59,22 +61,26 @@ fn place(path: &Path) -> String {
         Some(container) => path.steps.iter().take(container + 1).collect(),
         None => path.steps.iter().collect(),
     };
-    let is_attribute = |step: &&Step| step.name.starts_with(['.', '[']);
+    let is_attribute = |step: &&Step| step.name.starts_with(['.', '[', ':']);
     let Some((root, others)) = named.split_first() else {
         return "an unknown object".into();
     };
+    let name = match root.name.is_empty() {
+        true => root.kind.name().to_owned(),
+        false => clean(&root.name),
+    };
     if path.container.is_some() && others.iter().all(is_attribute) {
         let names: String = others.iter().map(|step| &*step.name).collect();
-        return match (root.kind, names.strip_prefix('.')) {
-            (StepKind::Frame, Some(local)) => format!("{} in {}", clean(local), clean(&root.name)),
-            _ => clean(&format!("{}{names}", root.name)),
+        return match (root.kind, names.strip_prefix(": ")) {
+            (StepKind::Frame, Some(local)) => format!("{} in {name}", clean(local)),
+            _ => format!("{name}{}", clean(&names)),
         };
     }
     let last = others.iter().rfind(|step| !step.name.is_empty());
     match (last, others) {
-        (Some(last), [_]) => format!("{} {}", clean(&root.name), clean(&last.name)),
-        (Some(last), _) => format!("{} {LEFT_OUT} {}", clean(&root.name), clean(&last.name)),
-        (None, _) => clean(&root.name),
+        (Some(last), [_]) => format!("{name} {}", clean(&last.name)),
+        (Some(last), _) => format!("{name} {LEFT_OUT} {}", clean(&last.name)),
+        (None, _) => name,
     }
 }
 
@@ -155,7 +161,6 @@ fn root(step: &Step) -> String {
         StepKind::Module => format!("module {name}"),
         StepKind::Frame => format!("frame {name}"),
         StepKind::Mapping => format!("mapping {name}"),
-        StepKind::Register => format!("register {name}"),
         _ => name,
     }
 }

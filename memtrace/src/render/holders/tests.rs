@@ -26,6 +26,7 @@ fn a_container_has_its_name_and_its_figures() {
     path.expression = None;
     assert_eq!(sentence(&kept(path.clone()), None), text);
     path.steps[0] = step(StepKind::Frame, "serve (server.py)", "");
+    path.steps[1].name = ": service".into();
     assert_eq!(
         sentence(&kept(path), None),
         "kept by service.history in serve (server.py) (list, 1,648 items, +27/s)"
