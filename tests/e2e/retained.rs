@@ -295,7 +295,7 @@ fn the_end_of_a_search_releases_the_process() {
         if signal != libc::SIGKILL {
             let finished = finished.expect_code(2);
             assert!(
-                finished.stderr.contains("the search was ended"),
+                finished.stderr.contains("the search was interrupted"),
                 "{finished:?}"
             );
             assert!(

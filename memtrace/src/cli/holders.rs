@@ -1,4 +1,4 @@
-//! `memtrace holders`: what holds an object, a block, or whatever grows in a running process.
+//! `memtrace holders`: the holders of an object, a block, or growing containers of a running process.
 
 use std::{
     io::{self, Write},
@@ -17,14 +17,14 @@ use crate::{
     render,
 };
 
-/// Tell what holds objects or blocks of a running process
+/// Show what keeps objects or blocks of a running process alive
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Without --type, --address, --lost or --retained it names the Python containers that grow most.
+Without --type, --address, --lost or --retained, it lists the Python containers that grow fastest.
 
-The process runs on while its memory is read. Each reference that is printed is then read again \
-while the process is stopped, for less than a millisecond as a rule; the output says how long. \
-Nothing is loaded into it. With --snapshot or --stop all that is read is of one moment.
+The process runs on while its memory is read. Every printed reference is then read again while the \
+process is stopped, for at most 5 ms; the output says how long. Nothing is loaded into the process. \
+With --snapshot or --stop, all memory is read as of one moment.
 
 Examples:
   memtrace holders -p 1234
@@ -33,42 +33,43 @@ Examples:
   memtrace holders -p 1234 --lost --snapshot
   memtrace holders -p 1234 --retained --snapshot")]
 pub(crate) struct HoldersArgs {
-    /// The process
+    /// The process to search
     #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
     pid: u32,
-    /// Objects of this Python type, such as `Tensor` or `torch.Tensor`, of which 64 are looked at
+    /// Find the holders of up to 64 objects of this Python type, such as `Tensor` or `torch.Tensor`
     #[arg(long = "type", value_name = "NAME")]
     types: Vec<String>,
-    /// The object or the block at this address
+    /// Find the holders of the object or block at this address
     #[arg(long = "address", value_name = "ADDRESS", value_parser = parse_address)]
     addresses: Vec<u64>,
-    /// Blocks of malloc that nothing points to
+    /// List malloc blocks that nothing points to
     #[arg(long)]
     lost: bool,
     /// Search a copy of the process, as of one moment
     ///
-    /// One of its threads is made to call clone, without the program noticing. That stops the process for the time that
-    /// the kernel copies its page tables: some 20 to 40 ms per GB of pages of 4 KiB, which are counted and printed.
-    /// While the copy exists, the first write to each page costs the program some microseconds more and needs a page
-    /// of memory; the kernel may refuse to promise that much (vm.overcommit_memory=2).
+    /// memtrace makes one of its threads call clone, unnoticed by the program. This stops the process while the kernel
+    /// copies its page tables: 20 to 40 ms per GB of 4 KiB pages, more on a busy machine; the output says how long.
+    /// While the copy exists, the first write to each page costs the program some microseconds and another page. The
+    /// kernel may refuse to promise that much memory (vm.overcommit_memory=2). Do not kill memtrace (SIGKILL) during
+    /// the stop: the program would crash.
     #[arg(long, conflicts_with = "stop", verbatim_doc_comment)]
     snapshot: bool,
-    /// Search while the process stands still, as of one moment
+    /// Search while the process is stopped, as of one moment
     ///
-    /// No thread of it runs for the whole search: for seconds, or longer if it has many GB. Ctrl-C lets it go on at
-    /// once, and so does the end of memtrace, however it comes.
+    /// No thread of it runs during the whole search: seconds, or longer if it has many GB. Ctrl-C resumes it at once,
+    /// as does the end of memtrace, for whatever reason.
     #[arg(long, verbatim_doc_comment)]
     stop: bool,
-    /// How many bytes objects and blocks keep alone; without --type or --address, what keeps most
+    /// Compute retained sizes; without --type or --address, list the objects that keep the most memory
     ///
-    /// These bytes would be free if the object were gone: its own and those of all that only it leads to. Needs
+    /// These bytes would be free without the object: its own, and those that are reachable only through it. Needs
     /// --snapshot or --stop.
     #[arg(long, verbatim_doc_comment)]
     retained: bool,
-    /// How to write the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Leave out names and keys; types stay
+    /// Leave out names and keys; keep types
     #[arg(long)]
     redact: bool,
 }
@@ -85,10 +86,10 @@ fn parse_address(text: &str) -> Result<u64, String> {
         .map_err(|_| "expected an address in hexadecimal, such as 0x7f3a5c0012d0".to_owned())
 }
 
-/// Searches, and prints what was found.
+/// Searches, and prints the answer.
 ///
 /// # Errors
-/// The process is gone or cannot be looked at; nothing of the kind is in it; the output cannot be written.
+/// The process is gone or cannot be read, has nothing of the kind, or the output cannot be written.
 pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
     Target::find(args.pid)?;
     let types = args.types.iter().cloned().map(Sought::Type);
@@ -98,17 +99,17 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
     let is_still = args.snapshot || args.stop;
     ensure!(
         is_still || !args.retained,
-        "--retained needs --snapshot or --stop: what keeps what alone is true of one moment only"
+        "--retained needs --snapshot or --stop: retained sizes need all references as of one moment"
     );
     ensure!(
         !args.stop || args.retained || !sought.is_empty(),
-        "nothing grows in a process that stands still: use --stop with --type, --address, --lost or --retained"
+        "nothing grows in a stopped process: use --stop with --type, --address, --lost or --retained"
     );
     if sought.is_empty() && !args.retained {
         sought.push(Sought::Growing);
     }
     let found = search(args, &sought)
-        .with_context(|| format!("cannot tell what holds memory of process {}", args.pid))?;
+        .with_context(|| format!("cannot search process {} for holders", args.pid))?;
     let mut out = io::stdout().lock();
     match args.format {
         Format::Text => render::holders(&found, &mut out)?,
@@ -120,7 +121,7 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The search itself, and what is said of it meanwhile.
+/// Searches, and reports progress.
 fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holders::Error> {
     let pid = args.pid;
     // While a process runs, memtrace may be ended at any time.
@@ -128,7 +129,7 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     let reading = match &interruption {
         Some(interruption) if args.stop => {
             say(&format!(
-                "process {pid} stands still until the search is over; Ctrl-C lets it go on"
+                "process {pid} is stopped until the search ends; Ctrl-C resumes it"
             ));
             Reading::Stopped(interruption.flag())
         }
@@ -139,7 +140,7 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     if let Some(stopped) = subject.copied_in() {
         let stopped = milliseconds(stopped);
         say(&format!(
-            "process {pid} was stopped for {stopped} to copy it, and runs on"
+            "process {pid} was stopped for {stopped} to copy it, and runs again"
         ));
     }
     let is_over = || interruption.as_ref().is_some_and(Interruption::has_come);
@@ -158,7 +159,7 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     }
     if price.leaves_zombie {
         say(&format!(
-            "what is left of the copy stays in the table of processes until process {pid} ends: no thread of it could be made to wait for it"
+            "a zombie of the copy remains until process {pid} ends: none of its threads could be made to reap it"
         ));
     }
     let mut found = found?;
@@ -168,14 +169,14 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     Ok(found)
 }
 
-/// What is said of a search that takes long.
-const DOING: &str = "searching; Ctrl-C ends that";
+/// Printed if the search takes long.
+const DOING: &str = "searching; Ctrl-C ends the search";
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// A line to standard error, for the user to know what happens to the process.
+/// Prints a line to standard error: the user must know what happens to the process.
 fn say(text: &str) {
     // A closed standard error must not end the search.
     let _ = writeln!(io::stderr(), "memtrace: {text}");

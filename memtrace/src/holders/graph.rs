@@ -39,8 +39,8 @@ const LONG: u64 = 64;
 /// What something was first reached from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RootWord {
-    /// One of the interpreter's roots, in the order in which [`Python::roots`] gives them.
-    Python(u32),
+    /// One of the interpreter's roots, see [`Python::roots`].
+    Python,
     /// The word at this address, in a stack or not.
     Native(u64, RootKind),
     Register(RegisterRoot),
@@ -139,15 +139,7 @@ impl<'a> Graph<'a> {
             let states = python.states(memory).into_iter();
             let blocks = states.filter_map(|state| self.blocks.containing(state));
             self.states = blocks.map(|block| block as NodeId).collect();
-            let mut number = 0;
-            python.roots(memory, &mut |root, reference| {
-                let reference = Reference {
-                    cost: reference.cost + cost_of(root),
-                    ..*reference
-                };
-                self.reach_from(RootWord::Python(number), &reference, memory);
-                number += 1;
-            });
+            self.reach_from_python(python, memory);
         }
         let roots = &self.native.roots;
         let interpreter = self.interpreter();
@@ -172,6 +164,21 @@ impl<'a> Graph<'a> {
             self.reach_from(RootWord::Register(register), &reference, memory);
         }
         self.settle(memory, is_over);
+        // Frames come and go while they are read. One that was missed is a root of all that follows.
+        if let Some(python) = self.python {
+            self.reach_from_python(python, memory);
+            self.settle(memory, is_over);
+        }
+    }
+
+    fn reach_from_python(&mut self, python: &Python, memory: &Cached<Live>) {
+        python.roots(memory.now(), &mut |root, reference| {
+            let reference = Reference {
+                cost: reference.cost + cost_of(root),
+                ..*reference
+            };
+            self.reach_from(RootWord::Python, &reference, memory);
+        });
     }
 
     /// The file of the interpreter, whose variables have pointers to what it has freed. What they really hold is among
@@ -546,7 +553,7 @@ fn cost_in(has_class: bool) -> u32 {
 
 /// What a root of the interpreter costs. A module is what programmers name things by; what it has is also in the
 /// frames of its functions.
-fn cost_of(root: Root) -> u32 {
+pub(super) fn cost_of(root: Root) -> u32 {
     match root {
         Root::Module(_) => 0,
         Root::Frame { .. } => 20,

@@ -51,17 +51,17 @@ pub(crate) enum Error {
     Maps(#[from] MapsError),
     #[error("process {0} ended during the search")]
     Ended(u32),
-    #[error("the search was ended")]
+    #[error("the search was interrupted")]
     Over,
-    #[error("what was found cannot be verified: {0}")]
+    #[error("the paths cannot be verified: {0}")]
     Stop(String),
     #[error("{0}")]
     Held(String),
-    #[error("nothing grows in process {0} while it stands still: use --snapshot, or neither")]
+    #[error("nothing grows in process {0} while it is stopped: use --snapshot, or neither")]
     Still(u32),
-    #[error("there are too many references to say what keeps what alone")]
+    #[error("the process has too many references for retained sizes")]
     TooMany,
-    #[error("process {pid} runs no Python whose objects memtrace knows{}", reason(.why))]
+    #[error("process {pid} runs no CPython that memtrace can read{}", reason(.why))]
     NoPython { pid: u32, why: Option<String> },
 }
 

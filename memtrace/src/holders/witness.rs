@@ -1,7 +1,7 @@
 //! A path from a root to a node, reference by reference, with the words that prove it.
 
 use super::{
-    graph::{Graph, NodeId, RootWord},
+    graph::{Graph, NodeId, RootWord, cost_of},
     memory::{Live, Memory},
     native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
     python::Root,
@@ -12,7 +12,11 @@ use crate::{
     arch,
     process::maps::{self, Mapping},
 };
-use std::{collections::HashMap, thread, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    thread,
+    time::Duration,
+};
 
 /// Nodes of a path that are looked at from either end: those between are like their neighbours, for only
 /// linked lists are so long.
@@ -53,34 +57,40 @@ const STOPS: u32 = 50;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// A root of the interpreter, and the reference from it.
+struct PythonRoot {
+    root: Root,
+    link: Link,
+    cost: u32,
+}
+
 /// Puts paths together.
 pub(super) struct Witnesses<'a> {
     graph: &'a Graph<'a>,
     memory: Live,
-    /// By number of the interpreter's root.
-    python_roots: HashMap<u32, (Root, u64, Link)>,
+    /// The interpreter's cheapest root for each object that a path begins with.
+    python_roots: HashMap<u64, PythonRoot>,
 }
 
 impl<'a> Witnesses<'a> {
     /// For paths to `nodes`.
     pub(super) fn new(graph: &'a Graph<'a>, nodes: &[NodeId], memory: Live) -> Self {
-        let origins = nodes.iter().filter_map(|&node| graph.path(node));
-        let mut python_roots: HashMap<u32, _> = HashMap::new();
-        let mut wanted = origins
-            .filter_map(|(origin, _)| match origin {
-                RootWord::Python(number) => Some(number),
-                _ => None,
-            })
-            .collect::<Vec<u32>>();
-        wanted.sort_unstable();
-        let mut number = 0;
+        let paths = nodes.iter().filter_map(|&node| graph.path(node));
+        let wanted: HashSet<u64> = paths
+            .filter(|(origin, _)| *origin == RootWord::Python)
+            .filter_map(|(_, path)| Some(graph.address(*path.first()?)))
+            .collect();
+        let mut python_roots: HashMap<u64, PythonRoot> = HashMap::new();
         if let Some(python) = graph.python.filter(|_| !wanted.is_empty()) {
             python.roots(&memory, &mut |root, reference| {
-                if wanted.binary_search(&number).is_ok() {
+                let cost = reference.cost + cost_of(root);
+                let is_cheaper = |known: &PythonRoot| cost < known.cost;
+                if wanted.contains(&reference.target)
+                    && python_roots.get(&reference.target).is_none_or(is_cheaper)
+                {
                     let link = Link::of(reference);
-                    python_roots.insert(number, (root, reference.target, link));
+                    python_roots.insert(reference.target, PythonRoot { root, link, cost });
                 }
-                number += 1;
             });
         }
         Self {
@@ -104,12 +114,9 @@ impl<'a> Witnesses<'a> {
         }
         let first = *nodes.first()?;
         let (origin, link) = match root {
-            RootWord::Python(number) => {
-                let (root, target, link) = self.python_roots.get(&number)?;
-                if self.graph.address(first) != *target {
-                    return None;
-                }
-                (Origin::Python(*root), link.clone())
+            RootWord::Python => {
+                let known = self.python_roots.get(&self.graph.address(first))?;
+                (Origin::Python(known.root), known.link.clone())
             }
             RootWord::Native(address, kind) => {
                 let value = self.memory.word(address)?;

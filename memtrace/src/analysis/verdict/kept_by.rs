@@ -13,7 +13,7 @@ use crate::{
         containers::{self, Holds, Span},
     },
     ledger::SiteKey,
-    recording::{Origin, Path, Stacks},
+    recording::{Origin, Path, Stacks, Step},
 };
 use std::ops::RangeInclusive;
 
@@ -65,6 +65,10 @@ const PER_BLOCK: RangeInclusive<f64> = 0.3..=3.0;
 
 /// The same of a container that has nothing else in common with the blocks.
 const CLOSE: RangeInclusive<f64> = 0.5..=2.0;
+
+/// Room of a container at the end of the recording, for each element that it has seconds later: it grew, CPython's list has up
+/// to an eighth to spare, its dict half of its table.
+const ROOM: RangeInclusive<f64> = 0.3..=2.2;
 
 /// Bytes of an object in an arena of Python's (`SMALL_REQUEST_THRESHOLD` of Objects/obmalloc.c).
 const OBJECT: Span = Span {
@@ -150,6 +154,33 @@ pub(super) fn kept_by(
         _ => return None,
     };
     kept_by(keeper.site)
+}
+
+/// The line that filled a container whose own memory has moved since the recording, and the site of that memory: the
+/// only site with one block of such a container, with room for about as many elements. `None` if there are several.
+pub(super) fn filled_like(
+    container: &Step,
+    series: &ProcessSeries,
+    stacks: &Stacks,
+) -> Option<(Frame, SiteKey)> {
+    let (of_type, length) = (container.type_name.as_deref()?, container.length? as f64);
+    let is_like = |site: &&SiteSeries| {
+        let Some(known) = site.code.container.filter(|known| known.name == of_type) else {
+            return false;
+        };
+        let (Holds::All(size), Some(bytes)) = (known.holds, site.live_bytes.last()) else {
+            return false;
+        };
+        let room = Span::exactly(*bytes).over(size);
+        let is_one = site.live_count.last().is_some_and(|count| *count == 1.0);
+        is_one && ROOM.contains(&(room.least / length)) && ROOM.contains(&(room.most / length))
+    };
+    let mut alike = series.sites.iter().filter(is_like);
+    let (Some(site), None) = (alike.next(), alike.next()) else {
+        return None;
+    };
+    let (_, line) = containers::filled(stacks.get(site.key.stack).of_caller())?;
+    Some((line.clone(), site.key))
 }
 
 /// Elements that a container got room for, per block by which `leak` grew meanwhile; `None` if it

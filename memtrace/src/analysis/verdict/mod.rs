@@ -221,8 +221,15 @@ fn judge(
             let found = match seen {
                 // Its memory may have moved between the end of the recording and the search.
                 Some((mut kept_by, _)) if kept_by.lacks_line() => {
-                    let (line, keeper) =
-                        guess().map_or((None, None), |(guess, keeper)| (guess.line, keeper));
+                    let container = match &kept_by.how {
+                        How::Path { path, .. } => held::container(path),
+                        _ => None,
+                    };
+                    let alike = container.and_then(|it| kept_by::filled_like(it, series, stacks));
+                    let (line, keeper) = match alike {
+                        Some((line, keeper)) => (Some(line), Some(keeper)),
+                        None => guess().map_or((None, None), |(it, keeper)| (it.line, keeper)),
+                    };
                     kept_by.line = line;
                     Some((kept_by, keeper))
                 }

@@ -22,13 +22,13 @@ use std::{io, path::Path};
 /// Why the objects of an interpreter cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum NotRecognised {
-    #[error("holders of Python objects are found in CPython, not in PyPy")]
+    #[error("PyPy objects cannot be searched, only CPython objects")]
     PyPy,
     #[error("{0}")]
     Unsupported(#[from] python::Unsupported),
     #[error("{0}")]
     Interpreter(String),
-    #[error("Python 3.{minor} in memory is not laid out as any release: {what}")]
+    #[error("the memory layout of this Python 3.{minor} is not that of any release: {what}")]
     Layout { minor: u32, what: &'static str },
 }
 

@@ -36,6 +36,9 @@ const MOST_INTERPRETERS: usize = 1 << 10;
 const MOST_THREADS: usize = 1 << 16;
 const MOST_FRAMES: usize = 1 << 20;
 
+/// Walks of a thread's frames before an incomplete one is taken.
+const TRIES: usize = 20;
+
 impl Python {
     /// Modules come first.
     pub(in super::super) fn roots(&self, memory: &dyn Memory, visit: &mut VisitRoot<'_>) {
@@ -48,7 +51,7 @@ impl Python {
         for &interpreter in &interpreters {
             let first = words.at(interpreter + u64::from(at.interpreter_threads));
             for thread in list(words, first, at.thread_next, MOST_THREADS) {
-                self.frames(words, thread, visit);
+                self.frames(words.memory(), thread, visit);
                 let id = words.at(thread + u64::from(at.thread_id));
                 let root = Root::Thread(id.unwrap_or(0));
                 self.objects(words, thread, 0, self.layout.thread_size, root, visit);
@@ -107,21 +110,42 @@ impl Python {
         Some(())
     }
 
-    fn frames(&self, words: &mut Words<'_>, thread: u64, visit: &mut VisitRoot<'_>) -> Option<()> {
+    /// Calls of a thread that have not returned. The thread runs on, so a walk may end in a frame that has returned:
+    /// then it is tried again, and the longest one counts.
+    fn frames(&self, memory: &dyn Memory, thread: u64, visit: &mut VisitRoot<'_>) {
+        let mut frames = Vec::new();
+        for _ in 0..TRIES {
+            let mut walked = Vec::new();
+            let is_whole = self.walk(memory, thread, &mut walked).is_some();
+            if is_whole || walked.len() > frames.len() {
+                frames = walked;
+            }
+            if is_whole {
+                break;
+            }
+        }
+        for frame in frames {
+            self.frame(&mut Words::new(memory), frame, visit);
+        }
+    }
+
+    /// The addresses of a thread's frames; `None` if they do not end as those of a thread do.
+    fn walk(&self, memory: &dyn Memory, thread: u64, frames: &mut Vec<u64>) -> Option<()> {
         let at = &self.at;
+        let words = &mut Words::new(memory);
         let mut frame = words.at(thread + u64::from(at.thread_frame))?;
         if at.cframe_frame != NONE && is_pointer(frame) {
             frame = words.at(frame + u64::from(at.cframe_frame))?;
         }
         let mut circle = Circle::default();
-        for _ in 0..MOST_FRAMES {
-            if !is_pointer(frame) || circle.closes(frame) {
+        while frame != 0 {
+            if !is_pointer(frame) || circle.closes(frame) || frames.len() >= MOST_FRAMES {
                 return None;
             }
-            self.frame(words, frame, visit);
+            frames.push(frame);
             frame = words.at(frame + u64::from(at.frame_previous))?;
         }
-        None
+        Some(())
     }
 
     fn frame(&self, words: &mut Words<'_>, frame: u64, visit: &mut VisitRoot<'_>) -> Option<()> {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 const UNKNOWN: &str =
-    "not known: no live object or block is there, or no path to it held long enough";
+    "unknown: there is no live object or block, or no path to it held long enough";
 
 /// The answer to each question, as text.
 ///
@@ -54,10 +54,10 @@ fn how<T>(found: &Found<T>) -> String {
         ),
         AsOf::Stopped => {
             let stop = seconds(nanoseconds(found.longest_stop));
-            format!("The process stood still for {stop}: all of this is as of one moment.")
+            format!("The process was stopped for {stop}; all of this is as of one moment.")
         }
         AsOf::Copied => format!(
-            "All of this is as of one moment: a copy was searched, in {took}. The process was stopped for {stop:.1} ms at most."
+            "All of this is as of one moment: memtrace searched a copy, in {took}. The process was stopped for {stop:.1} ms at most."
         ),
     }
 }
