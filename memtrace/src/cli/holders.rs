@@ -50,8 +50,8 @@ pub(crate) struct HoldersArgs {
     /// memtrace makes one of its threads call clone, unnoticed by the program. This stops the process while the kernel
     /// copies its page tables: 20 to 40 ms per GB of 4 KiB pages, more on a busy machine; the output says how long.
     /// While the copy exists, the first write to each page costs the program some microseconds and another page. The
-    /// kernel may refuse to promise that much memory (vm.overcommit_memory=2). Do not kill memtrace (SIGKILL) during
-    /// the stop: the program would crash.
+    /// kernel may refuse to promise that much memory (vm.overcommit_memory=2). Do not kill memtrace (SIGKILL,
+    /// SIGQUIT) during the stop: the program may crash, or the copy may run on as a second instance of it.
     #[arg(long, conflicts_with = "stop", verbatim_doc_comment)]
     snapshot: bool,
     /// Search while the process is stopped, as of one moment
@@ -145,7 +145,7 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     }
     let is_over = || interruption.as_ref().is_some_and(Interruption::has_come);
     let known = Known {
-        blocks: &mut std::iter::empty(),
+        blocks: &|| Box::new(std::iter::empty()),
         of_devices: Vec::new(),
         site_of: &|_| None,
         redact: args.redact,

@@ -146,7 +146,7 @@ impl Released {
         });
         let wanted: Vec<Wanted> = wanted.collect();
         let known = Known {
-            blocks: &mut self.ledger.heap_blocks(running.tgid),
+            blocks: &|| Box::new(self.ledger.heap_blocks(running.tgid)),
             of_devices: self.ledger.device_blocks(running.tgid),
             site_of: &|address| self.ledger.heap_site(running.tgid, address),
             redact: how.redact,

@@ -198,7 +198,7 @@ impl<'a> Graph<'a> {
             }
         });
         for object in garbage {
-            let reference = word(&[], 0, object, cost::TYPED);
+            let reference = word(&[], 0, object, cost::GARBAGE);
             self.reach_from(RootWord::Garbage, &reference, memory);
         }
         self.settle(memory, is_over);

@@ -20,7 +20,7 @@ use crate::{
         self,
         maps::{self, Mapping, MapsError},
     },
-    recording::{Answer, Found, Held, Holders, Sample, Way},
+    recording::{Answer, AsOf, Found, Held, Holders, Sample, Way},
     units,
 };
 use std::{
@@ -34,6 +34,10 @@ pub(crate) const SAMPLE: usize = 64;
 
 /// Readings of a path before it is given up.
 const TRIES: usize = 3;
+
+/// Searches of a running process before it counts that nothing but a cycle keeps something: torn memory
+/// can hide a path.
+const SEARCHES: usize = 3;
 
 /// Between two readings of the lengths of containers.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
@@ -73,7 +77,7 @@ fn reason(why: &Option<String>) -> String {
 /// What is known of a process before its memory is read.
 pub(crate) struct Known<'a> {
     /// All live blocks of malloc as the ledger has them, in no order.
-    pub(crate) blocks: &'a mut dyn Iterator<Item = Extent>,
+    pub(crate) blocks: &'a dyn Fn() -> Box<dyn Iterator<Item = Extent> + 'a>,
     /// Live blocks of devices and of page-locked memory. What is in them is not searched.
     pub(crate) of_devices: Vec<Extent>,
     /// The site of the live block of malloc at an address.
@@ -110,7 +114,7 @@ pub(crate) enum Sought {
 /// The process is gone, or may not be looked at.
 pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<Found, Error> {
     let subject = Subject::new(pid, Reading::Running)?;
-    with_graph(&subject, known, false, |scene| {
+    let search = |scene: &mut Scene<'_>| {
         let mut growing = None;
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
@@ -136,7 +140,12 @@ pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<F
                 ways,
             });
         Ok(holders.collect())
-    })
+    };
+    let is_doubtful = |found: &Vec<Holders>| {
+        let mut ways = found.iter().flat_map(|of| &of.ways);
+        ways.any(|way| !matches!(way.held, Held::Path(_)))
+    };
+    with_graph(&subject, known, false, search, is_doubtful)
 }
 
 /// Looks for what holds addresses, objects of types, or whatever grows. `retained`: and how many bytes they keep alone;
@@ -150,7 +159,7 @@ pub(crate) fn of_sought(
     retained: bool,
     known: Known<'_>,
 ) -> Result<Found<Answer>, Error> {
-    with_graph(subject, known, retained, |scene| {
+    let search = |scene: &mut Scene<'_>| {
         let mut samples = Vec::new();
         let mut groups: Vec<Vec<u64>> = Vec::new();
         let mut ask = |what: String, all: Vec<u64>| {
@@ -189,7 +198,12 @@ pub(crate) fn of_sought(
         }
         let keepers = sought.is_empty().then(|| scene.keepers()).flatten();
         Ok(Answer { samples, keepers })
-    })
+    };
+    let is_doubtful = |answer: &Answer| {
+        let mut ways = answer.samples.iter().flat_map(|sample| &sample.ways);
+        ways.any(|way| way.held == Held::Cycle)
+    };
+    with_graph(subject, known, retained, search, is_doubtful)
 }
 
 /// The search, once everything that is reachable is known.
@@ -207,11 +221,35 @@ pub(super) struct Scene<'a> {
     longest_stop: Duration,
 }
 
+/// Searches, and again while the answer is doubtful and the process runs.
 fn with_graph<T>(
     subject: &Subject,
     known: Known<'_>,
     retained: bool,
-    look: impl FnOnce(&mut Scene<'_>) -> Result<T, Error>,
+    look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
+    is_doubtful: impl Fn(&T) -> bool,
+) -> Result<Found<T>, Error> {
+    let begin = Instant::now();
+    let mut longest_stop = Duration::ZERO;
+    let mut searches = 0;
+    loop {
+        searches += 1;
+        let mut found = search_once(subject, &known, retained, &look)?;
+        longest_stop = longest_stop.max(found.longest_stop);
+        let is_torn = found.as_of == AsOf::Running && is_doubtful(&found.holders);
+        if !is_torn || searches >= SEARCHES {
+            found.longest_stop = longest_stop;
+            found.took = begin.elapsed();
+            return Ok(found);
+        }
+    }
+}
+
+fn search_once<T>(
+    subject: &Subject,
+    known: &Known<'_>,
+    retained: bool,
+    look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
 ) -> Result<Found<T>, Error> {
     let begin = Instant::now();
     let pid = subject.owner();
@@ -229,7 +267,7 @@ fn with_graph<T>(
         pools::find(python.minor(), &mappings, &cached)
     });
     let of_devices = || known.of_devices.iter().copied();
-    let recorded = known.blocks.chain(of_devices());
+    let recorded = (known.blocks)().chain(of_devices());
     let recorded = recorded.map(|(start, size)| Block { start, size });
     let native = Native::read(pid, &subject.threads(), &cached, recorded, &pools)?;
     notes.extend(native.note.clone());

@@ -22,6 +22,9 @@ pub(crate) fn holders(found: &Found<Answer>, out: &mut impl io::Write) -> io::Re
     if let Some(keepers) = &found.holders.keepers {
         table(keepers, out)?;
     }
+    if found.holders.samples.is_empty() && found.holders.keepers.is_none() {
+        writeln!(out, "No container grew.")?;
+    }
     for sample in &found.holders.samples {
         writeln!(out, "{}", title(sample))?;
         if let Some(kept) = &sample.kept {

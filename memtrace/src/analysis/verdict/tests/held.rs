@@ -103,3 +103,39 @@ fn a_path_without_a_container_has_no_line() {
     assert_eq!(kept.line, None);
     assert!(matches!(kept.how, How::Path { .. }));
 }
+
+/// The function that fills a vector of 1,648 items whose memory has moved since the recording, beside
+/// memory of vectors of these sizes in bytes. None of them grows as the blocks do.
+fn filler(buffers: &'static [(&'static str, f64)]) -> Option<String> {
+    let mut vector = history(None);
+    vector.steps[2].type_name = Some("std::vector".into());
+    let found = of(&|t| {
+        let buffers = buffers
+            .iter()
+            .map(|&(stack, bytes)| (HEAP, stack, false, bytes, 1));
+        Moment {
+            memory: resident(20.0 + t, 2.0, 0.0),
+            sites: [site(HEAP, "grow", t)].into_iter().chain(buffers).collect(),
+            holders: vec![holders(
+                heap_site(1),
+                64,
+                vec![(64, Held::Path(vector.clone()))],
+            )],
+            ..Moment::default()
+        }
+    });
+    kept_by(&found)?.line.as_ref()?.function.clone()
+}
+
+#[test]
+fn a_container_that_moved_is_recognised_by_its_size() {
+    const LOG: &str = "std::vector<int*, A>::_M_realloc_insert;Service.log;main";
+    const OTHER: &str = "std::vector<int*, A>::_M_realloc_insert;other;main";
+    const VEC: &str = "alloc::raw_vec::RawVec<T,A>::grow_one;other;main";
+    assert_eq!(filler(&[(LOG, 12_000.0)]).as_deref(), Some("Service.log"));
+    let beside = filler(&[(LOG, 12_000.0), (OTHER, 800.0), (VEC, 12_000.0)]);
+    assert_eq!(beside.as_deref(), Some("Service.log"));
+    assert_eq!(filler(&[(LOG, 12_000.0), (OTHER, 13_000.0)]), None);
+    assert_eq!(filler(&[(LOG, 40_000.0)]), None);
+    assert_eq!(filler(&[(VEC, 12_000.0)]), None);
+}
