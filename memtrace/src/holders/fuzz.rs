@@ -222,8 +222,8 @@ impl Mutable {
             6 => self.word(known).unwrap_or(0),
             7 => known,
             8 => place.wrapping_sub(8 * random.below(8)),
-            9 => word & !0xff << 8 * random.below(8) | random.next() & 0xff,
-            10 => word << 32 | word >> 32,
+            9 => (word & !(0xff << (8 * random.below(8)))) | (random.next() & 0xff),
+            10 => word.rotate_right(32),
             _ => random.next(),
         }
     }

@@ -74,14 +74,12 @@ impl Nvml {
             .inspect_err(|error| tracing::debug!("no memory of whole GPU processes: {error}"))
             .ok()?;
         let nvml = Self { library };
-        let init = nvml.function::<Init>(b"nvmlInit_v2")?;
         // SAFETY: its type is that of `nvml.h`.
-        let status = unsafe { init() };
+        let status = unsafe { nvml.function::<Init>(b"nvmlInit_v2")?() };
         if status != SUCCESS {
             tracing::debug!("no memory of whole GPU processes: nvmlInit_v2 returned {status}");
             return None;
         }
-        drop(init);
         Some(nvml)
     }
 

@@ -31,7 +31,7 @@ class Encoder(nn.Module):
         return self.out(self.table(words))  # allocates: memo
 
     def forward(self, documents):
-        return self.out(self.table(documents).mean(1))
+        return self.out(self.table(documents).mean(1))  # allocates: errors
 
 
 class Service:

@@ -292,7 +292,7 @@ pub(super) const PAIRS: &[Pair] = &[
         "torch-errors",
         RANKING,
         Some("errors"),
-        "Service.",
+        "",
         Some("Service.handle"),
     ),
     on_gpu(
