@@ -4,7 +4,7 @@
 use super::{
     graph::{Graph, NodeId},
     memory::{Live, Memory},
-    native::{self, Native, RootKind},
+    native::{self, Block, Native, RootKind},
     python::{Length, Python, Root, Shown},
     reference::Label,
     witness::{self, Origin, Witness, WitnessStep},
@@ -321,11 +321,21 @@ impl Naming<'_> {
         python.references(self.memory, object, &mut |reference| {
             if reference.label == Label::Buffer && site.is_none() {
                 let block = self.graph.blocks.containing(reference.target);
-                let block = block.map(|block| self.graph.blocks.block(block).start);
-                site = block.and_then(self.site_of);
+                let block = block.map(|block| self.graph.blocks.block(block));
+                site = block.and_then(|block| self.site_of_buffer(block));
             }
         });
         site
+    }
+
+    /// The site of a buffer. A container that grew after the recording has a new one, and another block was recorded
+    /// where that is now.
+    fn site_of_buffer(&self, block: Block) -> Option<SiteKey> {
+        let is_glibc = self.native.note.is_none();
+        if is_glibc && !native::has_its_size(self.memory, block) {
+            return None;
+        }
+        (self.site_of)(block.start)
     }
 
     /// What paths of one shape say together: the first of them, with what differs left open.

@@ -94,7 +94,7 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
             }
         } else {
             let program = start(pair, &programs, *leaks, *seed)?;
-            record(memtrace, &program, &recording, options)?;
+            record(memtrace, pair, &program, &recording, options)?;
         }
         let said = judge(pair, *leaks, diagnosis(memtrace, &recording)?)?;
         let outcome = Outcome {
@@ -103,7 +103,7 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
             said,
         };
         tell(&outcome, *seed);
-        if options.snapshots && pair.has_snapshot() && outcome.is_right() {
+        if options.snapshots && outcome.is_right() {
             snapshots::keep(&recording, &name)?;
         }
         if let Ok(mut outcomes) = outcomes.lock() {
@@ -135,13 +135,21 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
 #[cfg(test)]
 pub(super) fn snapshot_names() -> impl Iterator<Item = String> {
     let names = |pair: &'static Pair| pair.modes().map(|leaks| pair.name_of(leaks));
-    let kept = PAIRS.iter().filter(|pair| pair.has_snapshot());
-    kept.flat_map(names)
+    PAIRS.iter().flat_map(names)
 }
 
 /// Attaches to the program, with default settings but for how long.
-fn record(memtrace: &Path, program: &Running, recording: &Path, options: &Options) -> Result<()> {
-    let usual = if options.snapshots { 20.0 } else { 45.0 };
+fn record(
+    memtrace: &Path,
+    pair: &Pair,
+    program: &Running,
+    recording: &Path,
+    options: &Options,
+) -> Result<()> {
+    let (usual, coarse) = match options.snapshots {
+        true => pair.snapshot_length(),
+        false => (45.0, None),
+    };
     let mut record = Command::new(memtrace);
     record
         .args(["record", "--force", "--duration"])
@@ -150,7 +158,7 @@ fn record(memtrace: &Path, program: &Running, recording: &Path, options: &Option
         .args(["--pid", &program.id().to_string()])
         .arg("--output")
         .arg(recording);
-    if let Some(interval) = &options.interval {
+    if let Some(interval) = options.interval.as_deref().or(coarse) {
         record.args(["--interval", interval]);
     }
     check(&mut record)

@@ -21,6 +21,7 @@ const STRIP: &str = "
             UNION SELECT build_id FROM frame UNION SELECT file FROM frame
             UNION SELECT unresolved FROM frame UNION SELECT thread FROM stack
             UNION SELECT field FROM fact UNION SELECT value FROM fact));
+    UPDATE site_history SET peak_ns = 0;
     DELETE FROM system;
     DELETE FROM cgroup;
     DELETE FROM in_cgroup;

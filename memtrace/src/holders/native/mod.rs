@@ -27,7 +27,7 @@ use std::ops::Range;
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
 pub(in crate::holders) use copy::Copied;
 use glibc::find as find_older;
-pub(in crate::holders) use glibc::is_allocated;
+pub(in crate::holders) use glibc::{has_its_size, is_allocated};
 pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, Roots};
 pub(in crate::holders) use scan::Scanner;

@@ -20,10 +20,11 @@ use crate::{
 };
 
 /// Classes that a program which leaks must get, and the same program without the faulty line must not.
-const ALARMS: [Class; 4] = [
+const ALARMS: [Class; 5] = [
     Class::Leak,
     Class::MappingLeak,
     Class::GpuLeak,
+    Class::Pinned,
     Class::Retention,
 ];
 

@@ -90,7 +90,7 @@ const fn state(
     }
 }
 
-/// Programs with thousands of sites, of which a recording of 20 s has 0.4 to 1 MB: too much for a snapshot.
+/// Programs with thousands of sites, of which a fine recording has up to 1 MB: too much for a snapshot.
 const LARGE: [&str; 3] = [
     "torch_training.py",
     "torch_gpu_training.py",
@@ -351,9 +351,12 @@ impl Pair {
             .filter(|leaks| *leaks || self.has_control)
     }
 
-    /// Whether its first screen is kept.
-    pub(super) fn has_snapshot(&self) -> bool {
-        !self.sources.iter().any(|source| LARGE.contains(source))
+    /// Seconds and interval of the recording of its first screen.
+    pub(super) fn snapshot_length(&self) -> (f64, Option<&'static str>) {
+        match self.sources.iter().any(|source| LARGE.contains(source)) {
+            true => (30.0, Some("1s")),
+            false => (20.0, None),
+        }
     }
 
     /// The name of one of them, of its recording and its snapshot.

@@ -54,6 +54,22 @@ pub(in crate::holders) fn is_allocated(memory: &(impl Memory + ?Sized), block: B
     size & IS_MMAPPED != 0 || memory.word(next).is_some_and(|next| next & PREV_INUSE != 0)
 }
 
+/// Whether the chunk at a block has the size that malloc gives a block of that size. A recorded block was freed since,
+/// and its memory given to another one, if it has not.
+pub(in crate::holders) fn has_its_size(memory: &(impl Memory + ?Sized), block: Block) -> bool {
+    let least = (block.size.saturating_add(HEADER / 2)).max(walk::LEAST);
+    let least = least.checked_next_multiple_of(HEADER).unwrap_or(least);
+    memory
+        .word(block.start.wrapping_sub(HEADER / 2))
+        .is_some_and(|size| {
+            let most = match size & IS_MMAPPED {
+                0 => HEADER,
+                _ => HEADER + PAGE,
+            };
+            (least..=least.saturating_add(most)).contains(&(size & !FLAGS))
+        })
+}
+
 /// Finds the blocks that are alive and gives them to `builder`. Returns the memory that the allocator manages, so
 /// that nobody takes what is freed there for anything else; empty where the program has another allocator.
 pub(in crate::holders) fn find(

@@ -47,6 +47,21 @@ fn found(memory: &impl Memory, region: &Region) -> Vec<(u64, u64, bool)> {
 }
 
 #[test]
+fn a_block_has_the_size_of_its_chunk() {
+    let (memory, _, starts) = heap(&[(0x20, true), (0x400, true), (0x30, true)]);
+    let has = |chunk: usize, size| {
+        let start = starts[chunk] + HEADER;
+        has_its_size(&memory, Block { start, size })
+    };
+    // A remainder too small for a chunk of its own stays with the block.
+    for (chunk, least, most) in [(0, 0, 0x18), (1, 0x3d9, 0x3f8), (2, 0, 0x28)] {
+        assert!(has(chunk, least) && has(chunk, most), "{chunk}");
+        assert!(!has(chunk, most + 1), "{chunk}");
+    }
+    assert!(!has(1, 0x3d8) && !has(1, u64::MAX));
+}
+
+#[test]
 fn chunks_in_use_are_found_and_the_top_is_not_one() {
     let (memory, region, starts) =
         heap(&[(0x20, true), (0x400, false), (0x30, true), (0x1_0000, true)]);

@@ -5,7 +5,7 @@ use crate::holders::memory::Memory;
 use std::ops::Range;
 
 /// The smallest chunk.
-const LEAST: u64 = 32;
+pub(super) const LEAST: u64 = 32;
 
 /// Bytes that are read at once.
 const WINDOW: u64 = 64 << 10;
