@@ -5,9 +5,10 @@
 use super::{
     memory::{Cached, Live, Memory},
     native::{Blocks, Native, RegisterRoot, RootKind, Scanner},
+    numbers::Numbers,
     pools,
-    python::{Python, Root},
-    reference::{Check, Label, Link, Reference, cost},
+    python::{Object, Python, Root},
+    reference::{Check, Label, Link, Reference, Visit, cost},
     references::Met,
 };
 use crate::hash::FastMap;
@@ -32,6 +33,9 @@ const WITH_DATA: &str = "c10::StorageImpl";
 /// allocator gave: a static one, or one from before the recording of another allocator than glibc's.
 const MOST_IN_POOL: u64 = 512;
 const MOST_ELSEWHERE: u64 = 64 << 20;
+
+/// Set in the address of an object from which nothing is referred to. Objects begin at multiples of 8.
+const LEAF: u64 = 1;
 
 /// Elements of a container that is read at once.
 const LONG: u64 = 64;
@@ -64,9 +68,9 @@ pub(super) struct Graph<'a> {
     pools: &'a [Range<u64>],
     /// Reads what is searched; `None` while it does.
     scanner: Option<Scanner>,
-    /// Addresses of objects, and their numbers.
+    /// Addresses of objects, see [`LEAF`], and their numbers.
     objects: Vec<u64>,
-    numbers: FastMap<u64, u32>,
+    numbers: Numbers<'a>,
     /// By node: its holder and the cost of its path.
     holders: Vec<u32>,
     costs: Vec<u32>,
@@ -95,7 +99,7 @@ impl<'a> Graph<'a> {
             pools,
             scanner: Some(Scanner::new(bounds(blocks, pools))),
             objects: Vec::new(),
-            numbers: FastMap::default(),
+            numbers: Numbers::new(pools),
             holders: vec![NOBODY; len],
             costs: vec![u32::MAX; len],
             roots: Vec::new(),
@@ -193,7 +197,7 @@ impl<'a> Graph<'a> {
         let Some(python) = self.python else { return };
         let mut garbage = Vec::new();
         python.tracked(memory, &mut |object| {
-            if !self.numbers.contains_key(&object) {
+            if self.numbers.get(object).is_none() && python.is_object(memory, object) {
                 garbage.push(object);
             }
         });
@@ -228,20 +232,17 @@ impl<'a> Graph<'a> {
         let Some(object) = self.object(node) else {
             return self.follow_block(node, cost, memory);
         };
-        if let Some(block) = self.blocks.containing(object) {
-            // The memory that it lies in, which has nothing else in it.
-            self.reach(block as NodeId, node, cost);
-        } else {
+        if !self.reach_own_block(node, object, cost) {
             self.add_size(node, |graph| graph.size_outside(object, memory));
         }
-        let Some(python) = self.python.filter(|_| self.fits(object, memory)) else {
+        let Some(python) = self.python else { return };
+        let Some(it) = python.object(memory, object) else {
             return;
         };
-        // The longer a container is, the sooner its memory is another's: it is read as it is now.
-        let length = python.length(memory, object);
-        let is_long = length.is_some_and(|length| length.value >= LONG);
-        let source: &dyn Memory = if is_long { memory.now() } else { memory };
-        python.references(source, object, &mut |reference| {
+        if it.is_leaf() || !self.fits(&it, memory) {
+            return;
+        }
+        let mut visit = |reference: &Reference<'_>| {
             let Some(target) = self.target(reference, memory) else {
                 if reference.label == Label::Buffer {
                     self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
@@ -254,23 +255,36 @@ impl<'a> Graph<'a> {
                 Label::Buffer => drop(self.reach(target, node, cost)),
                 _ => self.offer(target, node, cost),
             }
-        });
+        };
+        // The longer a container is, the sooner its memory is another's: it is read as it is now.
+        let length = it.length(memory);
+        match length.is_some_and(|length| length.value >= LONG) {
+            true => python.references(memory.now(), object, &mut visit),
+            false => it.references(memory, &mut visit),
+        }
+    }
+
+    /// Reaches the block that an object lies in, which has nothing else in it; whether there is one.
+    fn reach_own_block(&mut self, node: NodeId, object: u64, cost: u32) -> bool {
+        let block = self.blocks.containing(object);
+        if let Some(block) = block {
+            self.reach(block as NodeId, node, cost);
+        }
+        block.is_some()
     }
 
     /// Whether an object fits its memory. One that does not is the rest of a freed object.
-    fn fits(&self, object: u64, memory: &dyn Memory) -> bool {
-        let Some(size) = self
-            .python
-            .and_then(|python| python.least_size(memory, object))
-        else {
+    fn fits(&self, object: &Object<'_>, memory: &dyn Memory) -> bool {
+        let Some(size) = object.least_size(memory) else {
             return false;
         };
-        let most = match self.blocks.containing(object) {
+        let address = object.address();
+        let most = match self.blocks.containing(address) {
             Some(block) => {
                 let block = self.blocks.block(block);
-                block.start + block.size - object
+                block.start + block.size - address
             }
-            None if self.is_in_pool(object) => MOST_IN_POOL,
+            None if self.numbers.is_in_pool(address) => MOST_IN_POOL,
             None => MOST_ELSEWHERE,
         };
         size <= most
@@ -289,7 +303,7 @@ impl<'a> Graph<'a> {
 
     /// Bytes of an object that lies in no block. Those that lie in a file take nothing from any allocator.
     fn size_outside(&self, object: u64, memory: &dyn Memory) -> u64 {
-        if self.is_in_pool(object) {
+        if self.numbers.is_in_pool(object) {
             return self.size_in_pool(object, memory);
         }
         if self.native.modules.name_at(object).is_some() {
@@ -301,7 +315,7 @@ impl<'a> Graph<'a> {
 
     /// Bytes of the piece of a pool that is around an address; 0: there is no pool.
     fn size_in_pool(&self, address: u64, memory: &dyn Memory) -> u64 {
-        let python = self.python.filter(|_| self.is_in_pool(address));
+        let python = self.python.filter(|_| self.numbers.is_in_pool(address));
         let size = python.and_then(|python| pools::piece(python.minor(), memory, address));
         size.unwrap_or(0)
     }
@@ -365,8 +379,17 @@ impl<'a> Graph<'a> {
         if self.of_devices.contains_key(&node) {
             self.reach(node, holder, cost.saturating_add(cost::OF_DEVICE));
         } else if self.reach(node, holder, cost) {
-            self.queue.entry(cost).or_default().push(node);
+            match self.leaf(node) {
+                Some(object) => drop(self.reach_own_block(node, object, cost)),
+                None => self.queue.entry(cost).or_default().push(node),
+            }
         }
+    }
+
+    /// The object of a node that need not be followed: it refers to nothing, and nobody asks for its size.
+    fn leaf(&self, node: NodeId) -> Option<u64> {
+        let object = self.objects.get(self.number(node)?)?;
+        (object & LEAF != 0 && self.met.is_none()).then_some(object & !LEAF)
     }
 
     fn reach_from(&mut self, root: RootWord, reference: &Reference<'_>, memory: &dyn Memory) {
@@ -396,9 +419,9 @@ impl<'a> Graph<'a> {
         };
         if may_be_object
             && let Some(python) = self.python
-            && python.is_object(memory, address)
+            && let Some(object) = python.object(memory, address)
         {
-            return self.add_object(address);
+            return self.add_object(address, object.is_leaf());
         }
         Some(self.blocks.containing(address)? as NodeId)
     }
@@ -407,7 +430,7 @@ impl<'a> Graph<'a> {
     fn known(&self, reference: &Reference<'_>) -> Option<NodeId> {
         match reference.label {
             Label::Buffer => None,
-            _ => self.numbers.get(&reference.target).copied(),
+            _ => self.numbers.get(reference.target),
         }
     }
 
@@ -417,25 +440,20 @@ impl<'a> Graph<'a> {
         if self.python.is_none() || !address.is_multiple_of(8) {
             return false;
         }
-        self.is_in_pool(address)
+        self.numbers.is_in_pool(address)
             || self.blocks.containing(address).is_some_and(|block| {
                 let offset = address - self.blocks.block(block).start;
                 [0, 16, 32].contains(&offset)
             })
     }
 
-    fn is_in_pool(&self, address: u64) -> bool {
-        let pool = self.pools.partition_point(|pool| pool.end <= address);
-        let pool = self.pools.get(pool);
-        pool.is_some_and(|pool| pool.contains(&address))
-    }
-
-    fn add_object(&mut self, address: u64) -> Option<NodeId> {
+    fn add_object(&mut self, address: u64, is_leaf: bool) -> Option<NodeId> {
         let number = u32::try_from(self.holders.len())
             .ok()
             .filter(|&number| number < ROOT)?;
         self.numbers.insert(address, number);
-        self.objects.push(address);
+        self.objects
+            .push(if is_leaf { address | LEAF } else { address });
         self.holders.push(NOBODY);
         self.costs.push(u32::MAX);
         Some(number)
@@ -443,7 +461,8 @@ impl<'a> Graph<'a> {
 
     /// The object of a node, `None` of a block.
     pub(super) fn object(&self, node: NodeId) -> Option<u64> {
-        self.objects.get(self.number(node)?).copied()
+        let object = self.objects.get(self.number(node)?)?;
+        Some(object & !LEAF)
     }
 
     /// Where an object or a block begins.
@@ -456,7 +475,7 @@ impl<'a> Graph<'a> {
 
     /// The node at an address, if it was reached: the object there, or the block around it.
     pub(super) fn reached(&self, address: u64) -> Option<NodeId> {
-        let object = self.numbers.get(&address).copied();
+        let object = self.numbers.get(address);
         let node = object.or_else(|| Some(self.blocks.containing(address)? as NodeId))?;
         (self.holders[node as usize] != NOBODY).then_some(node)
     }
@@ -491,42 +510,34 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The cheapest reference from `holder` to `node`, as memory is now; `None`: there is none any more.
-    pub(super) fn link(&self, holder: NodeId, node: NodeId, memory: &dyn Memory) -> Option<Link> {
-        let mut best: Option<(u32, Link)> = None;
-        let mut see = |reference: &Reference<'_>| {
-            let is_better = best.as_ref().is_none_or(|(cost, _)| reference.cost < *cost);
-            if is_better && self.leads_to(reference, node) {
-                best = Some((reference.cost, Link::of(reference)));
+    /// All references of a node that was reached, as memory is now.
+    pub(super) fn references(&self, node: NodeId, memory: &dyn Memory, visit: &mut Visit<'_>) {
+        if let Some(object) = self.object(node) {
+            if let Some(python) = self.python {
+                python.references(memory, object, visit);
             }
-        };
-        match (self.object(holder), self.python) {
-            (Some(object), Some(python)) => python.references(memory, object, &mut see),
-            (Some(_), None) => {}
-            (None, _) => {
-                let block = self.blocks.block(holder as usize);
-                let range = block.start..block.start + block.size;
-                let mut scanner = Scanner::new(bounds(self.blocks, self.pools));
-                scanner.scan(memory, range, |address, value| {
-                    let checks = [Check::equal(address, value)];
-                    see(&word(&checks, address - block.start, value, cost::BLOCK));
-                });
-            }
+            return;
         }
-        best.map(|(_, link)| link)
+        let block = self.blocks.block(node as usize);
+        let range = block.start..block.start + block.size;
+        let mut scanner = Scanner::new(bounds(self.blocks, self.pools));
+        scanner.scan(memory, range, |address, value| {
+            let checks = [Check::equal(address, value)];
+            visit(&word(&checks, address - block.start, value, cost::BLOCK));
+        });
     }
 
-    fn leads_to(&self, reference: &Reference<'_>, node: NodeId) -> bool {
+    /// The node that a reference leads to, if the search has come to one there.
+    pub(super) fn referred(&self, reference: &Reference<'_>) -> Option<NodeId> {
         let found = self.known(reference);
-        found.or_else(|| Some(self.blocks.containing(reference.target)? as NodeId)) == Some(node)
+        found.or_else(|| Some(self.blocks.containing(reference.target)? as NodeId))
     }
 
     /// The word `value` at `address` as a reference to `node`, if it is one.
     pub(super) fn native_link(&self, address: u64, value: u64, node: NodeId) -> Option<Link> {
         let checks = [Check::equal(address, value)];
         let reference = word(&checks, 0, value, 0);
-        self.leads_to(&reference, node)
-            .then(|| Link::of(&reference))
+        (self.referred(&reference) == Some(node)).then(|| Link::of(&reference))
     }
 
     /// Whether `block` is the memory that `object` lies in.
@@ -539,7 +550,13 @@ impl<'a> Graph<'a> {
 
     /// Objects that were reached.
     pub(super) fn objects(&self) -> impl Iterator<Item = u64> {
-        self.objects.iter().copied()
+        self.objects.iter().map(|object| object & !LEAF)
+    }
+
+    /// Those of them from which something may be referred to.
+    pub(super) fn objects_with_references(&self) -> impl Iterator<Item = u64> {
+        let objects = self.objects.iter().copied();
+        objects.filter(|object| object & LEAF == 0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The memory from which CPython gives small objects (Objects/obmalloc.c): pools of blocks of one size, recognised
 //! by their headers. The objects in a pool are found through the interpreter's references alone.
 
-use super::memory::Memory;
+use super::memory::{Live, Memory};
 use crate::process::maps::Mapping;
 use std::ops::Range;
 
@@ -10,8 +10,13 @@ const HEADER: u64 = 48;
 const ALIGNMENT: u64 = 16;
 /// Where the header has the size of its blocks: `szidx`.
 const CLASS: usize = 36;
+/// Where it has the offset of the first block that nobody has had, and of the last one: `nextoffset`, `maxnextoffset`.
+const OFFSETS: usize = 40;
 /// Sizes of blocks.
 const SIZES: u64 = 32;
+
+/// Headers of which one word is read at once.
+const BATCH: usize = 1 << 14;
 
 /// Bytes of a pool: POOL_SIZE.
 fn size(minor: u32) -> u64 {
@@ -19,7 +24,7 @@ fn size(minor: u32) -> u64 {
 }
 
 /// All pools, by address; those that are next to each other are one range.
-pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &dyn Memory) -> Vec<Range<u64>> {
+pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &Live) -> Vec<Range<u64>> {
     let size = size(minor);
     let mut pools: Vec<Range<u64>> = Vec::new();
     let writable = mappings.iter().filter(|mapping| {
@@ -27,15 +32,22 @@ pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &dyn Memory) -> Vec
         mapping.path.is_none() && permissions.read && permissions.write && !permissions.shared
     });
     for mapping in writable {
-        let mut pool = mapping.start.next_multiple_of(size);
-        while pool < mapping.end {
-            if is_pool(memory, pool, size) {
+        let first = mapping.start.next_multiple_of(size);
+        let mut rest = (first..mapping.end).step_by(size as usize);
+        loop {
+            let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                break;
+            }
+            for pool in candidates(&batch, size, memory) {
+                if !is_pool(memory, pool, size) {
+                    continue;
+                }
                 match pools.last_mut() {
                     Some(last) if last.end == pool => last.end += size,
                     _ => pools.push(pool..pool + size),
                 }
             }
-            pool += size;
         }
     }
     pools
@@ -45,6 +57,19 @@ pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &dyn Memory) -> Vec
 pub(super) fn piece(minor: u32, memory: &dyn Memory, address: u64) -> Option<u64> {
     let class = memory.half((address & !(size(minor) - 1)) + CLASS as u64)?;
     (u64::from(class) < SIZES).then(|| (u64::from(class) + 1) * ALIGNMENT)
+}
+
+/// Those of these addresses at which a pool may begin. One word tells most of the others, and many are read at once.
+fn candidates(addresses: &[u64], size: u64, memory: &Live) -> impl Iterator<Item = u64> {
+    let places: Vec<u64> = addresses.iter().map(|at| at + OFFSETS as u64).collect();
+    let mut offsets = vec![None; places.len()];
+    memory.words(&places, &mut offsets);
+    let last = move |offsets: u64| offsets >> 32;
+    let may_be = move |word: &Option<u64>| {
+        word.is_some_and(|word| last(word) < size && last(word) >= size - SIZES * ALIGNMENT)
+    };
+    let found = addresses.iter().zip(offsets);
+    found.filter_map(move |(&pool, word)| may_be(&word).then_some(pool))
 }
 
 /// Whether there is the header of a pool: its size class and the offsets that follow from it.
@@ -57,7 +82,7 @@ fn is_pool(memory: &dyn Memory, pool: u64, size: u64) -> bool {
         let half = header[at..].first_chunk().copied();
         u64::from(half.map_or(0, u32::from_le_bytes))
     };
-    let [count, class, next, last] = [half(0), half(CLASS), half(40), half(44)];
+    let [count, class, next, last] = [half(0), half(CLASS), half(OFFSETS), half(OFFSETS + 4)];
     let block = (class + 1) * ALIGNMENT;
     class < SIZES
         && last == size - block

@@ -24,6 +24,7 @@ use crate::{
     units,
 };
 use std::{
+    cell::RefCell,
     collections::HashMap,
     thread,
     time::{Duration, Instant},
@@ -145,7 +146,13 @@ pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<F
         let mut ways = found.iter().flat_map(|of| &of.ways);
         ways.any(|way| !matches!(way.held, Held::Path(_)))
     };
-    with_graph(&subject, known, false, search, is_doubtful)
+    let needs_garbage = |graph: &Graph<'_>| {
+        let addresses = sites.iter().flat_map(|wanted| &wanted.addresses);
+        let mut addresses = addresses.map(|&(start, _)| start);
+        let has_python = sites.iter().any(|it| it.site.layer == Layer::Python);
+        has_python || addresses.any(|at| graph.reached(at).is_none())
+    };
+    with_graph(&subject, known, false, needs_garbage, search, is_doubtful)
 }
 
 /// Looks for what holds addresses, objects of types, or whatever grows. `retained`: and how many bytes they keep alone;
@@ -203,7 +210,14 @@ pub(crate) fn of_sought(
         let mut ways = answer.samples.iter().flat_map(|sample| &sample.ways);
         ways.any(|way| way.held == Held::Cycle)
     };
-    with_graph(subject, known, retained, search, is_doubtful)
+    let needs_garbage = |graph: &Graph<'_>| {
+        let is_reached = |one: &Sought| match one {
+            Sought::Address(address) => graph.reached(*address).is_some(),
+            Sought::Type(_) | Sought::Growing | Sought::Lost => false,
+        };
+        retained || !sought.iter().all(is_reached)
+    };
+    with_graph(subject, known, retained, needs_garbage, search, is_doubtful)
 }
 
 /// The search, once everything that is reachable is known.
@@ -221,11 +235,13 @@ pub(super) struct Scene<'a> {
     longest_stop: Duration,
 }
 
-/// Searches, and again while the answer is doubtful and the process runs.
+/// Searches, and again while the answer is doubtful and the process runs. `needs_garbage`: whether the answer depends on
+/// what no root reaches.
 fn with_graph<T>(
     subject: &Subject,
     known: Known<'_>,
     retained: bool,
+    needs_garbage: impl Fn(&Graph<'_>) -> bool,
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
     is_doubtful: impl Fn(&T) -> bool,
 ) -> Result<Found<T>, Error> {
@@ -234,7 +250,7 @@ fn with_graph<T>(
     let mut searches = 0;
     loop {
         searches += 1;
-        let mut found = search_once(subject, &known, retained, &look)?;
+        let mut found = search_once(subject, &known, retained, &needs_garbage, &look)?;
         longest_stop = longest_stop.max(found.longest_stop);
         let is_torn = found.as_of == AsOf::Running && is_doubtful(&found.holders);
         if !is_torn || searches >= SEARCHES {
@@ -249,6 +265,7 @@ fn search_once<T>(
     subject: &Subject,
     known: &Known<'_>,
     retained: bool,
+    needs_garbage: impl Fn(&Graph<'_>) -> bool,
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
 ) -> Result<Found<T>, Error> {
     let begin = Instant::now();
@@ -264,7 +281,7 @@ fn search_once<T>(
         }
     };
     let pools = python.as_ref().map_or_else(Vec::new, |python| {
-        pools::find(python.minor(), &mappings, &cached)
+        pools::find(python.minor(), &mappings, cached.now())
     });
     let of_devices = || known.of_devices.iter().copied();
     let recorded = (known.blocks)().chain(of_devices());
@@ -277,7 +294,9 @@ fn search_once<T>(
         graph.keep_references();
     }
     graph.search(&cached, known.is_over);
-    graph.search_garbage(&cached, known.is_over);
+    if needs_garbage(&graph) {
+        graph.search_garbage(&cached, known.is_over);
+    }
     if (known.is_over)() {
         return Err(Error::Over);
     }
@@ -319,12 +338,9 @@ impl Scene<'_> {
     /// All objects of a type that something holds.
     fn of_type(&self, name: &str) -> Result<Vec<u64>, Error> {
         let python = self.python()?;
-        let is_of_type = |object: &u64| {
-            let of_type = python.type_name(self.cached, *object);
-            of_type
-                .is_some_and(|of_type| of_type == name || of_type.rsplit('.').next() == Some(name))
-        };
-        Ok(self.graph.objects().filter(is_of_type).collect())
+        let objects = self.graph.objects();
+        let of_type = objects.filter(|&object| python.is_of_type(self.cached, object, name));
+        Ok(of_type.collect())
     }
 
     /// The containers that got the most elements within [`GROWTH_TIME`], twice in a row.
@@ -334,7 +350,7 @@ impl Scene<'_> {
         let running = running.ok_or_else(|| Error::Still(self.subject.pid()))?;
         let lengths = || -> FastMap<u64, u64> {
             let memory = Cached::new(running);
-            let objects = self.graph.objects();
+            let objects = self.graph.objects_with_references();
             let long = objects.filter_map(|object| {
                 let length = python.length(&memory, object)?.value;
                 (length >= LONG).then_some((object, length))
@@ -451,6 +467,7 @@ impl Scene<'_> {
             memory: self.cached.now(),
             site_of: self.site_of,
             redact: self.redact,
+            buffers: RefCell::default(),
         }
     }
 

@@ -10,10 +10,11 @@ use super::{
     witness::{self, Origin, Witness, WitnessStep},
 };
 use crate::{
+    hash::FastMap,
     ledger::SiteKey,
     recording::{Held, Path, Step, StepKind, Way},
 };
-use std::collections::HashMap;
+use std::{cell::RefCell, collections::HashMap};
 
 /// Share of the paths of one shape that go through what they have in common.
 const COMMON: f64 = 0.8;
@@ -39,6 +40,8 @@ pub(super) struct Naming<'a> {
     pub(super) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     /// Types only.
     pub(super) redact: bool,
+    /// Of containers that were asked for, the site of their own memory.
+    pub(super) buffers: RefCell<FastMap<u64, Option<SiteKey>>>,
 }
 
 /// A step, before what is alike is taken together.
@@ -315,6 +318,9 @@ impl Naming<'_> {
 
     /// The site of the memory that a container has of its own.
     fn buffer(&self, object: u64) -> Option<SiteKey> {
+        if let Some(known) = self.buffers.borrow().get(&object) {
+            return *known;
+        }
         let python = self.graph.python?;
         python.length(self.memory, object)?;
         let mut site = None;
@@ -325,6 +331,7 @@ impl Naming<'_> {
                 site = block.and_then(|block| self.site_of_buffer(block));
             }
         });
+        self.buffers.borrow_mut().insert(object, site);
         site
     }
 

@@ -2,6 +2,7 @@
 
 use super::{
     graph::{Graph, NodeId, RootWord, cost_of},
+    links::Links,
     memory::{Live, Memory},
     native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
     python::Root,
@@ -68,17 +69,60 @@ struct PythonRoot {
 pub(super) struct Witnesses<'a> {
     graph: &'a Graph<'a>,
     memory: Live,
+    /// By their last nodes.
+    paths: HashMap<NodeId, Nodes>,
+    links: Links,
     /// The interpreter's cheapest root for each object that a path begins with.
     python_roots: HashMap<u64, PythonRoot>,
+}
+
+/// The nodes of a path that are looked at.
+struct Nodes {
+    root: RootWord,
+    nodes: Vec<NodeId>,
+    left_out: usize,
+}
+
+impl Nodes {
+    fn new(graph: &Graph<'_>, node: NodeId) -> Option<Self> {
+        let (root, mut nodes) = graph.path(node)?;
+        if let [.., object, block] = nodes[..]
+            && graph.is_own_block(object, block)
+        {
+            nodes.pop();
+        }
+        let left_out = nodes.len().saturating_sub(2 * ENDS);
+        if left_out > 0 {
+            nodes.drain(ENDS..ENDS + left_out);
+        }
+        Some(Self {
+            root,
+            nodes,
+            left_out,
+        })
+    }
+
+    /// Each node but the first, and its holder, which is `None` where nodes are left out.
+    fn steps(&self) -> impl Iterator<Item = (Option<NodeId>, NodeId)> + '_ {
+        let pairs = self.nodes.windows(2).enumerate();
+        pairs.map(|(index, pair)| {
+            let is_gap = self.left_out > 0 && index + 1 == ENDS;
+            ((!is_gap).then_some(pair[0]), pair[1])
+        })
+    }
 }
 
 impl<'a> Witnesses<'a> {
     /// For paths to `nodes`.
     pub(super) fn new(graph: &'a Graph<'a>, nodes: &[NodeId], memory: Live) -> Self {
-        let paths = nodes.iter().filter_map(|&node| graph.path(node));
+        let paths = nodes.iter();
+        let paths: HashMap<NodeId, Nodes> = paths
+            .filter_map(|&node| Some((node, Nodes::new(graph, node)?)))
+            .collect();
         let wanted: HashSet<u64> = paths
-            .filter(|(origin, _)| *origin == RootWord::Python)
-            .filter_map(|(_, path)| Some(graph.address(*path.first()?)))
+            .values()
+            .filter(|path| path.root == RootWord::Python)
+            .filter_map(|path| Some(graph.address(*path.nodes.first()?)))
             .collect();
         let mut python_roots: HashMap<u64, PythonRoot> = HashMap::new();
         if let Some(python) = graph.python.filter(|_| !wanted.is_empty()) {
@@ -93,27 +137,22 @@ impl<'a> Witnesses<'a> {
                 }
             });
         }
+        let steps = paths.values().flat_map(Nodes::steps);
+        let pairs = steps.filter_map(|(holder, node)| Some((holder?, node)));
         Self {
+            links: Links::new(graph, pairs, &memory),
             graph,
             memory,
+            paths,
             python_roots,
         }
     }
 
-    /// The path to a node that was reached, with each reference looked up again; `None` if one is gone.
+    /// The path to one of the nodes, with each reference looked up again; `None` if one is gone.
     pub(super) fn witness(&self, node: NodeId) -> Option<Witness> {
-        let (root, mut nodes) = self.graph.path(node)?;
-        if let [.., object, block] = nodes[..]
-            && self.graph.is_own_block(object, block)
-        {
-            nodes.pop();
-        }
-        let left_out = nodes.len().saturating_sub(2 * ENDS);
-        if left_out > 0 {
-            nodes.drain(ENDS..ENDS + left_out);
-        }
-        let first = *nodes.first()?;
-        let (origin, link) = match root {
+        let path = self.paths.get(&node)?;
+        let first = *path.nodes.first()?;
+        let (origin, link) = match path.root {
             RootWord::Python => {
                 let known = self.python_roots.get(&self.graph.address(first))?;
                 (Origin::Python(known.root), known.link.clone())
@@ -127,18 +166,17 @@ impl<'a> Witnesses<'a> {
             RootWord::Garbage => (Origin::Garbage, Link::default()),
         };
         let mut steps = vec![self.step(first, link)];
-        for (index, pair) in nodes.windows(2).enumerate() {
-            let is_gap = left_out > 0 && index + 1 == ENDS;
-            let link = match is_gap {
-                true => Link::default(),
-                false => self.graph.link(pair[0], pair[1], &self.memory)?,
+        for (holder, node) in path.steps() {
+            let link = match holder {
+                Some(holder) => self.links.get(holder, node)?.clone(),
+                None => Link::default(),
             };
-            steps.push(self.step(pair[1], link));
+            steps.push(self.step(node, link));
         }
         Some(Witness {
             origin,
             steps,
-            left_out,
+            left_out: path.left_out,
         })
     }
 

@@ -18,7 +18,7 @@ const HEAD: u64 = 16;
 const LINK: u64 = !3;
 
 impl Python {
-    /// Visits each. A list that changes meanwhile may end early.
+    /// Visits each. A list that changes meanwhile may end early, or lead to what is no object.
     pub(in super::super) fn tracked(&self, memory: &dyn Memory, visit: &mut dyn FnMut(u64)) {
         let words = &mut Words::new(memory);
         let permanent = if self.layout.minor >= 14 {
@@ -37,9 +37,7 @@ impl Python {
         let mut link = words.at(head)? & LINK;
         let mut circle = Circle::default();
         while is_pointer(link) && link != head && !circle.closes(link) {
-            if self.is_object(words.memory(), link + HEAD) {
-                visit(link + HEAD);
-            }
+            visit(link + HEAD);
             link = words.at(link)? & LINK;
         }
         Some(())

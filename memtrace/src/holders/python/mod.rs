@@ -18,6 +18,7 @@ mod text;
 mod types;
 mod words;
 
+pub(super) use references::Object;
 pub(super) use roots::Root;
 pub(super) use show::Shown;
 
@@ -61,5 +62,10 @@ impl Python {
     /// The name of an object's type, with the module where it is not a builtin: `train.Trainer`.
     pub(super) fn type_name(&self, memory: &dyn Memory, address: u64) -> Option<String> {
         self.types.name(memory, address).map(Into::into)
+    }
+
+    /// Whether the type of an object has this name, with its module or without.
+    pub(super) fn is_of_type(&self, memory: &dyn Memory, address: u64, name: &str) -> bool {
+        self.types.is_named(memory, address, name)
     }
 }

@@ -12,11 +12,71 @@ use super::{
     types::Type,
     words::{Words, is_pointer},
 };
+use std::rc::Rc;
 
 /// Most items of an object of a type of C: more are a sign of torn memory.
 const MOST_ITEMS: u64 = 1 << 20;
 
+/// An object, of which the type is known.
+pub(in super::super) struct Object<'a> {
+    python: &'a Python,
+    address: u64,
+    ty: Rc<Type>,
+}
+
+impl Object<'_> {
+    pub(in super::super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Whether nothing is referred to from it.
+    pub(in super::super) fn is_leaf(&self) -> bool {
+        self.ty.is_leaf()
+    }
+
+    /// See [`Python::references`].
+    pub(in super::super) fn references(&self, memory: &dyn Memory, visit: &mut Visit<'_>) {
+        if !self.is_leaf() {
+            self.python
+                .references_of(memory, self.address, &self.ty, visit);
+        }
+    }
+
+    /// Bytes that it needs at least: all of a tuple, whose items are in itself.
+    pub(in super::super) fn least_size(&self, memory: &dyn Memory) -> Option<u64> {
+        if self.ty.kind != Kind::Tuple {
+            return Some(OB_SIZE);
+        }
+        let items = memory.word(self.address + OB_SIZE)?;
+        let of_items = items.saturating_mul(8);
+        Some(of_items.saturating_add(self.python.layout.tuple_items))
+    }
+
+    /// Number of elements of a container, its own or a subclass of it.
+    pub(in super::super) fn length(&self, memory: &dyn Memory) -> Option<Length> {
+        let offset = match self.ty.kind {
+            // `ob_size`, `ma_used`.
+            Kind::List | Kind::Tuple | Kind::Dict | Kind::Deque => OB_SIZE,
+            Kind::Set => containers::SET_USED,
+            _ => return None,
+        };
+        let place = self.address + offset;
+        let value = memory.word(place)?;
+        Some(Length { value, place })
+    }
+}
+
 impl Python {
+    /// The object at an address, if there is one.
+    pub(in super::super) fn object(&self, memory: &dyn Memory, address: u64) -> Option<Object<'_>> {
+        let ty = self.types.of(memory, address)?;
+        Some(Object {
+            python: self,
+            address,
+            ty,
+        })
+    }
+
     /// The references of the object at an address; without an object there are none.
     ///
     /// Each may be to an object, or to a block: [`Label::Buffer`] always is, [`Label::Word`] may be. Nothing was read of
@@ -27,12 +87,12 @@ impl Python {
         address: u64,
         visit: &mut Visit<'_>,
     ) {
-        let Some(ty) = self.types.of(memory, address) else {
-            return;
-        };
-        if ty.is_leaf() {
-            return;
+        if let Some(object) = self.object(memory, address) {
+            object.references(memory, visit);
         }
+    }
+
+    fn references_of(&self, memory: &dyn Memory, address: u64, ty: &Type, visit: &mut Visit<'_>) {
         let words = &mut Words::new(memory);
         // A class keeps its instances' keys and lives as long as they do; a static type lives for ever.
         if ty.is_heap {
@@ -53,7 +113,7 @@ impl Python {
             }
         }
         let layout = &self.layout;
-        attributes::references(layout, words, address, &ty, visit);
+        attributes::references(layout, words, address, ty, visit);
         match ty.kind {
             Kind::Plain => {}
             Kind::List => {
@@ -85,23 +145,9 @@ impl Python {
                 self.frame_object(words, address, visit);
             }
             Kind::Generator => {
-                self.generator(words, address, &ty, visit);
+                self.generator(words, address, ty, visit);
             }
         }
-    }
-
-    /// Bytes that an object needs at least: all of a tuple, whose items are in itself.
-    pub(in super::super) fn least_size(&self, memory: &dyn Memory, address: u64) -> Option<u64> {
-        let ty = self.types.of(memory, address).filter(|ty| !ty.is_leaf())?;
-        if ty.kind != Kind::Tuple {
-            return Some(OB_SIZE);
-        }
-        let items = memory.word(address + OB_SIZE)?;
-        Some(
-            items
-                .saturating_mul(8)
-                .saturating_add(self.layout.tuple_items),
-        )
     }
 
     /// Bytes of an object by its type: without what it refers to, and without the text of a `str`.
@@ -114,17 +160,9 @@ impl Python {
         Some(ty.size.saturating_add(items.saturating_mul(ty.item_size)))
     }
 
-    /// Number of elements of a container, its own or a subclass of it.
+    /// See [`Object::length`].
     pub(in super::super) fn length(&self, memory: &dyn Memory, address: u64) -> Option<Length> {
-        let offset = match self.types.of(memory, address)?.kind {
-            // `ob_size`, `ma_used`.
-            Kind::List | Kind::Tuple | Kind::Dict | Kind::Deque => OB_SIZE,
-            Kind::Set => containers::SET_USED,
-            _ => return None,
-        };
-        let place = address + offset;
-        let value = memory.word(place)?;
-        Some(Length { value, place })
+        self.object(memory, address)?.length(memory)
     }
 
     /// What a class made in Python has beside its dict and its bases.

@@ -128,11 +128,22 @@ impl Types {
     /// The name of an object's type as Python's messages have it: `module.Class`, without the module for a builtin.
     pub(super) fn name(&self, memory: &dyn Memory, object: u64) -> Option<Box<str>> {
         let ty = self.of(memory, object)?;
-        let name = ty.name.get_or_init(|| {
-            self.qualified(memory, &ty)
+        Some(self.name_of(memory, &ty).into())
+    }
+
+    fn name_of<'a>(&self, memory: &dyn Memory, ty: &'a Type) -> &'a str {
+        ty.name.get_or_init(|| {
+            self.qualified(memory, ty)
                 .map_or_else(|| ty.tp_name.clone(), Into::into)
-        });
-        Some(name.clone())
+        })
+    }
+
+    /// Whether an object is of the type of that name, with its module or without.
+    pub(super) fn is_named(&self, memory: &dyn Memory, object: u64, name: &str) -> bool {
+        self.of(memory, object).is_some_and(|ty| {
+            let of_type = self.name_of(memory, &ty);
+            of_type == name || of_type.rsplit('.').next() == Some(name)
+        })
     }
 
     /// Of a class that was made in Python, `tp_name` has no module.

@@ -88,7 +88,9 @@ pub(super) fn decode(python: &Python, memory: &dyn Memory, object: u64) -> usize
     let mut references = 0;
     python.type_name(memory, object);
     python.length(memory, object);
-    python.least_size(memory, object);
+    if let Some(it) = python.object(memory, object) {
+        it.least_size(memory);
+    }
     python.references(memory, object, &mut |reference| {
         references += 1;
         if references < 16 {
