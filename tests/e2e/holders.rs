@@ -286,6 +286,23 @@ fn lost_blocks_are_those_of_leak_sanitizer() {
     assert_eq!(lost, leaked);
 }
 
+/// The head of the list is younger than the search, the block that is looked for is not.
+#[test]
+fn what_only_younger_memory_holds_is_not_lost() {
+    let _bench = Bench::new();
+    let mut target = Running::start(&mut Command::new(targets::program("prepended.c")));
+    let oldest = target.await_stdout("oldest ");
+    let address = oldest["oldest ".len()..].to_owned();
+    for _ in 0..5 {
+        let answer = Answer::of(target.pid(), &[format!("--address={address}")]);
+        let held: Vec<&str> = answer.sought[0].ways.iter().map(|way| &*way.how).collect();
+        assert!(!held.contains(&"nothing"), "{held:?}");
+        let lost = Answer::of(target.pid(), &["--lost".to_owned()]);
+        assert_eq!(lost.sought[0].looked_at, 0);
+    }
+    target.expect_alive();
+}
+
 /// Objects come and go thousands of times a second while they are looked at: what is printed is true.
 #[test]
 fn no_wrong_path_is_printed_of_memory_that_changes() {

@@ -2,12 +2,13 @@
 //! (Dijkstra), from all roots at once. For each object and block only its holder on the cheapest path is
 //! kept; the reference itself is looked up again when a path is shown.
 
+mod follow;
+
 use super::{
     memory::{Cached, Live, Memory},
-    native::{Blocks, Native, RegisterRoot, RootKind, Scanner},
+    native::{Block, Blocks, Native, RegisterRoot, RootKind, Scanner},
     numbers::Numbers,
-    pools,
-    python::{Object, Python, Root},
+    python::{Python, Root},
     reference::{Check, Label, Link, Reference, Visit, cost},
     references::Met,
 };
@@ -26,19 +27,8 @@ const ROOT: u32 = 1 << 31;
 /// Nodes that are followed between two checks of whether the search is over.
 const ASKING: usize = 1 << 14;
 
-/// PyTorch's owner of the data of tensors: numbers, which are not searched for references.
-const WITH_DATA: &str = "c10::StorageImpl";
-
-/// Bytes of the largest object in a pool (`SMALL_REQUEST_THRESHOLD`, Objects/obmalloc.c), and of one that no
-/// allocator gave: a static one, or one from before the recording of another allocator than glibc's.
-const MOST_IN_POOL: u64 = 512;
-const MOST_ELSEWHERE: u64 = 64 << 20;
-
 /// Set in the address of an object from which nothing is referred to. Objects begin at multiples of 8.
 const LEAF: u64 = 1;
-
-/// Elements of a container that is read at once.
-const LONG: u64 = 64;
 
 /// What something was first reached from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +38,8 @@ pub(super) enum RootWord {
     /// The word at this address, in a stack or not.
     Native(u64, RootKind),
     Register(RegisterRoot),
+    /// A word of a block that the process allocated during the search.
+    Younger,
     /// An object that the collector of CPython tracks and nothing else reaches.
     Garbage,
 }
@@ -145,6 +137,16 @@ impl<'a> Graph<'a> {
             self.states = blocks.map(|block| block as NodeId).collect();
             self.reach_from_python(python, memory);
         }
+        self.reach_from_native(memory);
+        self.settle(memory, is_over);
+        // Frames come and go while they are read. One that was missed is a root of all that follows.
+        if let Some(python) = self.python {
+            self.reach_from_python(python, memory);
+            self.settle(memory, is_over);
+        }
+    }
+
+    fn reach_from_native(&mut self, memory: &Cached<Live>) {
         let roots = &self.native.roots;
         let interpreter = self.interpreter();
         for range in roots.ranges(self.blocks) {
@@ -167,12 +169,6 @@ impl<'a> Graph<'a> {
             let reference = word(&[], 0, register.value, cost::STACK);
             self.reach_from(RootWord::Register(register), &reference, memory);
         }
-        self.settle(memory, is_over);
-        // Frames come and go while they are read. One that was missed is a root of all that follows.
-        if let Some(python) = self.python {
-            self.reach_from_python(python, memory);
-            self.settle(memory, is_over);
-        }
     }
 
     fn reach_from_python(&mut self, python: &Python, memory: &Cached<Live>) {
@@ -192,6 +188,24 @@ impl<'a> Graph<'a> {
         (name.starts_with("python") || name.starts_with("libpython")).then_some(name)
     }
 
+    /// Then reaches what a running process has put behind younger blocks meanwhile, such as a list to which it prepends.
+    pub(super) fn search_younger(
+        &mut self,
+        blocks: &[Block],
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
+        for block in blocks {
+            let range = block.start..block.start + block.size;
+            self.scan(range, memory.now(), &mut |graph, _, value| {
+                let reference = word(&[], 0, value, cost::UNREACHED);
+                graph.reach_from(RootWord::Younger, &reference, memory);
+            });
+        }
+        self.reach_from_native(memory);
+        self.settle(memory, is_over);
+    }
+
     /// Then reaches what only garbage holds: objects that the collector tracks and no root reaches.
     pub(super) fn search_garbage(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         let Some(python) = self.python else { return };
@@ -202,7 +216,7 @@ impl<'a> Graph<'a> {
             }
         });
         for object in garbage {
-            let reference = word(&[], 0, object, cost::GARBAGE);
+            let reference = word(&[], 0, object, cost::UNREACHED);
             self.reach_from(RootWord::Garbage, &reference, memory);
         }
         self.settle(memory, is_over);
@@ -223,125 +237,6 @@ impl<'a> Graph<'a> {
                 }
             }
         }
-    }
-
-    fn follow(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
-        if let Some(met) = &mut self.met {
-            met.begin(node);
-        }
-        let Some(object) = self.object(node) else {
-            return self.follow_block(node, cost, memory);
-        };
-        if !self.reach_own_block(node, object, cost) {
-            self.add_size(node, |graph| graph.size_outside(object, memory));
-        }
-        let Some(python) = self.python else { return };
-        let Some(it) = python.object(memory, object) else {
-            return;
-        };
-        if it.is_leaf() || !self.fits(&it, memory) {
-            return;
-        }
-        let mut visit = |reference: &Reference<'_>| {
-            let Some(target) = self.target(reference, memory) else {
-                if reference.label == Label::Buffer {
-                    self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
-                }
-                return;
-            };
-            let cost = cost.saturating_add(reference.cost);
-            match reference.label {
-                // Its holder knows what is in it.
-                Label::Buffer => drop(self.reach(target, node, cost)),
-                _ => self.offer(target, node, cost),
-            }
-        };
-        // The longer a container is, the sooner its memory is another's: it is read as it is now.
-        let length = it.length(memory);
-        match length.is_some_and(|length| length.value >= LONG) {
-            true => python.references(memory.now(), object, &mut visit),
-            false => it.references(memory, &mut visit),
-        }
-    }
-
-    /// Reaches the block that an object lies in, which has nothing else in it; whether there is one.
-    fn reach_own_block(&mut self, node: NodeId, object: u64, cost: u32) -> bool {
-        let block = self.blocks.containing(object);
-        if let Some(block) = block {
-            self.reach(block as NodeId, node, cost);
-        }
-        block.is_some()
-    }
-
-    /// Whether an object fits its memory. One that does not is the rest of a freed object.
-    fn fits(&self, object: &Object<'_>, memory: &dyn Memory) -> bool {
-        let Some(size) = object.least_size(memory) else {
-            return false;
-        };
-        let address = object.address();
-        let most = match self.blocks.containing(address) {
-            Some(block) => {
-                let block = self.blocks.block(block);
-                block.start + block.size - address
-            }
-            None if self.numbers.is_in_pool(address) => MOST_IN_POOL,
-            None => MOST_ELSEWHERE,
-        };
-        size <= most
-    }
-
-    /// Adds to the bytes of an object, if they are wanted.
-    fn add_size(&mut self, node: NodeId, size: impl FnOnce(&Self) -> u64) {
-        if self.met.is_none() {
-            return;
-        }
-        let bytes = size(self);
-        if let (Some(number), Some(met)) = (self.number(node), &mut self.met) {
-            met.add_size(number, bytes);
-        }
-    }
-
-    /// Bytes of an object that lies in no block. Those that lie in a file take nothing from any allocator.
-    fn size_outside(&self, object: u64, memory: &dyn Memory) -> u64 {
-        if self.numbers.is_in_pool(object) {
-            return self.size_in_pool(object, memory);
-        }
-        if self.native.modules.name_at(object).is_some() {
-            return 0;
-        }
-        let size = self.python.and_then(|python| python.size(memory, object));
-        size.unwrap_or(0)
-    }
-
-    /// Bytes of the piece of a pool that is around an address; 0: there is no pool.
-    fn size_in_pool(&self, address: u64, memory: &dyn Memory) -> u64 {
-        let python = self.python.filter(|_| self.numbers.is_in_pool(address));
-        let size = python.and_then(|python| pools::piece(python.minor(), memory, address));
-        size.unwrap_or(0)
-    }
-
-    fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
-        if self.states.contains(&node) {
-            return;
-        }
-        let block = self.blocks.block(node as usize);
-        let range = block.start..block.start + block.size;
-        let of_type = self
-            .native
-            .types
-            .type_of(memory, &self.native.modules, block.start);
-        let has_data = of_type.as_deref() == Some(WITH_DATA);
-        let cost = cost.saturating_add(cost_in(of_type.is_some()));
-        self.scan(range, memory, &mut |graph, _, value| {
-            let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
-                return;
-            };
-            if has_data && graph.object(target).is_none() {
-                graph.reach(target, node, cost);
-            } else {
-                graph.offer(target, node, cost);
-            }
-        });
     }
 
     /// Gives each word in a range that may refer to a block or an object: its address, and itself.
@@ -557,14 +452,6 @@ impl<'a> Graph<'a> {
     pub(super) fn objects_with_references(&self) -> impl Iterator<Item = u64> {
         let objects = self.objects.iter().copied();
         objects.filter(|object| object & LEAF == 0)
-    }
-}
-
-/// What a word of a block costs, whose class is known or not.
-fn cost_in(has_class: bool) -> u32 {
-    match has_class {
-        true => cost::KNOWN_BLOCK,
-        false => cost::BLOCK,
     }
 }
 

@@ -105,8 +105,8 @@ pub(super) mod cost {
     pub(in super::super) const OF_DEVICE: u32 = 100_000;
     /// A word of memory of which it is not known whether it is in use.
     pub(in super::super) const UNKNOWN: u32 = 2000;
-    /// An object that no root leads to: more than any path from a root, which garbage must not replace.
-    pub(in super::super) const GARBAGE: u32 = 1 << 30;
+    /// What no root leads to: more than any path from a root, which it must not replace.
+    pub(in super::super) const UNREACHED: u32 = 1 << 30;
 }
 
 /// See the module.

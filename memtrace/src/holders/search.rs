@@ -146,13 +146,13 @@ pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<F
         let mut ways = found.iter().flat_map(|of| &of.ways);
         ways.any(|way| !matches!(way.held, Held::Path(_)))
     };
-    let needs_garbage = |graph: &Graph<'_>| {
+    let needs_unreached = |graph: &Graph<'_>| {
         let addresses = sites.iter().flat_map(|wanted| &wanted.addresses);
         let mut addresses = addresses.map(|&(start, _)| start);
         let has_python = sites.iter().any(|it| it.site.layer == Layer::Python);
         has_python || addresses.any(|at| graph.reached(at).is_none())
     };
-    with_graph(&subject, known, false, needs_garbage, search, is_doubtful)
+    with_graph(&subject, known, false, needs_unreached, search, is_doubtful)
 }
 
 /// Looks for what holds addresses, objects of types, or whatever grows. `retained`: and how many bytes they keep alone;
@@ -210,14 +210,21 @@ pub(crate) fn of_sought(
         let mut ways = answer.samples.iter().flat_map(|sample| &sample.ways);
         ways.any(|way| way.held == Held::Cycle)
     };
-    let needs_garbage = |graph: &Graph<'_>| {
+    let needs_unreached = |graph: &Graph<'_>| {
         let is_reached = |one: &Sought| match one {
             Sought::Address(address) => graph.reached(*address).is_some(),
             Sought::Type(_) | Sought::Growing | Sought::Lost => false,
         };
         retained || !sought.iter().all(is_reached)
     };
-    with_graph(subject, known, retained, needs_garbage, search, is_doubtful)
+    with_graph(
+        subject,
+        known,
+        retained,
+        needs_unreached,
+        search,
+        is_doubtful,
+    )
 }
 
 /// The search, once everything that is reachable is known.
@@ -235,13 +242,13 @@ pub(super) struct Scene<'a> {
     longest_stop: Duration,
 }
 
-/// Searches, and again while the answer is doubtful and the process runs. `needs_garbage`: whether the answer depends on
+/// Searches, and again while the answer is doubtful and the process runs. `needs_unreached`: whether the answer depends on
 /// what no root reaches.
 fn with_graph<T>(
     subject: &Subject,
     known: Known<'_>,
     retained: bool,
-    needs_garbage: impl Fn(&Graph<'_>) -> bool,
+    needs_unreached: impl Fn(&Graph<'_>) -> bool,
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
     is_doubtful: impl Fn(&T) -> bool,
 ) -> Result<Found<T>, Error> {
@@ -250,7 +257,7 @@ fn with_graph<T>(
     let mut searches = 0;
     loop {
         searches += 1;
-        let mut found = search_once(subject, &known, retained, &needs_garbage, &look)?;
+        let mut found = search_once(subject, &known, retained, &needs_unreached, &look)?;
         longest_stop = longest_stop.max(found.longest_stop);
         let is_torn = found.as_of == AsOf::Running && is_doubtful(&found.holders);
         if !is_torn || searches >= SEARCHES {
@@ -265,7 +272,7 @@ fn search_once<T>(
     subject: &Subject,
     known: &Known<'_>,
     retained: bool,
-    needs_garbage: impl Fn(&Graph<'_>) -> bool,
+    needs_unreached: impl Fn(&Graph<'_>) -> bool,
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
 ) -> Result<Found<T>, Error> {
     let begin = Instant::now();
@@ -294,7 +301,11 @@ fn search_once<T>(
         graph.keep_references();
     }
     graph.search(&cached, known.is_over);
-    if needs_garbage(&graph) {
+    if needs_unreached(&graph) {
+        if subject.running().is_some() {
+            let younger = native.younger(pid, cached.now(), &pools)?;
+            graph.search_younger(&younger, &cached, known.is_over);
+        }
         graph.search_garbage(&cached, known.is_over);
     }
     if (known.is_over)() {

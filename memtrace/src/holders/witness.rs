@@ -86,6 +86,10 @@ struct Nodes {
 impl Nodes {
     fn new(graph: &Graph<'_>, node: NodeId) -> Option<Self> {
         let (root, mut nodes) = graph.path(node)?;
+        // What was allocated meanwhile is itself reached in some way that is not known.
+        if root == RootWord::Younger {
+            return None;
+        }
         if let [.., object, block] = nodes[..]
             && graph.is_own_block(object, block)
         {
@@ -163,6 +167,7 @@ impl<'a> Witnesses<'a> {
                 (Origin::Native(address, kind), link)
             }
             RootWord::Register(register) => (Origin::Register(register), Link::default()),
+            RootWord::Younger => return None,
             RootWord::Garbage => (Origin::Garbage, Link::default()),
         };
         let mut steps = vec![self.step(first, link)];

@@ -26,7 +26,7 @@ use std::ops::Range;
 
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
 pub(in crate::holders) use copy::Copied;
-use glibc::find as find_older;
+use glibc::find as find_in_glibc;
 pub(in crate::holders) use glibc::{has_its_size, is_allocated};
 pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, Roots};
@@ -64,7 +64,7 @@ impl Native {
         for block in recorded {
             builder.add(block, Origin::Recorded);
         }
-        let mut known = find_older(memory, &mappings, &modules, python, &mut builder);
+        let mut known = find_in_glibc(memory, &mappings, &modules, python, &mut builder);
         let note = missing(
             malloc::provider(pid, &mappings).as_deref(),
             known.is_empty(),
@@ -79,6 +79,25 @@ impl Native {
             roots,
             note,
         })
+    }
+
+    /// Blocks of glibc's malloc that were allocated since, where none was known.
+    ///
+    /// # Errors
+    /// As [`Native::read`].
+    pub(in crate::holders) fn younger(
+        &self,
+        pid: u32,
+        memory: &(impl Memory + ?Sized),
+        python: &[Range<u64>],
+    ) -> Result<Vec<Block>, MapsError> {
+        let mappings = maps::read(pid)?;
+        let mut builder = Builder::default();
+        find_in_glibc(memory, &mappings, &self.modules, python, &mut builder);
+        let blocks = builder.finish();
+        let blocks = (0..blocks.len()).map(|index| blocks.block(index));
+        let is_new = |block: &Block| self.blocks.containing(block.start).is_none();
+        Ok(blocks.filter(is_new).collect())
     }
 }
 

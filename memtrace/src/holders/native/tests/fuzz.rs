@@ -179,7 +179,7 @@ impl Made {
 
     fn find(&self, memory: &Mutable) -> Blocks {
         let mut builder = Builder::default();
-        find_older(memory, &self.mappings, &self.modules, &[], &mut builder);
+        find_in_glibc(memory, &self.mappings, &self.modules, &[], &mut builder);
         builder.finish()
     }
 }

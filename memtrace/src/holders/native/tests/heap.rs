@@ -133,7 +133,7 @@ fn memory_without_sense_has_no_classes_and_no_threads() {
             types.type_of(&noise, &target.modules, target.address(name));
         }
         let mut builder = Builder::default();
-        find_older(&noise, &target.mappings, &target.modules, &[], &mut builder);
+        find_in_glibc(&noise, &target.mappings, &target.modules, &[], &mut builder);
         let pid = target.program.pid();
         Roots::new(
             pid,

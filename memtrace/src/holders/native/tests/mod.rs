@@ -121,7 +121,7 @@ impl Target {
         let mappings = maps::read(program.pid()).unwrap();
         let modules = Modules::new(program.pid(), &mappings);
         let mut builder = Builder::default();
-        let taken = find_older(&memory, &mappings, &modules, &[], &mut builder);
+        let taken = find_in_glibc(&memory, &mappings, &modules, &[], &mut builder);
         Self {
             program,
             addresses,

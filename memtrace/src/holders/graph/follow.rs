@@ -1,0 +1,164 @@
+//! What an object or a block refers to, and its size.
+
+use super::{Graph, NodeId, word};
+use crate::holders::{
+    memory::{Cached, Live, Memory},
+    pools,
+    python::Object,
+    reference::{Label, Reference, cost},
+};
+
+/// PyTorch's owner of the data of tensors: numbers, which are not searched for references.
+const WITH_DATA: &str = "c10::StorageImpl";
+
+/// Bytes of the largest object in a pool (`SMALL_REQUEST_THRESHOLD`, Objects/obmalloc.c), and of one that no
+/// allocator gave: a static one, or one from before the recording of another allocator than glibc's.
+const MOST_IN_POOL: u64 = 512;
+const MOST_ELSEWHERE: u64 = 64 << 20;
+
+/// Elements of a container that is read at once.
+const LONG: u64 = 64;
+
+impl Graph<'_> {
+    pub(super) fn follow(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
+        if let Some(met) = &mut self.met {
+            met.begin(node);
+        }
+        let Some(object) = self.object(node) else {
+            return self.follow_block(node, cost, memory);
+        };
+        if !self.reach_own_block(node, object, cost) {
+            self.add_size(node, |graph| graph.size_outside(object, memory));
+        }
+        let Some(python) = self.python else { return };
+        let Some(it) = python.object(memory, object) else {
+            return;
+        };
+        if it.is_leaf() || !self.fits(&it, memory) {
+            return;
+        }
+        let mut visit = |reference: &Reference<'_>| {
+            let Some(target) = self.target(reference, memory) else {
+                if reference.label == Label::Buffer {
+                    self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
+                }
+                return;
+            };
+            let cost = cost.saturating_add(self.price(reference, target, memory));
+            match reference.label {
+                // Its holder knows what is in it.
+                Label::Buffer => drop(self.reach(target, node, cost)),
+                _ => self.offer(target, node, cost),
+            }
+        };
+        // The longer a container is, the sooner its memory is another's: it is read as it is now.
+        let length = it.length(memory);
+        match length.is_some_and(|length| length.value >= LONG) {
+            true => python.references(memory.now(), object, &mut visit),
+            false => it.references(memory, &mut visit),
+        }
+    }
+
+    /// What believing a reference of an object costs. A word that its type says nothing of is certain enough if a C++ object
+    /// begins there: the one that it wraps.
+    fn price(&self, reference: &Reference<'_>, target: NodeId, memory: &Cached<Live>) -> u32 {
+        let is_untyped = reference.cost == cost::UNTYPED;
+        let is_block = self.object(target).is_none() && self.address(target) == reference.target;
+        let wraps = |start| {
+            let types = &self.native.types;
+            types.type_of(memory, &self.native.modules, start).is_some()
+        };
+        match is_untyped && is_block && wraps(reference.target) {
+            true => cost::KNOWN_BLOCK,
+            false => reference.cost,
+        }
+    }
+
+    /// Reaches the block that an object lies in, which has nothing else in it; whether there is one.
+    pub(super) fn reach_own_block(&mut self, node: NodeId, object: u64, cost: u32) -> bool {
+        let block = self.blocks.containing(object);
+        if let Some(block) = block {
+            self.reach(block as NodeId, node, cost);
+        }
+        block.is_some()
+    }
+
+    /// Whether an object fits its memory. One that does not is the rest of a freed object.
+    fn fits(&self, object: &Object<'_>, memory: &dyn Memory) -> bool {
+        let Some(size) = object.least_size(memory) else {
+            return false;
+        };
+        let address = object.address();
+        let most = match self.blocks.containing(address) {
+            Some(block) => {
+                let block = self.blocks.block(block);
+                block.start + block.size - address
+            }
+            None if self.numbers.is_in_pool(address) => MOST_IN_POOL,
+            None => MOST_ELSEWHERE,
+        };
+        size <= most
+    }
+
+    /// Adds to the bytes of an object, if they are wanted.
+    fn add_size(&mut self, node: NodeId, size: impl FnOnce(&Self) -> u64) {
+        if self.met.is_none() {
+            return;
+        }
+        let bytes = size(self);
+        if let (Some(number), Some(met)) = (self.number(node), &mut self.met) {
+            met.add_size(number, bytes);
+        }
+    }
+
+    /// Bytes of an object that lies in no block. Those that lie in a file take nothing from any allocator.
+    fn size_outside(&self, object: u64, memory: &dyn Memory) -> u64 {
+        if self.numbers.is_in_pool(object) {
+            return self.size_in_pool(object, memory);
+        }
+        if self.native.modules.name_at(object).is_some() {
+            return 0;
+        }
+        let size = self.python.and_then(|python| python.size(memory, object));
+        size.unwrap_or(0)
+    }
+
+    /// Bytes of the piece of a pool that is around an address; 0: there is no pool.
+    fn size_in_pool(&self, address: u64, memory: &dyn Memory) -> u64 {
+        let python = self.python.filter(|_| self.numbers.is_in_pool(address));
+        let size = python.and_then(|python| pools::piece(python.minor(), memory, address));
+        size.unwrap_or(0)
+    }
+
+    fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
+        if self.states.contains(&node) {
+            return;
+        }
+        let block = self.blocks.block(node as usize);
+        let range = block.start..block.start + block.size;
+        let of_type = self
+            .native
+            .types
+            .type_of(memory, &self.native.modules, block.start);
+        let has_data = of_type.as_deref() == Some(WITH_DATA);
+        let cost = cost.saturating_add(cost_in(of_type.is_some()));
+        self.scan(range, memory, &mut |graph, _, value| {
+            let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
+                return;
+            };
+            if has_data && graph.object(target).is_none() {
+                graph.reach(target, node, cost);
+            } else {
+                graph.offer(target, node, cost);
+            }
+        });
+    }
+}
+
+/// What a word of a block costs, whose class is known or not.
+fn cost_in(has_class: bool) -> u32 {
+    match has_class {
+        true => cost::KNOWN_BLOCK,
+        false => cost::BLOCK,
+    }
+}
