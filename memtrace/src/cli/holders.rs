@@ -50,8 +50,8 @@ pub(crate) struct HoldersArgs {
     /// memtrace makes one of its threads call clone, unnoticed by the program. This stops the process while the kernel
     /// copies its page tables: 20 to 40 ms per GB of 4 KiB pages, more on a busy machine; the output says how long.
     /// While the copy exists, the first write to each page costs the program some microseconds and another page. The
-    /// kernel may refuse to promise that much memory (vm.overcommit_memory=2). Do not kill memtrace (SIGKILL,
-    /// SIGQUIT) during the stop: the program may crash, or the copy may run on as a second instance of it.
+    /// kernel may refuse to promise that much memory (vm.overcommit_memory=2). If memtrace is killed, a helper process
+    /// (`memtrace hold-copy`) removes the copy; do not kill the helper.
     #[arg(long, conflicts_with = "stop", verbatim_doc_comment)]
     snapshot: bool,
     /// Search while the process is stopped, as of one moment

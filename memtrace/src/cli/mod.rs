@@ -78,6 +78,9 @@ enum Command {
         unwinding: i32,
         recording: i32,
     },
+    /// Keeps a copy of a process until `memtrace holders` has searched it
+    #[command(hide = true, name = crate::holders::SUBCOMMAND)]
+    HoldCopy { pid: u32 },
 }
 
 /// Parses a process ID.
@@ -120,6 +123,10 @@ impl Cli {
             } => {
                 let stops = crate::bpf::OpenStopMaps::open([stopped, unwinding, recording])?;
                 crate::hold::run(stops, with_children)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::HoldCopy { pid } => {
+                crate::holders::hold_copy(pid);
                 Ok(ExitCode::SUCCESS)
             }
         }

@@ -7,12 +7,12 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
-    process::{Child, Command, Stdio},
+    process::Child,
     time::{Duration, Instant},
 };
 
 use super::wire::{Inbox, Notice, Request};
-use crate::process::tasks;
+use crate::process::{helper, tasks};
 
 /// The hidden subcommand that is the holder.
 pub(crate) const SUBCOMMAND: &str = "hold";
@@ -92,34 +92,19 @@ impl Holder {
     /// Starts one that finds its [`super::Stops`] by the descriptors `maps`.
     pub(crate) fn spawn(line: Line, maps: &[OwnedFd], with_children: bool) -> io::Result<Self> {
         let maps: Vec<i32> = maps.iter().map(AsRawFd::as_raw_fd).collect();
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = helper::command(SUBCOMMAND, line.other);
         command
-            .arg0("memtrace")
-            .arg(SUBCOMMAND)
             .args(with_children.then_some("--with-children"))
-            .args(maps.iter().map(i32::to_string))
-            .stdin(Stdio::from(OwnedFd::from(line.other)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .args(maps.iter().map(i32::to_string));
         // SAFETY: the calls are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
-                // memtrace's inherited descriptors must not be held open by a process that outlives
-                // it.
-                libc::syscall(
-                    libc::SYS_close_range,
-                    3,
-                    libc::c_uint::MAX,
-                    libc::CLOSE_RANGE_CLOEXEC,
-                );
                 for &map in &maps {
                     // Not closed by exec.
                     if libc::fcntl(map, libc::F_SETFD, 0) < 0 {
                         return Err(io::Error::last_os_error());
                     }
                 }
-                // Signals from the terminal, such as Ctrl-Z, are not meant for it.
-                libc::setsid();
                 Ok(())
             });
         }

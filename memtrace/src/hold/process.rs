@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ffi::CStr,
     fs,
     io::{self, Write},
     mem,
@@ -22,6 +23,7 @@ use super::{
     wire::{Inbox, Notice, Request},
 };
 use crate::process::{
+    helper,
     ptrace::{self, Call, Status},
     tasks,
 };
@@ -77,11 +79,9 @@ struct Process<S> {
 /// # Errors
 /// It cannot start. Later errors end it, and then the kernel lets every thread go.
 pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
-    // SAFETY: standard input is the socket, and nothing else owns it.
-    let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
+    let name = CStr::from_bytes_until_nul(&HOLDER_COMM).map_err(io::Error::other)?;
+    let socket = helper::begin(name);
     socket.set_nonblocking(true)?;
-    // SAFETY: the name ends in a zero. Otherwise it would be `exe`.
-    unsafe { libc::prctl(libc::PR_SET_NAME, HOLDER_COMM.as_ptr()) };
     let children = watch_children()?;
     let mut process = Process {
         stops,
@@ -524,23 +524,10 @@ fn restore(unwinding: &Unwinding) -> io::Result<()> {
     Ok(())
 }
 
-/// A descriptor that is readable when a traced thread has stopped or ended. Signals that would end
-/// or stop this process are not meant for it: it ends with the collector.
+/// A descriptor that is readable when a traced thread has stopped or ended.
 fn watch_children() -> io::Result<OwnedFd> {
     // SAFETY: all-zero bytes are a valid sigset_t; the calls read and write places that live.
     unsafe {
-        for signal in [
-            libc::SIGHUP,
-            libc::SIGINT,
-            libc::SIGQUIT,
-            libc::SIGTERM,
-            libc::SIGTSTP,
-            libc::SIGTTIN,
-            libc::SIGTTOU,
-            libc::SIGPIPE,
-        ] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
         let mut set = mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGCHLD);

@@ -22,5 +22,6 @@ mod subject;
 mod ways;
 mod witness;
 
+pub(crate) use native::{SUBCOMMAND, hold_copy};
 pub(crate) use search::{Error, Known, Sought, Wanted, of_sites, of_sought};
 pub(crate) use subject::{Reading, Subject};

@@ -56,6 +56,8 @@ pub(crate) enum Error {
     Maps(#[from] MapsError),
     #[error("process {0} ended during the search")]
     Ended(u32),
+    #[error("process {0} executed another program during the search: search again")]
+    Replaced(u32),
     #[error("the search was interrupted")]
     Over,
     #[error("the paths cannot be verified: {0}")]
@@ -257,7 +259,12 @@ fn with_graph<T>(
     let mut searches = 0;
     loop {
         searches += 1;
-        let mut found = search_once(subject, &known, retained, &needs_unreached, &look)?;
+        let found = search_once(subject, &known, retained, &needs_unreached, &look);
+        // Also an error may come from the change.
+        if subject.is_replaced() {
+            return Err(Error::Replaced(subject.pid()));
+        }
+        let mut found = found?;
         longest_stop = longest_stop.max(found.longest_stop);
         let is_torn = found.as_of == AsOf::Running && is_doubtful(&found.holders);
         if !is_torn || searches >= SEARCHES {

@@ -5,7 +5,7 @@ use super::{
     native::{Copied, Stop, StopError, Threads},
     search::Error,
 };
-use crate::recording::AsOf;
+use crate::{process::execution::Execution, recording::AsOf};
 use std::{
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -25,6 +25,8 @@ pub(crate) enum Reading {
 /// See the module. When it is dropped, the process goes on, and a copy of it is gone.
 pub(crate) struct Subject {
     pid: u32,
+    /// What it executed before the first look at it.
+    execution: Option<Execution>,
     held: Held,
 }
 
@@ -50,12 +52,19 @@ impl Subject {
     /// It cannot be stopped, or not be copied.
     pub(crate) fn new(pid: u32, reading: Reading) -> Result<Self, Error> {
         let failed = |error: StopError| Error::Held(error.to_string());
+        let execution = Execution::of(pid);
         let held = match reading {
             Reading::Running => Held::Running,
             Reading::Stopped(is_over) => Held::Stopped(Stop::until(pid, is_over).map_err(failed)?),
-            Reading::Copied => Held::Copied(Copied::new(pid).map_err(failed)?),
+            Reading::Copied => {
+                Held::Copied(Copied::new(pid).map_err(|error| Error::Held(error.to_string()))?)
+            }
         };
-        Ok(Self { pid, held })
+        Ok(Self {
+            pid,
+            execution,
+            held,
+        })
     }
 
     /// The process itself.
@@ -77,6 +86,12 @@ impl Subject {
             Held::Stopped(stop) => Threads::Held(stop.threads().into()),
             Held::Copied(copy) => Threads::Held(copy.threads().into()),
         }
+    }
+
+    /// Whether the process has executed another program meanwhile. One that has ended has not.
+    pub(super) fn is_replaced(&self) -> bool {
+        let now = Execution::of(self.pid);
+        now.is_some() && now != self.execution
     }
 
     pub(super) fn as_of(&self) -> AsOf {

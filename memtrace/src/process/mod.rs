@@ -3,8 +3,10 @@
 //! following are done elsewhere.
 
 pub(crate) mod elf;
+pub(crate) mod execution;
 pub(crate) mod files;
 pub(crate) mod gpus;
+pub(crate) mod helper;
 pub(crate) mod inherited;
 pub(crate) mod job;
 pub(crate) mod launch;

@@ -1,21 +1,23 @@
-//! A copy of a process as of one moment, made by a system call that one of its own threads makes (clone(2) without any
-//! flag): the memory is the program's, shared until either writes to it, and no instruction ever runs in it.
+//! The helper that copies a process, by a system call that one of the process's own threads makes (clone(2) without
+//! any flag): the memory is the program's, shared until either writes to it, and no instruction ever runs in it.
 //!
 //! The program does not notice: a child that sends no signal when it ends is not waited for by `wait(-1)`, it is held
-//! by ptrace(2) from its birth, and afterwards another such call takes it away. Its end comes with memtrace's, however
-//! that ends; only what is left of a killed child, an entry in the table of processes, stays then.
+//! by ptrace(2) from its birth, and afterwards another such call takes it away. All of that is done by a process of its
+//! own, because nobody could make up for what a killed one leaves undone: a thread with registers that are not its own,
+//! or an entry in the table of processes. The copy itself ends with the helper, however that ends.
 
 use super::super::memory::Live;
+use super::copied::{Gone, Made, Message};
 use super::inject::{self, CallError, Called, Caller};
-use super::stop::{PATIENCE_FOR_ALL, StopError, Stopped, Tracees};
+use super::stop::{PATIENCE_FOR_ALL, StopError, Tracees};
 use crate::process::{
     ptrace::{self, Status},
     tasks,
 };
 use std::{
     fs, io,
-    sync::mpsc::{self, Receiver, Sender},
-    thread::{self, JoinHandle},
+    os::unix::net::UnixStream,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -28,112 +30,32 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What the out-of-memory killer adds to the badness of the copy: it is ended before any other process.
 const FIRST_TO_GO: &str = "1000";
 
-/// See the module. It is ended when this is dropped.
-pub(in crate::holders) struct Copied {
-    made: Made,
-    /// Closed to end the copy.
-    release: Option<Sender<()>>,
-    worker: Option<JoinHandle<Gone>>,
-}
-
-struct Made {
-    /// Its number.
-    copy: u32,
-    /// The same in the pid namespace of the program.
-    number: u64,
-    /// As they were.
-    threads: Vec<Stopped>,
-    stopped: Duration,
-}
-
-/// How a copy ended.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::holders) struct Gone {
-    /// The longest time for which the program was stopped.
-    pub(in crate::holders) longest_stop: Duration,
-    /// Nothing of it is left in the table of processes.
-    pub(in crate::holders) is_reaped: bool,
-}
-
-impl Copied {
-    /// Copies a process.
-    ///
-    /// # Errors
-    /// It cannot be stopped, or may not or cannot make a process.
-    pub(in crate::holders) fn new(pid: u32) -> Result<Self, StopError> {
-        let (answer, answered) = mpsc::channel();
-        let (release, released) = mpsc::channel();
-        let worker = thread::Builder::new()
-            .name("copy".into())
-            .spawn(move || keep(pid, &answer, &released))
-            .map_err(StopError::NoThread)?;
-        let made = answered.recv().map_err(|_| StopError::Ended { pid })??;
-        Ok(Self {
-            made,
-            release: Some(release),
-            worker: Some(worker),
-        })
-    }
-
-    /// The process that has the memory.
-    pub(in crate::holders) fn pid(&self) -> u32 {
-        self.made.copy
-    }
-
-    /// The program's threads at the moment of the copy.
-    pub(in crate::holders) fn threads(&self) -> &[Stopped] {
-        &self.made.threads
-    }
-
-    /// For how long the program was stopped.
-    pub(in crate::holders) fn stopped(&self) -> Duration {
-        self.made.stopped
-    }
-
-    /// Ends the copy. Nothing says more if memtrace's own thread failed.
-    pub(in crate::holders) fn end(mut self) -> Option<Gone> {
-        self.release()
-    }
-
-    fn release(&mut self) -> Option<Gone> {
-        drop(self.release.take());
-        self.worker.take()?.join().ok()
-    }
-}
-
-impl Drop for Copied {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
-/// The life of the thread that holds the copy.
-fn keep(pid: u32, answer: &Sender<Result<Made, StopError>>, released: &Receiver<()>) -> Gone {
-    let (copy, number, stopped) = match make(pid) {
-        Ok(made) => {
-            let known = (made.copy, made.number, made.stopped);
-            let _ = answer.send(Ok(made));
-            known
-        }
+/// Copies a process, and keeps the copy until memtrace, at the other end of the line, has no use for it or is gone.
+pub(super) fn keep(pid: u32, mut line: &UnixStream) {
+    // Where memtrace is gone nobody hears any of this.
+    let (made, number) = match make(pid) {
+        Ok(made) => made,
         Err(error) => {
-            let _ = answer.send(Err(error));
-            return Gone {
-                longest_stop: Duration::ZERO,
-                is_reaped: true,
-            };
+            let _ = Message::Failed(error.to_string()).send(line);
+            return;
         }
     };
-    // The other end is never used but closed.
-    let _ = released.recv();
+    let (copy, stopped) = (made.copy, made.stopped);
+    let _ = Message::Made(made).send(line);
+    // Nothing ever comes but the end.
+    let _ = io::copy(&mut line, &mut io::sink());
     end(copy);
     let (is_reaped, stopped_again) = reap(pid, number);
-    Gone {
-        longest_stop: stopped.max(stopped_again),
+    let longest_stop = stopped.max(stopped_again);
+    let _ = Message::Gone(Gone {
+        longest_stop,
         is_reaped,
-    }
+    })
+    .send(line);
 }
 
-fn make(pid: u32) -> Result<Made, StopError> {
+/// A copy, and its number in the pid namespace of the program.
+fn make(pid: u32) -> Result<(Made, u64), StopError> {
     let not_copied = |why: String| StopError::NotCopied { pid, why };
     let spare = inject::instruction(pid);
     let memory = Live::new(pid);
@@ -158,12 +80,12 @@ fn make(pid: u32) -> Result<Made, StopError> {
         };
         // Only a wish: the kernel decides what it ends.
         let _ = fs::write(format!("/proc/{copy}/oom_score_adj"), FIRST_TO_GO);
-        return Ok(Made {
+        let made = Made {
             copy,
-            number: called.result.cast_unsigned(),
             threads,
             stopped,
-        });
+        };
+        return Ok((made, called.result.cast_unsigned()));
     }
     Err(not_copied(
         "all of its threads are busy in a way that memtrace must not disturb; try again, or use --stop"

@@ -16,6 +16,7 @@ use crate::{
         tasks,
     },
 };
+use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     io,
@@ -122,11 +123,12 @@ impl StopError {
 }
 
 /// A thread of a stopped process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::holders) struct Stopped {
     pub(in crate::holders) tid: u32,
     /// `None`: it waits in the kernel, for a disk or the like, and cannot be stopped. It runs no code of the program,
     /// though the kernel may write what it waits for to the program's memory.
+    #[serde(with = "super::copied::words")]
     pub(in crate::holders) registers: Option<libc::user_regs_struct>,
     /// Its stack pointer, as far as it is known.
     pub(in crate::holders) sp: Option<u64>,

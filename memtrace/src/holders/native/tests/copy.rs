@@ -1,7 +1,19 @@
 //! Copies of programs that look for any trace of them.
 
 use super::*;
-use crate::{holders::memory::Memory, process::tasks};
+use crate::{
+    holders::{memory::Memory, native::copy::keep},
+    process::tasks,
+};
+use std::thread;
+
+/// As the helper does it, in a thread.
+fn copied(pid: u32) -> Result<Copied, copied::CopyError> {
+    Copied::by(|line| {
+        thread::spawn(move || keep(pid, &line));
+        Ok(None)
+    })
+}
 
 fn watching() -> (Program, u64) {
     let mut program = Program::start("gcc", include_str!("copied.c"), &[], &[]);
@@ -34,7 +46,7 @@ fn nobody_notices_a_copy() {
     let (mut program, marks) = watching();
     let pid = program.pid();
     for _ in 0..50 {
-        let copy = Copied::new(pid).unwrap();
+        let copy = copied(pid).unwrap();
         assert_eq!(copy.threads().len(), 2);
         assert_eq!(Live::new(copy.pid()).word(marks + 8 * 1023), Some(1023));
         assert!(state(copy.pid()).contains("tracing stop"));
@@ -50,7 +62,7 @@ fn threads_in_all_kinds_of_calls_do_not_notice_a_copy() {
     let mut program = Program::start("gcc", include_str!("undisturbed.c"), &[], &[]);
     let pid = program.until_ready()[0].parse().unwrap();
     for _ in 0..50 {
-        let copy = Copied::new(pid).unwrap();
+        let copy = copied(pid).unwrap();
         assert_eq!(copy.threads().len(), 11);
         assert!(copy.end().unwrap().is_reaped);
     }
@@ -72,7 +84,7 @@ fn a_copy_keeps_what_the_program_changes() {
         &[],
     );
     let mark = u64::from_str_radix(&program.until_ready()[0], 16).unwrap();
-    let copy = Copied::new(program.pid()).unwrap();
+    let copy = copied(program.pid()).unwrap();
     program.input.as_mut().unwrap().write_all(b"x").unwrap();
     assert_eq!(program.until_ready(), ["changed"]);
     assert_eq!(Live::new(program.pid()).word(mark), Some(2));
@@ -92,7 +104,7 @@ fn a_busy_program_can_be_copied() {
     );
     program.until_ready();
     for _ in 0..20 {
-        assert!(Copied::new(program.pid()).unwrap().end().unwrap().is_reaped);
+        assert!(copied(program.pid()).unwrap().end().unwrap().is_reaped);
     }
     assert_eq!(program.finish(), ["0"]);
 }
@@ -104,13 +116,13 @@ fn a_program_that_is_stopped_can_be_copied_and_stays_so() {
     // SAFETY: no memory is involved; the child is not reaped yet.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGSTOP) };
     while !state(pid).contains("T (stopped)") {
-        std::thread::yield_now();
+        thread::yield_now();
     }
-    let copy = Copied::new(pid).unwrap();
+    let copy = copied(pid).unwrap();
     assert_eq!(Live::new(copy.pid()).word(marks + 8), Some(1));
     assert!(copy.end().unwrap().is_reaped);
     while !state(pid).contains("T (stopped)") {
-        std::thread::yield_now();
+        thread::yield_now();
     }
     // SAFETY: as above.
     unsafe { libc::kill(pid.cast_signed(), libc::SIGCONT) };
@@ -125,14 +137,14 @@ fn a_program_that_is_stopped_can_be_copied_and_stays_so() {
 #[test]
 fn a_program_that_ends_first_leaves_nothing() {
     let (mut program, _) = watching();
-    let copy = Copied::new(program.pid()).unwrap();
+    let copy = copied(program.pid()).unwrap();
     program.child.kill().unwrap();
     program.child.wait().unwrap();
     let number = copy.pid();
     assert!(copy.end().unwrap().is_reaped);
     // Its heir takes it away.
     while !tasks::has_ended(number) {
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
@@ -143,7 +155,7 @@ fn a_program_that_may_make_no_process_says_so() {
                   printf(\"ready\\n\"); fflush(stdout); printf(\"%ld\\n\", read(0, &byte, 1)); return 0; }";
     let mut program = Program::start("gcc", source, &[], &[]);
     program.until_ready();
-    let error = Copied::new(program.pid()).err().unwrap().to_string();
+    let error = copied(program.pid()).err().unwrap().to_string();
     assert!(error.contains("RLIMIT_NPROC"), "{error}");
     assert_eq!(program.finish(), ["1"]);
 }
@@ -161,7 +173,7 @@ fn a_filter_of_system_calls_harms_nobody() {
                   printf(\"ready\\n\"); fflush(stdout); printf(\"%ld\\n\", read(0, &byte, 1)); return 0; }";
     let mut program = Program::start("gcc", source, &[], &[]);
     program.until_ready();
-    match Copied::new(program.pid()) {
+    match copied(program.pid()) {
         Ok(copy) => assert!(copy.end().unwrap().is_reaped),
         Err(error) => assert!(error.to_string().contains("seccomp"), "{error}"),
     }

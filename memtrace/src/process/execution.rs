@@ -1,0 +1,76 @@
+//! Which execve(2) a process runs since. Another one is told from it even if the file is the same.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+};
+
+/// What the kernel has told the program at its start, with its random bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Execution {
+    auxv: Vec<u8>,
+    random: [u8; RANDOM],
+}
+
+/// Bytes at `AT_RANDOM` (getauxval(3)): without them, a program at fixed addresses would look the same each time.
+const RANDOM: usize = 16;
+
+impl Execution {
+    /// `None`: the process has ended, or may not be read.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let auxv = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+        if auxv.is_empty() {
+            return None;
+        }
+        let mut random = [0; RANDOM];
+        if let Some(address) = entry(&auxv, libc::AT_RANDOM)
+            && let Ok(memory) = File::open(format!("/proc/{pid}/mem"))
+        {
+            // What cannot be read stays 0; the addresses remain.
+            let _ = memory.read_exact_at(&mut random, address);
+        }
+        Some(Self { auxv, random })
+    }
+}
+
+/// The value of an entry of the auxiliary vector of a program of 64 bits.
+fn entry(auxv: &[u8], key: u64) -> Option<u64> {
+    let (words, _) = auxv.as_chunks::<8>();
+    let (pairs, _) = words.as_chunks::<2>();
+    let pairs = pairs.iter().map(|pair| pair.map(u64::from_ne_bytes));
+    pairs
+        .into_iter()
+        .find_map(|[of, value]| (of == key).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{BufRead, BufReader, Write},
+        process::{Command, Stdio},
+    };
+
+    /// At fixed addresses, where only the random bytes differ.
+    #[test]
+    fn a_program_that_executes_itself_is_another_execution() {
+        let script = "echo ready; read line; exec \"$0\" -c 'echo ready; read line' \"$0\"";
+        let mut shell = Command::new("setarch")
+            .args(["-R", "sh", "-c", script, "sh"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = shell.stdin.take().unwrap();
+        let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let first = Execution::of(shell.id()).unwrap();
+        assert_eq!(Execution::of(shell.id()).unwrap(), first);
+        input.write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        assert_ne!(Execution::of(shell.id()).unwrap(), first);
+        drop(input);
+        shell.wait().unwrap();
+        assert_eq!(Execution::of(shell.id()), None);
+    }
+}

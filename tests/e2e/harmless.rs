@@ -1,0 +1,145 @@
+//! What `memtrace holders` searches does not notice it, even if memtrace is killed meanwhile.
+#![allow(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
+
+use memtrace_tests::{
+    Bench, descendants::Descendants, kernel::children, progress::Progress, running::Running,
+    targets, until,
+};
+use std::{
+    env,
+    os::unix::process::ExitStatusExt,
+    process::Command,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// A program that checks itself: one line, and its end, if anything is not as it should be.
+struct Target {
+    running: Running,
+    progress: Progress,
+}
+
+impl Target {
+    fn start(bench: &Bench) -> Self {
+        let progress = Progress::new(bench);
+        let mut command = Command::new(targets::program("harmless.c"));
+        let running = Running::start(command.arg(progress.path()));
+        progress.await_rounds(1);
+        Self { running, progress }
+    }
+
+    /// After a moment it has no child but its own, which come and go, and all of its threads go on.
+    #[track_caller]
+    fn expect_undisturbed(&mut self) {
+        self.running.expect_alive();
+        expect_no_child(self.running.pid());
+        self.progress.await_rounds(2);
+        self.running.expect_alive();
+    }
+
+    #[track_caller]
+    fn end(mut self) {
+        self.running.close_stdin();
+        let finished = self.running.wait().expect_code(0);
+        assert_eq!(finished.stderr, "");
+    }
+}
+
+#[track_caller]
+fn expect_no_child(pid: u32) {
+    until("neither a copy nor a zombie of one", || {
+        children(pid).is_empty().then_some(())
+    });
+}
+
+fn holders(pid: u32, options: &[&str]) -> Running {
+    let mut command = Command::new(targets::memtrace());
+    command.args(["holders", "-p", &pid.to_string()]);
+    Running::start(command.args(options))
+}
+
+#[test]
+fn copies_go_unnoticed() {
+    let bench = Bench::new();
+    let descendants = Descendants::new();
+    let mut target = Target::start(&bench);
+    for _ in 0..10 {
+        let search = holders(target.running.pid(), &["--lost", "--snapshot"]);
+        let finished = search.wait().expect_code(0);
+        assert!(!finished.stderr.contains("zombie"), "{finished:#?}");
+        target.expect_undisturbed();
+    }
+    target.end();
+    descendants.expect_none();
+}
+
+/// Kills memtrace at random moments of a search, so many times unless `MEMTRACE_KILLS` says otherwise; every other time
+/// as soon as it says `after`, if there is that.
+fn killed(options: &[&str], after: Option<&str>, kills: usize) {
+    let bench = Bench::new();
+    let descendants = Descendants::new();
+    let kills = env::var("MEMTRACE_KILLS").map_or(kills, |text| text.parse().expect("a number"));
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = env::var("MEMTRACE_SEED").map_or_else(
+        |_| since.expect("a time").as_secs(),
+        |text| text.parse().expect("a number"),
+    );
+    eprintln!("MEMTRACE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+
+    let mut target = Target::start(&bench);
+    let pid = target.running.pid();
+    let begun = Instant::now();
+    holders(pid, options).wait().expect_code(0);
+    let usual = begun.elapsed();
+    for kill in 0..kills {
+        let mut search = holders(pid, options);
+        match after.filter(|_| kill % 2 == 0) {
+            Some(after) => drop(search.await_stderr(&format!("memtrace: process {pid} {after}"))),
+            None => thread::sleep(Duration::from_micros(
+                random.u64(..usual.as_micros() as u64),
+            )),
+        }
+        search.signal(libc::SIGKILL);
+        let end = search.end();
+        // It may have been faster.
+        assert!(end.success() || end.signal() == Some(libc::SIGKILL));
+        target.expect_undisturbed();
+    }
+    target.end();
+    descendants.expect_none();
+}
+
+#[test]
+fn memtrace_killed_while_it_copies() {
+    killed(&["--lost", "--snapshot"], Some("was stopped for"), 20);
+}
+
+#[test]
+fn memtrace_killed_while_it_searches() {
+    killed(&["--lost"], None, 10);
+}
+
+/// The lengths of containers are read in the process itself, before and after.
+#[test]
+fn a_process_that_executes_another_program_is_not_mixed_with_it() {
+    let _bench = Bench::new();
+    let mut target = Running::start(&mut targets::python("python/executes.py"));
+    target.await_stdout("ready");
+    let search = holders(target.pid(), &["--snapshot"]);
+    search.await_stderr(&format!(
+        "memtrace: process {} was stopped for",
+        target.pid()
+    ));
+    target.send("\n");
+    let finished = search.wait().expect_code(2);
+    let replaced = "executed another program during the search: search again";
+    assert!(finished.stderr.contains(replaced), "{finished:#?}");
+    expect_no_child(target.pid());
+    target.close_stdin();
+    target.wait().expect_code(0);
+}
