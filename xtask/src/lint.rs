@@ -2,7 +2,7 @@
 
 use crate::{
     command::{self, cargo, output, root},
-    imports,
+    docs, imports,
 };
 use anyhow::{Context, Result, bail};
 use std::{fs, path::Path, process::Command};
@@ -34,6 +34,7 @@ pub(crate) fn run() -> Result<()> {
     ]))?;
     files()?;
     imports::check()?;
+    docs::check()?;
     if command::find("cargo-deny").is_some() {
         command::run(cargo().args(["deny", "check"]))?;
     } else {

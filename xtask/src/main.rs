@@ -3,6 +3,7 @@
 mod bench;
 mod command;
 mod demo;
+mod docs;
 mod ebpf;
 mod fuzz;
 mod imports;
@@ -45,6 +46,8 @@ enum Task {
     },
     /// Formatting, lints and the repository's own rules
     Lint,
+    /// Build the documentation as a book, into target/book
+    Book,
     /// Install the packages needed by the tests (Debian)
     Setup {
         /// Also the toolchain that rebuilds the kernel side
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Task::Demo { python } => demo::run(python),
         Task::Test { filter, unit } => test::run(filter.as_deref(), unit),
         Task::Lint => lint::run(),
+        Task::Book => docs::book(),
         Task::Setup { ebpf } => setup::run(ebpf),
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),

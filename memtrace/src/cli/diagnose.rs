@@ -14,6 +14,11 @@ use crate::{
 
 /// Classify the memory growth in a recording, name the sites behind it, and suggest what to do.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrace diagnose server.mtr
+  memtrace diagnose --pid 1234 --full server.mtr
+  memtrace diagnose --suppressions lsan.supp --format json server.mtr")]
 pub(crate) struct DiagnoseArgs {
     /// The recording.
     file: PathBuf,

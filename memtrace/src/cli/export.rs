@@ -13,6 +13,10 @@ use crate::{
 
 /// Write a recording for other tools.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrace export --format collapsed --metric alloc-bytes server.mtr -o server.collapsed
+  memtrace export --format json --at 90s server.mtr")]
 pub(crate) struct ExportArgs {
     /// The recording.
     file: PathBuf,

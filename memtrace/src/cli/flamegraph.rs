@@ -13,6 +13,11 @@ use crate::{
 
 /// Draw one layer (the heap if there is one, else the largest) as an SVG flame graph.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrace flamegraph server.mtr -o server.svg
+  memtrace flamegraph --metric peak --at peak server.mtr -o peak.svg
+  memtrace flamegraph --layer torch-cuda --by thread train.mtr -o gpu.svg")]
 pub(crate) struct FlamegraphArgs {
     /// The recording.
     file: PathBuf,

@@ -17,6 +17,10 @@ use crate::{
 
 /// Print the fingerprint of this host, and of a process
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  memtrace host
+  memtrace host -p 1234 --format json")]
 pub(crate) struct HostArgs {
     /// Also print that of a process: environment (values by allow-list), limits, libraries, Python packages
     #[arg(short, long, value_name = "PID")]

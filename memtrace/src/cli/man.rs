@@ -7,6 +7,10 @@ use clap::CommandFactory;
 
 /// Write manual pages.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memtrace man | man -l -
+  memtrace man /usr/local/share/man/man1")]
 pub(crate) struct ManArgs {
     /// Folder for memtrace.1 and a page for each command; without one memtrace.1 is printed.
     folder: Option<PathBuf>,

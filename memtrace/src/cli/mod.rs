@@ -5,6 +5,8 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
 pub(crate) mod diff;
+#[cfg(test)]
+mod examples;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
 pub(crate) mod holders;

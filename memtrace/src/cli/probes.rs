@@ -17,6 +17,10 @@ use crate::{
 
 /// List the probes that would be set in a process
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memtrace probes -p 1234
+  memtrace probes -p 1234 --allocator /usr/bin/server:je_")]
 pub(crate) struct ProbesArgs {
     /// The process
     #[arg(short, long, value_name = "PID")]

@@ -1,0 +1,159 @@
+//! The examples of the documentation run as they are written, on a small program.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it tells"
+)]
+
+use memtrace_tests::{
+    Bench, record,
+    running::{Finished, Running},
+    targets,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Pages with commands to type.
+const PAGES: [&str; 9] = [
+    "README.md",
+    "docs/README.md",
+    "docs/containers.md",
+    "docs/diff.md",
+    "docs/gpu-recipe.md",
+    "docs/holders.md",
+    "docs/machines.md",
+    "docs/tutorial.md",
+    "docs/verdicts.md",
+];
+
+/// The program that runs meanwhile, and the address of its list.
+struct Server {
+    running: Running,
+    list: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut command = targets::python("docs/sessions.py");
+        // More than it ever gets to: it ends with the test.
+        let running = Running::start(command.arg("10000000"));
+        let ready = running.await_stdout("ready ");
+        let list = ready["ready ".len()..].to_owned();
+        Self { running, list }
+    }
+
+    /// The words of a command, with values of this test for those of the page.
+    fn words(&self, line: &str, duration: &str) -> Vec<String> {
+        let mut words: Vec<String> = line.split_whitespace().map(String::from).collect();
+        for index in 1..words.len() {
+            let value = match words[index - 1].as_str() {
+                "-p" | "--pid" => self.running.pid().to_string(),
+                "-d" => duration.to_owned(),
+                "--type" => "Session".to_owned(),
+                "--address" => self.list.clone(),
+                _ => continue,
+            };
+            words[index] = value;
+        }
+        if let Some(index) = words.iter().position(|word| word == "--")
+            && words.get(index + 1).is_some_and(|word| word == "python")
+        {
+            words.truncate(index + 1);
+            let script = targets::source("docs/sessions.py");
+            let python = targets::interpreter();
+            words.extend([python, &script].map(|path| path.display().to_string()));
+            words.push("200".into());
+        }
+        words
+    }
+
+    /// Runs a command of a page in a folder.
+    fn run(&self, line: &str, duration: &str, folder: &Path) -> Finished {
+        let words = self.words(line, duration);
+        let mut command = record::command(&words[1..]);
+        Running::start(command.current_dir(folder)).wait()
+    }
+}
+
+fn page(name: &str) -> String {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The memtrace commands in a page's code blocks, without comments. Blocks marked `text` are output.
+fn commands(page: &str) -> Vec<String> {
+    let blocks = page.split("\n```").skip(1).step_by(2);
+    let input = blocks.filter(|block| block.starts_with('\n'));
+    let lines = input.flat_map(|block| block.lines());
+    lines
+        .filter(|line| line.starts_with("memtrace "))
+        .map(|line| line.split(" #").next().unwrap_or(line).trim().to_owned())
+        .collect()
+}
+
+/// Files that a command reads, and that no earlier one wrote.
+fn provide(words: &[String], recording: &Path, folder: &Path) {
+    for pair in words.windows(2) {
+        let path: PathBuf = folder.join(&pair[1]);
+        let is_read = pair[0] != "-o" && !path.exists();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("mtr") if is_read => drop(fs::copy(recording, &path).expect("a copy")),
+            Some("supp") if is_read => fs::write(&path, "leak:nothing\n").expect("a file"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn examples_run_as_written() {
+    let bench = Bench::new();
+    let server = Server::start();
+    let recording = bench.path("any.mtr");
+    let line = "memtrace record -p PID -d 2s -o any.mtr";
+    server.run(line, "2s", bench.folder()).expect_code(0);
+    let mut run = 0;
+    for name in PAGES {
+        let folder = bench.path(&name.replace('/', "-"));
+        fs::create_dir(&folder).expect("a folder");
+        for line in commands(&page(name)) {
+            let words = server.words(&line, "2s");
+            provide(&words, &recording, &folder);
+            let finished = server.run(&line, "2s", &folder);
+            // 1: growth beyond `--fail-on`.
+            let may_be_1 = line.contains("--fail-on");
+            let code = finished.status.code();
+            assert!(
+                code == Some(0) || may_be_1 && code == Some(1),
+                "{name}: `{line}`: {finished:#?}"
+            );
+            run += 1;
+        }
+    }
+    assert!(run > 30, "only {run} commands were found");
+}
+
+#[test]
+fn the_first_recipe_names_the_list() {
+    let bench = Bench::new();
+    let server = Server::start();
+    let readme = page("README.md");
+    let (_, recipe) = readme.split_once("\n## Recipes").expect("recipes");
+    let recipe = commands(recipe);
+    let line = |start: &str| {
+        let line = recipe.iter().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("{start}: {recipe:#?}"))
+    };
+    let run = |start| {
+        server
+            .run(line(start), "20s", bench.folder())
+            .expect_code(0)
+    };
+    run("memtrace record");
+    let diagnosis = run("memtrace diagnose").stdout;
+    let holders = run("memtrace holders").stdout;
+    for text in [diagnosis, holders] {
+        assert!(text.contains("__main__"), "{text}");
+        assert!(text.contains("sessions"), "{text}");
+    }
+}
