@@ -6,6 +6,7 @@ pub(crate) mod elf;
 pub(crate) mod files;
 pub(crate) mod gpus;
 pub(crate) mod inherited;
+pub(crate) mod interrupted;
 pub(crate) mod job;
 pub(crate) mod launch;
 pub(crate) mod link_order;
