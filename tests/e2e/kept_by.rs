@@ -1,7 +1,11 @@
-//! What holds the blocks of a leak: seen in the memory of the process at the end of the recording.
+//! What holds the blocks of a leak: seen in the memory of the process, at the end of the recording, or when a device
+//! is out of memory.
 #![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use memtrace_tests::{
     Bench,
@@ -34,6 +38,7 @@ struct KeptBy {
     container: Option<usize>,
     share: Option<f64>,
     verified: Option<bool>,
+    seen_s: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,25 +68,24 @@ fn recorded(bench: &Bench, scenario: &str, options: &[&str]) -> (String, Diagnos
     let record = Record::launch(bench, &options, target.to_vec());
     let file = record.file.clone();
     let finished = record.running.wait().expect_code(0);
+    (finished.stderr, diagnosis(&file))
+}
+
+fn diagnosis(recording: &Path) -> Diagnosis {
     let mut diagnose = record::command(["diagnose", "--format", "json"]);
-    let diagnosed = Running::start(diagnose.arg(file)).wait();
-    let stdout = &diagnosed.expect_code(0).stdout;
-    (
-        finished.stderr.clone(),
-        serde_json::from_str(stdout).expect("JSON"),
-    )
+    let diagnosed = Running::start(diagnose.arg(recording)).wait();
+    serde_json::from_str(&diagnosed.expect_code(0).stdout).expect("JSON")
 }
 
 fn kept_by(found: &Diagnosis) -> Vec<&KeptBy> {
     let sites = found.verdicts.iter();
-    let leaks = sites.filter(|of| of.scope == "site" && of.class == "leak");
+    let leaks = sites.filter(|of| of.scope == "site" && of.class.ends_with("leak"));
     leaks.filter_map(|of| of.kept_by.as_ref()).collect()
 }
 
-/// The line of `growth.py` with this text.
-fn line_of(text: &str) -> Option<u32> {
-    let source = targets::source("growth/growth.py");
-    let source = std::fs::read_to_string(source).expect("the source");
+/// The line of a target with this text.
+fn line_of(source: &str, text: &str) -> Option<u32> {
+    let source = fs::read_to_string(targets::source(source)).expect("the source");
     let index = source.lines().position(|line| line.contains(text));
     index.map(|index| index as u32 + 1)
 }
@@ -101,7 +105,11 @@ fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
     assert!(!kept.is_empty(), "{found:#?}");
     for of in kept {
         assert_eq!(of.function.as_deref(), Some("Service.log"), "{of:#?}");
-        assert_eq!(of.line, line_of("self.history.append"), "{of:#?}");
+        assert_eq!(
+            of.line,
+            line_of("growth/growth.py", "self.history.append"),
+            "{of:#?}"
+        );
         assert_eq!(of.verified, Some(true));
         assert!(of.share.is_some_and(|share| share >= 0.5), "{of:#?}");
         assert!(of.text.starts_with("kept by "), "{of:#?}");
@@ -129,4 +137,30 @@ fn what_does_not_leak_is_kept_by_nothing() {
     let (_, found) = recorded(&bench, "py-service", &[]);
     assert_eq!(found.verdicts[0].class, "none");
     assert!(kept_by(&found).is_empty(), "{found:#?}");
+}
+
+#[test]
+fn a_device_without_memory_is_searched_for_at_once() {
+    let bench = Bench::new();
+    let target = [targets::program("device_full.c"), targets::fake_devices()];
+    let record = Record::launch(&bench, &[], target);
+    let file = record.file.clone();
+    let finished = record.running.wait().expect_code(0);
+    let stderr = &finished.stderr;
+    assert!(
+        stderr.contains("when a device was out of memory") && stderr.contains("stood still for"),
+        "{stderr}"
+    );
+    let found = diagnosis(&file);
+    let kept = kept_by(&found);
+    assert!(
+        kept.iter().any(|of| {
+            let is_global = of
+                .path
+                .first()
+                .is_some_and(|step| step.name.contains("kept"));
+            of.how == "path" && is_global && of.seen_s.is_some()
+        }),
+        "{found:#?}\n{stderr}"
+    );
 }

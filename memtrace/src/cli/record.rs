@@ -101,7 +101,8 @@ pub(crate) struct RecordArgs {
     no_fold: bool,
     /// Do not search for what keeps growing memory alive. By default the memory of processes that still
     /// run is searched at the end of the recording; they run on, apart from stops of a few milliseconds
-    /// to verify what was found
+    /// to verify what was found. It is also searched when memory is about to run out, and when a device
+    /// is out of memory; only then, the process is stopped for the search, for at most 8 seconds
     #[arg(long, overrides_with = "holders")]
     no_holders: bool,
     /// Search for holders, which is the default

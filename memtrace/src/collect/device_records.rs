@@ -98,6 +98,11 @@ impl Collector {
                 },
             }
         } else {
+            // A caching allocator tries again, as does a function that others call.
+            let is_final = by_cache.is_none() && header.flags & flags::BELOW == 0;
+            if is_final && alloc.error == OUT_OF_MEMORY && layer != Layer::Pinned {
+                self.device_ran_out(header.tgid, header.time_ns);
+            }
             Action::DeviceFailed {
                 layer,
                 size,
@@ -143,6 +148,7 @@ impl Collector {
             reserved: block.reserved,
         };
         let action = if block.addr == 0 && size > 0 {
+            self.device_ran_out(block.header.tgid, block.header.time_ns);
             Action::DeviceFailed {
                 layer,
                 size,

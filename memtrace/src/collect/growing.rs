@@ -4,7 +4,11 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 
-use crate::ledger::{Ledger, SiteKey, Survivors};
+use super::release::Running;
+use crate::{
+    holders::Wanted,
+    ledger::{Ledger, SiteKey, Survivors},
+};
 
 /// Most sites of a process, and of all processes of a recording.
 const OF_A_PROCESS: usize = 8;
@@ -22,16 +26,16 @@ const LEAST_SECONDS: f64 = 2.0;
 
 /// The age range of the sampled blocks of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+struct Window {
     /// When they were born, CLOCK_MONOTONIC ns.
-    pub(super) born: Range<u64>,
+    born: Range<u64>,
     /// Least age, ns.
-    pub(super) least_age: u64,
+    least_age: u64,
 }
 
 impl Window {
     /// For a process that is traced since `since_ns`, at `now_ns`.
-    pub(super) fn of(since_ns: u64, now_ns: u64) -> Window {
+    fn of(since_ns: u64, now_ns: u64) -> Window {
         let least_age = now_ns.saturating_sub(since_ns) / START;
         Window {
             born: since_ns + least_age..now_ns.saturating_sub(least_age),
@@ -39,7 +43,15 @@ impl Window {
         }
     }
 
-    pub(super) fn seconds(&self) -> f64 {
+    /// All of that time.
+    fn whole(since_ns: u64, now_ns: u64) -> Window {
+        Window {
+            born: since_ns..now_ns,
+            least_age: 0,
+        }
+    }
+
+    fn seconds(&self) -> f64 {
         self.born.end.saturating_sub(self.born.start) as f64 / 1e9
     }
 
@@ -48,13 +60,77 @@ impl Window {
     }
 }
 
-/// The sites of a process that grow, those first that matter most.
-pub(super) fn of_process(ledger: &Ledger, tgid: u32, window: &Window) -> Vec<Survivors> {
+/// A process, and those of its sites that are searched for.
+pub(super) struct Growing {
+    pub(super) running: Running,
+    window: Window,
+    sites: Vec<Survivors>,
+}
+
+impl Growing {
+    pub(super) fn sites(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// The sites, each with a sample of its blocks.
+    pub(super) fn wanted(&self, ledger: &Ledger) -> Vec<Wanted> {
+        let keys: Vec<_> = self.sites.iter().map(|of| of.site).collect();
+        let samples = ledger.sample(self.running.tgid, &self.window.born, &keys);
+        let wanted = keys.into_iter().zip(samples);
+        wanted
+            .map(|(site, addresses)| Wanted { site, addresses })
+            .collect()
+    }
+}
+
+/// Which sites are searched for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Those that grow.
+    Growing,
+    /// Those that hold most: what fills the memory is among them, even if it began to grow a moment ago.
+    Largest,
+}
+
+/// What to search for at `now_ns`: the time up to which the ledger knows what happened, CLOCK_MONOTONIC ns.
+pub(super) fn chosen(
+    which: Which,
+    ledger: &Ledger,
+    running: &[Running],
+    now_ns: u64,
+) -> Vec<Growing> {
+    let windows = running.iter().map(|running| match which {
+        Which::Growing => Window::of(running.since_ns, now_ns),
+        Which::Largest => Window::whole(running.since_ns, now_ns),
+    });
+    let windows: Vec<Window> = windows.collect();
+    let sites: Vec<Vec<Survivors>> = running
+        .iter()
+        .zip(&windows)
+        .map(|(running, window)| of_process(which, ledger, running.tgid, window))
+        .collect();
+    let chosen = of_all(&sites);
+    let mut growing = Vec::new();
+    for ((running, window), mut sites) in running.iter().zip(windows).zip(sites) {
+        sites.retain(|of| chosen.contains(&of.site));
+        if !sites.is_empty() {
+            growing.push(Growing {
+                running: *running,
+                window,
+                sites,
+            });
+        }
+    }
+    growing
+}
+
+/// The sites of a process that are searched for, those first that matter most.
+fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<Survivors> {
     if !window.is_long_enough() {
         return Vec::new();
     }
     let mut growing = ledger.survivors(tgid, &window.born, window.least_age);
-    growing.retain(grows);
+    growing.retain(|of| is_large(of) && (which == Which::Largest || grows(of)));
     let mut by_blocks = growing.clone();
     growing.sort_by_key(|of| Reverse(of.bytes));
     by_blocks.sort_by_key(|of| Reverse(blocks(of)));
@@ -66,7 +142,7 @@ pub(super) fn of_process(ledger: &Ledger, tgid: u32, window: &Window) -> Vec<Sur
 }
 
 /// The sites to search for, from the sites of all processes, each process's in its order.
-pub(super) fn of_all(processes: &[Vec<Survivors>]) -> BTreeSet<SiteKey> {
+fn of_all(processes: &[Vec<Survivors>]) -> BTreeSet<SiteKey> {
     let ranks = (0..OF_A_PROCESS).flat_map(|rank| {
         let mut of_rank: Vec<&Survivors> = processes
             .iter()
@@ -78,18 +154,19 @@ pub(super) fn of_all(processes: &[Vec<Survivors>]) -> BTreeSet<SiteKey> {
     ranks.take(OF_ALL).map(|of| of.site).collect()
 }
 
-pub(super) fn blocks(of: &Survivors) -> u64 {
+fn blocks(of: &Survivors) -> u64 {
     of.blocks.iter().sum()
 }
 
 /// Whether blocks came and stayed throughout the window. A cache that was full early does not grow,
 /// nor does a site that frees most of its blocks when they are old enough.
 fn grows(of: &Survivors) -> bool {
+    of.blocks.iter().all(|half| *half > 0) && of.freed <= blocks(of)
+}
+
+fn is_large(of: &Survivors) -> bool {
     // The memory that an allocator took is in the blocks that it handed out.
-    !of.site.by_allocator
-        && (of.bytes >= LEAST_BYTES || blocks(of) >= LEAST_BLOCKS)
-        && of.blocks.iter().all(|half| *half > 0)
-        && of.freed <= blocks(of)
+    !of.site.by_allocator && (of.bytes >= LEAST_BYTES || blocks(of) >= LEAST_BLOCKS)
 }
 
 #[cfg(test)]
@@ -117,15 +194,16 @@ mod tests {
 
     #[test]
     fn blocks_that_come_and_stay_throughout_are_growth() {
-        assert!(grows(&survivors(1, 1 << 20, [1, 1], 0)));
-        assert!(grows(&survivors(1, 1600, [50, 50], 100)));
+        let is_growth = |of: &Survivors| is_large(of) && grows(of);
+        assert!(is_growth(&survivors(1, 1 << 20, [1, 1], 0)));
+        assert!(is_growth(&survivors(1, 1600, [50, 50], 100)));
         // Too little, only early, replaced, and an allocator's own.
-        assert!(!grows(&survivors(1, 1600, [50, 49], 0)));
-        assert!(!grows(&survivors(1, 1 << 20, [100, 0], 0)));
-        assert!(!grows(&survivors(1, 1 << 20, [50, 50], 101)));
+        assert!(!is_growth(&survivors(1, 1600, [50, 49], 0)));
+        assert!(!is_growth(&survivors(1, 1 << 20, [100, 0], 0)));
+        assert!(!is_growth(&survivors(1, 1 << 20, [50, 50], 101)));
         let mut segment = survivors(1, 1 << 20, [50, 50], 0);
         segment.site.by_allocator = true;
-        assert!(!grows(&segment));
+        assert!(!is_growth(&segment));
     }
 
     /// A process in which a site keeps a block of this many bytes each tenth of a second, for 100
@@ -157,21 +235,51 @@ mod tests {
         let (ledger, now) = ledger(&[(1, 4096), (2, 16), (3, 100_000)]);
         let window = Window::of(0, now);
         assert_eq!(window.born, 20_000_000_000..80_000_000_000);
-        let found = of_process(&ledger, 7, &window);
+        let found = of_process(Which::Growing, &ledger, 7, &window);
         let stacks: Vec<u32> = found.iter().map(|of| of.site.stack.0).collect();
         assert_eq!(stacks[0], 3);
         assert_eq!(stacks.len(), 3);
         assert_eq!(blocks(&found[0]), 600);
         assert!(found.iter().all(|of| of.blocks == [300, 300]));
         let short = Window::of(now - 1_900_000_000, now);
-        assert_eq!(of_process(&ledger, 7, &short), []);
+        assert_eq!(of_process(Which::Growing, &ledger, 7, &short), []);
+    }
+
+    #[test]
+    fn what_fills_the_memory_at_last_is_among_the_largest() {
+        let (mut ledger, now) = ledger(&[(1, 4096)]);
+        for second in 0..5 {
+            let event = Event {
+                time_ns: now + second * 1_000_000_000,
+                tgid: 7,
+                tid: 7,
+                action: Action::Alloc {
+                    layer: Layer::Heap,
+                    addr: (9 << 32) + (second << 30),
+                    size: 1 << 30,
+                    stack: StackId(9),
+                },
+            };
+            ledger.apply(&event);
+        }
+        let running = Running {
+            tgid: 7,
+            since_ns: 0,
+        };
+        let stacks = |which| -> Vec<u32> {
+            let chosen = chosen(which, &ledger, &[running], now + 5_000_000_000);
+            let sites = chosen.iter().flat_map(|of| &of.sites);
+            sites.map(|of| of.site.stack.0).collect()
+        };
+        assert_eq!(stacks(Which::Growing), [1]);
+        assert_eq!(stacks(Which::Largest), [9, 1]);
     }
 
     #[test]
     fn a_process_has_eight_sites_and_a_recording_sixteen() {
         let many: Vec<(u32, u64)> = (1..=20).map(|stack| (stack, 4096)).collect();
         let (ledger, now) = ledger(&many);
-        let one = of_process(&ledger, 7, &Window::of(0, now));
+        let one = of_process(Which::Growing, &ledger, 7, &Window::of(0, now));
         assert_eq!(one.len(), 8);
         assert_eq!(of_all(std::slice::from_ref(&one)).len(), 8);
         let processes: Vec<Vec<Survivors>> = (1..=20)

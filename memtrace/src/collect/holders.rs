@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use super::{
-    growing::{self, Window},
+    growing::{self, Growing, Which},
     interruption::Interruption,
-    release::{Released, Running},
+    release::Released,
     sink::{Message, Stopped},
 };
 use crate::{
-    holders::{self, Known, Wanted},
-    ledger::Survivors,
+    holders::{self, Known, Reading},
     recording::Found,
 };
 
@@ -22,6 +21,8 @@ const DOING: &str =
 /// What came of looking for holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
+    /// What came of searches before the end, a line each.
+    pub(super) early: Vec<String>,
     /// Sites whose blocks were looked for.
     sites: usize,
     /// Those of which something is known now.
@@ -40,7 +41,8 @@ impl Looked {
     /// For people: what came of it, unless every search failed, and what could not be looked at.
     pub(crate) fn lines(&self) -> Vec<String> {
         let result = (self.searched > 0 || self.is_cut_short).then(|| self.result());
-        result.into_iter().chain(self.notes.clone()).collect()
+        let early = self.early.iter().cloned();
+        early.chain(result).chain(self.notes.clone()).collect()
     }
 
     fn result(&self) -> String {
@@ -82,34 +84,27 @@ impl Released {
     /// Looks for what holds the blocks of sites that grow, and records it. `None`: nothing grows. A process in which the
     /// search fails has a note, and nothing else is lost.
     pub(super) fn look_for_holders(&mut self, how: &How) -> Option<Looked> {
-        let windows = self.running.iter();
-        let windows: Vec<(Running, Window)> = windows
-            .map(|running| (*running, Window::of(running.since_ns, how.now_ns)))
-            .collect();
-        let processes: Vec<Vec<Survivors>> = windows
-            .iter()
-            .map(|(running, window)| growing::of_process(&self.ledger, running.tgid, window))
-            .collect();
-        let chosen = growing::of_all(&processes);
-        if chosen.is_empty() {
+        let chosen = growing::chosen(Which::Growing, &self.ledger, &self.running, how.now_ns);
+        if chosen.is_empty() && self.early.is_empty() {
             return None;
         }
         let mut looked = Looked {
-            sites: chosen.len(),
+            early: std::mem::take(&mut self.early),
+            sites: chosen.iter().map(Growing::sites).sum(),
             ..Looked::default()
         };
+        if chosen.is_empty() {
+            return Some(looked);
+        }
         let interruption = Interruption::begin(DOING);
-        for ((running, window), mut sites) in windows.into_iter().zip(processes) {
-            sites.retain(|of| chosen.contains(&of.site));
-            if sites.is_empty() {
-                continue;
-            }
+        for of in chosen {
+            let running = of.running;
             looked.is_cut_short = interruption.has_come();
             if looked.is_cut_short {
                 break;
             }
             let is_over = || interruption.has_come();
-            match self.look(running, &window, &sites, how, &is_over) {
+            match self.look(&of, how, &is_over) {
                 Ok(found) => {
                     looked.add(running.tgid, &found);
                     if self.record(found).is_err() {
@@ -132,27 +127,20 @@ impl Released {
 
     fn look(
         &self,
-        running: Running,
-        window: &Window,
-        sites: &[Survivors],
+        of: &Growing,
         how: &How,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Found, holders::Error> {
-        let keys: Vec<_> = sites.iter().map(|of| of.site).collect();
-        let samples = self.ledger.sample(running.tgid, &window.born, &keys);
-        let wanted = sites.iter().zip(samples).map(|(of, addresses)| Wanted {
-            site: of.site,
-            addresses,
-        });
-        let wanted: Vec<Wanted> = wanted.collect();
+        let tgid = of.running.tgid;
         let known = Known {
-            blocks: &|| Box::new(self.ledger.heap_blocks(running.tgid)),
-            of_devices: self.ledger.device_blocks(running.tgid),
-            site_of: &|address| self.ledger.heap_site(running.tgid, address),
+            blocks: &|| Box::new(self.ledger.heap_blocks(tgid)),
+            of_devices: self.ledger.device_blocks(tgid),
+            site_of: &|address| self.ledger.heap_site(tgid, address),
             redact: how.redact,
             is_over,
         };
-        holders::of_sites(running.tgid, &wanted, known)
+        let wanted = of.wanted(&self.ledger);
+        holders::of_sites(tgid, &wanted, known, Reading::Running)
     }
 
     fn record(&mut self, found: Found) -> Result<(), Stopped> {

@@ -119,6 +119,25 @@ impl Collector {
         }
     }
 
+    /// Makes a process stand still from a moment on; false: it cannot be stopped.
+    pub(super) fn halt(&mut self, tgid: u32) -> bool {
+        if !self.is_held(tgid) {
+            return false;
+        }
+        let halted = self.holder.as_mut().map(|holder| holder.halt(tgid));
+        if let Some(Err(error)) = &halted {
+            self.without_holder(error);
+        }
+        matches!(halted, Some(Ok(())))
+    }
+
+    /// A process that was made to stand still goes on.
+    pub(super) fn go_on(&mut self, tgid: u32) {
+        if let Some(Err(error)) = self.holder.as_mut().map(|holder| holder.go_on(tgid)) {
+            self.without_holder(&error);
+        }
+    }
+
     /// Reads the reports of the holder's own actions.
     pub(super) fn hear_holder(&mut self) {
         let Some(holder) = &mut self.holder else {

@@ -7,6 +7,7 @@
 mod addresses;
 mod capture;
 mod device_records;
+mod early;
 mod events;
 mod exceptions;
 mod fingerprint;
@@ -26,6 +27,7 @@ mod look;
 mod missing;
 mod modules;
 pub(crate) mod pace;
+mod pressure;
 mod processes;
 mod python;
 mod records;
@@ -54,6 +56,7 @@ use memtrace_common::loss::Reason;
 use tokio::sync::Notify;
 
 use self::{
+    early::Early,
     folding::Folding,
     follow::Unannounced,
     holding::Waiting,
@@ -152,6 +155,8 @@ struct Collector {
     untraced: Vec<Untraced>,
     /// Only if walks are to be verified.
     verifier: Option<Verifier>,
+    /// Unless holders are not to be searched for.
+    early: Option<Early>,
     timings: Timings,
 }
 
@@ -174,6 +179,7 @@ impl Collector {
             } else {
                 None
             },
+            early: None,
             timings: Timings::default(),
             tables: Tables::start(kernel.tables())?,
             modules: Modules::new(allocators, abilities.heap),

@@ -1,6 +1,10 @@
 //! The end of tracing: probes and tracers go, then the recording is completed.
 
-use super::{Collector, sink::Sink};
+use super::{
+    Collector,
+    processes::{Process, Processes},
+    sink::Sink,
+};
 use crate::{bpf, ledger::Ledger, process, recording};
 
 /// The remains of a collector that no longer traces anything.
@@ -10,6 +14,8 @@ pub(super) struct Released {
     /// Processes that still ran then.
     pub(super) running: Vec<Running>,
     pub(super) sink: Box<dyn Sink>,
+    /// What came of searches for holders before the end, a line each.
+    pub(super) early: Vec<String>,
 }
 
 /// A process that was traced to the end of the recording.
@@ -23,6 +29,7 @@ pub(super) struct Running {
 impl Collector {
     /// Continues every process without probes and without a tracer.
     pub(super) fn release(mut self) -> Released {
+        let early = self.end_early();
         self.continue_all();
         // If the store has stopped, its result has the reason.
         let _ = self.hand_over_stacks();
@@ -45,22 +52,29 @@ impl Collector {
         drop(kernel);
         // Until the last probe is gone an exception may have to pass it.
         drop(holder);
-        let running = processes.iter().filter(|(tgid, process)| {
-            // Its addresses have half the size.
-            !process.is_32_bit && !process::has_ended(*tgid)
-        });
-        let running = running.map(|(tgid, process)| Running {
-            tgid,
-            since_ns: process.row.started_ns,
-        });
-        let mut running: Vec<Running> = running.collect();
-        running.sort_unstable_by_key(|running| running.tgid);
+        let running = searchable(&processes, |_| true);
         Released {
             running,
             ledger,
             sink,
+            early,
         }
     }
+}
+
+/// Processes among those that can be searched.
+pub(super) fn searchable(processes: &Processes, which: impl Fn(&Process) -> bool) -> Vec<Running> {
+    let running = processes.iter().filter(|(tgid, process)| {
+        // The addresses of a 32-bit program have half the size.
+        !process.is_32_bit && !process::has_ended(*tgid) && which(process)
+    });
+    let running = running.map(|(tgid, process)| Running {
+        tgid,
+        since_ns: process.row.started_ns,
+    });
+    let mut running: Vec<Running> = running.collect();
+    running.sort_unstable_by_key(|running| running.tgid);
+    running
 }
 
 impl Released {

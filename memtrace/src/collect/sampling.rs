@@ -2,14 +2,19 @@
 //! and the cost of reading them.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fmt,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use super::Collector;
 use crate::{
-    host::{Source, cgroup::Cgroups, system},
+    host::{
+        Source,
+        cgroup::{self, Cgroups, Level},
+        system,
+    },
     ledger::ProcessId,
     recording::{CgroupSample, MemorySample, SystemSample},
 };
@@ -90,7 +95,51 @@ impl fmt::Display for Costs {
     }
 }
 
+/// Memory that has a limit.
+pub(super) struct Limited {
+    /// The place of its control group; `None`: that of the machine.
+    pub(super) place: Option<PathBuf>,
+    pub(super) level: Level,
+    /// Numbers of the control groups that it is for; of the machine it is for all.
+    pub(super) groups: Vec<u32>,
+    /// It is for memtrace, too.
+    pub(super) is_ours: bool,
+}
+
 impl Collector {
+    /// How full each limited memory is that traced processes use.
+    pub(super) fn levels(&self) -> Vec<Limited> {
+        let Sampling {
+            source, cgroups, ..
+        } = &self.sampling;
+        let Some((level, swap_free)) = system::level(source) else {
+            return Vec::new();
+        };
+        let mut all = vec![Limited {
+            place: None,
+            level,
+            groups: Vec::new(),
+            is_ours: true,
+        }];
+        let own = cgroup::place(source, std::process::id());
+        let numbers = self.processes.iter().filter_map(|(_, of)| of.cgroup);
+        for number in numbers.collect::<BTreeSet<u32>>() {
+            for (place, level) in cgroups.levels(source, number, swap_free) {
+                let is_known = |of: &&mut Limited| of.place.as_ref() == Some(&place);
+                match all.iter_mut().find(is_known) {
+                    Some(known) => known.groups.push(number),
+                    None => all.push(Limited {
+                        is_ours: own.as_ref().is_some_and(|own| own.starts_with(&place)),
+                        place: Some(place),
+                        level,
+                        groups: vec![number],
+                    }),
+                }
+            }
+        }
+        all
+    }
+
     /// Reads everything once, the costly parts only when they are due.
     pub(super) fn sample(&mut self) -> Samples {
         let Sampling {

@@ -192,7 +192,8 @@ pub(crate) async fn record(
         .output
         .clone()
         .unwrap_or_else(|| default_output(&plan, launched.as_ref(), &redactor));
-    let mut writer = Writer::create(&output, plan.force, &meta(&plan, &redactor))?;
+    let meta = meta(&plan, &redactor);
+    let mut writer = Writer::create(&output, plan.force, &meta)?;
     startup.created(&output);
     writer.facts(&host::machine(&Source::host(), &redactor))?;
     let redactor = Arc::new(redactor);
@@ -211,6 +212,9 @@ pub(crate) async fn record(
         least_rest: plan.spacing.least_rest(),
     })
     .map_err(system("start a thread"))?;
+    if plan.holders {
+        collector.search_early(meta.started_ns);
+    }
     let mut session = Session::new(ring, plan.capture.as_deref())?;
 
     let result = session
@@ -365,6 +369,7 @@ impl Session {
                 }
                 _ = poll.tick() => {
                     self.drain(collector)?;
+                    collector.look_ahead(now_ns()).map_err(CollectError::from)?;
                 }
                 () = tables.notified() => collector.look_around(),
                 () = sleep_until(next) => {

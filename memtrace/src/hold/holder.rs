@@ -55,6 +55,18 @@ pub(crate) trait Hold {
     /// As [`Hold::let_continue`].
     fn leave(&mut self, tgid: u32) -> Result<(), HoldError>;
 
+    /// Stops every thread of a process, which takes a moment, until [`Hold::go_on`]; for 10 seconds at most.
+    ///
+    /// # Errors
+    /// As [`Hold::let_continue`].
+    fn halt(&mut self, tgid: u32) -> Result<(), HoldError>;
+
+    /// A process that was halted goes on.
+    ///
+    /// # Errors
+    /// As [`Hold::let_continue`].
+    fn go_on(&mut self, tgid: u32) -> Result<(), HoldError>;
+
     /// The holder's own actions since the last call.
     ///
     /// # Errors
@@ -190,6 +202,14 @@ impl Hold for Holder {
 
     fn leave(&mut self, tgid: u32) -> Result<(), HoldError> {
         self.send(Request::Leave { tgid }).map_err(HoldError::Gone)
+    }
+
+    fn halt(&mut self, tgid: u32) -> Result<(), HoldError> {
+        self.send(Request::Halt { tgid }).map_err(HoldError::Gone)
+    }
+
+    fn go_on(&mut self, tgid: u32) -> Result<(), HoldError> {
+        self.send(Request::GoOn { tgid }).map_err(HoldError::Gone)
     }
 
     fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {

@@ -16,7 +16,9 @@
 use memtrace_common::event::Unwinding;
 
 mod collector;
+mod halt;
 mod holder;
+mod news;
 mod process;
 mod seize;
 mod wire;

@@ -6,9 +6,8 @@ use std::{
     ffi::CStr,
     fs,
     io::{self, Write},
-    mem,
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd},
         unix::{fs::FileExt, net::UnixStream},
     },
     time::{Duration, Instant},
@@ -19,6 +18,8 @@ use memtrace_common::{event::Unwinding, kernel::HOLDER_COMM};
 use super::{
     Stops,
     collector::{Collector, State},
+    halt::Halts,
+    news::{drain, poll, watch_children},
     seize,
     wire::{Inbox, Notice, Request},
 };
@@ -70,6 +71,7 @@ struct Process<S> {
     early: HashSet<u32>,
     /// Threads that repeat their call of ptrace once a process has been left.
     repeating: HashMap<u32, Wanted>,
+    halts: Halts,
     /// State at the last check.
     collector_state: State,
 }
@@ -95,6 +97,7 @@ pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
         allowed: HashSet::new(),
         early: HashSet::new(),
         repeating: HashMap::new(),
+        halts: Halts::default(),
         collector_state: State::AtWork,
     };
     while process.collector_state != State::Ending {
@@ -138,6 +141,8 @@ impl<S: Stops> Process<S> {
                 }
                 Request::Continue { tid } => self.may_continue(tid),
                 Request::Leave { tgid } => self.leave(tgid),
+                Request::Halt { tgid } => self.halt(tgid),
+                Request::GoOn { tgid } => self.go_on(tgid),
             }
         }
         Ok(open)
@@ -184,10 +189,28 @@ impl<S: Stops> Process<S> {
 
     fn resume(&mut self, tid: u32, signal: i32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
+            if self.halts.keep(thread.tgid, tid, signal) {
+                return;
+            }
             thread.stopped = false;
         }
         // If it was killed meanwhile, its end is reported.
         let _ = ptrace::resume(tid, signal);
+    }
+
+    fn halt(&mut self, tgid: u32) {
+        self.halts.begin(tgid);
+        for (&tid, thread) in &self.threads {
+            if thread.tgid == tgid && !thread.stopped {
+                let _ = ptrace::interrupt(tid);
+            }
+        }
+    }
+
+    fn go_on(&mut self, tgid: u32) {
+        for (tid, signal) in self.halts.end(tgid) {
+            self.resume(tid, signal);
+        }
     }
 
     /// Sees to every thread that has stopped or ended.
@@ -284,7 +307,8 @@ impl<S: Stops> Process<S> {
 
     /// If a thread waits, the time until the next check whether it may continue.
     fn next_look(&self) -> Option<Duration> {
-        (!self.held.is_empty() || !self.repeating.is_empty()).then_some(LOOK)
+        let is_idle = self.held.is_empty() && self.repeating.is_empty() && self.halts.is_empty();
+        (!is_idle).then_some(LOOK)
     }
 
     /// Lets those go that wait for a collector which is not at work, or wait too long.
@@ -297,6 +321,12 @@ impl<S: Stops> Process<S> {
         for tid in stuck {
             self.repeating.remove(&tid);
             self.resume(tid, 0);
+        }
+        if !self.halts.is_empty() {
+            let is_searched = self.collector.state() == State::AtWork;
+            for tgid in self.halts.overdue(is_searched) {
+                self.go_on(tgid);
+            }
         }
         let longest = self.held.values().map(Instant::elapsed).max();
         if longest.is_none_or(|longest| longest < LOOK) {
@@ -367,6 +397,7 @@ impl<S: Stops> Process<S> {
 
     /// Releases a process. Running threads have to stop for it, which interrupts their waiting.
     fn leave(&mut self, tgid: u32) {
+        self.go_on(tgid);
         let mut stopped = Vec::new();
         for (&tid, thread) in &mut self.threads {
             if thread.tgid != tgid {
@@ -455,6 +486,7 @@ impl<S: Stops> Process<S> {
         self.allowed.remove(&tid);
         self.early.remove(&tid);
         self.repeating.remove(&tid);
+        self.halts.forget(tid);
     }
 
     /// exec ends every other thread of the process, the caller's old number without a word.
@@ -477,6 +509,9 @@ impl<S: Stops> Process<S> {
         let is_dying = self.collector.state() == State::Ending;
         self.collector_state = State::Ending;
         let limit = if is_dying { LONGEST_DEATH } else { LAST_STOPS };
+        for tgid in self.halts.overdue(false) {
+            self.go_on(tgid);
+        }
         let begun = Instant::now();
         loop {
             let held: Vec<u32> = self.held.keys().copied().collect();
@@ -522,60 +557,4 @@ fn restore(unwinding: &Unwinding) -> io::Result<()> {
         memory.write_all_at(&entry.original.to_ne_bytes(), entry.slot)?;
     }
     Ok(())
-}
-
-/// A descriptor that is readable when a traced thread has stopped or ended.
-fn watch_children() -> io::Result<OwnedFd> {
-    // SAFETY: all-zero bytes are a valid sigset_t; the calls read and write places that live.
-    unsafe {
-        let mut set = mem::zeroed::<libc::sigset_t>();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        match libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) {
-            -1 => Err(io::Error::last_os_error()),
-            fd => Ok(OwnedFd::from_raw_fd(fd)),
-        }
-    }
-}
-
-/// Takes the signals that have come; [`ptrace::wait`] finds their reasons.
-fn drain(children: &OwnedFd) {
-    let mut buffer = [0_u8; 1024];
-    // SAFETY: the buffer lives and has that many bytes.
-    while unsafe {
-        libc::read(
-            children.as_raw_fd(),
-            buffer.as_mut_ptr().cast(),
-            buffer.len(),
-        )
-    } > 0
-    {}
-}
-
-/// Waits until one of them is ready for its events, or for the time.
-fn poll(fds: &[(i32, i16)], timeout: Option<Duration>) -> io::Result<()> {
-    let mut fds: Vec<libc::pollfd> = fds
-        .iter()
-        .map(|&(fd, events)| libc::pollfd {
-            fd,
-            events,
-            revents: 0,
-        })
-        .collect();
-    let millis = timeout.map_or(-1, |timeout| {
-        i32::try_from(timeout.as_millis())
-            .unwrap_or(i32::MAX)
-            .max(1)
-    });
-    // SAFETY: the list lives and has that many entries.
-    match unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) } {
-        -1 => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            error => Err(error),
-        },
-        _ => Ok(()),
-    }
 }

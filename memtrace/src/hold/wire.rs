@@ -14,6 +14,10 @@ pub(super) enum Request {
     Continue { tid: u32 },
     /// Trace the process no longer; answered by [`Notice::Left`].
     Leave { tgid: u32 },
+    /// Every thread of the process stops, until [`Request::GoOn`].
+    Halt { tgid: u32 },
+    /// The process that was halted goes on.
+    GoOn { tgid: u32 },
 }
 
 /// A report of the holder's action.
@@ -36,6 +40,8 @@ impl Request {
             Request::Seize { tgid } => pack(1, tgid, 0),
             Request::Continue { tid } => pack(2, tid, 0),
             Request::Leave { tgid } => pack(3, tgid, 0),
+            Request::Halt { tgid } => pack(4, tgid, 0),
+            Request::GoOn { tgid } => pack(5, tgid, 0),
         }
     }
 
@@ -44,6 +50,8 @@ impl Request {
             [1, tgid, _] => Request::Seize { tgid },
             [2, tid, _] => Request::Continue { tid },
             [3, tgid, _] => Request::Leave { tgid },
+            [4, tgid, _] => Request::Halt { tgid },
+            [5, tgid, _] => Request::GoOn { tgid },
             _ => return None,
         })
     }
@@ -137,6 +145,8 @@ mod tests {
             Request::Seize { tgid: 7 },
             Request::Continue { tid: u32::MAX },
             Request::Leave { tgid: 1 << 22 },
+            Request::Halt { tgid: 3 },
+            Request::GoOn { tgid: 3 },
         ];
         let bytes: Vec<u8> = requests.iter().flat_map(|notice| notice.encode()).collect();
         let mut inbox = Inbox::default();

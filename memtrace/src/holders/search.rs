@@ -20,7 +20,7 @@ use crate::{
         self,
         maps::{self, Mapping, MapsError},
     },
-    recording::{Answer, AsOf, Found, Held, Holders, Sample, Way},
+    recording::{Answer, AsOf, Found, Held, Holders, Sample, StepKind, Way},
     units,
 };
 use std::{
@@ -42,6 +42,9 @@ const SEARCHES: usize = 3;
 
 /// Between two readings of the lengths of containers.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
+
+/// The same of a process that may end soon, and grows fast.
+const BRIEF: Duration = Duration::from_millis(200);
 
 /// Elements of a container that is looked at for its growth alone.
 const LONG: u64 = 8;
@@ -111,12 +114,17 @@ pub(crate) enum Sought {
     Lost,
 }
 
-/// Looks for what holds the blocks of sites.
+/// Looks for what holds the blocks of sites. Without a stop, only paths are found, and none from a stack or a register.
 ///
 /// # Errors
 /// The process is gone, or may not be looked at.
-pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<Found, Error> {
-    let subject = Subject::new(pid, Reading::Running)?;
+pub(crate) fn of_sites(
+    pid: u32,
+    sites: &[Wanted],
+    known: Known<'_>,
+    reading: Reading,
+) -> Result<Found, Error> {
+    let subject = Subject::new(pid, reading)?;
     let search = |scene: &mut Scene<'_>| {
         let mut growing = None;
         let mut groups: Vec<Vec<u64>> = Vec::new();
@@ -137,10 +145,16 @@ pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<F
         let holders = sites
             .iter()
             .zip(samples)
-            .map(|(wanted, (sampled, ways))| Holders {
-                site: wanted.site,
-                sampled,
-                ways,
+            .map(|(wanted, (sampled, mut ways))| {
+                if subject.lacks_registers() {
+                    ways.retain(|way| needs_no_stop(&way.held));
+                }
+                Holders {
+                    site: wanted.site,
+                    sampled,
+                    seen: None,
+                    ways,
+                }
             });
         Ok(holders.collect())
     };
@@ -155,6 +169,19 @@ pub(crate) fn of_sites(pid: u32, sites: &[Wanted], known: Known<'_>) -> Result<F
         has_python || addresses.any(|at| graph.reached(at).is_none())
     };
     with_graph(&subject, known, false, needs_unreached, search, is_doubtful)
+}
+
+/// Whether it can be seen without stopping a thread. What its stack or its registers have is not known, nor what nothing
+/// but these keeps.
+fn needs_no_stop(held: &Held) -> bool {
+    let Held::Path(path) = held else {
+        return false;
+    };
+    let root = path.steps.first().map(|step| step.kind);
+    !matches!(
+        root,
+        None | Some(StepKind::Stack | StepKind::Register | StepKind::Mapping)
+    )
 }
 
 /// Looks for what holds addresses, objects of types, or whatever grows. `retained`: and how many bytes they keep alone;
@@ -361,7 +388,15 @@ impl Scene<'_> {
         Ok(of_type.collect())
     }
 
-    /// The containers that got the most elements within [`GROWTH_TIME`], twice in a row.
+    /// Between two readings of lengths.
+    fn growth_time(&self) -> Duration {
+        match self.subject.is_untouched() {
+            true => BRIEF,
+            false => GROWTH_TIME,
+        }
+    }
+
+    /// The containers that got the most elements within [`Scene::growth_time`], twice in a row.
     fn growing(&self) -> Result<Vec<u64>, Error> {
         let python = self.python()?;
         let running = self.subject.running();
@@ -376,9 +411,9 @@ impl Scene<'_> {
             long.collect()
         };
         let first = lengths();
-        thread::sleep(GROWTH_TIME);
+        thread::sleep(self.growth_time());
         let second = lengths();
-        thread::sleep(GROWTH_TIME);
+        thread::sleep(self.growth_time());
         let third = lengths();
         let mut grown: Vec<(u64, u64)> = third
             .iter()
@@ -504,7 +539,7 @@ impl Scene<'_> {
             return (before, HashMap::new());
         }
         let began = Instant::now();
-        thread::sleep(GROWTH_TIME);
+        thread::sleep(self.growth_time());
         let after = read(&running);
         let growth = ways::growth(&before, &after, began.elapsed().as_secs_f64());
         (after, growth)

@@ -16,6 +16,10 @@ use std::{
 pub(crate) enum Reading {
     /// While it runs.
     Running,
+    /// While it runs, without any stop: it has another tracer.
+    Untouched,
+    /// While memtrace's holder keeps it still, or soon will.
+    Standing,
     /// While it stands still, unless this is set: then it goes on at once.
     Stopped(Arc<AtomicBool>),
     /// From a copy of the process, while it runs.
@@ -32,6 +36,8 @@ pub(crate) struct Subject {
 
 enum Held {
     Running,
+    Untouched,
+    Standing,
     Stopped(Stop),
     Copied(Copied),
 }
@@ -55,6 +61,9 @@ impl Subject {
         let execution = Execution::of(pid);
         let held = match reading {
             Reading::Running => Held::Running,
+            Reading::Untouched => Held::Untouched,
+            Reading::Standing if Threads::stand_still(pid) => Held::Standing,
+            Reading::Standing => Held::Untouched,
             Reading::Stopped(is_over) => Held::Stopped(Stop::until(pid, is_over).map_err(failed)?),
             Reading::Copied => {
                 Held::Copied(Copied::new(pid).map_err(|error| Error::Held(error.to_string()))?)
@@ -75,7 +84,7 @@ impl Subject {
     /// The process whose memory is read.
     pub(super) fn owner(&self) -> u32 {
         match &self.held {
-            Held::Running | Held::Stopped(_) => self.pid,
+            Held::Running | Held::Untouched | Held::Standing | Held::Stopped(_) => self.pid,
             Held::Copied(copy) => copy.pid(),
         }
     }
@@ -83,6 +92,7 @@ impl Subject {
     pub(super) fn threads(&self) -> Threads {
         match &self.held {
             Held::Running => Threads::Running(self.pid),
+            Held::Untouched | Held::Standing => Threads::untouched(self.pid),
             Held::Stopped(stop) => Threads::Held(stop.threads().into()),
             Held::Copied(copy) => Threads::Held(copy.threads().into()),
         }
@@ -94,10 +104,20 @@ impl Subject {
         now.is_some() && now != self.execution
     }
 
+    /// Whether it runs and is never stopped.
+    pub(super) fn is_untouched(&self) -> bool {
+        matches!(self.held, Held::Untouched)
+    }
+
+    /// Whether what its threads have in registers is unknown.
+    pub(super) fn lacks_registers(&self) -> bool {
+        matches!(self.held, Held::Untouched | Held::Standing)
+    }
+
     pub(super) fn as_of(&self) -> AsOf {
         match self.held {
-            Held::Running => AsOf::Running,
-            Held::Stopped(_) => AsOf::Stopped,
+            Held::Running | Held::Untouched => AsOf::Running,
+            Held::Standing | Held::Stopped(_) => AsOf::Stopped,
             Held::Copied(_) => AsOf::Copied,
         }
     }
@@ -105,8 +125,8 @@ impl Subject {
     /// The memory of the process as it runs, if it does.
     pub(super) fn running(&self) -> Option<Live> {
         match self.held {
-            Held::Running | Held::Copied(_) => Some(Live::new(self.pid)),
-            Held::Stopped(_) => None,
+            Held::Running | Held::Untouched | Held::Copied(_) => Some(Live::new(self.pid)),
+            Held::Standing | Held::Stopped(_) => None,
         }
     }
 
@@ -114,14 +134,14 @@ impl Subject {
     pub(crate) fn copied_in(&self) -> Option<Duration> {
         match &self.held {
             Held::Copied(copy) => Some(copy.stopped()),
-            Held::Running | Held::Stopped(_) => None,
+            Held::Running | Held::Untouched | Held::Standing | Held::Stopped(_) => None,
         }
     }
 
     /// Lets the process go on.
     pub(crate) fn end(self) -> Price {
         match self.held {
-            Held::Running => Price::default(),
+            Held::Running | Held::Untouched | Held::Standing => Price::default(),
             Held::Stopped(stop) => Price {
                 longest_stop: stop.end().map_or(Duration::ZERO, |ended| ended.lasted),
                 leaves_zombie: false,

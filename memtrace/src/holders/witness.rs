@@ -271,6 +271,23 @@ fn read_stopped(
     Ok(None)
 }
 
+/// Reads all words, and then all of them again. Those that are the same in both were so at once, between the two.
+fn read_twice(pid: u32, addresses: &[u64]) -> Seen {
+    let read = || {
+        let mut values = vec![None; addresses.len()];
+        Live::new(pid).words(addresses, &mut values);
+        values
+    };
+    let (mut values, again) = (read(), read());
+    for (value, again) in values.iter_mut().zip(again) {
+        *value = value.filter(|_| *value == again);
+    }
+    Seen {
+        values,
+        threads: Vec::new(),
+    }
+}
+
 fn verify_at_once(
     subject: &Subject,
     witnesses: &[Witness],
@@ -280,6 +297,7 @@ fn verify_at_once(
     let checks = witnesses.iter().flat_map(Witness::checks);
     let addresses: Vec<u64> = checks.map(|check| check.address).collect();
     let seen = match subject.threads() {
+        _ if subject.is_untouched() => Some(read_twice(subject.owner(), &addresses)),
         Threads::Held(threads) => {
             let mut values = vec![None; addresses.len()];
             Live::new(subject.owner()).words(&addresses, &mut values);

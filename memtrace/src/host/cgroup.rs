@@ -13,6 +13,21 @@ use crate::{process::memory::Budget, recording::CgroupSample};
 /// include/linux/page_counter.h).
 const UNLIMITED: u64 = (i64::MAX as u64 / 4096) * 4096;
 
+/// How full a limited amount of memory is, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    /// Without file pages, which the kernel can drop.
+    pub(crate) used: u64,
+    pub(crate) limit: u64,
+}
+
+impl Level {
+    /// The part that is left.
+    pub(crate) fn room(self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+}
+
 /// A group, for one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
@@ -82,6 +97,54 @@ impl Group {
             events_oom: None,
             events_oom_kill: counter(&oom, "oom_kill"),
         }
+    }
+
+    /// The groups whose limits of memory hold for this one, itself among them, and how full they are.
+    fn levels(&self, source: &Source, swap_free: u64) -> Vec<(PathBuf, Level)> {
+        let above = Path::new(&self.path).ancestors();
+        let levels = above.filter_map(|path| {
+            let group = Group {
+                path: path.to_str()?.to_owned(),
+                ..self.clone()
+            };
+            Some((self.mount.join(path), group.level(source, swap_free)?))
+        });
+        levels.collect()
+    }
+
+    /// `None`: it has no limit of its own.
+    fn level(&self, source: &Source, swap_free: u64) -> Option<Level> {
+        let (limit, current, file, shared) = match self.version {
+            2 => ("memory.max", "memory.current", "file", "shmem"),
+            _ => (
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_cache",
+                "total_shmem",
+            ),
+        };
+        let limit = self.number(source, limit).filter(|&it| it < UNLIMITED)?;
+        let current = self.number(source, current)?;
+        // The kernel has to add its counters up for more than that.
+        if current < limit / 2 {
+            return Some(Level {
+                used: current,
+                limit,
+            });
+        }
+        let stat = self.text(source, "memory.stat").unwrap_or_default();
+        let of = |key| counter(&stat, key).unwrap_or(0);
+        let used = current.saturating_sub(of(file).saturating_sub(of(shared)));
+        // Version 1 has one limit for both, which few set.
+        let swapped = self.number(source, "memory.swap.current").unwrap_or(0);
+        let most = match self.text(source, "memory.swap.max") {
+            Some(most) => most.trim().parse().unwrap_or(u64::MAX),
+            None => 0,
+        };
+        Some(Level {
+            used: used + swapped,
+            limit: limit + most.min(swapped + swap_free),
+        })
     }
 
     /// The lowest limit of the group and of those above it, which hold for it too.
@@ -161,6 +224,17 @@ impl Cgroups {
         Some(number)
     }
 
+    /// How full the limits are that hold for a group of this number, and the place of each.
+    pub(crate) fn levels(
+        &self,
+        source: &Source,
+        number: u32,
+        swap_free: u64,
+    ) -> Vec<(PathBuf, Level)> {
+        let group = self.groups.get(number as usize);
+        group.map_or_else(Vec::new, |(group, _)| group.levels(source, swap_free))
+    }
+
     /// Reads those of `wanted` that are due, and returns how long that took.
     pub(crate) fn sample(
         &mut self,
@@ -181,6 +255,12 @@ impl Cgroups {
         }
         (samples, spent)
     }
+}
+
+/// The place of the memory control group of process `tgid`.
+pub(crate) fn place(source: &Source, tgid: u32) -> Option<PathBuf> {
+    let group = Group::of(source, tgid, "memory")?;
+    Some(group.mount.join(group.path))
 }
 
 /// Limits of the control groups of process `tgid`.
@@ -300,6 +380,28 @@ mod tests {
         assert_eq!(list.value("cgroup.memory.max"), Some("1048576"));
         assert_eq!(list.value("cgroup.memory.high"), None);
         assert_eq!(list.value("cgroup.cpu.max"), Some("1.50"));
+    }
+
+    #[test]
+    fn every_limit_above_has_its_level_without_file_pages() {
+        let files = [
+            ("sys/fs/cgroup/app.slice/memory.current", "900000\n"),
+            (
+                "sys/fs/cgroup/app.slice/memory.stat",
+                "file 500000\nshmem 100000\n",
+            ),
+            ("sys/fs/cgroup/app.slice/memory.swap.current", "1000\n"),
+            ("sys/fs/cgroup/app.slice/memory.swap.max", "max\n"),
+        ];
+        let (_dir, source) = tree(&[&V2[..], &files].concat());
+        let group = Group::of(&source, 7, "memory").unwrap();
+        let level = Level {
+            used: 900_000 - 400_000 + 1000,
+            limit: 1_048_576 + 1000 + 5000,
+        };
+        let place = PathBuf::from("sys/fs/cgroup/app.slice");
+        assert_eq!(group.levels(&source, 5000), [(place, level)]);
+        assert_eq!(level.room(), 1_048_576 + 5000 - 500_000);
     }
 
     #[test]

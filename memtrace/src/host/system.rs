@@ -1,6 +1,6 @@
 //! The machine's memory at one moment. Text in, figures out; nothing here needs a privilege.
 
-use super::Source;
+use super::{Source, cgroup::Level};
 use crate::{process::memory::bytes_of, recording::SystemSample};
 
 /// Reads the machine's figures now. Figures that the kernel does not provide are `None`.
@@ -44,6 +44,20 @@ pub(crate) fn sample(source: &Source) -> SystemSample {
     };
     sample.used = used(&sample);
     sample
+}
+
+/// How full the machine's memory is, swap included, and how much of the swap is free.
+pub(crate) fn level(source: &Source) -> Option<(Level, u64)> {
+    let meminfo = source.text("proc/meminfo")?;
+    let memory = |key: &str| bytes_of(&meminfo, key);
+    let swap = memory("SwapTotal").unwrap_or(0);
+    let swap_free = memory("SwapFree").unwrap_or(0);
+    let limit = memory("MemTotal")? + swap;
+    let level = Level {
+        used: limit.saturating_sub(memory("MemAvailable")? + swap_free),
+        limit,
+    };
+    Some((level, swap_free))
 }
 
 fn used(sample: &SystemSample) -> Option<u64> {
@@ -131,6 +145,11 @@ mod tests {
         let page = crate::process::page_size();
         let kib = |n: u64| Some(n * 1024);
         assert_eq!(sample.mem_available, kib(600));
+        let full = Level {
+            used: 400 << 10,
+            limit: 1000 << 10,
+        };
+        assert_eq!(level(&source), Some((full, 0)));
         assert_eq!(sample.used, kib(1000 - 300 - (10 + 200 - 50) - (40 - 15)));
         assert_eq!((sample.cached, sample.swap_total), (kib(200), None));
         assert_eq!(sample.swapped_in, Some(3 * page));

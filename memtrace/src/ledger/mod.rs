@@ -34,7 +34,7 @@ pub(crate) use holes::{HeldOpen, Hole};
 use lineage::Ancestor;
 use memtrace_common::loss::Reason;
 use space::{Birth, Space};
-pub(crate) use survivors::{Extent, Survivors};
+pub(crate) use survivors::{Extent, HeapCopy, Survivors};
 use totals::Book;
 
 /// Number of log₂ buckets of [`SiteTotals::lifetimes`]: bucket `i` counts

@@ -115,6 +115,22 @@ impl Ledger {
         Some(self.book.key(block.site))
     }
 
+    /// A copy of the live malloc blocks of the process with this tgid; `None` if there are more than `most`.
+    pub(crate) fn copy_heap(&self, tgid: u32, most: usize) -> Option<HeapCopy> {
+        let space = self.space_of(tgid)?;
+        let table = &space.tables[Layer::Heap as usize];
+        if table.iter().nth(most).is_some() {
+            return None;
+        }
+        let blocks = table
+            .iter()
+            .map(|block| ((block.addr, block.size), block.site));
+        Some(HeapCopy {
+            blocks: blocks.collect(),
+            keys: self.book.sites.iter().map(|entry| entry.key).collect(),
+        })
+    }
+
     fn space_of(&self, tgid: u32) -> Option<&Space> {
         match self.processes.get(&tgid)? {
             Process {
@@ -123,6 +139,35 @@ impl Ledger {
             } => Some(space),
             _ => None,
         }
+    }
+}
+
+/// The live malloc blocks of a process at one moment.
+pub(crate) struct HeapCopy {
+    /// With the indices of their sites.
+    blocks: Vec<(Extent, u32)>,
+    keys: Vec<SiteKey>,
+}
+
+impl HeapCopy {
+    /// In the order of their addresses: [`HeapCopy::site`] needs that.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.blocks
+            .sort_unstable_by_key(|((address, _), _)| *address);
+        self
+    }
+
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Extent> {
+        self.blocks.iter().map(|(extent, _)| *extent)
+    }
+
+    /// The site of the block at this address.
+    pub(crate) fn site(&self, address: u64) -> Option<SiteKey> {
+        let at = self
+            .blocks
+            .binary_search_by_key(&address, |((start, _), _)| *start);
+        let (_, site) = self.blocks.get(at.ok()?)?;
+        self.keys.get(*site as usize).copied()
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod gpus;
 pub(crate) mod helper;
 pub(crate) mod inherited;
+pub(crate) mod interrupted;
 pub(crate) mod job;
 pub(crate) mod launch;
 pub(crate) mod link_order;

@@ -62,6 +62,11 @@ pub(crate) fn is_uninterruptible(tid: u32) -> bool {
     state(tid) == Some('D')
 }
 
+/// Whether a thread does not run and is not about to: it is stopped, waits for a disk or the like, or has ended.
+pub(crate) fn stands_still(tid: u32) -> bool {
+    state(tid).is_none_or(|state| matches!(state, 't' | 'T' | 'D' | 'Z' | 'X'))
+}
+
 /// As `ps` shows it; `None`: the thread is gone.
 fn state(tid: u32) -> Option<char> {
     let status = status(tid)?;

@@ -75,6 +75,7 @@ pub(crate) fn holders(site: SiteKey, sampled: u32, ways: Vec<(u32, Held)>) -> Ho
     Holders {
         site,
         sampled,
+        seen: None,
         ways: ways.map(|(blocks, held)| Way { blocks, held }).collect(),
     }
 }

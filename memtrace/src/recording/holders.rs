@@ -21,6 +21,8 @@ pub(crate) struct Holders {
     pub(crate) site: SiteKey,
     /// Size of the sample of blocks.
     pub(crate) sampled: u32,
+    /// When they were seen, after the start of the recording; `None`: at its end.
+    pub(crate) seen: Option<Duration>,
     /// The ways in which they are held, the most frequent first. Their counts may add up to less
     /// than `sampled`: the holders of the others are unknown.
     pub(crate) ways: Vec<Way>,
@@ -227,7 +229,8 @@ impl Held {
 pub(super) const TABLES: &str = "
 CREATE TABLE holders (
     site INTEGER PRIMARY KEY,
-    sampled INTEGER NOT NULL
+    sampled INTEGER NOT NULL,
+    after_ns INTEGER
 );
 CREATE TABLE holders_way (
     site INTEGER NOT NULL,
@@ -254,7 +257,7 @@ CREATE TABLE holders_step (
 ";
 
 impl Writer {
-    /// Adds the holders of a site's blocks; a site that the recording does not have is skipped.
+    /// Writes the holders of a site's blocks, in place of earlier ones; a site that the recording does not have is skipped.
     ///
     /// # Errors
     ///
@@ -264,9 +267,16 @@ impl Writer {
             let Some(site) = writer.written.number(of.site) else {
                 return Ok(());
             };
+            // Those of an earlier search.
+            writer.insert("DELETE FROM holders_way WHERE site = ?1", params![site])?;
+            writer.insert("DELETE FROM holders_step WHERE site = ?1", params![site])?;
             writer.insert(
-                "INSERT OR REPLACE INTO holders VALUES (?1, ?2)",
-                params![site, of.sampled],
+                "INSERT OR REPLACE INTO holders VALUES (?1, ?2, ?3)",
+                params![
+                    site,
+                    of.sampled,
+                    of.seen.map(|seen| int(seen.as_nanos() as u64))
+                ],
             )?;
             for (number, way) in (0_i64..).zip(&of.ways) {
                 writer.way(site, number, way)?;
@@ -336,13 +346,14 @@ impl Recording {
 /// All of them, in order of their sites' numbers.
 pub(super) fn read(connection: &Connection) -> rusqlite::Result<Vec<Holders>> {
     let mut sites = connection.prepare(
-        "SELECT holders.site, sampled, process, layer, stack, by_allocator, device \
+        "SELECT holders.site, sampled, after_ns, process, layer, stack, by_allocator, device \
          FROM holders JOIN site ON site.id = holders.site ORDER BY holders.site",
     )?;
     let sites = sites.query_map([], |row| {
         let holders = Holders {
-            site: site_key(row, 2)?,
+            site: site_key(row, 3)?,
             sampled: row.get(1)?,
+            seen: optional(row, 2)?.map(Duration::from_nanos),
             ways: Vec::new(),
         };
         Ok((row.get(0)?, holders))

@@ -64,7 +64,7 @@ pub(crate) fn diagnosis_json(
     };
     let verdicts = verdicts_json(found, filter, &mut with_frames);
     let suppressed = found.suppressed.iter().map(|(pattern, verdict)| {
-        let mut value = verdict_json(verdict, &found.stacks, &mut with_frames);
+        let mut value = verdict_json(verdict, found, &mut with_frames);
         value["suppression"] = json!(pattern);
         value
     });
@@ -119,7 +119,7 @@ pub(super) fn verdicts_json(
     let verdicts = found.verdicts.iter();
     verdicts
         .filter(|verdict| covers(filter, verdict.tgid))
-        .map(|verdict| verdict_json(verdict, &found.stacks, &mut stack))
+        .map(|verdict| verdict_json(verdict, found, &mut stack))
         .collect()
 }
 
@@ -129,12 +129,16 @@ fn covers(filter: &Filter, tgid: u32) -> bool {
 
 fn verdict_json(
     verdict: &Verdict,
-    stacks: &Stacks,
+    found: &Diagnosis,
     stack: &mut impl FnMut(Option<StackId>) -> Value,
 ) -> Value {
+    let (stacks, mut held) = (&found.stacks, None);
     let (scope, layer, stack) = match &verdict.scope {
         Scope::Process => ("process", None, stack(None)),
-        Scope::Site(key) => ("site", Some(key.layer.name()), stack(Some(key.stack))),
+        Scope::Site(key) => {
+            held = found.holders.get(key);
+            ("site", Some(key.layer.name()), stack(Some(key.stack)))
+        }
     };
     let mut value = json!({
         "process": verdict.process.0,
@@ -148,7 +152,7 @@ fn verdict_json(
         "evidence": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": verdict.next,
-        "kept_by": verdict.kept_by.as_ref().map(|of| holders::kept_by_json(of, stacks)),
+        "kept_by": verdict.kept_by.as_ref().map(|of| holders::kept_by_json(of, held, stacks)),
     });
     if let (Value::Object(value), Value::Object(stack)) = (&mut value, stack) {
         value.extend(stack);

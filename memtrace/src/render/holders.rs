@@ -206,6 +206,9 @@ pub(super) fn folded(path: &Path, columns: usize) -> String {
 pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
     let unknown = holders.sampled.saturating_sub(known);
+    let seen = holders.seen.map_or(String::new(), |seen| {
+        format!(" at {:.1} s", seen.as_secs_f64())
+    });
     let ways = holders.ways.iter().enumerate().map(|(index, way)| {
         let held = match &way.held {
             Held::Path(path) => whole(path, rate),
@@ -214,7 +217,7 @@ pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
         };
         match index {
             0 => format!(
-                "held, {} of {}: {held}",
+                "held{seen}, {} of {}: {held}",
                 way.blocks,
                 blocks(holders.sampled)
             ),
@@ -236,8 +239,8 @@ fn blocks(count: u32) -> String {
     plural(count.into(), "block")
 }
 
-/// `kept_by` of a verdict.
-pub(super) fn kept_by_json(of: &KeptBy, stacks: &Stacks) -> Value {
+/// `kept_by` of a verdict; `holders` are those of its site.
+pub(super) fn kept_by_json(of: &KeptBy, holders: Option<&Holders>, stacks: &Stacks) -> Value {
     // A guess stands on its line.
     let line = of.line.as_ref().map(|line| stack::line(line, true));
     let line = line.filter(|_| matches!(of.how, How::Container(_)));
@@ -248,6 +251,9 @@ pub(super) fn kept_by_json(of: &KeptBy, stacks: &Stacks) -> Value {
         "line": of.line.as_ref().and_then(|line| line.line),
         "function": of.line.as_ref().and_then(|line| line.function.as_deref()),
     });
+    if !matches!(of.how, How::Container(_)) {
+        value["seen_s"] = json!(holders.and_then(seen_s));
+    }
     match &of.how {
         How::Container(_) => {}
         How::Path { path, share } => {
@@ -267,7 +273,16 @@ pub(super) fn kept_by_json(of: &KeptBy, stacks: &Stacks) -> Value {
 /// `holders` of a site.
 pub(super) fn json(holders: &Holders, stacks: &Stacks) -> Value {
     let ways = holders.ways.iter().map(|way| json_of_way(way, stacks));
-    json!({ "sampled": holders.sampled, "ways": ways.collect::<Vec<_>>() })
+    json!({
+        "sampled": holders.sampled,
+        "seen_s": seen_s(holders),
+        "ways": ways.collect::<Vec<_>>(),
+    })
+}
+
+/// Seconds after the start of the recording; `None`: at its end.
+fn seen_s(of: &Holders) -> Option<f64> {
+    of.seen.map(|seen| seen.as_secs_f64())
 }
 
 fn json_of_way(way: &Way, stacks: &Stacks) -> Value {

@@ -164,6 +164,14 @@ impl Hold for Noting {
         Ok(())
     }
 
+    fn halt(&mut self, _: u32) -> Result<(), HoldError> {
+        Ok(())
+    }
+
+    fn go_on(&mut self, _: u32) -> Result<(), HoldError> {
+        Ok(())
+    }
+
     fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {
         Ok(Vec::new())
     }

@@ -7,11 +7,12 @@
 //! A stop for a whole search ([`Stop::until`]) lasts until it is released, or until the user ends it.
 //!
 //! What remains to be noticed: a system call whose time limit the kernel does not keep for a restart
-//! (`epoll_wait` and those of [`RETURN_EINTR`]) waits that time once more.
+//! (`epoll_wait` and those of [`interrupted`]) waits that time once more.
 
 use crate::{
-    arch::{self, SystemCall},
+    arch,
     process::{
+        interrupted,
         ptrace::{self, Status},
         tasks,
     },
@@ -52,31 +53,6 @@ const LOOK: Duration = Duration::from_micros(20);
 
 /// After this, threads that have not stopped are asked what they do.
 const DOUBT: Duration = Duration::from_micros(500);
-
-/// System calls that a stop ends with EINTR, where the kernel makes others again by itself (signal(7),
-/// "Interruption of system calls and library functions by stop signals").
-const RETURN_EINTR: [libc::c_long; 19] = [
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_getevents,
-    libc::SYS_io_uring_enter,
-    // Of sockets with a time limit (SO_RCVTIMEO, SO_SNDTIMEO).
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_sendmmsg,
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_write,
-];
 
 /// Why a process cannot be stopped.
 #[derive(Debug, thiserror::Error)]
@@ -227,6 +203,28 @@ impl Drop for Stop {
 }
 
 impl Threads {
+    /// Waits until all threads of a process stand still that somebody else stops; false: they do not.
+    pub(in crate::holders) fn stand_still(pid: u32) -> bool {
+        let begun = Instant::now();
+        loop {
+            let tids = tasks::threads(pid).unwrap_or_default();
+            if tids.into_iter().all(tasks::stands_still) {
+                return true;
+            }
+            if begun.elapsed() >= PATIENCE_FOR_ALL {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Those of a process that is not to be stopped. Only of those that wait in the kernel is it known where they are.
+    pub(in crate::holders) fn untouched(pid: u32) -> Self {
+        let tids = tasks::threads(pid).unwrap_or_default();
+        let threads = tids.into_iter().map(|tid| Stopped::new(tid, None));
+        Self::Held(threads.collect())
+    }
+
     /// Calls `with` for each thread, with the registers that it has if it can be stopped, and its stack pointer.
     /// One that runs is stopped meanwhile.
     pub(super) fn each<T: Send>(&self, with: impl Fn(&Stopped) -> T + Sync) -> Vec<T> {
@@ -492,12 +490,10 @@ impl Held {
     fn new(tid: u32, status: Status) -> Self {
         let registers = ptrace::registers(tid).ok();
         // A thread that another stop reaches as well sees EINTR without memtrace, too.
-        if let Some(mut registers) = registers
+        if let Some(registers) = registers
             && status != Status::GroupStop
-            && is_interrupted(&registers)
         {
-            SystemCall::repeat_unless_handled(&mut registers);
-            let _ = ptrace::set_registers(tid, &registers);
+            interrupted::repeat(tid, registers);
         }
         Self {
             signal: match status {
@@ -507,15 +503,6 @@ impl Held {
             registers,
         }
     }
-}
-
-/// Whether the thread's system call would tell the program of the stop.
-fn is_interrupted(registers: &libc::user_regs_struct) -> bool {
-    let call = SystemCall::made(registers);
-    call.result == -i64::from(libc::EINTR)
-        && RETURN_EINTR
-            .iter()
-            .any(|&number| number.cast_unsigned() == call.number)
 }
 
 fn refused(pid: u32, tid: u32, source: io::Error) -> StopError {

@@ -46,6 +46,28 @@ fn holders_read_back() {
 }
 
 #[test]
+fn a_later_search_replaces_an_earlier_one() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let sites = vec![(heap_site(1), site(64, 1))];
+    writer.interval(&interval(1, sites)).unwrap();
+    let ways = vec![(40, Held::Path(history(None))), (3, Held::Path(tree()))];
+    let early = Holders {
+        seen: Some(std::time::Duration::from_millis(12_300)),
+        ..holders(heap_site(1), 64, ways)
+    };
+    writer.holders(&early).unwrap();
+    // Commits it.
+    writer.interval(&interval(2, Vec::new())).unwrap();
+    let read = || Recording::open(&path).unwrap().holders().unwrap();
+    assert_eq!(read(), [early]);
+    let late = holders(heap_site(1), 64, vec![(40, Held::Path(tree()))]);
+    writer.holders(&late).unwrap();
+    writer.finish(START + SECOND).unwrap();
+    assert_eq!(read(), [late]);
+}
+
+#[test]
 fn sites_that_are_not_recorded_are_left_out() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();

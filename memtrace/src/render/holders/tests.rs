@@ -142,7 +142,7 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
         line: filling_line(heap_site(2), &stacks).cloned(),
         ..kept(path.clone())
     };
-    let value = kept_by_json(&of, &stacks);
+    let value = kept_by_json(&of, None, &stacks);
     assert_eq!(
         value["text"],
         "kept by __main__.service.history (list, 1,648 items, +27/s)"

@@ -1,0 +1,46 @@
+//! System calls that a stop of ptrace(2) interrupts, where the program would see that.
+
+use super::ptrace;
+use crate::arch::SystemCall;
+
+/// System calls that a stop ends with EINTR, where the kernel makes others again by itself (signal(7),
+/// "Interruption of system calls and library functions by stop signals").
+const RETURN_EINTR: [libc::c_long; 19] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+    // Of sockets with a time limit (SO_RCVTIMEO, SO_SNDTIMEO).
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+];
+
+/// Has a stopped thread, which has these registers, repeat such a call when it goes on.
+pub(crate) fn repeat(tid: u32, mut registers: libc::user_regs_struct) {
+    if is_interrupted(&registers) {
+        SystemCall::repeat_unless_handled(&mut registers);
+        let _ = ptrace::set_registers(tid, &registers);
+    }
+}
+
+/// Whether the thread's system call would tell the program of the stop.
+fn is_interrupted(registers: &libc::user_regs_struct) -> bool {
+    let call = SystemCall::made(registers);
+    call.result == -i64::from(libc::EINTR)
+        && RETURN_EINTR
+            .iter()
+            .any(|&number| number.cast_unsigned() == call.number)
+}
