@@ -1,5 +1,5 @@
 //! Writes a recording of forked workers with very many sites, for `cargo xtask soak --sites N`:
-//! `workers FILE SITES`. What the ledger says of made-up events is written as the collector would.
+//! `workers FILE SITES`. The ledger's changes for made-up events are written as the collector does.
 
 use std::{path::Path, process::ExitCode};
 
@@ -9,7 +9,7 @@ use memtrace::made_up::{
 };
 use memtrace_common::unwind::End;
 
-/// What the master allocated before it forked: each worker inherits it.
+/// Blocks that the master allocated before it forked: each worker inherits them.
 const STACKS: u32 = 2000;
 /// Frames of a stack.
 const DEPTH: u32 = 20;

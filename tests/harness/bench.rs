@@ -34,7 +34,7 @@ impl Bench {
             .open(lock)
             .unwrap();
         turn.lock().unwrap();
-        // A shell ignores these for what it runs in the background, which may be the tests.
+        // A shell ignores these for background jobs, which may be the tests.
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
             // SAFETY: installs no handler.
             unsafe { libc::signal(signal, libc::SIG_DFL) };

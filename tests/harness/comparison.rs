@@ -1,4 +1,4 @@
-//! The JSON of `memtrace diff`, and what must be true of it.
+//! The JSON of `memtrace diff`, with checks.
 
 use crate::{record, report::Frame, running::Finished};
 use serde::Deserialize;

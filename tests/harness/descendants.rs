@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// While this lives orphans among the descendants of this process become its children. What is
-/// left at its end is killed.
+/// While this lives, orphaned descendants of this process become its children. Those still running
+/// at its end are killed.
 pub struct Descendants(());
 
 impl Descendants {
@@ -80,7 +80,7 @@ fn all() -> BTreeSet<u32> {
 fn reap() {
     for pid in all() {
         if state(pid) == Some(('Z', std::process::id())) {
-            // SAFETY: no status is asked for.
+            // SAFETY: no status is requested.
             unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), libc::WNOHANG) };
         }
     }

@@ -1,4 +1,4 @@
-//! What `memtrace export --format json` says besides allocations: facts, and figures over time.
+//! The output of `memtrace export --format json` besides allocations: facts, and figures over time.
 
 use crate::{record, running::Running};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! What tracing leaves in the kernel and in other processes: BPF programs and
-//! links by their ids, and code pages compared with the files they are from.
+//! Remains of tracing in the kernel and in other processes: BPF programs and links by id, and code
+//! pages compared with their files.
 
 use crate::until;
 use std::{
@@ -20,7 +20,7 @@ pub struct Loaded {
     uprobes: usize,
 }
 
-/// BPF_PROG_TYPE_KPROBE of linux/bpf.h: what uprobe programs are.
+/// BPF_PROG_TYPE_KPROBE of linux/bpf.h: the type of uprobe programs.
 const KPROBE: &str = "2";
 /// BPF_PROG_GET_FD_BY_ID of linux/bpf.h.
 const PROGRAM_BY_ID: libc::c_long = 13;
@@ -28,7 +28,7 @@ const PROGRAM_BY_ID: libc::c_long = 13;
 const LINK_BY_ID: libc::c_long = 30;
 
 impl Loaded {
-    /// What this process holds now.
+    /// The programs and links that this process holds now.
     ///
     /// # Panics
     /// When there is no uprobe program among it, which would make a test of its absence worthless.
@@ -70,7 +70,7 @@ impl Loaded {
 fn exists(command: libc::c_long, id: u32) -> bool {
     // union bpf_attr of linux/bpf.h: { id, next_id, open_flags }.
     let attributes = [id, 0, 0];
-    // SAFETY: the kernel reads as many bytes of `attributes` as are said to be there.
+    // SAFETY: the kernel reads `attributes` up to the given size.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -84,7 +84,7 @@ fn exists(command: libc::c_long, id: u32) -> bool {
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "bpf: {error}");
         return false;
     }
-    // SAFETY: a descriptor just opened, owned by nobody else.
+    // SAFETY: a descriptor just opened, without another owner.
     drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
     true
 }

@@ -35,8 +35,8 @@ pub use bench::Bench;
 
 use std::time::{Duration, Instant};
 
-/// How long any one thing that a test waits for may take: a minute, or as many seconds as
-/// `MEMTRACE_DEADLINE` says (`cargo xtask vm`, for an emulated processor).
+/// The longest wait for any one event: a minute, or `MEMTRACE_DEADLINE` seconds (`cargo xtask vm`,
+/// for an emulated processor).
 pub fn deadline() -> Duration {
     let seconds = std::env::var("MEMTRACE_DEADLINE");
     Duration::from_secs(seconds.map_or(60, |seconds| {
@@ -46,8 +46,8 @@ pub fn deadline() -> Duration {
     }))
 }
 
-/// Asks again and again, at most [`deadline`] long, until there is an answer.
-/// For conditions that nobody announces; what is announced is awaited.
+/// Polls until there is an answer, for at most [`deadline`]. Only for conditions that nothing
+/// signals; wait for a signal where there is one.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = deadline();
     let end = Instant::now() + deadline;

@@ -3,7 +3,7 @@
 use crate::{Bench, until};
 use std::{fs, path::PathBuf};
 
-/// The file of 16 bytes in which a busy target counts its rounds.
+/// The 16-byte file where a busy target counts its rounds.
 pub struct Progress {
     path: PathBuf,
 }
@@ -29,7 +29,7 @@ impl Progress {
         self.word(0)
     }
 
-    /// Waits until the target has done at least so many more rounds.
+    /// Waits until the target has done at least this many more rounds.
     #[track_caller]
     pub fn await_rounds(&self, more: u64) {
         let goal = self.rounds() + more;

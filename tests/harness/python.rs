@@ -1,5 +1,4 @@
-//! Python frames whose truth is known (`targets/python/truth.py`), compared with those that a
-//! report has.
+//! Compares the Python frames of a report with the true ones (`targets/python/truth.py`).
 
 use crate::{
     report::{Frame, Report, ReportedSite},
@@ -29,7 +28,7 @@ pub struct TrueFrame {
 const NOTHING: &str = "nothing";
 const INTERPRETER: &str = "interpreter";
 
-/// What was allocated below a chain of Python frames.
+/// The allocations below a chain of Python frames.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "way", rename_all = "lowercase")]
 pub enum Allocated {
@@ -37,7 +36,7 @@ pub enum Allocated {
     Probe { bytes: u64, count: u64 },
     /// The same by the interpreter itself, which may have blocks of this size elsewhere.
     Bare { bytes: u64, count: u64 },
-    /// What a library allocates whose name has this in it, at any line of the leaf function and
+    /// The allocations of a library whose name contains this, at any line of the leaf function and
     /// below.
     Library {
         library: String,
@@ -55,7 +54,7 @@ pub struct TrueChain {
     pub frames: Vec<TrueFrame>,
 }
 
-/// Reads what a target wrote.
+/// Reads a target's output.
 #[track_caller]
 pub fn read(path: &Path) -> Vec<TrueChain> {
     let text = fs::read_to_string(path).unwrap();
@@ -67,7 +66,7 @@ pub fn read(path: &Path) -> Vec<TrueChain> {
     chains
 }
 
-/// Bytes of blocks that no truth is told of.
+/// Sizes of blocks that the truth does not cover.
 const WARM_UP: u64 = 999;
 
 /// Processes that allocate below a Python frame `warm_up`.
@@ -117,8 +116,7 @@ impl Frame {
     }
 }
 
-/// Whether this is the true text, or says by `…` that it is only the beginning of one that is
-/// longer than the bytes that are copied.
+/// Whether this is the true text, or its beginning and `…` if it is longer than the copied bytes.
 fn shows(reported: Option<&str>, truth: &str, most_bytes: usize) -> bool {
     // PEP 393: all characters of a string take as many bytes as the greatest.
     let width = match truth.chars().max().unwrap_or_default() {
@@ -141,13 +139,13 @@ impl TrueFrame {
             && shows(reported.file.as_deref(), &self.file, FILENAME)
     }
 
-    /// A line is the true one, or unknown where the line table is longer than what is copied.
+    /// A line is the true one, or unknown if the line table is longer than the copied bytes.
     fn is(&self, reported: &Frame) -> bool {
         let unknown = reported.line.is_none() && self.linetable > LINETABLE;
         self.is_in(reported) && (unknown || reported.line == Some(self.line))
     }
 
-    /// What is wrong with the native frames between it and the next frame outward.
+    /// Describes errors in the native frames between it and the next frame outward.
     fn wrong_caller(&self, natives: &[&Frame], outermost: bool) -> Option<&'static str> {
         let of_interpreter = || natives.iter().all(|frame| frame.is_interpreters());
         let fine = match self.caller.as_deref() {
@@ -205,7 +203,7 @@ impl<'a> Stack<'a> {
         self.frames.len() + self.python.len()
     }
 
-    /// What is wrong with it, if it is of this chain.
+    /// Describes errors in it, if it belongs to this chain.
     fn wrong(&self, truth: &[TrueFrame]) -> Option<&'static str> {
         let equal = self
             .python()
@@ -238,7 +236,7 @@ impl<'a> Stack<'a> {
                 break;
             }
             let wrong = truth.wrong_caller(natives, outermost);
-            // What runs Python code is the interpreter, whoever calls that.
+            // Python code is run by the interpreter, whoever calls that.
             let run_by_others = natives
                 .first()
                 .is_some_and(|frame| !frame.is_interpreters());
@@ -281,7 +279,7 @@ impl<'a> Stack<'a> {
 }
 
 impl TrueChain {
-    /// Differences to the stacks of its process, of which there is at least one.
+    /// Differences to the stacks of its process; there is at least one.
     fn differences(&self, stacks: &[Stack], wrong: &mut Vec<String>) {
         let own = || stacks.iter().filter(|stack| stack.site.tgid == self.tgid);
         match &self.allocated {
@@ -370,11 +368,11 @@ impl TrueChain {
     }
 }
 
-/// What is wrong with a report's Python frames, in words.
+/// Describes errors in a report's Python frames.
 ///
-/// Every true chain is reported with all that was allocated there, in stacks that have these
-/// Python frames and no others, in order, with the native frames where they belong. No stack
-/// through `probe` is reported that is none of these.
+/// Every true chain must be reported with all of its allocations, in stacks with exactly these
+/// Python frames, in order, and with the native frames where they belong. No other stack through
+/// `probe` may be reported.
 pub fn differences(report: &Report, truth: &[TrueChain]) -> Vec<String> {
     let tgids: BTreeSet<_> = truth.iter().map(|chain| chain.tgid).collect();
     let sites = report.sites.iter();
@@ -401,8 +399,8 @@ pub fn differences(report: &Report, truth: &[TrueChain]) -> Vec<String> {
     wrong
 }
 
-/// Fails if a stack has Python frames that no true chain with its blocks has. That it has none is
-/// no failure, except below the function `alone`: a thread that is in several interpreters gets none.
+/// Fails if a stack has Python frames that no true chain with its blocks has. Having none is not a
+/// failure, except below the function `alone`: a thread that is in several interpreters gets none.
 #[track_caller]
 pub fn expect_none_wrong(report: &Report, truth: &[TrueChain], alone: &str) {
     let sites = report.sites.iter().filter(|site| site.layer == "heap");

@@ -156,7 +156,7 @@ fn native_frames_are_where_they_belong() {
         assert_eq!(wrong_in(&called(), caller.into()), 0, "{caller}");
         assert_eq!(wrong_in(&whole(), caller.into()), 1, "{caller}");
     }
-    // Nobody said that it is called from there.
+    // The truth does not have it called from there.
     assert_eq!(wrong(&called()), 1);
     // Python code is run by the interpreter alone.
     assert_eq!(wrong_in(&between(&[libc()]), "qsort".into()), 1);

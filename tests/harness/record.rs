@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-/// What `memtrace record` says once its probes are in place.
+/// Printed by `memtrace record` once its probes are in place.
 pub const BEGUN: &str = "memtrace: recording";
 
 /// memtrace with these arguments, not yet started.

@@ -1,4 +1,4 @@
-//! The JSON report, and what must be true of it.
+//! The JSON report, with checks.
 
 use crate::truth::{Counts, Site, Truth};
 use memtrace_common::{
@@ -38,7 +38,7 @@ pub struct Total {
     pub free_count: u64,
 }
 
-/// What a process has of a device.
+/// A process's memory on a device.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Device {
     pub tgid: u32,
@@ -79,7 +79,7 @@ pub struct DeviceFailure {
     pub device: Option<u8>,
     pub error: u32,
     pub out_of_memory: bool,
-    /// What failed above it, or that it was asked for again.
+    /// The failure above it, or that it was a retry.
     pub part_of: Option<String>,
     pub count: u64,
     pub size: u64,
@@ -94,7 +94,7 @@ impl DeviceFailure {
     }
 }
 
-/// A library of devices, and what it lacks.
+/// A device library, and its missing functions.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Library {
     pub file: String,
@@ -151,7 +151,7 @@ fn site_name(function: &str) -> Option<&str> {
 }
 
 impl ReportedSite {
-    /// How the walk of its stack ended; `None`: there is no stack.
+    /// How the walk of its stack ended; `None`: no stack.
     #[track_caller]
     pub fn end(&self) -> Option<End> {
         if self.end == "no_stack" {
@@ -252,9 +252,9 @@ impl Report {
         assert!(lost.is_empty(), "{lost:?}");
     }
 
-    /// Nothing was lost, and at least the releases of what was allocated before
-    /// tracing are told as such. (At least: glibc empties an ending thread's
-    /// cache by releasing again what was released before.)
+    /// Nothing was lost, and at least the releases of memory allocated before tracing are reported
+    /// as such. (At least: glibc empties an ending thread's cache by releasing blocks that were
+    /// released before.)
     #[track_caller]
     pub fn expect_no_losses(&self, unknown_frees: u64) {
         self.expect_no_losses_but(&[], unknown_frees);
@@ -281,7 +281,7 @@ impl Report {
     /// The target's own sites in one layer.
     pub fn sites(&self, layer: &str) -> BTreeMap<Site, Counts> {
         let mut sites = BTreeMap::<Site, Counts>::new();
-        // A site of the parent's, of which a child inherited blocks, is not its own.
+        // A parent's site does not belong to a child that inherited blocks from it.
         let own = |site: &&ReportedSite| site.layer == layer && site.counts != Counts::default();
         for site in self.sites.iter().filter(own) {
             if let Some(name) = site.name() {
@@ -308,8 +308,8 @@ impl Report {
         })
     }
 
-    /// The heap layer equals the truth: every site of every process, no site
-    /// more and none less, and what children inherited.
+    /// The heap layer equals the truth: exactly the sites of every process, and the memory that
+    /// children inherited.
     #[track_caller]
     pub fn expect_exact(&self, truth: &Truth) {
         let reported = self.sites("heap");
@@ -338,7 +338,7 @@ impl Report {
                 "inherited: {more} and {less}"
             );
         }
-        // A process's total is at least what its own sites make of it.
+        // A process's total is at least the sum of its own sites.
         for (tgid, _) in truth.sites.keys() {
             let sites = truth.sites.iter().filter(|((of, _), _)| of == tgid);
             let live: u64 = sites.map(|(_, counts)| counts.live_bytes).sum();

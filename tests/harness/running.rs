@@ -14,14 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a pipe has delivered so far.
+/// The output read from a pipe so far.
 #[derive(Default)]
 pub(crate) struct Delivered {
     pub(crate) text: String,
     ended: bool,
 }
 
-/// A pipe or terminal that a thread of its own reads, so that nobody blocks on a full one.
+/// A pipe or terminal read by a thread of its own, so that no writer blocks on a full one.
 #[derive(Clone, Default)]
 pub(crate) struct Output(Arc<(Mutex<Delivered>, Condvar)>);
 
@@ -31,7 +31,7 @@ impl Output {
         let writer = output.clone();
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
-            // A character may come in two parts: what is not whole waits for the rest.
+            // A character may come in two parts: the first one waits for the rest.
             let mut waiting = Vec::new();
             loop {
                 let n = pipe.read(&mut buffer).unwrap_or(0);
@@ -55,7 +55,7 @@ impl Output {
         output
     }
 
-    /// Waits until `ready` finds what it looks for, the pipe ends or the deadline passes.
+    /// Waits until `ready` finds a match, the pipe ends or the deadline passes.
     pub(crate) fn wait<T>(&self, ready: impl Fn(&Delivered) -> Option<T>) -> Option<T> {
         let end = Instant::now() + deadline();
         let mut delivered = self.0.0.lock().unwrap();
@@ -190,8 +190,7 @@ impl Running {
         );
     }
 
-    /// Waits for its end. What it left behind in its process group lives on
-    /// until the value is dropped.
+    /// Waits for its end. Other members of its process group live on until the value is dropped.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         self.end_within(deadline())
@@ -241,9 +240,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // What it launched is of its group, and must not outlive the test either.
-        // SAFETY: no memory is involved. The group exists at least until the child is waited for;
-        // once that was done its number may only be reused after every member is gone.
+        // Its children are in its group, and must not outlive the test either. SAFETY: no memory is
+        // involved. The group exists at least until the child is waited for; after that, its number
+        // is not reused before every member is gone.
         unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
         if !self.finished {
             self.child.wait().unwrap();
@@ -262,11 +261,11 @@ fn pidfd(pid: u32) -> OwnedFd {
     // SAFETY: takes two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     assert!(fd >= 0, "pidfd_open: {}", std::io::Error::last_os_error());
-    // SAFETY: a descriptor just opened, owned by nobody else.
+    // SAFETY: a descriptor just opened, without another owner.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 
-/// 128 + signal where a signal ended it, as shells say it.
+/// 128 + signal if a signal ended it, as in shells.
 pub fn shell_code(status: ExitStatus) -> i32 {
     status
         .code()

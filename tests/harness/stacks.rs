@@ -1,4 +1,4 @@
-//! Stacks whose truth is known, compared with those that a report has.
+//! Compares the stacks of a report with the true ones.
 
 use crate::report::{Frame, Report, ReportedSite};
 use memtrace_common::{limits::MAX_FRAMES, unwind::End};
@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 /// signal interrupted it).
 pub type Place = (String, u64);
 
-/// A stack below which a target allocated, as the target says.
+/// A stack below which a target allocated, as the target reports it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TrueStack {
     pub tgid: u32,
@@ -32,7 +32,7 @@ pub struct Gap {
     pub end: End,
 }
 
-/// Reads what a target wrote.
+/// Reads a target's output.
 #[track_caller]
 pub fn read(path: &Path) -> Vec<TrueStack> {
     let text = fs::read_to_string(path).unwrap();
@@ -58,7 +58,7 @@ const OUTERMOST: [&str; 6] = [
     "dlstart",
 ];
 
-/// A function's own name: without namespaces, types, arguments and what compilers append.
+/// A function's own name: without namespaces, types, arguments and compilers' suffixes.
 fn plain(function: &str) -> &str {
     let function = function
         .strip_prefix("(anonymous namespace)::")
@@ -73,7 +73,7 @@ fn plain(function: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-/// Whether functions, from the leaf outward, are as a path says.
+/// Whether functions, from the leaf outward, match a path.
 fn follows<'a>(path: impl Iterator<Item = &'a str> + Clone, functions: &[&str]) -> bool {
     let mut rest = path;
     match (rest.next(), functions) {
@@ -91,8 +91,8 @@ impl TrueStack {
         follows(self.path.split('<'), functions)
     }
 
-    /// Whether functions are as the path says as far as one of its `*`: what they stand for is
-    /// others' code, which may have no call frame information.
+    /// Whether functions match the path up to one of its `*`, which stands for other people's code
+    /// and may have no call frame information.
     fn is_followed_to_others(&self, functions: &[&str]) -> bool {
         let ends = self
             .path
@@ -224,11 +224,11 @@ fn describe(truth: &TrueStack, text: &mut String) {
     }
 }
 
-/// What is wrong with a report's stacks, in words.
+/// Describes errors in a report's stacks.
 ///
-/// Every true stack is reported with all that was allocated there, whole unless it is one of
-/// `gaps` or deeper than stacks are recorded. No stack is reported that is not a true one,
-/// or says that it is incomplete and is the beginning of a true one.
+/// Every true stack must be reported with all of its allocations, and complete unless it is one of
+/// `gaps` or deeper than recorded stacks. Every reported stack must be a true one, or marked
+/// incomplete and the beginning of a true one.
 pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<String> {
     let tgids: BTreeSet<_> = truth.iter().map(|stack| stack.tgid).collect();
     let sites = || {
@@ -239,7 +239,7 @@ pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<St
     let mut wrong = Vec::new();
 
     for stack in truth {
-        // Truth that knows functions only cannot tell the places in them apart.
+        // Truth that has only functions cannot distinguish the places in them.
         let alike: Vec<_> = probed
             .iter()
             .filter(|reported| stack.frames.is_empty() && reported.equals(stack))
@@ -272,7 +272,7 @@ pub fn differences(report: &Report, truth: &[TrueStack], gaps: &[Gap]) -> Vec<St
     }
     for site in sites().filter(|site| site.is_complete() && Probed::of(site).is_none()) {
         let physical = site.physical();
-        // A library without symbols does not say what it is.
+        // A library without symbols does not reveal its functions.
         let outermost = physical.last().and_then(|frame| frame.function.as_deref());
         let known = |name: &str| OUTERMOST.contains(&plain(name).trim_start_matches('_'));
         if physical.is_empty() || outermost.is_some_and(|name| !known(name)) {

@@ -103,7 +103,7 @@ fn without_an_unwinder_the_path_is_the_truth() {
     let true_stack = [truth(1000, "leaf<main<*", &[])];
     assert_eq!(wrong(&[site(1000, "no_row", &WHOLE[..3])], &true_stack), 0);
     assert_eq!(wrong(&[site(1000, "no_row", &WHOLE[..2])], &true_stack), 2);
-    // What is behind another's function may not be found, which must be said.
+    // Frames behind someone else's function may be missing, which must be reported.
     let called_back = [truth(1000, "leaf<*<main<*", &[])];
     let cut = [("probe", 1), ("leaf", 2), ("qsort", 8)];
     assert_eq!(wrong(&[site(1000, "no_row", &cut)], &called_back), 0);

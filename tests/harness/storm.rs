@@ -11,7 +11,7 @@ use std::{
 
 /// Twice each kind of work.
 const WORKERS: usize = 8;
-/// Times that each worker must have run for its gaps to say something.
+/// Times that each worker must have run for its gaps to be meaningful.
 const TIMES: u64 = 20;
 
 /// The file that storm and test share, without a storm yet.

@@ -1,5 +1,5 @@
-//! Programs that tests run: memtrace itself, the targets compiled from
-//! `targets/`, and what the distribution provides.
+//! Programs that tests run: memtrace itself, the targets compiled from `targets/`, and programs of
+//! the distribution.
 
 use std::{
     env, fs,

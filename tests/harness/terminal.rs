@@ -16,10 +16,10 @@ use std::{
 pub const CTRL_C: &str = "\x03";
 pub const CTRL_Z: &str = "\x1a";
 
-/// What a shell here shows when it waits for a command.
+/// The prompt of a shell here.
 const PROMPT: &str = "prompt> ";
 
-/// A shell without what depends on the user.
+/// A shell without the user's settings.
 pub fn shell() -> Command {
     let mut bash = Command::new("bash");
     bash.args(["--norc", "--noprofile", "--noediting", "-i"]);
@@ -80,7 +80,7 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits for a text after what was awaited last.
+    /// Waits for a text after the one awaited last.
     #[track_caller]
     pub fn await_text(&mut self, text: &str) {
         let seen = self.seen;
@@ -118,7 +118,7 @@ impl Terminal {
         self.await_prompt();
     }
 
-    /// What came on the screen from one point on, which is 0 or an earlier [`Terminal::seen`].
+    /// The output on the screen from one point on: 0 or an earlier [`Terminal::seen`].
     pub fn since(&self, start: usize) -> String {
         self.screen.text()[start..self.seen].replace('\r', "")
     }
@@ -128,7 +128,7 @@ impl Terminal {
         self.seen
     }
 
-    /// Waits until the program has ended and nobody has the terminal open.
+    /// Waits until the program has ended and no process has the terminal open.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         self.screen.wait(|_| None::<()>);
@@ -141,7 +141,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Both fail after the end, which is what is wanted.
+        // Both fail after the end, as they should.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -154,7 +154,7 @@ fn pair() -> [OwnedFd; 2] {
     let result = unsafe { libc::openpty(&mut ours, &mut its, null_mut(), null(), null()) };
     assert_eq!(result, 0, "openpty: {}", std::io::Error::last_os_error());
     [ours, its].map(|descriptor| {
-        // SAFETY: just opened, owned by nobody else.
+        // SAFETY: just opened, without another owner.
         let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
         // SAFETY: takes integers.
         let set = unsafe { libc::fcntl(owned.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };

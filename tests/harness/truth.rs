@@ -1,4 +1,4 @@
-//! What a target says of itself, one JSON line per process and site.
+//! A target's own report: one JSON line per process and site.
 
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, path::Path};
@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 /// A process (tgid) and the name of a site in it, without `site_`.
 pub type Site = (u32, String);
 
-/// Figures of one site. Bytes as asked for.
+/// Figures of one site. Bytes as requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Counts {
     pub live_bytes: u64,
@@ -24,7 +24,7 @@ impl Counts {
     }
 }
 
-/// All that the processes of one run said.
+/// The reports of all processes of one run.
 #[derive(Debug, Default)]
 pub struct Truth {
     pub sites: BTreeMap<Site, Counts>,
@@ -49,7 +49,7 @@ enum Line {
 }
 
 impl Truth {
-    /// Reads what a target wrote.
+    /// Reads a target's output.
     #[track_caller]
     pub fn read(path: &Path) -> Self {
         let mut truth = Self::default();

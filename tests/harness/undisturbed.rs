@@ -1,4 +1,4 @@
-//! One program, run untraced and traced: what can be seen of it must be the same.
+//! Runs one program untraced and traced: its visible behaviour must be the same.
 
 use crate::{
     Bench, deadline,
@@ -19,11 +19,11 @@ use std::{
 /// How much longer a traced run may take than the untraced one, beside [`deadline`].
 const SLOWER: u32 = 20;
 
-/// A program and what it does without memtrace.
+/// A program and its behaviour without memtrace.
 pub struct Case<'a> {
     /// A file of `targets/undisturbed/`, and its arguments.
     pub program: &'a str,
-    /// As a shell says it.
+    /// As in a shell.
     pub status: i32,
     pub stdout: &'a str,
     /// Whether another tracer keeps memtrace from holding some process.
@@ -46,10 +46,10 @@ struct Outcome {
 }
 
 impl Case<'_> {
-    /// Runs it untraced, where it must do what it is said to do, and then traced.
+    /// Runs it untraced, to check that it behaves as described, and then traced.
     ///
     /// # Panics
-    /// Where a run differs, leaves a process behind or does not end in time.
+    /// If a run differs, leaves a process behind or does not end in time.
     #[track_caller]
     pub fn run(&self, tracings: &[Tracing]) {
         let bench = Bench::new();
@@ -84,8 +84,8 @@ struct Run {
     folder: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
-    /// The fifo at which the case waits where it may be attached to. It holds what is written
-    /// while this is open.
+    /// The fifo at which the case waits until memtrace may attach. It keeps its contents while this
+    /// is open.
     answer: File,
 }
 
@@ -153,7 +153,7 @@ impl Run {
         self.outcome(&program.wait())
     }
 
-    /// What can be seen of the program, and what memtrace says.
+    /// The program's visible behaviour, and memtrace's messages.
     #[track_caller]
     fn traced(&self, tracing: Tracing, limit: Duration) -> (Outcome, String) {
         let mut memtrace = command(["record", "-o"]);

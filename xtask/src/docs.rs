@@ -135,7 +135,7 @@ fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-/// What is wrong with a link of a page.
+/// The problem of a link on a page, if it has one.
 fn mistake(page: &Path, link: &str, anchors: &HashMap<&Path, Vec<String>>) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

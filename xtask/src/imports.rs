@@ -1,5 +1,5 @@
-//! The import rules of ARCHITECTURE.md: in its table of folders, each knows only those above it, and
-//! the kernel side's files know each other in no circle.
+//! The import rules of ARCHITECTURE.md: in its table of folders, each may import only those above
+//! it, and the kernel side's files know each other in no circle.
 
 use crate::command::root;
 use anyhow::{Context, Result, bail};

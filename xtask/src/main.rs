@@ -76,7 +76,7 @@ enum Task {
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
     Verdicts(verdicts::Options),
-    /// Trace the interpreters of other Debian releases: frames, and what holds objects (slow; as root)
+    /// Test Python frames and holders on the interpreters of other Debian releases (slow; as root)
     TestPythons(pythons::Options),
     /// Trace real PyTorch and compare its figures with memtrace's (slow; as root)
     TestTorch(torch::Options),
@@ -84,7 +84,7 @@ enum Task {
     TestGpu(torch::GpuOptions),
     /// Record many short processes for a long time and judge memory, file and report (slow; as root)
     Soak(soak::Options),
-    /// Decoders of `memtrace holders` on millions of memories that are nearly right (slow)
+    /// Run the decoders of `memtrace holders` on millions of slightly damaged memories (slow)
     Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),

@@ -1,5 +1,5 @@
-//! `cargo xtask test-pythons`: the tests of Python frames and of what holds Python objects on the
-//! interpreters of other Debian releases, each in a root of its own.
+//! `cargo xtask test-pythons`: runs the tests of Python frames and of holders on the interpreters
+//! of other Debian releases, each in a root of its own.
 
 use crate::{
     command::{self, cargo, target_dir},

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Record nothing: only read a made-up recording of forked workers with this many sites
     #[arg(long, conflicts_with_all = ["minutes", "rate"])]
     sites: Option<u32>,
-    /// Record nothing: look so often for what holds objects of a Python that changes, and judge answers and stops
+    /// Record nothing: search a changing Python for holders this many times, and judge answers and stops
     #[arg(long, value_name = "SEARCHES", conflicts_with_all = ["minutes", "rate", "sites"])]
     holders: Option<u32>,
     /// The interpreters for that

@@ -54,16 +54,16 @@ pub(crate) struct Options {
     /// Runs at a time: they sleep most of the time
     #[arg(long, default_value_t = 3)]
     jobs: usize,
-    /// Record nothing: judge what earlier runs recorded by the rules as they are now
+    /// Record nothing: judge the recordings of earlier runs by the current rules
     #[arg(long)]
     kept: bool,
-    /// Of pairs: keep two cores busy meanwhile
+    /// For pairs: keep two cores busy meanwhile
     #[arg(long, requires = "pairs")]
     loaded: bool,
-    /// Of pairs: the virtual environment with numpy and PyTorch; what needs them is left out without
+    /// For pairs: the virtual environment with numpy and PyTorch; without it, pairs that need them are left out
     #[arg(long, requires = "pairs")]
     venv: Option<PathBuf>,
-    /// Make the recordings of the test of first screens anew: one of each program, if its verdict is
+    /// Make new recordings for the test of first screens: one of each program, if its verdict is
     /// right
     #[arg(long, conflicts_with_all = ["seeds", "kept", "loaded"])]
     snapshots: bool,
@@ -116,7 +116,7 @@ struct Frame {
     line: Option<u32>,
 }
 
-/// What one run was judged to be.
+/// The verdict on one run.
 struct Outcome {
     scenario: &'static Scenario,
     seed: u64,
@@ -214,7 +214,7 @@ fn run_scenarios(options: &Options, memtrace: &Path, folder: &Path) -> Result<()
     summary(&outcomes)
 }
 
-/// Does something with each item, so many at a time. The first error ends one job, and is returned.
+/// Does something with each item, several at a time. The first error ends one job, and is returned.
 fn each<T: Sync>(items: &[T], jobs: usize, action: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
@@ -285,9 +285,9 @@ fn record(
         "new" => Command::new(&programs.cpp),
         _ => Command::new(&programs.c),
     };
-    // What Python imports as it starts would make a snapshot large.
+    // Python's imports at start-up would make a snapshot large.
     let attaches = options.snapshots && is_python;
-    // As a rule a little longer than the recording: what it does at its end is not the question.
+    // Usually a little longer than the recording, so its end is not recorded.
     let lives = match scenario.ends {
         true => seconds - 0.5,
         false if attaches => seconds + ATTACHING,

@@ -156,7 +156,7 @@ pub(crate) fn touched(series: &ProcessSeries, window: Window, what: Use) -> Opti
     let length = window.change(&series.mapped(what));
     let accounts = accounts(series, window);
     let mut kinds = accounts.iter();
-    // Without that of anonymous memory nothing is known.
+    // Nothing is known without the series of anonymous memory.
     kinds.find(|account| account.kind == Kind::Anonymous)?;
     let resident: f64 = accounts.iter().map(|account| account.of(term)).sum();
     (length > 0.0).then(|| (resident / length).clamp(0.0, 1.0))

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
         let begun = Instant::now();
         let (tracer, _ring) = Tracer::load(Options::default())?;
         let load_ms = begun.elapsed().as_millis();
-        let inventory = Inventory::of_this_process().context("cannot list what was loaded")?;
+        let inventory = Inventory::of_this_process().context("cannot list loaded BPF programs")?;
         let mut loaded = inventory.to_json();
         loaded["load_ms"] = json!(load_ms);
         loaded["multi_links"] = json!(tracer.has_multi_links());
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
     })
 }
 
-/// Loads the kernel side as `record` does, which tells what no other question does.
+/// Loads the kernel side as `record` does, which finds problems that no other check does.
 fn load() -> Result<Duration, TracerError> {
     let begun = Instant::now();
     Tracer::load(Options {

@@ -136,8 +136,8 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What `--per` says, and the recordings. In `--per alloc-of f`, `f` comes as one of the files: it is
-/// the one that is none.
+/// The unit of `--per`, and the recordings. In `--per alloc-of f`, `f` comes as one of the files: it
+/// is the one that is none.
 fn per(args: &DiffArgs) -> anyhow::Result<(Per, Vec<PathBuf>)> {
     let mut files = args.files.clone();
     let mut per = args.per.clone();
@@ -149,8 +149,8 @@ fn per(args: &DiffArgs) -> anyhow::Result<(Per, Vec<PathBuf>)> {
     Ok((per.parse().map_err(anyhow::Error::msg)?, files))
 }
 
-/// What functions of allocators begin with that were named for any of these recordings: all fold
-/// their frames, or equal stacks would differ.
+/// The prefixes of allocator functions named for any of these recordings: all fold their frames, or
+/// equal stacks would differ.
 fn prefixes<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<Vec<String>> {
     let mut prefixes = BTreeSet::new();
     for path in paths {

@@ -176,7 +176,7 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Prints a line to standard error: the user must know what happens to the process.
+/// Prints a line to standard error: the user must know that the process is stopped.
 fn say(text: &str) {
     // A closed standard error must not end the search.
     let _ = writeln!(io::stderr(), "memtrace: {text}");

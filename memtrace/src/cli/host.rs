@@ -106,7 +106,7 @@ fn write_text(out: &mut impl Write, title: &str, facts: &[Fact]) -> std::io::Res
     Ok(())
 }
 
-/// A variable's name or value may hold what would move the cursor.
+/// A variable's name or value may contain control characters that move the cursor.
 fn printable(value: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     value.chars().map(shown).collect()

@@ -201,7 +201,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         .context("cannot start the event loop")?;
     let verbose = args.verbose;
     let status = runtime.block_on(session::record(plan, announce, |summary, output| {
-        // With standard error closed there is nobody to tell; the status still counts.
+        // If standard error is closed, the message is lost; the status still counts.
         let _ = conclude(summary, output, verbose);
     }))?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))

@@ -101,7 +101,7 @@ impl SelectArgs {
     }
 }
 
-/// What graphs tell apart besides their stacks.
+/// Ways to split graphs besides their stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SplitBy {
     Thread,

@@ -29,7 +29,7 @@ pub(super) struct Process {
     pub(super) cgroup: Option<u32>,
     /// Probes on allocation functions.
     pub(super) links: Vec<Link>,
-    /// Probes by which exceptions pass those, so they are taken away later.
+    /// Probes by which exceptions pass those, so they are removed later.
     pub(super) unwinding_links: Vec<Link>,
     /// It has the probes of every allocator known so far, and gets those of new ones.
     pub(super) probed: bool,

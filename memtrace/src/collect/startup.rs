@@ -69,7 +69,7 @@ impl Startup {
         lock(&self.state).doing = what;
     }
 
-    /// The file that is to be removed if nothing comes of the recording.
+    /// The file to remove if the recording does not start.
     pub(super) fn created(&self, output: &Path) {
         lock(&self.state).output = Some(output.to_owned());
     }
@@ -99,7 +99,7 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes a recording in which nothing is.
+/// Removes an empty recording.
 fn remove(output: &Path) {
     for suffix in ["", "-journal", "-wal", "-shm"] {
         let mut path = output.as_os_str().to_owned();

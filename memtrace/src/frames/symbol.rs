@@ -107,7 +107,7 @@ fn without_arguments(name: &str) -> String {
     }
     match depth {
         0 => kept,
-        // Brackets that do not pair were no brackets.
+        // Brackets that do not pair were not brackets.
         _ => name.to_owned(),
     }
 }

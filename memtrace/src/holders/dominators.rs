@@ -4,10 +4,10 @@
 
 use super::references::{Place, References};
 
-/// Nobody.
+/// No node.
 const NONE: u32 = u32::MAX;
 
-/// Nodes that a root leads to, and what dominates each. Some 32 bytes a node while it is made, and 8 afterwards.
+/// The nodes reachable from a root, and the dominator of each. About 32 bytes a node during construction, 8 afterwards.
 #[derive(Debug)]
 pub(super) struct Dominators {
     /// By number, the root's first.
@@ -32,7 +32,7 @@ impl Dominators {
 struct Preorder {
     /// By number.
     nodes: Vec<u32>,
-    /// By number, the number of the node from which it was met.
+    /// By number: the number of the node from which it was reached.
     parents: Vec<u32>,
     /// By node.
     numbers: Vec<u32>,
@@ -194,7 +194,7 @@ pub(super) mod tests {
         references
     }
 
-    /// By node; `None` of the root, node 0, and of what is not reached.
+    /// By node; `None` for the root, node 0, and for unreachable nodes.
     fn by_node(references: References, nodes: usize) -> Vec<Option<u32>> {
         let found = Dominators::new(references, nodes, 0);
         let mut dominators = vec![None; nodes];

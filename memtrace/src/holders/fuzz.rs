@@ -1,5 +1,5 @@
-//! Decoders on memory that is nearly right: real structures in which a few words are wrong. Unit tests run this for a
-//! moment, `cargo xtask fuzz` for minutes. An execution depends on the seed and its number only.
+//! Runs the decoders on memory that is nearly right: real structures with a few wrong words. Unit tests run this for
+//! a moment, `cargo xtask fuzz` for minutes. An execution depends on the seed and its number only.
 
 use super::memory::Memory;
 use crate::hash::{FastMap, mix};
@@ -22,16 +22,16 @@ const VARIABLES: [(&str, u64); 3] = [
     ("MEMTRACE_FUZZ_FIRST", 0),
 ];
 
-/// Most that one execution may read. What memory of a few MiB can describe takes a tenth of it.
+/// Most that one execution may read: ten times as much as a few MiB of memory can describe.
 const MOST_READS: u64 = 1 << 20;
-/// Largest piece, bytes. A buffer whose size memory says is read into, so this bounds what is allocated, too.
+/// Largest piece, bytes. Sizes come from the memory that is read, so this bounds the buffers, too.
 const LARGEST_READ: usize = 4 << 20;
-/// An execution takes microseconds. One that takes so long never ends.
+/// An execution takes microseconds. One that takes this long never ends.
 const ENDLESS: Duration = Duration::from_secs(20);
 
 const PAGE: u64 = 4096;
 
-/// Calls `execute` as often as the environment says, and prints how often and how fast.
+/// Calls `execute` as often as the environment asks, and prints the count and the rate.
 pub(in crate::holders) fn run(mut execute: impl FnMut(&mut Random)) {
     let [executions, seed, first] = VARIABLES.map(|(name, otherwise)| {
         let given = env::var(name).ok();
@@ -58,7 +58,7 @@ pub(in crate::holders) fn run(mut execute: impl FnMut(&mut Random)) {
     );
 }
 
-/// The execution that runs. Says which it was if it panics.
+/// The running execution. If it panics, its number is printed.
 #[derive(Clone)]
 struct Current {
     seed: u64,
@@ -123,7 +123,7 @@ impl Random {
     }
 }
 
-/// Memory of which some pages are there, with words that are changed and put back.
+/// Memory with some mapped pages, whose words are changed and restored.
 pub(in crate::holders) struct Mutable {
     pages: FastMap<u64, Box<[u8; PAGE as usize]>>,
     /// Addresses of the words that it was made of.
@@ -134,7 +134,7 @@ pub(in crate::holders) struct Mutable {
 }
 
 impl Mutable {
-    /// Pages with these words. What is beside them looks alike.
+    /// Pages with these words, and with similar words around them.
     pub(in crate::holders) fn new(words: &[(u64, u64)]) -> Self {
         let mut memory = Self {
             pages: FastMap::default(),
@@ -168,7 +168,7 @@ impl Mutable {
         }
     }
 
-    /// Changes a few words, half of them near `start` or what it leads to.
+    /// Changes a few words, half of them near `start` or near an address found there.
     pub(in crate::holders) fn mutate(&mut self, random: &mut Random, start: u64) {
         self.reads.set(0);
         for _ in 0..1 + random.below(4) {
@@ -185,7 +185,7 @@ impl Mutable {
         self.reads.set(0);
     }
 
-    /// Puts back what [`Mutable::mutate`] changed.
+    /// Restores the words that [`Mutable::mutate`] changed.
     pub(in crate::holders) fn restore(&mut self) {
         while let Some((address, word)) = self.changed.pop() {
             self.put(address, word);
@@ -204,7 +204,7 @@ impl Mutable {
             }
         }
         match random.below(4) {
-            // Some structures have words before what leads to them.
+            // Some structures have words before the address that points to them.
             0 => at.wrapping_sub(8 * random.below(5)),
             _ => step(random, at),
         }

@@ -1,6 +1,6 @@
-//! What is reachable, and by which path: a forward search over references, the cheapest first
-//! (Dijkstra), from all roots at once. For each object and block only its holder on the cheapest path is
-//! kept; the reference itself is looked up again when a path is shown.
+//! Finds everything reachable, and the path to it: a forward search over references from all roots at
+//! once, the cheapest first (Dijkstra). For each object and block only its holder on the cheapest path
+//! is kept; the reference itself is looked up again when a path is shown.
 
 mod follow;
 
@@ -27,10 +27,10 @@ const ROOT: u32 = 1 << 31;
 /// Nodes that are followed between two checks of whether the search is over.
 const ASKING: usize = 1 << 14;
 
-/// Set in the address of an object from which nothing is referred to. Objects begin at multiples of 8.
+/// Set in the address of an object that has no references. Objects begin at multiples of 8.
 const LEAF: u64 = 1;
 
-/// What something was first reached from.
+/// The holder from which a node was first reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RootWord {
     /// One of the interpreter's roots, see [`Python::roots`].
@@ -56,9 +56,9 @@ pub(super) struct Graph<'a> {
     pub(super) python: Option<&'a Python>,
     native: &'a Native,
     pub(super) blocks: &'a Blocks,
-    /// Ranges in which the interpreter's allocator has objects, by address.
+    /// Ranges with objects of the interpreter's allocator, by address.
     pools: &'a [Range<u64>],
-    /// Reads what is searched; `None` while it does.
+    /// Reads the memory that is searched; `None` while it is lent out.
     scanner: Option<Scanner>,
     /// Addresses of objects, see [`LEAF`], and their numbers.
     objects: Vec<u64>,
@@ -123,7 +123,7 @@ impl<'a> Graph<'a> {
         (node as usize).checked_sub(self.blocks.len())
     }
 
-    /// Blocks of devices, at these addresses: what is in them cannot be read.
+    /// Blocks of devices, at these addresses: their contents cannot be read.
     pub(super) fn leave(&mut self, of_devices: impl Iterator<Item = u64>) {
         let blocks = of_devices.filter_map(|start| self.blocks.containing(start));
         self.of_devices = blocks.map(|block| (block as NodeId, ())).collect();
@@ -181,14 +181,15 @@ impl<'a> Graph<'a> {
         });
     }
 
-    /// The file of the interpreter, whose variables have pointers to what it has freed. What they really hold is among
-    /// its roots. A program that has the interpreter in itself has variables of its own as well.
+    /// The interpreter's file. Its variables have pointers to freed memory; live references are among its roots
+    /// anyway. A program with the interpreter linked in has variables of its own as well.
     fn interpreter(&self) -> Option<&'a str> {
         let name = self.native.modules.name_at(self.python?.state())?;
         (name.starts_with("python") || name.starts_with("libpython")).then_some(name)
     }
 
-    /// Then reaches what a running process has put behind younger blocks meanwhile, such as a list to which it prepends.
+    /// Then reaches the blocks that a running process has put behind younger ones meanwhile, such
+    /// as a list to which it prepends.
     pub(super) fn search_younger(
         &mut self,
         blocks: &[Block],
@@ -206,7 +207,7 @@ impl<'a> Graph<'a> {
         self.settle(memory, is_over);
     }
 
-    /// Then reaches what only garbage holds: objects that the collector tracks and no root reaches.
+    /// Then reaches everything held only by garbage: objects that the collector tracks and no root reaches.
     pub(super) fn search_garbage(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         let Some(python) = self.python else { return };
         let mut garbage = Vec::new();
@@ -222,7 +223,7 @@ impl<'a> Graph<'a> {
         self.settle(memory, is_over);
     }
 
-    /// Follows what has been reached, the cheapest first.
+    /// Follows the nodes reached so far, the cheapest first.
     fn settle(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         while let Some((cost, mut nodes)) = self.queue.pop_first() {
             // Memory is read in the order of addresses.
@@ -254,7 +255,7 @@ impl<'a> Graph<'a> {
         self.scanner = Some(scanner);
     }
 
-    /// Whether `cost` is less than what `node` is known to cost; then it is held by `holder`.
+    /// Whether `cost` is less than the known cost of `node`; if so, `holder` becomes its holder.
     fn reach(&mut self, node: NodeId, holder: u32, cost: u32) -> bool {
         if let Some(met) = self.met.as_mut().filter(|_| holder & ROOT == 0) {
             met.add(node);
@@ -268,8 +269,8 @@ impl<'a> Graph<'a> {
         is_better
     }
 
-    /// As [`Graph::reach`], and follows it later. What refers to the memory of a device may be its allocator's own record
-    /// of it: whoever holds the owner of the data is the one to show.
+    /// As [`Graph::reach`], and follows it later. A reference to device memory may be the allocator's own record of it:
+    /// the holder to show is the one of the data's owner.
     fn offer(&mut self, node: NodeId, holder: u32, cost: u32) {
         if self.of_devices.contains_key(&node) {
             self.reach(node, holder, cost.saturating_add(cost::OF_DEVICE));
@@ -281,7 +282,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The object of a node that need not be followed: it refers to nothing, and nobody asks for its size.
+    /// The object of a node that need not be followed: it has no references, and its size is not needed.
     fn leaf(&self, node: NodeId) -> Option<u64> {
         let object = self.objects.get(self.number(node)?)?;
         (object & LEAF != 0 && self.met.is_none()).then_some(object & !LEAF)
@@ -329,8 +330,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Whether an object may begin at an address: in a pool, or near the beginning of a block, after what the
-    /// collector and, since 3.11, the attributes have there.
+    /// Whether an object may begin at an address: in a pool, or near the beginning of a block, after the
+    /// header of the collector and, since 3.11, the words of the attributes.
     fn may_have_object(&self, address: u64) -> bool {
         if self.python.is_none() || !address.is_multiple_of(8) {
             return false;
@@ -448,15 +449,15 @@ impl<'a> Graph<'a> {
         self.objects.iter().map(|object| object & !LEAF)
     }
 
-    /// Those of them from which something may be referred to.
+    /// Those of them that may have references.
     pub(super) fn objects_with_references(&self) -> impl Iterator<Item = u64> {
         let objects = self.objects.iter().copied();
         objects.filter(|object| object & LEAF == 0)
     }
 }
 
-/// What a root of the interpreter costs. A module is what programmers name things by; what it has is also in the
-/// frames of its functions.
+/// The cost of a root of the interpreter. Programmers name things by their module, although the frames of its
+/// functions refer to the same objects.
 pub(super) fn cost_of(root: Root) -> u32 {
     match root {
         Root::Module(_) => 0,
@@ -475,7 +476,7 @@ fn word(checks: &[Check], offset: u64, value: u64, cost: u32) -> Reference<'_> {
     }
 }
 
-/// From the lowest to the highest address at which there is a block or an object.
+/// From the lowest to the highest address of a block or an object.
 fn bounds(blocks: &Blocks, pools: &[Range<u64>]) -> Range<u64> {
     let of_blocks = blocks.bounds();
     match (pools.first(), pools.last()) {

@@ -1,4 +1,4 @@
-//! What keeps most of a process's memory alone, with the names that programmers have for it.
+//! The nodes that alone keep most of a process's memory, named as programmers know them.
 
 use super::{
     dominators::Dominators,
@@ -12,8 +12,8 @@ use super::{
 use crate::recording::{Held, Keeper, Keepers, Kept, Path, Step, StepKind};
 use std::collections::HashSet;
 
-/// What each node keeps that the search of a graph has reached. `memory` has nothing cached afterwards: room is needed
-/// for other things.
+/// Computes the bytes that each node reached by a search keeps. Drops the cache of `memory`, because the computation
+/// needs the room.
 ///
 /// # Errors
 /// There are more references than can be numbered.
@@ -32,13 +32,13 @@ pub(super) fn retained(graph: &mut Graph<'_>, memory: &Cached<Live>) -> Result<R
     }))
 }
 
-/// The node that leads to whatever roots lead to, and the one that leads to what only garbage holds.
+/// The node above everything reachable from roots, and the one above everything that only garbage holds.
 fn virtual_nodes(graph: &Graph<'_>) -> (NodeId, NodeId) {
     let root = graph.len() as NodeId;
     (root, root + 1)
 }
 
-/// What a node is by itself. An object in a block is counted as that block.
+/// A node's own size. An object in a block is counted as that block.
 fn size(graph: &Graph<'_>, sizes: &[u32], node: NodeId) -> Kept {
     let Some(object) = graph.object(node) else {
         let block = graph.blocks.block(node as usize);
@@ -56,20 +56,20 @@ fn size(graph: &Graph<'_>, sizes: &[u32], node: NodeId) -> Kept {
 }
 
 impl Scene<'_> {
-    /// What objects and blocks keep together; `None`: it is not asked for, or none of them is reached.
+    /// The bytes that objects and blocks keep together; `None`: not requested, or none of them is reached.
     pub(super) fn kept(&self, addresses: &[u64]) -> Option<Kept> {
         let nodes = addresses.iter();
         let nodes: HashSet<NodeId> = nodes.filter_map(|&at| self.graph.reached(at)).collect();
         self.retained.as_ref()?.together(&nodes)
     }
 
-    /// The nodes that keep most; `None`: it is not asked for.
+    /// The nodes that keep most; `None`: not requested.
     pub(super) fn keepers(&self) -> Option<Keepers> {
         let retained = self.retained.as_ref()?;
         let (_, garbage) = virtual_nodes(self.graph);
         let largest = retained.keepers();
         let nodes: Vec<NodeId> = largest.iter().map(|keeper| keeper.node).collect();
-        // Garbage as a whole is no node of the graph.
+        // Garbage as a whole is not a node of the graph.
         let known: Vec<NodeId> = nodes.iter().copied().filter(|&it| it != garbage).collect();
         let witnesses = Witnesses::new(self.graph, &known, *self.cached.now());
         let found = nodes.iter().enumerate().filter_map(|(index, &node)| {
@@ -104,7 +104,7 @@ impl Scene<'_> {
         })
     }
 
-    /// A node whose path cannot be told, by its address.
+    /// A node without a path, named by its address.
     fn unnamed(&self, node: NodeId) -> Held {
         let is_object = self.graph.object(node).is_some();
         let step = Step {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::hash::FastMap;
 
-/// Of each holder the cheapest reference to each node that is looked for in it, and what that costs.
+/// For each holder, the cheapest reference to each wanted node, and its cost.
 pub(super) struct Links(FastMap<NodeId, FastMap<NodeId, Option<(u32, Link)>>>);
 
 impl Links {
@@ -36,7 +36,7 @@ impl Links {
         links
     }
 
-    /// The reference from `holder` to `node`; `None`: there is none any more.
+    /// The reference from `holder` to `node`; `None`: it is gone.
     pub(super) fn get(&self, holder: NodeId, node: NodeId) -> Option<&Link> {
         let (_, link) = self.0.get(&holder)?.get(&node)?.as_ref()?;
         Some(link)

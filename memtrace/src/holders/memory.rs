@@ -1,12 +1,12 @@
-//! Reading the memory of a process that runs. What is read may be torn, freed or reused: every
-//! value is a claim, and every read may fail.
+//! Reads the memory of a running process. Values may be torn, freed or reused, so each is only a
+//! claim, and every read may fail.
 
 use crate::hash::mix;
 use std::cell::RefCell;
 
 /// The memory of a process.
 pub(super) trait Memory {
-    /// Fills `buffer` from an absolute address on; whether all of it could be read.
+    /// Fills `buffer` from an absolute address on; returns whether all of it could be read.
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool;
 
     /// The 8 bytes at `address`, which need not be aligned.
@@ -60,7 +60,7 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) fn new(pid: u32) -> Self {
-        // A number that is none gives a process that does not exist.
+        // An invalid number gives a process that does not exist.
         let pid = pid.try_into().unwrap_or(-1);
         Self { pid }
     }
@@ -70,7 +70,7 @@ impl Live {
 const PIECES: usize = 1024;
 
 impl Live {
-    /// Reads the words at `addresses` into `values`, which is as long; `None` where there is none.
+    /// Reads the words at `addresses` into `values`, which has the same length; `None` if unreadable.
     pub(super) fn words(&self, addresses: &[u64], values: &mut [Option<u64>]) {
         let mut from = 0;
         while from < addresses.len() {
@@ -124,7 +124,7 @@ const LINE: u64 = 16 << 10;
 /// Number of lines that are kept: 128 MiB.
 const LINES: usize = 1 << 13;
 
-/// Memory of which what was read lately is kept, so it may be older than what is there.
+/// Memory with a cache of recent reads, which may be out of date.
 pub(super) struct Cached<M> {
     memory: M,
     lines: RefCell<Vec<Line>>,
@@ -151,12 +151,12 @@ impl<M: Memory> Cached<M> {
         &self.memory
     }
 
-    /// Keeps nothing of what was read so far.
+    /// Drops everything read so far.
     pub(super) fn forget(&self) {
         self.lines.borrow_mut().fill(Line::default());
     }
 
-    /// Reads a line anew. One at the edge of a mapping is not kept, so its words are read one by one.
+    /// Reads a line again. One at the edge of a mapping is not cached, so its words are read one by one.
     fn fill(&self, line: &mut Line, start: u64) {
         if line.bytes.is_empty() {
             line.bytes = vec![0; LINE as usize].into_boxed_slice();

@@ -1,5 +1,5 @@
-//! Numbers of objects by their addresses. Nearly all objects are in pools, for which there is a table: what is close
-//! together in the process is so in the table, which a hash would tear apart.
+//! Numbers of objects by their addresses. Nearly all objects are in pools, which have a table: neighbours in the
+//! process are neighbours in the table, unlike in a hash.
 
 use crate::hash::FastMap;
 use std::{cell::Cell, ops::Range};
@@ -13,10 +13,10 @@ pub(super) struct Numbers<'a> {
     pools: &'a [Range<u64>],
     /// Where in the table each of them begins.
     begins: Vec<usize>,
-    /// Numbers plus one; 0: there is no object.
+    /// Numbers plus one; 0: no object.
     table: Vec<u32>,
     others: FastMap<u64, u32>,
-    /// The pool that was asked for last: the next address is mostly in the same one.
+    /// The pool looked up last: the next address is mostly in the same one.
     last: Cell<usize>,
 }
 

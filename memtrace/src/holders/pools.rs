@@ -1,5 +1,5 @@
-//! The memory from which CPython gives small objects (Objects/obmalloc.c): pools of blocks of one size, recognised
-//! by their headers. The objects in a pool are found through the interpreter's references alone.
+//! The memory of CPython's small objects (Objects/obmalloc.c): pools of blocks of one size, recognised by their
+//! headers. The objects in a pool are found through the interpreter's references alone.
 
 use super::memory::{Live, Memory};
 use crate::process::maps::Mapping;
@@ -10,12 +10,12 @@ const HEADER: u64 = 48;
 const ALIGNMENT: u64 = 16;
 /// Where the header has the size of its blocks: `szidx`.
 const CLASS: usize = 36;
-/// Where it has the offset of the first block that nobody has had, and of the last one: `nextoffset`, `maxnextoffset`.
+/// Where it has the offset of the first block never handed out, and of the last one: `nextoffset`, `maxnextoffset`.
 const OFFSETS: usize = 40;
 /// Sizes of blocks.
 const SIZES: u64 = 32;
 
-/// Headers of which one word is read at once.
+/// Number of headers read at once, one word of each.
 const BATCH: usize = 1 << 14;
 
 /// Bytes of a pool: POOL_SIZE.
@@ -59,7 +59,7 @@ pub(super) fn piece(minor: u32, memory: &dyn Memory, address: u64) -> Option<u64
     (u64::from(class) < SIZES).then(|| (u64::from(class) + 1) * ALIGNMENT)
 }
 
-/// Those of these addresses at which a pool may begin. One word tells most of the others, and many are read at once.
+/// The addresses at which a pool may begin. One word rules out most others, and many are read at once.
 fn candidates(addresses: &[u64], size: u64, memory: &Live) -> impl Iterator<Item = u64> {
     let places: Vec<u64> = addresses.iter().map(|at| at + OFFSETS as u64).collect();
     let mut offsets = vec![None; places.len()];

@@ -1,5 +1,5 @@
-//! A reference from one object or block to another: how a programmer would write it, what it costs
-//! to believe it, and which words of memory prove it.
+//! A reference from one object or block to another: how a programmer would write it, the cost of
+//! believing it, and the words of memory that prove it.
 
 /// A word of memory that proves a reference as long as it is as the search found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) struct Check {
     pub(super) expected: Expected,
 }
 
-/// What a word must be, once masked.
+/// The expected value of a masked word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Exactly(u64),
@@ -57,7 +57,7 @@ pub(super) enum Name {
     Known(&'static str),
 }
 
-/// How the holder refers to what it holds. Nothing is read for it before a path is shown.
+/// How the holder refers to its target. Text is read only when a path is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Label {
     /// `.name`
@@ -74,24 +74,24 @@ pub(super) enum Label {
     Closure(u64, Name),
     /// A local variable of a frame, a generator or a coroutine.
     Local(Name),
-    /// What a frame is working with and has no name for: an iterator of a loop, an argument of a call.
+    /// A value without a name that a frame is working with: an iterator of a loop, an argument of a call.
     Operand,
-    /// The dict of the attributes that the holder has: what it holds are attributes of the holder.
+    /// The dict of the holder's attributes: its values are attributes of the holder.
     Namespace,
     /// A field of a C type that Python has no name for.
     Internal(&'static str),
     /// Memory that belongs to the holder: the array of a list, the table of a dict, the data of a bytearray.
     Buffer,
-    /// The word at this offset, bytes, in a block or in an object whose structure is not known.
+    /// The word at this offset, bytes, in a block or in an object of unknown structure.
     Word(u64),
 }
 
-/// What believing a reference costs. The cheapest path is the one to show, so these tell which references a
-/// programmer would name: a word that happens to look like a pointer is never a shortcut past them.
+/// The cost of believing a reference. The cheapest path is shown, so references that a programmer would
+/// name are cheap: a word that happens to look like a pointer is never a shortcut past them.
 pub(super) mod cost {
-    /// One that the type of its holder says.
+    /// One that the holder's type describes.
     pub(in super::super) const TYPED: u32 = 1;
-    /// One that is there but says little: `__class__`, `__mro__`.
+    /// One that exists but explains little: `__class__`, `__mro__`.
     pub(in super::super) const INCIDENTAL: u32 = 50;
     /// A word of a C++ object whose type is known.
     pub(in super::super) const KNOWN_BLOCK: u32 = 5;
@@ -99,13 +99,13 @@ pub(super) mod cost {
     pub(in super::super) const BLOCK: u32 = 20;
     /// A word on a stack or in a register.
     pub(in super::super) const STACK: u32 = 100;
-    /// A word of a Python object that its type says nothing of.
+    /// A word of a Python object that its type does not describe.
     pub(in super::super) const UNTYPED: u32 = 1000;
     /// The address of a device's memory anywhere but in the owner of a tensor's data.
     pub(in super::super) const OF_DEVICE: u32 = 100_000;
-    /// A word of memory of which it is not known whether it is in use.
+    /// A word of memory that may not be in use.
     pub(in super::super) const UNKNOWN: u32 = 2000;
-    /// What no root leads to: more than any path from a root, which it must not replace.
+    /// An unreachable node: more than any path from a root, which it must not replace.
     pub(in super::super) const UNREACHED: u32 = 1 << 30;
 }
 
@@ -140,7 +140,7 @@ impl Link {
 }
 
 impl Default for Link {
-    /// One of which nothing is known.
+    /// A reference about which nothing is known.
     fn default() -> Self {
         Self {
             label: Label::Word(0),

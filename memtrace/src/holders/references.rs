@@ -1,10 +1,10 @@
-//! All references that a search has met, and the bytes of Python's objects: what dominators are computed from. Some
-//! 4 bytes a node and 4 a reference.
+//! All references that a search has met, and the bytes of Python's objects: the input for dominators. About 4 bytes
+//! a node and 4 a reference.
 
 /// Set in the last reference of a node.
 const LAST: u32 = 1 << 31;
 
-/// Instead of a place: there are no references.
+/// In place of a number: no references.
 const NONE: u32 = u32::MAX;
 
 /// See the module. Nodes are numbers below 2³¹.
@@ -28,7 +28,7 @@ impl References {
         }
     }
 
-    /// Adds a reference; of several in a row to the same node one is kept.
+    /// Adds a reference. Several in a row to the same node are kept as one.
     pub(super) fn add(&mut self, target: u32) {
         let start = &mut self.starts[self.node as usize];
         if *start != NONE && self.targets.last() == Some(&target) {
@@ -90,9 +90,9 @@ impl References {
 #[derive(Debug, Default)]
 pub(super) struct Met {
     references: References,
-    /// What roots lead to.
+    /// Nodes that roots refer to.
     roots: Vec<u32>,
-    /// What the collector of CPython tracks and no root leads to.
+    /// Objects that CPython's collector tracks and no root reaches.
     garbage: Vec<u32>,
     /// By number of the object: its bytes that are in no block.
     sizes: Vec<u32>,
@@ -109,7 +109,7 @@ impl Met {
         self.references.add(target);
     }
 
-    /// Adds a reference of a root, or what only garbage holds.
+    /// Adds a reference of a root, or an object that only garbage holds.
     pub(super) fn add_root(&mut self, target: u32, is_garbage: bool) {
         match is_garbage {
             true => self.garbage.push(target),
@@ -126,8 +126,8 @@ impl Met {
         *size = size.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// All references, and the bytes of objects by their numbers. `root` leads to what roots lead to, and to
-    /// `garbage`, which leads to the rest; both are numbers above all others.
+    /// All references, and the bytes of objects by their numbers. `root` refers to everything that roots
+    /// refer to, and to `garbage`, which refers to the rest; both are numbers above all others.
     pub(super) fn finish(self, root: u32, garbage: u32) -> (References, Vec<u32>) {
         let mut references = self.references;
         for (node, mut targets) in [(root, self.roots), (garbage, self.garbage)] {

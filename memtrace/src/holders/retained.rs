@@ -1,11 +1,11 @@
-//! How many bytes each node keeps alone: its own and those of all that it dominates, which would be free if it were
-//! gone. And where they pile up: the node under which what is kept falls apart into small parts.
+//! The bytes that each node alone keeps: its own and those of all nodes it dominates, which would be freed with it.
+//! Also finds where memory piles up: the node whose retained bytes are in many small parts.
 
 use super::{dominators::Dominators, graph::NodeId};
 use crate::recording::Kept;
 use std::{cmp::Reverse, collections::HashSet, ops::Range};
 
-/// What keeps less than this share of all is not named.
+/// Nodes that keep less than this share are not named.
 const SHARE: u64 = 100;
 
 /// Nodes that are named.
@@ -16,7 +16,7 @@ pub(super) struct Retained {
     dominators: Dominators,
     bytes: Vec<u64>,
     blocks: Vec<u32>,
-    /// Of those that a node dominates immediately, the one that keeps most; 0: there is none.
+    /// Among the nodes that a node dominates immediately, the one that keeps most; 0: none.
     heaviest: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ struct Tree {
 }
 
 impl Retained {
-    /// `size`: what a node is by itself.
+    /// `size`: a node's own size.
     pub(super) fn new(dominators: Dominators, size: impl Fn(NodeId) -> Kept) -> Self {
         let len = dominators.nodes.len();
         let mut retained = Self {
@@ -75,7 +75,7 @@ impl Retained {
         self.kept(0)
     }
 
-    /// What nodes keep together: what one of them keeps counts once. `None`: none of them is reached.
+    /// The bytes that nodes keep together, shared ones counted once. `None`: none of the nodes is reached.
     pub(super) fn together(&self, nodes: &HashSet<NodeId>) -> Option<Kept> {
         let len = self.dominators.nodes.len();
         let mut is_within = vec![false; len];
@@ -130,7 +130,7 @@ impl Retained {
         }
     }
 
-    /// What a node keeps beyond its heaviest part.
+    /// The bytes that a node keeps beyond its heaviest part.
     fn drop_below(&self, number: u32) -> u64 {
         let bytes = self.bytes[number as usize];
         match self.heaviest[number as usize] {
@@ -149,7 +149,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// What a node keeps in small parts, itself included.
+    /// The bytes that a node keeps in small parts, itself included.
     fn small_below(&self, number: u32) -> u64 {
         let most = self.of.drop_below(number);
         if most < self.least {
@@ -178,7 +178,7 @@ impl Search<'_> {
             .collect()
     }
 
-    /// From a node down to where what it keeps piles up, and whatever else is large on the way.
+    /// From a node down to where its memory piles up, and everything else that is large on the way.
     fn from(&self, number: u32, is_named: bool) -> Vec<Tree> {
         let of = self.of;
         let half = of.bytes[number as usize].div_ceil(2).max(self.least);
@@ -206,7 +206,7 @@ impl Search<'_> {
         };
         let (index, inside) = match piled {
             Some(index) => (index, self.below(way[index], None, false)),
-            // Of a list that is linked, whose parts are all alike, the first is named.
+            // The parts of a linked list are all alike: the first is named.
             None => (0, besides(0..way.len(), false)),
         };
         let mut trees = besides(0..index, is_named);
@@ -268,7 +268,7 @@ mod tests {
                 blocks: 2
             })
         );
-        // What is in both counts once.
+        // Memory below both is counted once.
         assert_eq!(
             kept(&[3, 5]),
             Some(Kept {
@@ -359,7 +359,7 @@ mod tests {
             keepers(&retained(&lists, &sizes)),
             [(1, 24 * u64::from(LEN), 0)]
         );
-        // What is heavy far down in it is named too.
+        // Heavy nodes far down in it are named too.
         sizes[9000] = 100_000;
         let expected = [
             (1, 24 * u64::from(LEN - 1) + 100_000, 0),

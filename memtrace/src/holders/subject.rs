@@ -1,4 +1,4 @@
-//! The process that is searched, and as of when: it runs meanwhile, it stands still, or a copy of it is read.
+//! The process that is searched: it runs meanwhile, stands still, or a copy of it is read.
 
 use super::{
     memory::Live,
@@ -20,16 +20,16 @@ pub(crate) enum Reading {
     Untouched,
     /// While memtrace's holder keeps it still, or soon will.
     Standing,
-    /// While it stands still, unless this is set: then it goes on at once.
+    /// While it stands still. Once this is set, it goes on at once.
     Stopped(Arc<AtomicBool>),
     /// From a copy of the process, while it runs.
     Copied,
 }
 
-/// See the module. When it is dropped, the process goes on, and a copy of it is gone.
+/// See the module. Dropping it lets the process go on, and removes the copy.
 pub(crate) struct Subject {
     pid: u32,
-    /// What it executed before the first look at it.
+    /// The program it executed at the first look.
     execution: Option<Execution>,
     held: Held,
 }
@@ -42,20 +42,20 @@ enum Held {
     Copied(Copied),
 }
 
-/// What the search has cost the process.
+/// The cost of the search for the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Price {
-    /// The longest time for which it was stopped.
+    /// The longest stop.
     pub(crate) longest_stop: Duration,
-    /// What is left of the copy could not be taken away: an entry in the table of processes.
+    /// The copy could not be reaped and is left as a zombie.
     pub(crate) leaves_zombie: bool,
 }
 
 impl Subject {
-    /// A process that is read as `reading` says, from now on.
+    /// A process to be read in the way of `reading`, from now on.
     ///
     /// # Errors
-    /// It cannot be stopped, or not be copied.
+    /// It cannot be stopped or copied.
     pub(crate) fn new(pid: u32, reading: Reading) -> Result<Self, Error> {
         let failed = |error: StopError| Error::Held(error.to_string());
         let execution = Execution::of(pid);

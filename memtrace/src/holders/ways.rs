@@ -1,5 +1,5 @@
-//! The ways in which sampled blocks are held: paths of the same shape are one, and the container
-//! that grows is looked for where they part.
+//! The ways in which sampled blocks are held: paths of the same shape are one way, and the growing
+//! container is where they part.
 
 use super::{
     graph::{Graph, NodeId},
@@ -16,22 +16,22 @@ use crate::{
 };
 use std::{cell::RefCell, collections::HashMap};
 
-/// Share of the paths of one shape that go through what they have in common.
+/// A node is common to paths of one shape if this share of them goes through it.
 const COMMON: f64 = 0.8;
 
 /// The dict of attributes.
 const NAMESPACE: &str = ".__dict__";
 
-/// The name of the root of what only garbage holds.
+/// The name of the root of everything held only by garbage.
 const GARBAGE: &str = "garbage";
 
 /// A word of a block, wherever in it.
 const WORD: &str = "[word]";
 
-/// Nodes in a row that are alike and are shown as one, from so many on.
+/// From this many on, similar nodes in a row are shown as one.
 const ALIKE: usize = 3;
 
-/// What steps are named with.
+/// The sources for the names of steps.
 pub(super) struct Naming<'a> {
     pub(super) graph: &'a Graph<'a>,
     pub(super) native: &'a Native,
@@ -40,11 +40,11 @@ pub(super) struct Naming<'a> {
     pub(super) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     /// Types only.
     pub(super) redact: bool,
-    /// Of containers that were asked for, the site of their own memory.
+    /// The sites of containers' own memory, as far as looked up.
     pub(super) buffers: RefCell<FastMap<u64, Option<SiteKey>>>,
 }
 
-/// A step, before what is alike is taken together.
+/// A step, before similar ones are merged.
 #[derive(Clone, Debug)]
 struct Named {
     step: Step,
@@ -96,7 +96,7 @@ pub(super) fn growth(before: &Lengths, after: &Lengths, seconds: f64) -> HashMap
     grown.collect()
 }
 
-/// Takes witnesses of one site together. `growth`: of the containers on them.
+/// Merges the witnesses of one site. `growth`: of the containers on them.
 pub(super) fn ways(
     naming: &Naming<'_>,
     witnesses: &[&Witness],
@@ -123,7 +123,7 @@ pub(super) fn ways(
     ways
 }
 
-/// What paths of the same way have in common, whatever their indices are and however long their lists.
+/// The shape of a path: equal for paths of the same way, whatever the indices and the lengths of lists.
 fn shape(path: &[Named]) -> String {
     let mut shape = String::new();
     for (index, named) in path.iter().enumerate() {
@@ -335,8 +335,8 @@ impl Naming<'_> {
         site
     }
 
-    /// The site of a buffer. A container that grew after the recording has a new one, and another block was recorded
-    /// where that is now.
+    /// The site of a buffer. A container that grew after the recording has a new buffer, at an address recorded for
+    /// another block.
     fn site_of_buffer(&self, block: Block) -> Option<SiteKey> {
         let is_glibc = self.native.note.is_none();
         if is_glibc && !native::has_its_size(self.memory, block) {
@@ -345,7 +345,7 @@ impl Naming<'_> {
         (self.site_of)(block.start)
     }
 
-    /// What paths of one shape say together: the first of them, with what differs left open.
+    /// The first of the paths of one shape, with the differing parts left open.
     fn held(&self, paths: &[Vec<Named>]) -> Held {
         let Some(first) = paths.first() else {
             return Held::Nothing;
@@ -391,7 +391,7 @@ impl Naming<'_> {
     }
 }
 
-/// Writes a local variable as Python does where its frame is at hand, and says whether it is.
+/// Writes a local variable as a Python expression if the holder is its frame; returns whether it is.
 fn local(step: &mut Named, holder: &Named) -> bool {
     let frame = match holder.step.type_name.as_deref() {
         Some("frame") => "",
@@ -431,7 +431,7 @@ fn container(path: &[Named], common: usize) -> Option<usize> {
     let has_length = |named: &Named| named.step.length.is_some();
     let growing = (common..path.len()).find(|&index| grows(&path[index]));
     let known = growing.or_else(|| (0..=common).rev().find(|&index| has_length(&path[index])));
-    // Of a block no length is known: it is a container where the paths of several blocks part in it.
+    // A block has no known length: it is a container if the paths of several blocks part in it.
     let parts = common + 1 < path.len() && path[common].step.kind == StepKind::Block;
     known.or_else(|| parts.then_some(common))
 }

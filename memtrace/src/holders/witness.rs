@@ -19,8 +19,8 @@ use std::{
     time::Duration,
 };
 
-/// Nodes of a path that are looked at from either end: those between are like their neighbours, for only
-/// linked lists are so long.
+/// Nodes of a path that are checked at either end: those between are like their neighbours, because only
+/// linked lists are this long.
 pub(super) const ENDS: usize = 100;
 
 /// Words that are read in one stop: some hundred microseconds.
@@ -41,7 +41,7 @@ pub(super) enum Origin {
 pub(super) struct Witness {
     pub(super) origin: Origin,
     pub(super) steps: Vec<WitnessStep>,
-    /// So many nodes are left out after step [`ENDS`].
+    /// This many nodes are left out after step [`ENDS`].
     pub(super) left_out: usize,
 }
 
@@ -86,7 +86,7 @@ struct Nodes {
 impl Nodes {
     fn new(graph: &Graph<'_>, node: NodeId) -> Option<Self> {
         let (root, mut nodes) = graph.path(node)?;
-        // What was allocated meanwhile is itself reached in some way that is not known.
+        // A block allocated meanwhile is itself reached in an unknown way.
         if root == RootWord::Younger {
             return None;
         }
@@ -196,16 +196,16 @@ impl<'a> Witnesses<'a> {
     }
 }
 
-/// What came of reading witnesses again.
+/// The result of reading witnesses again.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// Of each whether all of it still holds.
+    /// For each, whether all of it still holds.
     pub(super) holds: Vec<bool>,
-    /// The longest time for which the process was stopped.
+    /// The longest stop of the process.
     pub(super) longest_stop: Duration,
 }
 
-/// Reads each witness again at one moment at which no thread of the process runs. Where all of the search is of one
+/// Reads each witness again at one moment at which no thread of the process runs. If the whole search is of one
 /// moment, no stop is needed.
 ///
 /// # Errors
@@ -230,7 +230,7 @@ pub(super) fn verify(
     Ok(verified)
 }
 
-/// What was read in a stop.
+/// Values read in a stop.
 struct Seen {
     values: Vec<Option<u64>>,
     threads: Vec<Stopped>,
@@ -324,7 +324,7 @@ fn verify_at_once(
 }
 
 impl Origin {
-    /// Whether a register still has its value, and a word of a stack is not below what is in use.
+    /// Whether a register still has its value, or a word of a stack is still in the part in use.
     fn is_alive(&self, threads: &[Stopped], mappings: &[Mapping]) -> bool {
         let mut running = threads
             .iter()

@@ -97,8 +97,8 @@ impl Ledger {
             .map(|block| (block.addr, block.size))
     }
 
-    /// The live blocks of devices, and of page-locked memory, that the process with this tgid asked for, without those
-    /// that an allocator took to give out. In no order.
+    /// The live blocks of devices, and of page-locked memory, that the process with this tgid requested, without those
+    /// of an allocator. In no order.
     pub(crate) fn device_blocks(&self, tgid: u32) -> Vec<Extent> {
         let tables = self.space_of(tgid).map(|space| space.tables.iter());
         let blocks = tables.into_iter().flatten().flat_map(|table| table.iter());

@@ -2,13 +2,12 @@
 //! addresses.
 //!
 //! # Peaks
-//! What each site held when its layer was at its peak would cost a walk over
-//! all sites at each new peak. Instead every peak of a layer has a number, its
-//! epoch, and each site keeps its figures at one peak and that peak's epoch.
-//! Invariant: a site whose epoch is its layer's has the figures of the latest
-//! peak in `at_peak_*`; a site whose epoch is older has not changed since the
-//! latest peak, so its live figures are those of the peak. [`Book::touch`]
-//! keeps it so: before a site changes, it moves the site to the layer's epoch.
+//! To keep each site's size at its layer's peak would cost a walk over all sites at each new peak.
+//! Instead every peak of a layer has a number, its epoch, and each site keeps its figures at one
+//! peak and that peak's epoch. Invariant: a site whose epoch is its layer's has the figures of the
+//! latest peak in `at_peak_*`; a site whose epoch is older has not changed since the latest peak,
+//! so its live figures are those of the peak. [`Book::touch`] keeps it so: before a site changes,
+//! it moves the site to the layer's epoch.
 
 use super::{
     Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,

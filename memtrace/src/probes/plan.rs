@@ -98,7 +98,7 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     found
 }
 
-/// Keeps the first of several names of which only one is to be probed.
+/// Keeps the first of several names if only one of them may be probed.
 fn drop_alternatives(found: &mut Vec<Candidate<'_>>) {
     let present: HashSet<&str> = found
         .iter()

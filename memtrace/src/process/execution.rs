@@ -1,11 +1,11 @@
-//! Which execve(2) a process runs since. Another one is told from it even if the file is the same.
+//! Identifies the execve(2) that a process runs since, even if the next one executes the same file.
 
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
 };
 
-/// What the kernel has told the program at its start, with its random bytes.
+/// The kernel's data for the program at its start, with random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Execution {
     auxv: Vec<u8>,
@@ -26,7 +26,7 @@ impl Execution {
         if let Some(address) = entry(&auxv, libc::AT_RANDOM)
             && let Ok(memory) = File::open(format!("/proc/{pid}/mem"))
         {
-            // What cannot be read stays 0; the addresses remain.
+            // Unreadable values stay 0; the addresses remain.
             let _ = memory.read_exact_at(&mut random, address);
         }
         Some(Self { auxv, random })

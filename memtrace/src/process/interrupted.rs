@@ -1,9 +1,9 @@
-//! System calls that a stop of ptrace(2) interrupts, where the program would see that.
+//! System calls that a stop of ptrace(2) interrupts visibly to the program.
 
 use super::ptrace;
 use crate::arch::SystemCall;
 
-/// System calls that a stop ends with EINTR, where the kernel makes others again by itself (signal(7),
+/// System calls that a stop ends with EINTR; the kernel restarts others by itself (signal(7),
 /// "Interruption of system calls and library functions by stop signals").
 const RETURN_EINTR: [libc::c_long; 19] = [
     libc::SYS_epoll_wait,
@@ -28,7 +28,7 @@ const RETURN_EINTR: [libc::c_long; 19] = [
     libc::SYS_write,
 ];
 
-/// Has a stopped thread, which has these registers, repeat such a call when it goes on.
+/// Makes a stopped thread with these registers repeat such a call when it goes on.
 pub(crate) fn repeat(tid: u32, mut registers: libc::user_regs_struct) {
     if is_interrupted(&registers) {
         SystemCall::repeat_unless_handled(&mut registers);
@@ -36,7 +36,7 @@ pub(crate) fn repeat(tid: u32, mut registers: libc::user_regs_struct) {
     }
 }
 
-/// Whether the thread's system call would tell the program of the stop.
+/// Whether the thread's system call would reveal the stop to the program.
 fn is_interrupted(registers: &libc::user_regs_struct) -> bool {
     let call = SystemCall::made(registers);
     call.result == -i64::from(libc::EINTR)

@@ -29,7 +29,7 @@ pub(crate) enum Status {
     Signal(c_int),
 }
 
-/// What the stops of system calls are told from those of SIGTRAP by (PTRACE_O_TRACESYSGOOD).
+/// Distinguishes the stops of system calls from those of SIGTRAP (PTRACE_O_TRACESYSGOOD).
 const OF_CALL: c_int = libc::SIGTRAP | 0x80;
 
 impl Status {
@@ -129,7 +129,7 @@ pub(crate) fn blocked_signals(tid: u32) -> io::Result<u64> {
     Ok(mask)
 }
 
-/// Has a stopped thread block these signals, of which SIGKILL and SIGSTOP cannot be blocked.
+/// Makes a stopped thread block these signals, except SIGKILL and SIGSTOP, which cannot be blocked.
 pub(crate) fn block_signals(tid: u32, mask: u64) -> io::Result<()> {
     let place = (&raw const mask) as usize;
     request(libc::PTRACE_SETSIGMASK, tid, size_of::<u64>(), place)

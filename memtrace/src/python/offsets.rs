@@ -8,12 +8,12 @@ use crate::process::elf::Elf;
 use memtrace_common::python::{Interpreter, NONE};
 use std::io;
 
-/// Why the layout of an interpreter is not known.
+/// Why the layout of an interpreter is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot read the interpreter's state at {address:#x}: {source}")]
     Read { address: u64, source: io::Error },
-    #[error("Python 3.{0} is not known, expected 3.9 to 3.14")]
+    #[error("Python 3.{0} is not supported, expected 3.9 to 3.14")]
     Version(u32),
     /// `PY_VERSION_HEX` of the running one.
     #[error("the interpreter in memory is of version {got:#x}, expected a release of 3.{minor}")]

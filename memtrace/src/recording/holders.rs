@@ -32,7 +32,7 @@ pub(crate) struct Holders {
 pub(crate) struct Found<T = Vec<Holders>> {
     pub(crate) holders: T,
     pub(crate) as_of: AsOf,
-    /// The longest time for which the process was stopped.
+    /// The longest stop of the process.
     pub(crate) longest_stop: Duration,
     pub(crate) took: Duration,
     /// Parts that could not be searched, and the reasons.
@@ -61,7 +61,7 @@ impl AsOf {
     }
 }
 
-/// What would be free if a node, or some, were gone.
+/// The memory that would be freed with a node, or with several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) bytes: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Kept {
     pub(crate) blocks: u64,
 }
 
-/// What keeps most of a process's memory alone.
+/// The nodes that alone keep most of a process's memory.
 #[derive(Debug)]
 pub(crate) struct Keepers {
     /// All that can be reached.
@@ -86,15 +86,15 @@ pub(crate) struct Keeper {
     pub(crate) kept: Kept,
     /// How many of those before it in the list it is inside of.
     pub(crate) depth: usize,
-    /// What holds it; its last step is itself.
+    /// Its path; the last step is the node itself.
     pub(crate) held: Held,
 }
 
-/// What a search by `memtrace holders` found.
+/// The result of a search by `memtrace holders`.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) samples: Vec<Sample>,
-    /// If it was asked for.
+    /// If it was requested.
     pub(crate) keepers: Option<Keepers>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Sample {
     /// Size of the sample.
     pub(crate) sampled: u32,
     pub(crate) addresses: Vec<u64>,
-    /// What all of them keep together, if it was asked for.
+    /// The memory that all of them keep together, if requested.
     pub(crate) kept: Option<Kept>,
     /// The most frequent first.
     pub(crate) ways: Vec<Way>,
@@ -149,8 +149,8 @@ pub(crate) struct Path {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) kind: StepKind,
-    /// How its holder refers to it: `.history`, `[i]`, `['key']`; of a root its name:
-    /// `__main__`, `libfoo.so: g_cache + 0x10`, `thread worker-3: stack of serve()`.
+    /// How its holder refers to it: `.history`, `[i]`, `['key']`; for a root, its name: `__main__`,
+    /// `libfoo.so: g_cache + 0x10`, `thread worker-3: stack of serve()`.
     pub(crate) name: String,
     /// `list`, `torch.Tensor`, `c10::StorageImpl`.
     pub(crate) type_name: Option<String>,

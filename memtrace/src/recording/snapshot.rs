@@ -68,7 +68,7 @@ pub(crate) struct Snapshot {
     pub received: u64,
     /// Last interval taken into account, CLOCK_MONOTONIC ns; `None` before the first one.
     pub time_ns: Option<u64>,
-    /// When the recording ended as intended; `None`: it was cut off, or it is still being written.
+    /// When the recording ended normally; `None`: it was cut off, or it is still being written.
     pub finished_ns: Option<u64>,
 }
 

@@ -199,7 +199,7 @@ impl Writer {
         })
     }
 
-    /// Marks that recording ended as intended, at `time_ns` (CLOCK_MONOTONIC), and commits.
+    /// Marks that recording ended normally, at `time_ns` (CLOCK_MONOTONIC), and commits.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What holds the blocks of a site: paths from what is always reachable to the blocks, as text and JSON.
-//! Names come from traced programs, so control characters in them are escaped.
+//! The holders of a site's blocks: paths from roots to the blocks, as text and JSON. Names come from
+//! traced programs, so control characters in them are escaped.
 
 mod sought;
 
@@ -14,7 +14,7 @@ use crate::{
     units::{grouped, plural},
 };
 
-/// By which share the growth of a container may differ from that of its site and still be like it.
+/// Share by which a container's growth may differ from its site's and still match it.
 const LIKE: f64 = 0.25;
 
 const LEFT_OUT: &str = "…";
@@ -22,7 +22,7 @@ const LEFT_OUT: &str = "…";
 const CYCLE: &str = "only a cycle keeps it: gc.collect() would free it";
 const NOTHING: &str = "nothing points to it: lost";
 
-/// What keeps the blocks; `line` is the one that fills the container, where it is to be named.
+/// The keeper of the blocks; `line` is the one that fills the container, if it is to be named.
 pub(super) fn sentence(of: &KeptBy, line: Option<String>) -> String {
     let filled = line.map_or(String::new(), |line| format!(", filled by {line}"));
     match &of.how {
@@ -115,12 +115,12 @@ fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
     for (index, step) in path.steps.iter().enumerate() {
         let is_container = path.container == Some(index);
         let type_name = step.type_name.as_deref().filter(|name| !name.is_empty());
-        // Where in a block the pointer is matters to scripts only.
+        // The pointer's place in a block matters only to scripts.
         let name = match step.kind {
             StepKind::Block => "",
             _ => &step.name,
         };
-        // Up to the container names say what is what, there after types do.
+        // Up to the container, names describe the steps; after that, types do.
         let shows_type = !is_container && (is_inside || name.is_empty() || index == last);
         let mut word = match (index, name.strip_prefix('.')) {
             (0, _) => root(step),
@@ -153,7 +153,7 @@ fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
     words
 }
 
-/// What a path begins with.
+/// The root of a path.
 fn root(step: &Step) -> String {
     let name = clean(&step.name);
     match step.kind {
@@ -170,7 +170,7 @@ fn whole(path: &Path, rate: Option<f64>) -> String {
     words(path, rate, true).concat().trim_end().to_owned()
 }
 
-/// A path without figures in so many columns, as far as that is possible: root, container and the last steps stay.
+/// A path without figures, in this many columns if possible: root, container and the last steps stay.
 pub(super) fn folded(path: &Path, columns: usize) -> String {
     let words = words(path, None, false);
     let mut is_shown = vec![true; words.len()];
@@ -191,7 +191,7 @@ pub(super) fn folded(path: &Path, columns: usize) -> String {
     let last = words.len().saturating_sub(1);
     let inside = path.container.unwrap_or(0);
     let stays = |index: usize| index == 0 || Some(index) == path.container || index + 1 >= last;
-    // What is inside the container first, from its end on.
+    // First the steps inside the container, from the end on.
     let order = (inside..=last).rev().chain((0..inside).rev());
     for index in order.filter(|index| !stays(*index)) {
         if text(&is_shown).chars().count() <= columns {

@@ -55,7 +55,7 @@ impl Target {
         Ok(())
     }
 
-    /// Writes a line to it and waits for the one with which it answers.
+    /// Writes a line to it and waits for its answer.
     pub(crate) fn ask(&mut self, line: &str) -> Result<String> {
         let stdin = self
             .stdin

@@ -1,5 +1,4 @@
-//! The cost of a search for holders: seconds, memory of its own, and the time for which the process
-//! is stopped.
+//! The cost of a search for holders: its time and memory, and the longest stop of the process.
 
 use super::child::Target;
 use crate::command::{self, compile_c, root};

@@ -17,8 +17,8 @@ use std::{path::Path, process::Command};
 const WAYS: [&[&str]; 3] = [&["--no-heap", "--no-python"], &["--no-heap"], &[]];
 
 /// Device, description of a step on it, steps before the first measurement and in each. On a
-/// stand-in for a GPU the first is the host's work alone, part of which a computing device would
-/// hide: the second has one that does, in a process of its own and at the speed of a CPU.
+/// stand-in for a GPU, the first is the host's work alone, some of which a real device would hide.
+/// The second has a device that computes, in a process of its own and at the speed of a CPU.
 const DEVICES: [(&str, &str, u32, u32); 3] = [
     ("cuda", "a step of training on device 0", 300, 500),
     (

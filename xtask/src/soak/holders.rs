@@ -1,5 +1,5 @@
-//! `cargo xtask soak --holders`: searches of a Python that replaces thousands of containers a second. What is printed
-//! must be true each time, and the process must go on soon.
+//! `cargo xtask soak --holders`: searches a Python that replaces thousands of containers a second. Every answer must
+//! be true, and every stop short.
 
 use super::judge;
 use crate::command::{self, build_memtrace, root};
@@ -12,15 +12,15 @@ use std::{
     time::Duration,
 };
 
-/// What holds the objects of the program: `tests/targets/python/mutating.py`.
+/// The objects of `tests/targets/python/mutating.py`, and their path.
 const SOUGHT: &str = "--type=Leak";
 const PATH: &str = "__main__.cache['sessions'][i]";
 
-/// What must hold.
+/// Least share of searches with an answer, and the longest stop allowed.
 const FOUND: f64 = 0.95;
 const LONGEST_STOP: Duration = Duration::from_millis(5);
 
-/// What the searches of one process said.
+/// The results of searching one process.
 #[derive(Default)]
 struct Outcome {
     found: u32,

@@ -1,6 +1,7 @@
-//! `cargo xtask verdicts --pairs`: programs as users write them (`tests/targets/pairs/`), with the one
-//! line that leaks and without it. With it the verdict has to name the line that allocates and the
-//! one that keeps, without it there must be no alarm. And states of a GPU's memory that are no leaks.
+//! `cargo xtask verdicts --pairs`: programs as users write them (`tests/targets/pairs/`), with and
+//! without the one line that leaks. With it, the verdict has to name the line that allocates and the
+//! one that keeps; without it, there must be no alarm. Also states of a GPU's memory that are not
+//! leaks.
 
 mod program;
 mod table;
@@ -27,16 +28,16 @@ const TARGET: f64 = 0.95;
 /// Classes that a control must never get.
 const ALARMS: [&str; 5] = ["leak", "mapping-leak", "gpu-leak", "pinned", "retention"];
 
-/// What one run was judged to be.
+/// The verdict on one run.
 struct Outcome {
     pair: &'static Pair,
     leaks: bool,
     said: Said,
 }
 
-/// What memtrace said.
+/// memtrace's answer.
 struct Said {
-    /// Of the process that leaks if there is one, otherwise of the first.
+    /// That of the leaking process if there is one, otherwise of the first.
     class: String,
     grade: String,
     /// Each `FUNCTION FILE:LINE`.
@@ -131,7 +132,7 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
     summary(&outcomes)
 }
 
-/// What the snapshots are called.
+/// The names of the snapshots.
 #[cfg(test)]
 pub(super) fn snapshot_names() -> impl Iterator<Item = String> {
     let names = |pair: &'static Pair| pair.modes().map(|leaks| pair.name_of(leaks));
@@ -169,7 +170,7 @@ fn judge(pair: &Pair, leaks: bool, diagnosis: Diagnosis) -> Result<Said> {
         .verdicts
         .into_iter()
         .partition(|verdict| verdict.scope == "process");
-    // Of a control any alarm counts, whichever process it is about, and so it does beside a state.
+    // For a control, and beside a state, any alarm counts, whichever process it is about.
     let alarm = |verdict: &&Verdict| ALARMS.contains(&verdict.class.as_str());
     let alarmed = processes.iter().find(alarm);
     let expected = processes.iter().find(|of| of.class == pair.expected);
@@ -207,10 +208,10 @@ fn judge(pair: &Pair, leaks: bool, diagnosis: Diagnosis) -> Result<Said> {
     let allocates = fastest
         .first()
         .and_then(|site| site.frames.iter().find(|frame| marks.is_own(frame)));
-    // As the headline does: of the sites of a line what was seen counts for more than what is probable.
+    // As the headline does: among the sites of a line, an observed holder counts for more than a probable one.
     let kept_by = || fastest.iter().filter_map(|site| site.kept_by.as_ref());
     let kept_by = kept_by().find(|of| of.how == "path").or(kept_by().next());
-    // What is kept by no container has no line.
+    // Memory that no container keeps has no such line.
     let keeps = kept_by
         .map(|of| &of.line)
         .filter(|line| line.function.is_some());

@@ -37,7 +37,7 @@ const fn of_child(name: &'static str, expected: &'static [&'static str]) -> Scen
     }
 }
 
-/// A program that gives back what it had, and ends, before the recording does.
+/// A program that frees its memory and ends before the recording does.
 const fn ending(name: &'static str, expected: &'static [&'static str]) -> Scenario {
     Scenario {
         ends: true,
@@ -45,10 +45,10 @@ const fn ending(name: &'static str, expected: &'static [&'static str]) -> Scenar
     }
 }
 
-/// A load that wanders may rise by chance, and what it needed at its most may stay with the allocator.
+/// A random walk may rise by chance, and the allocator may keep the memory of its peak.
 const WANDERS: &[&str] = &["none", "undetermined", "cache", "retention"];
 
-/// What it does as a rule, and what the next batches would show.
+/// The usual verdict, and the one that the next batches would change.
 const BURSTS_KEPT: &[&str] = &["leak", "undetermined"];
 
 /// Rarer and rarer new keys may look like a cache or like nothing that can be decided yet.

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-/// Removes what tells about the machine, and no verdict on these programs rests on: names of host and
+/// Removes facts about the machine that no verdict on these programs depends on: names of host and
 /// kernel, figures of the machine and of control groups, and most facts with their texts.
 const STRIP: &str = "
     CREATE TEMP TABLE gone AS SELECT process, field, value FROM fact JOIN string ON string.id = field
@@ -47,7 +47,7 @@ pub(super) fn keep(recording: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has the test write the first screens of what was kept.
+/// Makes the test write the first screens of the kept recordings.
 pub(super) fn write_texts() -> Result<()> {
     let mut test = cargo();
     test.args(["test", "--package", "memtrace", "--lib", "first_screen"]);

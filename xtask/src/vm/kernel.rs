@@ -33,7 +33,7 @@ impl Kernel {
     /// The newest kernel of this version, fetched if it is not in the cache.
     ///
     /// # Errors
-    /// No such version is known, or it cannot be fetched and none was before.
+    /// The version is unknown, or it can neither be fetched nor found in the cache.
     pub(crate) fn fetch(version: &str) -> Result<Kernel> {
         let Some((_, release)) = RELEASES.iter().find(|(known, _)| *known == version) else {
             let known: Vec<_> = RELEASES.iter().map(|(version, _)| *version).collect();

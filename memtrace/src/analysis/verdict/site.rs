@@ -326,7 +326,7 @@ fn tests(judged: &Judged, p: f64, late: &Late) -> Vec<Evidence> {
     evidence
 }
 
-/// Late over early growth.
+/// The ratio of late to early growth.
 struct Late {
     ratio: Option<f64>,
     /// The clock that growth is measured by.

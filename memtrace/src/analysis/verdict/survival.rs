@@ -103,7 +103,7 @@ impl Survival {
         };
         let left = sum(&ages.live, bucket..bucket + 2);
         let freed = sum(&ages.freed, bucket..usize::MAX);
-        // Blocks that are as many as before but never grow old take one another's place.
+        // If the number of blocks is constant and none grows old, new blocks replace old ones.
         let count_at = |time: f64| {
             let point = series.times.partition_point(|known| *known < time);
             at(&site.live_count, point.min(to))

@@ -30,7 +30,7 @@ pub(super) enum Ended {
     /// Both agree to the outermost frame.
     Outermost,
     Mismatch,
-    /// Beyond the last compared frame nothing is known.
+    /// Nothing is known beyond the last compared frame.
     Incomparable(&'static str),
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct Counts {
     /// Signal frames that were crossed.
     pub signal_frames: u64,
     pub mismatches: u64,
-    /// Walks of which only the first frames could be compared, by the obstacle.
+    /// Walks with only their first frames compared, by the obstacle.
     pub partly: BTreeMap<&'static str, u64>,
     /// Walks chosen but not sent: over the kernel side's budget.
     pub over_budget: u64,

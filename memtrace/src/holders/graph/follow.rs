@@ -1,4 +1,4 @@
-//! What an object or a block refers to, and its size.
+//! The references of an object or a block, and its size.
 
 use super::{Graph, NodeId, word};
 use crate::holders::{
@@ -46,7 +46,7 @@ impl Graph<'_> {
             };
             let cost = cost.saturating_add(self.price(reference, target, memory));
             match reference.label {
-                // Its holder knows what is in it.
+                // Its holder knows its contents.
                 Label::Buffer => drop(self.reach(target, node, cost)),
                 _ => self.offer(target, node, cost),
             }
@@ -59,8 +59,8 @@ impl Graph<'_> {
         }
     }
 
-    /// What believing a reference of an object costs. A word that its type says nothing of is certain enough if a C++ object
-    /// begins there: the one that it wraps.
+    /// The cost of believing a reference of an object. A word that the type does not describe is certain enough if it
+    /// points to the start of a C++ object: the wrapped one.
     fn price(&self, reference: &Reference<'_>, target: NodeId, memory: &Cached<Live>) -> u32 {
         let is_untyped = reference.cost == cost::UNTYPED;
         let is_block = self.object(target).is_none() && self.address(target) == reference.target;
@@ -74,7 +74,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Reaches the block that an object lies in, which has nothing else in it; whether there is one.
+    /// Reaches the block that contains only this object; returns whether there is one.
     pub(super) fn reach_own_block(&mut self, node: NodeId, object: u64, cost: u32) -> bool {
         let block = self.blocks.containing(object);
         if let Some(block) = block {
@@ -123,7 +123,7 @@ impl Graph<'_> {
         size.unwrap_or(0)
     }
 
-    /// Bytes of the piece of a pool that is around an address; 0: there is no pool.
+    /// Bytes of the piece of a pool around an address; 0 outside pools.
     fn size_in_pool(&self, address: u64, memory: &dyn Memory) -> u64 {
         let python = self.python.filter(|_| self.numbers.is_in_pool(address));
         let size = python.and_then(|python| pools::piece(python.minor(), memory, address));
@@ -155,7 +155,7 @@ impl Graph<'_> {
     }
 }
 
-/// What a word of a block costs, whose class is known or not.
+/// The cost of a word of a block, depending on whether its class is known.
 fn cost_in(has_class: bool) -> u32 {
     match has_class {
         true => cost::KNOWN_BLOCK,

@@ -3,12 +3,12 @@
 use crate::hash::FastMap;
 use std::ops::Range;
 
-/// How a block is known.
+/// Where a block is known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::holders) enum Origin {
     /// The recording saw it allocated: its size is the requested one.
     Recorded,
-    /// The allocator's own structures have it: its size is what can be used.
+    /// The allocator's own structures; its size is the usable one.
     Older,
     /// As [`Origin::Older`], but these structures were torn nearby, so it may be free.
     Unclear,
@@ -67,7 +67,7 @@ pub(in crate::holders) struct Builder {
 }
 
 impl Builder {
-    /// Adds a block. Of two in the same place, the recorded one counts.
+    /// Adds a block. If two are in the same place, the recorded one counts.
     pub(in crate::holders) fn add(&mut self, block: Block, origin: Origin) {
         let start = [block.start as u32, (block.start >> 32) as u32];
         let size = match u32::try_from(block.size) {
@@ -106,7 +106,7 @@ impl Builder {
     }
 }
 
-/// Moves the entries that count to the front, and says how many there are. A recorded block replaces whatever
+/// Moves the entries that count to the front, and returns their number. A recorded block replaces whatever
 /// else lies there; recorded blocks may lie in each other.
 fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u64]) -> usize {
     let mut kept: usize = 0;
@@ -133,7 +133,7 @@ fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u
     kept
 }
 
-/// Asks for huge pages, which halve the time of a search among millions of blocks. It works without.
+/// Requests huge pages, which halve the time of a search among millions of blocks. Failure does no harm.
 fn prefer_huge_pages<T>(values: &[T]) {
     /// Of a huge page.
     const SIZE: usize = 2 << 20;
@@ -145,7 +145,7 @@ fn prefer_huge_pages<T>(values: &[T]) {
     }
     let pages = bytes.start.with_addr(start).cast_mut().cast();
     for advice in [libc::MADV_HUGEPAGE, libc::MADV_COLLAPSE] {
-        // SAFETY: the range lies within `values`, and what it holds stays as it is.
+        // SAFETY: the range lies within `values`, and its contents stay as they are.
         unsafe { libc::madvise(pages, len, advice) };
     }
 }

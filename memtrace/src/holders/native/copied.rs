@@ -30,7 +30,7 @@ pub(in crate::holders) struct Copied {
     helper: Helper,
 }
 
-/// What the helper says, each in a line.
+/// The helper's messages, one per line.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Message {
     Made(Made),
@@ -50,9 +50,9 @@ pub(super) struct Made {
 /// How a copy ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(in crate::holders) struct Gone {
-    /// The longest time for which the program was stopped.
+    /// The longest stop of the program.
     pub(in crate::holders) longest_stop: Duration,
-    /// Nothing of it is left in the table of processes.
+    /// It leaves nothing in the table of processes.
     pub(in crate::holders) is_reaped: bool,
 }
 
@@ -99,7 +99,7 @@ impl Copied {
         self.made.stopped
     }
 
-    /// Ends the copy. Nothing says more if the helper was killed.
+    /// Ends the copy. If the helper was killed, there is nothing to report.
     pub(in crate::holders) fn end(mut self) -> Option<Gone> {
         self.helper.release()
     }
@@ -134,7 +134,7 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.release();
         if let Some(mut child) = self.child.take() {
-            // Its status says nothing that it has not said.
+            // Its messages have reported everything; the status adds nothing.
             let _ = child.wait();
         }
     }

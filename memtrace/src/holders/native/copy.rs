@@ -1,10 +1,10 @@
 //! The helper that copies a process, by a system call that one of the process's own threads makes (clone(2) without
 //! any flag): the memory is the program's, shared until either writes to it, and no instruction ever runs in it.
 //!
-//! The program does not notice: a child that sends no signal when it ends is not waited for by `wait(-1)`, it is held
-//! by ptrace(2) from its birth, and afterwards another such call takes it away. All of that is done by a process of its
-//! own, because nobody could make up for what a killed one leaves undone: a thread with registers that are not its own,
-//! or an entry in the table of processes. The copy itself ends with the helper, however that ends.
+//! The program does not notice: `wait(-1)` ignores a child that sends no signal when it ends, ptrace(2) holds the child
+//! from its birth, and another such call reaps it afterwards. A separate process does all of this: if memtrace were
+//! killed in the middle, nothing could restore a thread's registers or reap the copy. The copy itself ends with the
+//! helper, however that ends.
 
 use super::super::memory::Live;
 use super::copied::{Gone, Made, Message};
@@ -27,12 +27,12 @@ const TRIES: usize = 50;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the out-of-memory killer adds to the badness of the copy: it is ended before any other process.
+/// Makes the out-of-memory killer choose the copy before any other process.
 const FIRST_TO_GO: &str = "1000";
 
 /// Copies a process, and keeps the copy until memtrace, at the other end of the line, has no use for it or is gone.
 pub(super) fn keep(pid: u32, mut line: &UnixStream) {
-    // Where memtrace is gone nobody hears any of this.
+    // Messages that cannot be sent are ignored: then memtrace is gone.
     let (made, number) = match make(pid) {
         Ok(made) => made,
         Err(error) => {
@@ -78,7 +78,7 @@ fn make(pid: u32) -> Result<(Made, u64), StopError> {
         let Some(copy) = called.made else {
             return Err(not_copied(refusal(called.result)));
         };
-        // Only a wish: the kernel decides what it ends.
+        // Only a preference: the kernel decides what it kills.
         let _ = fs::write(format!("/proc/{copy}/oom_score_adj"), FIRST_TO_GO);
         let made = Made {
             copy,
@@ -106,8 +106,8 @@ fn by_any(
     Some(caller.call(number, arguments))
 }
 
-/// Kills a copy whose birth was not reported, because the thread that made it was killed in the middle: it would run
-/// once nobody traces it.
+/// Kills a copy whose birth was not reported, because the thread that made it was killed in the middle. Untraced, it
+/// would run.
 fn end_strays(pid: u32) {
     /// It stops at once, on a machine that is not too busy.
     const PATIENCE: Duration = Duration::from_secs(1);
@@ -123,7 +123,7 @@ fn end_strays(pid: u32) {
     }
 }
 
-/// What the kernel's refusal of a clone means, in words.
+/// Explains why the kernel refused a clone.
 fn refusal(result: i64) -> String {
     let error = io::Error::from_raw_os_error(result.unsigned_abs() as i32);
     let why = match error.raw_os_error() {
@@ -141,13 +141,12 @@ fn refusal(result: i64) -> String {
 
 /// Kills the copy and waits for its end.
 fn end(copy: u32) {
-    // SAFETY: no memory is involved. Nobody has waited for it yet, so its number is not another's.
+    // SAFETY: no memory is involved. It has not been reaped, so its number is still its own.
     unsafe { libc::kill(copy.cast_signed(), libc::SIGKILL) };
     while ptrace::wait_for(copy, None).is_ok_and(|status| status != Status::Ended) {}
 }
 
-/// Takes what is left of the copy out of the table of processes: whether that is done, and for how long a thread of
-/// the program was stopped at most.
+/// Reaps the copy. Returns whether that succeeded, and the longest stop of a thread of the program.
 fn reap(pid: u32, number: u64) -> (bool, Duration) {
     let spare = inject::instruction(pid);
     let memory = Live::new(pid);
@@ -155,7 +154,7 @@ fn reap(pid: u32, number: u64) -> (bool, Duration) {
     let arguments = [number, 0, options.cast_unsigned().into(), 0];
     let mut longest = Duration::ZERO;
     for _ in 0..TRIES {
-        // Of a process that has ended, init is the heir.
+        // If the process has ended, init inherits the copy.
         let tids = tasks::threads(pid).unwrap_or_default();
         if tids.iter().all(|&tid| tasks::has_ended(tid)) {
             return (true, longest);

@@ -17,7 +17,7 @@ const MAX_FRAMES: usize = 1000;
 /// Most of a stack that is copied, bytes.
 const MAX_COPY: u64 = 1 << 20;
 
-/// What is copied beyond the word: the frame's end is there, usually.
+/// Bytes copied beyond the word, which usually include the end of the frame.
 const BEYOND: u64 = 16 << 10;
 
 /// Names functions of stacks.
@@ -133,7 +133,7 @@ fn copy(memory: &(impl Memory + ?Sized), sp: u64, address: u64) -> StackCopy {
 /// An address in the code whose frame `address` is in.
 fn frame_of(modules: &Modules, from: Registers, copy: &StackCopy, address: u64) -> Option<u64> {
     let mut at = from;
-    // Of a caller the address after the call is known, which may be another function's.
+    // For a caller, only the address after the call is known, which may belong to another function.
     let mut pc = at.pc;
     for _ in 0..MAX_FRAMES {
         if address < at.sp {

@@ -1,5 +1,5 @@
-//! System calls that a stopped thread makes for memtrace. Afterwards it is where it was: its registers say again
-//! which call of its own was interrupted, so the kernel makes that one again, as after any other stop.
+//! System calls that a stopped thread makes for memtrace. Afterwards its registers are restored, including which
+//! of its own calls was interrupted, so the kernel restarts that one, as after any other stop.
 
 use super::super::memory::{Live, Memory};
 use super::stop::Held;
@@ -33,7 +33,7 @@ pub(super) enum CallError {
     Failed { tid: u32, source: io::Error },
 }
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Called {
     /// Negative: an error.
@@ -104,11 +104,11 @@ impl Caller {
         Ok(called)
     }
 
-    /// Lets the thread make the call that its registers say, up to a stop as the one before. `taken`: a signal that was
+    /// Lets the thread make the call in its registers, up to a stop like the one before. `taken`: a signal that was
     /// about to be delivered meanwhile.
     fn go_through(&self, taken: &mut Option<i32>) -> io::Result<Called> {
         let called = self.returned(taken);
-        // The stop at the call's return is not one in which an interrupted call can be put back.
+        // An interrupted call cannot be restored in the stop at the call's return.
         ptrace::interrupt(self.tid)?;
         if called.is_ok() {
             ptrace::resume(self.tid, 0)?;
@@ -126,7 +126,7 @@ impl Caller {
         let mut has_begun = false;
         loop {
             ptrace::resume_to_call(self.tid)?;
-            // What has begun ends: nothing else could be done about it.
+            // The call that has begun ends; there is nothing else to do.
             let patience = (!has_begun).then_some(PATIENCE);
             match self.next(patience, taken)? {
                 Status::Call if has_begun => break,
@@ -175,8 +175,8 @@ fn has_instruction(memory: &Live, place: u64) -> bool {
     memory.read(place, &mut bytes) && bytes == SYSTEM_CALL
 }
 
-/// An instruction that makes a system call, for threads that are in none: the kernel's own code in the process (vDSO)
-/// has some, and so has the C library.
+/// The address of a system call instruction, for threads outside system calls: the kernel's own code in the process
+/// (vDSO) has some, and so has the C library.
 pub(super) fn instruction(pid: u32) -> Option<u64> {
     let mappings = maps::read(pid).ok()?;
     let memory = Live::new(pid);

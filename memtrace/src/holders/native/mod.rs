@@ -1,6 +1,6 @@
-//! Native memory from outside: which blocks are alive, where references to them can begin (global variables,
-//! thread-local storage, stacks, registers), which C++ classes they belong to, and a short stop of the process to
-//! verify what was found. Nothing here follows references.
+//! Native memory from outside: live blocks, the roots that may refer to them (global variables, thread-local
+//! storage, stacks, registers), their C++ classes, and a short stop of the process to verify findings. Nothing
+//! here follows references.
 
 mod blocks;
 mod copied;
@@ -37,13 +37,13 @@ pub(in crate::holders) use shapes::node_of;
 pub(in crate::holders) use stop::{Stop, StopError, Stopped, Threads, Urgent};
 pub(in crate::holders) use types::Types;
 
-/// All of it, as of one moment or a little longer.
+/// Everything, read within a short time.
 pub(in crate::holders) struct Native {
     pub(in crate::holders) modules: Modules,
     pub(in crate::holders) types: Types,
     pub(in crate::holders) blocks: Blocks,
     pub(in crate::holders) roots: Roots,
-    /// What is missing, if anything is.
+    /// A note on missing information.
     pub(in crate::holders) note: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl Native {
         })
     }
 
-    /// Blocks of glibc's malloc that were allocated since, where none was known.
+    /// Blocks of glibc's malloc that were allocated since, at unknown addresses.
     ///
     /// # Errors
     /// As [`Native::read`].
@@ -103,7 +103,7 @@ impl Native {
     }
 }
 
-/// What is not known of the blocks of another allocator than glibc's.
+/// Notes the limits for an allocator other than glibc's.
 fn missing(provider: Option<&std::path::Path>, found_none: bool) -> Option<String> {
     let name = provider.and_then(|path| path.file_name()?.to_str());
     let is_glibc =
@@ -113,6 +113,6 @@ fn missing(provider: Option<&std::path::Path>, found_none: bool) -> Option<Strin
     }
     let whose = name.map_or("not glibc's".to_owned(), |name| format!("that of `{name}`"));
     Some(format!(
-        "malloc is {whose}: what is older than the recording is not known block by block"
+        "malloc is {whose}: memory older than the recording is searched as a whole, not by block"
     ))
 }

@@ -1,4 +1,4 @@
-//! The ELF files of a process, where their variables are and what these are called.
+//! The ELF files of a process, and the addresses and names of their variables.
 
 use crate::{
     file::FileBytes,
@@ -35,7 +35,7 @@ pub(super) struct Module {
     names: OnceCell<Names>,
 }
 
-/// What a file calls its variables.
+/// The names of a file's variables.
 #[derive(Default)]
 struct Names {
     /// By address, before relocation.
@@ -57,7 +57,7 @@ impl Modules {
         let mut rest = mappings;
         while let Some(count) = run(rest) {
             let (mapped, after) = rest.split_at(count);
-            // What begins as zeros has a mapping of its own.
+            // Variables initialised to zero have a mapping of their own.
             let zeros = after.first().filter(|next| {
                 next.path.is_none() && mapped.last().is_some_and(|last| last.end == next.start)
             });
@@ -86,7 +86,7 @@ impl Modules {
         module.range.contains(&address).then_some(module)
     }
 
-    /// What a programmer would call the word at an absolute address: `libfoo.so: cache + 0x10`.
+    /// A programmer's name for the word at an absolute address: `libfoo.so: cache + 0x10`.
     pub(super) fn describe(&self, address: u64) -> Option<String> {
         let module = self.containing(address)?;
         let virt = address.wrapping_sub(module.bias);
@@ -120,7 +120,7 @@ impl Modules {
         format!("{}: {place}", module.name)
     }
 
-    /// The file itself, opened anew: processes can map more files than may be open.
+    /// The file itself, opened again: processes can map more files than may be open.
     pub(super) fn open(&self, module: &Module) -> Option<File> {
         let opened = ModuleFile::open(self.pid, &module.mapping).ok()?;
         Some(opened.file)
@@ -215,7 +215,7 @@ fn run(mappings: &[Mapping]) -> Option<usize> {
         return Some(1);
     };
     let follows = mappings.windows(2).take_while(|pair| {
-        // The same file loaded once more begins anew.
+        // The same file loaded once more starts over.
         pair[1].file() == Some(file) && pair[1].file_offset >= pair[0].file_offset
     });
     Some(1 + follows.count())
@@ -237,7 +237,7 @@ fn sorted<'data>(variables: impl Iterator<Item = Variable<'data>>) -> Vec<Named>
             name: variable.name.into(),
         })
         .collect();
-    // Of several names the shortest is the one without decoration, usually.
+    // Among several names, the shortest is usually the undecorated one.
     named.sort_by(|a, b| {
         let key = |named: &Named| (named.range.start, named.name.len());
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))

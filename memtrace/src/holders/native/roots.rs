@@ -1,4 +1,4 @@
-//! Where references can begin: what is reachable without any.
+//! The roots of native memory, where references begin.
 
 use super::super::memory::Memory;
 use super::super::reference::cost;
@@ -11,7 +11,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// What a range of memory is.
+/// The kind of a range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::holders) enum RootKind {
     /// Variables of a file.
@@ -19,12 +19,12 @@ pub(in crate::holders) enum RootKind {
     ThreadLocal,
     /// The part of a stack that is in use.
     Stack,
-    /// Memory of which only the program knows whether it is in use.
+    /// Memory that may or may not be in use: only the program knows.
     Mapping,
 }
 
 impl RootKind {
-    /// What believing a word there costs: see [`cost`].
+    /// The cost of believing a word there, see [`cost`].
     pub(in crate::holders) fn cost(self) -> u32 {
         match self {
             Self::Global | Self::ThreadLocal => cost::KNOWN_BLOCK,
@@ -43,7 +43,7 @@ pub(in crate::holders) struct RootRange {
     pub(in crate::holders) kind: RootKind,
 }
 
-/// A register of a thread, as it was for a moment.
+/// A register of a thread, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::holders) struct RegisterRoot {
     pub(in crate::holders) tid: u32,
@@ -86,7 +86,7 @@ impl Roots {
         let mut known = known.to_vec();
         known.sort_by_key(|range| range.start);
         for range in modules.iter().flat_map(|module| &module.writable) {
-            // The allocator's own variables lead to what is freed.
+            // The allocator's own variables lead to freed memory.
             for range in remainder(range.clone(), &known) {
                 add(&range, RootKind::Global);
             }
@@ -132,7 +132,7 @@ impl Roots {
         }
     }
 
-    /// All ranges; of those of kind [`RootKind::Mapping`] the parts that are in no block.
+    /// All ranges; for those of kind [`RootKind::Mapping`], only the parts outside blocks.
     pub(in crate::holders) fn ranges<'a>(
         &'a self,
         blocks: &'a Blocks,
@@ -154,8 +154,8 @@ impl Roots {
         })
     }
 
-    /// What a programmer would call the word at an address in one of the ranges. A thread that runs is stopped for some
-    /// microseconds to name a function of its stack, so this must not be asked during a [`super::Stop`].
+    /// A programmer's name for the word at an address in one of the ranges. Naming a function on a stack stops its
+    /// running thread for some microseconds, so do not call this during a [`super::Stop`].
     pub(in crate::holders) fn describe(
         &self,
         memory: &(impl Memory + Sync + ?Sized),
@@ -178,7 +178,7 @@ impl Roots {
             .unwrap_or_else(|| self.describe_mapping(address))
     }
 
-    /// What a programmer would call a register; as [`Roots::describe`].
+    /// A programmer's name for a register; as [`Roots::describe`].
     pub(in crate::holders) fn describe_register(
         &self,
         modules: &Modules,
@@ -197,7 +197,7 @@ impl Roots {
         what
     }
 
-    /// What the word at an address in a range of this kind is: thread-local variables lie within stacks.
+    /// The kind of the word at an address in a range of this kind: thread-local variables lie within stacks.
     pub(in crate::holders) fn kind(&self, kind: RootKind, address: u64) -> RootKind {
         let is_thread_local = |thread: &Thread| {
             let storage = thread.storage.iter().map(|storage| &storage.range);
@@ -320,7 +320,7 @@ fn is_pool(mapping: &Mapping) -> bool {
     permissions.read && permissions.write && !permissions.shared && !is_special
 }
 
-/// What is left of a range without those that are taken, which are sorted by their start.
+/// The parts of a range outside the `taken` ones, which are sorted by their start.
 fn remainder(range: Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     let mut at = range.start;

@@ -3,7 +3,7 @@
 use super::super::memory::Memory;
 use super::Block;
 
-/// The container that a block is a node of. `None`: it is none of these, or it changed meanwhile.
+/// The container that a block is a node of. `None`: not one of these, or it changed meanwhile.
 pub(in crate::holders) fn node_of(
     memory: &(impl Memory + ?Sized),
     block: Block,
@@ -77,7 +77,7 @@ mod tests {
         let whole = memory(&[header, root, leaf]);
         assert_eq!(node(&whole, 0x1200), Some("node of a std::map or std::set"));
         assert_eq!(node(&whole, 0x1300), Some("node of a std::map or std::set"));
-        // A child that has another parent, and a colour that is none.
+        // A child with another parent, and an invalid colour.
         let torn = memory(&[header, root, (0x1300, [0, 0x1100, 0, 0])]);
         assert_eq!(node(&torn, 0x1200), None);
         assert_eq!(

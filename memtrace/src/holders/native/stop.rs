@@ -1,13 +1,13 @@
 //! A short stop of a process that neither the program nor its parent notices.
 //!
-//! Threads are held in stops of ptrace(2) by a thread of memtrace that does nothing else. Its end lets go what it
-//! could not stop in time: the kernel detaches from threads that run, without a stop. It also goes on by itself when
-//! nobody releases the process.
+//! Threads are held in stops of ptrace(2) by a thread of memtrace that does nothing else. When that thread ends, the
+//! kernel detaches from whatever it could not stop in time. It also resumes the process by itself after a time
+//! limit.
 //!
 //! A stop for a whole search ([`Stop::until`]) lasts until it is released, or until the user ends it.
 //!
-//! What remains to be noticed: a system call whose time limit the kernel does not keep for a restart
-//! (`epoll_wait` and those of [`interrupted`]) waits that time once more.
+//! One effect remains: if the kernel does not keep a system call's time limit across a restart
+//! (`epoll_wait` and those of [`interrupted`]), the call waits the full time again.
 
 use crate::{
     arch,
@@ -45,13 +45,13 @@ pub(super) const PATIENCE_FOR_ALL: Duration = Duration::from_millis(500);
 /// Between two looks at whether the user has ended a stop.
 const ENDING: Duration = Duration::from_millis(10);
 
-/// Where a thread that has not stopped in time is waited for: it may be about to.
+/// How long to wait for a thread that has not stopped in time: it may be about to.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Between two looks at threads that are about to stop.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// After this, threads that have not stopped are asked what they do.
+/// After this, the state of threads that have not stopped is read.
 const DOUBT: Duration = Duration::from_micros(500);
 
 /// Why a process cannot be stopped.
@@ -79,8 +79,8 @@ pub(in crate::holders) enum StopError {
 }
 
 impl StopError {
-    /// Whether another attempt may succeed. The kernel takes a moment to detach what a stop of memtrace's own, which came
-    /// too late, has left behind.
+    /// Whether another attempt may succeed. After a stop of memtrace's own that came too late, the kernel takes a
+    /// moment to detach.
     pub(in crate::holders) fn may_pass(&self) -> bool {
         match self {
             Self::TooSlow { .. } => true,
@@ -103,10 +103,10 @@ impl StopError {
 pub(in crate::holders) struct Stopped {
     pub(in crate::holders) tid: u32,
     /// `None`: it waits in the kernel, for a disk or the like, and cannot be stopped. It runs no code of the program,
-    /// though the kernel may write what it waits for to the program's memory.
+    /// though the kernel may still write the awaited data to the program's memory.
     #[serde(with = "super::copied::words")]
     pub(in crate::holders) registers: Option<libc::user_regs_struct>,
-    /// Its stack pointer, as far as it is known.
+    /// Its stack pointer, if known.
     pub(in crate::holders) sp: Option<u64>,
 }
 
@@ -119,16 +119,16 @@ pub(in crate::holders) enum Threads {
     Held(Arc<[Stopped]>),
 }
 
-/// When a stop ends that nobody releases.
+/// The time at which a stop ends if it is not released.
 enum Until {
-    /// It has lasted so long.
+    /// It has lasted this long.
     Lasted(Duration),
     /// The user ends it.
     Ended(Arc<AtomicBool>),
 }
 
-/// A process of which no thread runs, until this is dropped. Threads of memtrace that wait for children must
-/// not wait for this one meanwhile: its stop would be reported to them.
+/// A process with all threads stopped, until this is dropped. Threads of memtrace that wait for children
+/// must not wait for this one meanwhile: its stop would be reported to them.
 pub(in crate::holders) struct Stop {
     threads: Vec<Stopped>,
     /// Closed to let the process go.
@@ -142,7 +142,7 @@ pub(in crate::holders) struct Ended {
     /// From the first thread's interruption until all that had stopped were let go. One that stops later is let go
     /// at once.
     pub(in crate::holders) lasted: Duration,
-    /// It took too long, so the process went on before it was released: what was read last may be torn.
+    /// It took too long, so the process went on before it was released: the last reads may be torn.
     pub(in crate::holders) was_cut: bool,
 }
 
@@ -185,7 +185,7 @@ impl Stop {
         &self.threads
     }
 
-    /// Lets the process go on. Nothing says more if memtrace's own thread failed.
+    /// Lets the process go on. If memtrace's own thread failed, there is nothing to report.
     pub(in crate::holders) fn end(mut self) -> Option<Ended> {
         self.release()
     }
@@ -233,13 +233,13 @@ impl Threads {
             Self::Running(pid) => {
                 let tids = tasks::threads(*pid).unwrap_or_default();
                 let visit = || tids.iter().map(|&tid| one(tid, &with)).collect();
-                // The end of a thread releases what it traces.
+                // A thread that ends releases everything it traces.
                 thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_default()
             }
         }
     }
 
-    /// As [`Threads::each`], for one thread; `None`: it is not known.
+    /// As [`Threads::each`], for one thread; `None`: unknown.
     pub(super) fn with<T: Send>(&self, tid: u32, with: impl Fn(&Stopped) -> T + Sync) -> Option<T> {
         match self {
             Self::Held(threads) => threads.iter().find(|thread| thread.tid == tid).map(with),
@@ -277,7 +277,7 @@ fn hold(
         Err(error) => Err(error),
     };
     let lasted = tracees.release();
-    // Only now may somebody try again.
+    // Only now may another attempt begin.
     if let Err(error) = result {
         let _ = answer.send(Err(match error {
             StopError::TooSlow { pid, patience, .. } => StopError::TooSlow {
@@ -315,14 +315,14 @@ impl Urgent {
 impl Drop for Urgent {
     fn drop(&mut self) {
         if let Some((policy, parameters)) = self.before {
-            // SAFETY: as above. It takes back what was given.
+            // SAFETY: as above. It takes back the ownership given away.
             unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
         }
     }
 }
 
 impl Until {
-    /// Waits until the stop is released, or is to end without that: then this is true. It has `lasted` so long.
+    /// Waits until the stop is released or times out, and returns whether it timed out. It has `lasted` this long.
     fn comes_before(&self, released: &Receiver<()>, lasted: Duration) -> bool {
         match self {
             Self::Lasted(time) => {
@@ -362,10 +362,10 @@ pub(super) struct Held {
 /// The threads that this thread traces.
 #[derive(Default)]
 pub(super) struct Tracees {
-    /// Told to stop.
+    /// Asked to stop.
     running: Vec<u32>,
     pub(super) stopped: HashMap<u32, Held>,
-    /// When the first was told so.
+    /// When the first was asked.
     begun: Option<Instant>,
 }
 
@@ -421,12 +421,12 @@ impl Tracees {
         }
     }
 
-    /// Since the first was told to stop.
+    /// Since the first was asked to stop.
     fn lasted(&self) -> Duration {
         self.begun.map_or(Duration::ZERO, |begun| begun.elapsed())
     }
 
-    /// Whether all have stopped, but for those that cannot, until so long after the first was told to.
+    /// Whether all that can stop did so within this time after the first was asked.
     fn wait(&mut self, patience: Duration) -> bool {
         let begun = Instant::now();
         loop {

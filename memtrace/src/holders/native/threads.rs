@@ -16,16 +16,16 @@ use std::{fs, ops::Range, path::Path};
 
 const PAGE: u64 = 4 << 10;
 
-/// Bytes of glibc's `struct pthread` where its file does not tell: more than any version's.
+/// Bytes of glibc's `struct pthread` if its file has no size: more than any version's.
 const THREAD_BLOCK: u64 = 2560;
 
-/// Most bytes of thread-local storage that are looked at where nothing tells how much there is.
+/// Most bytes of thread-local storage read if its size is unknown.
 const MAX_STATIC: u64 = 64 << 10;
 
 /// More files with thread-local storage than any process has.
 const MAX_FILES: u64 = 4 << 10;
 
-/// A thread as it was for a moment.
+/// A thread's state at one moment.
 pub(super) struct Thread {
     pub(super) tid: u32,
     pub(super) name: String,
@@ -43,11 +43,11 @@ pub(super) struct Thread {
 /// A thread's copy of the thread-local variables of a file.
 pub(super) struct Storage {
     pub(super) range: Range<u64>,
-    /// An address in the file; `None`: it is not known whose it is.
+    /// An address in the file; `None`: the owner is unknown.
     pub(super) file: Option<u64>,
 }
 
-/// What the C library tells of its threads.
+/// The C library's description of its threads.
 struct Library {
     thread_block: u64,
     /// By their number in the table of a thread.
@@ -164,7 +164,7 @@ impl Library {
         let mut found: Vec<Storage> = entries
             .filter_map(|file| {
                 let start = memory.word(table?.checked_add(file.number * 16)?)?;
-                // What the thread has not used yet is -1.
+                // Entries that the thread has not used yet are -1.
                 let end = start.checked_add(file.size)?;
                 maps::find(mappings, start)?
                     .contains(end.checked_sub(1)?)
@@ -205,7 +205,7 @@ impl File {
     }
 }
 
-/// What glibc tells debuggers (nptl_db/db_info.c).
+/// The layout that glibc publishes for debuggers (nptl_db/db_info.c).
 struct Symbols {
     thread_block: u64,
     /// Where an entry of the loader's list has the number of its file's thread-local storage.

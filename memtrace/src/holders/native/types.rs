@@ -21,8 +21,8 @@ impl Types {
         }
     }
 
-    /// The class of the object at the start of a block. `None`: it is no object of a class with virtual
-    /// functions, or the class was compiled without its name.
+    /// The class of the object at the start of a block. `None`: it is not an object of a class with
+    /// virtual functions, or the class was compiled without its name.
     pub(in crate::holders) fn type_of(
         &self,
         memory: &(impl Memory + ?Sized),
@@ -88,7 +88,7 @@ fn text(memory: &(impl Memory + ?Sized), start: u64) -> Option<String> {
     None
 }
 
-/// What shared pointers allocate is named by what they point to.
+/// The allocation of a shared pointer is named by its object.
 fn readable(class: &str) -> String {
     let of = |prefixes: &[&str]| {
         let rest = prefixes

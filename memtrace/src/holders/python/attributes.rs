@@ -1,4 +1,4 @@
-//! Attributes of instances: in a dict, or beside the object as long as none was asked for.
+//! Attributes of instances: in a dict, or beside the object until a dict is requested.
 
 use super::{
     super::reference::{Check, Label, Name, Reference, Visit, cost},
@@ -8,7 +8,7 @@ use super::{
     words::{Words, is_pointer},
 };
 
-/// Of an object with `Py_TPFLAGS_MANAGED_DICT`, in bytes before it.
+/// For an object with `Py_TPFLAGS_MANAGED_DICT`, in bytes before it.
 const DICT_BEFORE: u64 = 24;
 const VALUES_BEFORE: u64 = 32;
 

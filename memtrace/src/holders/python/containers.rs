@@ -79,7 +79,7 @@ pub(super) fn set(words: &mut Words<'_>, set: u64, visit: &mut Visit<'_>) -> Opt
     const MASK: u64 = 32;
     const TABLE: u64 = 40;
     const SMALL_TABLE: u64 = 64;
-    /// What a removed element leaves.
+    /// The mark left by a removed element.
     const REMOVED: u64 = u64::MAX;
     let mask = words.at(set + MASK)?;
     let table = words.at(set + TABLE)?;

@@ -87,7 +87,7 @@ impl Keys {
     }
 }
 
-/// The values of a split table begin here, where there is one.
+/// The values of a split table begin here, if there is one.
 fn values(layout: &Layout, words: &mut Words<'_>, dict: u64) -> Option<u64> {
     let values = words.at(dict + VALUES)?;
     is_pointer(values).then(|| values + layout.values)
@@ -143,7 +143,7 @@ fn combined(keys: &Keys, of_dict: Check, words: &mut Words<'_>, visit: &mut Visi
     }
 }
 
-/// Of instances whose keys are their class's.
+/// For instances that share their class's keys.
 fn split(
     keys: &Keys,
     of_dict: Check,
@@ -203,7 +203,7 @@ pub(super) fn each_shared(
 
 /// The value of a key that is this `str`.
 pub(super) fn get(layout: &Layout, memory: &dyn Memory, dict: u64, name: &str) -> Option<u64> {
-    /// Larger ones are no namespaces.
+    /// Larger ones are not namespaces.
     const MOST: u64 = 1 << 16;
     let words = &mut Words::new(memory);
     let dict = Some(dict).filter(|&dict| is_pointer(dict))?;
@@ -221,7 +221,7 @@ pub(super) fn get(layout: &Layout, memory: &dyn Memory, dict: u64, name: &str) -
     None
 }
 
-/// The entries of a dict whose table is its own: key, value, and what proves them.
+/// The entries of a dict with its own table: key, value, and the words that prove them.
 pub(super) fn entries(
     layout: &Layout,
     words: &mut Words<'_>,

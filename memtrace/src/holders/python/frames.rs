@@ -13,7 +13,7 @@ const MOST: u64 = 1 << 16;
 /// Bits of a word that are the address of an object: 3.14 has marks in the lowest.
 const ADDRESS: u64 = !3;
 
-/// What a frame has.
+/// The variables and values of a frame.
 struct Slots {
     /// Tuple of the names of the first ones.
     names: Names,
@@ -21,7 +21,7 @@ struct Slots {
     locals: u64,
     /// Locals and values.
     end: u64,
-    /// Where a frame has got to is not written down while it runs: the values may be left over.
+    /// A running frame does not store its position, so the values may be left over.
     is_running: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn references(
         let Some(offset) = offset else { continue };
         let word = words.at(frame + offset)? & ADDRESS;
         if is_pointer(word) {
-            // Of a module, `f_locals` are its globals.
+            // In a module's frame, `f_locals` are its globals.
             let (label, price) = match name {
                 "f_func" => (Label::Internal("its function"), cost::TYPED),
                 name => (Label::Attribute(Name::Known(name)), cost::INCIDENTAL),
@@ -89,7 +89,7 @@ pub(super) fn references(
     for index in 0..slots.end {
         let at = slots.start + index * 8;
         let word = words.at(at)?;
-        // 3.14 marks small numbers that are no objects.
+        // 3.14 tags small numbers, which are not objects.
         let is_number = layout.minor >= 14 && word & 3 == 3;
         let target = word & ADDRESS;
         if !is_pointer(target) || is_number {
@@ -161,7 +161,7 @@ fn slots(layout: &Layout, words: &mut Words<'_>, frame: u64, code: u64) -> Optio
         stack & 0xffff_ffff
     };
     let top = words.at(frame + layout.frame.stack_top)?;
-    // How many are in use: nothing, where it runs.
+    // How many are in use; `None` while it runs.
     let used = match layout.minor {
         // A pointer to the first free one.
         9 if top == 0 && !is_executing(words, frame)? => Some(locals),
@@ -191,12 +191,12 @@ fn slots(layout: &Layout, words: &mut Words<'_>, frame: u64, code: u64) -> Optio
     })
 }
 
-/// `f_executing` of 3.9: a frame that has ended has no top of its stack either, and what was there is stale.
+/// `f_executing` of 3.9: a frame that has ended has no stack top either, and its values are stale.
 fn is_executing(words: &mut Words<'_>, frame: u64) -> Option<bool> {
     Some(words.at(frame + 112)? >> 32 & 0xff != 0)
 }
 
-/// The code object of a frame, and what proves it.
+/// The code object of a frame, and the words that prove it.
 pub(super) fn code_of(words: &mut Words<'_>, frame: u64, offset: u64) -> Option<(u64, Check)> {
     let at = frame.checked_add(offset)?;
     let code = words.at(at)? & ADDRESS;
@@ -218,7 +218,7 @@ pub(super) fn is_alive(layout: &Layout, words: &mut Words<'_>, generator: u64) -
     })
 }
 
-/// Where the names of the variables are that a function takes from the one around it, `count` of them.
+/// Where the names of a function's `count` free variables are.
 pub(super) fn free_variables(
     layout: &Layout,
     words: &mut Words<'_>,

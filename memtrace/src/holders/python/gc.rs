@@ -7,7 +7,8 @@ use super::{
     words::{Words, is_pointer},
 };
 
-/// In `_gc_runtime_state`: heads of the lists of three generations; then the one of what `gc.freeze` set aside.
+/// In `_gc_runtime_state`: heads of the lists of three generations; then the head of the objects
+/// set aside by `gc.freeze`.
 const GENERATIONS: [u64; 3] = [24, 48, 72];
 const PERMANENT: u64 = 104;
 const PERMANENT_3_14: u64 = 96;
@@ -18,7 +19,7 @@ const HEAD: u64 = 16;
 const LINK: u64 = !3;
 
 impl Python {
-    /// Visits each. A list that changes meanwhile may end early, or lead to what is no object.
+    /// Visits each tracked object. A list that changes meanwhile may end early, or lead to addresses without objects.
     pub(in super::super) fn tracked(&self, memory: &dyn Memory, visit: &mut dyn FnMut(u64)) {
         let words = &mut Words::new(memory);
         let permanent = if self.layout.minor >= 14 {

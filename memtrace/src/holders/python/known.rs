@@ -1,4 +1,4 @@
-//! Types of C whose fields Python does not describe, or describes with other names than the ones that tell.
+//! C types whose fields Python does not describe, or describes by unhelpful names.
 
 use super::{
     super::reference::{Label, Name, cost},
@@ -7,7 +7,7 @@ use super::{
     types::Base,
 };
 
-/// What the code of its own that an object needs is.
+/// Objects that need code of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
@@ -26,22 +26,22 @@ pub(super) enum Kind {
     ContextNode,
 }
 
-/// What the words are of which nothing is known.
+/// How to treat words without a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// No references, or what the kind looks at.
+    /// No references, or only those that the kind's code reads.
     Nothing,
     /// Some may be references.
     Untyped,
     UntypedUpTo(u64),
-    /// Where they are objects, they are held.
+    /// If they are objects, they are held.
     Typed,
 }
 
 /// `PyContextVar.var_name`.
 pub(super) const CONTEXT_VARIABLE_NAME: u64 = 16;
 
-/// What is known of a type.
+/// The known fields of a type.
 pub(super) struct Known {
     pub(super) kind: Kind,
     pub(super) fields: Vec<(u64, Label, u32)>,
@@ -92,7 +92,7 @@ fn attribute(offset: u64, name: &'static str) -> Field {
     (offset, Label::Attribute(Name::Known(name)), price)
 }
 
-/// What Python has no name for.
+/// A field that Python has no name for.
 fn internal(offset: u64, what: &'static str) -> Field {
     (offset, Label::Internal(what), cost::TYPED)
 }
@@ -101,8 +101,8 @@ fn buffer(offset: u64) -> Field {
     (offset, Label::Buffer, cost::TYPED)
 }
 
-/// What is known of the type of that name. A class made in Python has no dot in `tp_name`, and a builtin type of a name
-/// without one is static.
+/// The known fields of the type with that name. A class made in Python has no dot in `tp_name`, and a builtin type of a
+/// name without one is static.
 pub(super) fn known(layout: &Layout, base: &Base) -> Option<Known> {
     if base.is_heap && !base.name.contains('.') {
         return None;

@@ -1,5 +1,5 @@
-//! Where CPython's structures have the references that are followed, by minor version. What `_Py_DebugOffsets`
-//! tells since 3.13 is taken from there; it has little of what is needed here. x86-64, with the GIL.
+//! Offsets of the references in CPython's structures, by minor version. Since 3.13 some come from
+//! `_Py_DebugOffsets`, which has few of them. x86-64, with the GIL.
 
 use super::super::memory::Memory;
 use memtrace_common::python::Interpreter;
@@ -26,7 +26,7 @@ pub(super) struct Layout {
     pub(super) tuple_items: u64,
     /// `PyHeapTypeObject.ht_cached_keys`.
     pub(super) cached_keys: u64,
-    /// Where attributes are that have no dict yet.
+    /// Where attributes without a dict are.
     pub(super) managed: Managed,
     /// Where a `PyDictValues` has its values.
     pub(super) values: u64,
@@ -38,14 +38,14 @@ pub(super) struct Layout {
     pub(super) generator_frame: u64,
 }
 
-/// How `Py_TPFLAGS_MANAGED_DICT` is to be understood.
+/// The meaning of `Py_TPFLAGS_MANAGED_DICT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Managed {
     /// Up to 3.10 there is no such flag.
     No,
     /// 3.11: a word each for the values and for the dict.
     Two,
-    /// 3.12: one word, whose lowest bit says that it is of values.
+    /// 3.12: one word, whose lowest bit marks values.
     Tagged,
     /// Since 3.13: a word for the dict, and values inside the object.
     Inline,

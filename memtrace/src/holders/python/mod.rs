@@ -1,5 +1,6 @@
 //! CPython's objects, read from outside: which objects and blocks an object refers to, and how Python would write that.
-//! Versions 3.9 to 3.14 with the GIL. Every function returns, whatever memory holds: without an object at an address there are no references.
+//! Versions 3.9 to 3.14 with the GIL. Every function returns, whatever memory holds: an address without an object has
+//! no references.
 
 mod attributes;
 mod containers;
@@ -59,7 +60,7 @@ impl Python {
         self.types.of(memory, address).is_some()
     }
 
-    /// The name of an object's type, with the module where it is not a builtin: `train.Trainer`.
+    /// The name of an object's type, with its module unless it is a builtin: `train.Trainer`.
     pub(super) fn type_name(&self, memory: &dyn Memory, address: u64) -> Option<String> {
         self.types.name(memory, address).map(Into::into)
     }

@@ -89,7 +89,7 @@ impl Python {
         Ok(python)
     }
 
-    /// Looks at objects that are known, which says that offsets are right.
+    /// Checks the offsets on well-known objects.
     fn validate(&self, memory: &dyn Memory, modules: u64, meta: u64) -> Result<(), &'static str> {
         let layout = &self.layout;
         let is_a = |object: u64, name: &str| {
@@ -162,9 +162,9 @@ fn is_pypy(path: &Path) -> bool {
     name.is_some_and(|name| name.starts_with("libpypy") || name.starts_with("pypy"))
 }
 
-/// The interpreter that a mapped file holds, and what is to be added to its addresses.
+/// The interpreter in a mapped file, and the number to add to its addresses.
 fn find(pid: u32, mapping: &Mapping) -> Result<Option<(Candidate, u64)>, NotRecognised> {
-    // A file that is gone or is no ELF file holds none that could be read.
+    // A file that is gone or is not an ELF file has no readable interpreter.
     let Ok(file) = ModuleFile::open(pid, mapping) else {
         return Ok(None);
     };

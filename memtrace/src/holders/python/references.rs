@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// Most items of an object of a type of C: more are a sign of torn memory.
 const MOST_ITEMS: u64 = 1 << 20;
 
-/// An object, of which the type is known.
+/// An object of a known type.
 pub(in super::super) struct Object<'a> {
     python: &'a Python,
     address: u64,
@@ -42,7 +42,7 @@ impl Object<'_> {
         }
     }
 
-    /// Bytes that it needs at least: all of a tuple, whose items are in itself.
+    /// Bytes that it needs at least: for a tuple, which contains its items, all of them.
     pub(in super::super) fn least_size(&self, memory: &dyn Memory) -> Option<u64> {
         if self.ty.kind != Kind::Tuple {
             return Some(OB_SIZE);
@@ -150,7 +150,7 @@ impl Python {
         }
     }
 
-    /// Bytes of an object by its type: without what it refers to, and without the text of a `str`.
+    /// Bytes of an object by its type, without the objects it refers to and the text of a `str`.
     pub(in super::super) fn size(&self, memory: &dyn Memory, address: u64) -> Option<u64> {
         let ty = self.types.of(memory, address)?;
         let items = match ty.item_size {
@@ -165,7 +165,7 @@ impl Python {
         self.object(memory, address)?.length(memory)
     }
 
-    /// What a class made in Python has beside its dict and its bases.
+    /// The references of a class made in Python besides its dict and its bases.
     fn class(&self, words: &mut Words<'_>, class: u64, visit: &mut Visit<'_>) -> Option<()> {
         let flags = words.at(class + super::layout::tp::FLAGS)?;
         if flags & flag::HEAP_TYPE == 0 {
@@ -186,7 +186,7 @@ impl Python {
         Some(())
     }
 
-    /// What the variables of a closure are, by their names.
+    /// The values of a closure's variables, by name.
     fn closure(&self, words: &mut Words<'_>, function: u64, visit: &mut Visit<'_>) -> Option<()> {
         /// `PyCellObject.ob_ref`.
         const CONTENTS: u64 = 16;
@@ -287,7 +287,7 @@ fn word(words: &mut Words<'_>, at: u64, label: Label, cost: u32, visit: &mut Vis
     });
 }
 
-/// The memory that a module of C has for itself, whose size its definition says.
+/// The private memory of a C module; its definition has the size.
 fn module_state(words: &mut Words<'_>, module: u64, visit: &mut Visit<'_>) -> Option<()> {
     /// `PyModuleObject`.
     const DEFINITION: u64 = 24;

@@ -1,4 +1,4 @@
-//! What is always reachable: modules, frames of threads, and the interpreter's own state.
+//! The roots: modules, frames of threads, and the interpreter's own state.
 
 use super::{
     super::{
@@ -24,7 +24,7 @@ pub(in super::super) enum Root {
     Thread(u64),
     /// The interpreter's state.
     Interpreter,
-    /// What is called when the interpreter ends.
+    /// Functions called when the interpreter ends.
     AtExit,
 }
 
@@ -64,8 +64,8 @@ impl Python {
         }
     }
 
-    /// Addresses of the states of interpreters and threads. What they own is among the roots; the rest of them leads to
-    /// what was freed.
+    /// Addresses of the states of interpreters and threads. Their own objects are among the roots; their other words
+    /// lead to freed memory.
     pub(in super::super) fn states(&self, memory: &dyn Memory) -> Vec<u64> {
         let words = &mut Words::new(memory);
         let mut states = interpreters(&self.at, words);

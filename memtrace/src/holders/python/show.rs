@@ -34,8 +34,7 @@ impl Shown {
 }
 
 impl Python {
-    /// The labels of a path, one behind the other. `is_redacted`: without what the program chose, which are names and
-    /// keys.
+    /// The labels of a path, one after the other. `is_redacted`: without names and keys, which the program chose.
     pub(in super::super) fn show(
         &self,
         memory: &dyn Memory,
@@ -47,7 +46,7 @@ impl Python {
         loop {
             let (part, taken) = match rest {
                 [] => return shown,
-                // Python looks there by itself, and gives what a `staticmethod` holds.
+                // Python looks there by itself, and returns the function that a `staticmethod` wraps.
                 [
                     Label::Namespace,
                     Label::Value(_),
@@ -127,7 +126,7 @@ impl Python {
         }
     }
 
-    /// Where a path begins. Modules are written by their names, which is an expression once they are imported.
+    /// Where a path begins. Modules are written as their names, which are expressions once they are imported.
     pub(in super::super) fn show_root(
         &self,
         memory: &dyn Memory,

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 /// Most characters of a key that are shown.
 const MOST_SHOWN: usize = 40;
 
-/// What stands for the rest of a text that was cut.
+/// Marks a text that was cut.
 const CUT: char = '…';
 
 /// `PyASCIIObject.length`, `.state`; the same in all versions.
@@ -119,7 +119,7 @@ fn literal(
     depth: u32,
 ) -> Option<(String, bool)> {
     let ty = types.of(memory, object)?;
-    // Of a subclass, `repr` may be anything.
+    // A subclass may have any `repr`.
     if ty.is_heap {
         return None;
     }

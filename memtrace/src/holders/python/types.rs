@@ -1,4 +1,4 @@
-//! Types: what an object of each has where. A type is read once.
+//! Types: the fields of their objects. A type is read once.
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ use std::{
     rc::Rc,
 };
 
-/// Most types that are kept. Most of what is asked for in torn memory is none, and is kept as well.
+/// Most types that are cached, including addresses that turned out not to be types, as most in torn memory are.
 const MOST_TYPES: usize = 1 << 20;
 /// Longest chain of base classes, or of classes of classes.
 const DEEPEST: usize = 64;
@@ -27,7 +27,7 @@ const LARGEST: u64 = 4096;
 /// Largest `tp_basicsize`.
 const LARGEST_TYPE: u64 = 1 << 20;
 
-/// What an object of a type has.
+/// A type, and the fields of its objects.
 #[derive(Debug)]
 pub(super) struct Type {
     pub(super) address: u64,
@@ -37,7 +37,7 @@ pub(super) struct Type {
     pub(super) item_size: u64,
     /// In the order of their offsets.
     pub(super) fields: Box<[(u64, Label, u32)]>,
-    /// Where references follow, as many as `ob_size`, and what each costs.
+    /// Where `ob_size` references follow, and the cost of each.
     pub(super) items: Option<(u64, u32)>,
     pub(super) attributes: Attributes,
     pub(super) is_heap: bool,
@@ -52,7 +52,7 @@ pub(super) enum Attributes {
     None,
     /// A dict at this offset.
     At(u64),
-    /// A dict so many bytes before the end of an object of variable size.
+    /// A dict this many bytes before the end of an object of variable size.
     BeforeEnd(u64),
     /// As the version has them, see [`Managed`].
     Managed,
@@ -86,7 +86,7 @@ impl Types {
         }
     }
 
-    /// The type of the object at an address; `None`: there is none.
+    /// The type of the object at an address; `None`: there is no object.
     pub(super) fn of(&self, memory: &dyn Memory, object: u64) -> Option<Rc<Type>> {
         if !is_pointer(object) {
             return None;
@@ -100,8 +100,8 @@ impl Types {
             .then(|| self.get(memory, u64::from_le_bytes(ty)))?
     }
 
-    /// Whether it is the reference count of an object that has not been freed: what is free has a pointer there, or
-    /// nothing. Since 3.14 the upper half has flags and 16 bits that are 0.
+    /// Whether it is the reference count of a live object: a freed one has a pointer there, or zero. Since 3.14 the
+    /// upper half has flags and 16 bits that are 0.
     fn is_alive(&self, count: u64) -> bool {
         let upper = if self.layout.minor >= 14 {
             count >> 32 & 0xffff
@@ -146,7 +146,7 @@ impl Types {
         })
     }
 
-    /// Of a class that was made in Python, `tp_name` has no module.
+    /// The `tp_name` of a class made in Python has no module.
     fn qualified(&self, memory: &dyn Memory, ty: &Type) -> Option<String> {
         if !ty.is_heap || ty.tp_name.contains('.') {
             return None;
@@ -191,7 +191,7 @@ impl Types {
         let flags = word(tp::FLAGS)?;
         let size = word(tp::BASICSIZE)?;
         let item_size = word(tp::ITEMSIZE)?;
-        // 3.9 has static types that nobody made ready.
+        // 3.9 has static types that were never readied.
         let is_made = flags & (flag::READY | flag::HEAP_TYPE) != flag::HEAP_TYPE;
         if !is_made || !(16..LARGEST_TYPE).contains(&size) {
             return None;
@@ -227,7 +227,7 @@ impl Types {
         }
     }
 
-    /// Collects what the type and its bases say of the fields, from `object` on.
+    /// Collects the fields that the type and its bases describe, from `object` on.
     fn describe(&self, memory: &dyn Memory, ty: &mut Type, weak: u64) {
         let mut fields = BTreeMap::new();
         let mut covered = 16;
@@ -254,7 +254,7 @@ impl Types {
                 fields.entry(offset).or_insert(word);
             }
             covered = covered.max(base.size.next_multiple_of(8));
-            // Who adds the items knows what they are.
+            // The base that adds the items knows their type.
             if base.item_size == 8 && !has_items {
                 has_items = true;
                 let are_references = matches!(known.rest, Rest::Untyped | Rest::Typed);
@@ -292,7 +292,7 @@ impl Types {
     }
 }
 
-/// What a type adds to its own base.
+/// A type in a chain of bases.
 pub(super) struct Base {
     address: u64,
     pub(super) name: String,
@@ -315,7 +315,7 @@ impl Base {
     }
 }
 
-/// `tp_members`: C types say there where some of their fields are, and `__slots__` are there as well.
+/// `tp_members` has the offsets of some fields of C types, and of `__slots__`.
 fn members(memory: &dyn Memory, base: &Base) -> Vec<(u64, Label, u32)> {
     /// `PyMemberDef`.
     const SIZE: u64 = 40;

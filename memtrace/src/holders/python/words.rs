@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 const WINDOW: usize = 64;
 const PAGE: u64 = 4096;
 
-/// Words of a process's memory, of which a few from the last one on are at hand.
+/// Words of a process's memory; a few after the last one read are cached.
 pub(super) struct Words<'a> {
     memory: &'a dyn Memory,
     start: u64,

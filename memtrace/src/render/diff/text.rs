@@ -158,7 +158,7 @@ impl Text<'_> {
         self.gaps(out, false)
     }
 
-    /// Facts that are not compared: of single recordings, and with `all` of any.
+    /// Facts that are not compared: those of single recordings; with `all`, also the others.
     fn gaps(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for gap in &self.comparison.not_compared {
             match &gap.run {

@@ -1,4 +1,4 @@
-//! What `memtrace holders` found, for people and for scripts.
+//! The output of `memtrace holders`, for people and for scripts.
 
 use std::{io, time::Duration};
 
@@ -46,7 +46,7 @@ pub(crate) fn holders(found: &Found<Answer>, out: &mut impl io::Write) -> io::Re
     writeln!(out, "{}", how(found))
 }
 
-/// How the answers were found, and what that cost the process.
+/// How the answers were found, and the cost for the process.
 fn how<T>(found: &Found<T>) -> String {
     let stop = found.longest_stop.as_secs_f64() * 1e3;
     let took = seconds(nanoseconds(found.took));
@@ -65,7 +65,7 @@ fn how<T>(found: &Found<T>) -> String {
     }
 }
 
-/// What keeps most, a line each.
+/// The nodes that keep most, one per line.
 fn table(keepers: &Keepers, out: &mut impl io::Write) -> io::Result<()> {
     let all = keepers.reachable.bytes;
     writeln!(
@@ -100,7 +100,7 @@ fn amount(kept: &Kept) -> String {
     format!("{size} in {blocks} block{ending}")
 }
 
-/// What objects keep, in words.
+/// The bytes that objects keep, in words.
 fn sentence(kept: &Kept, of: u64) -> String {
     match of {
         1 => format!("it keeps {}", amount(kept)),

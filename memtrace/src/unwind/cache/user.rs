@@ -87,7 +87,7 @@ struct Rights {
 
 impl Rights {
     fn take_on(user: &User) -> io::Result<Rights> {
-        // The group first: afterwards there may be no right to.
+        // The group first: afterwards the permission for it may be gone.
         let gid = set_fsgid(user.gid);
         let rights = Rights {
             uid: set_fsuid(user.uid),

@@ -12,9 +12,9 @@ use std::{
     process::Command,
 };
 
-/// What is there to be started.
+/// The programs that can be started.
 pub(super) struct Programs {
-    /// Of what was compiled.
+    /// The compiled ones.
     folder: PathBuf,
     python: PathBuf,
     /// With numpy and PyTorch.
@@ -48,7 +48,7 @@ pub(super) fn source(name: &str) -> PathBuf {
     root().join("tests/targets/pairs").join(name)
 }
 
-/// As users build what they deliver: optimised, with debug information. `None`: needs no compiling.
+/// As users build a release: optimised, with debug information. `None`: needs no compiling.
 fn compiler(name: &str, folder: &Path, python: &Path) -> Result<Option<Command>> {
     let (stem, language) = name.rsplit_once('.').unwrap_or((name, ""));
     let mut command = match language {
@@ -92,11 +92,11 @@ pub(super) fn start(pair: &Pair, programs: &Programs, leaks: bool, seed: u64) ->
     command
         .args([mode(leaks), &seed.to_string()])
         .args(pair.fault)
-        // A user's variables may change what is allocated.
+        // A user's variables may change allocations.
         .env_clear()
         .env("PYTHONPATH", &programs.folder)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        // Of PyTorch about the stand-in for a GPU.
+        // PyTorch's warning about the stand-in for a GPU.
         .env("PYTHONWARNINGS", "ignore");
     Running::start(&mut command, pair.name)
 }

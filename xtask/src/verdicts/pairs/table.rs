@@ -1,10 +1,10 @@
-//! The pairs, and what has to be said of those that leak.
+//! The pairs, and the expected answers for those that leak.
 
 use super::{super::Frame, program::source};
 use anyhow::{Context, Result};
 use std::{fmt, path::Path};
 
-/// What a program is told to do, and what its files are called.
+/// The mode argument of a program, also in the names of its files.
 pub(super) const fn mode(leaks: bool) -> &'static str {
     if leaks { "leak" } else { "ok" }
 }
@@ -12,17 +12,17 @@ pub(super) const fn mode(leaks: bool) -> &'static str {
 /// A program with a line that leaks.
 pub(super) struct Pair {
     pub(super) name: &'static str,
-    /// Of `tests/targets/pairs/`; the first is what is started.
+    /// Files of `tests/targets/pairs/`; the first is started.
     pub(super) sources: &'static [&'static str],
-    /// Which of its faults, where it has several.
+    /// Which of its faults, if it has several.
     pub(super) fault: Option<&'static str>,
     pub(super) needs_venv: bool,
     /// The class that the process must get with the fault.
     pub(super) expected: &'static str,
-    /// `false`: a state that is no leak, which has no line to name and nothing to compare with.
+    /// `false`: a state that is not a leak, with no line to name and nothing to compare with.
     pub(super) has_control: bool,
-    /// A function that allocates what is kept. The lines bear the comment `allocates`, which may
-    /// name the faults that it is for.
+    /// A function that allocates the kept memory. Its lines have the comment `allocates`, which may
+    /// name their faults.
     allocates: &'static str,
     /// The function that puts it into a container, in a line with the comment `keeps`; `None`: no
     /// container grows.
@@ -90,7 +90,7 @@ const fn state(
     }
 }
 
-/// Programs with thousands of sites, of which a fine recording has up to 1 MB: too much for a snapshot.
+/// Programs with thousands of sites: a recording with short intervals takes up to 1 MB, too much for a snapshot.
 const LARGE: [&str; 3] = [
     "torch_training.py",
     "torch_gpu_training.py",
@@ -344,7 +344,7 @@ pub(super) struct Marks {
 }
 
 impl Pair {
-    /// With the fault and, where there is a control, without.
+    /// With the fault and, if there is a control, without it.
     pub(super) fn modes(&self) -> impl Iterator<Item = bool> {
         [true, false]
             .into_iter()

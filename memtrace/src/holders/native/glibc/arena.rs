@@ -9,7 +9,7 @@ const BINS: u64 = 254;
 /// Bytes from the bins to the list of arenas: the bins and the map of those in use.
 const TO_NEXT: u64 = BINS * 8 + 16;
 
-/// Bytes of what comes after: next, next_free, attached_threads, system_mem, max_system_mem.
+/// Bytes of the fields after that: next, next_free, attached_threads, system_mem, max_system_mem.
 const AFTER: u64 = 40;
 
 /// From the beginning of an arena to its bins: 2.27 and later, 2.26, and without fast bins.
@@ -58,7 +58,7 @@ pub(super) fn find(
     modules: &Modules,
 ) -> Option<(Layout, Vec<Arena>)> {
     let is_library = |name: &str| name.starts_with("libc.so") || name.starts_with("libc-2");
-    // A static program has the library in itself.
+    // A static program contains the library.
     let has_library = modules.iter().any(|module| is_library(&module.name));
     let searched = modules
         .iter()

@@ -1,4 +1,4 @@
-//! What was freed to lists for quick reuse: such a chunk looks as if it was in use.
+//! Chunks freed to lists for quick reuse, which look as if they were in use.
 
 use super::{
     Block, HEADER,
@@ -101,7 +101,7 @@ pub(super) fn fast_bins(
         return freed;
     };
     for index in 0..FAST_BINS {
-        // Chunks are linked here, not what the program had of them.
+        // Links point to chunks here, not to the program's memory in them.
         let head = memory.word(bins + 8 * index).unwrap_or(0);
         let is_member = |start: u64| {
             let chunk = start.checked_sub(HEADER);

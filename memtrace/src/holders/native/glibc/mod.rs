@@ -1,5 +1,5 @@
-//! Blocks of glibc's malloc, found in its own structures in memory: what was allocated before a recording began, or
-//! without one. The process runs meanwhile, so everything that is read may be torn, and every list has a bound.
+//! Finds blocks of glibc's malloc in its own structures in memory, whether or not a recording has them. The process
+//! runs meanwhile, so every value may be torn, and every list has a bound.
 //!
 //! Structures: malloc/malloc.c and malloc/arena.c of glibc, 2.26 to 2.43, x86-64.
 
@@ -40,8 +40,8 @@ const IS_MMAPPED: u64 = 2;
 const NON_MAIN_ARENA: u64 = 4;
 const FLAGS: u64 = 15;
 
-/// Whether a block that a recording has, or that was found a while ago, is still in use by glibc's own structures: it
-/// lies in a chunk, and the chunk after it says so. Of a chunk in a list of freed ones nothing is said.
+/// Whether glibc's own structures still have a block, recorded or found earlier, as in use: it lies in a chunk, and
+/// the next chunk marks that as in use. Lists of freed chunks are not consulted.
 pub(in crate::holders) fn is_allocated(memory: &(impl Memory + ?Sized), block: Block) -> bool {
     let Some(size) = memory.word(block.start.wrapping_sub(HEADER / 2)) else {
         return false;
@@ -71,7 +71,7 @@ pub(in crate::holders) fn has_its_size(memory: &(impl Memory + ?Sized), block: B
 }
 
 /// Finds the blocks that are alive and gives them to `builder`. Returns the memory that the allocator manages, so
-/// that nobody takes what is freed there for anything else; empty where the program has another allocator.
+/// that freed memory in it is not mistaken for anything else; empty if the program has another allocator.
 pub(in crate::holders) fn find(
     memory: &(impl Memory + ?Sized),
     mappings: &[Mapping],
@@ -167,7 +167,7 @@ fn heap(
     let first = match (arena.checked_sub(start), previous) {
         // The arena itself comes first.
         (Some(0x20 | 0x30), 0) => (arena + layout.size()).next_multiple_of(HEADER),
-        // An arena's further heaps. Its first one says whether the header has the page size.
+        // An arena's further heaps. The first one shows whether the header has the page size.
         (_, previous) if previous.is_multiple_of(HEAP) && previous != 0 => {
             let header = arena.checked_sub(arena & !(HEAP - 1))?;
             let is_same = memory.word(previous)? == arena;
@@ -234,7 +234,7 @@ fn is_anonymous(mapping: &Mapping) -> bool {
     permissions.read && permissions.write && !permissions.shared && !is_named
 }
 
-/// Whether `address` can be a chunk that was freed to a list, in memory of the allocator, and the size it says.
+/// Whether `address`, in memory of the allocator, can be a chunk freed to a list, and the size in its header.
 fn size_of_freed(
     memory: &(impl Memory + ?Sized),
     regions: &[Range<u64>],

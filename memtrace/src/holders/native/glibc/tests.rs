@@ -1,4 +1,4 @@
-//! Heaps made by hand: what other versions of the library do, and what a torn heap looks like.
+//! Heaps made by hand: as other versions of the library make them, and torn ones.
 
 use super::super::tests::fixture::{Made, Noise};
 use super::{
@@ -166,7 +166,7 @@ fn chunks_with_mappings_of_their_own_are_found_among_others() {
     memory.map(START, LEN);
     memory.put(START + 0x3000 + 8, 0x9000 | IS_MMAPPED);
     memory.put(START + 0xc000 + 8, 0x8000 | IS_MMAPPED);
-    // Larger than what is left of the mapping, and in what something else has.
+    // Larger than the rest of the mapping, and in memory of something else.
     memory.put(START + 0x1_e000 + 8, 0x8000 | IS_MMAPPED);
     memory.put(START + 0x1_6000 + 8, 0x8000 | IS_MMAPPED);
     let line = format!("{START:x}-{:x} rw-p 00000000 00:00 0\n", START + LEN);

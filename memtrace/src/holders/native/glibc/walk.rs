@@ -18,14 +18,14 @@ const CHAIN: usize = 8;
 
 /// A heap of an arena.
 pub(super) struct Region {
-    /// What the allocator manages.
+    /// All memory that the allocator manages.
     pub(super) whole: Range<u64>,
     /// From the first chunk to the end of the last.
     pub(super) chunks: Range<u64>,
     pub(super) is_main: bool,
 }
 
-/// What there is at an address.
+/// The header read at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Header {
     Chunk {
@@ -69,7 +69,7 @@ pub(super) fn walk(
                 previous_in_use, ..
             }
             | Header::Fence { previous_in_use } => previous_in_use,
-            // The allocator merges what is freed below the top with it.
+            // The allocator merges a chunk freed below the top with the top.
             Header::Top => true,
             Header::Nonsense => {
                 let Some(next) = state.recover(&mut reader, region, at, &mut found) else {
@@ -105,7 +105,7 @@ struct State {
     /// A chunk to read again from.
     checkpoint: u64,
     retries: usize,
-    /// The chunk before, of which the next one says whether it is in use.
+    /// The chunk before: the next one's header tells whether it is in use.
     pending: Option<(u64, u64)>,
     is_certain: bool,
 }
@@ -118,7 +118,7 @@ impl State {
         self.checkpoint
     }
 
-    /// Where to go on after what made no sense: the process changed it meanwhile, or wrote over it.
+    /// Where to go on after a header that makes no sense: the process changed the heap meanwhile, or overwrote it.
     fn recover<M: Memory + ?Sized>(
         &mut self,
         reader: &mut Reader<'_, M>,
@@ -168,7 +168,7 @@ impl<'a, M: Memory + ?Sized> Reader<'a, M> {
             self.start = address;
             self.bytes.resize(WINDOW.min(left) as usize, 0);
             if !self.memory.read(address, &mut self.bytes) {
-                // The end of what is mapped.
+                // The end of the mapped part.
                 let page = (PAGE - address % PAGE).min(left);
                 self.bytes.truncate(page as usize);
                 if !self.memory.read(address, &mut self.bytes) {
@@ -234,7 +234,7 @@ impl<'a, M: Memory + ?Sized> Reader<'a, M> {
         places.find(|&place| self.is_chunk(region, place))
     }
 
-    /// Whether chunks follow each other from `place` on, each with what the next one says of it.
+    /// Whether chunks follow each other from `place` on, each consistent with the next one's header.
     fn is_chunk(&mut self, region: &Region, place: u64) -> bool {
         let mut at = place;
         let mut previous = None;

@@ -23,7 +23,7 @@ fn watching() -> (Program, u64) {
     (program, marks.unwrap())
 }
 
-/// What the program says if there was nothing to see.
+/// Printed by the program if it noticed nothing.
 const NOTHING: [&str; 4] = [
     "read returned 1",
     "0 signals, 0 interrupted, 0 too early",

@@ -1,5 +1,5 @@
-//! A heap of glibc, nodes of containers and virtual tables, in which a few words are wrong: every decoder returns, soon,
-//! and finds only what is inside the memory it was given.
+//! A heap of glibc, nodes of containers and virtual tables, in which a few words are wrong: every decoder returns soon,
+//! and finds only addresses inside the given memory.
 
 use super::*;
 use crate::holders::fuzz::{self, Mutable};
@@ -86,7 +86,7 @@ impl Made {
         self.put(arena + NEXT, next);
     }
 
-    /// Chunks, of which every fifth is free. `flags` as in their sizes.
+    /// Chunks; every fifth is free. `flags` as in their sizes.
     fn heap(&mut self, start: u64, end: u64, flags: u64) {
         let mut at = start;
         let mut before = (0, true);
@@ -188,7 +188,7 @@ impl Made {
 fn mutated_heaps_are_walked_to_an_end() {
     let made = Made::new();
     let mut memory = made.memory();
-    // Untouched, so that what is mutated is known to be right.
+    // Untouched, so that only correct memory is mutated.
     let whole = made.find(&memory);
     assert!(whole.len() > 50, "{}", whole.len());
     let types = Types::new();

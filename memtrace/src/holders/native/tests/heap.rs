@@ -161,7 +161,7 @@ fn another_allocator_is_named() {
     );
     assert_eq!(native.blocks.len(), 0);
 
-    // What a recording knows replaces what it does not, and its blocks are no roots.
+    // Recorded blocks replace unrecorded memory, and are not roots.
     let size = 100;
     let start = target.address("global");
     let recorded = [Block { start, size }];

@@ -1,4 +1,4 @@
-//! Real processes that say what they have where.
+//! Real processes that print the addresses of their memory.
 
 mod copy;
 pub(super) mod fixture;
@@ -65,7 +65,7 @@ impl Program {
         self.child.id()
     }
 
-    /// What it says until it is ready.
+    /// Its output until it is ready.
     pub(super) fn until_ready(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -78,7 +78,7 @@ impl Program {
         }
     }
 
-    /// Ends it, and what it says at the end.
+    /// Ends it; returns its last output.
     pub(super) fn finish(&mut self) -> Vec<String> {
         self.input.take().unwrap().write_all(b"x").unwrap();
         (&mut self.output).lines().map(Result::unwrap).collect()
@@ -92,7 +92,7 @@ impl Drop for Program {
     }
 }
 
-/// `target.cc`, and what is known of its memory from outside.
+/// `target.cc`, and its memory as seen from outside.
 pub(super) struct Target {
     pub(super) program: Program,
     pub(super) addresses: HashMap<String, Vec<u64>>,

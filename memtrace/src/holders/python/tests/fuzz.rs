@@ -1,4 +1,4 @@
-//! Real objects in which a few words are wrong: every decoder returns, soon, and allocates little.
+//! Real objects in which a few words are wrong: every decoder returns soon, and allocates little.
 
 use super::recorded::{decode, decode_roots, recorded};
 use crate::holders::fuzz;
@@ -6,7 +6,7 @@ use crate::holders::fuzz;
 #[test]
 fn mutated_objects_are_read_to_an_end() {
     let mut versions = recorded();
-    // Untouched, so that what is mutated is known to be right.
+    // Untouched, so that only correct memory is mutated.
     for version in &versions {
         let python = version.python();
         let objects = version.objects.iter();
@@ -22,7 +22,7 @@ fn mutated_objects_are_read_to_an_end() {
         let object = random.pick(&version.objects);
         let kind = random.below(128);
         let python = version.python();
-        // What roots begin with is the state of the interpreter.
+        // The search for roots begins at the state of the interpreter.
         let start = if kind == 0 { python.state() } else { object };
         version.memory.mutate(random, start);
         references[number] += match kind {

@@ -3,7 +3,7 @@
 use super::{walk::Walk, *};
 use std::collections::HashSet;
 
-/// What only a weak reference or a cycle leads to.
+/// Objects reached only by a weak reference or a cycle.
 const UNHELD: [&str; 1] = ["cycle"];
 
 /// Objects that only code in C has while the collector's list is written: its arguments, results and caches.

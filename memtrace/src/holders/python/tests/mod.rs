@@ -23,7 +23,7 @@ const KINDS: &str = include_str!("kinds.py");
 
 const DISTRIBUTION: &str = "/usr/bin/python3";
 
-/// Interpreters of versions that are known: the distribution's, those of pyenv, and more in a variable.
+/// Interpreters of supported versions: the distribution's, those of pyenv, and more from a variable.
 fn interpreters() -> Vec<PathBuf> {
     let pyenv = env::home_dir().map(|home| home.join(".pyenv/versions"));
     let versions = pyenv.and_then(|path| fs::read_dir(path).ok());
@@ -77,7 +77,7 @@ impl Script {
         line
     }
 
-    /// As many lines as the first one says.
+    /// The number of lines is in the first one.
     fn lines(&mut self) -> Vec<String> {
         let count: usize = self.line().parse().unwrap();
         (0..count).map(|_| self.line()).collect()

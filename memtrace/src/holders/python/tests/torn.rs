@@ -1,4 +1,4 @@
-//! Memory that makes no sense: everything returns, and what is found ends.
+//! Memory that makes no sense: everything returns, with finite results.
 
 use super::{
     super::{
@@ -8,13 +8,13 @@ use super::{
     *,
 };
 
-/// Absolute addresses of what can be read.
+/// Absolute addresses of the readable memory.
 const START: u64 = 0x10_0000;
 const SIZE: u64 = 0x9000;
 const TYPES: u64 = START + 0x1000;
 const TYPE_SIZE: u64 = 1024;
 const NAMES: u64 = START + 0x8000;
-/// Types of each kind, the first of which is `type`.
+/// Types of each kind, `type` first.
 const KINDS: [&str; 14] = [
     "type",
     "list",
@@ -51,7 +51,7 @@ impl Made {
         self.0[place..place + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Words that look like what is looked for, at random, and types that are right where they must be.
+    /// Random words that look plausible, and correct types where they are needed.
     fn new(random: &mut impl FnMut() -> u64) -> Made {
         let mut made = Made(vec![0; SIZE as usize]);
         for address in (START..START + SIZE).step_by(8) {
@@ -147,7 +147,7 @@ fn any_memory_is_accepted() {
                 python.show_root(&memory, root, false);
             });
         }
-        // The test would say nothing if it came to no objects.
+        // The test would prove nothing if it reached no objects.
         assert!(objects > 1000 && references > 10_000);
     }
     for address in [0, 1, 8, 0xfff, u64::MAX, u64::MAX - 7, 1 << 47, !7 - 8] {
@@ -160,7 +160,7 @@ fn any_memory_is_accepted() {
     }
 }
 
-/// A running interpreter's memory in which words are exchanged.
+/// A running interpreter's memory with some words replaced.
 struct Torn<M>(M);
 
 impl<M: Memory> Memory for Torn<M> {
