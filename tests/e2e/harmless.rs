@@ -1,20 +1,15 @@
 //! What `memtrace holders` searches does not notice it, even if memtrace is killed meanwhile.
-#![allow(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
-)]
+#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
-    Bench, descendants::Descendants, kernel::children, progress::Progress, running::Running,
+    Bench, descendants::Descendants, kernel::children, kills, progress::Progress, running::Running,
     targets, until,
 };
 use std::{
-    env,
     os::unix::process::ExitStatusExt,
     process::Command,
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 /// A program that checks itself: one line, and its end, if anything is not as it should be.
@@ -82,14 +77,7 @@ fn copies_go_unnoticed() {
 fn killed(options: &[&str], after: Option<&str>, kills: usize) {
     let bench = Bench::new();
     let descendants = Descendants::new();
-    let kills = env::var("MEMTRACE_KILLS").map_or(kills, |text| text.parse().expect("a number"));
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seed = env::var("MEMTRACE_SEED").map_or_else(
-        |_| since.expect("a time").as_secs(),
-        |text| text.parse().expect("a number"),
-    );
-    eprintln!("MEMTRACE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let (kills, mut random) = kills::kills(kills);
 
     let mut target = Target::start(&bench);
     let pid = target.running.pid();

@@ -10,6 +10,7 @@ use memtrace_tests::{
     Bench,
     descendants::Descendants,
     kernel::{Loaded, children, patched_bytes, stopped_children},
+    kills,
     progress::Progress,
     record::{self, Record, report, try_report},
     report::Report,
@@ -19,12 +20,7 @@ use memtrace_tests::{
     terminal::{self, CTRL_C, CTRL_Z, Terminal},
     until,
 };
-use std::{
-    env, fs,
-    os::unix::process::ExitStatusExt,
-    process::Command,
-    time::{Duration, SystemTime},
-};
+use std::{fs, os::unix::process::ExitStatusExt, process::Command, time::Duration};
 
 const OPTIONS: [&str; 2] = ["--interval", "200ms"];
 
@@ -162,14 +158,7 @@ fn signal(pid: u32, signal: i32) {
 fn killed_in_a_storm(parts: &[Part], kills: usize) {
     let bench = Bench::new();
     let _descendants = Descendants::new();
-    let kills = env::var("MEMTRACE_KILLS").map_or(kills, |text| text.parse().expect("a number"));
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seed = env::var("MEMTRACE_SEED").map_or_else(
-        |_| since.expect("a time").as_secs(),
-        |text| text.parse().expect("a number"),
-    );
-    eprintln!("MEMTRACE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let (kills, mut random) = kills::kills(kills);
 
     let storm = Storm::new(&bench);
     let mut target = storm.start();

@@ -12,7 +12,7 @@ use super::parse_pid;
 use crate::{
     collect::interruption::Interruption,
     holders::{self, Known, Reading, Sought, Subject},
-    process::target::Target,
+    process::{target::Target, tasks},
     recording::{Answer, AsOf, Found},
     render,
 };
@@ -106,6 +106,11 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
         "nothing grows in a stopped process: use --stop with --type, --address, --lost or --retained"
     );
     if sought.is_empty() && !args.retained {
+        ensure!(
+            !tasks::is_stopped(args.pid),
+            "process {} is stopped by a signal, so nothing grows in it: use --type, --address, --lost or --retained",
+            args.pid
+        );
         sought.push(Sought::Growing);
     }
     let found = search(args, &sought)
@@ -140,7 +145,7 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     if let Some(stopped) = subject.copied_in() {
         let stopped = milliseconds(stopped);
         say(&format!(
-            "process {pid} was stopped for {stopped} to copy it, and runs again"
+            "process {pid} was stopped for {stopped} to copy it"
         ));
     }
     let is_over = || interruption.as_ref().is_some_and(Interruption::has_come);
@@ -155,7 +160,7 @@ fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holder
     let price = subject.end();
     if args.stop {
         let lasted = milliseconds(price.longest_stop);
-        say(&format!("process {pid} runs again, after {lasted}"));
+        say(&format!("process {pid} was stopped for {lasted}"));
     }
     if price.leaves_zombie {
         say(&format!(

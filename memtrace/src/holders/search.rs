@@ -291,6 +291,12 @@ fn with_graph<T>(
         if subject.is_replaced() {
             return Err(Error::Replaced(subject.pid()));
         }
+        let has_failed = found
+            .as_ref()
+            .is_err_and(|error| !matches!(error, Error::Over));
+        if has_failed && process::has_ended(subject.owner()) {
+            return Err(Error::Ended(subject.pid()));
+        }
         let mut found = found?;
         longest_stop = longest_stop.max(found.longest_stop);
         let is_torn = found.as_of == AsOf::Running && is_doubtful(&found.holders);
@@ -328,6 +334,8 @@ fn search_once<T>(
     let recorded = (known.blocks)().chain(of_devices());
     let recorded = recorded.map(|(start, size)| Block { start, size });
     let native = Native::read(pid, &subject.threads(), &cached, recorded, &pools)?;
+    // A block is read after it was found: what was read before may be older than the block.
+    cached.forget();
     notes.extend(native.note.clone());
     let mut graph = Graph::new(python.as_ref(), &native, &pools);
     graph.leave(of_devices().map(|(start, _)| start));

@@ -67,6 +67,11 @@ pub(crate) fn stands_still(tid: u32) -> bool {
     state(tid).is_none_or(|state| matches!(state, 't' | 'T' | 'D' | 'Z' | 'X'))
 }
 
+/// Whether a thread is stopped by a signal such as SIGSTOP.
+pub(crate) fn is_stopped(tid: u32) -> bool {
+    state(tid) == Some('T')
+}
+
 /// As `ps` shows it; `None`: the thread is gone.
 fn state(tid: u32) -> Option<char> {
     let status = status(tid)?;

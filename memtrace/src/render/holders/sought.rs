@@ -67,6 +67,9 @@ fn how<T>(found: &Found<T>) -> String {
 
 /// The nodes that keep most, one per line.
 fn table(keepers: &Keepers, out: &mut impl io::Write) -> io::Result<()> {
+    if keepers.reachable.blocks == 0 && keepers.lost.blocks == 0 {
+        return writeln!(out, "No block of this process is known.\n");
+    }
     let all = keepers.reachable.bytes;
     writeln!(
         out,
