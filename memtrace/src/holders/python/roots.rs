@@ -124,7 +124,8 @@ impl Python {
                 break;
             }
         }
-        for frame in frames {
+        // The outermost first: among frames with the same object, it is the one that lives longest.
+        for frame in frames.into_iter().rev() {
             self.frame(&mut Words::new(memory), frame, visit);
         }
     }
