@@ -38,10 +38,9 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller, at: impl FnOnce(&mut R
     };
     scratch.caller = *caller;
     at(&mut scratch.at);
-    scratch.begin();
     timing::measure(context, scratch, |scratch| {
         if loaded(&SETTINGS.unwind) != 0 {
-            unwind::walk(scratch);
+            follow_tables(scratch);
         } else {
             follow_frame_pointers(context, scratch);
         }
@@ -51,9 +50,26 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller, at: impl FnOnce(&mut R
     key
 }
 
+/// Walks again if code was mapped or the list of mappings replaced meanwhile: the next walk mostly
+/// knows the new list.
+#[inline(always)]
+fn follow_tables(scratch: &mut Scratch) {
+    for _ in 0..ATTEMPTS {
+        scratch.begin();
+        unwind::walk(scratch);
+        if scratch.walk.end != End::Stale {
+            break;
+        }
+    }
+}
+
+/// Attempts at a walk before its stack is counted as `stack_stale`.
+const ATTEMPTS: u32 = 3;
+
 /// The kernel's own walk, which ends at the first function without a frame pointer.
 #[inline(always)]
 fn follow_frame_pointers(context: *mut c_void, scratch: &mut Scratch) {
+    scratch.begin();
     // SAFETY: the buffer holds more.
     let bytes = unsafe {
         bpf_get_stack(

@@ -7,7 +7,15 @@
 
 enum { ROUNDS = 300, PAGES = 16 };
 
-SITE(malloc, malloc(a))
+TRUTH(malloc)
+
+/* Calls malloc itself: a stack that ends early has only this frame. */
+OUT_OF_LINE static void *site_malloc(void *p, size_t a, size_t b) {
+	(void)p, (void)b;
+	void *result = malloc(a);
+	BARRIER();
+	return result;
+}
 
 int main(int argc, char **argv) {
 	if (argc < 3)
