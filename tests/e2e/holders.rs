@@ -286,6 +286,22 @@ fn lost_blocks_are_those_of_leak_sanitizer() {
     assert_eq!(lost, leaked);
 }
 
+/// Only glibc's heap says which blocks there are.
+#[test]
+fn with_another_allocator_lost_blocks_are_unknown() {
+    let _bench = Bench::new();
+    let mut command = Command::new(targets::program("prepended.c"));
+    let mut target = Running::start(command.env("LD_PRELOAD", targets::JEMALLOC.path()));
+    target.await_stdout("oldest ");
+    let mut search = Command::new(targets::memtrace());
+    search.args(["holders", "--lost", "-p", &target.pid().to_string()]);
+    let finished = Running::start(&mut search).wait().expect_code(1);
+    let expected = "so it cannot tell which are lost: malloc is that of `libjemalloc.so.2`";
+    assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+    assert_eq!(finished.stdout, "");
+    target.expect_alive();
+}
+
 /// The head of the list is younger than the search, the block that is looked for is not.
 #[test]
 fn what_only_younger_memory_holds_is_not_lost() {

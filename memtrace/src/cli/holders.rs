@@ -52,19 +52,19 @@ pub(crate) struct HoldersArgs {
     /// While the copy exists, the first write to each page costs the program some microseconds and another page. The
     /// kernel may refuse to promise that much memory (vm.overcommit_memory=2). If memtrace is killed, a helper process
     /// (`memtrace hold-copy`) removes the copy; do not kill the helper.
-    #[arg(long, conflicts_with = "stop", verbatim_doc_comment)]
+    #[arg(long, conflicts_with = "stop")]
     snapshot: bool,
     /// Search while the process is stopped, as of one moment
     ///
     /// No thread of it runs during the whole search: seconds, or longer if it has many GB. Ctrl-C resumes it at once,
     /// as does the end of memtrace, for whatever reason.
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(long)]
     stop: bool,
     /// Compute retained sizes; without --type or --address, list the objects that keep the most memory
     ///
     /// These bytes would be free without the object: its own, and those that are reachable only through it. Needs
     /// --snapshot or --stop.
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(long)]
     retained: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]

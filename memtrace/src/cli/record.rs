@@ -29,9 +29,9 @@ use crate::{
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Recording stops when the command exits, when every process given with --pid has exited (children do not
-count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes run on. The exit status is that
-of a launched command.
+Recording stops when the command exits, when every process given with --pid has exited (children do not \
+count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes run on. The exit status \
+is that of a launched command.
 
 Examples:
   memtrace record -p 1234 -d 60s

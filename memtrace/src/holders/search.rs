@@ -71,6 +71,8 @@ pub(crate) enum Error {
     Still(u32),
     #[error("the process has too many references for retained sizes")]
     TooMany,
+    #[error("memtrace knows no block of process {pid}, so it cannot tell which are lost: {why}")]
+    NoBlocks { pid: u32, why: String },
     #[error("process {pid} runs no CPython that memtrace can read{}", reason(.why))]
     NoPython { pid: u32, why: Option<String> },
 }
@@ -213,6 +215,7 @@ pub(crate) fn of_sought(
                 Sought::Address(address) => ask(format!("{address:#x}"), vec![*address]),
                 Sought::Type(name) => ask(name.clone(), scene.of_type(name)?),
                 Sought::Lost => {
+                    scene.knows_blocks()?;
                     let lost = scene.lost();
                     let bytes: u64 = lost.iter().map(|block| block.size).sum();
                     let what = format!("lost blocks ({})", units::size(bytes));
@@ -436,6 +439,18 @@ impl Scene<'_> {
             .take(GROWING)
             .map(|(_, object)| object)
             .collect())
+    }
+
+    /// # Errors
+    /// No block of malloc is known: its allocator is not glibc's, and nothing was recorded.
+    fn knows_blocks(&self) -> Result<(), Error> {
+        match &self.native.note {
+            Some(why) if self.graph.blocks.len() == 0 => Err(Error::NoBlocks {
+                pid: self.subject.pid(),
+                why: why.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Blocks that nothing points to, nor only what garbage holds.

@@ -29,21 +29,27 @@ pub(super) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Opt
     let mut ways = holders.ways.iter().filter(|way| way.blocks > 0);
     let way = ways.find(|way| is_of_most(alike(way)))?;
     let share = f64::from(alike(way)) / f64::from(holders.sampled.max(1));
-    let (how, buffer) = match &way.held {
+    let how = match &way.held {
         Held::Path(path) => {
-            let path = path.clone();
-            let buffer = container(&path).and_then(|step| step.buffer);
-            (How::Path { path, share }, buffer)
+            let mut path = path.clone();
+            if container(&path).is_some_and(|step| is_link(step, holders.site)) {
+                path.container = None;
+            }
+            let filled = container(&path);
+            let line = filled.and_then(|step| line_of(step, stacks)).cloned();
+            let buffer = filled.and_then(|step| step.buffer);
+            let how = How::Path { path, share };
+            return Some((KeptBy { how, line }, buffer));
         }
-        Held::Cycle => (How::Cycle { share }, None),
-        Held::Nothing => (How::Nothing { share }, None),
+        Held::Cycle => How::Cycle { share },
+        Held::Nothing => How::Nothing { share },
     };
-    let line = match &way.held {
-        Held::Path(path) => container(path).and_then(|step| line_of(step, stacks)),
-        _ => None,
-    };
-    let line = line.cloned();
-    Some((KeptBy { how, line }, buffer))
+    Some((KeptBy { how, line: None }, None))
+}
+
+/// Whether a block is one of those that it seems to contain: they link one another.
+fn is_link(step: &Step, site: SiteKey) -> bool {
+    step.kind == StepKind::Block && step.buffer == Some(site)
 }
 
 /// Whether two ways are the same for a site: blocks may hang in a container by several paths.

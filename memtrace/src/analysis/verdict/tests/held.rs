@@ -104,6 +104,24 @@ fn a_path_without_a_container_has_no_line() {
     assert!(matches!(kept.how, How::Path { .. }));
 }
 
+/// The head of a list of the blocks themselves.
+#[test]
+fn a_link_is_not_a_container() {
+    let mut linked = tree();
+    let head = linked.steps.len() - 1;
+    linked.steps[head].kind = StepKind::Block;
+    linked.steps[head].buffer = Some(heap_site(1));
+    linked.container = Some(head);
+    let found = kept(vec![(64, Held::Path(linked))]);
+    let kept = kept_by(&found).unwrap();
+    assert_eq!(kept.line, None);
+    let container = match &kept.how {
+        How::Path { path, .. } => path.container,
+        _ => panic!("{:?}", kept.how),
+    };
+    assert_eq!(container, None);
+}
+
 /// The function that fills a vector of 1,648 items whose memory has moved since the recording, beside
 /// memory of vectors of these sizes in bytes. None of them grows as the blocks do.
 fn filler(buffers: &'static [(&'static str, f64)]) -> Option<String> {
