@@ -295,7 +295,7 @@ fn with_another_allocator_lost_blocks_are_unknown() {
     target.await_stdout("oldest ");
     let mut search = Command::new(targets::memtrace());
     search.args(["holders", "--lost", "-p", &target.pid().to_string()]);
-    let finished = Running::start(&mut search).wait().expect_code(1);
+    let finished = Running::start(&mut search).wait().expect_code(2);
     let expected = "so it cannot tell which are lost: malloc is that of `libjemalloc.so.2`";
     assert!(finished.stderr.contains(expected), "{}", finished.stderr);
     assert_eq!(finished.stdout, "");

@@ -132,7 +132,7 @@ int main() {
 	}).detach();
 	std::thread([] { in_register(); }).detach();
 	while (waiting < 3) usleep(1000);
-	// The thread's stack goes with it.
+	// Its stack stays, for the next thread, and may have pointers to the blocks.
 	std::thread([] { lose(); }).join();
 	printf("ready\n");
 	// Only where it was built with LeakSanitizer, which ends it then.

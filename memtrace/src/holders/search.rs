@@ -71,8 +71,8 @@ pub(crate) enum Error {
     Still(u32),
     #[error("the process has too many references for retained sizes")]
     TooMany,
-    #[error("memtrace knows no block of process {pid}, so it cannot tell which are lost: {why}")]
-    NoBlocks { pid: u32, why: String },
+    #[error("memtrace knows none of its malloc blocks, so it cannot tell which are lost: {0}")]
+    NoBlocks(String),
     #[error("process {pid} runs no CPython that memtrace can read{}", reason(.why))]
     NoPython { pid: u32, why: Option<String> },
 }
@@ -445,10 +445,7 @@ impl Scene<'_> {
     /// No block of malloc is known: its allocator is not glibc's, and nothing was recorded.
     fn knows_blocks(&self) -> Result<(), Error> {
         match &self.native.note {
-            Some(why) if self.graph.blocks.len() == 0 => Err(Error::NoBlocks {
-                pid: self.subject.pid(),
-                why: why.clone(),
-            }),
+            Some(why) if self.graph.blocks.len() == 0 => Err(Error::NoBlocks(why.clone())),
             _ => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use super::super::memory::Memory;
 use super::super::reference::cost;
 use super::frames::Functions;
-use super::threads::{self, Storage, Thread};
+use super::threads::{self, Storage, Tasks, Thread};
 use super::{Blocks, Modules, Threads};
 use crate::{
     process::maps::{self, Mapping},
@@ -71,7 +71,8 @@ impl Roots {
         known: &[Range<u64>],
     ) -> Self {
         let functions = Functions::new(pid, threads.clone());
-        let mut threads = threads::read(pid, threads, memory, mappings, modules);
+        let Tasks { mut threads, ended } =
+            threads::read(pid, threads, memory, mappings, modules);
         for thread in &mut threads {
             thread.leave_fiber(blocks);
         }
@@ -113,6 +114,7 @@ impl Roots {
             ranges.iter().map(|range| range.start..range.end).collect();
         taken.extend_from_slice(&known);
         taken.extend(threads.iter().filter_map(|thread| thread.below(mappings)));
+        taken.extend(ended);
         taken.sort_by_key(|range| range.start);
         let others = mappings.iter().filter(|mapping| is_pool(mapping));
         for mapping in others {

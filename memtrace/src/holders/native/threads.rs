@@ -25,6 +25,16 @@ const MAX_STATIC: u64 = 64 << 10;
 /// More files with thread-local storage than any process has.
 const MAX_FILES: u64 = 4 << 10;
 
+/// Words of a page in which a `struct pthread` may begin.
+const WORDS_OF_TOP: usize = 2 * PAGE as usize / 8;
+
+/// The threads of a process at one moment.
+pub(super) struct Tasks {
+    pub(super) threads: Vec<Thread>,
+    /// Stacks that glibc keeps for threads to come. Nothing in them is in use.
+    pub(super) ended: Vec<Range<u64>>,
+}
+
 /// A thread's state at one moment.
 pub(super) struct Thread {
     pub(super) tid: u32,
@@ -50,6 +60,8 @@ pub(super) struct Storage {
 /// The C library's description of its threads.
 struct Library {
     thread_block: u64,
+    /// Where a thread control block has the thread's id, if the library publishes it.
+    tid_at: Option<u64>,
     /// By their number in the table of a thread.
     files: Vec<File>,
 }
@@ -61,16 +73,21 @@ struct File {
     size: u64,
 }
 
-/// The state of each thread. `pid` is the process whose memory it is.
+/// The threads of the process whose memory it is, `pid`.
 pub(super) fn read(
     pid: u32,
     threads: &Threads,
     memory: &(impl Memory + ?Sized),
     mappings: &[Mapping],
     modules: &Modules,
-) -> Vec<Thread> {
+) -> Tasks {
     let library = Library::read(pid, memory, modules);
-    threads
+    let ended = mappings
+        .iter()
+        .filter(|mapping| library.has_ended(memory, mapping))
+        .map(|mapping| mapping.start..mapping.end)
+        .collect();
+    let threads = threads
         .each(Stopped::clone)
         .into_iter()
         .map(|Stopped { tid, registers, sp }| {
@@ -93,7 +110,8 @@ pub(super) fn read(
             }
             thread
         })
-        .collect()
+        .collect();
+    Tasks { threads, ended }
 }
 
 impl Thread {
@@ -146,9 +164,33 @@ impl Library {
             ),
         }
         Self {
+            tid_at: symbols.as_ref().and_then(|symbols| symbols.tid_at),
             thread_block: symbols.map_or(THREAD_BLOCK, |symbols| symbols.thread_block),
             files,
         }
+    }
+
+    /// Whether a mapping is the stack of a thread that has ended: the kernel has cleared the id in its control block,
+    /// which is at the upper end.
+    fn has_ended(&self, memory: &(impl Memory + ?Sized), mapping: &Mapping) -> bool {
+        let permissions = mapping.permissions;
+        let is_stack = mapping.path.is_none() && permissions.write && !permissions.shared;
+        let Some(tid_at) = self.tid_at.filter(|_| is_stack) else {
+            return false;
+        };
+        let mut bytes = [0; WORDS_OF_TOP * 8];
+        let top = mapping.end.saturating_sub(bytes.len() as u64);
+        if top < mapping.start || !memory.read(top, &mut bytes) {
+            return false;
+        }
+        let (words, _) = bytes.as_chunks();
+        let word = |index: usize| words.get(index).copied().map(u64::from_le_bytes);
+        // tcbhead_t of glibc begins with { self, dtv, self }.
+        let control = (0..WORDS_OF_TOP).rev().find_map(|index| {
+            let at = top + 8 * index as u64;
+            (word(index) == Some(at) && word(index + 2) == Some(at)).then_some(at)
+        });
+        control.is_some_and(|control| memory.half(control + tid_at) == Some(0))
     }
 
     /// The thread-local storage of the thread with this control block.
@@ -210,6 +252,8 @@ struct Symbols {
     thread_block: u64,
     /// Where an entry of the loader's list has the number of its file's thread-local storage.
     number_at: Option<u64>,
+    /// Where a thread control block has the thread's id.
+    tid_at: Option<u64>,
 }
 
 impl Symbols {
@@ -228,6 +272,7 @@ impl Symbols {
         Some(Self {
             thread_block: thread_block.min(2 * PAGE),
             number_at: number_at.filter(|&at| at < 2 * PAGE),
+            tid_at: number("_thread_db_pthread_tid", 2).filter(|&at| at < 2 * PAGE),
         })
     }
 }

@@ -75,6 +75,20 @@ fn stacks_are_named_by_their_functions() {
     assert!(found.iter().any(is_serve), "{found:?}");
 }
 
+/// glibc keeps such a stack for the next thread.
+#[test]
+fn the_stack_of_an_ended_thread_is_no_root() {
+    let target = Target::start(&[]);
+    let address = target.address("ended");
+    let found = holders(&target, &target.roots(), address);
+    assert_eq!(found, [""; 0]);
+    let is_stale = |mapping: &Mapping| {
+        let words = (mapping.start..mapping.end).step_by(8);
+        mapping.path.is_none() && words.rev().any(|at| target.memory.word(at) == Some(address))
+    };
+    assert!(target.mappings.iter().any(is_stale), "nothing to find");
+}
+
 #[test]
 fn registers_hold_blocks() {
     let target = Target::start(&[]);

@@ -76,6 +76,19 @@ static void *spinner(void *) {
     return nullptr;
 }
 
+// Leaves a pointer on its stack, deeper than what runs as the thread ends.
+static void *leaver(void *) {
+    struct {
+        char *volatile held[8];
+        volatile char between[8192];
+    } frame;
+    for (volatile char &byte : frame.between)
+        byte = 0;
+    frame.held[4] = (char *)malloc(303);
+    say("ended", frame.held[4]);
+    return nullptr;
+}
+
 static void blocks() {
     cache[2] = (char *)malloc(100);
     say("global", cache[2]);
@@ -131,6 +144,8 @@ int main() {
     pthread_create(&thread, nullptr, worker, nullptr);
     pthread_create(&thread, nullptr, spinner, nullptr);
     pthread_barrier_wait(&begun);
+    pthread_create(&thread, nullptr, leaver, nullptr);
+    pthread_join(thread, nullptr);
     // Last: whatever is allocated later may be where these were.
     freed();
     puts("ready");
