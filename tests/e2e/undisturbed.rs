@@ -74,7 +74,7 @@ undisturbed! {
     ping: "ping.sh", BOTH, 0, "1 received\n";
     setuid: "setuid.sh", LAUNCHED, 3, "user 65534, effective 0, secure 1\nuser 65534, effective 0, secure 1\n";
     seccomp: "seccomp.c", BOTH, 0, "blocks 2000, child 3\na call that is not allowed: signal 31\n";
-    bwrap: "bwrap.sh", LAUNCHED, 3, "0\n2\ntail\n";
+    bwrap: "bwrap.sh", LAUNCHED, 3, "0\n2\nbwrap\nsh\nps\n";
     chroot: "chroot.sh", LAUNCHED, 3, "work 2\nstatus 3\nwork 2\n";
     user_namespace: "user_namespace.sh", LAUNCHED, 4, "0\n 0 0 1\nstatus 3\n0\ninside\n";
     pid_namespace: "pid_namespace.sh", LAUNCHED, 3, "1\n 1 sh\n 3 ps\n";
