@@ -94,10 +94,7 @@ fn line_of(source: &str, text: &str) -> Option<u32> {
 fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
     let bench = Bench::new();
     let (stderr, found) = recorded(&bench, "py-leak-service", &[]);
-    assert!(
-        stderr.contains("looked for what holds the blocks of"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("searched for the holders of"), "{stderr}");
     assert!(stderr.contains("longest stop"), "{stderr}");
     assert_eq!(found.verdicts[0].class, "leak");
     let kept = kept_by(&found);
@@ -125,7 +122,7 @@ fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
 fn without_a_search_a_container_is_probable() {
     let bench = Bench::new();
     let (stderr, found) = recorded(&bench, "py-leak-service", &["--no-holders"]);
-    assert!(!stderr.contains("looked for"), "{stderr}");
+    assert!(!stderr.contains("searched for"), "{stderr}");
     let kept = kept_by(&found);
     assert!(!kept.is_empty(), "{found:#?}");
     assert!(kept.iter().all(|of| of.how == "container"), "{kept:#?}");
@@ -148,7 +145,7 @@ fn a_device_without_memory_is_searched_for_at_once() {
     let finished = record.running.wait().expect_code(0);
     let stderr = &finished.stderr;
     assert!(
-        stderr.contains("when a device was out of memory") && stderr.contains("stood still for"),
+        stderr.contains("when a device was out of memory") && stderr.contains("was stopped for"),
         "{stderr}"
     );
     let found = diagnosis(&file);

@@ -205,7 +205,7 @@ impl Collector {
                     });
                 }
                 None => notes.push(format!(
-                    "process {tgid} has too many blocks to search it while it is recorded"
+                    "process {tgid} has too many blocks to be searched while it is recorded"
                 )),
             }
         }
@@ -327,12 +327,12 @@ impl Search {
         let at = self.seen.as_secs_f64();
         let stood = self.stood.map_or(String::new(), |stood| {
             format!(
-                " (the process stood still for {:.1} s)",
+                " (the process was stopped for {:.1} s)",
                 stood.as_secs_f64()
             )
         });
         let line = format!(
-            "looked for what holds the blocks of the largest sites {}, at {at:.1} s, found it for {} of {}{stood}",
+            "searched for the holders of the largest sites {}, at {at:.1} s, found those of {} of {}{stood}",
             self.cause, self.known, self.sites
         );
         [vec![line], self.notes].concat()

@@ -16,7 +16,7 @@ use crate::{
 
 /// What is said of a search that takes long.
 const DOING: &str =
-    "looking for what holds the growing blocks; Ctrl-C ends that, not the recording";
+    "searching for the holders of growing blocks; Ctrl-C ends the search, not the recording";
 
 /// What came of looking for holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Looked {
             false => "",
         };
         format!(
-            "looked for what holds the blocks of {sites}, found it for {} (longest stop {stop:.1} ms{cut})",
+            "searched for the holders of {sites}, found those of {} (longest stop {stop:.1} ms{cut})",
             self.found
         )
     }
@@ -116,7 +116,7 @@ impl Released {
                 Err(error) => {
                     let tgid = running.tgid;
                     looked.notes.push(format!(
-                        "cannot look for what holds the growing blocks of process {tgid}: {error}"
+                        "cannot search for the holders of growing blocks of process {tgid}: {error}"
                     ));
                 }
             }
@@ -164,9 +164,7 @@ mod tests {
         };
         assert_eq!(
             looked.lines(),
-            [
-                "looked for what holds the blocks of 1 growing site, found it for 1 (longest stop 0.3 ms)"
-            ]
+            ["searched for the holders of 1 growing site, found those of 1 (longest stop 0.3 ms)"]
         );
         (looked.sites, looked.is_cut_short) = (3, true);
         let line = looked.result();
