@@ -1,5 +1,5 @@
-//! What holds the blocks of a leak: seen in the memory of the process, at the end of the recording, or when a device
-//! is out of memory.
+//! Holders of the blocks of a leak: seen in the memory of the process, at the end of the recording, or when a device is
+//! out of memory.
 #![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use std::{
@@ -54,7 +54,7 @@ struct Step {
 /// Seconds of a recording; the program runs twice as long.
 const SECONDS: &str = "12";
 
-/// What is said of a scenario on standard error, and its diagnosis.
+/// The messages about a scenario on standard error, and its diagnosis.
 #[track_caller]
 fn recorded(bench: &Bench, scenario: &str, options: &[&str]) -> (String, Diagnosis) {
     let target: [PathBuf; 5] = [
@@ -129,7 +129,7 @@ fn without_a_search_a_container_is_probable() {
 }
 
 #[test]
-fn what_does_not_leak_is_kept_by_nothing() {
+fn sites_that_do_not_leak_have_no_holder() {
     let bench = Bench::new();
     let (_, found) = recorded(&bench, "py-service", &[]);
     assert_eq!(found.verdicts[0].class, "none");

@@ -250,7 +250,7 @@ fn all_that_a_library_allocates_is_below_the_function() {
 }
 
 #[test]
-fn others_that_use_the_library_are_told_apart() {
+fn other_users_of_the_library_are_distinguished() {
     let wrong = |frames: &[Value]| wrong_of_library(&[&whole()[2..], frames], false);
     assert_eq!(wrong(&[python("other", 1), evaluation(), start()]), 0);
     assert_eq!(wrong(&[native("exit", "/libc.so.6"), start()]), 0);

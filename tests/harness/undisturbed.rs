@@ -30,7 +30,7 @@ pub struct Case<'a> {
     pub gaps: bool,
 }
 
-/// How memtrace comes to the program.
+/// How memtrace gets to trace the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracing {
     Launched,

@@ -4,7 +4,7 @@
  *   exact run  TRUTH LIBRARY   work, write the truth, end with status 7
  *   exact hold TRUTH LIBRARY   say "ready", await a byte, work, write the truth,
  *                              say "done", await a byte, end with status 0
- *   exact image TRUTH          what the exec'ed children run
+ *   exact image TRUTH          run by the exec'ed children
  */
 #include "site.h"
 #include <dlfcn.h>
@@ -229,8 +229,8 @@ static void children(void) {
 	}
 	await_child(child);
 	await_child(quiet);
-	/* Nothing was allocated between the two forks, so what they inherited
-	 * differs by what the first one freed. */
+	/* Nothing was allocated between the two forks, so their inherited memory
+	 * differs by the blocks that the first one freed. */
 	char line[128];
 	int n = snprintf(line, sizeof line, "{\"tgid\":%d,\"inherits_less_than\":%d,\"bytes\":%d}\n",
 			 child, quiet, 20 * 1000);

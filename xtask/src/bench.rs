@@ -79,7 +79,7 @@ struct Traced {
 /// `cargo xtask bench`.
 ///
 /// # Errors
-/// When not root, a build fails, or a run does not come to its end.
+/// When not root, a build fails, or a run does not end.
 pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("bench")?;
     ensure!(

@@ -1,5 +1,5 @@
-//! Functions of drivers and runtimes that give and take memory of devices (GPUs): a
-//! table, as [`crate::frames::allocators`] is one. Those of caching allocators stand with these
+//! Functions of drivers and runtimes that give and take memory of devices (GPUs): a table, as
+//! [`crate::frames::allocators`] is one. Those of caching allocators are with these
 //! ([`crate::frames::caching`]).
 //!
 //! Left out on purpose:

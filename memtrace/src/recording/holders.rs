@@ -44,7 +44,7 @@ pub(crate) struct Found<T = Vec<Holders>> {
 pub(crate) enum AsOf {
     /// The process ran on, and each reference was read again during a short stop.
     Running,
-    /// The process stood still.
+    /// The process was stopped.
     Stopped,
     /// A copy was made of the process.
     Copied,

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_instruction_are_not_decoded() {
+    fn invalid_instructions_are_not_decoded() {
         for body in [&[][..], &[0x06], &[0x48], &[0x0f, 0x84, 0]] {
             let site = probe_site(body, true);
             assert_eq!((site.offset, site.why), (0, Why::NotDecoded), "{body:x?}");

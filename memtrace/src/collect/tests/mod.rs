@@ -94,7 +94,7 @@ fn every_process_is_followed_to_its_end() {
 }
 
 #[test]
-fn nothing_is_kept_of_processes_that_have_ended() {
+fn ended_processes_leave_no_state() {
     for name in CAPTURES {
         let capture = Capture::read(name);
         let mut replay = Replay::of(&capture);

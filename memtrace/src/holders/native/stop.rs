@@ -203,7 +203,7 @@ impl Drop for Stop {
 }
 
 impl Threads {
-    /// Waits until all threads of a process stand still that somebody else stops; false: they do not.
+    /// Waits until all threads of a process that somebody else stops have stopped; false: they do not.
     pub(in crate::holders) fn stand_still(pid: u32) -> bool {
         let begun = Instant::now();
         loop {

@@ -141,7 +141,7 @@ fn blocks_of_a_cache_that_does_not_report_are_added_up() {
 }
 
 #[test]
-fn of_two_caches_the_first_has_the_totals_and_each_its_memory() {
+fn the_first_of_two_caches_has_the_totals_and_each_its_memory() {
     let second = Layer::TorchCpu;
     let mut devices = Devices::new();
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);

@@ -326,7 +326,7 @@ fn an_unknown_prefix_counts_on_the_users_word() {
 }
 
 #[test]
-fn of_two_shapes_at_one_address_the_standard_name_is_believed() {
+fn the_standard_name_wins_for_two_shapes_at_one_address() {
     let source = "
         #include <stddef.h>
         void *calloc(size_t count, size_t size) { return (void *)(count * size); }

@@ -126,7 +126,7 @@ fn an_observed_path_is_shown_in_short() {
 }
 
 #[test]
-fn of_two_sites_of_a_line_the_observed_path_is_shown() {
+fn the_observed_path_is_shown_for_two_sites_of_a_line() {
     let mut found = leak();
     let other = SiteKey {
         stack: StackId(2),

@@ -94,7 +94,7 @@ fn after_nonsense_the_walk_goes_on_but_is_not_certain() {
 }
 
 #[test]
-fn memory_that_is_no_heap_has_no_blocks() {
+fn memory_outside_a_heap_has_no_blocks() {
     let mut memory = Made::default();
     memory.map(START, LEN);
     assert_eq!(found(&memory, &region(true)), []);

@@ -105,7 +105,7 @@ struct State {
     /// A chunk to read again from.
     checkpoint: u64,
     retries: usize,
-    /// The chunk before: the next one's header tells whether it is in use.
+    /// The chunk before: the next one's header says whether it is in use.
     pending: Option<(u64, u64)>,
     is_certain: bool,
 }

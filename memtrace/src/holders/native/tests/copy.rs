@@ -73,7 +73,7 @@ fn threads_in_all_kinds_of_calls_do_not_notice_a_copy() {
 }
 
 #[test]
-fn a_copy_keeps_what_the_program_changes() {
+fn a_copy_is_not_changed_by_the_program() {
     let mut program = Program::start(
         "gcc",
         "#include <stdio.h>\n#include <unistd.h>\nlong mark = 1;\nint main(void) { char byte; \
