@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 const MIB: u64 = 1 << 20;
 
-/// What a launched target says when its work is done: allocated and reserved, by device.
+/// The figures of a launched target when its work is done: allocated and reserved, by device.
 struct Done {
     report: Report,
     truth: Truth,
@@ -173,7 +173,7 @@ fn each_device_adds_up() {
     assert_eq!(physical, BTreeMap::from([(Some(1), 8192)]));
     let threads = of_sites("cuda-runtime", "runtime_thread");
     let whole = truth.sites[&(tgid, "runtime_thread".to_owned())].live_bytes;
-    // Threads 0 and 2 do on device 0 what 1 and 3 do on device 1.
+    // Threads 0 and 2 do the same on device 0 as 1 and 3 on device 1.
     let half = whole / 2;
     assert_eq!(threads, BTreeMap::from([(Some(0), half), (Some(1), half)]));
 }

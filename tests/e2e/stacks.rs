@@ -286,7 +286,7 @@ fn names_lines_and_inlined_calls_without_the_binaries() {
     );
 }
 
-/// A folder with memtrace and what it is linked to, and nothing else.
+/// A folder with only memtrace and the libraries it is linked to.
 struct Root {
     path: PathBuf,
 }

@@ -140,7 +140,7 @@ fn end(mut shell: Terminal) {
     assert_eq!(shell.end().code(), Some(6));
 }
 
-/// What [`jobs`] shows untraced.
+/// The untraced output of [`jobs`].
 #[track_caller]
 fn untraced_jobs(bench: &Bench) -> String {
     let mut mkfifo = Command::new("mkfifo");

@@ -27,7 +27,7 @@ fn findings(command: &mut Command, key: &str, code: i32) -> Value {
         .stderr
         .lines()
         .find_map(|line| line.strip_prefix(key))
-        .expect("memtrace tells what it has found");
+        .expect("memtrace reports its findings");
     serde_json::from_str(line).expect("it is JSON")
 }
 

@@ -45,7 +45,7 @@ SITE(fork_child, malloc(a))
 SITE(quiet_child, malloc(a))
 SITE(before_exec, malloc(a))
 SITE(image, malloc(a))
-TRUTH(constructor) /* of the library; LIBRARY_* below say what it does */
+TRUTH(constructor) /* of the library; LIBRARY_* below count its work */
 
 /* Volatile, so that the compiler cannot know that the calls must fail. */
 static volatile size_t huge = SIZE_MAX / 4;
@@ -202,8 +202,8 @@ static void children(void) {
 		inherited[i] = ALLOCATE(inherited, NULL, 1000, 0, 1000);
 	char *const arguments[] = {(char *)self, (char *)"image", (char *)truth_path, NULL};
 
-	/* Allocates as the first thing it does, then frees some of what it
-	 * inherited: neither may touch the parent's. */
+	/* Allocates as the first thing it does, then frees some of its
+	 * inherited blocks: neither may touch the parent's. */
 	pid_t child = fork();
 	if (child == 0) {
 		void *first = site_fork_child(NULL, 123, 0);

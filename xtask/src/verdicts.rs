@@ -198,7 +198,7 @@ fn run_scenarios(options: &Options, memtrace: &Path, folder: &Path) -> Result<()
             record(memtrace, &programs, &recording, scenario, *seed, options)?;
         }
         let outcome = judge(scenario, *seed, diagnosis(memtrace, &recording)?);
-        tell(&outcome);
+        print_outcome(&outcome);
         if options.snapshots && outcome.is_right() && outcome.blamed {
             snapshots::keep(&recording, scenario.name)?;
         }
@@ -388,7 +388,7 @@ fn judge(scenario: &'static Scenario, seed: u64, diagnosis: Diagnosis) -> Outcom
     }
 }
 
-fn tell(outcome: &Outcome) {
+fn print_outcome(outcome: &Outcome) {
     let Outcome {
         scenario,
         seed,

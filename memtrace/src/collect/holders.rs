@@ -1,5 +1,5 @@
-//! What holds the blocks of sites that grow: looked for at the end of a recording, in the memory of the
-//! processes that still run, once they are free of probes and tracers.
+//! The holders of the blocks of growing sites: searched for at the end of a recording, in the memory of the processes
+//! that still run, once they are free of probes and tracers.
 
 use std::time::Duration;
 

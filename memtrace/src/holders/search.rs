@@ -82,11 +82,11 @@ fn reason(why: &Option<String>) -> String {
         .map_or_else(String::new, |why| format!(": {why}"))
 }
 
-/// What is known of a process before its memory is read.
+/// Facts about a process that are known before its memory is read.
 pub(crate) struct Known<'a> {
     /// All live blocks of malloc as the ledger has them, in no order.
     pub(crate) blocks: &'a dyn Fn() -> Box<dyn Iterator<Item = Extent> + 'a>,
-    /// Live blocks of devices and of page-locked memory. What is in them is not searched.
+    /// Live blocks of devices and of page-locked memory. Their contents are not searched.
     pub(crate) of_devices: Vec<Extent>,
     /// The site of the live block of malloc at an address.
     pub(crate) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
@@ -103,7 +103,7 @@ pub(crate) struct Wanted {
     pub(crate) addresses: Vec<Extent>,
 }
 
-/// What somebody asks for.
+/// The subject of a search.
 #[derive(Clone, Debug)]
 pub(crate) enum Sought {
     /// The object or the block there.
@@ -264,7 +264,7 @@ pub(crate) fn of_sought(
 pub(super) struct Scene<'a> {
     subject: &'a Subject,
     pub(super) graph: &'a Graph<'a>,
-    /// If it is asked for.
+    /// If it is requested.
     pub(super) retained: Option<Retained>,
     native: &'a Native,
     mappings: &'a [Mapping],
@@ -536,7 +536,7 @@ impl Scene<'_> {
         Ok(samples.collect())
     }
 
-    /// What steps are named with.
+    /// Sources of the names of steps.
     pub(super) fn naming(&self) -> Naming<'_> {
         Naming {
             graph: self.graph,

@@ -92,7 +92,7 @@ struct walk {
 
 static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *argument) {
 	struct walk *walk = argument;
-	int interrupted = 0; /* by a signal: then it is no return address */
+	int interrupted = 0; /* by a signal: then it is not a return address */
 	unsigned long address = _Unwind_GetIPInfo(context, &interrupted);
 	if (walk->skip) {
 		walk->skip--;

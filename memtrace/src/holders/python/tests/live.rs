@@ -80,7 +80,7 @@ fn every_kind_of_holder_is_found() {
                 }
             } else if !has_no_expression(name, &path.text) {
                 wrong.push(format!(
-                    "3.{version} {name}: {} is no expression",
+                    "3.{version} {name}: {} is not an expression",
                     path.text
                 ));
             }
