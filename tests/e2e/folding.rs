@@ -46,7 +46,7 @@ fn record(bench: &Bench, options: &[&str]) -> (Report, u32, String) {
 }
 
 #[test]
-fn folding_changes_no_sum_and_says_how_many() {
+fn folding_changes_no_sum_and_counts_processes() {
     let bench = Bench::new();
     let (apart, parent, _) = record(&bench, &["--no-fold"]);
     assert_eq!(apart.processes.len() as u64, 1 + COUNT);

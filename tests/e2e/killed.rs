@@ -188,7 +188,7 @@ fn killed_in_a_storm(parts: &[Part], kills: usize) {
     }
     for (mut record, loaded, seen) in killed {
         if !parts.contains(&Collector) {
-            // A recording without its holder goes on, or has ended by itself.
+            // A recording without its holder continues, or has ended by itself.
             record.running.signal(libc::SIGINT);
         }
         let end = record.running.end_within(CLOSING);
@@ -287,9 +287,9 @@ fn nothing_waits_for_a_collector_stopped_from_its_terminal() {
     assert!(allocations(&report(&file)) > 0);
 }
 
-/// A launched command is in the foreground with memtrace: both stop, and both go on.
+/// A launched command is in the foreground with memtrace: both stop, and both continue.
 #[test]
-fn a_launched_storm_stops_with_its_terminal_and_goes_on() {
+fn a_launched_storm_stops_and_continues_with_its_terminal() {
     let bench = Bench::new();
     let _descendants = Descendants::new();
     let storm = Storm::new(&bench);

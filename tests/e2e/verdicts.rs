@@ -234,7 +234,7 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
 }
 
 #[test]
-fn small_blocks_that_hold_much_open_are_a_leak_and_no_retention() {
+fn small_blocks_that_hold_much_open_are_a_leak_not_retention() {
     let bench = Bench::new();
     let found = judged(&bench, "leak-shrunk", &[]);
     found.expect("leak");

@@ -192,7 +192,7 @@ fn deep_stacks_are_cut_where_no_word_is_left() {
 }
 
 #[test]
-fn long_texts_and_line_tables_may_be_cut_and_say_so() {
+fn cut_texts_and_line_tables_are_marked() {
     let long = "x".repeat(NAME + 1);
     let beginning = |count: usize| format!("{}…", "x".repeat(count));
     assert!(shows(Some(&long), &long, NAME));

@@ -140,7 +140,7 @@ impl Run {
         Running::start(command.current_dir(&self.folder))
     }
 
-    /// Lets the case go on from where it may be attached to.
+    /// Lets the case continue from the point where it may be attached to.
     #[track_caller]
     fn may_go_on(&self) {
         (&self.answer).write_all(b"\n").unwrap();

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_that_go_on_are_counted_once_the_processes_have_ended() {
+    fn surviving_descendants_are_counted_at_the_end() {
         assert_eq!(outlived_by(0), None);
         let one = outlived_by(1).unwrap();
         assert!(one.contains("1 descendant still runs"), "{one}");

@@ -140,7 +140,7 @@ impl Retained {
     }
 }
 
-/// Looks for where bytes pile up.
+/// Finds the place where bytes pile up.
 struct Search<'a> {
     of: &'a Retained,
     /// Nodes that keep [`Search::least`], by their dominators, and the largest first.

@@ -549,7 +549,7 @@ impl Scene<'_> {
     }
 
     /// Lengths of the containers on paths, and how many elements a second each gets. Nothing is known of that while the
-    /// process stands still.
+    /// process is stopped.
     pub(super) fn lengths(&self, found: &[(usize, Witness)]) -> (Lengths, HashMap<NodeId, f64>) {
         let read = |memory: &Live| {
             let witnesses = found.iter().map(|(_, witness)| witness);

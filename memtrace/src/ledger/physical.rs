@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_references_and_mappings_gives_it_back() {
+    fn the_last_reference_or_mapping_releases_it() {
         let mut physical = one(100);
         assert!(physical.map(1000, 100, HANDLE).is_some());
         assert_eq!(physical.release(HANDLE), None);

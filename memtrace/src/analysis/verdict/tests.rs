@@ -492,7 +492,7 @@ fn mappings_explain_each_kind_of_memory_once() {
 }
 
 #[test]
-fn small_blocks_that_leak_can_keep_much_more_from_being_given_back() {
+fn small_leaking_blocks_can_hold_much_more_memory() {
     let grown = |blocks: f64| {
         of(&|t| {
             let small = (HEAP, "node", false, t * 0.2 * MIB, (t * blocks) as u64);
@@ -546,7 +546,7 @@ fn holes_between_leaking_blocks_are_not_retention() {
 }
 
 #[test]
-fn the_end_of_a_process_is_not_part_of_its_course() {
+fn the_end_of_a_process_is_left_out() {
     let found = judged(&Course {
         origin: Origin::Launched,
         n: 100,

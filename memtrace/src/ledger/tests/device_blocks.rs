@@ -190,7 +190,7 @@ fn emptying_the_cache_is_seen_though_nothing_is_reported() {
 }
 
 #[test]
-fn a_segment_is_of_the_device_of_its_blocks() {
+fn a_segment_has_the_device_of_its_blocks() {
     let layer = Layer::CudaRuntime;
     for interval_between in [false, true] {
         let mut devices = Devices::new();

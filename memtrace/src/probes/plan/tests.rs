@@ -303,7 +303,7 @@ fn own_plan(prefix: &str, more: &[&str], extra: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn an_allocator_both_gives_and_takes() {
+fn a_prefix_needs_allocation_and_release() {
     assert_eq!(own_plan("je_", &[], &[]), [""; 0]);
     assert_eq!(
         own_plan("je_", &["-DFREE"], &[]),

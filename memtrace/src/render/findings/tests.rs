@@ -227,7 +227,7 @@ fn job() -> Diagnosis {
 }
 
 #[test]
-fn processes_that_do_the_same_are_one_finding_above_a_parent_that_does_nothing() {
+fn equal_workers_are_one_finding_above_their_idle_parent() {
     let mut found = job();
     assert_eq!(
         text(&found),

@@ -118,7 +118,7 @@ impl State {
         self.checkpoint
     }
 
-    /// Where to go on after a header that makes no sense: the process changed the heap meanwhile, or overwrote it.
+    /// Where to continue after a header that makes no sense: the process changed the heap meanwhile, or overwrote it.
     fn recover<M: Memory + ?Sized>(
         &mut self,
         reader: &mut Reader<'_, M>,

@@ -32,7 +32,7 @@ fn why_unreached(version: u32, of_type: &str) -> Option<&'static str> {
     }
 }
 
-/// Paths that no expression is for begin or go on like this.
+/// Paths without an expression begin or continue like this.
 fn has_no_expression(name: &str, path: &str) -> bool {
     name.is_empty() || path.contains(" (") || path.contains(": ") || path.contains('<')
 }
