@@ -1,5 +1,5 @@
-//! Physical memory of devices: known by a handle, given back once no reference
-//! and no mapping is left (CUDA driver API, "Virtual Memory Management").
+//! Physical device memory: known by a handle, given back once no reference and no mapping is left
+//! (CUDA driver API, "Virtual Memory Management").
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Courses of memory of devices, and of page-locked memory.
+//! Growth of device memory and of page-locked memory over time.
 
 use super::*;
 
