@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_keep_what_is_reachable_only_through_them() {
+    fn nodes_keep_blocks_reachable_only_through_them() {
         let lists = [
             vec![1, 2],
             vec![3],
