@@ -47,7 +47,7 @@ pub(crate) struct HoldersArgs {
     lost: bool,
     /// Search a copy of the process, made at one moment
     ///
-    /// memtrace makes one of its threads call clone, unnoticed by the program. This stops the process while the kernel
+    /// memtrace makes a thread of the process call clone, unnoticed by the program. This stops the process while the kernel
     /// copies its page tables: 20 to 40 ms per GB of 4 KiB pages, more on a busy machine; the output says how long.
     /// While the copy exists, the first write to each page costs the program some microseconds and another page. The
     /// kernel may refuse to commit that much memory (vm.overcommit_memory=2). If memtrace is killed, a helper process

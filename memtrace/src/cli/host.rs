@@ -28,7 +28,7 @@ pub(crate) struct HostArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Replace host names, user names and folders by hashes; values that look like secrets are always
+    /// Replace host names, user names and folders with hashes; values that look like secrets are always
     /// hidden
     #[arg(long)]
     redact: bool,

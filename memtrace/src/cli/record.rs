@@ -91,7 +91,7 @@ pub(crate) struct RecordArgs {
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
     python_objects: bool,
-    /// Replace host names, user names and folders by hashes, so that the recording can be shared;
+    /// Replace host names, user names and folders with hashes, so that the recording can be shared;
     /// values that look like secrets are always hidden
     #[arg(long)]
     redact: bool,
