@@ -1,4 +1,4 @@
-/* A server that forgets: every answer is put into a cache that nothing ever
+/* A server that leaks: every answer is put into a cache that nothing ever
  * empties. Runs for about 15 seconds.
  *
  *   cc -g -fno-omit-frame-pointer -o leak examples/leak.c

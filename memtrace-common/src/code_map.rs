@@ -1,10 +1,9 @@
-//! What the kernel side knows of a process's code: a snapshot of its executable
-//! mappings, written by the collector, and a log of what changed since, written
-//! by the kernel side itself as the process maps and unmaps code.
+//! The kernel side's knowledge of a process's code: a snapshot of its executable mappings, written by the collector,
+//! and a log of later changes, written by the kernel side itself as the process maps and unmaps code.
 //!
-//! An address is looked up in the log's entries that are newer than the
-//! snapshot first, the newest first. So a range that was unmapped, or reused,
-//! never means what it did before, however late the collector is.
+//! An address is looked up in the log's entries that are newer than the snapshot first, the newest
+//! first. So a range that was unmapped, or reused, is never resolved as before, however late the
+//! collector is.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -51,11 +50,11 @@ pub struct Snapshot {
     pub as_of: u64,
 }
 
-/// Changes that a log keeps; a power of two. More since the snapshot: the walk
-/// cannot tell what is mapped and says so.
+/// Changes that a log keeps; a power of two. If there were more since the snapshot, the walk cannot know the mappings
+/// and ends as stale.
 pub const LOG: usize = 32;
 
-/// Added to [`Log::sequence`] by exec: no snapshot of before is of use.
+/// Added to [`Log::sequence`] by exec: earlier snapshots are then invalid.
 pub const LOG_EXEC: u64 = 1 << 32;
 
 /// One change.
@@ -92,7 +91,7 @@ pub struct KnownFile {
     pub delta: u64,
     /// As in [`Mapping::exec`].
     pub exec: u32,
-    /// A [`mapping_kind`]; UNKNOWN if its mappings cannot be told from file offsets alone.
+    /// A [`mapping_kind`]; UNKNOWN if file offsets alone do not determine its mappings.
     pub kind: u32,
 }
 

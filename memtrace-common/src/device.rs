@@ -1,10 +1,10 @@
-//! Records about memory of devices (GPUs), and what the kernel side must know to make them.
+//! Records about device memory (GPUs), and the kernel side's input for them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{event::Header, wire::wire_enum};
 
-/// A device as a thread has it current: its index + 1. 0: the thread was not seen choosing one.
+/// The current device of a thread: its index + 1. 0: the thread was not seen choosing one.
 pub type Current = u32;
 
 /// [`crate::event::Kind::DeviceAlloc`].
@@ -16,13 +16,13 @@ pub struct Alloc {
     pub header: Header,
     /// Address or handle; 0 where the call failed.
     pub addr: u64,
-    /// Bytes asked for; of pitched and array memory computed from its dimensions.
+    /// Requested bytes; for pitched and array memory, computed from its dimensions.
     pub size: u64,
     /// As in [`crate::event::Alloc::stack`].
     pub stack: u64,
     /// A [`Current`].
     pub device: u32,
-    /// What the function returned; 0 for success.
+    /// The function's return value; 0 for success.
     pub error: u32,
 }
 
@@ -34,13 +34,13 @@ pub struct Alloc {
 #[repr(C)]
 pub struct Report {
     pub header: Header,
-    /// The block; 0 where none could be given.
+    /// The block; 0 if there was no memory.
     pub addr: u64,
     /// Bytes, as the allocator rounds them; negative when the block is released.
     pub size: i64,
     /// As in [`crate::event::Alloc::stack`]; 0 for a release.
     pub stack: u64,
-    /// Bytes in blocks, and bytes held in all, on this device after this.
+    /// Bytes in blocks, and total bytes held, on this device afterwards.
     pub allocated: u64,
     pub reserved: u64,
     /// Index of the device.
@@ -78,7 +78,7 @@ wire_enum! {
 /// Bytes of the longest name in the ENTRY_POINTS map, its end included.
 pub const NAME: usize = 48;
 
-/// Key of the ENTRY_POINTS map: the name of a function that is asked of the driver by name,
+/// Key of the ENTRY_POINTS map: the name of a function that is requested from the driver by name,
 /// padded with zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]

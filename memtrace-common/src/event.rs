@@ -1,12 +1,10 @@
-//! What the kernel side reports, one record of the ring buffer each.
+//! The kernel side's reports, one record of the ring buffer each.
 //!
-//! There is one ring buffer for everything, because its order is what makes
-//! the ledger exact: an allocation is reserved before its pointer reaches user
-//! code, a release before the allocator sees it, so an address's history
-//! arrives in the order in which it happened, across threads and CPUs.
-//! What both gives and takes (realloc, munmap, mremap) is reported twice: the
-//! taking before the call, so that another thread's reuse of the range cannot
-//! overtake it, and the outcome after.
+//! There is one ring buffer for everything, because its order makes the ledger exact: an allocation is reserved before
+//! its pointer reaches user code, a release before the allocator sees it, so an address's history arrives in the order
+//! in which it happened, across threads and CPUs. Calls that both release and allocate (realloc, munmap, mremap) are
+//! reported twice: the release before the call, so that another thread's reuse of the range cannot overtake it, and the
+//! outcome after it.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -21,7 +19,7 @@ wire_enum! {
         Alloc = 1,
         /// [`Free`]: a release that is about to happen.
         Free = 2,
-        /// [`Free`]: a realloc of `addr` is about to happen; [`Kind::ReallocEnd`] tells its fate.
+        /// [`Free`]: a realloc of `addr` is about to happen; [`Kind::ReallocEnd`] has its outcome.
         ReallocBegin = 3,
         /// [`Alloc`]: outcome of the thread's last [`Kind::ReallocBegin`]. `addr` 0 with `size` > 0: it
         /// failed and the old block lives on. `addr` 0 with `size` 0: the old block was freed.
@@ -37,7 +35,7 @@ wire_enum! {
         /// [`Map`]: outcome of the thread's last [`Kind::RemapBegin`]; [`flags::FAILED`] when it failed.
         /// `map_flags` holds mremap's flags.
         RemapEnd = 9,
-        /// [`Map`]: brk returned; `addr` is the program break now, `len` the one asked for (0: a query).
+        /// [`Map`]: brk returned; `addr` is the program break now, `len` the requested one (0: a query).
         Brk = 10,
         /// [`Map`]: a successful shmat; the kernel side does not know the length, `len` is 0 on the wire.
         Shmat = 11,
@@ -52,16 +50,16 @@ wire_enum! {
         /// [`Lifecycle`]: the thread stops and waits for the collector, or cannot be stopped
         /// ([`flags::FAILED`]) and runs on; `value` is a [`Stop`].
         Stopped = 16,
-        /// [`Verify`]: a walk with what it was made from, to be repeated by other means.
+        /// [`Verify`]: a walk with its input, to be repeated by other means.
         Verify = 17,
-        /// [`Timing`]: what a walk took.
+        /// [`Timing`]: the duration of a walk.
         Timing = 18,
         /// [`crate::python::Code`]: a code object that stacks refer to.
         PythonCode = 19,
         /// [`crate::device::Alloc`]: memory of a device, or page-locked; also a call that failed.
         DeviceAlloc = 20,
-        /// [`crate::device::Report`]: what PyTorch's caching allocator says of a block of its own, or
-        /// that it cannot give one.
+        /// [`crate::device::Report`]: a report of PyTorch's caching allocator on one of its blocks, or on running out
+        /// of memory.
         DeviceReport = 21,
         /// [`crate::device::Range`]: physical memory was mapped (cuMemMap).
         DeviceMap = 22,
@@ -69,14 +67,14 @@ wire_enum! {
         DeviceUnmap = 23,
         /// [`crate::device::Range`]: one more reference to the physical memory `handle`.
         DeviceRetain = 24,
-        /// [`crate::device::Range`]: a pool of the driver told its figure with the number `handle`,
-        /// `len` bytes; [`crate::device::Pool`].
+        /// [`crate::device::Range`]: a pool of the driver reported its figure with the number `handle`, `len` bytes;
+        /// [`crate::device::Pool`].
         DevicePool = 25,
-        /// [`crate::device::Range`]: the driver gave the address `addr` for the name with number
-        /// `handle`. The process is stopped, if it may be.
+        /// [`crate::device::Range`]: the driver returned the address `addr` for the name with number `handle`. The
+        /// process is stopped, if allowed.
         EntryPoint = 26,
-        /// [`crate::device::Range`]: of the block at `addr` of PyTorch's caching allocator, which was
-        /// reported before, `len` bytes were asked for, on the stream with the number `handle`.
+        /// [`crate::device::Range`]: `len` bytes were requested for the block at `addr` of PyTorch's caching allocator,
+        /// which was reported before, on the stream with the number `handle`.
         DeviceRequest = 27,
     }
 }
@@ -90,13 +88,13 @@ wire_enum! {
         Fork = 1,
         /// A new program before its interpreter's first instruction.
         Exec = 2,
-        /// After it mapped an executable file that the collector has not seen, or attached shared
-        /// memory whose length only its maps tell; the record of it precedes.
+        /// After it mapped an executable file that the collector has not seen, or attached shared memory whose length
+        /// is only in its maps; the record of it precedes.
         Map = 3,
         /// When it was given the address of a driver's function that may have no probe yet; the record
         /// of it precedes.
         EntryPoint = 4,
-        /// The process `other` wants to trace it, and finds it traced. Nothing waits.
+        /// The process `other` tries to trace it, and finds it traced. Nothing waits.
         Tracer = 5,
     }
 }
@@ -114,8 +112,8 @@ pub mod flags {
     /// [`super::Kind::Free`]: the thread's last act was to release the same block by another
     /// function, which may have called this one. Then the block is gone already.
     pub const REPEATED: u16 = 1 << 4;
-    /// [`super::Kind::DeviceAlloc`]: asked for by a call of a layer above that is in flight in the
-    /// same thread: the runtime's, of the driver.
+    /// [`super::Kind::DeviceAlloc`]: requested by a call of a layer above that is in flight in the same thread: by the
+    /// runtime, from the driver.
     pub const BELOW: u16 = 1 << 5;
     /// [`super::Kind::DeviceAlloc`]: by a function that takes the memory from a stream's pool.
     pub const STREAM_ORDERED: u16 = 1 << 6;
@@ -153,7 +151,7 @@ pub struct Alloc {
     pub header: Header,
     /// Absolute address in the process.
     pub addr: u64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub size: u64,
     /// Key of a [`Stack`] reported earlier; 0: none could be taken.
     pub stack: u64,
@@ -179,7 +177,7 @@ pub struct Map {
     pub header: Header,
     /// Start of the mapping, absolute address in the process.
     pub addr: u64,
-    /// Bytes, as asked for (not rounded to pages).
+    /// Bytes, as requested (not rounded to pages).
     pub len: u64,
     /// As in [`Alloc::stack`].
     pub stack: u64,
@@ -204,7 +202,7 @@ pub struct Map {
 pub struct Unmap {
     pub header: Header,
     pub addr: u64,
-    /// Bytes, as asked for (not rounded to pages).
+    /// Bytes, as requested (not rounded to pages).
     pub len: u64,
 }
 
@@ -260,7 +258,7 @@ pub const COPIED_RETURNS: usize = 16;
 pub struct PendingReturn {
     /// Where on the stack it was, absolute address.
     pub slot: u64,
-    /// What it was.
+    /// The original address.
     pub original: u64,
 }
 
@@ -286,9 +284,9 @@ pub struct Verify {
     pub header: Header,
     /// Where the walk began; `pc` is a return address.
     pub at: Registers,
-    /// [`crate::code_map::Log::sequence`]: of what code the walk knew.
+    /// [`crate::code_map::Log::sequence`]: the state of the code that the walk used.
     pub sequence: u64,
-    /// What pending returns were replaced by; 0 if the thread has none.
+    /// The address that replaced pending returns; 0 if the thread has none.
     pub trampoline: u64,
     /// Number of `returns`.
     pub pending: u32,

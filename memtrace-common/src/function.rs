@@ -1,7 +1,7 @@
-//! How to read the arguments and the result of a probed function. Two generic
-//! programs (entry, return) serve every function of an allocator of memory, two more those of
-//! devices; what differs travels as the probe's cookie, so a new allocator is a row of data, not
-//! new kernel code.
+//! How to read the arguments and the result of a probed function. Two generic programs (entry,
+//! return) serve every function of an allocator of memory, two more those of devices; the
+//! differences travel as the probe's cookie, so a new allocator is a row of data, not new kernel
+//! code.
 
 use crate::{
     Layer,
@@ -9,19 +9,19 @@ use crate::{
 };
 
 wire_enum! {
-    /// What a call does to the ledger, or to what the kernel side knows of a thread.
+    /// The effect of a call on the ledger, or on the kernel side's state of a thread.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum Operation: u8 {
-        /// Gives a block.
+        /// Allocates a block.
         Alloc = 1,
-        /// Takes a block back; needs no return probe.
+        /// Releases a block; needs no return probe.
         Free = 2,
-        /// Takes a block and gives another (or the same).
+        /// Releases a block and allocates another (or the same).
         Realloc = 3,
-        /// Tells of the block `block` that an allocator gave or took (`c10::reportMemoryUsageToProfiler`),
-        /// or, without one, that it could not give any: bytes in the argument `size`, then what it has
-        /// given in all, what it holds in all, and the device. Needs no return probe.
+        /// Reports the block `block` that an allocator handed out or took back (`c10::reportMemoryUsageToProfiler`) or,
+        /// without one, that it is out of memory: bytes in the argument `size`, then its total in blocks, its total
+        /// held, and the device. Needs no return probe.
         Report = 4,
         /// Maps physical memory: address, size, offset, handle, as cuMemMap.
         Map = 5,
@@ -40,11 +40,11 @@ wire_enum! {
         SetContext = 11,
         /// Puts the first argument on top of the thread's contexts.
         PushContext = 12,
-        /// Takes the thread's topmost context away.
+        /// Removes the thread's topmost context.
         PopContext = 13,
-        /// Asks for a function's address by name: name, where to write the address.
+        /// Looks up a function's address by name: name, where to write the address.
         Resolve = 14,
-        /// Asks a pool for an attribute: pool, attribute, where to write it.
+        /// Queries an attribute of a pool: pool, attribute, where to write it.
         PoolAttribute = 15,
     }
 }
@@ -55,7 +55,7 @@ impl Operation {
         !matches!(self, Self::Free | Self::Report | Self::Unmap)
     }
 
-    /// Whether it gives memory.
+    /// Whether it allocates memory.
     pub const fn gives(self) -> bool {
         matches!(self, Self::Alloc | Self::Realloc)
     }
@@ -131,8 +131,8 @@ pub struct Function {
     pub stream_ordered: bool,
     /// A C++ exception may leave it instead of a result.
     pub may_throw: bool,
-    /// Number of the probed function, so that no two have the same cookie: the kernel
-    /// side tells by it a tail call from a call that never returned.
+    /// Number of the probed function, so that no two have the same cookie: the kernel side uses it
+    /// to distinguish a tail call from a call that never returned.
     pub index: u16,
 }
 
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_gives_back_what_was_packed() {
+    fn cookies_round_trip() {
         let calloc = Function {
             operation: Operation::Alloc,
             layer: Layer::Heap,

@@ -1,6 +1,6 @@
-//! Keys of what is too large to be compared.
+//! Keys of data that is too large to be compared.
 
-/// What a hash of several words begins with: a single [`mix`] gives `a, b` and `b, a` the same.
+/// The start value of a hash of several words: a single [`mix`] gives `a, b` and `b, a` the same.
 pub const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes a word into a hash.

@@ -1,4 +1,4 @@
-//! What the collector tells the kernel side when it loads it.
+//! The collector's settings for the kernel side, written when it is loaded.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -56,13 +56,13 @@ pub struct Settings {
     pub follow: u32,
     /// 1: walk stacks by unwind tables; 0: by frame pointers.
     pub unwind: u32,
-    /// 1: measure what walks take.
+    /// 1: measure the duration of walks.
     pub time_walks: u32,
     /// Bytes of a page, a power of two.
     pub page_size: u32,
     /// Unread bytes in the ring buffer at which the collector is woken.
     pub wake_bytes: u64,
-    /// Each of so many walks is sent to be verified; 0: none.
+    /// One in this many walks is sent to be verified; 0: none.
     pub verify_every: u64,
     /// Most bytes of those in a second.
     pub verify_bytes: u64,

@@ -2,7 +2,7 @@
 //! The kernel side counts in one per-CPU array indexed by [`Reason`], the user
 //! side adds its own; a recording holds them all, zero included.
 
-/// What a counter means for the totals.
+/// The effect of a loss on the totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Allocations are missing: totals are lower bounds.
@@ -122,7 +122,7 @@ reasons! {
     OperatorNewLeftOut = USER + 7, "operator_new_left_out", AllocationsLost;
     /// User side: a mapped file changed again and again while it was read: it has no probes.
     FileChanged = USER + 8, "file_changed", Untraced;
-    /// User side: a 32-bit program, of which nothing is recorded.
+    /// User side: a 32-bit program, for which nothing is recorded.
     Program32Bit = USER + 9, "program_32_bit", Untraced;
 }
 

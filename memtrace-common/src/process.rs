@@ -1,4 +1,4 @@
-//! What the kernel side knows of a traced process.
+//! The kernel side's state of a traced process.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -34,12 +34,12 @@ pub struct FileKey {
     pub ino: u64,
     /// As the kernel holds it: `MAJOR << 20 | MINOR`.
     pub dev: u32,
-    /// See [`FileKey::version`]; 0 where the kernel does not tell.
+    /// See [`FileKey::version`]; 0 if the kernel does not report it.
     pub version: u32,
 }
 
 impl FileKey {
-    /// Tells what a file holds now from what it held before it was written to.
+    /// Distinguishes a file's present content from that before a write.
     #[inline(always)]
     pub const fn version(mtime_sec: u64, mtime_nsec: u32) -> u32 {
         (mtime_sec as u32).rotate_left(16) ^ mtime_nsec

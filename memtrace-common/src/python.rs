@@ -1,5 +1,4 @@
-//! What the kernel side needs to know of a CPython interpreter, and what it
-//! tells of Python code.
+//! The kernel side's description of a CPython interpreter, and its records about Python code.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -42,9 +41,9 @@ pub struct Interpreter {
     pub frame_previous: u32,
     /// `f_lasti` (i32) up to 3.10; since 3.11 a pointer into the code object.
     pub frame_instruction: u32,
-    /// Byte that tells where a run of the evaluation loop began: `is_entry` in 3.11 (1: the outermost
-    /// frame of the run), `owner` since 3.12 (3 or more: not a frame, a mark between runs), or
-    /// [`NONE`]: each frame is a run of its own.
+    /// Byte that shows where a run of the evaluation loop began: `is_entry` in 3.11 (1: the outermost frame of the
+    /// run), `owner` since 3.12 (3 or more: not a frame, a mark between runs), or [`NONE`]: each frame is a run of its
+    /// own.
     pub frame_boundary: u32,
     /// `PyCodeObject.co_code_adaptive`, to which `frame_instruction` relates, or [`NONE`].
     pub code_instructions: u32,
@@ -63,7 +62,7 @@ pub struct Interpreter {
     pub bytes_data: u32,
 }
 
-/// The fields of a code object lie in [`CODE_BYTES`] from this offset on: so much is read at once.
+/// The fields of a code object lie in [`CODE_BYTES`] from this offset on, which are read at once.
 pub const CODE_WINDOW: u32 = 40;
 pub const CODE_BYTES: u64 = 112;
 
@@ -133,7 +132,7 @@ pub struct Code {
     pub pad: u32,
 }
 
-/// What [`fingerprint`] is made of.
+/// The input of [`fingerprint`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Absolute addresses of the objects.
@@ -151,7 +150,7 @@ pub struct Identity {
 /// Offset of `PyASCIIObject.hash`, bytes; the same in all versions.
 pub const STR_HASH: u32 = 24;
 
-/// Tells a code object from another one at the same address.
+/// Distinguishes a code object from another one at the same address.
 #[inline(always)]
 pub const fn fingerprint(of: &Identity) -> u32 {
     let mut hash = mix(SEED, of.filename);

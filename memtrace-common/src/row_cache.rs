@@ -1,10 +1,10 @@
-//! What walks have found of addresses, as the kernel side keeps it.
+//! Results of earlier walks by address, kept by the kernel side.
 //!
-//! Programs allocate at the same places again and again, and each frame takes the searches for a mapping
-//! and a row of its table. What they found is kept in tables of places, chosen by
-//! list of mappings ([`crate::code_map::Snapshot::list`]) and address; a newer find takes an older one's
-//! place. Any CPU reads and writes it at any time without a lock: an entry has a check over all it
-//! says, so one that was half written, or is of another address, is not found.
+//! Programs allocate at the same places again and again, and each frame takes the searches for a mapping and a row of
+//! its table. Their results are kept in tables of places, chosen by list of mappings
+//! ([`crate::code_map::Snapshot::list`]) and address; a newer find takes an older one's place. Any CPU reads and writes
+//! it at any time without a lock: an entry has a check over its contents, so a half-written entry, or that of another
+//! address, is not found.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -13,7 +13,7 @@ use crate::{
     unwind::Rule,
 };
 
-/// What is known of an address of code.
+/// The known facts about an address of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct FoundRow {
@@ -26,7 +26,7 @@ pub struct FoundRow {
 /// Places; a power of two.
 pub const PLACES: u32 = 1 << 16;
 
-/// Places of a CPU's own table, which is looked at first; a power of two. A value of a map per CPU has 32 KiB at most
+/// Places of a CPU's own table, which is searched first; a power of two. A value of a map per CPU has 32 KiB at most
 /// (PCPU_MIN_UNIT_SIZE, include/linux/percpu.h).
 pub const HOT_PLACES: usize = 1 << 10;
 
@@ -65,7 +65,7 @@ impl Key {
 
     #[inline(always)]
     const fn check(self, word: u64, rule: u64) -> u64 {
-        // Odd, as an entry that nobody has written is not.
+        // Odd, unlike an entry that was never written.
         mix(mix(self.0, word), rule) | 1
     }
 }
@@ -87,7 +87,7 @@ impl CachedRow {
     pub fn row(self, key: Key) -> Option<FoundRow> {
         (self.check == key.check(self.word, self.rule)).then(|| FoundRow {
             word: self.word,
-            // SAFETY: integers without padding, of which all values are valid.
+            // SAFETY: integers without padding; all values are valid.
             rule: unsafe { core::mem::transmute::<u64, Rule>(self.rule) },
         })
     }
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_where_nobody_has_written() {
+    fn unwritten_places_have_no_rows() {
         assert_eq!(CachedRow::default().row(Key::new(0, 0)), None);
         assert_eq!(CachedRow::default().row(Key::new(7, 0x7f00_1000)), None);
     }
 
     /// Two CPUs that write one place may leave words of both.
     #[test]
-    fn what_two_have_written_is_found_by_neither() {
+    fn rows_mixed_by_two_writers_are_not_found() {
         let (a, b) = (Key::new(7, 0x7f00_1000), Key::new(9, 0x7f00_2040));
         let (of_a, of_b) = (
             CachedRow::new(a, row(0x1000, 32)),

@@ -21,7 +21,7 @@ use crate::{
 pub struct Rule {
     /// A [`cfa`] kind: where the canonical frame address (CFA) is.
     pub cfa: u8,
-    /// An [`fp`] kind, what becomes of the frame pointer, and above it a [`bx`] kind.
+    /// An [`fp`] kind, for the frame pointer, and above it a [`bx`] kind.
     pub fp: u8,
     /// Bytes, see [`fp`].
     pub fp_offset: i16,
@@ -49,9 +49,9 @@ pub mod cfa {
     pub const STOP: u8 = 7;
     /// Call frame information that these rules cannot express.
     pub const UNSUPPORTED: u8 = 8;
-    /// No tables: the code is taken to keep a frame pointer, which is checked. `o` is 1 if what it
-    /// called is such code too: only then is a zero the mark of the outermost frame (psABI, section
-    /// 3.4.1), and not just a register that was 0.
+    /// No tables: the code is assumed to keep a frame pointer, which is checked. `o` is 1 if its callee is such code
+    /// too: only then is a zero the mark of the outermost frame (psABI, section 3.4.1), and not just a register that
+    /// was 0.
     pub const FRAME_POINTER: u8 = 9;
     /// CFA = rbx + o, of glibc's trampoline to functions that are bound when first called.
     pub const BX: u8 = 10;
@@ -69,8 +69,8 @@ pub mod fp {
     pub const MASK: u8 = 3;
 }
 
-/// Values of [`Rule::fp`] above [`fp::MASK`]: what becomes of rbx. Other values, times 8, are how
-/// far below the CFA it was saved.
+/// Values of [`Rule::fp`] above [`fp::MASK`]: for rbx. Other values, times 8, are how far below the
+/// CFA it was saved.
 pub mod bx {
     pub const SHIFT: u32 = 2;
     /// Unchanged.
@@ -108,7 +108,7 @@ pub struct Registers {
     pub fp: u64,
     /// rbx, or where it was saved: few walks need it, so it is not read before.
     pub bx: u64,
-    /// What `bx` is: an [`rbx`] kind.
+    /// The meaning of `bx`: an [`rbx`] kind.
     pub bx_is: u64,
 }
 
@@ -124,8 +124,8 @@ pub mod rbx {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub registers: Registers,
-    /// Where on the stack its return address was read; 0 for code that a signal interrupted,
-    /// whose `pc` is no return address.
+    /// Where on the stack its return address was read; 0 for code that a signal interrupted, whose `pc` is not a return
+    /// address.
     pub slot: u64,
 }
 
@@ -263,7 +263,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
         memory.read(saved).ok_or(End::Unreadable)?
     };
     if pc == 0 {
-        // Tables that lead to it mean it; a register that is no frame pointer leads anywhere.
+        // Tables lead to it on purpose; a register that is not a frame pointer leads anywhere.
         return Err(if rule.cfa == cfa::FRAME_POINTER {
             End::BadFramePointer
         } else {
@@ -271,7 +271,7 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
         });
     }
     let (bx, bx_is) = match rule.fp >> bx::SHIFT {
-        // Generated code saves what it likes.
+        // Generated code saves any registers.
         _ if rule.cfa == cfa::FRAME_POINTER => (0, rbx::UNKNOWN),
         bx::SAME => (at.bx, at.bx_is),
         bx::LOST => (0, rbx::UNKNOWN),
@@ -301,7 +301,7 @@ pub enum Word {
     PythonAt { instruction: u32, fingerprint: u32 },
 }
 
-/// Number of files whose frames can be told apart, limited by the word's 12 bits.
+/// Number of files whose frames can be distinguished, limited by the word's 12 bits.
 pub const EXECS: u32 = 1 << 12;
 
 const TAG_SHIFT: u32 = 60;
@@ -358,7 +358,7 @@ impl Word {
         word & ((1 << TAG_SHIFT) - 1)
     }
 
-    /// `None` for what none of the above made.
+    /// `None` for a word that none of the above made.
     pub fn decode(word: u64) -> Option<Word> {
         match word >> TAG_SHIFT {
             TAG_FILE => {

@@ -59,13 +59,13 @@ impl RowSearch {
         }
     }
 
-    /// Index of the row that [`RowSearch::narrow`] wants next.
+    /// Index of the row that [`RowSearch::narrow`] needs next.
     #[inline(always)]
     pub fn probe(&self) -> u32 {
         self.first.wrapping_add(self.count >> 1)
     }
 
-    /// Halves what is searched by the row at [`RowSearch::probe`]; true: that was the last.
+    /// Halves the search range by the row at [`RowSearch::probe`]; true: that was the last.
     #[inline(always)]
     pub fn narrow(&mut self, row: u32) -> bool {
         let probe = self.probe();

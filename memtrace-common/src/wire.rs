@@ -1,4 +1,4 @@
-//! What crosses the kernel boundary as an integer.
+//! Values that cross the kernel boundary as integers.
 
 /// An enum that travels as an integer: every value, the largest one, and the way back.
 macro_rules! wire_enum {

@@ -14,7 +14,7 @@ pub(crate) unsafe fn increment(counter: *mut u64) {
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, 1) };
 }
 
-/// Adds `n` and gives what was there before.
+/// Adds `n` and returns the previous value.
 ///
 /// # Safety
 /// As for [`increment`].
@@ -37,8 +37,8 @@ pub(crate) unsafe fn claim(flag: *mut u64) -> bool {
     claimed
 }
 
-/// Gives back what [`claim`] took. A plain store: the flag is per CPU, and one
-/// CPU sees its own stores in order.
+/// Releases a claim of [`claim`]. A plain store: the flag is per CPU, and one CPU sees its own
+/// stores in order.
 ///
 /// # Safety
 /// As for [`increment`].

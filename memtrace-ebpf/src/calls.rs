@@ -1,6 +1,5 @@
-//! Probes on allocation functions of memory: one program for entries, one for
-//! returns, told by the cookie how to read the function at hand. Those of
-//! devices are in [`crate::device`].
+//! Probes on allocation functions of memory: one program for entries, one for returns. The cookie says how to read the
+//! function at hand. Those of devices are in [`crate::device`].
 
 use aya_ebpf::{
     EbpfContext,
@@ -85,9 +84,8 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     None
 }
 
-/// `size * count`, or the largest size where that overflows: a call that must fail.
-/// In halves, because the compiler makes a 128-bit multiplication of any shorter
-/// way, which BPF has not.
+/// `size * count`, or the largest size where that overflows: a call that must fail. In halves, because the compiler
+/// makes a 128-bit multiplication of anything shorter, which BPF lacks.
 #[inline(always)]
 pub(crate) fn product(size: u64, count: u64) -> u64 {
     let (large, small) = if size < count {
@@ -182,13 +180,13 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     None
 }
 
-/// On the same sites as [`call_entry`], to measure what a probe itself costs.
+/// On the same sites as [`call_entry`], to measure the cost of a probe itself.
 #[uprobe]
 pub fn empty_entry(_context: ProbeContext) -> u32 {
     0
 }
 
-/// On the same sites as [`call_return`], to measure what a probe itself costs.
+/// On the same sites as [`call_return`], to measure the cost of a probe itself.
 #[uretprobe]
 pub fn empty_return(_context: RetProbeContext) -> u32 {
     0

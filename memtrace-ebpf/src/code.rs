@@ -1,5 +1,5 @@
-//! What an address of a process means: the collector's snapshot of its
-//! executable mappings, and what changed since (see `memtrace_common::code_map`).
+//! The meaning of a process's addresses: the collector's snapshot of its executable mappings, and later changes (see
+//! `memtrace_common::code_map`).
 
 use memtrace_common::{
     code_map::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
@@ -36,9 +36,9 @@ impl Code {
     #[inline(always)]
     pub(crate) fn of(tgid: u32) -> Result<Self, End> {
         let sequence = sequence(tgid).ok_or(End::Stale)?;
-        // Twice: the collector's update gives the entry a new place, and the old one, which we may
-        // have got, to another process. What a second look confirms is this one's. It stays true for
-        // the time of a walk, as the collector writes over a list only long after it was replaced.
+        // Twice: the collector's update gives the entry a new place, and the old one, which we may have got, to another
+        // process. A value that is confirmed by a second look is this one's. It stays true for the time of a walk, as
+        // the collector writes over a list only long after it was replaced.
         let snapshot = Self::snapshot(tgid).ok_or(End::Stale)?;
         if Self::snapshot(tgid) != Some(snapshot) {
             return Err(End::Stale);
@@ -56,7 +56,7 @@ impl Code {
 
     #[inline(always)]
     fn snapshot(tgid: u32) -> Option<Snapshot> {
-        // SAFETY: copied at once; see above for what the copy is worth.
+        // SAFETY: copied at once; see above for the validity of the copy.
         unsafe { SNAPSHOTS.get(&tgid) }.copied()
     }
 
@@ -78,8 +78,8 @@ impl Code {
         self.sequence != self.snapshot.as_of
     }
 
-    /// What walks have found before of the code at `pc`. Only of a list of mappings to which nothing
-    /// has come since, for only that says by itself what an address means.
+    /// The result of an earlier walk for the code at `pc`. Only if the list of mappings has not changed since, because
+    /// only then it gives the meaning of an address by itself.
     #[inline(always)]
     pub(crate) fn known(&self, pc: u64) -> Option<FoundRow> {
         if self.is_logged_since() {
@@ -88,7 +88,7 @@ impl Code {
         rows::known(self.snapshot.list, pc)
     }
 
-    /// Keeps what a walk has found of the code at `pc`.
+    /// Keeps the result of a walk for the code at `pc`.
     #[inline(always)]
     pub(crate) fn remember(&self, pc: u64, row: FoundRow) {
         if !self.is_logged_since() {
@@ -99,7 +99,7 @@ impl Code {
     /// The mapping that `pc` lies in.
     ///
     /// # Errors
-    /// There is none, or what was logged is just being written.
+    /// There is none, or the log is just being written.
     #[inline(always)]
     pub(crate) fn find(&self, pc: u64) -> Result<Mapping, End> {
         if self.is_logged_since()
@@ -114,10 +114,10 @@ impl Code {
         Ok(*mapping)
     }
 
-    /// What was logged. The process runs this very program, so it is there.
+    /// The logged change. The process runs this very program, so it is there.
     #[inline(always)]
     fn log(&self) -> Result<&'static Log, End> {
-        // VERIFIER: a copy on the stack; older kernels take a key from nowhere else.
+        // VERIFIER: a copy on the stack; older kernels accept a key from nowhere else.
         let tgid = self.tgid;
         // SAFETY: a live map value. Readers of a change check its sequence.
         LOGS.get_ptr(&tgid)
@@ -208,8 +208,7 @@ fn change(log: &Log, sequence: u64) -> &Change {
     &log.changes[sequence as usize & (LOG - 1)]
 }
 
-/// Logs that `mapping` is code of the process now (or, of kind UNKNOWN, that
-/// nobody knows what its range holds).
+/// Logs that `mapping` is code of the process now (or, with kind UNKNOWN, that the contents of its range are unknown).
 #[inline(always)]
 pub(crate) fn mapped(tgid: u32, mapping: Mapping) {
     let Some(log) = LOGS.get_ptr_mut(&tgid) else {
@@ -248,7 +247,7 @@ pub(crate) fn request_snapshot(tgid: u32) {
     let _ = REQUESTS.insert(&tgid, &1, 0);
 }
 
-/// The kernel maps and unmaps whole pages, whatever it is asked for.
+/// The kernel maps and unmaps whole pages, whatever the request.
 #[inline(always)]
 pub(crate) fn whole_pages(len: u64) -> u64 {
     let page = u64::from(loaded(&SETTINGS.page_size));
@@ -261,7 +260,7 @@ pub(crate) fn whole_pages(len: u64) -> u64 {
 #[inline(never)]
 pub(crate) extern "C" fn unmapping(tgid: u32, start: u64, len: u64) -> u64 {
     let end = start.wrapping_add(whole_pages(len));
-    // What is not known at the moment may hold code.
+    // An unknown range may hold code.
     if Code::of(tgid).is_ok_and(|code| !code.has_changed(start, end) && !code.had_code(start, end))
     {
         return 0;
@@ -298,7 +297,7 @@ fn unknown(start: u64, end: u64) -> Mapping {
 pub(crate) fn forked(parent: u32, child: u32) {
     // SAFETY: copied by the helpers; a change that is being written meanwhile shows by its sequence.
     unsafe {
-        // Without either the child's walks say that they know nothing.
+        // Without either, the child's walks end as stale.
         if let Some(log) = LOGS.get_ptr(&parent) {
             let _ = LOGS.insert(&child, &*log, 0);
         }

@@ -1,9 +1,8 @@
-//! Probes on functions of devices' libraries: CUDA's driver and runtime, HIP,
-//! PyTorch's caching allocator. As in [`crate::calls`], the cookie tells how to
-//! read the function at hand.
+//! Probes on functions of devices' libraries: CUDA's driver and runtime, HIP, PyTorch's caching allocator. As in
+//! [`crate::calls`], the cookie says how to read the function at hand.
 //!
-//! Which device a call is about follows from what the thread chose before
-//! (cudaSetDevice, contexts of the driver), unless the arguments tell it.
+//! The device of a call is the one that the thread chose before (cudaSetDevice, contexts of the driver), unless it is
+//! in the arguments.
 
 use aya_ebpf::{
     EbpfContext,
@@ -46,7 +45,7 @@ const TORCH_CUDA: u64 = 1;
 const LOCATION_DEVICE: u32 = 1;
 
 /// cudaMemPoolAttrReservedMemCurrent to …UsedMemHigh (driver_types.h; the driver's have the same
-/// values): what a pool holds, and what of it is given out.
+/// values): the size of a pool, and the part of it that is handed out.
 const POOL_FIGURES: core::ops::RangeInclusive<u64> = 5..=8;
 
 /// A function of a device's library was entered.
@@ -153,8 +152,8 @@ fn traced() -> Option<Caller> {
     caller
 }
 
-/// PyTorch's allocator tells that it has given or taken a block, or that it cannot give one: bytes,
-/// then what it has given and what it holds in all, then the device. It does so itself, at the end.
+/// PyTorch's allocator reports that it has handed out or taken back a block, or that it is out of memory: bytes, then
+/// its totals in blocks and held, then the device. It makes this call itself, at the end.
 #[inline(always)]
 fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
     let caller = &traced()?;
@@ -278,7 +277,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     if error != 0 {
         addr = 0;
     } else if addr == 0 {
-        // Nothing was asked for, and nothing given.
+        // Nothing was requested, and nothing allocated.
         return None;
     }
     let at = |at: &mut Registers| *at = after_return(registers);
@@ -319,7 +318,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     None
 }
 
-/// What a successful call did that gave no memory.
+/// The effect of a successful call that allocated no memory.
 #[inline(never)]
 fn done(context: &RetProbeContext, thread: &mut Thread, call: &Call) -> Option<()> {
     let caller = &Caller::current()?;
@@ -365,8 +364,8 @@ fn done(context: &RetProbeContext, thread: &mut Thread, call: &Call) -> Option<(
     None
 }
 
-/// The driver gave the address of a function. If that is one that has probes, the collector must
-/// see to it before the process can call it.
+/// The driver returned the address of a function. If that function has probes, the collector must handle it before the
+/// process can call it.
 #[inline(always)]
 fn resolved(context: &RetProbeContext, caller: &Caller, cookie: Cookie, call: &Call) -> Option<()> {
     let addr = word_at(call.pointer)?;
@@ -396,7 +395,7 @@ fn word_at(addr: u64) -> Option<u64> {
     }
 }
 
-/// An index that is no index is not known.
+/// An invalid index is an unknown device.
 #[inline(always)]
 fn current(index: u64) -> Current {
     let index = index as u32;
@@ -435,8 +434,8 @@ impl Thread {
     }
 }
 
-/// A statically defined probe (USDT) that PyTorch's allocator passes with a block that it has given, and
-/// reported: block, bytes asked for, stream. The cookie tells where they are.
+/// A statically defined probe (USDT) that PyTorch's allocator fires for a block that it has handed out and reported:
+/// block, requested bytes, stream. The cookie says where they are.
 #[uprobe]
 pub fn device_request(context: ProbeContext) -> u32 {
     requested(&context);
@@ -448,7 +447,7 @@ fn requested(context: &ProbeContext) -> Option<()> {
     let caller = traced()?;
     // SAFETY: the context is the program's own.
     let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
-    // Copied, for an index into the context itself is refused.
+    // Copied, because an index into the context itself is refused.
     let mut registers = [0u64; 32];
     // SAFETY: both are as large; the context of a uprobe is a `pt_regs`.
     let copied = unsafe {

@@ -78,8 +78,8 @@ pub(crate) fn emit<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) ->
     emit_after(record, reason, wake, || true)
 }
 
-/// Sends one record if there is room and `commit` returns true. Reserving comes
-/// first, so that what `commit` does is never done without being told.
+/// Sends one record if there is room and `commit` returns true. Reserving comes first, so that `commit` never acts
+/// without being reported.
 #[inline(always)]
 pub(crate) fn emit_after<T: Copy + 'static>(
     record: &T,
@@ -104,7 +104,7 @@ pub(crate) fn emit_after<T: Copy + 'static>(
 }
 
 /// Sends one record, written in place by `fill`; false if there is no room, which is counted under
-/// `reason`. `None`: it says something about memtrace itself, and is then as if never made.
+/// `reason`. `None`: it is about memtrace itself, and is then discarded.
 #[inline(always)]
 pub(crate) fn emit_in_place<T: 'static>(
     reason: Option<Reason>,

@@ -26,9 +26,8 @@ pub(crate) struct Task(u64);
 #[inline(always)]
 fn read<T: Integer>(address: u64) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    // VERIFIER: no look at the result, which would double the ways: where it fails, the helper writes
-    // zeroes.
-    // SAFETY: there is room for one; the helper checks the address, and of an integer all values are valid.
+    // VERIFIER: the result is not tested, which would double the paths: if it fails, the helper writes zeroes. SAFETY:
+    // there is room for one; the helper checks the address, and of an integer all values are valid.
     unsafe {
         bpf_probe_read_kernel(
             value.as_mut_ptr().cast(),
@@ -83,7 +82,7 @@ impl Task {
         pid != 0 && level == 0
     }
 
-    /// What pthread_self gives: the fs base.
+    /// The value of pthread_self: the fs base.
     #[inline(always)]
     pub(crate) fn thread_pointer(self) -> u64 {
         match loaded(&OFFSETS.task_fsbase) {
@@ -157,7 +156,7 @@ pub(crate) extern "C" fn user_registers(to: *mut Registers) -> u64 {
 /// originals in a list of its own (kernel/events/uprobes.c, `prepare_uretprobe`).
 #[repr(C)]
 pub(crate) struct PendingReturns {
-    /// What they were replaced by; 0 if the thread has none.
+    /// The address that replaced them; 0 if the thread has none.
     trampoline: u64,
     /// First `struct return_instance`.
     list: u64,
@@ -195,7 +194,7 @@ impl PendingReturns {
         self.list
     }
 
-    /// What return addresses were replaced by; 0 if the thread has none.
+    /// The address that replaced return addresses; 0 if the thread has none.
     #[inline(always)]
     pub(crate) fn trampoline(&self) -> u64 {
         self.trampoline
@@ -212,8 +211,8 @@ impl PendingReturns {
         (entry, next)
     }
 
-    /// The return address of which `pc` was read at `slot`. By the slot, not in order:
-    /// a longjmp leaves entries behind.
+    /// The original of the return address `pc` that was read at `slot`. By the slot, not in order: a longjmp leaves
+    /// entries behind.
     #[inline(always)]
     pub(crate) fn original(&self, pc: u64, slot: u64) -> u64 {
         if self.trampoline == 0 || pc != self.trampoline {

@@ -1,4 +1,4 @@
-//! Birth, exec and end of processes, and the stops that keep a new one from
+//! Fork, exec and exit of processes, and the stops that keep a new one from
 //! running before its probes are in place.
 //!
 //! Stops are those of ptrace, which only the tracer sees (`memtrace/src/hold/`).
@@ -74,7 +74,7 @@ fn forked(parent: Task, child: Task) -> Option<()> {
                 &tgid,
                 &Process {
                     space,
-                    // What is generated from now on is its own.
+                    // Code generated from now on is its own.
                     epoch: code::next_epoch(&process, tgid),
                     ..process
                 },
@@ -143,7 +143,7 @@ fn executed(old_tid: u32) -> Option<Caller> {
     }
     caller.space = caller.tgid;
     code::executed(caller.tgid);
-    // What the old program had in flight is gone with it.
+    // Calls in flight in the old program are gone with it.
     let _ = THREADS.remove(&caller.tid);
     let _ = THREADS.remove(&old_tid);
     let header = header(Kind::Exec, &caller);
@@ -229,7 +229,7 @@ const PTRACE_TRACEME: u64 = 0;
 const PTRACE_ATTACH: u64 = 16;
 const PTRACE_SEIZE: u64 = 0x4206;
 
-/// Entry of ptrace: where the caller, or what it wants to trace, is held, the holder has to give way.
+/// Entry of ptrace: if the caller, or its target, is held, the holder must give way.
 #[tracepoint]
 pub fn ptrace_enter(context: TracePointContext) -> u32 {
     let request = tracepoint::argument(&context, 0);
@@ -247,8 +247,8 @@ pub fn ptrace_enter(context: TracePointContext) -> u32 {
     0
 }
 
-/// Whether the current process, as far as its user and namespace tell, may trace any other. The holder of another
-/// recording gives way instead.
+/// Whether the current process, judging by its user and namespace, may trace any other. The holder of another recording
+/// gives way instead.
 #[inline(always)]
 fn may_trace() -> bool {
     bpf_get_current_uid_gid() as u32 == 0
@@ -256,7 +256,7 @@ fn may_trace() -> bool {
         && bpf_get_current_comm() != Ok(HOLDER_COMM)
 }
 
-/// Reports that a process which is not traced by us wants to trace the process `tgid`.
+/// Reports that a process which is not traced by memtrace tries to trace the process `tgid`.
 #[inline(always)]
 fn report_tracer(tgid: u32) -> Option<()> {
     // SAFETY: not kept.

@@ -35,10 +35,9 @@ pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(1
 #[map]
 pub(crate) static THREADS_CREATED: HashMap<u32, u64> = HashMap::with_max_entries(16_384, 0);
 
-/// Keys of stacks that were reported: a table of small sets, chosen by the key. A set that is full
-/// forgets its oldest stack, which is then reported again. Room for a million (8 MiB), for a
-/// program that loads large libraries has hundreds of thousands; an LRU map would take more of each
-/// event's time, and ten times the memory.
+/// Keys of stacks that were reported: a table of small sets, chosen by the key. A set that is full forgets its oldest
+/// stack, which is then reported again. Room for a million (8 MiB), because a program that loads large libraries has
+/// hundreds of thousands; an LRU map would take more of each event's time, and ten times the memory.
 #[map]
 pub(crate) static SEEN: Array<[u64; SEEN_WAYS]> = Array::with_max_entries(SEEN_SETS, 0);
 pub(crate) const SEEN_SETS: u32 = 1 << 18;
@@ -57,12 +56,12 @@ pub(crate) static STOPPED: HashMap<u32, u32> = HashMap::with_max_entries(16_384,
 #[map]
 pub(crate) static HOLDER: Array<u32> = Array::with_max_entries(1, 0);
 
-/// By tid: what the holder is to put back before it lets the thread go.
+/// By tid: the return addresses that the holder restores before it releases the thread.
 #[map]
 pub(crate) static UNWINDING: HashMap<u32, Unwinding> = HashMap::with_max_entries(1024, 0);
 
-/// Slot 0: 1 while recording. Cleared before the probes are taken away, so
-/// that all of them end at one moment.
+/// Slot 0: 1 while recording. Cleared before the probes are removed, so that all of them end at one
+/// moment.
 #[map]
 pub(crate) static RECORDING: Array<u32> = Array::with_max_entries(1, 0);
 
@@ -82,13 +81,13 @@ pub(crate) type Rows = btf_maps::Array<[u32; BLOCK], 1, 0x1400>;
 #[map]
 pub(crate) static EXECS: Array<Exec> = Array::with_max_entries(EXEC_COUNT, 0);
 
-/// Rows that were found before: places for what a large program has in use (1.5 MiB). One that
-/// another address has taken is searched again.
+/// Rows that were found before: places for the rows in use by a large program (1.5 MiB). One that another address has
+/// taken is searched again.
 #[map]
 pub(crate) static KNOWN_ROWS: Array<CachedRow> = Array::with_max_entries(PLACES, 0);
 
-/// The last of them that were wanted on each CPU: places for what a loop has in use. They lie side by side, so walks
-/// take few entries of the TLB for them, where the others are scattered over 384 pages.
+/// Those used last on each CPU: places for the rows of a loop. They lie side by side, so walks take
+/// few entries of the TLB for them, where the others are scattered over 384 pages.
 #[map]
 pub(crate) static HOT_ROWS: PerCpuArray<[CachedRow; HOT_PLACES]> =
     PerCpuArray::with_max_entries(1, 0);
@@ -131,7 +130,7 @@ pub(crate) static SEEN_CODE: LruHashMap<u64, u8> = LruHashMap::with_max_entries(
 #[map]
 pub(crate) static REQUESTS: HashMap<u32, u8> = HashMap::with_max_entries(4_096, 0);
 
-/// Devices of driver contexts. A process has few; of an evicted one the device is not known.
+/// Devices of driver contexts. A process has few; the device of an evicted one is unknown.
 #[map]
 pub(crate) static CONTEXTS: LruHashMap<ContextKey, Current> =
     LruHashMap::with_max_entries(4_096, 0);
@@ -145,7 +144,7 @@ pub(crate) static ENTRY_POINTS: HashMap<EntryPoint, u32> = HashMap::with_max_ent
 #[map]
 pub(crate) static SAMPLING: Array<Sampling> = Array::with_max_entries(1, 0);
 
-/// What the kernel's own stack ids need when walks are timed. Few: ids are looked at by nobody.
+/// Needed for the kernel's own stack ids when walks are timed. Small, because the ids are never used.
 #[map]
 pub(crate) static STACK_IDS: StackTrace = StackTrace::with_max_entries(1024, 0);
 

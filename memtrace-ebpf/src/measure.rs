@@ -27,7 +27,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// Elements, a dimension of 0 counting as absent. Wraps where no device could have so many.
+    /// Elements, a dimension of 0 counting as absent. Wraps only beyond the capacity of any device.
     #[inline(always)]
     fn elements(self) -> u64 {
         at_least_one(self.width)
@@ -36,7 +36,7 @@ impl Extent {
     }
 }
 
-// VERIFIER: without a branch, of which each level would have several, each doubling the paths.
+// VERIFIER: without a branch: each level would have several, and each doubles the paths.
 #[inline(always)]
 fn at_least_one(x: u64) -> u64 {
     x | x.wrapping_sub(1) >> 63
@@ -60,7 +60,7 @@ pub(crate) fn is_physical(cookie: Cookie) -> bool {
     cookie.measure() == Measure::Physical as u8
 }
 
-/// Fills in size and what it depends on, and where the address will be. `sp` is where the return
+/// Fills in the size and its inputs, and where the address will be. `sp` is where the return
 /// address is; arguments on the stack follow.
 #[inline(always)]
 pub(crate) fn block(cookie: Cookie, arguments: &Arguments, sp: u64, call: &mut Call) {

@@ -1,7 +1,7 @@
 //! Reading the memory of the current thread.
 //!
-//! Each read is a call of a helper with checks of its own, most of which do not depend on its size:
-//! what is needed of one place is copied at once.
+//! Each read is a call of a helper with its own checks, which mostly do not depend on the size, so nearby words are
+//! copied at once.
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
@@ -23,9 +23,8 @@ impl Memory for UserMemory {
 #[inline(always)]
 pub(crate) fn word_or_zero(abs_addr: u64) -> u64 {
     let mut word = MaybeUninit::<u64>::uninit();
-    // VERIFIER: no look at the result, which would double the ways: where it fails, the helper writes
-    // zeroes.
-    // SAFETY: there is room for one; the helper checks the source.
+    // VERIFIER: the result is not tested, which would double the paths: if it fails, the helper writes zeroes. SAFETY:
+    // there is room for one; the helper checks the source.
     unsafe {
         generated::bpf_probe_read_user(
             word.as_mut_ptr().cast(),
@@ -42,19 +41,19 @@ pub(crate) struct Window {
     start: u64,
     /// Bytes from `start` on that were copied.
     len: u64,
-    /// What [`read_stack`] read.
+    /// The word that [`read_stack`] read.
     read: u64,
     words: [u64; WORDS],
 }
 
-/// Some frames of a stack: what a copy takes hardly depends on its length, so few and long ones.
+/// Some frames of a stack: the cost of a copy hardly depends on its length, so copies are few and long.
 const WORDS: usize = 256;
 
 impl Window {
     /// Bytes that a copy can have.
     pub(crate) const BYTES: u64 = WORDS as u64 * 8;
 
-    /// Forgets what was copied.
+    /// Forgets the copy.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.len = 0;
@@ -96,20 +95,20 @@ pub(crate) fn copy<T: Copy, const N: usize>(to: &mut [T; N], from: u64, len: u64
     }
 }
 
-/// The least size of a page on any machine: what can be read of one can be read of all of it.
+/// The least size of a page on any machine: if one byte of it can be read, all can.
 pub(crate) const PAGE: u64 = 4096;
 
 /// How far before the word that is wanted a copy of the stack begins: registers are saved below
 /// return addresses.
 const BEFORE: u64 = 64;
 
-/// The stack, of which a walk reads two or three words a frame, from lower addresses to higher ones.
+/// The stack. A walk reads two or three words of it per frame, from lower addresses to higher ones.
 pub(crate) struct StackMemory(pub(crate) *mut Window);
 
 impl Memory for StackMemory {
     #[inline(always)]
     fn read(&self, abs_addr: u64) -> Option<u64> {
-        // SAFETY: made from a reference that nobody else uses meanwhile.
+        // SAFETY: made from a reference that is not used elsewhere meanwhile.
         let window = unsafe { &mut *self.0 };
         window
             .get(abs_addr)
@@ -118,7 +117,7 @@ impl Memory for StackMemory {
 }
 
 // VERIFIER: a global function: it is verified once, not wherever the stack is read.
-/// Reads a word into `window.read`, and what lies around it into the window. 0 if it cannot be read.
+/// Reads a word into `window.read`, and its neighbourhood into the window. 0 if it cannot be read.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn read_stack(window: *mut Window, abs_addr: u64) -> u64 {

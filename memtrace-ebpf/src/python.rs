@@ -140,10 +140,10 @@ pub(crate) extern "C" fn next_python_frame(
     CONTINUE
 }
 
-/// Most thread states that are looked at to find a thread's own.
+/// Most thread states that are examined to find a thread's own.
 const MOST_THREADS: u32 = 4096;
 
-/// What [`next_thread`] is given.
+/// The state of [`next_thread`].
 struct Searching {
     search: *mut ThreadSearch,
     python: *const Interpreter,
@@ -151,10 +151,9 @@ struct Searching {
 
 /// Finds the innermost Python frame of the current thread; 0 if there is none.
 ///
-/// By the thread pointer and not by the interpreter's own "current" one, which is unset while the
-/// global lock is released: exactly where extension modules allocate. A thread that has entered a
-/// subinterpreter from another one has frames in each; how they are nested cannot be told then, so
-/// none are taken (counted).
+/// By the thread pointer and not by the interpreter's own "current" one, which is unset while the global lock is
+/// released: exactly where extension modules allocate. A thread that has entered a subinterpreter from another one has
+/// frames in each; their nesting is then unknown, so none are taken (counted).
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find_innermost(state: *mut PythonState, python: *const Interpreter) -> u64 {
@@ -215,7 +214,7 @@ fn top_frame(thread: u64, python: &Interpreter) -> u64 {
     }
 }
 
-/// Callback of [`repeat`]: looks at the next thread state.
+/// Callback of [`repeat`]: examines the next thread state.
 unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> u64 {
     // SAFETY: the pointers are those that `find_innermost` passed.
     let (search, python) = unsafe { (&mut *(*searching).search, &*(*searching).python) };
@@ -235,7 +234,7 @@ unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> u64 
     }
     // One that runs nothing is that of an interpreter which the thread has made, or left.
     if follow(thread, python.thread_id) == search.id && top_frame(thread, python) != 0 {
-        // VERIFIER: no count, whose values it would tell apart.
+        // VERIFIER: not a count, whose values it would distinguish.
         if search.found == 0 {
             search.found = thread;
         } else {
@@ -255,13 +254,13 @@ struct Record {
     linetable: [u8; LINETABLE],
 }
 
-/// What [`report_code`] needs.
+/// The input of [`report_code`].
 struct Report {
     scratch: *const Scratch,
     python: *const Interpreter,
 }
 
-/// Tells the collector of the code objects of a new stack, before the stack.
+/// Reports the code objects of a new stack, before the stack.
 #[inline(always)]
 pub(crate) fn report(scratch: &Scratch) {
     if scratch.walk.python.thread == 0 {

@@ -55,7 +55,7 @@ pub(crate) fn remember(list: u64, pc: u64, row: FoundRow) {
 /// `place` is that of a live map value.
 #[inline(always)]
 unsafe fn read(place: *const CachedRow) -> CachedRow {
-    // SAFETY: the caller's promise; volatile, for another CPU may be writing it.
+    // SAFETY: the caller's promise; volatile, because another CPU may be writing it.
     unsafe {
         CachedRow {
             check: core::ptr::read_volatile(&raw const (*place).check),
@@ -69,7 +69,7 @@ unsafe fn read(place: *const CachedRow) -> CachedRow {
 /// `place` is that of a live map value.
 #[inline(always)]
 unsafe fn write(place: *mut CachedRow, known: CachedRow) {
-    // SAFETY: the caller's promise; readers check what they got.
+    // SAFETY: the caller's promise; readers check the contents.
     unsafe {
         core::ptr::write_volatile(&raw mut (*place).check, known.check);
         core::ptr::write_volatile(&raw mut (*place).word, known.word);

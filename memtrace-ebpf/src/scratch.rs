@@ -76,7 +76,7 @@ impl Scratch {
         self.record.n
     }
 
-    /// The frames, and what is left of others behind them.
+    /// The frames, followed by leftovers of earlier stacks.
     #[inline(always)]
     pub(crate) fn frames(&self) -> &[u64; FRAMES] {
         &self.frames
@@ -88,14 +88,13 @@ impl Scratch {
         &mut self.frames
     }
 
-    /// One frame; an index beyond the frames gives what is left of others.
+    /// One frame; an index beyond the frames gives a leftover.
     #[inline(always)]
     pub(crate) fn frame(&self, index: usize) -> u64 {
         self.frames[index & (FRAMES - 1)]
     }
 
-    /// Adds a frame. `epoch` is mixed in where the word alone does not say what it means.
-    /// False if there is no room.
+    /// Adds a frame. `epoch` is mixed in if the word alone is ambiguous. False if there is no room.
     #[inline(always)]
     pub(crate) fn push(&mut self, word: u64, epoch: u64) -> bool {
         let n = self.record.n;
@@ -113,16 +112,16 @@ impl Scratch {
 #[repr(C)]
 pub(crate) struct WalkState {
     pub(crate) at: Registers,
-    /// What addresses mean.
+    /// The meaning of addresses.
     pub(crate) code: Code,
-    /// 1 if `at.pc` is a return address: the call before it is what is looked up.
+    /// 1 if `at.pc` is a return address: the call before it is looked up.
     pub(crate) is_return: u64,
     /// How the walk ended.
     pub(crate) end: End,
     /// 1 if the last step was along a frame pointer.
     pub(crate) by_frame_pointer: i32,
     pub(crate) returns: PendingReturns,
-    /// What is known of the present address.
+    /// The known facts about the present address.
     pub(crate) row: FoundRow,
     pub(crate) stack: Window,
     pub(crate) python: PythonState,
@@ -152,7 +151,7 @@ pub(crate) struct PythonState {
     pad: u32,
     pub(crate) search: ThreadSearch,
     pub(crate) frames: Window,
-    /// Part of a code object, or of what belongs to it.
+    /// Part of a code object, or of an object that it refers to.
     pub(crate) object: Window,
 }
 

@@ -1,4 +1,4 @@
-//! Takes the current user stack and tells the collector of it once.
+//! Takes the current user stack and reports it once.
 //!
 //! The interface is [`take`]: a key now, the frames (as a record) when the key
 //! is new. How the frames are found is [`crate::unwind`]'s business; where the
@@ -96,7 +96,7 @@ extern "C" fn frames_of_pointers(scratch: *mut Scratch, read: u64) -> u64 {
     0
 }
 
-/// What [`keep_frame`] is given.
+/// The state of [`keep_frame`].
 struct Kept {
     scratch: *mut Scratch,
     read: u64,
@@ -107,7 +107,7 @@ unsafe extern "C" fn keep_frame(index: u64, kept: *mut Kept) -> u64 {
     // SAFETY: the pointers are those that `frames_of_pointers` passed.
     let (scratch, read) = unsafe { (&mut *(*kept).scratch, (*kept).read) };
     let pc = scratch.frame(index as usize);
-    // A frame pointer that was none can lead to a zero: nothing is beyond it.
+    // A register that is not a frame pointer can lead to a zero: nothing is beyond it.
     if index >= read || pc == 0 {
         scratch.walk.end = if read == 0 {
             End::Unreadable
@@ -116,13 +116,13 @@ unsafe extern "C" fn keep_frame(index: u64, kept: *mut Kept) -> u64 {
         };
         return BREAK;
     }
-    // Every frame is a return address (the probes fire at returns, the
-    // system calls after their instruction); the call is what is looked up.
+    // Every frame is a return address (the probes fire at returns, the system calls after their
+    // instruction); the call is looked up.
     scratch.push(Word::absolute(pc.wrapping_sub(1)), scratch.caller.epoch);
     CONTINUE
 }
 
-/// What a walk that ended so is counted under.
+/// The reason under which a walk with this end is counted.
 #[inline(always)]
 fn reason(end: End) -> Option<Reason> {
     Some(match end {
@@ -180,7 +180,7 @@ fn send(scratch: &mut Scratch, key: u64, end: End) -> bool {
     scratch.record.image = scratch.caller.image;
     scratch.record.stack = key;
     scratch.record.end = end as u32;
-    // VERIFIER: the mask is what bounds the length.
+    // VERIFIER: the mask bounds the length.
     let n = u64::from(scratch.record.n) & (FRAMES as u64 - 1);
     let len = size_of::<Stack>() as u64 + n * 8;
     // SAFETY: the record and its frames lie side by side, and `len` ends in them.
@@ -193,13 +193,13 @@ fn send(scratch: &mut Scratch, key: u64, end: End) -> bool {
     }
 }
 
-/// Writes the current thread's name; gives what tells it from others.
+/// Writes the current thread's name; returns a hash that distinguishes it.
 #[inline(always)]
 fn name_thread(name: &mut [u8; COMM]) -> u64 {
-    // Zeroes fill what the name leaves. It cannot fail with room for a whole one.
-    // SAFETY: the array holds COMM bytes.
+    // Zeroes fill the rest. It cannot fail with room for a whole one. SAFETY: the array holds COMM
+    // bytes.
     unsafe { bpf_get_current_comm(name.as_mut_ptr().cast(), COMM as u32) };
-    // SAFETY: as many bytes, of which all values are valid.
+    // SAFETY: as many bytes; all values are valid.
     let [first, second] = unsafe { core::mem::transmute::<[u8; COMM], [u64; 2]>(*name) };
     mix(mix(0, first), second)
 }

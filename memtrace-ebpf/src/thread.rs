@@ -1,11 +1,9 @@
-//! What each thread has in flight.
+//! The calls that each thread has in flight.
 //!
-//! Calls nest (calloc → malloc, a hook → mmap), so what is in flight is a small
-//! stack per thread, each call known by its stack pointer: a return belongs to
-//! the call whose stack pointer it restores. Calls that were left by other
-//! means (longjmp) are below any later caller's stack pointer and go when seen.
-//! A call counts unless another one of its layer is in flight: within a layer
-//! the outermost call is what counts, and no layer hides another.
+//! Calls nest (calloc → malloc, a hook → mmap), so the calls in flight are a small stack per thread, each call known by
+//! its stack pointer: a return belongs to the call whose stack pointer it restores. Calls that were left by other means
+//! (longjmp) are below any later caller's stack pointer and go when seen. A call counts unless another one of its layer
+//! is in flight: within a layer only the outermost call counts, and no layer hides another.
 
 use aya_ebpf::{macros::map, maps::HashMap};
 use memtrace_common::{
@@ -18,8 +16,8 @@ use memtrace_common::{
 
 use crate::emit::lost;
 
-/// What each thread of a traced process has in flight, by tid. Filled when a
-/// thread first allocates, emptied when it ends.
+/// The calls in flight of each thread of a traced process, by tid. Filled when a thread first
+/// allocates, emptied when it ends.
 #[map]
 pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(32_768, 0);
 
@@ -37,11 +35,11 @@ pub(crate) struct Call {
     /// The rest is of devices' functions. Address of a word that multiplies the size, or 0; other
     /// operations keep an argument here.
     pub(crate) factor: u64,
-    /// What multiplies the size if that word is never written, because the call failed.
+    /// The factor of the size if that word is never written, because the call failed.
     pub(crate) row: u64,
     /// Layers in flight, a bit each: those of the calls before and, where it gives memory, its own.
     pub(crate) inside: u32,
-    /// The device, where the arguments tell it; else 0.
+    /// The device, if it is in the arguments; else 0.
     pub(crate) device: Current,
 }
 

@@ -1,5 +1,5 @@
-//! What a walk takes, beside what the kernel's own takes for the same event
-//! (`memtrace record --time-walks`). When off, the verifier drops all of it.
+//! The duration of a walk, beside that of the kernel's own for the same event (`memtrace record
+//! --time-walks`). When off, the verifier drops all of it.
 
 use core::ffi::c_void;
 
@@ -21,7 +21,7 @@ fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// Does `walk`, and sends what it took if that is wanted.
+/// Does `walk`, and sends its duration if that is requested.
 #[inline(always)]
 pub(crate) fn measure(
     context: *mut c_void,

@@ -20,7 +20,7 @@ use crate::{
     scratch::{Scratch, WalkState},
 };
 
-/// What the callback is given. On the stack of the program, as the kernel demands.
+/// The state of the callback. On the stack of the program, as the kernel requires.
 struct Walk {
     scratch: *mut Scratch,
     python: *const Interpreter,
@@ -67,7 +67,7 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     match Code::of(space) {
         Ok(code) => scratch.walk.code = code,
         Err(end) => {
-            // A stack that says why it has no callers.
+            // A stack with the reason why it has no callers.
             scratch.push(Word::absolute(scratch.at.pc.wrapping_sub(1)), epoch);
             scratch.walk.end = end;
             return BREAK;
@@ -105,7 +105,7 @@ unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
     // SAFETY: the pointers are those that `walk` was called with.
     let (scratch, python) = unsafe { (&mut *(*walk).scratch, &*(*walk).python) };
     if scratch.walk.python.is_running() {
-        // VERIFIER: what a callback returns must be seen to be 0 or 1.
+        // VERIFIER: the return value of a callback must be provably 0 or 1.
         return match core::hint::black_box(python::next_python_frame(scratch, python)) {
             CONTINUE => CONTINUE,
             _ => BREAK,
@@ -152,7 +152,7 @@ fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
     }
 }
 
-/// Finds what the present address means.
+/// Resolves the present address.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn locate(scratch: *mut Scratch) -> u64 {

@@ -1,6 +1,5 @@
-//! Sends some walks with what they were made from, so that the collector can
-//! repeat them by other means (`memtrace record --verify-stacks`). When off, the
-//! verifier drops all of it.
+//! Sends some walks with their input, so that the collector can repeat them by other means (`memtrace record
+//! --verify-stacks`). When off, the verifier drops all of it.
 
 use core::ffi::c_void;
 

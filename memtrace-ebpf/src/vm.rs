@@ -1,6 +1,5 @@
-//! Address space asked of the kernel: system call tracepoints. Arguments are
-//! kept at the entry, the outcome is reported at the exit; what takes memory
-//! away is announced at the entry as well (see `memtrace_common::event`).
+//! Address space requested from the kernel: system call tracepoints. Arguments are kept at the entry, the outcome is
+//! reported at the exit; releases are announced at the entry as well (see `memtrace_common::event`).
 
 use aya_ebpf::{EbpfContext, macros::tracepoint, programs::TracePointContext};
 use memtrace_common::{
@@ -43,7 +42,7 @@ fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
     Some((caller, args))
 }
 
-/// What the entry kept, and whether an allocator made the call.
+/// The arguments kept by the entry, and whether an allocator made the call.
 #[inline(always)]
 fn exit() -> Option<(Caller, &'static mut Syscall, u16)> {
     let caller = Caller::current()?;
@@ -75,7 +74,7 @@ fn call_stack(context: &TracePointContext, caller: &Caller) -> u64 {
     })
 }
 
-/// A mapping that now exists. Of code the collector is told at once: its tables may be missing.
+/// A mapping that now exists. Code is reported to the collector at once: its tables may be missing.
 #[inline(always)]
 fn map(kind: Kind, caller: &Caller, flags: u16, record: Map) {
     let mut header = header(kind, caller);

@@ -99,7 +99,7 @@ impl Source for Vec<u8> {
     }
 }
 
-/// A [`Source`] as `object` wants it.
+/// A [`Source`] as `object` expects it.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes<'data>(pub &'data (dyn Source + 'data));
 

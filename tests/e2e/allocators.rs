@@ -1,4 +1,4 @@
-//! The same counts with other allocators than libc's: preloaded, and linked in.
+//! The same counts with allocators other than libc's: preloaded, and linked in.
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
@@ -79,7 +79,7 @@ fn a_bad_alloc_passes_linked_operators() {
     }
 }
 
-/// Without stops an exception could not pass: left out, said and counted.
+/// Without stops, an exception could not pass: the function is left out, reported and counted.
 #[test]
 fn without_stops_a_throwing_operator_is_left_out() {
     let bench = Bench::new();

@@ -1,8 +1,8 @@
-//! Attaching to and detaching from busy processes, over and over: they work
-//! on, and neither they nor the kernel keep anything of it.
+//! Attaching to and detaching from busy processes, over and over: they keep working, and no trace of it remains in them
+//! or in the kernel.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{
@@ -20,8 +20,8 @@ use std::{
     time::Duration,
 };
 
-/// A thread that memtrace holds is let go after 5 s whatever happens; on a busy machine most of what
-/// is less than that is waiting for a processor.
+/// A thread that memtrace holds is released after 5 s whatever happens. On a busy machine, shorter pauses are mostly
+/// spent waiting for a processor.
 const LONGEST_GAP: Duration = Duration::from_secs(3);
 
 /// How often: `MEMTRACE_ATTACHES`. Each time takes seconds, most of them the kernel's.
@@ -76,8 +76,7 @@ fn a_bystander_has_unmodified_code() {
     let progress = Progress::new(&bench);
     let busy = targets::program("busy.cc");
     let traced = Running::start(Command::new(&busy).arg(progress.path()));
-    // One that is there before, and one that is started while tracing goes on:
-    // the same program and the same libraries.
+    // One started before tracing, and one started while tracing: the same program and the same libraries.
     let before_progress = bench.path("before");
     let meanwhile_progress = bench.path("meanwhile");
     for path in [&before_progress, &meanwhile_progress] {

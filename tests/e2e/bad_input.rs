@@ -1,8 +1,7 @@
-//! What cannot work says so: one clear line, a status that is not zero, no
-//! panic, and a target that does not notice.
+//! Impossible requests fail clearly: one line, a nonzero status, no panic, and no effect on the target.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_common::loss::Reason;
@@ -28,7 +27,7 @@ fn expect_refusal(finished: &Finished, words: &[&str]) {
         finished.status.code().is_some_and(|code| code != 0),
         "{finished:#?}"
     );
-    // What took long was said before.
+    // Long steps were announced before.
     let mut lines = finished
         .stderr
         .lines()
@@ -84,7 +83,7 @@ fn both_process_and_command() {
 fn without_privileges() {
     const NOBODY: u32 = 65534;
     let bench = Bench::new();
-    // Where anybody may run it, whatever the permissions of the build folder.
+    // A place where anybody may run it, whatever the permissions of the build folder.
     let program = bench.path("memtrace");
     fs::copy(targets::memtrace(), &program).expect("room for a copy");
     let own = bench.path("own");
@@ -141,7 +140,7 @@ fn an_output_that_cannot_be_written() {
     let missing = bench.path("missing/file.mtr");
     let finished = memtrace(["record", "-o", text(&missing), "--", "true"]);
     expect_refusal(&finished, &[text(&missing)]);
-    // Root may write anywhere but where the file system itself refuses.
+    // Root may write anywhere unless the file system itself refuses.
     let refused = Path::new("/proc/recording.mtr");
     let finished = memtrace(["record", "-o", text(refused), "--", "true"]);
     expect_refusal(&finished, &[text(refused)]);
@@ -168,7 +167,7 @@ fn recordings_cut_short() {
 }
 
 #[test]
-fn files_that_are_no_recordings() {
+fn files_that_are_not_recordings() {
     let bench = Bench::new();
     let missing = bench.path("missing");
     expect_refusal(
@@ -197,7 +196,7 @@ fn a_recording_of_a_newer_memtrace() {
     let file = recording(&bench);
     let before = report(&file);
     sql(&file, "PRAGMA user_version = 1000000");
-    // One that has only more than is known here is read.
+    // One that only has additions is read.
     assert_eq!(report(&file).processes.len(), before.processes.len());
     sql(&file, "UPDATE recording SET min_reader = 1000000");
     let finished = try_report(&file).expect_err("from the future");
@@ -224,7 +223,7 @@ fn a_static_program_without_symbols() {
     let said = lines.find(|line| line.contains("symbol") && line.contains("overload"));
     assert!(said.is_some(), "{finished:#?}");
     assert!(!finished.stderr.contains("panicked"), "{finished:#?}");
-    // The kernel is asked for memory by system calls, symbols or not.
+    // System calls are traced with or without symbols.
     let report = report(&file);
     let process = report.processes.first().expect("one process");
     assert!(report.total(process.tgid, "vm").alloc_bytes > 0);
@@ -255,7 +254,7 @@ fn targets_that_end_during_attach() {
 }
 
 #[test]
-fn numbers_that_are_no_process() {
+fn pids_without_a_process() {
     let _bench = Bench::new();
     for pid in ["0", "-5", "1x", "", "99999999999"] {
         let finished = memtrace(["record", "-p", pid]);
@@ -271,7 +270,7 @@ fn numbers_that_are_no_process() {
 fn a_kernel_thread() {
     let bench = Bench::new();
     let output = bench.path("none.mtr");
-    // kthreadd, of which every other one is a child (kernel/kthread.c).
+    // kthreadd, the parent of all others (kernel/kthread.c).
     let finished = memtrace(["record", "-p", "2", "-o", text(&output)]).expect_code(2);
     expect_refusal(&finished, &["2", "kthreadd", "kernel thread"]);
     assert!(!output.exists(), "a recording of nothing");
@@ -302,7 +301,7 @@ fn a_process_that_is_recorded_already() {
     let pid = target.pid().to_string();
     let mut command = record::command(["record", "-p", &pid, "-o", text(&output)]);
     let second = Running::start(&mut command);
-    // It can be recorded, but held by one of them only.
+    // It can be recorded, but held by only one of them.
     second.await_stderr(record::BEGUN);
     second.signal(libc::SIGINT);
     let second = second.wait().expect_code(0);
@@ -331,7 +330,7 @@ fn a_stopped_process() {
     let record = Record::attach(&bench, target.pid(), &[]);
     record.running.await_stderr(" WARN process");
     record.stop();
-    // Still stopped: nobody but who stopped it lets it go.
+    // Still stopped: only whoever stopped it may continue it.
     let now = fs::read_to_string(&stat).expect("it is there");
     assert!(now.contains(") T "), "{now}");
     target.signal(libc::SIGCONT);
@@ -447,7 +446,7 @@ fn a_target_that_ends_before_recording_began() {
     assert!(!output.exists(), "a recording of nothing");
 }
 
-/// Its system calls are not those of the tracepoints, its arguments not where they are looked for.
+/// Its system calls are not those of the tracepoints, and its arguments are elsewhere.
 #[test]
 fn a_32_bit_program() {
     let bench = Bench::new();

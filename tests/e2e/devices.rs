@@ -1,9 +1,8 @@
-//! Memory of devices: every function of the driver and the runtime, page-locked
-//! memory and PyTorch's allocator, layer by layer to the byte, on libraries
-//! without hardware (`fakecuda/`).
+//! Device memory: every function of the driver and the runtime, page-locked memory and PyTorch's
+//! allocator, layer by layer to the byte, on libraries without hardware (`fakecuda/`).
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{
@@ -18,7 +17,7 @@ use std::{collections::BTreeMap, path::Path, process::Command};
 
 const MIB: u64 = 1 << 20;
 
-/// What a launched target says when its work is done: allocated and reserved, by device.
+/// The figures of a launched target when its work is done: allocated and reserved, by device.
 struct Done {
     report: Report,
     truth: Truth,
@@ -66,7 +65,7 @@ fn expect_exact(done: &Done) {
     let Done { report, truth, .. } = done;
     for (layer, words) in [
         ("cuda-runtime", &["runtime_"][..]),
-        // The stand-in's runtime asks the driver for just what it is asked for.
+        // The stand-in's runtime requests exactly the same sizes from the driver.
         ("cuda-driver", &["driver_", "runtime_"]),
         ("pinned", &["pinned_"]),
         ("torch-cuda", &["torch_"]),
@@ -101,7 +100,7 @@ fn with_probes_attached_one_by_one() {
     let done = work(&bench, &["--one-by-one"]);
     expect_exact(&done);
     done.report.expect_no_losses(0);
-    // Passed while its semaphore is raised, which another way of attaching does.
+    // Fires while its semaphore is raised, which this way of attaching does differently.
     assert_eq!(device(&done.report, 1).requested, Some(20 * 100_000));
 }
 
@@ -131,16 +130,16 @@ fn each_device_adds_up() {
     assert_eq!(first.reserved, Some(0));
     assert_eq!(first.peak_allocated, Some(20 * 100_352));
     assert_eq!(first.peak_reserved, Some(2 * MIB));
-    // 6 MiB of physical memory, of which 4 MiB are still mapped.
+    // 6 MiB of physical memory, 4 MiB still mapped.
     let second = &device(&report, 1).figures;
     assert_eq!(second.allocated, Some(allocated_1));
     assert_eq!(second.reserved, Some(reserved_1));
     assert_eq!(second.peak_reserved, Some(reserved_1 + 2 * MIB));
     assert_eq!((allocated_1, reserved_1), (20 * 100_352, 6 * MIB));
-    // What is mapped is free and larger than what is left of the segment; the pool's blocks are in none.
+    // The mapped part is free and larger than the rest of the segment; the pool's blocks are in no segment.
     assert_eq!(second.largest_free, Some(4 * MIB));
     assert_eq!(first.largest_free, None);
-    // Told by the probe that is passed while its semaphore is raised; of the pool's blocks nothing is.
+    // Reported by the probe, which fires while its semaphore is raised, but not for the pool's blocks.
     let stream = Stream {
         stream: 7,
         allocated: allocated_1,
@@ -173,13 +172,13 @@ fn each_device_adds_up() {
     assert_eq!(physical, BTreeMap::from([(Some(1), 8192)]));
     let threads = of_sites("cuda-runtime", "runtime_thread");
     let whole = truth.sites[&(tgid, "runtime_thread".to_owned())].live_bytes;
-    // Threads 0 and 2 do on device 0 what 1 and 3 do on device 1.
+    // Threads 0 and 2 do the same on device 0 as 1 and 3 on device 1.
     let half = whole / 2;
     assert_eq!(threads, BTreeMap::from([(Some(0), half), (Some(1), half)]));
 }
 
 #[test]
-fn failures_are_events_and_no_allocations() {
+fn failures_are_events_not_allocations() {
     let bench = Bench::new();
     let report = work(&bench, &[]).report;
     let failures: BTreeMap<_, _> = report
@@ -239,11 +238,11 @@ fn failures_are_events_and_no_allocations() {
     assert_eq!(own.device, Some(1));
     assert_eq!(own.held.allocated, Some(20 * 100_352));
     assert_eq!(own.held.reserved, Some(2 * MIB));
-    // One segment, of which that is left.
+    // The rest of its only segment.
     assert_eq!(own.held.largest_free, Some(2 * MIB - 20 * 100_352));
 }
 
-/// Of one allocation the runtime and the driver fail twice each, and then PyTorch's allocator.
+/// For one allocation, the runtime and the driver fail twice each, and then PyTorch's allocator fails.
 #[test]
 fn running_out_of_memory_is_one_failure_and_a_verdict() {
     let bench = Bench::new();
@@ -261,7 +260,7 @@ fn running_out_of_memory_is_one_failure_and_a_verdict() {
     assert_eq!(failures(0, None), [("torch-cuda", 1)]);
     let below: u64 = failures(0, Some("layer above")).iter().map(|of| of.1).sum();
     assert_eq!(below, 4, "{:?}", report.device_failures);
-    // What was had at the second time did not fail.
+    // The request that succeeded at the second attempt is not a failure.
     assert_eq!(failures(1, None), []);
     assert_eq!(
         failures(1, Some("met by asking again")),
@@ -312,7 +311,7 @@ fn running_out_of_memory_is_one_failure_and_a_verdict() {
     assert_eq!(text.matches("OUT OF MEMORY").count(), 1, "{text}");
 }
 
-/// NVIDIA's management library says what a process has in all; where it is not there, nothing is said.
+/// NVIDIA's management library reports a process's total; without it, there is no total.
 #[test]
 fn the_process_total_leaves_a_rest() {
     let bench = Bench::new();
@@ -358,11 +357,11 @@ fn the_process_total_leaves_a_rest() {
     assert_eq!(facts.fact(process, "gpu.0.memory"), capacity);
 }
 
-/// What is recorded of an allocator that had a segment before, up to when it says so.
+/// An allocator that had a segment before tracing, up to its next report.
 fn late(until: &[&str]) -> Device {
     let bench = Bench::new();
     let folder = targets::fake_devices();
-    // Of a process that can have one device only it is known which.
+    // The device of a process that sees only one is known.
     let mut command = Command::new(targets::program("late_torch.c"));
     command.arg(folder).env("CUDA_VISIBLE_DEVICES", "0,1");
     let mut target = Running::start(&mut command);
@@ -380,9 +379,9 @@ fn late(until: &[&str]) -> Device {
     device.clone()
 }
 
-/// Its thread chose the device before it was traced, and the process can see several.
+/// Its thread chose the device before tracing, and the process sees several devices.
 #[test]
-fn what_a_late_attach_sees_is_of_the_right_device() {
+fn a_late_attach_finds_the_right_device() {
     let figures = late(&["grown"]).figures;
     assert_eq!(figures.allocated, Some(41 * 100_352));
     assert_eq!(figures.reserved, Some(6 * MIB));
@@ -392,19 +391,19 @@ fn what_a_late_attach_sees_is_of_the_right_device() {
 }
 
 #[test]
-fn what_is_held_after_older_memory_was_given_back_is_not_known() {
+fn the_total_is_unknown_after_older_memory_is_released() {
     let figures = late(&["grown", "emptied"]).figures;
     assert_eq!((figures.allocated, figures.reserved), (Some(0), None));
     assert_eq!(figures.peak_reserved, Some(6 * MIB));
     assert_eq!((figures.runtime, figures.known), (0, 0));
-    // Out of memory it tells.
+    // It reports its total when it runs out of memory.
     let figures = late(&["grown", "emptied", "refused"]).figures;
     assert_eq!((figures.allocated, figures.reserved), (Some(0), Some(0)));
 }
 
-/// What a version of a library lacks is named, in the report and in the list of probes.
+/// Functions that a version of a library lacks are named, in the report and in the list of probes.
 #[test]
-fn what_is_missing_is_listed() {
+fn missing_functions_are_listed() {
     let bench = Bench::new();
     let report = work(&bench, &[]).report;
     let lacking = |file: &str| {

@@ -2,7 +2,7 @@
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{
@@ -20,9 +20,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Steps of a program: two seconds and a half.
+/// Steps of a program: two and a half seconds.
 const STEPS: &str = "500";
-/// What a step keeps where it leaks, bytes.
+/// Bytes that a leaking step keeps.
 const KEPT: u64 = 1000;
 
 /// Runs a command to its end and keeps the recording.
@@ -139,7 +139,7 @@ fn two_builds_of_one_library() {
     ];
     diff(leak).expect_code(1);
 
-    // By iterations it is what a step keeps, however fast the steps are.
+    // Per iteration, growth is the bytes that a step keeps, however fast the steps are.
     let by = ["--per", "alloc-of", "iteration"].map(OsStr::new);
     let by_step = Comparison::with(by.into_iter().chain([fixed.as_os_str(), leaky.as_os_str()]));
     let kept = by_step.sites[0].delta_bytes_per_s;
@@ -244,7 +244,7 @@ fn of_pyenv() -> Option<PathBuf> {
     Some(folders.pop()?.join("bin/python"))
 }
 
-/// The distribution's interpreter in a root of its own, the program elsewhere than here.
+/// The distribution's interpreter in a root of its own, with the program at another path.
 fn in_a_root(bench: &Bench) -> PathBuf {
     let root = bench.path("root");
     for folder in ["usr", "srv/app"] {
@@ -308,7 +308,7 @@ fn a_python_line_under_two_roots() {
 }
 
 #[test]
-fn what_cannot_be_compared_says_what_to_do() {
+fn incomparable_recordings_are_refused_with_a_remedy() {
     let bench = Bench::new();
     let library = targets::library("diff/cpus.c");
     let file = steps(&bench, "a.mtr", &[], &library);

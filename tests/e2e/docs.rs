@@ -1,7 +1,7 @@
 //! The examples of the documentation run as they are written, on a small program.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{
@@ -36,7 +36,7 @@ struct Server {
 impl Server {
     fn start() -> Self {
         let mut command = targets::python("docs/sessions.py");
-        // More than it ever gets to: it ends with the test.
+        // More than it ever reaches: it ends with the test.
         let running = Running::start(command.arg("10000000"));
         let ready = running.await_stdout("ready ");
         let list = ready["ready ".len()..].to_owned();

@@ -2,7 +2,7 @@
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_common::loss::Reason;
@@ -55,7 +55,7 @@ fn attached_while_it_waits() {
     target.await_stdout("done");
     let report = record.stop();
 
-    // What was recorded is one thing, that the target was not disturbed another.
+    // A correct recording does not prove that the target was undisturbed.
     target.expect_alive();
     target.send("!");
     target.wait().expect_code(0);
@@ -88,7 +88,7 @@ fn cpp_exceptions_pass() {
     }
 }
 
-/// Set when it is dropped, whatever became of the test.
+/// Set when it is dropped, whatever the result of the test.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {

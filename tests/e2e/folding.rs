@@ -12,8 +12,8 @@ const COUNT: u64 = 30;
 /// Kept of a command line (docs/recording.md).
 const KEPT: u64 = 8;
 
-/// What the heaps of all children come to: blocks and bytes allocated, blocks freed, bytes and blocks
-/// kept, bytes inherited.
+/// Sums over the heaps of all children: blocks and bytes allocated, blocks freed, bytes and blocks kept, bytes
+/// inherited.
 fn sums(report: &Report, parent: u32) -> [u64; 6] {
     let mut sums = [0; 6];
     let heaps = report.totals.iter().filter(|total| total.layer == "heap");
@@ -46,7 +46,7 @@ fn record(bench: &Bench, options: &[&str]) -> (Report, u32, String) {
 }
 
 #[test]
-fn folding_changes_no_sum_and_says_how_many() {
+fn folding_changes_no_sum_and_counts_processes() {
     let bench = Bench::new();
     let (apart, parent, _) = record(&bench, &["--no-fold"]);
     assert_eq!(apart.processes.len() as u64, 1 + COUNT);

@@ -1,7 +1,7 @@
 //! Code that no file holds is walked by frame pointers and named by perf maps.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use std::fs;
@@ -72,8 +72,7 @@ fn code_in_executable_memory() {
     }
 }
 
-/// No mapping call tells of it: the first walks end there and say so, which asks for a look at
-/// the mappings.
+/// No mapping call reports it: the first walks end there, which makes the collector read the mappings.
 #[test]
 fn code_that_becomes_executable() {
     let report = recorded("protected", &[], ReportedSite::is_complete);

@@ -1,4 +1,4 @@
-//! What `memtrace holders` searches does not notice it, even if memtrace is killed meanwhile.
+//! A process searched by `memtrace holders` does not notice it, even if memtrace is killed meanwhile.
 #![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
@@ -27,7 +27,7 @@ impl Target {
         Self { running, progress }
     }
 
-    /// After a moment it has no child but its own, which come and go, and all of its threads go on.
+    /// After a moment, its only children are its own, which come and go, and all of its threads run.
     #[track_caller]
     fn expect_undisturbed(&mut self) {
         self.running.expect_alive();
@@ -72,8 +72,8 @@ fn copies_go_unnoticed() {
     descendants.expect_none();
 }
 
-/// Kills memtrace at random moments of a search, so many times unless `MEMTRACE_KILLS` says otherwise; every other time
-/// as soon as it says `after`, if there is that.
+/// Kills memtrace at random moments of a search, this many times or `MEMTRACE_KILLS` times; every other time as soon as
+/// it prints `after`, if that is given.
 fn killed(options: &[&str], after: Option<&str>, kills: usize) {
     let bench = Bench::new();
     let descendants = Descendants::new();

@@ -1,14 +1,14 @@
-//! What holds an object or a block of a running process: paths that the program itself confirms.
+//! Holders of an object or a block of a running process: paths that the program itself confirms.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{Bench, running::Running, targets};
 use serde::Deserialize;
 use std::{collections::BTreeSet, env, path::Path, process::Command};
 
-/// What `memtrace holders --format json` says.
+/// The output of `memtrace holders --format json`.
 #[derive(Deserialize)]
 struct Answer {
     sought: Vec<Sought>,
@@ -32,7 +32,7 @@ struct Way {
 }
 
 impl Way {
-    /// Whether it begins in memory of which it is not known whether it is in use.
+    /// Whether it begins in memory that may or may not be in use.
     fn is_from_unknown_memory(&self) -> bool {
         self.path.first().is_some_and(|step| step.kind == "mapping")
     }
@@ -55,7 +55,7 @@ impl Answer {
     }
 }
 
-/// Ways of holding that no expression can say: what is in sets, and what only code that runs has.
+/// Holders that no expression can name: elements of sets, and values that only running code has.
 const WITHOUT_EXPRESSION: [&str; 13] = [
     "InDictAsKey",
     "InDictOfObjects",
@@ -72,13 +72,13 @@ const WITHOUT_EXPRESSION: [&str; 13] = [
     "InMap",
 ];
 
-/// Whether the path goes through what a frame may be working with.
+/// Whether the path goes through a value that a frame may be working with.
 fn is_in_use(sought: &Sought) -> bool {
     let mut steps = sought.ways.iter().flat_map(|way| &way.path);
     steps.any(|step| step.name.contains("value in use"))
 }
 
-/// Every object is found, and where the answer is an expression, the interpreter agrees.
+/// Every object is found, and if the answer is an expression, the interpreter confirms it.
 fn expect_right_expressions(interpreter: &Path) {
     let mut command = Command::new(interpreter);
     command.arg("-B").arg(targets::source("python/holders.py"));
@@ -99,7 +99,7 @@ fn expect_right_answers(command: &mut Command) {
     let answer = Answer::of(target.pid(), &arguments);
     let mut wrong = Vec::new();
     for (number, (name, sought)) in names.iter().zip(&answer.sought).enumerate() {
-        // Memory of an arena that is free may have what looks like an object.
+        // Free memory of an arena may contain something that looks like an object.
         let known = sought
             .ways
             .iter()
@@ -109,7 +109,7 @@ fn expect_right_answers(command: &mut Command) {
         let (looked_at, expected) = match *name {
             // It went with its last reference.
             "OnlyWeakly" => (0, &[] as &[&str]),
-            // Up to 3.10 nothing tells what is stale in a frame that runs.
+            // Up to 3.10, stale values of a running frame cannot be distinguished.
             "InCycle" if minor <= 10 && is_in_use(sought) => (1, &["path"] as &[&str]),
             "InCycle" => (1, &["cycle"] as &[&str]),
             _ => (1, &["path"] as &[&str]),
@@ -139,7 +139,7 @@ fn expect_right_answers(command: &mut Command) {
             }
             continue;
         };
-        // The number tells one answer from another.
+        // The number distinguishes the answers.
         target.send(&format!("{number} {name} {expression}\n"));
         let judged = target.await_stdout(&format!("{number} "));
         if !judged.ends_with(" right") {
@@ -160,7 +160,7 @@ fn paths_in_python_lead_to_the_object() {
 fn paths_in_other_versions_of_python_lead_to_the_object() {
     let _bench = Bench::new();
     for minor in 9..=14 {
-        // What is not there is tested by `cargo xtask test-pythons`.
+        // Missing versions are tested by `cargo xtask test-pythons`.
         if let Some(interpreter) = targets::installed_python(minor) {
             expect_right_expressions(&interpreter);
         }
@@ -197,7 +197,7 @@ fn in_other_roots() {
 }
 
 #[test]
-fn native_blocks_are_held_by_what_the_program_says() {
+fn native_holders_match_the_program() {
     let _bench = Bench::new();
     let mut target = Running::start(&mut Command::new(targets::program("holders.cc")));
     target.await_stdout("ready");
@@ -249,7 +249,7 @@ fn native_blocks_are_held_by_what_the_program_says() {
     assert!(target.end().success());
 }
 
-/// The names that `holders.cc` prints of blocks, for their addresses. It has no others that are lost.
+/// The names that `holders.cc` prints for blocks, by address. No other blocks of it are lost.
 fn names<'a>(stdout: &'a str, addresses: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     let lines = stdout.lines().take_while(|line| *line != "ready");
     let blocks: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
@@ -286,7 +286,7 @@ fn lost_blocks_are_those_of_leak_sanitizer() {
     assert_eq!(lost, leaked);
 }
 
-/// Only glibc's heap says which blocks there are.
+/// Only glibc's heap can be read block by block.
 #[test]
 fn with_another_allocator_lost_blocks_are_unknown() {
     let _bench = Bench::new();
@@ -302,9 +302,9 @@ fn with_another_allocator_lost_blocks_are_unknown() {
     target.expect_alive();
 }
 
-/// The head of the list is younger than the search, the block that is looked for is not.
+/// The head of the list is younger than the search, the block searched for is not.
 #[test]
-fn what_only_younger_memory_holds_is_not_lost() {
+fn blocks_held_only_by_younger_memory_are_not_lost() {
     let _bench = Bench::new();
     let mut target = Running::start(&mut Command::new(targets::program("prepended.c")));
     let oldest = target.await_stdout("oldest ");
@@ -319,7 +319,7 @@ fn what_only_younger_memory_holds_is_not_lost() {
     target.expect_alive();
 }
 
-/// Objects come and go thousands of times a second while they are looked at: what is printed is true.
+/// Objects come and go thousands of times a second during the search; every printed path is true.
 #[test]
 fn no_wrong_path_is_printed_of_memory_that_changes() {
     let _bench = Bench::new();

@@ -1,8 +1,8 @@
-//! What a recording knows of the machine and of what it traced: libraries by build, variables (values
-//! by allow-list), packages of Python, and what all of it used over time.
+//! The facts in a recording about the machine and the traced processes: libraries by build, variables (values by
+//! allow-list), Python packages, and memory use over time.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{
@@ -57,7 +57,7 @@ fn a_launched_process_has_its_libraries_variables_and_packages() {
     fs::write(package.join("INSTALLER"), "uv\n").expect("writable");
     let python = venv.join("bin/python");
     std::os::unix::fs::symlink("/usr/bin/python3", &python).expect("a link");
-    // Loaded after the start: not among what is linked.
+    // Loaded after the start: not among the linked libraries.
     let code = "import ctypes, subprocess; ctypes.CDLL('libz.so.1'); subprocess.run(['/bin/cat', '/dev/null'])";
     let file = bench.path("python.mtr");
     let mut command = record::command(["record", "-o"]);
@@ -149,7 +149,7 @@ fn a_redacted_recording_names_no_folder() {
 #[test]
 fn figures_of_process_machine_and_control_group_are_recorded() {
     let bench = Bench::new();
-    // Threads that are gone before anybody looks, and descriptors that stay.
+    // Threads that end before they are counted, and descriptors that stay.
     let code = "import os, sys, threading\n\
         fds = [os.open('/dev/null', os.O_RDONLY) for _ in range(50)]\n\
         sys.stdin.readline()\n\

@@ -1,7 +1,7 @@
-//! A launched command is started with what memtrace was started with.
+//! A launched command inherits the state that memtrace was started with.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{Bench, record::command, running::Running, targets};
@@ -33,11 +33,11 @@ const STATUS: [&str; 14] = [
 /// A tracer that holds a process is seen there.
 const TRACER: &str = "TracerPid:";
 
-/// Fields of `/proc/PID/stat` (proc(5)) that do not: what was decided for the process, not what became
-/// of it. From 1: state, terminal, flags, priority, nice, threads, limit, signals, scheduling.
+/// Fields of `/proc/PID/stat` (proc(5)) that do not: settings of the process, not its later state. From 1: state,
+/// terminal, flags, priority, nice, threads, limit, signals, scheduling.
 const STAT: [usize; 16] = [3, 7, 8, 9, 18, 19, 20, 21, 25, 31, 32, 33, 34, 38, 40, 41];
 
-/// What a target wrote, without what differs between any two processes.
+/// The output of a target, without the values that differ between any two processes.
 fn normalised(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).expect("the target has written");
     let mut section = String::new();
@@ -71,7 +71,7 @@ fn normalised(path: &Path) -> Vec<String> {
     lines
 }
 
-/// What a process does to itself before it executes memtrace or the target.
+/// Changes that a process makes to itself before it executes memtrace or the target.
 type Setup = fn() -> io::Result<()>;
 
 fn same(what: &str, setup: Setup) {

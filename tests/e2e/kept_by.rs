@@ -1,5 +1,5 @@
-//! What holds the blocks of a leak: seen in the memory of the process, at the end of the recording, or when a device
-//! is out of memory.
+//! Holders of the blocks of a leak: seen in the memory of the process, at the end of the recording, or when a device is
+//! out of memory.
 #![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use std::{
@@ -54,7 +54,7 @@ struct Step {
 /// Seconds of a recording; the program runs twice as long.
 const SECONDS: &str = "12";
 
-/// What is said of a scenario on standard error, and its diagnosis.
+/// The messages about a scenario on standard error, and its diagnosis.
 #[track_caller]
 fn recorded(bench: &Bench, scenario: &str, options: &[&str]) -> (String, Diagnosis) {
     let target: [PathBuf; 5] = [
@@ -94,10 +94,7 @@ fn line_of(source: &str, text: &str) -> Option<u32> {
 fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
     let bench = Bench::new();
     let (stderr, found) = recorded(&bench, "py-leak-service", &[]);
-    assert!(
-        stderr.contains("looked for what holds the blocks of"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("searched for the holders of"), "{stderr}");
     assert!(stderr.contains("longest stop"), "{stderr}");
     assert_eq!(found.verdicts[0].class, "leak");
     let kept = kept_by(&found);
@@ -125,14 +122,14 @@ fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
 fn without_a_search_a_container_is_probable() {
     let bench = Bench::new();
     let (stderr, found) = recorded(&bench, "py-leak-service", &["--no-holders"]);
-    assert!(!stderr.contains("looked for"), "{stderr}");
+    assert!(!stderr.contains("searched for"), "{stderr}");
     let kept = kept_by(&found);
     assert!(!kept.is_empty(), "{found:#?}");
     assert!(kept.iter().all(|of| of.how == "container"), "{kept:#?}");
 }
 
 #[test]
-fn what_does_not_leak_is_kept_by_nothing() {
+fn sites_that_do_not_leak_have_no_holder() {
     let bench = Bench::new();
     let (_, found) = recorded(&bench, "py-service", &[]);
     assert_eq!(found.verdicts[0].class, "none");
@@ -148,7 +145,7 @@ fn a_device_without_memory_is_searched_for_at_once() {
     let finished = record.running.wait().expect_code(0);
     let stderr = &finished.stderr;
     assert!(
-        stderr.contains("when a device was out of memory") && stderr.contains("stood still for"),
+        stderr.contains("when a device was out of memory") && stderr.contains("was stopped for"),
         "{stderr}"
     );
     let found = diagnosis(&file);

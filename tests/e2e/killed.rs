@@ -1,9 +1,9 @@
-//! kill -9 of memtrace while it records: what was recorded stays readable up
-//! to the last interval, and the target does not suffer. The same where memtrace is stopped.
+//! kill -9 of memtrace while it records: the recording stays readable up to the last interval, and the target does not
+//! suffer. The same if memtrace is stopped.
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{
@@ -77,8 +77,8 @@ fn around_a_launched_program() {
     progress.await_rounds(100);
 }
 
-/// Children are stopped at their first instruction until memtrace has seen to
-/// them: one that waits at the moment of the kill must not wait for ever.
+/// Children are stopped at their first instruction until memtrace has set their probes. One that waits at the moment of
+/// the kill must not wait for ever.
 #[test]
 fn no_forked_child_stays_stopped() {
     let bench = Bench::new();
@@ -113,10 +113,10 @@ fn no_forked_child_of_a_launched_program_stays_stopped() {
     });
 }
 
-/// How long a process may stand still after the death of memtrace, beside what it does untraced.
+/// How long a process may be stopped after the death of memtrace, in addition to its untraced pauses.
 const HELD: Duration = Duration::from_millis(100);
 
-/// How long the kernel may take to close what a killed collector had open.
+/// How long the kernel may take to close the descriptors of a killed collector.
 const CLOSING: Duration = Duration::from_secs(300);
 
 /// The processes of a recording.
@@ -153,8 +153,8 @@ fn signal(pid: u32, signal: i32) {
     assert_eq!(result, 0, "kill: {}", std::io::Error::last_os_error());
 }
 
-/// Kills parts of memtrace at random moments of a storm that it is attached to, so many times
-/// unless `MEMTRACE_KILLS` says otherwise.
+/// Kills parts of memtrace at random moments of a storm that it is attached to, this many times or `MEMTRACE_KILLS`
+/// times.
 fn killed_in_a_storm(parts: &[Part], kills: usize) {
     let bench = Bench::new();
     let _descendants = Descendants::new();
@@ -164,8 +164,8 @@ fn killed_in_a_storm(parts: &[Part], kills: usize) {
     let mut target = storm.start();
     let untraced = storm.mark().longest_gap();
     let mut longest = Duration::ZERO;
-    // The kernel closes what a killed collector had open one probe after the other, which takes
-    // seconds after a storm, so that is awaited at the end.
+    // The kernel closes a killed collector's probes one after the other. That takes seconds after a storm, so it is
+    // awaited at the end.
     let mut killed = Vec::new();
     for kill in 0..kills {
         let file = bench.path(&format!("{kill}.mtr"));
@@ -188,7 +188,7 @@ fn killed_in_a_storm(parts: &[Part], kills: usize) {
     }
     for (mut record, loaded, seen) in killed {
         if !parts.contains(&Collector) {
-            // A recording without its holder goes on, or has ended by itself.
+            // A recording without its holder continues, or has ended by itself.
             record.running.signal(libc::SIGINT);
         }
         let end = record.running.end_within(CLOSING);
@@ -287,9 +287,9 @@ fn nothing_waits_for_a_collector_stopped_from_its_terminal() {
     assert!(allocations(&report(&file)) > 0);
 }
 
-/// A launched command is in the foreground with memtrace: both stop, and both go on.
+/// A launched command is in the foreground with memtrace: both stop, and both continue.
 #[test]
-fn a_launched_storm_stops_with_its_terminal_and_goes_on() {
+fn a_launched_storm_stops_and_continues_with_its_terminal() {
     let bench = Bench::new();
     let _descendants = Descendants::new();
     let storm = Storm::new(&bench);

@@ -1,7 +1,7 @@
 //! A launched command behaves as it would without memtrace before it.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{
@@ -20,7 +20,7 @@ fn the_exit_status_is_passed_on() {
         let script = format!("exit {code}");
         let report = Record::launch(&bench, &[], ["sh", "-c", &script]).finish(code as i32);
         let process = report.processes.first().expect("one process");
-        // As of waitpid(2).
+        // As in waitpid(2).
         assert_eq!(process.exit_status, Some(code << 8));
     }
 }
@@ -183,7 +183,7 @@ fn exec_by_another_thread_than_the_leader() {
             alloc_count: 1000,
         }
     );
-    // What the old image held is gone with it, that it allocated is not.
+    // The memory of the old image is gone with it, its allocations still count.
     let before = counts("before_exec");
     assert_eq!((before.live_count, before.alloc_count), (0, 10));
     report.expect_no_losses(0);

@@ -1,8 +1,7 @@
-//! More events than the ring buffer holds: every lost one is counted, and the
-//! report does not pretend.
+//! More events than the ring buffer holds: every lost one is counted, and the report marks its totals as bounds.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_common::loss::Reason;
@@ -14,7 +13,7 @@ use memtrace_tests::{
 };
 
 #[test]
-fn what_a_tiny_ring_buffer_drops_is_counted() {
+fn events_dropped_by_a_tiny_ring_buffer_are_counted() {
     let bench = Bench::new();
     let truth = bench.path("truth");
     let target = targets::program("overload.c");
@@ -33,7 +32,7 @@ fn what_a_tiny_ring_buffer_drops_is_counted() {
         report.losses
     );
 
-    // What is reported did happen; what did happen is reported or counted as lost.
+    // Every reported event happened; every event that happened is reported or counted as lost.
     let sites = report.sites("heap");
     let reported = sites.get(site).copied().unwrap_or_default();
     assert!(reported.alloc_count <= truth.alloc_count, "{reported:?}");
@@ -44,7 +43,7 @@ fn what_a_tiny_ring_buffer_drops_is_counted() {
         total.alloc_count,
         truth.alloc_count
     );
-    // The upper bound that the report promises is one, as far as allocations were seen.
+    // The upper bound that the report claims holds, as far as allocations were seen.
     assert!(
         total.live_count + lost_allocations >= truth.live_count,
         "{total:?}"

@@ -2,7 +2,7 @@
 #![allow(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_common::loss::Reason;
@@ -25,7 +25,7 @@ use std::{
 
 /// The modules of `targets/python/` that need no process but their own.
 const ALONE: [&str; 4] = ["calls", "natives", "names", "tasks"];
-/// Those that are enough where interpreters differ by how they were started.
+/// A smaller set, for interpreters that differ only in how they were started.
 const FEW: [&str; 2] = ["calls", "natives"];
 
 /// The distribution's interpreter, which is one file.
@@ -48,10 +48,10 @@ fn cases(python: &[&OsStr], how: &str, truth: &Path, modules: &[&str]) -> Vec<Os
     command
 }
 
-/// So often does a recording show how far it is.
+/// How often a recording shows its progress.
 const OFTEN: [&str; 2] = ["--interval", "50ms"];
 
-/// Waits until Python frames of so many processes are seen, each of which then goes on.
+/// Waits until Python frames of this many processes are seen; each process then continues.
 fn let_go(record: &mut Record, processes: usize, go: impl Fn(u32) -> PathBuf) {
     let mut seen = BTreeSet::new();
     for count in 1..=processes {
@@ -219,7 +219,7 @@ fn of_a_running_program() {
     }
 }
 
-/// A stack is sent once, here by the first worker, and the workers after it have the same.
+/// A stack is sent once, here by the first worker; later workers have the same one.
 #[test]
 fn workers_of_a_running_master_have_the_stacks_of_those_before() {
     let bench = Bench::new();
@@ -252,8 +252,7 @@ enum Usr {
     Own,
 }
 
-/// Attaches to `python` where paths and process ids mean nothing: in the folder `inside` of
-/// another root.
+/// Attaches to `python` where the host's paths and process ids do not apply: in the folder `inside` of another root.
 fn in_root(bench: &Bench, root: &Path, usr: Usr, inside: &Path, python: &Path, modules: &[&str]) {
     let outside = root.join(inside.strip_prefix("/").expect("an absolute path"));
     let copy = |from: &Path, name: &str| {

@@ -1,14 +1,14 @@
-//! What keeps most of a process's memory alone, and the two ways to see all of it at one moment.
+//! The objects that keep most of a process's memory, and the two ways to see all of it at one moment.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{Bench, running::Running, targets, until};
 use serde::Deserialize;
 use std::{fs, path::Path, process::Command};
 
-/// What `memtrace holders --format json` says.
+/// The output of `memtrace holders --format json`.
 #[derive(Deserialize)]
 struct Answer {
     sought: Vec<Sought>,
@@ -86,7 +86,7 @@ fn status(pid: u32, field: &str) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// What the program says that it has made.
+/// The sizes that the program reports.
 struct Made {
     bytes: u64,
     blocks: u64,
@@ -110,7 +110,7 @@ const BY_CHANCE: u64 = 4;
 const BY_CHANCE_IN_PYTHON: u64 = 20;
 
 #[test]
-fn containers_in_cpp_keep_what_the_program_says() {
+fn cpp_containers_keep_the_expected_bytes() {
     let _bench = Bench::new();
     let mut target = Running::start(&mut Command::new(targets::program("retained.cc")));
     target.await_stdout("ready");
@@ -173,7 +173,7 @@ fn containers_in_cpp_keep_what_the_program_says() {
             "{reachable} and {sum}"
         );
     }
-    // What two hold is in neither.
+    // Memory that two hold counts for neither.
     let names = ["left_of_two", "right_of_two"];
     for name in names {
         let made = made(&target, name);
@@ -190,7 +190,7 @@ fn containers_in_cpp_keep_what_the_program_says() {
 }
 
 /// Sizes as `sys.getsizeof` has them; the allocators round them up.
-fn expect_what_python_says(interpreter: &Path) {
+fn expect_python_sizes(interpreter: &Path) {
     let program = targets::source("python/retained.py");
     let mut target = Running::start(Command::new(interpreter).arg("-B").arg(program));
     target.await_stdout("ready");
@@ -233,7 +233,7 @@ fn expect_what_python_says(interpreter: &Path) {
     let answer = Answer::of(target.pid(), &of_types);
     let known: Vec<u64> = answer.sought.iter().map(|sought| sought.known).collect();
     assert_eq!(known, [2000, 1000]);
-    // Each has its data alone, also where it is in two lists itself.
+    // Each keeps its own data, even if it is in two lists itself.
     for sought in &answer.sought {
         let kept = sought.kept.expect("bytes");
         let all = 2 * sought.known;
@@ -247,19 +247,19 @@ fn expect_what_python_says(interpreter: &Path) {
 }
 
 #[test]
-fn containers_in_python_keep_what_the_program_says() {
+fn python_containers_keep_the_expected_bytes() {
     let _bench = Bench::new();
-    expect_what_python_says(Path::new("/usr/bin/python3"));
+    expect_python_sizes(Path::new("/usr/bin/python3"));
     for minor in 9..=14 {
-        // What is not there is tested by `cargo xtask test-pythons`.
+        // Missing versions are tested by `cargo xtask test-pythons`.
         if let Some(interpreter) = targets::installed_python(minor) {
-            expect_what_python_says(&interpreter);
+            expect_python_sizes(&interpreter);
         }
     }
 }
 
 #[test]
-fn what_keeps_most_is_of_one_moment_only() {
+fn retained_sizes_need_one_moment() {
     let _bench = Bench::new();
     let target = Running::start(&mut targets::python("python/retained.py"));
     target.await_stdout("ready");
@@ -271,7 +271,7 @@ fn what_keeps_most_is_of_one_moment_only() {
     );
 }
 
-/// A process that stands still for a search goes on when the search is ended, however that is.
+/// A process stopped for a search continues when the search ends, however it ends.
 #[test]
 fn the_end_of_a_search_releases_the_process() {
     let _bench = Bench::new();
@@ -305,7 +305,7 @@ fn the_end_of_a_search_releases_the_process() {
     assert!(target.end().success());
 }
 
-/// However a search ends, its helper takes the copy away.
+/// However a search ends, its helper removes the copy.
 #[test]
 fn the_end_of_a_search_ends_the_copy() {
     let _bench = Bench::new();

@@ -1,8 +1,7 @@
-//! Stacks are the true ones, whatever the code was built by, and stay readable
-//! without it.
+//! Stacks are the true ones, whatever compiler built the code, and stay readable without it.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_common::{loss::Reason, unwind::End};
@@ -24,7 +23,7 @@ use std::{
 
 /// Where walks are known to end early.
 const GAPS: [Gap; 1] = [
-    // What made the context is not known for it, and its assembler has no call frame information.
+    // It is not known as a maker of contexts, and its assembler has no call frame information.
     Gap {
         path: "in_unknown_context<",
         end: End::NoRow,
@@ -43,7 +42,7 @@ fn true_stacks(program: PathBuf, library: Option<PathBuf>) {
     stacks::expect_same(&report, &truth, &GAPS);
 }
 
-/// Each allocation has a stack, if not a whole one.
+/// Each allocation has a stack, if not always a complete one.
 fn expect_every_stack(report: &Report) {
     report.expect_balance();
     for reason in [
@@ -132,7 +131,7 @@ fn out_of_an_allocator_and_inside_it() {
     true_stacks(stack_builds::own_allocator(), None);
 }
 
-/// What was mapped before tracing began is known as well.
+/// Mappings made before tracing began are known as well.
 #[test]
 fn attached() {
     let bench = Bench::new();
@@ -160,7 +159,7 @@ const OF_EACH: u64 = 100 * 5;
 /// The libraries' names and bytes of each block, and those of threads that run meanwhile.
 const OWN: [(&str, u64); 3] = [("one_", 1111), ("two_", 2222), ("noise_", 3333)];
 
-/// Two libraries that replace one another at one address, in so many processes.
+/// Two libraries that replace one another at one address, in this many processes.
 fn replaced(how: &str, processes: u64) {
     let bench = Bench::new();
     let [one, two] = stack_builds::twins();
@@ -287,7 +286,7 @@ fn names_lines_and_inlined_calls_without_the_binaries() {
     );
 }
 
-/// A folder with memtrace and what it is linked to, and nothing else.
+/// A folder with only memtrace and the libraries it is linked to.
 struct Root {
     path: PathBuf,
 }

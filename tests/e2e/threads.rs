@@ -1,7 +1,7 @@
-//! Stacks of threads of different names are told apart, the frames being the same.
+//! Stacks of threads with different names are distinguished, even if their frames are equal.
 #![allow(
     clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it tells"
+    reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
 use memtrace_tests::{

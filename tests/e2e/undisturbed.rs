@@ -1,5 +1,5 @@
-//! What is traced does what it does untraced: same output, same exit status. Each case is a program
-//! of `targets/undisturbed/`; the table has what it prints.
+//! A traced program behaves as it does untraced: same output, same exit status. Each case is a program of
+//! `targets/undisturbed/`; the table has its output.
 
 use memtrace_tests::{
     Bench,
@@ -14,12 +14,12 @@ use memtrace_tests::{
 };
 use std::process::Command;
 
-/// Launched by memtrace and attached to before it begins.
+/// Launched by memtrace, and attached to before it begins.
 const BOTH: &[Tracing] = &[Launched, Attached];
 const LAUNCHED: &[Tracing] = &[Launched];
 
-/// A test for each: its program, how it is traced, its exit status and its output. With `gaps`
-/// another tracer takes part, which memtrace leaves its processes to.
+/// A test for each: its program, how it is traced, its exit status and its output. With `gaps`, another tracer takes
+/// part, and memtrace leaves its processes alone.
 macro_rules! undisturbed {
     ($($name:ident: $program:literal, $tracings:ident, $status:literal, $stdout:literal $(, $gaps:ident)?;)*) => {
         $(#[test] fn $name() {
@@ -39,7 +39,7 @@ undisturbed! {
     runuser: "runuser.sh", LAUNCHED, 3, "nobody\n";
     script: "script.sh", BOTH, 5, "one\ntwo\n";
 
-    // Shells and what starts many processes.
+    // Shells, and programs that start many processes.
     job_control: "job_control.sh", BOTH, 0, "first 1\nfrom a subshell\nsecond 4\nA\nB\npipeline 0 0 0\n1 2 3\nforeground 6\n2\nbackground 7\n";
     job_that_stops: "stopped_job.sh", BOTH, 0, "first 1\nfrom a subshell\nsecond 4\nA\nB\npipeline 0 0 0\n1 2 3\nforeground 6\n2\nbackground 7\nstopped 147\n[1]+  Stopped                 sh -c 'kill -STOP $$; exit 8'\n[1]+ sh -c 'kill -STOP $$; exit 8' &\ncontinued 8\nstopped in the foreground 147\nsh -c 'kill -STOP $$; exit 9'\ncontinued 9\n";
     traps: "traps.sh", BOTH, 3, "waited 4\nsubstituted\nchildren 12\nINT\nINT\nEXIT 3\n";
@@ -79,7 +79,7 @@ undisturbed! {
     user_namespace: "user_namespace.sh", LAUNCHED, 4, "0\n 0 0 1\nstatus 3\n0\ninside\n";
     pid_namespace: "pid_namespace.sh", LAUNCHED, 3, "1\n 1 sh\n 3 ps\n";
 
-    // What parents, threads and signal handlers see.
+    // The view of parents, threads and signal handlers.
     waits: "waits.c", BOTH, 0, "exits 8, kills 4, others 0\nsignals 12: exited 8, killed 4, stopped 0, continued 0, trapped 0\n";
     stops: "stops.c", BOTH, 0, "by itself: stopped 19\nrounds while stopped: 0\nSIGCONT: continued 0\nSIGSTOP: stopped 19\nrounds while stopped: 0\nSIGCONT: continued 0\nSIGTSTP: stopped 20\nrounds while stopped: 0\nSIGCONT: continued 0\nSIGSTOP: stopped 19\nrounds while stopped: 0\nSIGKILL: killed 9\n";
     spawns: "spawns.c", LAUNCHED, 0, "vfork 30, posix_spawn 30, missing 10, system 40, popen 10\n";
@@ -92,12 +92,12 @@ undisturbed! {
     interrupted_not_restarted: "interrupted.c blocked epoll_wait sigtimedwait msgrcv", BOTH, 0, "epoll_wait interrupted 0 times\nsigtimedwait interrupted 0 times\nmsgrcv interrupted 0 times\n";
 }
 
-/// Jobs that a user stops and continues in a shell that is ready: what the terminal shows.
+/// Jobs that a user stops and continues in an interactive shell: the terminal's content.
 fn jobs(shell: &mut Terminal) -> String {
     let start = shell.seen();
     shell.send("cat\n");
     for (word, key) in [("one", CTRL_Z), ("two", CTRL_Z), ("three", CTRL_C)] {
-        // The terminal echoes what is typed, and cat what it reads: it is in the foreground by then.
+        // The terminal echoes the input, and so does cat: it is in the foreground by then.
         shell.send(&format!("{word}\n"));
         shell.await_text(&format!("{word}\r\n{word}\r\n"));
         shell.send(key);
@@ -140,7 +140,7 @@ fn end(mut shell: Terminal) {
     assert_eq!(shell.end().code(), Some(6));
 }
 
-/// What [`jobs`] shows untraced.
+/// The untraced output of [`jobs`].
 #[track_caller]
 fn untraced_jobs(bench: &Bench) -> String {
     let mut mkfifo = Command::new("mkfifo");

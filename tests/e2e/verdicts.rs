@@ -1,5 +1,5 @@
-//! What kind of growth it is, told of real processes. `cargo xtask verdicts`
-//! has every scenario and many seeds; here is one of each way to decide.
+//! The kind of growth of real processes. `cargo xtask verdicts` has every scenario and many seeds; these tests have one
+//! of each kind.
 #![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
@@ -17,7 +17,7 @@ use std::{
 /// Length of a recording, seconds: 100 intervals.
 const SECONDS: &str = "5";
 
-/// Length of a recording with the options that nobody gave.
+/// Length of a recording with default options, seconds.
 const BY_DEFAULT: &str = "15";
 
 #[derive(Debug, Deserialize)]
@@ -29,7 +29,7 @@ struct Diagnosis {
     untraced: Vec<Untraced>,
 }
 
-/// What several processes do.
+/// Growth of several processes.
 #[derive(Debug, Deserialize)]
 struct Job {
     class: String,
@@ -121,7 +121,7 @@ impl Diagnosis {
     }
 }
 
-/// What executes a scenario for `seconds`.
+/// The command that runs a scenario for `seconds`.
 fn command(scenario: &str, seconds: &str) -> Vec<PathBuf> {
     let program: Vec<PathBuf> = match scenario.starts_with("py-") {
         true => vec![
@@ -157,7 +157,7 @@ fn judged(bench: &Bench, scenario: &str, options: &[&str]) -> Diagnosis {
     diagnosed(&file, options)
 }
 
-/// The same as who gives no interval has it.
+/// The same with the default interval.
 #[track_caller]
 fn judged_by_default(bench: &Bench, scenario: &str) -> Diagnosis {
     let target = command(scenario, "16");
@@ -175,7 +175,7 @@ fn diagnosed(file: &Path, options: &[&str]) -> Diagnosis {
 }
 
 #[test]
-fn a_leak_is_told_with_its_function_and_can_be_suppressed() {
+fn a_leak_is_reported_with_its_function_and_can_be_suppressed() {
     let bench = Bench::new();
     let found = judged(&bench, "leak-malloc", &[]);
     found.expect("leak");
@@ -216,7 +216,7 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
         // The program may have ended before its memory was searched.
         assert!(["container", "path"].contains(&&*of.how), "{}", of.how);
         let Some(function) = &of.function else {
-            // The list has got new memory since the recording ended, and nothing tells where.
+            // The list has been reallocated since the recording ended, at an unknown line.
             assert!(
                 of.how == "path" && of.text.contains(".history"),
                 "{}",
@@ -234,7 +234,7 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
 }
 
 #[test]
-fn small_blocks_that_hold_much_open_are_a_leak_and_no_retention() {
+fn small_blocks_that_hold_much_open_are_a_leak_not_retention() {
     let bench = Bench::new();
     let found = judged(&bench, "leak-shrunk", &[]);
     found.expect("leak");
@@ -260,43 +260,43 @@ fn fifteen_seconds_with_default_options_are_enough_for_a_leak() {
 }
 
 #[test]
-fn a_cache_that_fills_for_most_of_the_time_is_no_leak_with_default_options() {
+fn a_slowly_filling_cache_is_not_a_leak_with_default_options() {
     let found = judged_by_default(&Bench::new(), "py-cache-functools");
     found.expect("cache");
     assert!(found.blamed("leak").is_empty(), "{found:#?}");
 }
 
 #[test]
-fn a_cache_that_is_full_is_no_leak() {
+fn a_full_cache_is_not_a_leak() {
     judged(&Bench::new(), "cache-lru", &[]).expect("cache");
 }
 
 #[test]
-fn what_the_allocator_keeps_is_retention() {
+fn freed_memory_kept_by_the_allocator_is_retention() {
     judged(&Bench::new(), "arenas", &[]).expect("retention");
 }
 
 #[test]
-fn huge_pages_around_little_data_are_told() {
+fn huge_pages_around_little_data_are_reported() {
     judged(&Bench::new(), "thp", &[]).expect("thp");
 }
 
 #[test]
-fn a_load_that_comes_and_goes_is_no_growth() {
+fn a_load_that_comes_and_goes_is_not_growth() {
     judged(&Bench::new(), "sawtooth-mapped", &[]).expect("none");
 }
 
 #[test]
-fn descriptors_that_pile_up_are_told() {
+fn descriptors_that_pile_up_are_reported() {
     judged(&Bench::new(), "leak-fd", &[]).expect("fd-leak");
 }
 
 #[test]
-fn threads_made_again_and_again_are_told() {
+fn thread_churn_is_reported() {
     judged(&Bench::new(), "thread-churn", &[]).expect("thread-churn");
 }
 
-/// Starts a job whose main process says which others it has started, and gives these.
+/// Starts a job whose main process prints which others it has started, and returns these.
 #[track_caller]
 fn started(scenario: &str, seconds: &str) -> (Running, Vec<u32>) {
     let command = command(scenario, seconds);
@@ -309,7 +309,7 @@ fn started(scenario: &str, seconds: &str) -> (Running, Vec<u32>) {
     (main, pids)
 }
 
-/// Attaches to the main process alone, for a while; what `record` said on standard error.
+/// Attaches to the main process alone, for a while. Returns the messages of `record`.
 #[track_caller]
 fn attached(bench: &Bench, main: &Running, options: &[&str]) -> (PathBuf, String) {
     let options = [&["--interval", "50ms", "-d", SECONDS], options].concat();
@@ -390,7 +390,7 @@ fn workers_that_are_left_out_are_named() {
 }
 
 #[test]
-fn workers_that_keep_nothing_are_no_finding() {
+fn workers_that_keep_nothing_are_not_a_finding() {
     let bench = Bench::new();
     let (main, workers) = started("py-workers", "60");
     let (file, _) = attached(&bench, &main, &[]);
@@ -402,7 +402,7 @@ fn workers_that_keep_nothing_are_no_finding() {
 }
 
 #[test]
-fn pages_that_a_child_copies_are_told_of_one_that_lived_before() {
+fn pages_copied_by_an_older_child_are_reported() {
     let bench = Bench::new();
     let (main, children) = started("py-copy-on-write", "8");
     let (file, _) = attached(&bench, &main, &[]);

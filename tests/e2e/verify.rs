@@ -5,7 +5,7 @@ use memtrace_tests::{Bench, record, running::Running, targets};
 use serde_json::Value;
 use std::process::Command;
 
-/// Records a target of many functions, threads and children; what [`told`] of it.
+/// Records a target with many functions, threads and children; returns the [`reported`] values.
 fn checked(options: &[&str], key: &str) -> Value {
     let bench = Bench::new();
     let mut command = record::command(["record", "-f", "-o"]);
@@ -27,7 +27,7 @@ fn findings(command: &mut Command, key: &str, code: i32) -> Value {
         .stderr
         .lines()
         .find_map(|line| line.strip_prefix(key))
-        .expect("memtrace tells what it has found");
+        .expect("memtrace reports its findings");
     serde_json::from_str(line).expect("it is JSON")
 }
 
@@ -36,7 +36,7 @@ fn another_unwinder_finds_the_same_stacks() {
     expect_agreement(&checked(&["--verify-stacks", "1"], "verified: "));
 }
 
-/// What it does not know of, Python's frames, is no difference.
+/// Python's frames, which it does not see, do not count as differences.
 #[test]
 fn another_unwinder_finds_the_same_stacks_below_python() {
     let bench = Bench::new();
@@ -55,7 +55,7 @@ fn expect_agreement(verified: &Value) {
     let count = |key: &str| verified[key].as_u64().expect("a number");
     assert!(count("whole") > 0, "{verified}");
     assert_eq!(count("mismatches"), 0, "{verified}");
-    // The greater part: what could be compared at all was compared to the end.
+    // The greater part: every comparable stack was compared to its end.
     assert!(count("whole") * 2 > count("stacks"), "{verified}");
 }
 

@@ -1,7 +1,7 @@
 /* A device without hardware, for tests: memory is addresses, contents do not
  * exist. The functions have the arguments of NVIDIA's (CUDA's public API
- * reference) and PyTorch's, as far as a tracer can see them; what they do
- * beyond giving and taking is left out. */
+ * reference) and PyTorch's, as far as a tracer can see them; they only
+ * allocate and release. */
 #ifndef FAKE_H
 #define FAKE_H
 #ifndef _GNU_SOURCE

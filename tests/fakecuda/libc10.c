@@ -1,4 +1,4 @@
-/* What PyTorch's libc10 exports to be probed, by its mangled names. */
+/* The functions that PyTorch's libc10 exports to be probed, by their mangled names. */
 #include "fake.h"
 
 EXPORT void report(void *block, ptrdiff_t bytes, size_t allocated, size_t reserved, uint16_t device)

@@ -1,5 +1,5 @@
 /* A caching allocator that reports as PyTorch's does: blocks of 512 bytes'
- * multiples out of segments of 2 MiB, which it keeps until told otherwise. */
+ * multiples out of segments of 2 MiB, which it keeps until it is emptied. */
 #include "fake.h"
 
 extern int cudaMalloc(void **, size_t), cudaSetDevice(int), cudaGetDevice(int *), cudaFree(void *), cudaMallocAsync(void **, size_t, void *),
@@ -20,8 +20,8 @@ static struct segment {
 static size_t allocated[2], reserved[2];
 static char expanded[1 << 23];
 
-/* A statically defined probe as systemtap's sys/sdt.h makes it: a nop, and a note that tells where it
- * and its arguments are. Passed only while somebody has raised the semaphore. */
+/* A statically defined probe as systemtap's sys/sdt.h makes it: a nop, and a note with its place
+ * and its arguments. Fires only while somebody has raised the semaphore. */
 unsigned short malloc_semaphore __attribute__((section(".probes"), used, visibility("hidden")));
 
 static __attribute__((noinline)) void probe(void *block, int8_t device, size_t size, void *stream) {
@@ -53,7 +53,7 @@ static void set_device(int device) {
 		cudaSetDevice(device);
 }
 
-/* Blocks are addresses in segments that nobody looks at. Those of device 1 are on a stream. */
+/* Blocks are addresses in segments that are never accessed. Those of device 1 are on a stream. */
 EXPORT void *torch_malloc(size_t requested, int device) {
 	size_t bytes = rounded(requested);
 	struct segment *s = segments;
@@ -114,7 +114,7 @@ EXPORT void *torch_malloc_async(size_t bytes) {
 }
 EXPORT void torch_free_async(void *block) { cudaFreeAsync(block, NULL); }
 
-/* An expandable segment: physical memory mapped into a range, by functions asked for by name. */
+/* An expandable segment: physical memory mapped into a range, by functions looked up by name. */
 static int (*create)(uint64_t *, size_t, const struct properties *, uint64_t), (*release)(uint64_t),
     (*map)(void *, size_t, size_t, uint64_t, uint64_t), (*unmap)(void *, size_t);
 static uint64_t handle;

@@ -11,7 +11,7 @@ static int fails(void) {
 	return failure;
 }
 
-/* Addresses that nobody has: no two blocks overlap, and none is given twice. */
+/* Addresses that are not in use: no two blocks overlap, and none is returned twice. */
 static char *address(size_t bytes) {
 	static char *next = (char *)0x100000000000;
 	return __atomic_fetch_add(&next, (bytes + 511) / 512 * 512, __ATOMIC_RELAXED);
@@ -73,7 +73,7 @@ EXPORT int cuGraphAddMemFreeNode(void **node, void *graph, void **after, size_t 
 	return take(block);
 }
 
-/* Physical memory: handles that are numbers, and are soon given again. */
+/* Physical memory: handles that are numbers, and are soon reused. */
 static uint64_t used_handles;
 HIDDEN int create(uint64_t *handle, size_t n, const struct properties *p, uint64_t flags) {
 	(void)n, (void)p, (void)flags;
@@ -93,7 +93,7 @@ HIDDEN int map(void *at, size_t n, size_t offset, uint64_t handle, uint64_t flag
 	return (void)at, (void)n, (void)offset, (void)handle, (void)flags, fails();
 }
 HIDDEN int unmap(void *at, size_t n) { return (void)at, (void)n, 0; }
-/* Exported, but what is asked for by name is something else. */
+/* Exported, but a lookup by name returns another function. */
 EXPORT int cuMemCreate(uint64_t *handle, size_t n, const struct properties *p, uint64_t flags) {
 	return create(handle, n, p, flags);
 }

@@ -1,4 +1,4 @@
-/* The management library: one GPU, and what FAKE_NVML says that process FAKE_NVML_PID has of it. */
+/* The management library: one GPU, and the memory (FAKE_NVML) that process FAKE_NVML_PID has on it. */
 #include "fake.h"
 #include <stdio.h>
 

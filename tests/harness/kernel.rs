@@ -56,7 +56,7 @@ impl Loaded {
         loaded
     }
 
-    /// Waits until the kernel knows none of it any more (it frees them late).
+    /// Waits until the kernel has freed all of it (which happens late).
     #[track_caller]
     pub fn expect_gone(&self) {
         until("the end of every BPF program and link", || {

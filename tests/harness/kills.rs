@@ -2,8 +2,7 @@
 
 use std::{env, time::SystemTime};
 
-/// So many kills, unless `MEMTRACE_KILLS` says otherwise, and random numbers from a seed that is printed; `MEMTRACE_SEED`
-/// repeats it.
+/// This many kills or `MEMTRACE_KILLS`, and random numbers from a seed that is printed; `MEMTRACE_SEED` repeats it.
 ///
 /// # Panics
 /// If one of the variables is not a number.

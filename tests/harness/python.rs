@@ -81,7 +81,7 @@ pub fn warm(report: &Report) -> BTreeSet<u32> {
 }
 
 const PYTHON: &str = "python";
-/// The function that runs Python code, as far as it has a name (parts of it may have none).
+/// The function that runs Python code, if it has a name (parts of it may have none).
 const EVALUATION: &str = "_PyEval_EvalFrameDefault";
 
 impl Frame {

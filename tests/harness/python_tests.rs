@@ -192,7 +192,7 @@ fn deep_stacks_are_cut_where_no_word_is_left() {
 }
 
 #[test]
-fn long_texts_and_line_tables_may_be_cut_and_say_so() {
+fn cut_texts_and_line_tables_are_marked() {
     let long = "x".repeat(NAME + 1);
     let beginning = |count: usize| format!("{}…", "x".repeat(count));
     assert!(shows(Some(&long), &long, NAME));
@@ -250,7 +250,7 @@ fn all_that_a_library_allocates_is_below_the_function() {
 }
 
 #[test]
-fn others_that_use_the_library_are_told_apart() {
+fn other_users_of_the_library_are_distinguished() {
     let wrong = |frames: &[Value]| wrong_of_library(&[&whole()[2..], frames], false);
     assert_eq!(wrong(&[python("other", 1), evaluation(), start()]), 0);
     assert_eq!(wrong(&[native("exit", "/libc.so.6"), start()]), 0);

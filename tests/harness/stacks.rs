@@ -19,8 +19,7 @@ pub struct TrueStack {
     /// All that was allocated there; no other stack allocated as much each time.
     pub bytes: u64,
     pub count: u64,
-    /// As the compiler's unwinder sees it, from the caller of `probe` outward; empty where there
-    /// is no such unwinder.
+    /// As the compiler's unwinder sees it, from the caller of `probe` outward; empty if there is none.
     pub frames: Vec<Place>,
 }
 

@@ -52,7 +52,7 @@ fn the_true_stack_is_accepted_whatever_is_below_probe() {
 #[test]
 fn another_amount_frame_or_order_is_not() {
     let true_stack = [truth(1000, PATH, &[2, 3, 4])];
-    // Nothing is reported of it: one difference; something wrong is besides: two.
+    // No report of it is one difference; a wrong one as well makes two.
     assert_eq!(wrong(&[], &true_stack), 1);
     assert_eq!(wrong(&[site(1001, "complete", &WHOLE)], &true_stack), 1);
     let mut other = WHOLE;
@@ -70,7 +70,7 @@ fn another_amount_frame_or_order_is_not() {
 }
 
 #[test]
-fn a_cut_stack_is_no_lie_but_missing_unless_that_is_known() {
+fn a_truncated_stack_is_missing_unless_it_is_known_to_end_early() {
     let true_stack = [truth(1000, PATH, &[2, 3, 4])];
     let cut = site(1000, "no_row", &WHOLE[..3]);
     assert_eq!(wrong(std::slice::from_ref(&cut), &true_stack), 1);

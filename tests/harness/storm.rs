@@ -1,4 +1,4 @@
-//! A storm of new processes (`targets/storm.c`), and how long each part of it stood still.
+//! A storm of new processes (`targets/storm.c`), and how long each part of it was paused.
 
 use crate::{Bench, kernel::children, running::Running, targets, until};
 use std::{

@@ -151,7 +151,7 @@ pub fn fake_devices() -> PathBuf {
         let more = ["-shared", "-fPIC", "-fvisibility=hidden", &soname];
         let built = compile(&format!("../fakecuda/{source}"), &more);
         let link = folder.join(name);
-        // A file of its own under this name: by its name memtrace knows it.
+        // A separate file under this name, by which memtrace recognises it.
         let unfinished = link.with_extension(std::process::id().to_string());
         fs::copy(&built, &unfinished).unwrap();
         fs::rename(unfinished, &link).unwrap();

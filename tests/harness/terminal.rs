@@ -1,4 +1,4 @@
-//! A program in a terminal of its own, typed at and read as by a user.
+//! A program in its own terminal, driven and read as by a user.
 
 use crate::{running::Output, until};
 use std::{

@@ -28,7 +28,7 @@ impl Counts {
 #[derive(Debug, Default)]
 pub struct Truth {
     pub sites: BTreeMap<Site, Counts>,
-    /// `(a, b, bytes)`: process `a` keeps that much less of what it inherited than `b`.
+    /// `(a, b, bytes)`: process `a` keeps that much less of its inherited memory than `b`.
     pub inheritances: Vec<(u32, u32, u64)>,
 }
 

@@ -30,7 +30,7 @@ pub struct Case<'a> {
     pub gaps: bool,
 }
 
-/// How memtrace comes to the program.
+/// How memtrace gets to trace the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracing {
     Launched,
@@ -140,7 +140,7 @@ impl Run {
         Running::start(command.current_dir(&self.folder))
     }
 
-    /// Lets the case go on from where it may be attached to.
+    /// Lets the case continue from the point where it may be attached to.
     #[track_caller]
     fn may_go_on(&self) {
         (&self.answer).write_all(b"\n").unwrap();

@@ -1,4 +1,4 @@
-/* A library that allocates while it is loaded: 5 blocks of 100 bytes, of which
+/* A library that allocates while it is loaded: 5 blocks of 100 bytes;
  * 2 are freed when it is unloaded. exact.c knows these numbers. */
 #include <stdlib.h>
 

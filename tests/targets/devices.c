@@ -1,10 +1,10 @@
-/* Calls every function that gives or takes memory of a device, on the libraries
+/* Calls every function that allocates or frees device memory, on the libraries
  * of fakecuda/, a known number of times, with errors and in threads.
  *
  *   devices TRUTH FOLDER         work, say "done" and the devices' sums, await a byte
  *
- * The first word of a site's name is the layer that its blocks belong to; what
- * the runtime asks of the driver, the driver's layer has as well, at the same site. */
+ * The first word of a site's name is the layer that its blocks belong to; memory
+ * that the runtime requests from the driver is in the driver's layer too, at the same site. */
 #include "site.h"
 #include "../fakecuda/fake.h"
 #include <pthread.h>
@@ -128,7 +128,7 @@ SITE(torch_too_large, torch(a, (int)b))
 SITE(torch_async, torch_async(a))
 SITE(cpu_tensor, cpu(a))
 
-/* `count` blocks, of which each third is released by `release`. */
+/* `count` blocks; every third is released by `release`. */
 #define SOME(name, a, b, size, count, release)                                                     \
 	for (int i_ = 0; i_ < (count); i_++) {                                                     \
 		struct block block = ALLOCATE(name, NULL, a, b, size);                             \
@@ -180,7 +180,7 @@ static void driver(void) {
 	SOME(driver_import, 0, 0, 0, 2, CU("cuMemFreeAsync")(p, NULL))
 	SOME(driver_node, 5100, 0, 5100, 4, CU("cuGraphAddMemFreeNode")(NULL, NULL, NULL, (size_t)0, p))
 
-	/* Physical memory outlives its handle while it is mapped, and the handle is given again. */
+	/* Physical memory outlives its handle while it is mapped, and the handle is reused. */
 	static char range[8][4096];
 	struct block kept = ALLOCATE(driver_physical, NULL, 8192, 1, 8192);
 	uint64_t handle = (uint64_t)kept.p, other;

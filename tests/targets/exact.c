@@ -4,7 +4,7 @@
  *   exact run  TRUTH LIBRARY   work, write the truth, end with status 7
  *   exact hold TRUTH LIBRARY   say "ready", await a byte, work, write the truth,
  *                              say "done", await a byte, end with status 0
- *   exact image TRUTH          what the exec'ed children run
+ *   exact image TRUTH          run by the exec'ed children
  */
 #include "site.h"
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ SITE(fork_child, malloc(a))
 SITE(quiet_child, malloc(a))
 SITE(before_exec, malloc(a))
 SITE(image, malloc(a))
-TRUTH(constructor) /* of the library; LIBRARY_* below say what it does */
+TRUTH(constructor) /* of the library; LIBRARY_* below count its work */
 
 /* Volatile, so that the compiler cannot know that the calls must fail. */
 static volatile size_t huge = SIZE_MAX / 4;
@@ -202,8 +202,8 @@ static void children(void) {
 		inherited[i] = ALLOCATE(inherited, NULL, 1000, 0, 1000);
 	char *const arguments[] = {(char *)self, (char *)"image", (char *)truth_path, NULL};
 
-	/* Allocates as the first thing it does, then frees some of what it
-	 * inherited: neither may touch the parent's. */
+	/* Allocates as the first thing it does, then frees some of its
+	 * inherited blocks: neither may touch the parent's. */
 	pid_t child = fork();
 	if (child == 0) {
 		void *first = site_fork_child(NULL, 123, 0);
@@ -229,8 +229,8 @@ static void children(void) {
 	}
 	await_child(child);
 	await_child(quiet);
-	/* Nothing was allocated between the two forks, so what they inherited
-	 * differs by what the first one freed. */
+	/* Nothing was allocated between the two forks, so their inherited memory
+	 * differs by the blocks that the first one freed. */
 	char line[128];
 	int n = snprintf(line, sizeof line, "{\"tgid\":%d,\"inherits_less_than\":%d,\"bytes\":%d}\n",
 			 child, quiet, 20 * 1000);

@@ -1,6 +1,6 @@
-/* Threads that check all the time what a search from outside must not change: results of system
- * calls, their times, registers, children and signals. What is wrong ends the program with a line;
- * the end of standard input ends it well.
+/* Threads that constantly check the state that a search must not change: results of system
+ * calls, their times, registers, children and signals. An error ends the program with a line;
+ * the end of standard input ends it with success.
  *
  *   harmless PROGRESS   a file of 16 bytes: rounds that every thread has taken part in, and this
  *                       process's pid */

@@ -92,7 +92,7 @@ static void lose() {
 	cycle->next->next = cycle;
 	void *freed[64];
 	for (void *&one : freed) one = malloc(1006);
-	// What is freed still has the pointer, and holds nothing.
+	// The freed block still contains the pointer, but holds nothing.
 	void **stale = static_cast<void **>(malloc(1007));
 	stale[10] = block("held-by-freed", 1008);
 	free(stale);
@@ -135,7 +135,7 @@ int main() {
 	// Its stack stays, for the next thread, and may have pointers to the blocks.
 	std::thread([] { lose(); }).join();
 	printf("ready\n");
-	// Only where it was built with LeakSanitizer, which ends it then.
+	// Only if it was built with LeakSanitizer, which then ends it.
 	if (__lsan_do_leak_check) __lsan_do_leak_check();
 	char byte;
 	while (read(0, &byte, 1) > 0) {}

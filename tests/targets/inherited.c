@@ -1,4 +1,4 @@
-/* Writes what it was started with: what memtrace must not change.
+/* Writes the state that it was started with, which memtrace must not change.
  * inherited FILE */
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-/* PyTorch's allocator on the second of two devices, in use before anybody looks.
+/* PyTorch's allocator on the second of two devices, in use before tracing begins.
  *
  *   late_torch FOLDER   one block, "ready", await a byte; forty more, "grown", await a byte;
- *                       give back all blocks and what they were in, "emptied", await a byte;
+ *                       give back all blocks and their segments, "emptied", await a byte;
  *                       one that is too large, "refused", await a byte */
 #include "../fakecuda/fake.h"
 #include "site.h"

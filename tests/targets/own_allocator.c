@@ -1,4 +1,4 @@
-/* An allocator that only `--allocator FILE:own_` tells of. Each function calls
+/* An allocator that is found only with `--allocator FILE:own_`. Each function calls
  * another one of its own, as real ones do: no block may count twice, no
  * release be taken for a second one.
  *

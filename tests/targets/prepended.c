@@ -1,4 +1,4 @@
-// A list that gets a new head all the time: nothing else points to any of it.
+// A list that constantly gets a new head: nothing else points into it.
 
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -24,7 +24,7 @@ int main(void) {
     printf("oldest %p\n", (void *)head);
     fflush(stdout);
     struct timespec pause = {.tv_nsec = 100000};
-    // Ends by itself if nobody ends it.
+    // Ends by itself if it is not ended.
     for (long number = 1; number < 3000000; number++) {
         prepend(number);
         nanosleep(&pause, NULL);

@@ -1,5 +1,5 @@
-/* PyTorch's allocator runs out of memory on device 0, where what is free lies in pieces; on device 1 it
- * gets what it asks for the second time.
+/* PyTorch's allocator runs out of memory on device 0, whose free memory is in pieces; on device 1
+ * the second attempt succeeds.
  *
  *   refused FOLDER */
 #include "../fakecuda/fake.h"

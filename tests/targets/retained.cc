@@ -72,7 +72,7 @@ OUT_OF_LINE static void hold() {
 	done("lost", lost);
 }
 
-// What hold() has left on the stack is overwritten.
+// Overwrites values that hold() left on the stack.
 OUT_OF_LINE static void clear() {
 	volatile long words[1 << 12];
 	for (volatile long &word : words) word = 0;

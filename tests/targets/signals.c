@@ -11,7 +11,7 @@ static void handle(int signal) { _exit(signal == SIGINT ? 42 : 43); }
 int main(int argc, char **argv) {
 	if (argc != 2)
 		return 96;
-	/* A shell without job control starts what runs in the background with SIGINT ignored. */
+	/* A shell without job control starts background jobs with SIGINT ignored. */
 	signal(SIGINT, strcmp(argv[1], "handle") ? SIG_DFL : handle);
 	say("ready\n");
 	for (;;)

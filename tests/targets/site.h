@@ -1,5 +1,5 @@
-/* What every target shares: functions with recognisable names that allocate,
- * and the truth about what they have outstanding.
+/* Shared by all targets: functions with recognisable names that allocate,
+ * and the truth about their outstanding blocks.
  *
  * SITE(name, expression) defines `site_name(p, a, b)`. It is two frames deep:
  * a frame-pointer walk that starts inside a library function without a frame
@@ -57,7 +57,7 @@ struct block {
 	pid_t owner;
 };
 
-/* Bytes that this process freed of what it inherited at fork. */
+/* Inherited bytes (at fork) that this process freed. */
 static long inherited_freed;
 
 __attribute__((unused)) static struct block take(struct truth *site, void *p, long size) {

@@ -1,7 +1,7 @@
 /* Threads of known names, which all allocate through the same functions.
  *
- *   thread_names [NAME BLOCKS]...  a thread for each pair, one after the other, which keeps so many
- *                                  blocks of 100 bytes; the leader does as the last pair says
+ *   thread_names [NAME BLOCKS]...  a thread for each pair, one after the other, which keeps that many
+ *                                  blocks of 100 bytes; the leader does what the last pair says
  */
 #include "site.h"
 #include <pthread.h>

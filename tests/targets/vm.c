@@ -64,14 +64,14 @@ INLINE long remap(long address, long from, long to, long flags, long target) {
 	return call(SYS_mremap, address, from, to, flags, target, 0);
 }
 
-/* An address with so many pages free behind it: reserved, and given back. */
+/* An address with this many free pages behind it: reserved, and given back. */
 INLINE long hole(long pages) {
 	long address = map(pages);
 	checked(unmap(address, pages * PAGE));
 	return address;
 }
 
-/* Each gives the number of contiguous pieces that it leaves, -1: a matter of
+/* Each returns the number of contiguous pieces that it leaves, -1: a matter of
  * definition. */
 #define SCENARIO(name) OUT_OF_LINE static int site_##name(void)
 
@@ -225,7 +225,7 @@ static const struct {
     ROW(brk_odd), ROW(brk_refused), ROW(shared_segment), ROW(shared_segment_detached),
 };
 
-/* Sum of all mappings in bytes. The stack's is left out: it grows by itself. */
+/* Sum of all mappings in bytes. The stack is left out, because it grows by itself. */
 static long mapped(void) {
 	static char text[1 << 16];
 	int fd = open("/proc/self/maps", O_RDONLY);

@@ -3,7 +3,7 @@
  *
  *   depths FRAMES COUNT   COUNT blocks, each of a stack of FRAMES frames, and freed
  *
- * Of the frames, four are main and what calls it (glibc's two and _start). The
+ * Of the frames, four are main and its callers (glibc's two and _start). The
  * others are functions of different shapes: few and many saved registers,
  * large locals, a frame whose size is known at run time only.
  */

@@ -1,4 +1,4 @@
-/* Target of `cargo xtask bench`: what memtrace does not count, but may slow down. Says "ready",
+/* Target of `cargo xtask bench`: operations that memtrace does not count, but may slow down. Says "ready",
  * waits for a byte on stdin, and prints ns for each kind of event, one line each, in this order.
  *
  *   disturbance SIGNALS THREADS FORKS EXECS

@@ -9,7 +9,7 @@ loop of their own each before.
 
 import sys
 
-# More than the interpreter's object allocator serves by itself: each is a malloc.
+# Larger than the interpreter's object allocator serves: each is a malloc.
 BLOCK = 1000
 
 

@@ -1,4 +1,4 @@
-// As many small blocks as its argument says, in a thousand lists; then waits for the end of its input.
+// As many small blocks as given by its argument, in a thousand lists; then waits for the end of its input.
 
 #include <stdio.h>
 #include <stdlib.h>

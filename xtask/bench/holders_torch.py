@@ -1,4 +1,4 @@
-"""Ten gigabytes of tensors that nobody has written to, kept in a list; then waits for the end of its input."""
+"""Ten gigabytes of tensors that were never written to, kept in a list; then waits for the end of its input."""
 
 import sys
 

@@ -1,5 +1,5 @@
 /* Target of `cargo xtask bench`. Says "ready", waits for a byte on stdin (so
- * that a tracer can attach), does its work, says what it measured, and waits
+ * that a tracer can attach), does its work, prints its measurements, and waits
  * for the end of stdin where the tracer still has something to read.
  *
  *   pairs run PAIRS      malloc(64) and free, PAIRS times: prints ns per pair

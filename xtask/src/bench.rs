@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// Only time walks
     #[arg(long)]
     only_walks: bool,
-    /// Only measure PyTorch: the virtual environment that has it
+    /// Only measure PyTorch, installed in this virtual environment
     #[arg(long)]
     torch: Option<PathBuf>,
     /// Device for PyTorch: `cuda`, a stand-in for a GPU while another process computes
@@ -50,8 +50,8 @@ pub(crate) struct Options {
     /// Only measure signals and new threads, processes and programs
     #[arg(long, conflicts_with_all = ["only_walks", "only_samples"])]
     only_disturbance: bool,
-    /// Only measure the search for holders; with PyTorch if a virtual environment that has it is
-    /// given
+    /// Only measure the search for holders; also with PyTorch, if it is installed in the given
+    /// virtual environment
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with_all = ["only_walks", "only_samples", "only_disturbance"])]
     only_holders: Option<Option<PathBuf>>,
 }
@@ -79,7 +79,7 @@ struct Traced {
 /// `cargo xtask bench`.
 ///
 /// # Errors
-/// When not root, a build fails, or a run does not come to its end.
+/// When not root, a build fails, or a run does not end.
 pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("bench")?;
     ensure!(

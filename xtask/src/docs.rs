@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_in_code_are_none() {
+    fn links_in_code_are_ignored() {
         let page = "[a](x.md#b) `[c](d)` ![e](f.svg)\n```\n[g](h)\n```\n[i\nj](k.md)";
         assert_eq!(links(page), ["x.md#b", "f.svg", "k.md"]);
     }

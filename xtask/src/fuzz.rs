@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Memories that each kind of decoder reads
+    /// Memory images that each kind of decoder reads
     #[arg(long, default_value_t = 10_000_000)]
     executions: u64,
-    /// Where the random numbers begin; another place each time unless it is given
+    /// Seed of the random numbers; different each time unless given
     #[arg(long)]
     seed: Option<u64>,
 }

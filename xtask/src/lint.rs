@@ -96,7 +96,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_checkout_and_its_parent_are_private_unless_everybody_has_them() {
+    fn a_checkout_and_its_parent_are_private_unless_common() {
         assert_eq!(
             private_paths(Path::new("/data/me/memtrace")),
             ["/data/me/memtrace/", "/data/me/"]

@@ -1,4 +1,4 @@
-//! The project's chores, one file each: `cargo xtask help` lists them.
+//! The project's tasks, one file each: `cargo xtask help` lists them.
 
 mod bench;
 mod command;
@@ -22,7 +22,10 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "The project's chores")]
+#[command(
+    name = "cargo xtask",
+    about = "Tasks of the project: build, test, measure"
+)]
 struct Cli {
     #[command(subcommand)]
     task: Task,
@@ -32,25 +35,25 @@ struct Cli {
 enum Task {
     /// Record an example that leaks and print the report (as root)
     Demo {
-        /// The Python example instead of the C one
+        /// Record the Python example instead of the C one
         #[arg(long)]
         python: bool,
     },
     /// Run every test, end-to-end ones included (as root)
     Test {
-        /// Only the tests whose name contains this
+        /// Run only the tests whose name contains this
         filter: Option<String>,
-        /// Only unit tests, which need no root
+        /// Run only unit tests, which need no root
         #[arg(long)]
         unit: bool,
     },
-    /// Formatting, lints and the repository's own rules
+    /// Check formatting, lints and the repository's own rules
     Lint,
     /// Build the documentation as a book, into target/book
     Book,
     /// Install the packages needed by the tests (Debian)
     Setup {
-        /// Also the toolchain that rebuilds the kernel side
+        /// Also install the toolchain that rebuilds the kernel side
         #[arg(long)]
         ebpf: bool,
     },
@@ -64,10 +67,10 @@ enum Task {
     CheckEbpf,
     /// Measure the verifier's work for each program, and the memory of the maps (as root)
     Verifier {
-        /// Also on these kernels, in virtual machines: see `vm`
+        /// Also measure on these kernels, in virtual machines: see `vm`
         kernels: Vec<String>,
     },
-    /// Part of the end-to-end tests on other kernels, in virtual machines (as root)
+    /// Run part of the end-to-end tests on other kernels, in virtual machines (as root)
     Vm {
         /// 6.1, 6.12, 5.10 (which is refused) or host; by default 6.1, 6.12 and host
         kernels: Vec<String>,
@@ -80,11 +83,11 @@ enum Task {
     TestPythons(pythons::Options),
     /// Trace real PyTorch and compare its figures with memtrace's (slow; as root)
     TestTorch(torch::Options),
-    /// The same on a machine with a GPU, and everything that needs one (as root)
+    /// Run `test-torch` on a GPU, and everything else that needs one (as root)
     TestGpu(torch::GpuOptions),
     /// Record many short processes for a long time and judge memory, file and report (slow; as root)
     Soak(soak::Options),
-    /// Run the decoders of `memtrace holders` on millions of slightly damaged memories (slow)
+    /// Run the decoders of `memtrace holders` on millions of slightly damaged memory images (slow)
     Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),

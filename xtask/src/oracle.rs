@@ -21,9 +21,9 @@ use workloads::WORKLOADS;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only the workload of this name
+    /// Run only the workload of this name
     only: Option<String>,
-    /// Time under load for each
+    /// Time under load for each, seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Verify each Nth stack

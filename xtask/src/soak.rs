@@ -23,20 +23,20 @@ pub(crate) struct Options {
     /// Processes started each second
     #[arg(long, default_value_t = 10)]
     rate: u64,
-    /// Record nothing: only read a made-up recording of forked workers with this many sites
+    /// Record nothing: only read a generated recording of forked workers with this many sites
     #[arg(long, conflicts_with_all = ["minutes", "rate"])]
     sites: Option<u32>,
-    /// Record nothing: search a changing Python for holders this many times, and judge answers and stops
+    /// Record nothing: search a changing Python process for holders this many times, and judge answers and stops
     #[arg(long, value_name = "SEARCHES", conflicts_with_all = ["minutes", "rate", "sites"])]
     holders: Option<u32>,
-    /// The interpreters for that
+    /// The interpreters for `--holders`
     #[arg(
         long = "python",
         value_name = "PATH",
         default_value = "/usr/bin/python3"
     )]
     pythons: Vec<PathBuf>,
-    /// The debug build, which is slower
+    /// Use the debug build, which is slower
     #[arg(long)]
     debug: bool,
 }

@@ -21,7 +21,7 @@ use std::{
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The Python to run PyTorch with, or the virtual environment that has it
+    /// The Python interpreter that has PyTorch, or its virtual environment
     python: PathBuf,
     /// Operations with each backend
     #[arg(long, default_value_t = 1000)]
@@ -29,10 +29,10 @@ pub(crate) struct Options {
     /// Seed of the operations
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only the backend whose name contains this, and no fault cases
+    /// Run only the backend whose name contains this, and no faulty programs
     #[arg(long)]
     backend: Option<String>,
-    /// Only the cases of known wrong
+    /// Run only the faulty programs
     #[arg(long, conflicts_with = "backend")]
     cases: bool,
 }

@@ -33,7 +33,7 @@ const ALARMS: [&str; 2] = ["leak", "mapping-leak"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Programs with one faulty line and without it instead of scenarios, attached to once they are warm
+    /// Instead of scenarios, attach to warm programs with one faulty line and without it
     #[arg(long)]
     pairs: bool,
     /// Runs of each scenario
@@ -42,16 +42,16 @@ pub(crate) struct Options {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
-    /// Only scenarios whose name contains this
+    /// Run only scenarios whose name contains this
     #[arg(long, visible_alias = "only", default_value = "")]
     scenario: String,
-    /// Length of a recording: 8, of pairs 45, of their snapshots 20
+    /// Length of a recording, seconds: by default 8, for pairs 45, for their snapshots 20
     #[arg(long)]
     seconds: Option<f64>,
-    /// Time between two intervals: 50ms, of pairs `auto`
+    /// Time between two intervals: by default 50ms, for pairs `auto`
     #[arg(long)]
     interval: Option<String>,
-    /// Runs at a time: they sleep most of the time
+    /// Number of parallel runs, which sleep most of the time
     #[arg(long, default_value_t = 3)]
     jobs: usize,
     /// Record nothing: judge the recordings of earlier runs by the current rules
@@ -198,7 +198,7 @@ fn run_scenarios(options: &Options, memtrace: &Path, folder: &Path) -> Result<()
             record(memtrace, &programs, &recording, scenario, *seed, options)?;
         }
         let outcome = judge(scenario, *seed, diagnosis(memtrace, &recording)?);
-        tell(&outcome);
+        print_outcome(&outcome);
         if options.snapshots && outcome.is_right() && outcome.blamed {
             snapshots::keep(&recording, scenario.name)?;
         }
@@ -388,7 +388,7 @@ fn judge(scenario: &'static Scenario, seed: u64, diagnosis: Diagnosis) -> Outcom
     }
 }
 
-fn tell(outcome: &Outcome) {
+fn print_outcome(outcome: &Outcome) {
     let Outcome {
         scenario,
         seed,

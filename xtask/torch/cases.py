@@ -1,7 +1,7 @@
-"""What programs do wrong with a device's memory, by name: cases.py CASE SECONDS.
+"""Faulty uses of a device's memory, by name: cases.py CASE SECONDS.
 
-Says "ready" when all that stays has been allocated, waits for a line, works, and answers as JSON
-what must be found: the layer, the line, its live bytes, what torch.cuda says, and the verdict.
+Says "ready" when all permanent memory has been allocated, waits for a line, works, and answers as
+JSON with the expected result: the layer, the line, its live bytes, the figures of torch.cuda, and the verdict.
 """
 
 import gc
@@ -25,13 +25,13 @@ def outputs():
 
 
 def results():
-    """A list of results that nobody empties."""
+    """A list of results that is never emptied."""
     with torch.no_grad():
         kept.append(net(x))  # blame: results
 
 
 def graph():
-    """A sum of losses that are no numbers: it keeps the graph of each."""
+    """A sum of losses kept as tensors: it keeps the graph of each."""
     global total
     out = net(x)  # blame: graph
     total = total + out.sum()
@@ -50,7 +50,7 @@ def cycle():
 
 
 def fragmentation():
-    """Ever longer blocks, for which what is cached is always too short."""
+    """Ever longer blocks: the cached ones are always too short."""
     fragmentation.mib += 2
     torch.empty(fragmentation.mib * MIB, dtype=torch.uint8, device=DEVICE)  # blame: fragmentation
 
@@ -101,7 +101,7 @@ def main():
     began = time.monotonic()
     for step in range(int(seconds * rate)):
         case()
-        # Paced, for a program that waits for its GPU does so too.
+        # Paced, because a program that waits for its GPU is too.
         time.sleep(max(0.0, began + step / rate - time.monotonic()))
     held = {
         "torch-cuda": torch.cuda.memory_allocated() - allocated,

@@ -1,5 +1,5 @@
 """Target of `cargo xtask bench --torch`: steps of training on "cuda", on the "cpu", or "emulated": on a stand-in
-for a GPU, which computes nothing, while another process computes what a GPU would. Says "ready", and to each number
+for a GPU, which computes nothing, while another process does the work of a GPU. Says "ready", and to each number
 on stdin the median and the sum of the ns that as many steps took, and for "cuda" how many blocks the device's
 allocator gave in each (else 0)."""
 

@@ -1,10 +1,10 @@
-"""Random operations on PyTorch's CUDA allocator, one a line of stdin.
+"""Random operations on PyTorch's CUDA allocator, one per line of stdin.
 
-Says "ready" before anything of CUDA is used, for which functions of the driver are in use is
-seen while PyTorch asks for them. A line is the number of operations to do next; what
-torch.cuda says then is answered as JSON: allocated, reserved and their peaks since "ready", and
-whether peaks are kept at all; the bytes asked for, the largest free block and the bytes on each
-stream, where PyTorch caches itself and has a probe that tells of it (since 2.3).
+Says "ready" before CUDA is used, because memtrace sees which functions of the driver are used
+while PyTorch looks them up. A line is the number of operations to do next; the answer has the
+figures of torch.cuda as JSON: allocated, reserved and their peaks since "ready", and
+whether peaks are kept at all; the requested bytes, the largest free block and the bytes on each
+stream, if PyTorch caches itself and has a probe that reports it (since 2.3).
 """
 import functools
 import json
@@ -97,15 +97,15 @@ def keeps_peaks():
     return torch.cuda.max_memory_allocated() > before
 
 
-def tells():
+def reports_requests():
     since = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
     caching = not os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
     return since and caching and torch.cuda.get_allocator_backend() == "native"
 
 
 def in_blocks():
-    """What waits for a stream is counted as free, as the allocator reports it and counts it in
-    `allocated` (in its own `requested_bytes` it is still there)."""
+    """Blocks that wait for a stream count as free, as the allocator reports them and counts them in
+    `allocated` (in its own `requested_bytes` they are still there)."""
     numbers = {known.cuda_stream: known.stream_id for known in (stream(), torch.cuda.default_stream())}
     requested = largest = 0
     streams = {}
@@ -139,7 +139,7 @@ for line in sys.stdin:
         "peak_allocated": torch.cuda.max_memory_allocated(),
         "peak_reserved": torch.cuda.max_memory_reserved(),
         "keeps_peaks": peaks,
-        "blocks": in_blocks() if tells() else None,
+        "blocks": in_blocks() if reports_requests() else None,
     }
     print(json.dumps(answer), flush=True)
 print("done", flush=True)

@@ -1,4 +1,4 @@
-//! x86-64: where its stacks have what a walk reads.
+//! x86-64: where stacks have the values that a walk reads.
 
 /// How far below the canonical frame address the return address is.
 pub const RETURN_ADDRESS_SIZE: u64 = 8;

@@ -212,7 +212,7 @@ fn code_without_tables_must_keep_a_frame_pointer() {
 }
 
 #[test]
-fn rules_without_a_frame_say_how_the_walk_ends() {
+fn rules_without_a_frame_give_the_end_of_the_walk() {
     let memory = memory([]);
     let ends = [
         (cfa::NO_ROW, End::NoRow),

@@ -1,4 +1,4 @@
-//! x86-64: the System V calling convention, and what Linux has of it.
+//! x86-64: the System V calling convention, as Linux uses it.
 
 use aya_ebpf::bindings::pt_regs;
 use memtrace_common::unwind::{Registers, rbx};
@@ -67,8 +67,7 @@ pub(crate) fn after_return(registers: &pt_regs) -> Registers {
     of_caller(registers, registers.rip, registers.rsp)
 }
 
-/// The caller's registers where a function is entered; `return_address` is what the stack pointer
-/// points to.
+/// The caller's registers where a function is entered; `return_address` is the word at the stack pointer.
 #[inline(always)]
 pub(crate) fn at_entry(registers: &pt_regs, return_address: u64) -> Registers {
     of_caller(registers, return_address, registers.rsp.wrapping_add(8))

@@ -11,7 +11,7 @@ pub(crate) struct Suppressions {
     patterns: Vec<String>,
 }
 
-/// A line that is none of the format.
+/// A line that does not have the format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: `{text}`, expected `leak:PATTERN`, a comment (`#`) or nothing")]
 pub(crate) struct NoSuppression {
@@ -25,7 +25,7 @@ impl Suppressions {
     ///
     /// # Errors
     ///
-    /// At the first line that is neither empty, nor a comment, nor a suppression of leaks.
+    /// At the first line that is not empty, a comment or a suppression of leaks.
     pub(crate) fn parse(text: &str) -> Result<Suppressions, NoSuppression> {
         let mut patterns = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {

@@ -63,7 +63,7 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
         inode_mtime_sec: mtime(btf).map_or(0, |(sec, _)| sec),
         inode_mtime_nsec: mtime(btf).map_or(0, |(_, nsec)| nsec),
         ..return_probes(btf).unwrap_or_else(|error| {
-            tracing::warn!("stacks end at functions whose return another probe waits for: {error}");
+            tracing::warn!("stacks end at functions with a pending return probe: {error}");
             Offsets::default()
         })
     })

@@ -1,10 +1,10 @@
 //! Uprobes by the dozen: `BPF_TRACE_UPROBE_MULTI` links (Linux 6.6, usable from
 //! 6.10: the first ones took the process filter for a thread filter).
 //!
-//! One link holds any number of places of a file and takes them away together;
-//! perf events are taken away one by one, each waiting for RCU under a lock of
-//! the whole machine, which held up children that wait for their probes for
-//! seconds. aya 0.14 cannot attach this way; hence the two system calls here.
+//! One link holds any number of places of a file and takes them away together; perf events are
+//! removed one by one, each waiting for RCU under a lock of the whole machine, which held up
+//! children that wait for their probes for seconds. aya 0.14 cannot attach this way; hence the two
+//! system calls here.
 
 use std::{
     ffi::{CStr, CString},

@@ -156,7 +156,7 @@ impl Tracer {
         abi::check(OBJECT)?;
         let offsets = btf::kernel_offsets()?;
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
-        // The kernel wants a power of two.
+        // The kernel requires a power of two.
         let ring_bytes = options.ring_bytes.next_power_of_two();
         let settings = Settings {
             follow: u32::from(options.follow),

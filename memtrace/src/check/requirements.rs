@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_no_obstacle() {
+    fn low_limits_do_not_prevent_tracing() {
         let check = open_files(Ok(1024));
         assert_eq!((check.outcome, check.required), (Missing, false));
         assert!(check.help.is_some());

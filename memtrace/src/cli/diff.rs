@@ -37,7 +37,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Measure growth per second (`seconds`), per allocation (`count`), or per allocation at one place
-    /// (`alloc-of FUNCTION` or `alloc-of FILE:LINE`), for example one that each iteration passes.
+    /// (`alloc-of FUNCTION` or `alloc-of FILE:LINE`), for example one reached once per iteration.
     #[arg(long, value_name = "UNIT", default_value = "seconds")]
     per: String,
     /// Number of sites to list [default: 10 in text, all in JSON].
@@ -89,7 +89,7 @@ impl FromStr for FailOn {
     }
 }
 
-/// Prints the comparison. The status is 1 where `--fail-on` says so.
+/// Prints the comparison. The status is 1 if the condition of `--fail-on` holds.
 ///
 /// # Errors
 ///
@@ -136,8 +136,8 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The unit of `--per`, and the recordings. In `--per alloc-of f`, `f` comes as one of the files: it
-/// is the one that is none.
+/// The unit of `--per`, and the recordings. In `--per alloc-of f`, `f` is parsed as one of the files:
+/// it is the one that does not exist.
 fn per(args: &DiffArgs) -> anyhow::Result<(Per, Vec<PathBuf>)> {
     let mut files = args.files.clone();
     let mut per = args.per.clone();

@@ -22,9 +22,9 @@ use crate::{
 #[command(after_help = "\
 Without --type, --address, --lost or --retained, it lists the Python containers that grow fastest.
 
-The process runs on while its memory is read. Every printed reference is then read again while the \
+The process keeps running while its memory is read. Every printed reference is then read again while the \
 process is stopped, for at most 5 ms; the output says how long. Nothing is loaded into the process. \
-With --snapshot or --stop, all memory is read as of one moment.
+With --snapshot or --stop, all memory is read in the state of one moment.
 
 Examples:
   memtrace holders -p 1234
@@ -45,16 +45,16 @@ pub(crate) struct HoldersArgs {
     /// List malloc blocks that nothing points to
     #[arg(long)]
     lost: bool,
-    /// Search a copy of the process, as of one moment
+    /// Search a copy of the process, made at one moment
     ///
-    /// memtrace makes one of its threads call clone, unnoticed by the program. This stops the process while the kernel
+    /// memtrace makes a thread of the process call clone, unnoticed by the program. This stops the process while the kernel
     /// copies its page tables: 20 to 40 ms per GB of 4 KiB pages, more on a busy machine; the output says how long.
     /// While the copy exists, the first write to each page costs the program some microseconds and another page. The
-    /// kernel may refuse to promise that much memory (vm.overcommit_memory=2). If memtrace is killed, a helper process
+    /// kernel may refuse to commit that much memory (vm.overcommit_memory=2). If memtrace is killed, a helper process
     /// (`memtrace hold-copy`) removes the copy; do not kill the helper.
     #[arg(long, conflicts_with = "stop")]
     snapshot: bool,
-    /// Search while the process is stopped, as of one moment
+    /// Search while the process is stopped
     ///
     /// No thread of it runs during the whole search: seconds, or longer if it has many GB. Ctrl-C resumes it at once,
     /// as does the end of memtrace, for whatever reason.
@@ -62,14 +62,14 @@ pub(crate) struct HoldersArgs {
     stop: bool,
     /// Compute retained sizes; without --type or --address, list the objects that keep the most memory
     ///
-    /// These bytes would be free without the object: its own, and those that are reachable only through it. Needs
+    /// The retained bytes would be free without the object: its own, and those reachable only through it. Needs
     /// --snapshot or --stop.
     #[arg(long)]
     retained: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Leave out names and keys; keep types
+    /// Show types only, without names and keys
     #[arg(long)]
     redact: bool,
 }
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
     let is_still = args.snapshot || args.stop;
     ensure!(
         is_still || !args.retained,
-        "--retained needs --snapshot or --stop: retained sizes need all references as of one moment"
+        "--retained needs --snapshot or --stop: retained sizes need all references at one moment"
     );
     ensure!(
         !args.stop || args.retained || !sought.is_empty(),

@@ -28,7 +28,7 @@ pub(crate) struct HostArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Replace host names, user names and folders by hashes; values that look like secrets are always
+    /// Replace host names, user names and folders with hashes; values that look like secrets are always
     /// hidden
     #[arg(long)]
     redact: bool,
@@ -78,8 +78,9 @@ pub(crate) fn run(args: &HostArgs, out: &mut impl Write) -> anyhow::Result<()> {
 fn process(source: &Source, pid: u32, redactor: &Redactor) -> anyhow::Result<Vec<Fact>> {
     // No recording, so that its number there does not matter.
     let process = ProcessId(0);
-    let launch = Launch::read(pid)
-        .with_context(|| format!("cannot look at process {pid}: it is gone, or root only may"))?;
+    let launch = Launch::read(pid).with_context(|| {
+        format!("cannot inspect process {pid}: it has exited, or memtrace must run as root")
+    })?;
     let mut facts = host::process(source, process, pid, redactor);
     let mappings = maps::read(pid)?;
     let provider = malloc::provider(pid, &mappings);

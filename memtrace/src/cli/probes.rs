@@ -34,7 +34,7 @@ pub(crate) struct ProbesArgs {
 /// Prints the table.
 ///
 /// # Errors
-/// The process is gone or cannot be looked at; the output cannot be written.
+/// The process is gone or cannot be inspected; the output cannot be written.
 pub(crate) fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     show(args.pid, &args.allocator, out)?;
     Ok(ExitCode::SUCCESS)

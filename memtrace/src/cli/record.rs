@@ -30,8 +30,8 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Recording stops when the command exits, when every process given with --pid has exited (children do not \
-count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes run on. The exit status \
-is that of a launched command.
+count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running. \
+The exit status of a launched command is passed on.
 
 Examples:
   memtrace record -p 1234 -d 60s
@@ -59,7 +59,7 @@ pub(crate) struct RecordArgs {
     #[arg(long)]
     no_follow: bool,
     /// Do not pause threads while probes are set, and do not use ptrace: the first allocations of
-    /// children and of newly loaded libraries are missed, and nothing is searched for holders
+    /// children and of newly loaded libraries are missed, and holders are not searched for
     #[arg(long)]
     no_stop: bool,
     /// Probe an allocator that is not detected automatically: its file, and the prefix of its function
@@ -91,7 +91,7 @@ pub(crate) struct RecordArgs {
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
     python_objects: bool,
-    /// Replace host names, user names and folders by hashes, so that the recording can be shared;
+    /// Replace host names, user names and folders with hashes, so that the recording can be shared;
     /// values that look like secrets are always hidden
     #[arg(long)]
     redact: bool,
@@ -99,10 +99,10 @@ pub(crate) struct RecordArgs {
     /// row when they end, so that memory and file do not grow with every process that ever lived
     #[arg(long)]
     no_fold: bool,
-    /// Do not search for what keeps growing memory alive. By default the memory of processes that still
-    /// run is searched at the end of the recording; they run on, apart from stops of a few milliseconds
-    /// to verify what was found. It is also searched when memory is about to run out, and when a device
-    /// is out of memory; only then, the process is stopped for the search, for at most 8 seconds
+    /// Do not search for the holders of growing memory. By default, processes that still run are searched
+    /// at the end of the recording, with stops of a few milliseconds to verify the result. They are also
+    /// searched when memory is about to run out, and when a device is out of memory; only in the last
+    /// case, the process is stopped for the whole search, for at most 8 seconds
     #[arg(long, overrides_with = "holders")]
     no_holders: bool,
     /// Search for holders, which is the default
@@ -114,7 +114,7 @@ pub(crate) struct RecordArgs {
     /// Attach probes one by one, as on kernels before 6.10
     #[arg(long, hide = true)]
     one_by_one: bool,
-    /// Attach empty programs to the same places, to measure what probes cost by themselves
+    /// Attach empty programs to the same places, to measure the cost of the probes themselves
     #[arg(long, hide = true)]
     empty_probes: bool,
     /// Unwind every Nth stack a second time with another unwinder, and report at the end how many
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_that_go_on_are_counted_once_the_processes_have_ended() {
+    fn surviving_descendants_are_counted_at_the_end() {
         assert_eq!(outlived_by(0), None);
         let one = outlived_by(1).unwrap();
         assert!(one.contains("1 descendant still runs"), "{one}");

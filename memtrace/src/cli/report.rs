@@ -52,7 +52,7 @@ pub(crate) struct ReportArgs {
     /// has them.
     #[arg(long)]
     full: bool,
-    /// Only show how many stacks are complete, why others are not, and what helps.
+    /// Only show stack health: how many stacks are complete, why others are not, and the remedies.
     #[arg(long, conflicts_with_all = ["by", "top", "older", "min_size", "max_size", "sort"])]
     stack_health: bool,
 }

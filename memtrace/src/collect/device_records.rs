@@ -1,5 +1,5 @@
-//! Memory of devices: records of the kernel side as events, and the driver's
-//! functions that a process found by asking for them.
+//! Device memory: records of the kernel side as events, and the driver's functions that a process
+//! found by asking for them.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
-//! Searches for holders before the end of the recording, because the process may not live so long: when memory is about
-//! to run out ([`super::pressure`]), and when that of a device has. They run in a thread of their own on a copy of what
-//! the ledger knows, so that events are handled meanwhile.
+//! Searches for holders before the end of the recording, because the process may not live that long: when memory is
+//! about to run out ([`super::pressure`]), and when that of a device has run out. They run in a separate thread on a
+//! copy of the ledger, so that events are handled meanwhile.
 
 use std::{
     collections::HashMap,
@@ -43,7 +43,7 @@ const NEED: u64 = 192 << 20;
 /// Searches of a process after failed allocations on a device.
 const FAILURES: u32 = 3;
 
-/// A process stands still no longer than this after such a failure: it may be about to end because of it.
+/// A process is stopped for at most this long after such a failure, which may be about to end it.
 const LONGEST_HALT: Duration = Duration::from_secs(8);
 
 /// See the module.
@@ -56,32 +56,32 @@ pub(super) struct Early {
     /// Searches after failures, by tgid.
     failures: HashMap<u32, u32>,
     search: Option<Search>,
-    /// What came of the searches, for people.
+    /// Results of the searches, for people.
     lines: Vec<String>,
 }
 
-/// A search that goes on.
+/// A search in progress.
 struct Search {
     cause: String,
     seen: Duration,
     sites: usize,
-    /// Sites of which something is known now.
+    /// Sites with known holders.
     known: usize,
     notes: Vec<String>,
-    /// For how long the process stood still.
+    /// How long the process was stopped.
     stood: Option<Duration>,
     tgids: Vec<u32>,
-    /// A process that stands still for it, and since when.
+    /// The process that is stopped for it, and since when.
     halted: Option<(u32, Instant)>,
     found: Receiver<Outcome>,
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-/// What came of searching a process.
+/// The result of searching a process.
 type Outcome = (u32, Result<Found, holders::Error>);
 
-/// What is needed to search a process.
+/// The input of a search.
 struct Task {
     tgid: u32,
     wanted: Vec<Wanted>,
@@ -118,7 +118,7 @@ impl Early {
     }
 }
 
-/// What is left for the program; `None`: not enough for a search.
+/// The memory left for the program; `None`: not enough for a search.
 fn without_need(level: Level) -> Option<Level> {
     let limit = level.limit.checked_sub(NEED)?;
     (level.used <= limit).then_some(Level { limit, ..level })
@@ -130,7 +130,7 @@ impl Collector {
         self.early = Some(Early::new(started_ns));
     }
 
-    /// Takes what searches have found, and begins one if it is time. To be called often.
+    /// Collects the results of searches, and begins one if it is time. To be called often.
     ///
     /// # Errors
     /// The store has failed.
@@ -205,7 +205,7 @@ impl Collector {
                     });
                 }
                 None => notes.push(format!(
-                    "process {tgid} has too many blocks to search it while it is recorded"
+                    "process {tgid} has too many blocks to be searched while it is recorded"
                 )),
             }
         }
@@ -247,7 +247,7 @@ impl Collector {
         }
     }
 
-    /// Hands over what the search has found so far.
+    /// Hands over the results of the search so far.
     fn hear_search(&mut self) -> Result<(), Stopped> {
         let Some(mut search) = self.early.as_mut().and_then(|early| early.search.take()) else {
             return Ok(());
@@ -274,7 +274,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Ends a search that goes on, unless it is the last of its processes. Returns what came of all, for people.
+    /// Ends a search in progress, unless it is the last of its processes. Returns all results, for people.
     pub(super) fn end_early(&mut self) -> Vec<String> {
         let search = self.early.as_mut().and_then(|early| early.search.as_mut());
         if let Some(search) = search {
@@ -292,7 +292,7 @@ impl Collector {
 }
 
 impl Search {
-    /// What is worth recording: of the other sites an earlier search may know more.
+    /// The sites worth recording: for the others, an earlier search may know more.
     fn take(
         &mut self,
         tgid: u32,
@@ -327,19 +327,19 @@ impl Search {
         let at = self.seen.as_secs_f64();
         let stood = self.stood.map_or(String::new(), |stood| {
             format!(
-                " (the process stood still for {:.1} s)",
+                " (the process was stopped for {:.1} s)",
                 stood.as_secs_f64()
             )
         });
         let line = format!(
-            "looked for what holds the blocks of the largest sites {}, at {at:.1} s, found it for {} of {}{stood}",
+            "searched for the holders of the largest sites {}, at {at:.1} s, found those of {} of {}{stood}",
             self.cause, self.known, self.sites
         );
         [vec![line], self.notes].concat()
     }
 }
 
-/// The thread's work. `halted`: since when the process stands still, if it does.
+/// The thread's work. `halted`: since when the process is stopped, if it is.
 fn run(
     tasks: Vec<Task>,
     redact: bool,

@@ -88,11 +88,11 @@ impl Growing {
 pub(super) enum Which {
     /// Those that grow.
     Growing,
-    /// Those that hold most: what fills the memory is among them, even if it began to grow a moment ago.
+    /// The largest ones: whatever fills the memory is among them, even if it began to grow a moment ago.
     Largest,
 }
 
-/// What to search for at `now_ns`: the time up to which the ledger knows what happened, CLOCK_MONOTONIC ns.
+/// The sites to search for at `now_ns`: the time up to which the ledger is complete, CLOCK_MONOTONIC ns.
 pub(super) fn chosen(
     which: Which,
     ledger: &Ledger,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_the_memory_at_last_is_among_the_largest() {
+    fn late_growth_is_among_the_largest() {
         let (mut ledger, now) = ledger(&[(1, 4096)]);
         for second in 0..5 {
             let event = Event {

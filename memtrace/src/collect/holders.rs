@@ -1,5 +1,5 @@
-//! What holds the blocks of sites that grow: looked for at the end of a recording, in the memory of the
-//! processes that still run, once they are free of probes and tracers.
+//! The holders of the blocks of growing sites: searched for at the end of a recording, in the memory of the processes
+//! that still run, once they are free of probes and tracers.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use crate::{
     recording::Found,
 };
 
-/// What is said of a search that takes long.
+/// Printed if a search takes long.
 const DOING: &str =
-    "looking for what holds the growing blocks; Ctrl-C ends that, not the recording";
+    "searching for the holders of growing blocks; Ctrl-C ends the search, not the recording";
 
-/// What came of looking for holders.
+/// The result of the search for holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
-    /// What came of searches before the end, a line each.
+    /// Results of searches before the end, a line each.
     pub(super) early: Vec<String>,
-    /// Sites whose blocks were looked for.
+    /// Sites whose blocks were searched for.
     sites: usize,
-    /// Those of which something is known now.
+    /// Those with known holders.
     found: usize,
     longest_stop: Duration,
     pub(crate) took: Duration,
     /// Searches that came to their end.
     searched: usize,
-    /// What could not be looked at, and why.
+    /// Processes that could not be searched, and why.
     notes: Vec<String>,
     /// The user did not want to wait.
     is_cut_short: bool,
 }
 
 impl Looked {
-    /// For people: what came of it, unless every search failed, and what could not be looked at.
+    /// For people: the result, unless every search failed, and the processes that could not be searched.
     pub(crate) fn lines(&self) -> Vec<String> {
         let result = (self.searched > 0 || self.is_cut_short).then(|| self.result());
         let early = self.early.iter().cloned();
@@ -56,7 +56,7 @@ impl Looked {
             false => "",
         };
         format!(
-            "looked for what holds the blocks of {sites}, found it for {} (longest stop {stop:.1} ms{cut})",
+            "searched for the holders of {sites}, found those of {} (longest stop {stop:.1} ms{cut})",
             self.found
         )
     }
@@ -75,14 +75,14 @@ impl Looked {
 
 /// How to look.
 pub(super) struct How {
-    /// The time up to which the ledger knows what happened, CLOCK_MONOTONIC ns.
+    /// The time up to which the ledger is complete, CLOCK_MONOTONIC ns.
     pub(super) now_ns: u64,
     pub(super) redact: bool,
 }
 
 impl Released {
-    /// Looks for what holds the blocks of sites that grow, and records it. `None`: nothing grows. A process in which the
-    /// search fails has a note, and nothing else is lost.
+    /// Searches for the holders of the blocks of growing sites, and records them. `None`: nothing grows. A failed
+    /// search leaves a note about its process, and nothing else is lost.
     pub(super) fn look_for_holders(&mut self, how: &How) -> Option<Looked> {
         let chosen = growing::chosen(Which::Growing, &self.ledger, &self.running, how.now_ns);
         if chosen.is_empty() && self.early.is_empty() {
@@ -108,7 +108,7 @@ impl Released {
                 Ok(found) => {
                     looked.add(running.tgid, &found);
                     if self.record(found).is_err() {
-                        // Completing the recording tells why.
+                        // Completing the recording reports why.
                         break;
                     }
                 }
@@ -116,7 +116,7 @@ impl Released {
                 Err(error) => {
                     let tgid = running.tgid;
                     looked.notes.push(format!(
-                        "cannot look for what holds the growing blocks of process {tgid}: {error}"
+                        "cannot search for the holders of growing blocks of process {tgid}: {error}"
                     ));
                 }
             }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_says_what_came_of_it() {
+    fn one_line_reports_the_result() {
         let mut looked = Looked {
             sites: 1,
             searched: 1,
@@ -164,9 +164,7 @@ mod tests {
         };
         assert_eq!(
             looked.lines(),
-            [
-                "looked for what holds the blocks of 1 growing site, found it for 1 (longest stop 0.3 ms)"
-            ]
+            ["searched for the holders of 1 growing site, found those of 1 (longest stop 0.3 ms)"]
         );
         (looked.sites, looked.is_cut_short) = (3, true);
         let line = looked.result();

@@ -119,7 +119,7 @@ impl Collector {
         }
     }
 
-    /// Makes a process stand still from a moment on; false: it cannot be stopped.
+    /// Stops a process as a whole; false: it cannot be stopped.
     pub(super) fn halt(&mut self, tgid: u32) -> bool {
         if !self.is_held(tgid) {
             return false;
@@ -131,7 +131,7 @@ impl Collector {
         matches!(halted, Some(Ok(())))
     }
 
-    /// A process that was made to stand still goes on.
+    /// Resumes a process that was stopped as a whole.
     pub(super) fn go_on(&mut self, tgid: u32) {
         if let Some(Err(error)) = self.holder.as_mut().map(|holder| holder.go_on(tgid)) {
             self.without_holder(&error);

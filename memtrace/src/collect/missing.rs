@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_that_end_early_are_no_lost_records() {
+    fn truncated_stacks_are_not_lost_records() {
         let text = |losses: &[(Reason, u64)]| Missing::of(losses).to_string();
         assert_eq!(text(&[]), "0 lost");
         let stacks = [(Reason::StackNoRow, 190), (Reason::StackTruncated, 7)];

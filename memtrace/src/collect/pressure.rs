@@ -16,7 +16,7 @@ const HALF: u64 = 50;
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// What a level has to rise by during the recording; percent. Without that, it is always so high.
+/// How much a level must rise during the recording, in percent. Without a rise, it is always that high.
 const RISE: u64 = 5;
 
 /// The time over which the rate is measured, and the least of it.
@@ -94,7 +94,7 @@ mod tests {
         due.map(|(_, percent)| percent).collect()
     }
 
-    /// From a level to another in so many steps.
+    /// From one level to another in this many steps.
     fn rise(from: f64, to: f64, steps: u32) -> impl Iterator<Item = f64> {
         (0..=steps).map(move |step| from + (to - from) * f64::from(step) / f64::from(steps))
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_rise_is_not_searched() {
+    fn memory_that_does_not_rise_is_not_searched() {
         assert_eq!(due(std::iter::repeat_n(99.0, 100)), [0.0; 0]);
         assert_eq!(due(rise(99.0, 60.0, 100)), [0.0; 0]);
         // It is always so high, and wavers.

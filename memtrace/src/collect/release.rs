@@ -14,7 +14,7 @@ pub(super) struct Released {
     /// Processes that still ran then.
     pub(super) running: Vec<Running>,
     pub(super) sink: Box<dyn Sink>,
-    /// What came of searches for holders before the end, a line each.
+    /// Results of searches for holders before the end, a line each.
     pub(super) early: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Functions that allocate and free memory of devices (GPUs), by their whole names: the members of
-//! a library of such functions, and their shapes. The tables are elsewhere (`probes`,
+//! Functions that allocate and free device memory (GPUs), by their whole names: the members of a
+//! library of such functions, and their shapes. The tables are elsewhere (`probes`,
 //! [`super::caching`]).
 
 use memtrace_common::Layer;

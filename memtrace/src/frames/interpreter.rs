@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn without_python_frames_or_their_evaluation_nothing_is_the_interpreters() {
+    fn without_python_frames_no_frame_is_the_interpreters() {
         let interpreter = [native("_PyEval_EvalFrameDefault", PYTHON)];
         assert_eq!(marks(&interpreter), [false]);
         let cut_off = [

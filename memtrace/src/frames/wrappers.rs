@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_programs_own_functions_are_none() {
+    fn similar_names_are_not_wrappers() {
         for function in [
             "xmalloc",
             "Pool::operator new(unsigned long)",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_named_when_recording_has_the_malloc_family_under_its_prefix() {
+    fn a_named_allocator_has_the_malloc_family_under_its_prefix() {
         let wrappers = Wrappers::new(&["fb_".into()]);
         let own = ["fb_malloc", "fb_posix_memalign", "fb_free", "fb_flush"];
         let found = own.map(|name| wrappers.is_wrapper(&frame(name, "/usr/bin/program")));

@@ -1,4 +1,4 @@
-//! Processes that stand still as a whole while the collector searches their memory.
+//! Processes that are stopped as a whole while the collector searches their memory.
 
 use std::{
     collections::HashMap,
@@ -7,14 +7,14 @@ use std::{
 
 use crate::process::{interrupted, ptrace};
 
-/// No process stands still longer than this, whatever the collector does.
+/// No process is stopped for longer than this, whatever the collector does.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Halts {
     since: HashMap<u32, Instant>,
-    /// Stopped threads: their process, and the signal that they go on with.
+    /// Stopped threads: their process, and the signal that they continue with.
     kept: HashMap<u32, (u32, i32)>,
 }
 
@@ -28,7 +28,7 @@ impl Halts {
         self.since.insert(tgid, Instant::now());
     }
 
-    /// Keeps a stopped thread of a process that stands still; false: the process does not.
+    /// Keeps a stopped thread of a halted process; false: the process is not halted.
     pub(super) fn keep(&mut self, tgid: u32, tid: u32, signal: i32) -> bool {
         if !self.since.contains_key(&tgid) {
             return false;
@@ -40,7 +40,7 @@ impl Halts {
         true
     }
 
-    /// The threads that go on now, with the signals that they get.
+    /// The threads that continue now, with the signals that they get.
     pub(super) fn end(&mut self, tgid: u32) -> Vec<(u32, i32)> {
         self.since.remove(&tgid);
         let is_of_it = |_: &u32, of: &mut (u32, i32)| of.0 == tgid;
@@ -48,7 +48,7 @@ impl Halts {
         threads.map(|(tid, (_, signal))| (tid, signal)).collect()
     }
 
-    /// Those that stand still for too long, or at all if nobody is there to search them.
+    /// Those that have been stopped for too long, or at all if there is no collector to search them.
     pub(super) fn overdue(&self, is_searched: bool) -> Vec<u32> {
         let limit = match is_searched {
             true => LONGEST,

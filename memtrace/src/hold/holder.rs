@@ -61,7 +61,7 @@ pub(crate) trait Hold {
     /// As [`Hold::let_continue`].
     fn halt(&mut self, tgid: u32) -> Result<(), HoldError>;
 
-    /// A process that was halted goes on.
+    /// Resumes a halted process.
     ///
     /// # Errors
     /// As [`Hold::let_continue`].

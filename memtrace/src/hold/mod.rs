@@ -4,7 +4,7 @@
 //! Threads are held in stops of ptrace(2), which only the tracer sees; a
 //! SIGSTOP would be seen by the parent. The tracer is a process of its own, the
 //! *holder* (`process.rs`), in a session of its own:
-//! - it goes on passing signals when memtrace itself is stopped or busy;
+//! - it keeps passing signals when memtrace itself is stopped or busy;
 //! - when memtrace dies it lets every thread go, and when it dies itself the
 //!   kernel does;
 //! - its end detaches from threads that run, without a stop.

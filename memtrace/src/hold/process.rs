@@ -426,7 +426,7 @@ impl<S: Stops> Process<S> {
             .get(&tid)
             .is_some_and(|wanted| wanted.tgid == tgid)
         {
-            // It wants its own process to be left, and is the last to go.
+            // It asks for its own process to be released, and is the last to go.
             let others = |(&other, thread): (&u32, &Thread)| other != tid && thread.tgid == tgid;
             if self.threads.iter().any(others) {
                 return;
@@ -438,7 +438,7 @@ impl<S: Stops> Process<S> {
         self.left(tgid);
     }
 
-    /// Sees to those who want a process that may have been left.
+    /// Handles tracers that are waiting for a process that may have been released.
     fn left(&mut self, tgid: u32) {
         let mut rest = self
             .threads

@@ -16,7 +16,7 @@ pub(super) enum Request {
     Leave { tgid: u32 },
     /// Every thread of the process stops, until [`Request::GoOn`].
     Halt { tgid: u32 },
-    /// The process that was halted goes on.
+    /// Resume the halted process.
     GoOn { tgid: u32 },
 }
 

@@ -205,7 +205,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_two_hold_is_dominated_by_what_holds_both() {
+    fn a_shared_node_is_dominated_by_the_common_holder() {
         // A root with two branches that meet, and a chain below.
         let lists = [vec![1, 2], vec![3], vec![3], vec![4], vec![], vec![4]];
         let expected = [None, Some(0), Some(0), Some(0), Some(3), None];
@@ -243,7 +243,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_node_dominates_what_nothing_else_leads_to() {
+    fn a_node_dominates_nodes_reachable_only_through_it() {
         const NODES: u32 = 30;
         let mut random = fastrand::Rng::with_seed(19);
         for _ in 0..2000 {

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cached_is_what_was_there_when_it_was_read() {
+    fn cached_memory_is_that_of_the_first_read() {
         let mut bytes = vec![1_u8; 4 * LINE as usize];
         let inside = (&raw const bytes[LINE as usize]) as u64;
         let memory = Cached::new(Live::new(std::process::id()));

@@ -1,6 +1,6 @@
 //! Who keeps a block alive: a search through the memory of a running process, from the roots (modules, frames, global
-//! variables, stacks) to the block. The process runs on meanwhile, so a path counts only once each of its references
-//! was read again in a short stop, unless the process, or a copy of it, stands still.
+//! variables, stacks) to the block. The process keeps running, so a path counts only once each of its references was
+//! read again in a short stop, unless the process is stopped or a copy of it is read.
 
 mod dominators;
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl Retained {
     }
 }
 
-/// Looks for where bytes pile up.
+/// Finds the place where bytes pile up.
 struct Search<'a> {
     of: &'a Retained,
     /// Nodes that keep [`Search::least`], by their dominators, and the largest first.
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_keep_what_only_they_lead_to() {
+    fn nodes_keep_blocks_reachable_only_through_them() {
         let lists = [
             vec![1, 2],
             vec![3],
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_container_is_named_and_not_what_leads_to_it() {
+    fn the_container_is_named_not_the_path_to_it() {
         // 0 → 1 → 2 → 3, which has a thousand parts; 1 has another part.
         let mut lists = vec![vec![1], vec![2, 4], vec![3], (5..1005).collect(), vec![]];
         lists.resize(1005, vec![]);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_beside_a_large_part_is_named_too() {
+    fn small_parts_beside_a_large_one_are_named_too() {
         // 1 has a hundred parts, and one that is larger than all of them.
         let mut lists = vec![vec![1], (2..103).collect(), (103..403).collect()];
         lists.resize(403, vec![]);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_linked_list_the_first_node_is_named() {
+    fn the_first_node_of_a_linked_list_is_named() {
         const LEN: u32 = 10_000;
         let mut lists: Vec<Vec<u32>> = (1..=LEN).map(|next| vec![next]).collect();
         lists.push(vec![]);

@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Blocks or objects of one kind that are looked at.
+/// Blocks or objects of one kind that are examined.
 pub(crate) const SAMPLE: usize = 64;
 
 /// Readings of a path before it is given up.
@@ -46,7 +46,7 @@ const GROWTH_TIME: Duration = Duration::from_secs(1);
 /// The same of a process that may end soon, and grows fast.
 const BRIEF: Duration = Duration::from_millis(200);
 
-/// Elements of a container that is looked at for its growth alone.
+/// Elements of a container that is examined only for its growth.
 const LONG: u64 = 8;
 
 /// Containers that are named because they grow.
@@ -82,11 +82,11 @@ fn reason(why: &Option<String>) -> String {
         .map_or_else(String::new, |why| format!(": {why}"))
 }
 
-/// What is known of a process before its memory is read.
+/// Facts about a process that are known before its memory is read.
 pub(crate) struct Known<'a> {
     /// All live blocks of malloc as the ledger has them, in no order.
     pub(crate) blocks: &'a dyn Fn() -> Box<dyn Iterator<Item = Extent> + 'a>,
-    /// Live blocks of devices and of page-locked memory. What is in them is not searched.
+    /// Live blocks of devices and of page-locked memory. Their contents are not searched.
     pub(crate) of_devices: Vec<Extent>,
     /// The site of the live block of malloc at an address.
     pub(crate) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
@@ -96,14 +96,14 @@ pub(crate) struct Known<'a> {
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
-/// A site whose blocks are looked for.
+/// A site whose blocks are searched for.
 pub(crate) struct Wanted {
     pub(crate) site: SiteKey,
     /// A sample of blocks, the oldest first.
     pub(crate) addresses: Vec<Extent>,
 }
 
-/// What somebody asks for.
+/// The subject of a search.
 #[derive(Clone, Debug)]
 pub(crate) enum Sought {
     /// The object or the block there.
@@ -116,10 +116,11 @@ pub(crate) enum Sought {
     Lost,
 }
 
-/// Looks for what holds the blocks of sites. Without a stop, only paths are found, and none from a stack or a register.
+/// Searches for the holders of the blocks of sites. Without a stop, only paths are found, and none from a stack or a
+/// register.
 ///
 /// # Errors
-/// The process is gone, or may not be looked at.
+/// The process is gone, or may not be inspected.
 pub(crate) fn of_sites(
     pid: u32,
     sites: &[Wanted],
@@ -132,7 +133,7 @@ pub(crate) fn of_sites(
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
             groups.push(match wanted.site.layer {
-                // An arena has objects of all kinds: what grows by objects is the container that does.
+                // An arena has objects of all kinds: take the containers that grow.
                 Layer::Python => {
                     if growing.is_none() {
                         growing = Some(scene.growing().unwrap_or_default());
@@ -173,8 +174,8 @@ pub(crate) fn of_sites(
     with_graph(&subject, known, false, needs_unreached, search, is_doubtful)
 }
 
-/// Whether it can be seen without stopping a thread. What its stack or its registers have is not known, nor what nothing
-/// but these keeps.
+/// Whether it can be seen without stopping a thread. The contents of its stack and registers are unknown, and so are
+/// blocks that only these keep.
 fn needs_no_stop(held: &Held) -> bool {
     let Held::Path(path) = held else {
         return false;
@@ -186,11 +187,11 @@ fn needs_no_stop(held: &Held) -> bool {
     )
 }
 
-/// Looks for what holds addresses, objects of types, or whatever grows. `retained`: and how many bytes they keep alone;
-/// if nothing is sought, what keeps most.
+/// Searches for the holders of addresses, of objects of types, or of growing containers. `retained`: also for the bytes
+/// that these alone keep; if nothing is sought, for the objects that keep most.
 ///
 /// # Errors
-/// As [`of_sites`]; types are asked for where no Python is known.
+/// As [`of_sites`]; or types are sought in a process without a known Python.
 pub(crate) fn of_sought(
     subject: &Subject,
     sought: &[Sought],
@@ -263,7 +264,7 @@ pub(crate) fn of_sought(
 pub(super) struct Scene<'a> {
     subject: &'a Subject,
     pub(super) graph: &'a Graph<'a>,
-    /// If it is asked for.
+    /// If it is requested.
     pub(super) retained: Option<Retained>,
     native: &'a Native,
     mappings: &'a [Mapping],
@@ -274,8 +275,8 @@ pub(super) struct Scene<'a> {
     longest_stop: Duration,
 }
 
-/// Searches, and again while the answer is doubtful and the process runs. `needs_unreached`: whether the answer depends on
-/// what no root reaches.
+/// Searches, and again while the answer is doubtful and the process runs. `needs_unreached`: whether the answer depends
+/// on unreachable blocks.
 fn with_graph<T>(
     subject: &Subject,
     known: Known<'_>,
@@ -337,7 +338,7 @@ fn search_once<T>(
     let recorded = (known.blocks)().chain(of_devices());
     let recorded = recorded.map(|(start, size)| Block { start, size });
     let native = Native::read(pid, &subject.threads(), &cached, recorded, &pools)?;
-    // A block is read after it was found: what was read before may be older than the block.
+    // A block is read after it was found: an earlier reading may be older than the block.
     cached.forget();
     notes.extend(native.note.clone());
     let mut graph = Graph::new(python.as_ref(), &native, &pools);
@@ -377,7 +378,7 @@ fn search_once<T>(
     if process::has_ended(pid) {
         return Err(Error::Ended(subject.pid()));
     }
-    // It went on then, and what was read later may be torn.
+    // It continued then, so later readings may be torn.
     if subject.running().is_none() && (known.is_over)() {
         return Err(Error::Over);
     }
@@ -450,7 +451,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Blocks that nothing points to, nor only what garbage holds.
+    /// Blocks that nothing points to. Those that only garbage holds are not among them.
     pub(super) fn lost(&self) -> Vec<Block> {
         let blocks = self.graph.blocks;
         let numbers = 0..blocks.len();
@@ -469,7 +470,7 @@ impl Scene<'_> {
         })
     }
 
-    /// What holds each group of addresses.
+    /// The holders of each group of addresses.
     fn look(&mut self, groups: &[&[u64]]) -> Result<Vec<(u32, Vec<Way>)>, Error> {
         let memory = self.cached.now();
         let targets: Vec<(usize, NodeId)> = groups
@@ -532,7 +533,7 @@ impl Scene<'_> {
         Ok(samples.collect())
     }
 
-    /// What steps are named with.
+    /// Sources of the names of steps.
     pub(super) fn naming(&self) -> Naming<'_> {
         Naming {
             graph: self.graph,
@@ -545,7 +546,7 @@ impl Scene<'_> {
     }
 
     /// Lengths of the containers on paths, and how many elements a second each gets. Nothing is known of that while the
-    /// process stands still.
+    /// process is stopped.
     pub(super) fn lengths(&self, found: &[(usize, Witness)]) -> (Lengths, HashMap<NodeId, f64>) {
         let read = |memory: &Live| {
             let witnesses = found.iter().map(|(_, witness)| witness);
@@ -569,7 +570,7 @@ impl Scene<'_> {
     fn is_lost(&self, address: u64) -> bool {
         let blocks = self.graph.blocks;
         let memory = self.cached.now();
-        // Of another allocator it is not known what it has taken back since.
+        // Another allocator may have freed it since, unseen.
         let is_known = self.native.note.is_none();
         is_known
             && self.graph.reached(address).is_none()

@@ -1,4 +1,4 @@
-//! The process that is searched: it runs meanwhile, stands still, or a copy of it is read.
+//! The searched process: it runs, is stopped, or a copy of it is read.
 
 use super::{
     memory::Live,
@@ -20,13 +20,13 @@ pub(crate) enum Reading {
     Untouched,
     /// While memtrace's holder keeps it still, or soon will.
     Standing,
-    /// While it stands still. Once this is set, it goes on at once.
+    /// While it is stopped. Once this is set, it continues at once.
     Stopped(Arc<AtomicBool>),
     /// From a copy of the process, while it runs.
     Copied,
 }
 
-/// See the module. Dropping it lets the process go on, and removes the copy.
+/// See the module. Dropping it resumes the process, and removes the copy.
 pub(crate) struct Subject {
     pid: u32,
     /// The program it executed at the first look.
@@ -109,7 +109,7 @@ impl Subject {
         matches!(self.held, Held::Untouched)
     }
 
-    /// Whether what its threads have in registers is unknown.
+    /// Whether the registers of its threads are unknown.
     pub(super) fn lacks_registers(&self) -> bool {
         matches!(self.held, Held::Untouched | Held::Standing)
     }
@@ -138,7 +138,7 @@ impl Subject {
         }
     }
 
-    /// Lets the process go on.
+    /// Resumes the process.
     pub(crate) fn end(self) -> Price {
         match self.held {
             Held::Running | Held::Untouched | Held::Standing => Price::default(),

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_lists_are_no_count() {
+    fn malformed_lists_are_not_counted() {
         for list in ["", "3-1", "a", "0-", "1,,2"] {
             assert_eq!(count(list), None, "{list}");
         }

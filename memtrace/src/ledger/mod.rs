@@ -61,7 +61,7 @@ pub struct SiteKey {
     pub process: ProcessId,
     pub layer: Layer,
     pub stack: StackId,
-    /// The layer's caller was itself an allocator (mappings, and memory of devices).
+    /// The layer's caller was itself an allocator (mappings, and device memory).
     pub by_allocator: bool,
     /// The device of its memory; also `None` for memory of no device.
     pub device: Device,

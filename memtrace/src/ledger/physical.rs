@@ -1,5 +1,5 @@
-//! Physical memory of devices: known by a handle, given back once no reference
-//! and no mapping is left (CUDA driver API, "Virtual Memory Management").
+//! Physical device memory: known by a handle, given back once no reference and no mapping is left
+//! (CUDA driver API, "Virtual Memory Management").
 
 use std::collections::BTreeMap;
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_references_and_mappings_gives_it_back() {
+    fn the_last_reference_or_mapping_releases_it() {
         let mut physical = one(100);
         assert!(physical.map(1000, 100, HANDLE).is_some());
         assert_eq!(physical.release(HANDLE), None);

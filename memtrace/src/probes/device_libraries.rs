@@ -1,10 +1,10 @@
-//! Functions of drivers and runtimes that give and take memory of devices (GPUs): a
-//! table, as [`crate::frames::allocators`] is one. Those of caching allocators stand with these
+//! Functions of drivers and runtimes that allocate and free device memory (GPUs): a table, as
+//! [`crate::frames::allocators`] is one. Those of caching allocators are with these
 //! ([`crate::frames::caching`]).
 //!
 //! Left out on purpose:
-//! - cuMemAddressReserve and cuMemAddressFree: addresses, not memory. What
-//!   cuMemCreate gives is counted, until it is released and no longer mapped;
+//! - cuMemAddressReserve and cuMemAddressFree: addresses, not memory. Memory of
+//!   cuMemCreate is counted, until it is released and no longer mapped;
 //! - cudaMemPoolCreate, …TrimTo, …Destroy and the driver's: a pool gives no
 //!   memory, allocating from it does;
 //! - cudaDeviceReset, cuCtxDestroy: they free without naming blocks, which

@@ -67,7 +67,7 @@ pub(crate) struct Variable<'data> {
     pub size: u64,
 }
 
-/// Thread-local storage, of which each thread has a copy.
+/// Thread-local storage: each thread has a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadLocal {
     /// Bytes.

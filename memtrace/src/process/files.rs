@@ -78,10 +78,10 @@ fn still_maps(pid: u32, mapping: &Mapping) -> bool {
 
 /// Opens the file behind `mapping` of process `pid`.
 ///
-/// `/proc/PID/map_files` leads to the exact inode, but wants CAP_SYS_ADMIN or
-/// CAP_CHECKPOINT_RESTORE in the initial user namespace. Without it the name is
-/// looked up in the process's root, and refused unless its inode is the mapped
-/// one. The device is not compared: stat and maps differ on some file systems.
+/// `/proc/PID/map_files` leads to the exact inode, but needs CAP_SYS_ADMIN or
+/// CAP_CHECKPOINT_RESTORE in the initial user namespace. Without it the name is looked up in the
+/// process's root, and refused unless its inode is the mapped one. The device is not compared: stat
+/// and maps differ on some file systems.
 ///
 /// # Errors
 /// `InvalidInput` if there is no regular file behind the mapping (opening a device can have

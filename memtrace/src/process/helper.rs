@@ -1,4 +1,5 @@
-//! Processes of memtrace's own that go on when memtrace is stopped or killed: they release what they hold, and end.
+//! memtrace's own helper processes, which keep running when memtrace is stopped or killed: they release what they hold,
+//! and end.
 
 use std::{
     ffi::CStr,

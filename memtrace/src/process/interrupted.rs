@@ -28,7 +28,7 @@ const RETURN_EINTR: [libc::c_long; 19] = [
     libc::SYS_write,
 ];
 
-/// Makes a stopped thread with these registers repeat such a call when it goes on.
+/// Makes a stopped thread with these registers repeat such a call when it continues.
 pub(crate) fn repeat(tid: u32, mut registers: libc::user_regs_struct) {
     if is_interrupted(&registers) {
         SystemCall::repeat_unless_handled(&mut registers);

@@ -167,12 +167,12 @@ impl Launched {
         self.gate.is_none()
     }
 
-    /// Wait status as of waitpid(2) if the child has ended, again at each later call.
+    /// Wait status as in waitpid(2) if the child has ended, again at each later call.
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<i32>> {
         self.wait_with(libc::WNOHANG)
     }
 
-    /// Waits until the child has ended. Wait status as of waitpid(2).
+    /// Waits until the child has ended. Wait status as in waitpid(2).
     pub(crate) fn wait(&mut self) -> io::Result<i32> {
         loop {
             if let Some(status) = self.wait_with(0)? {

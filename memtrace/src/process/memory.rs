@@ -355,7 +355,7 @@ mod tests {
         let rest_until = sampler.budget.not_before;
         let (second, costly) = sampler.sample().unwrap();
         assert_eq!(second.pss.is_some(), costly);
-        // Only on a machine that stood still meanwhile is the rest over.
+        // The rest is over only if the machine was suspended meanwhile.
         assert!(!costly || sampler.started.elapsed() >= rest_until);
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn resume(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
 
-/// Lets a stopped thread go on up to the next beginning or end of a system call: [`Status::Call`].
+/// Resumes a stopped thread up to the next beginning or end of a system call: [`Status::Call`].
 pub(crate) fn resume_to_call(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, 0)
 }

@@ -39,12 +39,12 @@ pub(crate) struct Found<T = Vec<Holders>> {
     pub(crate) notes: Vec<String>,
 }
 
-/// As of when the memory was read.
+/// When the memory was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AsOf {
     /// The process ran on, and each reference was read again during a short stop.
     Running,
-    /// The process stood still.
+    /// The process was stopped.
     Stopped,
     /// A copy was made of the process.
     Copied,

@@ -110,7 +110,7 @@ pub struct ProcessRow {
     pub started_ns: u64,
     /// `None` while it runs.
     pub ended_ns: Option<u64>,
-    /// Wait status as of waitpid(2), if the process exited by itself.
+    /// Wait status as in waitpid(2), if the process exited by itself.
     pub exit_status: Option<u32>,
     /// Resident set when tracing of it began, bytes: memory that the ledger cannot know.
     pub rss_at_start: Option<u64>,

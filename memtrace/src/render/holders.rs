@@ -227,10 +227,10 @@ pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let unknown = match (unknown, holders.ways.len()) {
         (0, _) => None,
         (_, 0) => Some(format!(
-            "held: not known of any of {} that were looked at",
+            "held: unknown for the {} examined",
             blocks(holders.sampled)
         )),
-        (n, _) => Some(format!("not known of {n}")),
+        (n, _) => Some(format!("unknown for {n}")),
     };
     ways.chain(unknown).collect()
 }

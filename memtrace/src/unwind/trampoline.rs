@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_a_valid_one_and_knows_the_instructions_after_the_system_call() {
+    fn the_table_is_valid_and_covers_the_end_of_the_system_call() {
         let table = Table::of_trampoline();
         let checked = Table::checked(table.exec, table.rules.clone(), table.words.clone());
         assert_eq!(checked, Some(table.clone()));

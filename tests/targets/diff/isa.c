@@ -1,5 +1,5 @@
 /* Keeps its buffers where AVX2 is not used. GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2 switches it off:
- * glibc then tells so, though the processor has it. */
+ * glibc then reports it as missing, although the processor has it. */
 #include "../site.h"
 #include <sys/platform/x86.h>
 

@@ -1,4 +1,4 @@
-/* Runs the `step` of a library so many times, at an even pace.
+/* Runs the `step` of a library a given number of times, at an even pace.
  *
  *   run LIBRARY STEPS
  *

@@ -1,4 +1,4 @@
-/* Ways to grow, one a run, for the verdicts.
+/* Ways to grow, one per run, for the verdicts.
  *
  *   growth SCENARIO SECONDS SEED [FOLDER]
  *
@@ -116,7 +116,7 @@ static void leak_some(void)
 	} while (next());
 }
 
-/* A buffer is cut to what was read: the rest of it is a hole that no other buffer fits into. */
+/* A buffer is cut to the bytes read: the rest of it is a hole that no other buffer fits into. */
 OUT_OF_LINE static void *grow_shrunk(void *buffer, size_t size) { return realloc(buffer, size); }
 
 OUT_OF_LINE static void *fill(size_t size) { return touched(malloc(size), size); }
@@ -186,7 +186,7 @@ OUT_OF_LINE static void grow_space(size_t size)
 		fail("mmap");
 }
 
-/* Address space that nobody touches. */
+/* Address space that is never touched. */
 static void leak_mappings(void)
 {
 	size_t pages = between(16, 64);
@@ -285,7 +285,7 @@ static void *idle(void *p)
 	return p;
 }
 
-/* Thread by thread an arena more, of which nothing but the pin is live. */
+/* One more arena per thread, with nothing live but the pin. */
 static void arenas(void)
 {
 	size_t count = between(1000, 3000), made = 0;
@@ -355,7 +355,7 @@ static void page_cache(void)
 	} while (next());
 }
 
-/* A child writes to what its parent filled. */
+/* A child writes to pages that its parent filled. */
 static void copy_on_write(void)
 {
 	size_t pages = between(6000, 12000), done = 0;
@@ -462,7 +462,7 @@ static void cache_unbounded(void)
 	} while (next());
 }
 
-/* A large block every while. */
+/* A large block every now and then. */
 static void step(void)
 {
 	size_t size = between(500, 1500) * 1024;
@@ -486,7 +486,7 @@ static void hold(void **blocks, size_t *held, size_t wanted, size_t size)
 
 #define HELD 20000
 
-/* A load that wanders around its mean. */
+/* A load that fluctuates around its mean. */
 static void ar1(void)
 {
 	static void *blocks[HELD];
@@ -554,7 +554,7 @@ static void day(void)
 		free(sessions[--held].block);
 }
 
-/* The keys asked for are drawn from a limited set, so that new ones become rare. */
+/* The requested keys are drawn from a limited set, so that new ones become rare. */
 static void cache_random(void)
 {
 	size_t size = between(500, 2000), keys = between(3000, 8000), asked = 0;
@@ -569,7 +569,7 @@ static void cache_random(void)
 	} while (next());
 }
 
-/* A batch every while: what it needs is freed before the next one, or never. */
+/* A batch every now and then: its memory is freed before the next one, or never. */
 static void bursts(double every, int keeps)
 {
 	void *blocks[50];
@@ -614,8 +614,8 @@ static void sawtooth(void)
 	come_and_go(size, top, seconds / (double)between(7, 12));
 }
 
-/* Blocks with mappings of their own, so that the resident memory comes and goes too. What an allocator
- * keeps grows on a busy machine, where some teeth miss their tops; here no tooth says anything of the next. */
+/* Blocks with mappings of their own, so that the resident memory comes and goes too. The allocator's
+ * cache grows on a busy machine, where some teeth miss their tops; here each tooth is independent of the last. */
 static void sawtooth_mapped(void)
 {
 	mallopt(M_MMAP_THRESHOLD, 64 << 10);

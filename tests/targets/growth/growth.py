@@ -148,7 +148,7 @@ def cache_unbounded():
 
 
 def copy_on_write():
-    """The child only looks at what the parent made: their reference counts are on the pages."""
+    """The child only reads the parent's objects: their reference counts are on the pages."""
     count = random.randint(300_000, 600_000)
     strings = [f"string {i}" for i in range(count)]
     child = os.fork()
@@ -204,7 +204,7 @@ def day():
 
 
 def cache_random():
-    """The keys asked for are drawn from a limited set, so that new ones become rare."""
+    """The requested keys are drawn from a limited set, so that new ones become rare."""
     cache, asked, size = {}, 0, random.randint(600, 2000)
     keys = random.randint(2000, 6000)
     often = keys / (seconds * random.uniform(0.2, 0.8))
@@ -229,7 +229,7 @@ def work(keeps):
 
 
 def job(keeps):
-    """The workers keep what they read, the main process only waits for them."""
+    """The workers keep the data that they read, the main process only waits for them."""
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=work, args=(keeps,)) for _ in range(3)]
     for worker in workers:

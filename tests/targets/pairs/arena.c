@@ -1,4 +1,4 @@
-/* A renderer that takes what a page needs from an arena.
+/* A renderer that takes a page's memory from an arena.
  * The fault: the arena is never reset.
  *
  * arena leak|ok SEED

@@ -1,4 +1,4 @@
-"""A service that puts what it did into a queue.
+"""A service that puts its actions into a queue.
 The fault: the queue has no end, and nobody takes anything out.
 
 audit_queue.py leak|ok SEED

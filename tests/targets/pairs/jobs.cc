@@ -1,5 +1,5 @@
 // Jobs that a thread works off.
-// The fault: jobs that fail are queued for a second attempt that nobody makes.
+// The fault: jobs that fail are queued for a second attempt that is never made.
 //
 // jobs leak|ok SEED
 #include <chrono>

@@ -1,4 +1,4 @@
-"""A service that logs what it cannot handle.
+"""A service that logs requests it cannot handle.
 The fault: the handler of the log keeps every record.
 
 log_handler.py leak|ok SEED

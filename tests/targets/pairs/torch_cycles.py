@@ -1,4 +1,4 @@
-"""Requests that make pairs of objects, each of which knows the other, with a tensor each.
+"""Requests that make pairs of objects that refer to each other, with a tensor each.
 The fault: the collector of such cycles is off.
 
 torch_cycles.py leak|ok SEED
@@ -30,7 +30,7 @@ if leaks:  # the fault
 request = 0
 while True:
     handle()
-    # What else a request makes: enough for the collector to come by now and then.
+    # Other objects of a request: enough for the collector to run now and then.
     answer = [[i] for i in range(300)]
     request += 1
     if request == 200:

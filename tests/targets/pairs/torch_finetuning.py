@@ -28,7 +28,7 @@ class Tagger(nn.Module):
 
 
 def watch(layer):
-    """Gives a function that says how much of what the layer puts out is negative."""
+    """Returns a function that gives the negative share of the layer's output."""
     seen = []
 
     def hook(module, inputs, output):

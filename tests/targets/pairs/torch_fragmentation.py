@@ -1,4 +1,4 @@
-"""Inference on a GPU of 1 GiB, with inputs of all lengths.
+"""Inference on a GPU of 1 GiB, with inputs of varying length.
 No leak: some answers stay for a while, between them is too little room in one piece for the longest input.
 
 torch_fragmentation.py leak SEED
@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-# Of the stand-in for a GPU; a real one has what it has.
+# Of the stand-in for a GPU; a real one has its own.
 os.environ["FAKECUDA_TOTAL_MB"] = "1024"
 import torch
 

@@ -1,4 +1,4 @@
-"""A DataLoader whose workers cache what they decoded.
+"""A DataLoader whose workers cache decoded items.
 The fault: the key has the number of the call, so nothing is ever found.
 
 torch_loader.py leak|ok SEED

@@ -1,5 +1,5 @@
 """Inference on a GPU, whose larger model is not needed any more.
-No leak: PyTorch's allocator keeps the memory of what was deleted.
+No leak: PyTorch's allocator keeps the memory of the deleted model.
 
 torch_unloaded.py leak SEED
 """

@@ -1,7 +1,7 @@
 """Allocates below Python frames that it knows, and ends by 7.
 
 cases.py hold|run PROBE TRUTH MODULE...
-    the modules' cases, with the library PROBE (probe.c); what is true is written to TRUTH (truth.py);
+    the modules' cases, with the library PROBE (probe.c); the truth is written to TRUTH (truth.py);
     `hold`: does not end before its input does
 """
 

@@ -7,7 +7,7 @@
 int main(int argc, char **argv)
 {
 	int (*run)(int, char **);
-	/* Extension modules look for the interpreter among what is global. */
+	/* Extension modules look for the interpreter among global symbols. */
 	void *library = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
 
 	*(void **)&run = library ? dlsym(library, "Py_BytesMain") : NULL;

@@ -19,7 +19,7 @@ KEPT = []
 
 
 def kept(function):
-    """What is too long for a record is read from the process afterwards: it must be there still."""
+    """Names too long for a record are read from the process afterwards, so they must still be there."""
     KEPT.append(function)
     return function
 

@@ -137,7 +137,7 @@ def in_zlib():
 def in_openssl():
     import hashlib
 
-    # What ends a process has it allocate as well.
+    # Ending a process allocates as well.
     note_library("libcrypto", alone=False)
     for _ in range(20):
         hashlib.new("sha256", bytes(1 << 16)).hexdigest()
@@ -166,7 +166,7 @@ def libraries():
 
 
 def in_greenlets():
-    """The truth about their frames depends on what one calls a caller: they only must not disturb."""
+    """The truth about their frames depends on the definition of a caller: they only must not disturb."""
     if not importlib.util.find_spec("greenlet"):
         return
     import greenlet

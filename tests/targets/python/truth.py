@@ -1,4 +1,4 @@
-"""What a target knows of its own Python frames.
+"""A target's knowledge of its own Python frames.
 
 Written, one JSON line for each chain of frames, to the file that `TRUTH` names:
 `tgid`, the `way` of allocating, `bytes` of each block and `count` of blocks (of a library its
@@ -17,14 +17,14 @@ import time
 PROBE = os.environ["PROBE"]
 TRUTH = os.environ["TRUTH"]
 
-# Allocates so many bytes, with the interpreter's lock released and held.
+# Allocates a number of bytes, with the interpreter's lock released and held.
 probe = ctypes.CDLL(PROBE).probe
 probe_locked = ctypes.PyDLL(PROBE).probe
 for function in (probe, probe_locked):
     function.argtypes = [ctypes.c_size_t]
     function.restype = None
 
-# What native code between a frame and that of its caller is of: the interpreter and the
+# The native code between a frame and that of its caller: the interpreter and the
 # modules that belong to it.
 INTERPRETER = "interpreter"
 # No native code, where a call does not recurse natively.
@@ -32,7 +32,7 @@ NOTHING = "nothing" if sys.version_info >= (3, 11) else INTERPRETER
 
 # Bytes of the first chain's blocks; a subinterpreter has another.
 first = 20_000
-# Bytes of blocks that no truth is told of.
+# Bytes of blocks that have no recorded truth.
 WARM_UP = 999
 
 lock = threading.RLock()
@@ -54,12 +54,12 @@ def called_from(native):
 
 
 def copied(text):
-    """Of its own: what the code object has must be freed with it."""
+    """Its own copy: the code object's contents must be freed with it."""
     return (text + " ")[:-1]
 
 
 def frames_of(frame):
-    """What is true of a frame and its callers, as of now."""
+    """The true state of a frame and its callers at this moment."""
     chain = []
     while frame is not None:
         code = frame.f_code
@@ -92,7 +92,7 @@ def note_bare():
 
 
 def note_again(size):
-    """The same, where `size` says that the chain is known: then nobody looks at the frames."""
+    """The same, for a `size` whose chain is known: then the frames are not examined."""
     if size is None:
         return counted(("probe", frames_of(sys._getframe(1))))
     with lock:
@@ -110,7 +110,7 @@ def note_library(name, alone=True):
 
 
 def forget():
-    """Of a new process: what its parent allocated is none of its own."""
+    """In a new process: its parent's allocations are not its own."""
     counts.clear()
     libraries.clear()
 

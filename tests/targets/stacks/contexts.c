@@ -62,7 +62,7 @@ void case_coroutine(void) {}
 		".size " #name ", . - " #name "\n");                                               \
 	void *name(void *top, void (*function)(void))
 MAKE_CONTEXT(own_make_fcontext);
-/* Of a name that nobody knows. */
+/* Its name is not known to memtrace. */
 MAKE_CONTEXT(make_unknown);
 
 /* Leaves a stack for another. */

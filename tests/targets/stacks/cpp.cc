@@ -1,4 +1,4 @@
-// What C++ adds.
+// Additional cases in C++.
 #include "probe.h"
 #include <algorithm>
 #include <cstdlib>

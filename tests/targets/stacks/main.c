@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
 		return 96;
 	plugin_path = argv[2];
 #ifdef __GLIBC__
-	/* Otherwise it would move with what is released. */
+	/* Otherwise it would move when memory is released. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 19);
 #endif
 	if (argc > 3)

@@ -23,7 +23,7 @@ void plugin_run(void) {
 }
 
 /* Chosen at the first call, by the dynamic linker's trampoline. The resolver's
- * code has the name of what it resolves too. */
+ * code has the name of the resolved function too. */
 static void chosen(void) {
 	PROBE("chosen<plugin_run_lazily<*", resolver);
 	BARRIER();

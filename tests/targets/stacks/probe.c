@@ -12,7 +12,7 @@
 
 enum { PAGE = 4096, STACKS = 2048, FRAMES = 4096, MODULES = 64 };
 
-/* One byte of code, as a file has it: of a call, not of what follows it. */
+/* One byte of code, as a file has it: of a call, not of the next instruction. */
 struct frame {
 	unsigned long module, offset;
 };
@@ -30,7 +30,7 @@ static struct frame frames[STACKS * 32];
 static unsigned long stack_count, frame_count;
 static char modules[MODULES][512];
 static char maps[1 << 18];
-/* In a thread's own storage: a stack of its own would be part of what is walked. */
+/* In a thread's own storage: on the stack it would be part of the walk. */
 static __thread struct frame walked[FRAMES];
 static int walking = 1;
 
@@ -92,7 +92,7 @@ struct walk {
 
 static _Unwind_Reason_Code visit(struct _Unwind_Context *context, void *argument) {
 	struct walk *walk = argument;
-	int interrupted = 0; /* by a signal: then it is no return address */
+	int interrupted = 0; /* by a signal: then it is not a return address */
 	unsigned long address = _Unwind_GetIPInfo(context, &interrupted);
 	if (walk->skip) {
 		walk->skip--;
@@ -145,7 +145,7 @@ OUT_OF_LINE static size_t note(enum way way, const char *path) {
 	return stacks[i].size;
 }
 
-/* What malloc adds to a block of its own mapping. */
+/* Bytes that malloc adds to a block with its own mapping. */
 enum { LARGE_HEADER = 32 };
 
 void *operator_new(size_t size) __attribute__((weak));

@@ -25,7 +25,7 @@ enum way {
  *
  * `path`: the functions from the caller outward, as known by construction,
  * `<` between neighbours; `*` stands for any number of functions. Unwinders
- * are themselves to be tested, so the truth does not rest on one alone. */
+ * are themselves to be tested, so the truth does not depend on one alone. */
 void probe(enum way way, const char *path);
 
 /* Whether to ask the unwinder from now on, or to rely on paths alone. */
@@ -35,7 +35,7 @@ void write_stacks(const char *file);
 /* Ends the target with a message. */
 void broken(const char *what);
 
-/* What follows the frames of case NAME itself. */
+/* The path beyond the frames of case NAME itself. */
 #define IN(name) "<case_" #name "<main<*"
 /* Of a case's leaf function: MALLOC, and the functions up to the case. */
 #define PROBE(path, name) probe(MALLOC, path IN(name))
@@ -48,7 +48,7 @@ void broken(const char *what);
 #endif
 /* After a call: it is not the function's last, and becomes no jump. */
 #define BARRIER() __asm__ volatile("" ::: "memory")
-/* Keeps what lies at `p` in memory. */
+/* Keeps the contents of `p` in memory. */
 #define KEEP(p) __asm__ volatile("" ::"r"(p) : "memory")
 
 #ifdef __cplusplus

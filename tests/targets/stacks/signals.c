@@ -99,7 +99,7 @@ void case_longjmp_from_signal(void) {
 
 #ifdef __x86_64__
 /* Interrupted where a compiler's own code cannot be made to stop: the address
- * of the instruction is no return address, and the byte before it belongs to
+ * of the instruction is not a return address, and the byte before it belongs to
  * another function. */
 __asm__(".text\n"
 	".type before_faulting, @function\n"

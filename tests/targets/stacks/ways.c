@@ -8,7 +8,7 @@ OUT_OF_LINE static void allocates(enum way way) {
 void case_ways(void) {
 	for (enum way way = MALLOC; way < WAYS; way++) {
 #ifndef __GLIBC__
-		/* musl refuses sbrk, decides by itself what to map, and has no
+		/* musl refuses sbrk, chooses itself which sizes to map, and has no
 		 * call frame information for its mmap. */
 		if (way >= MAP)
 			continue;

@@ -1,4 +1,4 @@
-# Statuses and output of jobs under job control, none of which stops.
+# Statuses and output of jobs under job control; none of them stops.
 set -m
 sh -c 'exit 1' & first=$!
 wait $first; echo "first $?"

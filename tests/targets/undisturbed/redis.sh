@@ -1,4 +1,4 @@
-# A child writes the data while the server goes on.
+# A child writes the data while the server continues.
 attaches_later=1
 ask() { redis-cli -s "$PWD/socket" "$@"; }
 run() {

@@ -33,7 +33,7 @@ static void confine(void) {
 		_exit(99);
 }
 
-/* printf would ask what the output is. */
+/* printf would query the type of the output. */
 static void print(const char *format, int a, int b) {
 	char line[100];
 	int n = snprintf(line, sizeof line, format, a, b);

@@ -40,7 +40,7 @@ int main(void) {
 
 	pthread_t thread;
 	pthread_create(&thread, NULL, take_queued, NULL);
-	int told = 0, right = 0, interrupted = 0;
+	int seen = 0, right = 0, interrupted = 0;
 	for (int i = 0; i < CHILDREN; i++) {
 		pid_t child = fork();
 		if (child == 0)
@@ -51,13 +51,13 @@ int main(void) {
 		struct signalfd_siginfo info;
 		while (read(descriptor, &info, sizeof info) < 0)
 			interrupted += errno == EINTR;
-		told++;
+		seen++;
 		right += (pid_t)info.ssi_pid == child && info.ssi_code == CLD_EXITED && info.ssi_status == i;
 		waitpid(child, NULL, 0);
 		for (int n = i * QUEUED / CHILDREN; n < (i + 1) * QUEUED / CHILDREN; n++)
 			sigqueue(getpid(), SIGRTMIN + 4, (union sigval){n});
 	}
 	pthread_join(thread, NULL);
-	printf("signalfd: %d, right %d, interrupted %d\n", told, right, interrupted);
+	printf("signalfd: %d, right %d, interrupted %d\n", seen, right, interrupted);
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* Many signals to threads: real-time ones, each of which counts, and SIGURG as Go's runtime
+/* Many signals to threads: real-time ones, which all count, and SIGURG as Go's runtime
  * sends it to preempt. */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,4 +1,4 @@
-# A job that stops itself does stop, and goes on when it is continued.
+# A job that stops itself does stop, and resumes when it is continued.
 . "$CASES/jobs.bash"
 sh -c 'kill -STOP $$; exit 8' & stopped=$!
 wait $stopped 2>/dev/null; echo "stopped $?"

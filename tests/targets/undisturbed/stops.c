@@ -1,5 +1,5 @@
 /* Stops that are meant: a child with threads stops itself or is stopped, its parent sees it, and
- * it goes on when it is continued, not before. */
+ * it resumes when it is continued, not before. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

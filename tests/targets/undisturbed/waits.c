@@ -1,4 +1,4 @@
-/* What a parent sees of children that allocate, load libraries, fork and exec, by waiting for
+/* A parent's view of children that allocate, load libraries, fork and exec, by waiting for
  * stops and continuations too and by a SIGCHLD handler that would count them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -31,7 +31,7 @@ struct Outcome {
     stops: Vec<Duration>,
 }
 
-/// Searches a process of each interpreter so often.
+/// Searches a process of each interpreter this many times.
 ///
 /// # Errors
 /// When a program cannot be started, or a bound does not hold.

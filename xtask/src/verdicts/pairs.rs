@@ -103,7 +103,7 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
             leaks: *leaks,
             said,
         };
-        tell(&outcome, *seed);
+        print_outcome(&outcome, *seed);
         if options.snapshots && outcome.is_right() {
             snapshots::keep(&recording, &name)?;
         }
@@ -237,7 +237,7 @@ impl KeptBy {
     }
 }
 
-fn tell(outcome: &Outcome, seed: u64) {
+fn print_outcome(outcome: &Outcome, seed: u64) {
     let Outcome { pair, leaks, said } = outcome;
     let right = |right| if right { "" } else { " WRONG" };
     let line = |of: &Option<String>| of.clone().unwrap_or("-".into());

@@ -57,7 +57,7 @@ mod tests {
     use crate::frames::fixture::native;
 
     #[test]
-    fn the_allocator_that_maps_most_counts_before_the_one_that_was_found() {
+    fn the_allocator_that_maps_most_wins_over_the_one_found() {
         let libc = "/usr/lib/libc.so.6";
         let mut mapped = Mapped::default();
         let name = |mapped: &Mapped, provider| mapped.most(provider).map(|of| of.name);

@@ -218,7 +218,7 @@ impl<'a> Growing<'a> {
             .iter()
             .filter(|site| place(&site.key) == Place::Host);
         let is_one = host.any(|site| window.change(&site.live_bytes) >= MAJORITY * self.live);
-        // If a single site went on for sure, it would have a verdict of its own.
+        // If a single site certainly kept growing, it would have its own verdict.
         let shape = match shape {
             Shape::Steady if is_one => Shape::Between,
             other => other,

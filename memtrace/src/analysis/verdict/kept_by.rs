@@ -106,7 +106,7 @@ impl Candidate<'_> {
 
 /// The container that grew with the live blocks of `leak`, and its site: among the sites with the
 /// most callers in common with it, the one whose growth is nearest. If none has common callers, as
-/// when a thread keeps what another one made, there must be only one candidate.
+/// when a thread keeps blocks that another one made, there must be only one candidate.
 pub(super) fn kept_by(
     leak: &SiteSeries,
     series: &ProcessSeries,

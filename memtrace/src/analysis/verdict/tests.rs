@@ -173,7 +173,7 @@ fn nothing_grows() {
 }
 
 #[test]
-fn blocks_of_one_site_in_anothers_place_are_no_leak() {
+fn blocks_that_replace_those_of_another_site_are_not_a_leak() {
     let found = of(&|t| Moment {
         memory: resident(100.0, 2.0, 0.0),
         sites: vec![
@@ -492,7 +492,7 @@ fn mappings_explain_each_kind_of_memory_once() {
 }
 
 #[test]
-fn small_blocks_that_leak_can_keep_much_more_from_being_given_back() {
+fn small_leaking_blocks_can_hold_much_more_memory() {
     let grown = |blocks: f64| {
         of(&|t| {
             let small = (HEAP, "node", false, t * 0.2 * MIB, (t * blocks) as u64);
@@ -531,7 +531,7 @@ fn sites_that_never_change_do_not_hide_one_that_grows() {
 }
 
 #[test]
-fn holes_between_blocks_that_leak_are_no_retention() {
+fn holes_between_leaking_blocks_are_not_retention() {
     let found = of(&|t| Moment {
         memory: resident(50.0 + 2.2 * t, 2.0, 0.0),
         sites: vec![
@@ -546,7 +546,7 @@ fn holes_between_blocks_that_leak_are_no_retention() {
 }
 
 #[test]
-fn the_end_of_a_process_is_not_part_of_its_course() {
+fn the_end_of_a_process_is_left_out() {
     let found = judged(&Course {
         origin: Origin::Launched,
         n: 100,

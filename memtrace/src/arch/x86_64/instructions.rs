@@ -348,7 +348,7 @@ mod tests {
         // test rdi,rdi; je +0; jmp TARGET
         let body = |target: u8| [0x48, 0x85, 0xff, 0x74, 0x00, 0xeb, target.wrapping_sub(7)];
         assert_eq!(chosen(&body(3)), stepped, "to the site");
-        assert_eq!(chosen(&body(1)), stepped, "into what is before it");
+        assert_eq!(chosen(&body(1)), stepped, "into the code before it");
         assert_eq!(
             chosen(&body(0)),
             later(3),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_instruction_are_not_decoded() {
+    fn invalid_instructions_are_not_decoded() {
         for body in [&[][..], &[0x06], &[0x48], &[0x0f, 0x84, 0]] {
             let site = probe_site(body, true);
             assert_eq!((site.offset, site.why), (0, Why::NotDecoded), "{body:x?}");

@@ -93,7 +93,7 @@ fn a_living_child_joins_once() {
 }
 
 #[test]
-fn a_child_that_was_missed_joins_while_recording_unless_the_kernel_side_has_it() {
+fn a_missed_child_joins_late_unless_the_kernel_side_knows_it() {
     let job = Job::start();
     let mut replay = tracing(&job);
     replay.kernel_mut().traced.insert(job.child);

@@ -94,7 +94,7 @@ fn every_process_is_followed_to_its_end() {
 }
 
 #[test]
-fn nothing_is_kept_of_processes_that_have_ended() {
+fn ended_processes_leave_no_state() {
     for name in CAPTURES {
         let capture = Capture::read(name);
         let mut replay = Replay::of(&capture);
@@ -188,7 +188,7 @@ fn stops(capture: &Capture) -> Vec<Lifecycle> {
 }
 
 #[test]
-fn every_stopped_thread_goes_on_once() {
+fn every_stopped_thread_continues_once() {
     for name in CAPTURES {
         let capture = Capture::read(name);
         let expected: Vec<u32> = stops(&capture).iter().map(|life| life.header.tid).collect();
@@ -200,7 +200,7 @@ fn every_stopped_thread_goes_on_once() {
 }
 
 #[test]
-fn a_stopped_thread_waits_for_the_tables_of_its_files_and_for_no_others() {
+fn a_stopped_thread_waits_only_for_the_tables_of_its_files() {
     let capture = Capture::read("c");
     let mut replay = Replay::of(&capture);
     let mut life = stops(&capture)[0];
@@ -308,7 +308,7 @@ fn a_wait_before_exec_or_end_releases_no_other_thread() {
 }
 
 #[test]
-fn stacks_that_were_lost_are_counted_by_the_allocations_without_them() {
+fn lost_stacks_count_by_their_allocations() {
     let capture = Capture::read("c");
     let without = capture.without(|_, record| matches!(record, Record::Stack(..)));
     let mut expected = 0;

@@ -121,7 +121,7 @@ fn a_wrong_address_is_a_mismatch_at_its_frame() {
 }
 
 #[test]
-fn an_outermost_frame_with_a_caller_is_a_mismatch_and_so_is_one_too_many() {
+fn extra_frames_at_the_outermost_end_are_a_mismatch() {
     let mut fixture = Fixture::here();
     let last = fixture.sample.frames.pop().unwrap();
     assert_eq!(fixture.compare().ended, Ended::Mismatch);

@@ -41,7 +41,7 @@ fn the_fastest_site_comes_first_and_equal_ones_are_left_out() {
 }
 
 #[test]
-fn a_leak_of_both_sides_that_differs_as_the_load_may_is_none_of_the_new() {
+fn a_leak_on_both_sides_within_load_variation_is_not_new() {
     let leak = |rate| vec![growing(in_library("f", "1", 1), rate)];
     let alike = compared(leak(1000), leak(1100));
     assert!(alike.sites[0].delta.is_sure() && !alike.sites[0].is_beyond_load());
@@ -294,7 +294,7 @@ fn facts_that_are_not_compared_are_listed() {
 }
 
 #[test]
-fn a_recording_without_intervals_is_an_error_and_a_short_one_a_warning() {
+fn no_intervals_is_an_error_and_too_few_a_warning() {
     let mut empty = run("empty", vec![]);
     empty.seconds.clear();
     let full = run("full", vec![]);

@@ -49,7 +49,7 @@ fn another_instruction_set_is_the_same_function() {
 }
 
 #[test]
-fn inlined_calls_that_one_side_does_not_know_are_no_difference() {
+fn inlined_calls_unknown_to_one_side_are_not_a_difference() {
     let old = in_library("f", "1", 0x100);
     let mut new = in_library("f", "2", 0x180);
     let mut inlined = native(Some("g"), "/lib/libx.so.1", "2", 0x180);

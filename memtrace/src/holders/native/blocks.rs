@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_blocks_replace_what_the_allocator_has() {
+    fn recorded_blocks_replace_those_of_the_allocator() {
         use Origin::{Older, Recorded, Unclear};
         let blocks = built(
             &[

@@ -1,5 +1,5 @@
-//! A copy of a process as of one moment. A helper process makes it and takes it away ([`copy`]), whatever happens
-//! to memtrace meanwhile.
+//! A copy of a process at one moment. A helper process makes and removes it ([`copy`]), whatever happens to memtrace
+//! meanwhile.
 
 use super::{copy, stop::Stopped};
 use crate::process::helper;

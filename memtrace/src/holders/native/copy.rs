@@ -128,12 +128,12 @@ fn refusal(result: i64) -> String {
     let error = io::Error::from_raw_os_error(result.unsigned_abs() as i32);
     let why = match error.raw_os_error() {
         Some(libc::EAGAIN) => {
-            "its user or its control group may have no more processes (RLIMIT_NPROC, pids.max)"
+            "its user or control group may not create more processes (RLIMIT_NPROC, pids.max)"
         }
         Some(libc::ENOMEM) => {
-            "there is not enough memory, or the kernel may not promise as much again (vm.overcommit_memory)"
+            "there is not enough memory, or the kernel will not commit as much again (vm.overcommit_memory)"
         }
-        Some(libc::EPERM | libc::ENOSYS) => "it may not make processes",
+        Some(libc::EPERM | libc::ENOSYS) => "it may not create processes",
         _ => return format!("clone failed: {error}"),
     };
     format!("{why}; use --stop")

@@ -142,7 +142,7 @@ pub(in crate::holders) struct Ended {
     /// From the first thread's interruption until all that had stopped were let go. One that stops later is let go
     /// at once.
     pub(in crate::holders) lasted: Duration,
-    /// It took too long, so the process went on before it was released: the last reads may be torn.
+    /// It took too long, so the process continued before it was released: the last reads may be torn.
     pub(in crate::holders) was_cut: bool,
 }
 
@@ -185,7 +185,7 @@ impl Stop {
         &self.threads
     }
 
-    /// Lets the process go on. If memtrace's own thread failed, there is nothing to report.
+    /// Resumes the process. If memtrace's own thread failed, there is nothing to report.
     pub(in crate::holders) fn end(mut self) -> Option<Ended> {
         self.release()
     }
@@ -203,7 +203,7 @@ impl Drop for Stop {
 }
 
 impl Threads {
-    /// Waits until all threads of a process stand still that somebody else stops; false: they do not.
+    /// Waits until all threads of a process that somebody else stops have stopped; false: they do not.
     pub(in crate::holders) fn stand_still(pid: u32) -> bool {
         let begun = Instant::now();
         loop {
@@ -354,7 +354,7 @@ impl Stopped {
 
 /// A thread in a stop.
 pub(super) struct Held {
-    /// To be delivered when it goes on; 0: none.
+    /// To be delivered when it continues; 0: none.
     pub(super) signal: i32,
     pub(super) registers: Option<libc::user_regs_struct>,
 }
@@ -464,7 +464,7 @@ impl Tracees {
         stopped.chain(running).collect()
     }
 
-    /// Lets all go on, and returns for how long those were held that had stopped. The others are let go as they stop,
+    /// Resumes all threads, and returns for how long the stopped ones were held. The others are released as they stop,
     /// or by this thread's end.
     pub(super) fn release(mut self) -> Duration {
         self.detach();

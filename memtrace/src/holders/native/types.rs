@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shared_pointers_allocate_is_named_by_its_object() {
+    fn control_blocks_of_shared_pointers_are_named_by_their_object() {
         for (class, name) in [
             ("foo::Bar", "foo::Bar"),
             (

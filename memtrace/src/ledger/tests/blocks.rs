@@ -185,7 +185,7 @@ fn changes_contain_only_changes() {
 }
 
 #[test]
-fn site_that_did_not_change_since_the_peak_has_its_live_figures_there() {
+fn sites_unchanged_since_the_peak_keep_their_live_figures() {
     let mut b = Bench::new();
     b.alloc(1, 16, 10, 7);
     b.alloc(1, 32, 20, 8);

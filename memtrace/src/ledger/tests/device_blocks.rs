@@ -141,7 +141,7 @@ fn blocks_of_a_cache_that_does_not_report_are_added_up() {
 }
 
 #[test]
-fn of_two_caches_the_first_has_the_totals_and_each_its_memory() {
+fn the_first_of_two_caches_has_the_totals_and_each_its_memory() {
     let second = Layer::TorchCpu;
     let mut devices = Devices::new();
     devices.alloc(Layer::CudaRuntime, 0x1000, SEGMENT, BY_CACHE);
@@ -190,7 +190,7 @@ fn emptying_the_cache_is_seen_though_nothing_is_reported() {
 }
 
 #[test]
-fn a_segment_is_of_the_device_of_its_blocks() {
+fn a_segment_has_the_device_of_its_blocks() {
     let layer = Layer::CudaRuntime;
     for interval_between in [false, true] {
         let mut devices = Devices::new();

@@ -303,7 +303,7 @@ fn own_plan(prefix: &str, more: &[&str], extra: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn an_allocator_both_gives_and_takes() {
+fn a_prefix_needs_allocation_and_release() {
     assert_eq!(own_plan("je_", &[], &[]), [""; 0]);
     assert_eq!(
         own_plan("je_", &["-DFREE"], &[]),
@@ -326,7 +326,7 @@ fn an_unknown_prefix_counts_on_the_users_word() {
 }
 
 #[test]
-fn of_two_shapes_at_one_address_the_standard_name_is_believed() {
+fn the_standard_name_wins_for_two_shapes_at_one_address() {
     let source = "
         #include <stddef.h>
         void *calloc(size_t count, size_t size) { return (void *)(count * size); }

@@ -4,7 +4,7 @@ use super::{super::lines::line, *};
 
 /// A line per code object of the standard library's modules: its first line, its table, and the
 /// range of each line.
-const TELL: &str = r#"
+const PRINT: &str = r#"
 import dis, os, sys
 
 def ranges(code):
@@ -14,18 +14,18 @@ def ranges(code):
     ends = [start for start, _ in starts[1:]] + [len(code.co_code)]
     return [(start, end, line) for (start, line), end in zip(starts, ends)]
 
-def tell(code):
+def show(code):
     table = code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
     print(code.co_firstlineno, table.hex() or "-", *("%d:%d:%s" % r for r in ranges(code)))
     for inner in code.co_consts:
         if hasattr(inner, "co_code"):
-            tell(inner)
+            show(inner)
 
 print(sys.version_info[1])
 for name in "argparse ast asyncio/base_events asyncio/tasks dataclasses difflib enum inspect tarfile typing".split():
     path = os.path.join(os.path.dirname(os.__file__), name + ".py")
     with open(path, encoding="utf-8") as source:
-        tell(compile(source.read(), path, "exec"))
+        show(compile(source.read(), path, "exec"))
 "#;
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 fn every_instructions_line_matches_the_interpreters() {
     for interpreter in interpreters() {
         let output = Command::new(&interpreter)
-            .args(["-I", "-c", TELL])
+            .args(["-I", "-c", PRINT])
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

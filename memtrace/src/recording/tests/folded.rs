@@ -60,7 +60,7 @@ fn recording() -> (tempfile::TempDir, Recording) {
 }
 
 #[test]
-fn nothing_of_a_folded_process_stays_and_a_group_has_no_course() {
+fn folded_processes_leave_no_rows_and_groups_no_history() {
     let (_directory, recording) = recording();
     for (table, rows) in [
         ("process", 2),

@@ -16,7 +16,7 @@ fn recorded_by(version: i64, path: &std::path::Path) -> bool {
 }
 
 #[test]
-fn recordings_of_every_schema_that_is_read_are_read() {
+fn recordings_of_every_supported_schema_are_read() {
     let (_directory, path) = temporary();
     for version in schema::OLDEST..=schema::VERSION {
         assert!(

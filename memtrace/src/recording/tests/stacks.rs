@@ -40,7 +40,7 @@ fn stacks_share_callers_and_a_location_named_later_is_named_in_all() {
 
 /// Damage must neither crash a reader nor send it round in circles.
 #[test]
-fn a_tree_that_is_none_is_an_error() {
+fn a_malformed_tree_is_an_error() {
     for (damage, what) in [
         // Its own parent; one before the first.
         ("UPDATE node SET nodes = x'0001'", "nodes"),

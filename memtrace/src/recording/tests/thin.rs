@@ -165,7 +165,7 @@ fn merged_intervals_keep_their_meaning() {
 }
 
 #[test]
-fn a_process_that_was_folded_leaves_nothing_though_intervals_were_taken_together() {
+fn folded_processes_leave_no_rows_when_intervals_are_merged() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     writer.process(&process(1, None)).unwrap();
@@ -192,7 +192,7 @@ fn a_process_that_was_folded_leaves_nothing_though_intervals_were_taken_together
 }
 
 #[test]
-fn an_interval_that_is_committed_later_is_in_the_file_with_the_next() {
+fn a_delayed_commit_is_in_the_file_with_the_next() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     let known = || Recording::open(&path).unwrap().intervals().unwrap().len();

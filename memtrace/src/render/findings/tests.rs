@@ -126,7 +126,7 @@ fn an_observed_path_is_shown_in_short() {
 }
 
 #[test]
-fn of_two_sites_of_a_line_the_observed_path_is_shown() {
+fn the_observed_path_is_shown_for_two_sites_of_a_line() {
     let mut found = leak();
     let other = SiteKey {
         stack: StackId(2),
@@ -227,7 +227,7 @@ fn job() -> Diagnosis {
 }
 
 #[test]
-fn processes_that_do_the_same_are_one_finding_above_a_parent_that_does_nothing() {
+fn equal_workers_are_one_finding_above_their_idle_parent() {
     let mut found = job();
     assert_eq!(
         text(&found),

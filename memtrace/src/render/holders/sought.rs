@@ -57,10 +57,10 @@ fn how<T>(found: &Found<T>) -> String {
         ),
         AsOf::Stopped => {
             let stop = seconds(nanoseconds(found.longest_stop));
-            format!("The process was stopped for {stop}; all of this is as of one moment.")
+            format!("The process was stopped for {stop}, so all of this is from one moment.")
         }
         AsOf::Copied => format!(
-            "All of this is as of one moment: memtrace searched a copy, in {took}. The process was stopped for {stop:.1} ms at most."
+            "All of this is from one moment: memtrace searched a copy, in {took}. The process was stopped for {stop:.1} ms at most."
         ),
     }
 }
@@ -117,9 +117,9 @@ fn title(sample: &Sample) -> String {
         (0, 0) => format!("{what}: none was found"),
         (1, _) => format!("{what}:"),
         (sampled, known) if u64::from(sampled) < known => {
-            format!("{what}: {sampled} of {} looked at", grouped(known))
+            format!("{what}: {sampled} of {} examined", grouped(known))
         }
-        (sampled, _) => format!("{what}: {sampled} looked at"),
+        (sampled, _) => format!("{what}: {sampled} examined"),
     }
 }
 

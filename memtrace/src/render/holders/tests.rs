@@ -82,13 +82,13 @@ fn every_way_is_a_line() {
             "also, 6: libfoo.so: g_cache + 0x10 → std::map node ×12,345 → block",
             "also, 3: only a cycle keeps it: gc.collect() would free it",
             "also, 1: nothing points to it: lost",
-            "not known of 4",
+            "unknown for 4",
         ]
     );
     let nothing = holders(heap_site(1), 1, vec![]);
     assert_eq!(
         lines(&nothing, None),
-        ["held: not known of any of 1 block that were looked at"]
+        ["held: unknown for the 1 block examined"]
     );
 }
 

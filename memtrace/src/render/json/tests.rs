@@ -43,7 +43,7 @@ fn stack_of<'a>(report: &'a Value, site: &'a Value) -> (&'a Value, Vec<&'a Value
 }
 
 #[test]
-fn a_report_has_what_scripts_rely_on() {
+fn a_report_has_the_fields_that_scripts_rely_on() {
     let value = whole_report(&fixture::snapshot());
     assert_eq!(value["at"], "default");
     assert_eq!(value["totals"][1]["tgid"], fixture::PARENT);

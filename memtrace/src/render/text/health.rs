@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_is_not_whole_proposes_the_table() {
+    fn an_incomplete_report_proposes_the_table() {
         let options = TextOptions {
             path: Some("a.mtr".into()),
             ..TextOptions::default()

@@ -206,7 +206,7 @@ fn a_file_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn a_server_that_hangs_is_not_asked_again_but_one_without_the_file_is() {
+fn a_hanging_server_is_given_up_but_not_one_without_the_file() {
     let program = program();
     let (slow, _) = serve(vec![hang()]);
     let mut config = program.config(&[&slow]);

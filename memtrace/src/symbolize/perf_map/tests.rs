@@ -43,7 +43,7 @@ fn a_later_line_wins_where_it_overlaps() {
 }
 
 #[test]
-fn lines_that_are_none_are_left_out() {
+fn malformed_lines_are_left_out() {
     let map = functions(
         "\nx 10 a\n1000\n1000 10\n1000 0 empty\n1000 +10 sign\n1000 10  \nffffffffffffffff 2 over\n\
          fffffffffffffffff 1 long\n\u{fffd}\n3000 10 good\n",
@@ -107,7 +107,7 @@ fn a_map_is_read_on_as_it_grows() {
 }
 
 #[test]
-fn frames_name_the_function_or_say_why_not() {
+fn frames_have_the_function_or_the_reason_for_none() {
     let own = OwnMap::new("1000 10 LazyCompile:~f\n");
     let mut map = load().unwrap();
     let path = own.path.to_str().unwrap();

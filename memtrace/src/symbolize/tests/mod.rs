@@ -150,7 +150,7 @@ fn inlined_calls_have_exact_lines_innermost_first() {
 }
 
 #[test]
-fn both_parts_of_a_split_function_have_lines_and_their_successors_none() {
+fn both_parts_of_a_split_function_have_lines() {
     let dir = TempDir::new().unwrap();
     let options = ["-g", "-falign-functions=64"];
     let library = compile(&dir, "gcc", "parts.c", TWO_PARTS_C, &options);

@@ -250,7 +250,7 @@ fn packed_symbols_that_do_not_unpack_are_not_tried() {
 }
 
 #[test]
-fn a_file_with_split_debug_information_has_functions_and_no_wrong_lines() {
+fn split_debug_information_gives_functions_and_no_wrong_lines() {
     let dir = TempDir::new().unwrap();
     let options = ["-g", "-gsplit-dwarf"];
     let library = compile(&dir, "gcc", "inlined.c", INLINED_C, &options);

@@ -93,7 +93,7 @@ fn main() -> io::Result<()> {
     line("grow", (3_000_000, 1), (3_101_000, 3))?;
     line("thread", (40 * 48, 40), (100 * 48, 100))?;
 
-    // Outstanding at the end: nothing may be dropped before the process is gone.
+    // Outstanding at the end: nothing may be dropped before the process ends.
     black_box((&boxes, &vecs, &zeroed, &aligned, &grown, &kept));
     process::exit(0)
 }

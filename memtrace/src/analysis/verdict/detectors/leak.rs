@@ -40,7 +40,7 @@ pub(in super::super) const FREE: &str =
 
 /// The same if only a cycle keeps them.
 pub(in super::super) const BREAK_CYCLE: &str =
-    "break the cycle, with a weak reference for example, or see that gc.collect() runs";
+    "break the cycle, for example with a weak reference, or ensure that gc.collect() runs";
 
 /// Bytes that one live block can keep from being given back.
 const PAGE: f64 = 4096.0;

@@ -1,4 +1,4 @@
-//! Memory that was freed lazily: it counts until the kernel wants it.
+//! Memory that was freed lazily: it counts until the kernel reclaims it.
 
 use crate::analysis::{
     series::Figure,

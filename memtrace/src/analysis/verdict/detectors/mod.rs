@@ -55,7 +55,7 @@ classes! {
     Retention = retention,
     /// Huge pages around little data.
     Thp = thp,
-    /// Freed lazily: counted until the kernel wants it.
+    /// Freed lazily: counted until the kernel reclaims it.
     MadvFree = madv_free,
     /// A forked child's pages become its own.
     CopyOnWrite = copy_on_write,

@@ -22,7 +22,7 @@ const STALLED: f64 = 0.1;
 
 static WAITED: Statement = Statement {
     name: "tasks_waited",
-    sentence: "tasks waited for memory in {share} of the time",
+    sentence: "tasks waited for memory for {share} of the time",
 };
 
 static SWAPPED: Statement = Statement {

@@ -1,4 +1,4 @@
-//! Courses of memory of devices, and of page-locked memory.
+//! Growth of device memory and of page-locked memory over time.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn a_gpus_memory_leaks_or_is_only_kept() {
     assert_eq!(
         kept.verdicts.len(),
         1,
-        "what the allocator took is no site's"
+        "memory taken by the allocator has no site"
     );
     expect(&device(0.0, 0.0), Class::None);
 }

@@ -130,7 +130,7 @@ fn an_element_of_unknown_size_may_be_large() {
 }
 
 #[test]
-fn a_container_from_before_the_attach_that_grew_once_may_keep_the_blocks() {
+fn an_older_container_that_grew_once_may_keep_the_blocks() {
     let once: fn(f64) -> f64 = |t| if t < 60.0 { 0.0 } else { 1600.0 };
     let kept = kept_beside(VECTOR, Origin::Attached, once);
     assert_eq!(kept.map(|of| of.how), Some(How::Container("std::vector")));

@@ -54,7 +54,7 @@ pub(super) fn may_be_cache(size: u64) -> bool {
     CACHES.iter().any(|cache| cache.size == size)
 }
 
-/// The blocks in a thread's cache. `None`: the block is no such cache, or it is empty.
+/// The blocks in a thread's cache. `None`: the block is not such a cache, or it is empty.
 pub(super) fn cache(
     memory: &(impl Memory + ?Sized),
     regions: &[Range<u64>],

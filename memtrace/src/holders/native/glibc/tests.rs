@@ -74,7 +74,7 @@ fn chunks_in_use_are_found_and_the_top_is_not_one() {
 }
 
 #[test]
-fn after_nonsense_the_walk_goes_on_but_is_not_certain() {
+fn after_a_bad_header_the_walk_continues_uncertain() {
     let chunks: Vec<_> = (0..100).map(|_| (0x40, true)).collect();
     let (mut memory, region, starts) = heap(&chunks);
     // The program wrote over a header.
@@ -94,7 +94,7 @@ fn after_nonsense_the_walk_goes_on_but_is_not_certain() {
 }
 
 #[test]
-fn memory_that_is_no_heap_has_no_blocks() {
+fn memory_outside_a_heap_has_no_blocks() {
     let mut memory = Made::default();
     memory.map(START, LEN);
     assert_eq!(found(&memory, &region(true)), []);

@@ -105,7 +105,7 @@ struct State {
     /// A chunk to read again from.
     checkpoint: u64,
     retries: usize,
-    /// The chunk before: the next one's header tells whether it is in use.
+    /// The chunk before: the next one's header says whether it is in use.
     pending: Option<(u64, u64)>,
     is_certain: bool,
 }
@@ -118,7 +118,7 @@ impl State {
         self.checkpoint
     }
 
-    /// Where to go on after a header that makes no sense: the process changed the heap meanwhile, or overwrote it.
+    /// Where to continue after a header that makes no sense: the process changed the heap meanwhile, or overwrote it.
     fn recover<M: Memory + ?Sized>(
         &mut self,
         reader: &mut Reader<'_, M>,

@@ -73,7 +73,7 @@ fn threads_in_all_kinds_of_calls_do_not_notice_a_copy() {
 }
 
 #[test]
-fn a_copy_keeps_what_the_program_changes() {
+fn a_copy_is_not_changed_by_the_program() {
     let mut program = Program::start(
         "gcc",
         "#include <stdio.h>\n#include <unistd.h>\nlong mark = 1;\nint main(void) { char byte; \
@@ -149,7 +149,7 @@ fn a_program_that_ends_first_leaves_nothing() {
 }
 
 #[test]
-fn a_program_that_may_make_no_process_says_so() {
+fn a_program_that_may_not_fork_is_refused() {
     let source = "#include <stdio.h>\n#include <sys/resource.h>\n#include <unistd.h>\nint main(void) { char byte; \
                   struct rlimit none = {0, 0}; setrlimit(RLIMIT_NPROC, &none); if (setuid(12345)) return 1; \
                   printf(\"ready\\n\"); fflush(stdout); printf(\"%ld\\n\", read(0, &byte, 1)); return 0; }";

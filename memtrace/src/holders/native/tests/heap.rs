@@ -45,7 +45,7 @@ fn blocks_are_known_without_a_recording() {
 }
 
 #[test]
-fn what_is_free_is_no_block() {
+fn free_chunks_are_not_blocks() {
     for options in BUILDS {
         let target = Target::start(options);
         for name in ["freed_small", "freed_large", "freed_arena"] {

@@ -47,7 +47,7 @@ fn global_variables_have_their_names() {
 }
 
 #[test]
-fn without_symbols_the_section_is_told() {
+fn without_symbols_the_section_is_named() {
     let target = Target::start(&["-s"]);
     let roots = target.roots();
     let found = holders(&target, &roots, target.address("global"));
@@ -99,7 +99,7 @@ fn registers_hold_blocks() {
 }
 
 #[test]
-fn freed_memory_is_no_root() {
+fn freed_memory_is_not_a_root() {
     let target = Target::start(&[]);
     let roots = target.roots();
     for range in roots.ranges(&target.blocks) {

@@ -59,7 +59,7 @@ fn nothing_runs_during_a_stop() {
 }
 
 #[test]
-fn a_stop_that_is_kept_too_long_ends_by_itself() {
+fn a_stop_kept_too_long_ends_by_itself() {
     let target = Target::start(&[]);
     let pid = target.program.pid();
     let stop = Stop::within(pid, Duration::from_millis(500)).unwrap();
@@ -87,7 +87,7 @@ fn a_stop_that_was_given_up_can_be_tried_again_at_once() {
 }
 
 #[test]
-fn a_process_that_is_traced_says_by_whom() {
+fn a_traced_process_names_its_tracer() {
     let target = Target::start(&[]);
     let pid = target.program.pid();
     let first = Stop::within(pid, PATIENCE).unwrap();

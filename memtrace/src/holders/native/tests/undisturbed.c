@@ -1,5 +1,5 @@
 // Threads that wait in the kernel in every way, one that is sent signals, and a parent that watches. Prints what any
-// of them notices, and at the end what came of it. A byte on standard input ends it.
+// of them notices, and at the end the result. A byte on standard input ends it.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

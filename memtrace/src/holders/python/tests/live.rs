@@ -32,7 +32,7 @@ fn why_unreached(version: u32, of_type: &str) -> Option<&'static str> {
     }
 }
 
-/// Paths that no expression is for begin or go on like this.
+/// Paths without an expression begin or continue like this.
 fn has_no_expression(name: &str, path: &str) -> bool {
     name.is_empty() || path.contains(" (") || path.contains(": ") || path.contains('<')
 }
@@ -80,7 +80,7 @@ fn every_kind_of_holder_is_found() {
                 }
             } else if !has_no_expression(name, &path.text) {
                 wrong.push(format!(
-                    "3.{version} {name}: {} is no expression",
+                    "3.{version} {name}: {} is not an expression",
                     path.text
                 ));
             }
