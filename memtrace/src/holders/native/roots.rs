@@ -71,8 +71,7 @@ impl Roots {
         known: &[Range<u64>],
     ) -> Self {
         let functions = Functions::new(pid, threads.clone());
-        let Tasks { mut threads, ended } =
-            threads::read(pid, threads, memory, mappings, modules);
+        let Tasks { mut threads, ended } = threads::read(pid, threads, memory, mappings, modules);
         for thread in &mut threads {
             thread.leave_fiber(blocks);
         }

@@ -84,8 +84,7 @@ pub(super) fn read(
     let library = Library::read(pid, memory, modules);
     let ended = mappings
         .iter()
-        .filter(|mapping| library.has_ended(memory, mapping))
-        .map(|mapping| mapping.start..mapping.end)
+        .filter_map(|mapping| library.ended_stack(memory, mapping))
         .collect();
     let threads = threads
         .each(Stopped::clone)
@@ -170,18 +169,20 @@ impl Library {
         }
     }
 
-    /// Whether a mapping is the stack of a thread that has ended: the kernel has cleared the id in its control block,
-    /// which is at the upper end.
-    fn has_ended(&self, memory: &(impl Memory + ?Sized), mapping: &Mapping) -> bool {
+    /// The stack of a thread that has ended, if a mapping is one: below the thread's control block, which still has
+    /// memory for the next thread. The id in it was cleared by the kernel, or made negative by pthread_join.
+    fn ended_stack(
+        &self,
+        memory: &(impl Memory + ?Sized),
+        mapping: &Mapping,
+    ) -> Option<Range<u64>> {
         let permissions = mapping.permissions;
         let is_stack = mapping.path.is_none() && permissions.write && !permissions.shared;
-        let Some(tid_at) = self.tid_at.filter(|_| is_stack) else {
-            return false;
-        };
+        let tid_at = self.tid_at.filter(|_| is_stack)?;
         let mut bytes = [0; WORDS_OF_TOP * 8];
         let top = mapping.end.saturating_sub(bytes.len() as u64);
         if top < mapping.start || !memory.read(top, &mut bytes) {
-            return false;
+            return None;
         }
         let (words, _) = bytes.as_chunks();
         let word = |index: usize| words.get(index).copied().map(u64::from_le_bytes);
@@ -189,8 +190,9 @@ impl Library {
         let control = (0..WORDS_OF_TOP).rev().find_map(|index| {
             let at = top + 8 * index as u64;
             (word(index) == Some(at) && word(index + 2) == Some(at)).then_some(at)
-        });
-        control.is_some_and(|control| memory.half(control + tid_at) == Some(0))
+        })?;
+        let tid = memory.half(control + tid_at)?.cast_signed();
+        (tid <= 0).then_some(mapping.start..control)
     }
 
     /// The thread-local storage of the thread with this control block.

@@ -83,8 +83,13 @@ fn the_stack_of_an_ended_thread_is_no_root() {
     let found = holders(&target, &target.roots(), address);
     assert_eq!(found, [""; 0]);
     let is_stale = |mapping: &Mapping| {
-        let words = (mapping.start..mapping.end).step_by(8);
-        mapping.path.is_none() && words.rev().any(|at| target.memory.word(at) == Some(address))
+        let mut scanner = Scanner::new(target.blocks.bounds());
+        let mut stale = false;
+        let top = mapping.end.saturating_sub(64 << 10).max(mapping.start);
+        scanner.scan(&target.memory, top..mapping.end, |_, value| {
+            stale |= value == address;
+        });
+        stale && mapping.path.is_none()
     };
     assert!(target.mappings.iter().any(is_stale), "nothing to find");
 }
