@@ -311,7 +311,7 @@ fn running_out_of_memory_is_one_failure_and_a_verdict() {
     assert_eq!(text.matches("OUT OF MEMORY").count(), 1, "{text}");
 }
 
-/// NVIDIA's management library reports a process's total; without it, there is no total.
+/// `nvidia-smi` reports a process's total; without it, there is no total.
 #[test]
 fn the_process_total_leaves_a_rest() {
     let bench = Bench::new();
@@ -327,15 +327,15 @@ fn the_process_total_leaves_a_rest() {
     let folder = targets::fake_devices();
     let mut target = Running::start(Command::new(targets::program("held_device.c")).arg(&folder));
     target.await_stdout("ready");
-    std::fs::write(&file, format!("{} {}", target.pid(), 500 * MIB)).expect("a file");
+    std::fs::write(&file, format!("{}, GPU-0001, 500\n", target.pid())).expect("a file");
     let output = bench.path("usage.mtr");
     let mut command = record::command(["record", "-f", "-p"]);
     command
         .arg(target.pid().to_string())
         .arg("-o")
         .arg(&output)
-        .env("LD_LIBRARY_PATH", &folder)
-        .env("FAKE_NVML", &file);
+        .env("PATH", targets::source("../fakecuda"))
+        .env("FAKE_USAGE", &file);
     let running = Running::start(&mut command);
     running.await_stderr(record::BEGUN);
     target.send("!");

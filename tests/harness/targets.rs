@@ -137,12 +137,11 @@ pub fn build(compiler: &str, flags: &[&str], sources: &[&str], libraries: &[&str
 /// The libraries of `fakecuda/`, in a folder of their own under the names that they are loaded by.
 #[track_caller]
 pub fn fake_devices() -> PathBuf {
-    const LIBRARIES: [(&str, &str); 5] = [
+    const LIBRARIES: [(&str, &str); 4] = [
         ("libcuda.c", "libcuda.so.1"),
         ("libcudart.c", "libcudart.so.13"),
         ("libc10.c", "libc10.so"),
         ("libc10_cuda.c", "libc10_cuda.so"),
-        ("libnvidia-ml.c", "libnvidia-ml.so.1"),
     ];
     let folder = build_folder().join("fakecuda");
     fs::create_dir_all(&folder).unwrap();

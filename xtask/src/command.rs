@@ -25,6 +25,18 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
+/// Cargo's own folder, with the sources of dependencies.
+///
+/// # Errors
+/// When the environment names none.
+pub(crate) fn cargo_home() -> Result<PathBuf> {
+    if let Some(home) = env::var_os("CARGO_HOME") {
+        return Ok(PathBuf::from(home));
+    }
+    let home = env::var_os("HOME").context("neither CARGO_HOME nor HOME is set")?;
+    Ok(PathBuf::from(home).join(".cargo"))
+}
+
 /// The cargo that runs this task.
 pub(crate) fn cargo() -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));

@@ -3,6 +3,7 @@
 mod bench;
 mod command;
 mod demo;
+mod dist;
 mod docs;
 mod ebpf;
 mod fuzz;
@@ -10,6 +11,7 @@ mod imports;
 mod lint;
 mod oracle;
 mod pythons;
+mod roots;
 mod setup;
 mod soak;
 mod test;
@@ -51,6 +53,8 @@ enum Task {
     Lint,
     /// Build the documentation as a book, into target/book
     Book,
+    /// Build what users install: static binary, tarball, Debian package, wheel, container image
+    Dist(dist::Options),
     /// Install the packages needed by the tests (Debian)
     Setup {
         /// Also install the toolchain that rebuilds the kernel side
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
         Task::Test { filter, unit } => test::run(filter.as_deref(), unit),
         Task::Lint => lint::run(),
         Task::Book => docs::book(),
+        Task::Dist(options) => dist::run(&options),
         Task::Setup { ebpf } => setup::run(ebpf),
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),

@@ -2,16 +2,12 @@
 //! of other Debian releases, each in a root of its own.
 
 use crate::{
-    command::{self, cargo, target_dir},
-    setup,
+    command::{self, cargo},
+    roots,
 };
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, fs, path::PathBuf};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -29,28 +25,30 @@ pub(crate) struct Options {
 /// When not root, a root cannot be made, or a test fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("a test in other roots")?;
-    setup::install(&["debootstrap"])?;
     let folder = options.folder.clone();
-    let folder = folder.unwrap_or_else(|| target_dir().join("roots"));
+    let folder = folder.unwrap_or_else(roots::folder);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut roots = Vec::new();
+    let mut paths = Vec::new();
     for release in &options.releases {
         let (suite, version) = release
             .split_once(':')
             .with_context(|| format!("{release} is not RELEASE:VERSION, such as sid:3.14"))?;
         let root = folder.join(suite);
         let python = root.join(format!("usr/bin/python{version}"));
-        // A root that was not finished may have one of both.
-        if !python.exists() || !root.join("usr/bin/gcc").exists() {
-            bootstrap(suite, version, &root)?;
-        }
-        ensure!(python.exists(), "{} is still missing", python.display());
-        roots.push(root);
+        let interpreter = format!("python{version}");
+        roots::debian(suite, &[&interpreter, "gcc", "libc6-dev"], &root)?;
+        ensure!(
+            python.exists(),
+            "{} is missing; remove {} to make it again",
+            python.display(),
+            root.display()
+        );
+        paths.push(root);
     }
     command::run(cargo().args(["build", "--workspace"]))?;
     command::run(
         cargo()
-            .env("MEMTRACE_ROOTS", env::join_paths(&roots)?)
+            .env("MEMTRACE_ROOTS", env::join_paths(&paths)?)
             .args([
                 "test",
                 "--workspace",
@@ -62,19 +60,4 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             ])
             .args(["in_other_roots", "--exact", "--nocapture"]),
     )
-}
-
-fn bootstrap(suite: &str, version: &str, root: &Path) -> Result<()> {
-    let mut debootstrap = Command::new("debootstrap");
-    debootstrap
-        .arg("--variant=minbase")
-        .arg(format!("--include=python{version},gcc,libc6-dev"))
-        .arg(suite)
-        .arg(root);
-    command::run(&mut debootstrap).with_context(|| {
-        format!(
-            "cannot create a root file system of {suite}; remove {}",
-            root.display()
-        )
-    })
 }

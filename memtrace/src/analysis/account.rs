@@ -20,8 +20,8 @@ pub(crate) enum Kind {
     Anonymous,
     Shared,
     File,
-    /// Of a device, not resident: the known allocations, or the process total that NVIDIA's
-    /// management library reports.
+    /// Of a device, not resident: the known allocations, or the process total that `nvidia-smi`
+    /// reports.
     Device(Device),
 }
 

@@ -293,19 +293,20 @@ impl Collector {
         }
     }
 
-    /// Process totals of device memory, bytes, from NVIDIA's management library.
+    /// Process totals of device memory, bytes, from `nvidia-smi`.
     ///
     /// # Errors
     /// The store has failed.
     pub(super) fn device_usage(
         &mut self,
+        is_last: bool,
     ) -> Result<Vec<(crate::ledger::ProcessId, u8, u64)>, CollectError> {
         let processes: Vec<_> = self
             .processes
             .that_used_devices()
             .map(|(tgid, process)| (tgid, process.row.id))
             .collect();
-        let usage = self.gpus.usage(&processes);
+        let usage = self.gpus.usage(&processes, is_last);
         let capacities = self.gpus.new_capacities().into_iter();
         let facts: Vec<Fact> = capacities
             .map(|(process, index, bytes)| Fact {

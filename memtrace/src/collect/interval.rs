@@ -33,7 +33,7 @@ impl Collector {
             self.send(Message::Process(group))?;
         }
         let samples = self.sample();
-        let device_usage = self.device_usage()?;
+        let device_usage = self.device_usage(tick.last)?;
         let interval = Interval {
             time_ns: now_ns,
             commit_later: tick.commit_later,

@@ -195,7 +195,7 @@ impl Collector {
             pythons: Pythons::default(),
             stacks: StackInterner::default(),
             processes: Processes::default(),
-            gpus: Gpus::default(),
+            gpus: Gpus::new(least_rest),
             received: 0,
             missing: Missing::default(),
             losses: HashMap::new(),

@@ -77,6 +77,8 @@ pub(super) struct Tick {
     pub(super) halve: bool,
     /// Scan all live blocks.
     pub(super) scan: bool,
+    /// Wait for figures that are read in the background.
+    pub(super) last: bool,
 }
 
 /// The pace of one recording.
@@ -120,7 +122,7 @@ impl Pace {
         Tick {
             commit_later: !commit,
             halve,
-            scan: false,
+            ..Tick::default()
         }
     }
 

@@ -469,6 +469,7 @@ impl Session {
         collector.describe_all()?;
         let last = Tick {
             scan: true,
+            last: true,
             ..Tick::default()
         };
         Ok(collector.interval(now_ns(), last)?)

@@ -379,7 +379,7 @@ impl<S: Stops> Process<S> {
 
     /// The process, traced by this one, that a call of ptrace is about.
     fn wanted(&self, caller: u32, call: Call) -> Option<u32> {
-        if call.request == u64::from(libc::PTRACE_TRACEME) {
+        if call.request == libc::PTRACE_TRACEME as u64 {
             return Some(self.threads.get(&caller)?.tgid);
         }
         let namespace = tasks::namespace_of(caller);

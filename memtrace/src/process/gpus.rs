@@ -1,9 +1,9 @@
-//! NVIDIA's GPUs from outside: those visible to a process, and its total memory on each, from the
-//! management library (NVML) if that is installed.
+//! NVIDIA's GPUs from outside: those visible to a process, and its total memory on each, from
+//! `nvidia-smi` if that is installed.
 
-use std::{collections::HashMap, fs};
+use std::{collections::HashMap, fs, time::Duration};
 
-use super::nvml::Nvml;
+use super::nvidia_smi::NvidiaSmi;
 use crate::ledger::ProcessId;
 
 /// A folder for each GPU of the machine, made by the driver.
@@ -31,35 +31,50 @@ fn listed(environment: &[u8]) -> Option<Vec<String>> {
     })
 }
 
-/// The management library, loaded when first needed.
-#[derive(Default)]
+/// What `nvidia-smi` says, which is asked once a process uses a device.
 pub(crate) struct Gpus {
-    library: Option<Option<Nvml>>,
+    smi: Option<Option<NvidiaSmi>>,
+    /// Between two questions.
+    least_rest: Duration,
     /// Capacity of each device in use, and whether it was reported.
     capacities: HashMap<(ProcessId, u8), (u64, bool)>,
 }
 
 impl Gpus {
+    pub(crate) fn new(least_rest: Duration) -> Self {
+        Self {
+            smi: None,
+            least_rest,
+            capacities: HashMap::new(),
+        }
+    }
+
     /// Bytes that each of these processes (tgid, id) has of each device, by the index that the
-    /// process knows it by. Empty if the library is not installed or does not know.
-    pub(crate) fn usage(&mut self, processes: &[(u32, ProcessId)]) -> Vec<(ProcessId, u8, u64)> {
+    /// process knows it by. Empty without a new answer, which only the last call waits for.
+    pub(crate) fn usage(
+        &mut self,
+        processes: &[(u32, ProcessId)],
+        is_last: bool,
+    ) -> Vec<(ProcessId, u8, u64)> {
         if processes.is_empty() {
             return Vec::new();
         }
-        let Some(library) = self.library.get_or_insert_with(Nvml::load) else {
-            return Vec::new();
-        };
+        let least_rest = self.least_rest;
+        let smi = self.smi.get_or_insert_with(|| NvidiaSmi::start(least_rest));
+        let gpus = smi.as_mut().and_then(|smi| match is_last {
+            true => smi.last_answer(),
+            false => smi.answer(),
+        });
         let mut usage = Vec::new();
-        for (number, gpu) in (0..).zip(library.gpus()) {
-            let uuid = gpu.uuid().unwrap_or_default();
-            for (pid, bytes) in gpu.processes() {
+        for gpu in gpus.unwrap_or_default() {
+            for (pid, bytes) in gpu.processes {
                 let process = processes.iter().find(|(tgid, _)| *tgid == pid);
                 if let Some(&(tgid, id)) = process
-                    && let Some(index) = index_in(visible(tgid).as_deref(), number, &uuid)
+                    && let Some(index) = index_in(visible(tgid).as_deref(), gpu.number, &gpu.uuid)
                 {
                     usage.push((id, index, bytes));
                     let capacity = self.capacities.entry((id, index));
-                    capacity.or_insert_with(|| (gpu.capacity().unwrap_or(0), false));
+                    capacity.or_insert_with(|| (gpu.capacity.unwrap_or(0), false));
                 }
             }
         }

@@ -14,7 +14,7 @@ pub(crate) mod launch;
 pub(crate) mod link_order;
 pub(crate) mod maps;
 pub(crate) mod memory;
-mod nvml;
+mod nvidia_smi;
 pub(crate) mod pagemap;
 pub(crate) mod ptrace;
 mod smaps;

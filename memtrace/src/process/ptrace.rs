@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libc::{c_int, c_long, c_uint, pid_t};
+use libc::{c_int, c_long, pid_t};
 
 use crate::arch;
 
@@ -146,7 +146,7 @@ pub(crate) fn restartable_sequence(tid: u32) -> Option<u64> {
 }
 
 /// Of include/uapi/linux/ptrace.h; the libc crate has it for few targets.
-const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
+const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 
 /// Leaves a thread in its group-stop, and hears of its end.
 pub(crate) fn listen(tid: u32) -> io::Result<()> {
@@ -214,7 +214,13 @@ pub(crate) fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
     Ok(registers)
 }
 
-fn request(request: c_uint, tid: u32, addr: usize, data: usize) -> io::Result<()> {
+/// The C libraries declare it differently.
+#[cfg(target_env = "musl")]
+type Request = c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = std::ffi::c_uint;
+
+fn request(request: Request, tid: u32, addr: usize, data: usize) -> io::Result<()> {
     // SAFETY: `data` is a number, or an address that the request reads or writes.
     let result: c_long = unsafe {
         libc::ptrace(

@@ -121,7 +121,7 @@ impl Recording {
         device_tables::history(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
-    /// Process totals on each device, from NVIDIA's management library, at each interval that
+    /// Process totals on each device, from `nvidia-smi`, at each interval that
     /// reported them (CLOCK_MONOTONIC ns), in order of time.
     ///
     /// # Errors

@@ -4,9 +4,9 @@
 
 use super::stamp::Stamp;
 use crate::command::{self, output};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -72,13 +72,6 @@ impl Toolchain {
 
     /// A cargo set up to compile for BPF.
     pub(super) fn cargo(&self) -> Result<Command> {
-        let cargo_home = match env::var_os("CARGO_HOME") {
-            Some(home) => PathBuf::from(home),
-            None => {
-                PathBuf::from(env::var_os("HOME").context("neither CARGO_HOME nor HOME is set")?)
-                    .join(".cargo")
-            }
-        };
         let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
         let library = self.sysroot.join("lib/rustlib/src/rust");
         let mut flags = vec![
@@ -92,7 +85,7 @@ impl Toolchain {
             format!("-Clinker={}", self.linker.display()),
             // BTF contains file names, which must not reveal the place of this checkout.
             remap(&command::root(), "/memtrace"),
-            remap(&cargo_home.join("registry/src"), "/cargo"),
+            remap(&command::cargo_home()?.join("registry/src"), "/cargo"),
             remap(&library, "/rust"),
         ];
         if let Ok(real) = fs::canonicalize(&library) {

@@ -18,7 +18,7 @@ pub(crate) struct DeviceSeries {
     pub outstanding: Vec<f64>,
     /// The same, but with the caching allocator's reserve in place of its blocks.
     pub held: Vec<f64>,
-    /// Process total on the device, if NVIDIA's management library reported it.
+    /// Process total on the device, if `nvidia-smi` reported it.
     pub total: Option<Vec<f64>>,
     /// All that is known of it, as of the end of each step.
     pub totals: Vec<DeviceTotals>,
@@ -40,7 +40,7 @@ impl DeviceSeries {
     }
 }
 
-/// The course of each device that the process held something of, or that NVIDIA's management library named.
+/// The course of each device that the process held something of, or that `nvidia-smi` named.
 pub(super) fn read(
     grid: &Grid,
     row: &ProcessRow,

@@ -293,19 +293,26 @@ fn hold(
 
 /// This thread runs before others while a process waits for it. Without the right to that, it does not.
 pub(in crate::holders) struct Urgent {
-    before: Option<(libc::c_int, libc::sched_param)>,
+    /// Policy and priority.
+    before: Option<(libc::c_long, libc::c_int)>,
 }
 
 impl Urgent {
     pub(in crate::holders) fn new() -> Self {
-        let mut before = libc::sched_param { sched_priority: 0 };
-        let urgent = libc::sched_param { sched_priority: 1 };
-        // SAFETY: 0 is this thread; the parameters are read and written by these calls only.
+        // The kernel's `struct sched_param` is one integer. musl's functions for these calls always fail.
+        let mut before: libc::c_int = 0;
+        let urgent: libc::c_int = 1;
+        // SAFETY: 0 is this thread; the priorities are read and written by these calls only.
         let before = unsafe {
-            let policy = libc::sched_getscheduler(0);
+            let policy = libc::syscall(libc::SYS_sched_getscheduler, 0);
             (policy >= 0
-                && libc::sched_getparam(0, &raw mut before) == 0
-                && libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const urgent) == 0)
+                && libc::syscall(libc::SYS_sched_getparam, 0, &raw mut before) == 0
+                && libc::syscall(
+                    libc::SYS_sched_setscheduler,
+                    0,
+                    libc::SCHED_FIFO,
+                    &raw const urgent,
+                ) == 0)
                 .then_some((policy, before))
         };
         Self { before }
@@ -314,9 +321,11 @@ impl Urgent {
 
 impl Drop for Urgent {
     fn drop(&mut self) {
-        if let Some((policy, parameters)) = self.before {
-            // SAFETY: as above. It takes back the ownership given away.
-            unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+        if let Some((policy, priority)) = self.before {
+            // SAFETY: as above.
+            unsafe {
+                libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority);
+            }
         }
     }
 }
