@@ -125,14 +125,14 @@ pub(crate) fn made(tid: u32) -> io::Result<u32> {
 pub(crate) fn blocked_signals(tid: u32) -> io::Result<u64> {
     let mut mask: u64 = 0;
     let place = (&raw mut mask) as usize;
-    request(libc::PTRACE_GETSIGMASK, tid, size_of::<u64>(), place)?;
+    request(PTRACE_GETSIGMASK, tid, size_of::<u64>(), place)?;
     Ok(mask)
 }
 
 /// Makes a stopped thread block these signals, except SIGKILL and SIGSTOP, which cannot be blocked.
 pub(crate) fn block_signals(tid: u32, mask: u64) -> io::Result<()> {
     let place = (&raw const mask) as usize;
-    request(libc::PTRACE_SETSIGMASK, tid, size_of::<u64>(), place)
+    request(PTRACE_SETSIGMASK, tid, size_of::<u64>(), place)
 }
 
 /// Address of the `struct rseq` (rseq(2)) of a stopped thread, if it has one.
@@ -145,7 +145,9 @@ pub(crate) fn restartable_sequence(tid: u32) -> Option<u64> {
     Some(configuration[0]).filter(|&address| address != 0)
 }
 
-/// Of include/uapi/linux/ptrace.h; the libc crate has it for few targets.
+// Of include/uapi/linux/ptrace.h; the libc crate has them for few targets, or of other types.
+const PTRACE_GETSIGMASK: Request = 0x420a;
+const PTRACE_SETSIGMASK: Request = 0x420b;
 const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 
 /// Leaves a thread in its group-stop, and hears of its end.

@@ -137,6 +137,8 @@ fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u
 fn prefer_huge_pages<T>(values: &[T]) {
     /// Of a huge page.
     const SIZE: usize = 2 << 20;
+    /// Of include/uapi/asm-generic/mman-common.h; the libc crate has it for glibc only.
+    const MADV_COLLAPSE: libc::c_int = 25;
     let bytes = values.as_ptr_range();
     let start = bytes.start.addr().next_multiple_of(SIZE);
     let len = (bytes.end.addr() / SIZE * SIZE).saturating_sub(start);
@@ -144,7 +146,7 @@ fn prefer_huge_pages<T>(values: &[T]) {
         return;
     }
     let pages = bytes.start.with_addr(start).cast_mut().cast();
-    for advice in [libc::MADV_HUGEPAGE, libc::MADV_COLLAPSE] {
+    for advice in [libc::MADV_HUGEPAGE, MADV_COLLAPSE] {
         // SAFETY: the range lies within `values`, and its contents stay as they are.
         unsafe { libc::madvise(pages, len, advice) };
     }
