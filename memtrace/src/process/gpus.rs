@@ -31,7 +31,7 @@ fn listed(environment: &[u8]) -> Option<Vec<String>> {
     })
 }
 
-/// What `nvidia-smi` says, which is asked once a process uses a device.
+/// The answers of `nvidia-smi`, which runs once a process uses a device.
 pub(crate) struct Gpus {
     smi: Option<Option<NvidiaSmi>>,
     /// Between two questions.

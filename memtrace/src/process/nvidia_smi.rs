@@ -1,6 +1,6 @@
 //! Asks `nvidia-smi`, which is installed with NVIDIA's driver, for the memory that processes have on GPUs. It asks the
 //! management library (NVML), which memtrace cannot load itself: it may be linked statically, and a driver that hangs
-//! or crashes must not take the recording with it. Questions are asked by a thread, so no interval waits for an answer.
+//! or crashes must not take the recording with it. A thread runs it, so no interval waits for an answer.
 
 use std::{
     env,
