@@ -1,24 +1,36 @@
 //! The `memtrace` command.
 
 use std::{
+    env,
     io::{self, Write},
     process::ExitCode,
 };
 
 use clap::Parser;
 use memtrace::Cli;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    fmt,
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 /// Something went wrong, or the command line was not understood.
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_env("MEMTRACE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .without_time()
-        .with_target(false)
+    let filter = env::var("MEMTRACE_LOG")
+        .ok()
+        .and_then(|levels| levels.parse().ok())
+        .unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    tracing_subscriber::registry()
+        .with(
+            fmt::layer()
+                .with_writer(io::stderr)
+                .without_time()
+                .with_target(false),
+        )
+        .with(filter)
         .init();
     match Cli::parse().run() {
         Ok(code) => code,

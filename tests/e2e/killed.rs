@@ -164,8 +164,8 @@ fn killed_in_a_storm(parts: &[Part], kills: usize) {
     let mut target = storm.start();
     let untraced = storm.mark().longest_gap();
     let mut longest = Duration::ZERO;
-    // The kernel closes a killed collector's probes one after the other. That takes seconds after a storm, so it is
-    // awaited at the end.
+    // The kernel closes a collector's probes one after the other. That takes seconds after a storm, so it is awaited at
+    // the end.
     let mut killed = Vec::new();
     for kill in 0..kills {
         let file = bench.path(&format!("{kill}.mtr"));
@@ -184,13 +184,13 @@ fn killed_in_a_storm(parts: &[Part], kills: usize) {
         eprintln!("kill {kill}: {gap:?}, untraced {untraced:?}");
         longest = longest.max(gap);
         target.expect_alive();
-        killed.push((record, loaded, seen));
-    }
-    for (mut record, loaded, seen) in killed {
         if !parts.contains(&Collector) {
             // A recording without its holder continues, or has ended by itself.
             record.running.signal(libc::SIGINT);
         }
+        killed.push((record, loaded, seen));
+    }
+    for (mut record, loaded, seen) in killed {
         let end = record.running.end_within(CLOSING);
         if parts.contains(&Collector) {
             assert_eq!(end.signal(), Some(libc::SIGKILL));

@@ -123,14 +123,22 @@ pub(crate) fn is_root() -> bool {
 /// # Errors
 /// When the build fails.
 pub(crate) fn build_memtrace(release: bool) -> Result<PathBuf> {
-    let mut build = cargo();
-    build.args(["build", "--package", "memtrace"]);
     if release {
-        build.arg("--release");
+        build_memtrace_with(&["--release"], "release")
+    } else {
+        build_memtrace_with(&[], "debug")
     }
-    run(&mut build)?;
-    let profile = if release { "release" } else { "debug" };
-    Ok(target_dir().join(profile).join("memtrace"))
+}
+
+/// The same with further options of cargo; `folder` is the one of the profile.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn build_memtrace_with(options: &[&str], folder: &str) -> Result<PathBuf> {
+    run(cargo()
+        .args(["build", "--package", "memtrace"])
+        .args(options))?;
+    Ok(target_dir().join(folder).join("memtrace"))
 }
 
 /// Builds everything as the tests need it: another selection has other features and would build twice.
