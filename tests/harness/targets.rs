@@ -13,6 +13,17 @@ fn sources() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/targets"))
 }
 
+/// Cargo without the variables that describe this package: ring's build script depends on them, and memtrace on ring.
+fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    for (name, _) in env::vars() {
+        if name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// A file of `targets/`.
 pub fn source(name: &str) -> PathBuf {
     sources().join(name)
@@ -57,7 +68,7 @@ pub fn memtrace() -> &'static Path {
             Some("debug") | None => "dev",
             Some(name) => name,
         };
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+        let mut cargo = cargo();
         cargo
             .args([
                 "build",
@@ -232,7 +243,7 @@ pub fn musl(source: &str, inside: bool) -> PathBuf {
 #[track_caller]
 pub fn rust_jemalloc() -> PathBuf {
     let folder = build_folder().join("rust-jemalloc");
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    let mut cargo = cargo();
     cargo
         .args(["build", "--quiet", "--release", "--locked", "--target-dir"])
         .arg(&folder)

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::{Child, Command},
 };
@@ -42,7 +43,18 @@ pub(crate) fn cargo() -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
     command.current_dir(root());
+    without_package(&mut command);
     command
+}
+
+/// Hides the variables that describe xtask from a build: ring's build script depends on them, and memtrace on ring.
+pub(crate) fn without_package(build: &mut Command) {
+    for (name, _) in env::vars_os() {
+        let name = name.as_bytes();
+        if name.starts_with(b"CARGO_MANIFEST_") || name.starts_with(b"CARGO_PKG_") {
+            build.env_remove(OsStr::from_bytes(name));
+        }
+    }
 }
 
 /// A command as a user would type it, without its environment.
@@ -123,21 +135,19 @@ pub(crate) fn is_root() -> bool {
 /// # Errors
 /// When the build fails.
 pub(crate) fn build_memtrace(release: bool) -> Result<PathBuf> {
-    if release {
-        build_memtrace_with(&["--release"], "release")
-    } else {
-        build_memtrace_with(&[], "debug")
-    }
+    build_memtrace_in(if release { "release" } else { "dev" })
 }
 
-/// The same with further options of cargo; `folder` is the one of the profile.
+/// The same in one of cargo's profiles.
 ///
 /// # Errors
 /// When the build fails.
-pub(crate) fn build_memtrace_with(options: &[&str], folder: &str) -> Result<PathBuf> {
-    run(cargo()
-        .args(["build", "--package", "memtrace"])
-        .args(options))?;
+pub(crate) fn build_memtrace_in(profile: &str) -> Result<PathBuf> {
+    run(cargo().args(["build", "--package", "memtrace", "--profile", profile]))?;
+    let folder = match profile {
+        "dev" => "debug",
+        _ => profile,
+    };
     Ok(target_dir().join(folder).join("memtrace"))
 }
 

@@ -1,13 +1,12 @@
 //! `cargo xtask demo`: records an example that leaks, from nothing to a report that
 //! ends with its verdict.
 
-use crate::command::{self, build_memtrace_with, compile_c, root, target_dir};
+use crate::command::{self, build_memtrace_in, compile_c, root, target_dir};
 use anyhow::{Result, bail};
 use std::process::Command;
 
-/// Options of cargo for this build alone. It is what newcomers wait for, and a slow collector keeps up with an example
-/// that allocates rarely.
-const QUICKLY: [&str; 2] = ["--config", "profile.dev.package.memtrace.opt-level=0"];
+/// Cargo's profile that builds fastest.
+const PROFILE: &str = "quick";
 
 /// `cargo xtask demo`.
 ///
@@ -15,7 +14,7 @@ const QUICKLY: [&str; 2] = ["--config", "profile.dev.package.memtrace.opt-level=
 /// When not root, something is missing, or one of the commands fails.
 pub(crate) fn run(python: bool) -> Result<()> {
     command::need_root("recording")?;
-    let memtrace = build_memtrace_with(&QUICKLY, "debug")?;
+    let memtrace = build_memtrace_in(PROFILE)?;
     let folder = target_dir().join("demo");
     std::fs::create_dir_all(&folder)?;
     let recording = folder.join("leak.mtr");

@@ -83,8 +83,8 @@ impl Term {
         name.into()
     }
 
-    /// The basis of a row's figure.
-    pub(crate) fn basis(self) -> Cow<'static, str> {
+    /// The basis of a row's figure, which is `bytes`.
+    pub(crate) fn basis(self, bytes: f64) -> Cow<'static, str> {
         let basis = match self {
             Term::LiveHeap => "exact: requested sizes",
             Term::Overhead(of) => {
@@ -107,6 +107,9 @@ impl Term {
             }
             Term::Retained => {
                 "upper bound: memory that the allocator has mapped beyond the live heap"
+            }
+            Term::Unattributed if bytes < 0.0 => {
+                "the bounds above are too high: together they exceed the growth"
             }
             Term::Unattributed => {
                 "not explained: first touch of older memory, or memory outside any allocator"

@@ -22,22 +22,23 @@ impl Window {
         }
     }
 
-    /// Its length; more than 0.
-    pub(crate) fn seconds(self, times: &[f64]) -> f64 {
-        let points = times.get(self.from..self.to).unwrap_or_default();
-        let ends = points.last().zip(points.first());
-        let seconds = ends.map_or(0.0, |(last, first)| last - first);
-        seconds.max(f64::MIN_POSITIVE)
-    }
-
-    /// Change of `values` from the window's beginning to its end.
-    pub(crate) fn change(self, values: &[f64]) -> f64 {
+    /// The values that represent the window's beginning and its end. Of the times, they are those of all other values.
+    pub(crate) fn ends(self, values: &[f64]) -> Option<(f64, f64)> {
         let points = values
             .get(self.from..self.to.min(values.len()))
             .unwrap_or_default();
         let edge = (points.len() / EDGE).max(1).min(points.len());
         let first = median(&points[..edge]);
-        let last = median(&points[points.len() - edge..]);
-        last.zip(first).map_or(0.0, |(last, first)| last - first)
+        first.zip(median(&points[points.len() - edge..]))
+    }
+
+    /// Change of `values` from the window's beginning to its end.
+    pub(crate) fn change(self, values: &[f64]) -> f64 {
+        self.ends(values).map_or(0.0, |(first, last)| last - first)
+    }
+
+    /// Mean change of `values` in a second.
+    pub(crate) fn rate(self, values: &[f64], times: &[f64]) -> f64 {
+        self.change(values) / self.change(times).max(f64::MIN_POSITIVE)
     }
 }

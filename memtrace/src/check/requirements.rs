@@ -251,7 +251,7 @@ fn syscall_tracepoints(tracefs: Option<&Path>) -> Check {
     };
     let id = tracefs.join("events/syscalls/sys_exit_mmap/id");
     match fs::metadata(&id) {
-        Ok(_) => Check::ok(NAME, "there"),
+        Ok(_) => Check::ok(NAME, "available"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::missing(
             NAME,
             format!("`{}` does not exist", id.display()),
@@ -264,7 +264,7 @@ fn syscall_tracepoints(tracefs: Option<&Path>) -> Check {
 fn uprobes(kind: io::Result<String>) -> Check {
     const NAME: &str = "uprobes";
     match kind {
-        Ok(_) => Check::ok(NAME, "there"),
+        Ok(_) => Check::ok(NAME, "available"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Check::missing(
             NAME,
             "`/sys/bus/event_source/devices/uprobe` does not exist",

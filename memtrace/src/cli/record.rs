@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use clap::ArgGroup;
 
 use crate::{
     bpf::{Options, RING_BYTES},
@@ -28,7 +29,7 @@ use crate::{
 
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(group(ArgGroup::new("target").args(["pid", "command"]).required(true)), after_help = "\
 Recording stops when the command exits, when every process given with --pid has exited (children do not \
 count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running. \
 The exit status of a launched command is passed on.
@@ -39,8 +40,7 @@ Examples:
   memtrace record --no-heap -o train.mtr -- python train.py")]
 pub(crate) struct RecordArgs {
     /// Attach to a running process and its descendants; may be repeated
-    #[arg(short, long, value_name = "PID", required_unless_present = "command",
-        allow_negative_numbers = true, value_parser = super::parse_pid)]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = super::parse_pid)]
     pid: Vec<u32>,
     /// The recording to write [default: memtrace-PROGRAM-HOST-PID.mtr]
     #[arg(short, long, value_name = "FILE")]
@@ -48,7 +48,7 @@ pub(crate) struct RecordArgs {
     /// Overwrite an existing file
     #[arg(short, long)]
     force: bool,
-    /// Stop recording after this time, such as 90s or 10m
+    /// Stop recording after this time, such as 90s or 10m; a number alone means seconds
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
     /// How often changes are written, such as 1s (at least 10ms); `auto`: every 100 ms at first, less
@@ -128,7 +128,7 @@ pub(crate) struct RecordArgs {
     #[arg(short, long)]
     verbose: bool,
     /// The command to launch, after `--`
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -256,7 +256,8 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         survivors,
         ref holders,
     } = *summary;
-    writeln!(err, "memtrace: {received} events recorded, {missing}")?;
+    let events = units::plural(received, "event");
+    writeln!(err, "memtrace: {events} recorded, {missing}")?;
     if verbose {
         writeln!(
             err,
@@ -283,7 +284,11 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         writeln!(err, "memtrace: {line}")?;
     }
     say_untraced(&mut err, untraced)?;
-    writeln!(err, "memtrace: next: memtrace report {}", output.display())
+    writeln!(
+        err,
+        "memtrace: next: memtrace diagnose {}",
+        output.display()
+    )
 }
 
 /// The line for descendants that outlive the processes of `-p`.

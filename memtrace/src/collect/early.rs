@@ -332,7 +332,7 @@ impl Search {
             )
         });
         let line = format!(
-            "searched for the holders of the largest sites {}, at {at:.1} s, found those of {} of {}{stood}",
+            "searched for the holders of the largest sites {}, at {at:.1} s, found them for {} of {}{stood}",
             self.cause, self.known, self.sites
         );
         [vec![line], self.notes].concat()

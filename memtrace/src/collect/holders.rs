@@ -16,7 +16,7 @@ use crate::{
 
 /// Printed if a search takes long.
 const DOING: &str =
-    "searching for the holders of growing blocks; Ctrl-C ends the search, not the recording";
+    "recording ended; searching for what keeps the growing blocks; Ctrl-C skips the rest";
 
 /// The result of the search for holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Looked {
             false => "",
         };
         format!(
-            "searched for the holders of {sites}, found those of {} (longest stop {stop:.1} ms{cut})",
+            "searched for the holders of {sites}, found them for {} (longest stop {stop:.1} ms{cut})",
             self.found
         )
     }
@@ -164,7 +164,7 @@ mod tests {
         };
         assert_eq!(
             looked.lines(),
-            ["searched for the holders of 1 growing site, found those of 1 (longest stop 0.3 ms)"]
+            ["searched for the holders of 1 growing site, found them for 1 (longest stop 0.3 ms)"]
         );
         (looked.sites, looked.is_cut_short) = (3, true);
         let line = looked.result();

@@ -73,7 +73,10 @@ pub(crate) enum Error {
     TooMany,
     #[error("memtrace knows none of its malloc blocks, so it cannot tell which are lost: {0}")]
     NoBlocks(String),
-    #[error("process {pid} runs no CPython that memtrace can read{}", reason(.why))]
+    #[error(
+        "process {pid} runs no CPython that memtrace can read{}; for memory of C, C++ or Rust, use --address or --lost, or `memtrace record`",
+        reason(.why)
+    )]
     NoPython { pid: u32, why: Option<String> },
 }
 

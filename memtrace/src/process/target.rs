@@ -16,7 +16,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 pub(crate) enum TargetError {
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
-    #[error("process {0} cannot be inspected: {1}; run memtrace as root on this machine")]
+    #[error("process {0} cannot be inspected: {1}; {remedy}", remedy = remedy())]
     Unreadable(u32, io::Error),
     #[error("process {0} (`{1}`) is a zombie: it has exited and its parent has not reaped it yet")]
     Zombie(u32, String),
@@ -24,10 +24,18 @@ pub(crate) enum TargetError {
     Thread { tid: u32, tgid: u32 },
     #[error("process {0} (`{1}`) is a kernel thread: it has no memory of its own to record")]
     KernelThread(u32, String),
-    #[error("process {0} (`{1}`) cannot be inspected: {2}; run memtrace as root on this machine")]
+    #[error("process {0} (`{1}`) cannot be inspected: {2}; {remedy}", remedy = remedy())]
     Denied(u32, String, io::Error),
     #[error("process {0} (`{1}`) ended before recording began")]
     Ended(u32, String),
+}
+
+fn remedy() -> &'static str {
+    // SAFETY: geteuid has no preconditions.
+    match unsafe { libc::geteuid() } {
+        0 => "a container, a user namespace or a security module forbids it: run memtrace outside",
+        _ => "run memtrace as root on this machine",
+    }
 }
 
 impl TargetError {

@@ -29,7 +29,7 @@ pub enum Error {
     FailedBefore { path: PathBuf },
     #[error("cannot read `{path}`: {cause}")]
     Read { path: PathBuf, cause: String },
-    #[error("`{path}` is {found}, expected a memtrace recording")]
+    #[error("`{path}` is not a memtrace recording: it is {found}")]
     NotARecording { path: PathBuf, found: &'static str },
     #[error(
         "`{path}` was written by a newer memtrace: it has schema version {found}, expected {expected}; read it with a newer memtrace"
@@ -95,7 +95,7 @@ impl Error {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Error::NotARecording {
                 path,
-                found: "not an SQLite file",
+                found: "no SQLite database",
             },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { path },
             Some(ErrorCode::ReadOnly) => Error::Read {

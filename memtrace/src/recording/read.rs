@@ -222,7 +222,7 @@ fn check_kind(path: &Path) -> Result<(), Error> {
     if start.is_empty() {
         Err(not_a_recording("empty"))
     } else if !start.starts_with(MAGIC) {
-        Err(not_a_recording("not an SQLite file"))
+        Err(not_a_recording("no SQLite database"))
     } else if start.len() < SMALLEST_PAGE {
         // SQLite would take it for an empty database.
         Err(Error::Damaged {

@@ -164,7 +164,7 @@ fn account_json(of: &ProcessAccount, stacks: &Stacks) -> impl Iterator<Item = Va
     of.accounts.iter().map(|account| {
         let rows = account.rows.iter().map(|(term, bytes)| {
             let mut row =
-                json!({ "term": term.name(), "bytes": bytes.round(), "basis": term.basis() });
+                json!({ "term": term.name(), "bytes": bytes.round(), "basis": term.basis(*bytes) });
             if let Term::HeldOpen(site) = term {
                 let frames: Vec<_> = stacks.get(site.stack).of_caller().collect();
                 row["line"] = json!(own_line(&frames));
@@ -204,7 +204,7 @@ fn verdicts(
     }
     writeln!(
         out,
-        "\nVerdicts (confidence grades B to D; `memtrace diagnose` lists all)"
+        "\nVerdicts (grade B: every test passed; C: in part; D: undecided)"
     )?;
     let mut left = sites;
     let mut hidden = 0;
@@ -360,7 +360,7 @@ fn table(
             "    {:<30}{:>14}  {}",
             term.name(),
             signed(*bytes),
-            term.basis()
+            term.basis(*bytes)
         )?;
         if let Term::HeldOpen(site) = term {
             let frames: Vec<_> = found.stacks.get(site.stack).of_caller().collect();

@@ -144,8 +144,9 @@ fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
         }
         if is_container {
             is_inside = true;
-            if with_figures {
-                word += &format!("  ({}) ", figures(step, rate));
+            let figures = figures(step, rate);
+            if with_figures && !figures.is_empty() {
+                word += &format!("  ({figures}) ");
             }
         }
         words.push(word);
@@ -217,7 +218,7 @@ pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
         };
         match index {
             0 => format!(
-                "held{seen}, {} of {}: {held}",
+                "held{seen}, {} of {} examined: {held}",
                 way.blocks,
                 blocks(holders.sampled)
             ),

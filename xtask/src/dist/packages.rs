@@ -171,6 +171,7 @@ fn wheel(binary: &Path, folder: &Path) -> Result<PathBuf> {
         .arg("--out")
         .arg(folder)
         .env("CARGO_TARGET_DIR", target_dir());
+    command::without_package(&mut maturin);
     binary::prepare(&mut maturin, &root(), &target_dir())?;
     command::run(&mut maturin)?;
     ensure!(

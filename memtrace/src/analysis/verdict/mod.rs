@@ -27,7 +27,6 @@ use super::{
     series::{self, Courses, ProcessSeries},
     suppressions::Suppressions,
     system::SystemSeries,
-    window::Window,
 };
 use crate::{
     hash::FastMap,
@@ -197,13 +196,12 @@ fn judge(
         diagnosis.too_short += 1;
         return;
     };
-    let Window { from, to } = judged.window;
-    let time = |index: usize| series.times.get(index).copied().unwrap_or(0.0);
+    let (from, to) = judged.window.ends(&series.times).unwrap_or_default();
     diagnosis.accounts.push(ProcessAccount {
         process: series.row.id,
         tgid: series.row.tgid,
-        from: time(from),
-        to: time(to.saturating_sub(1)),
+        from,
+        to,
         accounts: judged.accounts,
     });
     let mut sites = judged.sites;
@@ -238,14 +236,19 @@ fn judge(
             };
             if let Some((kept_by, keeper)) = found {
                 keepers.extend(keeper.map(Scope::Site));
+                // A guess leaves open which objects these are.
+                let is_proven = !matches!(kept_by.how, How::Container(_));
+                let asks = |line: &str| {
+                    line == detectors::leak::WHO_KEEPS
+                        || is_proven && line == detectors::leak::EACH_OBJECT
+                };
                 let advice = match &kept_by.how {
                     How::Container(_) | How::Path { .. } => detectors::leak::LIMIT,
                     How::Cycle { .. } => detectors::leak::BREAK_CYCLE,
                     How::Nothing { .. } => detectors::leak::FREE,
                 };
                 verdict.kept_by = Some(kept_by);
-                let asks = |line: &&mut String| *line == detectors::leak::WHO_KEEPS;
-                for line in verdict.next.iter_mut().filter(asks) {
+                for line in verdict.next.iter_mut().filter(|line| asks(line)) {
                     *line = advice.into();
                 }
             }

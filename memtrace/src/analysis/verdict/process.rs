@@ -218,7 +218,6 @@ impl Judging<'_> {
         let growth = self.growth_of(class);
         let length = self.judged.trend.to - self.judged.trend.from;
         let all_good = of_class().all(|site| site.verdict.grade == Grade::B);
-        let Context { series, window, .. } = self.context;
         let visible = self.judged.detectable() * length;
         Finding {
             class,
@@ -234,7 +233,7 @@ impl Judging<'_> {
                     .against([("visible", Amount::Bytes(visible))]),
             ],
             runner_up: None,
-            rate: Some(growth / window.seconds(&series.times)),
+            rate: Some(growth / length.max(f64::MIN_POSITIVE)),
         }
     }
 

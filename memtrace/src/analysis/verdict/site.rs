@@ -35,7 +35,7 @@ static SIGNIFICANCE: Statement = Statement {
 
 static LATE: Statement = Statement {
     name: "late_over_early",
-    sentence: "growth in the last third is {ratio:.2} × that in the first third, measured by {clock} (filling cache: at most {slowing}; leak: at least {steady})",
+    sentence: "growth per {clock} in the last third is {ratio:.2} × that in the first third (a filling cache: at most {slowing}; a leak: at least {steady})",
 };
 
 static RISING: Statement = Statement {
@@ -341,7 +341,7 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     let Context { series, window, .. } = context;
     let by_time = Late {
         ratio: judged.trend.late_to_early(),
-        clock: "time",
+        clock: "second",
         steady: STEADY,
     };
     if site.key.layer != Layer::Heap {
@@ -359,7 +359,7 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     let clock = others.get(window.from..).unwrap_or_default();
     Late {
         ratio: judged.trend.late_to_early_per(clock),
-        clock: "allocations of other sites",
+        clock: "allocation of other sites",
         steady: STEADY_BY_WORK,
     }
 }
@@ -405,7 +405,6 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         evidence.push(WITHOUT.with([("share", Amount::Share(without_stack))]));
     }
     let Context { series, window, .. } = context;
-    let blocks = window.change(&site.live_count);
     let verdict = Verdict {
         process: site.key.process,
         tgid: context.series.row.tgid,
@@ -416,7 +415,7 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         runner_up: Some(found.runner_up),
         next: advice::site(class, site, context),
         rate: found.rate,
-        blocks: Some(blocks / window.seconds(&series.times)),
+        blocks: Some(window.rate(&site.live_count, &series.times)),
         kept_by: None,
     };
     JudgedSite {

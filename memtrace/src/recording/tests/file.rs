@@ -149,7 +149,7 @@ fn files_other_than_recordings_are_refused_with_a_reason() {
     fs::write(&path, b"").unwrap();
     assert!(open_error(&path).contains("is empty"));
     fs::write(&path, b"#!/bin/sh\n").unwrap();
-    assert!(open_error(&path).contains("not an SQLite file"));
+    assert!(open_error(&path).contains("no SQLite database"));
     fs::remove_file(&path).unwrap();
     let foreign = rusqlite::Connection::open(&path).unwrap();
     foreign

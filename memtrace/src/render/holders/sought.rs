@@ -114,7 +114,7 @@ fn sentence(kept: &Kept, of: u64) -> String {
 fn title(sample: &Sample) -> String {
     let what = clean(&sample.what);
     match (sample.sampled, sample.known) {
-        (0, 0) => format!("{what}: none was found"),
+        (0, 0) => format!("{what}: none found"),
         (1, _) => format!("{what}:"),
         (sampled, known) if u64::from(sampled) < known => {
             format!("{what}: {sampled} of {} examined", grouped(known))

@@ -77,7 +77,7 @@ fn every_way_is_a_line() {
     assert_eq!(
         lines(&of, Some(27.0)),
         [
-            "held, 50 of 64 blocks: module __main__ . service . history  (list, 1,648 items, +27/s \
+            "held, 50 of 64 blocks examined: module __main__ . service . history  (list, 1,648 items, +27/s \
              like the site)  [i] → Tensor → c10::TensorImpl → c10::StorageImpl → block",
             "also, 6: libfoo.so: g_cache + 0x10 → std::map node ×12,345 → block",
             "also, 3: only a cycle keeps it: gc.collect() would free it",

@@ -235,7 +235,7 @@ mod tests {
         assert_parts(
             &render(&snapshot, &TextOptions::default()),
             &["[ends here: more frames than are kept]\n\
-                \x20    held, 3 of 4 blocks: libfoo.so: g_cache + 0x10 → std::map node ×12,345 → block\n\
+                \x20    held, 3 of 4 blocks examined: libfoo.so: g_cache + 0x10 → std::map node ×12,345 → block\n\
                 \x20    also, 1: nothing points to it: lost\n\n"],
         );
     }

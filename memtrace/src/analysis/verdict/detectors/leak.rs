@@ -17,10 +17,7 @@ pub(super) const CLASS: Description = Description {
     mistaken_for: Some(Class::Cache),
     next: &["look at the sites below, the fastest growing first"],
     next_of_site: Some(|advice| match advice.layer {
-        Layer::Python => {
-            "to see each object, launch it with `memtrace record --python-objects -- COMMAND`"
-                .into()
-        }
+        Layer::Python => EACH_OBJECT.into(),
         _ => WHO_KEEPS.into(),
     }),
     ..DESCRIPTION
@@ -29,6 +26,10 @@ pub(super) const CLASS: Description = Description {
 /// Advice for a leak's site.
 pub(in super::super) const WHO_KEEPS: &str =
     "find what still references these blocks, and where they should be freed";
+
+/// The same for Python's arenas.
+pub(in super::super) const EACH_OBJECT: &str =
+    "to see each object, launch it with `memtrace record --python-objects -- COMMAND`";
 
 /// The same if the container that keeps the blocks is known.
 pub(in super::super) const LIMIT: &str =
