@@ -12,6 +12,7 @@ use crate::{
     },
     escape::clean,
     frames::library::Part,
+    recording::variables::is_of_session,
     render::{
         stack::{parts, words},
         until_closed,
@@ -131,7 +132,9 @@ impl Text<'_> {
             "\n{} between the machines and processes, those related to growth first (correlation, not proof)",
             plural(facts.len() as u64, "difference")
         )?;
-        let (unread, facts): (Vec<_>, Vec<_>) = facts.iter().partition(|fact| has_no_value(fact));
+        let (mut unread, facts): (Vec<_>, Vec<_>) =
+            facts.iter().partition(|fact| has_no_value(fact));
+        unread.retain(|fact| !is_of_session(name_of_variable(fact)));
         for (rank, fact) in facts.iter().take(FACTS).enumerate() {
             self.fact(out, rank + 1, fact)?;
         }
@@ -148,7 +151,7 @@ impl Text<'_> {
             };
             writeln!(
                 out,
-                "  variables whose values are not recorded, by their hashes: {named}{more}"
+                "  environment variables that differ (only hashes of their values are recorded): {named}{more}"
             )?;
         }
         let gaps = self.comparison.not_compared.iter();
@@ -338,12 +341,16 @@ fn has_no_value(fact: &Difference) -> bool {
 
 /// Its name, and on which side it is not set.
 fn variable(fact: &Difference) -> String {
-    let name = clean(fact.field.strip_prefix("env.").unwrap_or(&fact.field));
+    let name = clean(name_of_variable(fact));
     match (&fact.baseline, &fact.new) {
         (None, Some(_)) => format!("{name} (not set → set)"),
         (Some(_), None) => format!("{name} (set → not set)"),
         _ => name,
     }
+}
+
+fn name_of_variable(fact: &Difference) -> &str {
+    fact.field.strip_prefix("env.").unwrap_or(&fact.field)
 }
 
 /// Both values; for long lists only the differing parts.
