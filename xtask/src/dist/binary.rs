@@ -12,7 +12,8 @@ use std::{
 };
 
 pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
-pub(super) const PROFILE: &str = "dist";
+/// Not `dist`: cargo would put files of its own where the packages go.
+pub(super) const PROFILE: &str = "installed";
 
 /// Builds it and returns its path.
 ///
