@@ -21,7 +21,7 @@ const FAILED: u8 = 2;
 fn main() -> ExitCode {
     let filter = env::var("MEMTRACE_LOG")
         .ok()
-        .and_then(|levels| levels.parse().ok())
+        .and_then(|levels| levels.trim_matches(',').parse().ok())
         .unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     tracing_subscriber::registry()
         .with(

@@ -13,12 +13,14 @@ fn sources() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/targets"))
 }
 
-/// Cargo without the variables that describe this package: ring's build script depends on them, and memtrace on ring.
+/// Cargo without the variables that describe this package, as in xtask's: ring's build script depends on them, and
+/// memtrace on ring.
 fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
-    for (name, _) in env::vars() {
-        if name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_") {
-            command.env_remove(name);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_MANIFEST_") || text.starts_with("CARGO_PKG_") {
+            command.env_remove(&name);
         }
     }
     command

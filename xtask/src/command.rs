@@ -3,8 +3,7 @@
 use anyhow::{Context, Result, bail};
 use std::{
     env,
-    ffi::{OsStr, OsString},
-    os::unix::ffi::OsStrExt,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Child, Command},
 };
@@ -50,9 +49,9 @@ pub(crate) fn cargo() -> Command {
 /// Hides the variables that describe xtask from a build: ring's build script depends on them, and memtrace on ring.
 pub(crate) fn without_package(build: &mut Command) {
     for (name, _) in env::vars_os() {
-        let name = name.as_bytes();
-        if name.starts_with(b"CARGO_MANIFEST_") || name.starts_with(b"CARGO_PKG_") {
-            build.env_remove(OsStr::from_bytes(name));
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_MANIFEST_") || text.starts_with("CARGO_PKG_") {
+            build.env_remove(&name);
         }
     }
 }

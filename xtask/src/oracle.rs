@@ -191,9 +191,7 @@ fn trace(
 
 /// `memtrace: N events recorded, …`.
 fn parse_events(line: &str) -> Option<u64> {
-    let (count, _) = line
-        .strip_prefix("memtrace: ")?
-        .split_once(" events recorded")?;
+    let (count, _) = line.strip_prefix("memtrace: ")?.split_once(" event")?;
     count.parse().ok()
 }
 
@@ -207,6 +205,9 @@ mod tests {
             parse_events("memtrace: 12 events recorded, 0 lost"),
             Some(12)
         );
-        assert_eq!(parse_events("memtrace: next: memtrace report a.mtr"), None);
+        assert_eq!(
+            parse_events("memtrace: next: memtrace diagnose a.mtr"),
+            None
+        );
     }
 }

@@ -29,7 +29,8 @@ use crate::{
 
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
-#[command(group(ArgGroup::new("target").args(["pid", "command"]).required(true)), after_help = "\
+#[command(group(ArgGroup::new("target").args(["pid", "command"]).required(true)),
+override_usage = "memtrace record [OPTIONS] --pid <PID>\n       memtrace record [OPTIONS] -- <COMMAND>...", after_help = "\
 Recording stops when the command exits, when every process given with --pid has exited (children do not \
 count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running. \
 The exit status of a launched command is passed on.

@@ -75,7 +75,7 @@ pub(crate) fn is_unread(value: &str) -> bool {
 }
 
 /// Whether a field is a variable that differs between sessions for reasons of its own.
-pub(super) fn is_of_session(field: &str) -> bool {
+pub(crate) fn is_of_session(field: &str) -> bool {
     let name = field.strip_prefix("env.");
     name.is_some_and(variables::is_of_session)
 }

@@ -30,7 +30,7 @@ use crate::{event::Layer, frames::Frame};
 pub(crate) use fingerprint::Difference;
 pub(crate) use fingerprint::isa;
 pub(crate) use growth::Growth;
-pub(crate) use known::{Absence, Gap, is_unread};
+pub(crate) use known::{Absence, Gap, is_of_session, is_unread};
 pub(crate) use run::{POINTS, Run, Site};
 pub(crate) use stack::Stack;
 

@@ -16,7 +16,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 pub(crate) enum TargetError {
     #[error("no process has the pid {0}")]
     NoSuchProcess(u32),
-    #[error("process {0} cannot be inspected: {1}; {remedy}", remedy = remedy())]
+    #[error("process {0} cannot be inspected: {1}")]
     Unreadable(u32, io::Error),
     #[error("process {0} (`{1}`) is a zombie: it has exited and its parent has not reaped it yet")]
     Zombie(u32, String),
@@ -33,7 +33,7 @@ pub(crate) enum TargetError {
 fn remedy() -> &'static str {
     // SAFETY: geteuid has no preconditions.
     match unsafe { libc::geteuid() } {
-        0 => "a container, a user namespace or a security module forbids it: run memtrace outside",
+        0 => "a security module or the host of this container forbids it even to root",
         _ => "run memtrace as root on this machine",
     }
 }

@@ -95,7 +95,7 @@ impl Error {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Error::NotARecording {
                 path,
-                found: "no SQLite database",
+                found: "not an SQLite database",
             },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { path },
             Some(ErrorCode::ReadOnly) => Error::Read {

@@ -66,7 +66,7 @@ impl Recording {
         if number("application_id")? != schema::APPLICATION_ID {
             return Err(Error::NotARecording {
                 path: path.into(),
-                found: "another program's SQLite file",
+                found: "the SQLite database of another program",
             });
         }
         match number("user_version")? {
@@ -222,7 +222,7 @@ fn check_kind(path: &Path) -> Result<(), Error> {
     if start.is_empty() {
         Err(not_a_recording("empty"))
     } else if !start.starts_with(MAGIC) {
-        Err(not_a_recording("no SQLite database"))
+        Err(not_a_recording("not an SQLite database"))
     } else if start.len() < SMALLEST_PAGE {
         // SQLite would take it for an empty database.
         Err(Error::Damaged {

@@ -204,7 +204,7 @@ fn verdicts(
     }
     writeln!(
         out,
-        "\nVerdicts (grade B: every test passed; C: in part; D: undecided)"
+        "\nVerdicts (grade B: every test passed; C: with reservations; D: undecided)"
     )?;
     let mut left = sites;
     let mut hidden = 0;
@@ -220,7 +220,8 @@ fn verdicts(
         self::verdict(out, found, filter, verdict)?;
     }
     if hidden > 0 {
-        writeln!(out, "\n  {} more", plural(hidden, "verdict on site"))?;
+        let more = plural(hidden, "more verdict");
+        writeln!(out, "\n  {more} on sites; `memtrace diagnose` lists all")?;
     }
     if found.too_short > 0 {
         writeln!(out, "\n  {}", too_short(found.too_short))?;

@@ -35,7 +35,7 @@ static SIGNIFICANCE: Statement = Statement {
 
 static LATE: Statement = Statement {
     name: "late_over_early",
-    sentence: "growth per {clock} in the last third is {ratio:.2} × that in the first third (a filling cache: at most {slowing}; a leak: at least {steady})",
+    sentence: "growth per {unit} in the last third is {ratio:.2} × that in the first third (a filling cache: at most {slowing}; a leak: at least {steady})",
 };
 
 static RISING: Statement = Statement {
@@ -308,7 +308,7 @@ fn tests(judged: &Judged, p: f64, late: &Late) -> Vec<Evidence> {
     evidence.extend(late.ratio.map(|ratio| {
         let values = [
             ("ratio", Amount::Ratio(ratio)),
-            ("clock", Amount::Name(late.clock)),
+            ("unit", Amount::Name(late.unit)),
         ];
         LATE.with(values).against([
             ("slowing", Amount::Ratio(SLOWING)),
@@ -329,8 +329,8 @@ fn tests(judged: &Judged, p: f64, late: &Late) -> Vec<Evidence> {
 /// The ratio of late to early growth.
 struct Late {
     ratio: Option<f64>,
-    /// The clock that growth is measured by.
-    clock: &'static str,
+    /// The unit of time or work that growth is counted by.
+    unit: &'static str,
     /// The ratio from which growth counts as steady.
     steady: f64,
 }
@@ -341,7 +341,7 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     let Context { series, window, .. } = context;
     let by_time = Late {
         ratio: judged.trend.late_to_early(),
-        clock: "second",
+        unit: "second",
         steady: STEADY,
     };
     if site.key.layer != Layer::Heap {
@@ -359,7 +359,7 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     let clock = others.get(window.from..).unwrap_or_default();
     Late {
         ratio: judged.trend.late_to_early_per(clock),
-        clock: "allocation of other sites",
+        unit: "allocation of other sites",
         steady: STEADY_BY_WORK,
     }
 }
@@ -377,7 +377,7 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
         Shape::Slowing => (Class::Cache, Class::Leak),
         Shape::Stepped | Shape::Between | Shape::Flat => (Class::Undetermined, Class::Leak),
     };
-    let length = trend.to - trend.from;
+    let rate = context.window.rate(&site.live_bytes, &context.series.times);
     let found = SiteFinding {
         grade: Grade::C,
         evidence: vec![
@@ -386,7 +386,7 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
             ARENA.with([]),
         ],
         runner_up,
-        rate: Some(growth / length.max(f64::MIN_POSITIVE)),
+        rate: Some(rate),
         growth,
     };
     Some(finish(context, site, class, found))

@@ -149,13 +149,13 @@ fn files_other_than_recordings_are_refused_with_a_reason() {
     fs::write(&path, b"").unwrap();
     assert!(open_error(&path).contains("is empty"));
     fs::write(&path, b"#!/bin/sh\n").unwrap();
-    assert!(open_error(&path).contains("no SQLite database"));
+    assert!(open_error(&path).contains("not an SQLite database"));
     fs::remove_file(&path).unwrap();
     let foreign = rusqlite::Connection::open(&path).unwrap();
     foreign
         .execute_batch("CREATE TABLE recording (meta)")
         .unwrap();
-    assert!(open_error(&path).contains("another program's SQLite file"));
+    assert!(open_error(&path).contains("the SQLite database of another program"));
 }
 
 #[test]

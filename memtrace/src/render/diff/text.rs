@@ -8,11 +8,10 @@ use std::{
 use crate::{
     diff::{
         Absence, Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload,
-        is_unread, isa,
+        is_of_session, is_unread, isa,
     },
     escape::clean,
     frames::library::Part,
-    recording::variables::is_of_session,
     render::{
         stack::{parts, words},
         until_closed,
@@ -119,7 +118,11 @@ impl Text<'_> {
     }
 
     fn facts(&self, out: &mut impl Write) -> io::Result<()> {
-        let facts = &self.comparison.fingerprint;
+        // A hash of a session's own variable helps nobody.
+        let facts = self.comparison.fingerprint.iter();
+        let facts: Vec<&Difference> = facts
+            .filter(|fact| !(has_no_value(fact) && is_of_session(&fact.field)))
+            .collect();
         if facts.is_empty() {
             writeln!(
                 out,
@@ -132,9 +135,8 @@ impl Text<'_> {
             "\n{} between the machines and processes, those related to growth first (correlation, not proof)",
             plural(facts.len() as u64, "difference")
         )?;
-        let (mut unread, facts): (Vec<_>, Vec<_>) =
-            facts.iter().partition(|fact| has_no_value(fact));
-        unread.retain(|fact| !is_of_session(name_of_variable(fact)));
+        let (unread, facts): (Vec<_>, Vec<_>) =
+            facts.into_iter().partition(|fact| has_no_value(fact));
         for (rank, fact) in facts.iter().take(FACTS).enumerate() {
             self.fact(out, rank + 1, fact)?;
         }
@@ -341,16 +343,12 @@ fn has_no_value(fact: &Difference) -> bool {
 
 /// Its name, and on which side it is not set.
 fn variable(fact: &Difference) -> String {
-    let name = clean(name_of_variable(fact));
+    let name = clean(fact.field.strip_prefix("env.").unwrap_or(&fact.field));
     match (&fact.baseline, &fact.new) {
         (None, Some(_)) => format!("{name} (not set → set)"),
         (Some(_), None) => format!("{name} (set → not set)"),
         _ => name,
     }
-}
-
-fn name_of_variable(fact: &Difference) -> &str {
-    fact.field.strip_prefix("env.").unwrap_or(&fact.field)
 }
 
 /// Both values; for long lists only the differing parts.

@@ -38,12 +38,11 @@ pub(super) const MACHINE: Rule<OfProcess> = Rule {
 
 fn waits(judging: &Judging) -> Option<Finding> {
     let machine = judging.machine;
-    let length = machine.times.last()? - machine.times.first()?;
     let whole = Window {
         from: 0,
         to: machine.times.len(),
     };
-    let stalled = whole.change(&machine.stalled) / length.max(f64::MIN_POSITIVE);
+    let stalled = whole.rate(&machine.stalled, &machine.times);
     let swapped = whole.change(&machine.swapped_out);
     (stalled >= STALLED && swapped > 0.0).then(|| Finding {
         class: Class::Pressure,
