@@ -7,11 +7,15 @@ use super::{
     words::{Words, is_pointer},
 };
 
-/// In `_gc_runtime_state`: heads of the lists of three generations; then the head of the objects
-/// set aside by `gc.freeze`.
-const GENERATIONS: [u64; 3] = [24, 48, 72];
+/// In `_gc_runtime_state`: the lists of three generations, 24 bytes each; then the head of the objects set aside by
+/// `gc.freeze`.
+const GENERATIONS: u64 = 24;
+const GENERATION: u64 = 24;
 const PERMANENT: u64 = 104;
 const PERMANENT_3_14: u64 = 96;
+/// Up to 3.13, `generation0`: the address of the first list. Debian 13 aligns the lists to 4 bytes only.
+const FIRST: u64 = 96;
+const LOWEST: u64 = 20;
 
 /// Bytes of `PyGC_Head`, which is before the object.
 const HEAD: u64 = 16;
@@ -22,20 +26,27 @@ impl Python {
     /// Visits each tracked object. A list that changes meanwhile may end early, or lead to addresses without objects.
     pub(in super::super) fn tracked(&self, memory: &dyn Memory, visit: &mut dyn FnMut(u64)) {
         let words = &mut Words::new(memory);
-        let permanent = if self.layout.minor >= 14 {
-            PERMANENT_3_14
-        } else {
-            PERMANENT
-        };
         for interpreter in interpreters(&self.at, words) {
-            for head in GENERATIONS.into_iter().chain([permanent]) {
-                self.list(words, interpreter + self.layout.gc + head, visit);
+            let state = interpreter + self.layout.gc;
+            let usual = state + GENERATIONS;
+            let (first, permanent) = match self.layout.minor {
+                14.. => (usual, PERMANENT_3_14),
+                _ => {
+                    let first = words.at(state + FIRST);
+                    let first = first.filter(|first| (state + LOWEST..=usual).contains(first));
+                    (first.unwrap_or(usual), PERMANENT)
+                }
+            };
+            let generations = (0..3).map(|number| first + number * GENERATION);
+            for head in generations.chain([state + permanent]) {
+                self.list(words, head, visit);
             }
         }
     }
 
     fn list(&self, words: &mut Words<'_>, head: u64, visit: &mut dyn FnMut(u64)) -> Option<()> {
-        let mut link = words.at(head)? & LINK;
+        // A head can be at any multiple of 4.
+        let mut link = words.memory().word(head)? & LINK;
         let mut circle = Circle::default();
         while is_pointer(link) && link != head && !circle.closes(link) {
             visit(link + HEAD);
