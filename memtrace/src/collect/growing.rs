@@ -4,8 +4,9 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 
-use super::release::Running;
+use super::{held_open::BLOCKS_AT_MOST, release::Running};
 use crate::{
+    hash::FastMap,
     holders::Wanted,
     ledger::{Ledger, SiteKey, Survivors},
 };
@@ -131,14 +132,30 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
     }
     let mut growing = ledger.survivors(tgid, &window.born, window.least_age);
     growing.retain(|of| is_large(of) && (which == Which::Largest || grows(of)));
+    let holes = holes(ledger, tgid);
+    let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
     let mut by_blocks = growing.clone();
+    let mut by_holes = growing.clone();
     growing.sort_by_key(|of| Reverse(of.bytes));
     by_blocks.sort_by_key(|of| Reverse(blocks(of)));
-    // By turns, so that neither a few large blocks nor many small ones hide the others.
+    by_holes.sort_by_key(|of| Reverse(hole(of)));
+    // By turns, so that neither a few large blocks, many small ones nor those among holes hide the others.
     let mut known = BTreeSet::new();
-    let by_turns = growing.iter().zip(&by_blocks).flat_map(|(a, b)| [a, b]);
+    let turns = growing.iter().zip(&by_blocks).zip(&by_holes);
+    let by_turns = turns.flat_map(|((large, many), apart)| [large, many, apart]);
     let distinct = by_turns.filter(|of| known.insert(of.site)).copied();
     distinct.take(OF_A_PROCESS).collect()
+}
+
+/// Free space around the blocks of each site, bytes; nothing if there are too many blocks to look at.
+fn holes(ledger: &Ledger, tgid: u32) -> FastMap<SiteKey, u64> {
+    let mut holes = FastMap::default();
+    if ledger.outstanding() <= BLOCKS_AT_MOST {
+        ledger.for_each_hole(tgid, |hole| {
+            *holes.entry(hole.site).or_default() += hole.end - hole.start;
+        });
+    }
+    holes
 }
 
 /// The sites to search for, from the sites of all processes, each process's in its order.
@@ -173,7 +190,7 @@ fn is_large(of: &Survivors) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        event::{Action, Event, Layer, StackId},
+        event::{Action, Event, Layer, MapKind, StackId},
         ledger::ProcessId,
     };
 
@@ -207,10 +224,24 @@ mod tests {
     }
 
     /// A process in which a site keeps a block of this many bytes each tenth of a second, for 100
-    /// s.
+    /// s, a hole below each. Only the mapping of the first site's blocks is known.
     fn ledger(sites: &[(u32, u64)]) -> (Ledger, u64) {
         let mut ledger = Ledger::new(4096);
         ledger.start_process(7);
+        ledger.apply(&Event {
+            time_ns: 0,
+            tgid: 7,
+            tid: 7,
+            action: Action::Mmap {
+                addr: 1 << 32,
+                len: 1 << 31,
+                stack: StackId(100),
+                kind: MapKind {
+                    by_allocator: true,
+                    ..MapKind::default()
+                },
+            },
+        });
         for tenth in 0..1000 {
             for (number, (stack, size)) in (0_u64..).zip(sites) {
                 let event = Event {
@@ -243,6 +274,18 @@ mod tests {
         assert!(found.iter().all(|of| of.blocks == [300, 300]));
         let short = Window::of(now - 1_900_000_000, now);
         assert_eq!(of_process(Which::Growing, &ledger, 7, &short), []);
+    }
+
+    #[test]
+    fn blocks_among_holes_are_not_hidden() {
+        let others = (1..=20).map(|n| (n, 4096 + u64::from(n)));
+        let all: Vec<(u32, u64)> = [(50, 4096)].into_iter().chain(others).collect();
+        let (ledger, now) = ledger(&all);
+        let chosen = of_process(Which::Growing, &ledger, 7, &Window::of(0, now));
+        let stacks: Vec<u32> = chosen.iter().map(|of| of.site.stack.0).collect();
+        // The largest, one of the others as frequent, and the one with holes.
+        assert_eq!(stacks[0], 20);
+        assert!(stacks[..3].contains(&50), "{stacks:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Most live blocks, of all processes, that are sorted: a tenth of a second or so.
-const BLOCKS_AT_MOST: u64 = 1_000_000;
+pub(super) const BLOCKS_AT_MOST: u64 = 1_000_000;
 
 /// Most holes whose pages are read, the largest of each process: a few microseconds each.
 const HOLES_AT_MOST: usize = 50_000;

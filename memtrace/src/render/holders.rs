@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub(crate) use self::sought::{holders, holders_json};
 use super::stack;
 use crate::{
-    analysis::verdict::{How, KeptBy, container, filling_line},
+    analysis::verdict::{How, KeptBy, alike, container, filling_line},
     escape::clean,
     recording::{Held, Holders, Path, Stacks, Step, StepKind, Way},
     units::{grouped, plural},
@@ -18,6 +18,12 @@ use crate::{
 const LIKE: f64 = 0.25;
 
 const LEFT_OUT: &str = "…";
+
+/// Ways that are listed.
+const WAYS: usize = 5;
+
+/// Steps of a long path that are listed after its container, and at its end.
+const ENDS: usize = 3;
 
 const CYCLE: &str = "only a cycle keeps it: gc.collect() would free it";
 const NOTHING: &str = "nothing points to it: lost";
@@ -171,6 +177,17 @@ fn whole(path: &Path, rate: Option<f64>) -> String {
     words(path, rate, true).concat().trim_end().to_owned()
 }
 
+/// The same, without the steps in the middle if it is long.
+fn shortened(path: &Path, rate: Option<f64>) -> String {
+    let mut words = words(path, rate, true);
+    let begin = path.container.unwrap_or(0) + 1 + ENDS;
+    let end = words.len().saturating_sub(ENDS);
+    if let Some(left_out) = end.checked_sub(begin).filter(|steps| *steps > 1) {
+        words.splice(begin..end, [format!(" → {LEFT_OUT} {left_out} steps")]);
+    }
+    words.concat().trim_end().to_owned()
+}
+
 /// A path without figures, in this many columns if possible: root, container and the last steps stay.
 pub(super) fn folded(path: &Path, columns: usize) -> String {
     let words = words(path, None, false);
@@ -203,28 +220,38 @@ pub(super) fn folded(path: &Path, columns: usize) -> String {
     text(&is_shown)
 }
 
-/// All ways in which the blocks of a site are held, the most frequent first, a line each.
+/// The ways in which the blocks of a site are held, the most frequent first, a line each. Paths through one container
+/// share a line.
 pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
     let unknown = holders.sampled.saturating_sub(known);
     let seen = holders.seen.map_or(String::new(), |seen| {
         format!(" at {:.1} s", seen.as_secs_f64())
     });
-    let ways = holders.ways.iter().enumerate().map(|(index, way)| {
-        let held = match &way.held {
-            Held::Path(path) => whole(path, rate),
+    let mut all = alike(holders);
+    let rest = all.split_off(all.len().min(WAYS));
+    let ways = all.iter().enumerate().map(|(index, of)| {
+        let held = match &of.way.held {
+            Held::Path(path) => shortened(path, rate),
             Held::Cycle => CYCLE.into(),
             Held::Nothing => NOTHING.into(),
         };
+        let paths = match of.ways {
+            1 => String::new(),
+            n => format!(", by {n} paths such as"),
+        };
         match index {
             0 => format!(
-                "held{seen}, {} of {} examined: {held}",
-                way.blocks,
+                "held{seen}, {} of {} examined{paths}: {held}",
+                of.blocks,
                 blocks(holders.sampled)
             ),
-            _ => format!("also, {}: {held}", way.blocks),
+            _ => format!("also, {}{paths}: {held}", of.blocks),
         }
     });
+    let blocks_of_rest: u32 = rest.iter().map(|of| of.blocks).sum();
+    let in_other_ways = plural(rest.len() as u64, "other way");
+    let rest = (blocks_of_rest > 0).then(|| format!("also, {blocks_of_rest}: in {in_other_ways}"));
     let unknown = match (unknown, holders.ways.len()) {
         (0, _) => None,
         (_, 0) => Some(format!(
@@ -233,7 +260,7 @@ pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
         )),
         (n, _) => Some(format!("unknown for {n}")),
     };
-    ways.chain(unknown).collect()
+    ways.chain(rest).chain(unknown).collect()
 }
 
 fn blocks(count: u32) -> String {

@@ -91,6 +91,18 @@ impl Trend {
         steps.filter(|pair| pair[1].1 > pair[0].1).count()
     }
 
+    /// The typical rise from one block's mean to the next where it rises, and the rise over the last third of the
+    /// blocks, units of `y`.
+    pub(crate) fn steps(&self) -> (f64, f64) {
+        let rises = self.blocks.windows(2).map(|pair| pair[1].1 - pair[0].1);
+        let rises: Vec<f64> = rises.filter(|rise| *rise > 0.0).collect();
+        let third = self.blocks.len() / 3;
+        let late = &self.blocks[self.blocks.len() - third..];
+        let late = late.first().zip(late.last());
+        let late = late.map_or(0.0, |(first, last)| last.1 - first.1);
+        (median(&rises).unwrap_or(0.0), late)
+    }
+
     /// Total by which the means fell from one block to the next.
     pub(crate) fn fallen(&self) -> f64 {
         let steps = self.blocks.windows(2);

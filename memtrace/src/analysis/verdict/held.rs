@@ -11,24 +11,57 @@ use crate::{
 /// known holder...
 const OF_KNOWN: f64 = 0.8;
 
-/// ...and to this share of all sampled blocks.
+/// ...and to this share of all sampled blocks. This is enough for a container that grows: the words of memory of no
+/// known type can lead to the other blocks by accident.
 const OF_ALL: f64 = 0.5;
+
+/// Ways that are the same for a site.
+pub(crate) struct Alike<'a> {
+    /// The most frequent of them.
+    pub(crate) way: &'a Way,
+    /// Blocks held in any of them.
+    pub(crate) blocks: u32,
+    /// How many they are.
+    pub(crate) ways: usize,
+}
+
+/// The ways in which blocks are held, those that are the same for the site taken together; the most frequent first.
+pub(crate) fn alike(holders: &Holders) -> Vec<Alike<'_>> {
+    let mut all: Vec<Alike<'_>> = Vec::new();
+    for way in &holders.ways {
+        match all.iter_mut().find(|known| are_alike(known.way, way)) {
+            Some(known) => {
+                known.blocks += way.blocks;
+                known.ways += 1;
+            }
+            None => all.push(Alike {
+                way,
+                blocks: way.blocks,
+                ways: 1,
+            }),
+        }
+    }
+    all.sort_by_key(|of| std::cmp::Reverse(of.blocks));
+    all
+}
 
 /// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
 /// applies to most.
 pub(super) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Option<SiteKey>)> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
-    let alike = |of: &Way| -> u32 {
-        let ways = holders.ways.iter().filter(|way| are_alike(of, way));
-        ways.map(|way| way.blocks).sum()
+    let most = alike(holders).into_iter().next()?;
+    let grows = match &most.way.held {
+        Held::Path(path) => container(path).is_some_and(is_growing),
+        Held::Cycle | Held::Nothing => false,
     };
-    let is_of_most = |blocks: u32| {
-        let blocks = f64::from(blocks);
-        blocks >= OF_KNOWN * f64::from(known) && blocks >= OF_ALL * f64::from(holders.sampled)
+    let of_known = match grows {
+        true => 0.0,
+        false => OF_KNOWN * f64::from(known),
     };
-    let mut ways = holders.ways.iter().filter(|way| way.blocks > 0);
-    let way = ways.find(|way| is_of_most(alike(way)))?;
-    let share = f64::from(alike(way)) / f64::from(holders.sampled.max(1));
+    let blocks = f64::from(most.blocks);
+    let is_of_most = blocks > 0.0 && blocks >= of_known.max(OF_ALL * f64::from(holders.sampled));
+    let way = is_of_most.then_some(most.way)?;
+    let share = blocks / f64::from(holders.sampled.max(1));
     let how = match &way.held {
         Held::Path(path) => {
             let mut path = path.clone();
@@ -45,6 +78,11 @@ pub(super) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Opt
         Held::Nothing => How::Nothing { share },
     };
     Some((KeptBy { how, line: None }, None))
+}
+
+/// Whether a container got more elements.
+pub(super) fn is_growing(container: &Step) -> bool {
+    container.growth_per_s.is_some_and(|growth| growth > 0.0)
 }
 
 /// Whether a block is one of those that it seems to contain: they link one another.

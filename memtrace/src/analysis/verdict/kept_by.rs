@@ -2,6 +2,7 @@
 //! ([`super::held`]), it is probably a container, whose own buffer is also a block: a buffer that
 //! grows with the leak points to the line that inserts.
 
+use super::held;
 use crate::{
     analysis::{
         series::{ProcessSeries, SiteSeries},
@@ -26,10 +27,22 @@ pub(crate) struct KeptBy {
 }
 
 impl KeptBy {
-    /// Whether a container is known, and the line that fills it is not.
+    /// The container that was seen.
+    pub(super) fn container(&self) -> Option<&Step> {
+        match &self.how {
+            How::Path { path, .. } => held::container(path),
+            _ => None,
+        }
+    }
+
+    /// Whether a container was seen to grow.
+    pub(super) fn has_growing(&self) -> bool {
+        self.container().is_some_and(held::is_growing)
+    }
+
+    /// Whether a container was seen, and the line that fills it is unknown.
     pub(super) fn lacks_line(&self) -> bool {
-        let has_container = matches!(&self.how, How::Path { path, .. } if path.container.is_some());
-        has_container && self.line.is_none()
+        self.container().is_some() && self.line.is_none()
     }
 }
 

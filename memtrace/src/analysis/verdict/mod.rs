@@ -39,7 +39,7 @@ pub(crate) use detectors::Class;
 #[cfg(test)]
 pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
-pub(crate) use held::{container, filling_line};
+pub(crate) use held::{alike, container, filling_line};
 pub(crate) use kept_by::{How, KeptBy};
 #[cfg(test)]
 pub(crate) use tests::assert_agrees;
@@ -208,21 +208,22 @@ fn judge(
     let mut keepers = Vec::new();
     for verdict in &mut sites {
         let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak | Class::Pinned);
-        if let (Scope::Site(key), true) = (&verdict.scope, leaks) {
+        if let Scope::Site(key) = &verdict.scope {
             let seen = diagnosis.holders.get(key);
             let seen = seen.and_then(|holders| held::kept_by(holders, stacks));
+            // A container that grows is a fact even if the kind of growth is open; anything else is for leaks.
+            let is_open = verdict.class == Class::Undetermined;
+            let seen = seen.filter(|(kept_by, _)| leaks || is_open && kept_by.has_growing());
             let guess = || {
-                let leak = series.sites.iter().find(|site| site.key == *key)?;
+                let leak = series.sites.iter().filter(|_| leaks);
+                let leak = leak.into_iter().find(|site| site.key == *key)?;
                 let (kept_by, keeper) = kept_by::kept_by(leak, series, judged.window, stacks)?;
                 Some((kept_by, Some(keeper)))
             };
             let found = match seen {
                 // Its memory may have moved between the end of the recording and the search.
                 Some((mut kept_by, _)) if kept_by.lacks_line() => {
-                    let container = match &kept_by.how {
-                        How::Path { path, .. } => held::container(path),
-                        _ => None,
-                    };
+                    let container = kept_by.container();
                     let alike = container.and_then(|it| kept_by::filled_like(it, series, stacks));
                     let (line, keeper) = match alike {
                         Some((line, keeper)) => (Some(line), Some(keeper)),

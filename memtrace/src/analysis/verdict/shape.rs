@@ -69,7 +69,9 @@ impl Judged {
         match late_to_early {
             Some(ratio) if ratio <= SLOWING => Shape::Slowing,
             Some(ratio) if ratio < steady => Shape::Between,
-            _ if steepens(late_to_early) => Shape::Between,
+            _ if steepens(late_to_early.map(|ratio| ratio * self.without_a_step())) => {
+                Shape::Between
+            }
             _ if self.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS => Shape::Steady,
             _ if self.trend.rising_of_last(LAST_BLOCKS) >= STEPS
                 && self.trend.fallen() <= FALLEN * self.trend.growth() =>
@@ -77,6 +79,16 @@ impl Judged {
                 Shape::Stepped
             }
             _ => Shape::Between,
+        }
+    }
+
+    /// The part of the late growth that is left if one of its steps had not been in the recording: where few steps make
+    /// up the growth, one more or less is chance.
+    fn without_a_step(&self) -> f64 {
+        let (step, late) = self.trend.steps();
+        match late > 0.0 {
+            true => (1.0 - step / late).max(0.0),
+            false => 1.0,
         }
     }
 

@@ -63,6 +63,37 @@ fn slow_growth_has_a_decimal() {
 }
 
 #[test]
+fn paths_through_one_container_are_one_line() {
+    let mut long = history(None);
+    for class in ["A", "B", "C", "D"] {
+        long.steps.insert(6, step(StepKind::Block, "", class));
+    }
+    let other = |place: u32| {
+        let mut path = tree();
+        path.steps[0].name = format!("libfoo.so: g_cache + {place:#x}");
+        Held::Path(path)
+    };
+    let ways = [
+        (30, Held::Path(long)),
+        (20, Held::Path(history(None))),
+        (4, other(1)),
+        (3, other(2)),
+        (2, other(3)),
+        (2, other(4)),
+        (2, other(5)),
+        (1, other(6)),
+    ];
+    let lines = lines(&holders(heap_site(1), 64, ways.into()), Some(27.0));
+    assert_eq!(
+        lines[0],
+        "held, 50 of 64 blocks examined, by 2 paths such as: module __main__ . service . history  \
+(list, 1,648 items, +27/s like the site)  [i] → Tensor → c10::TensorImpl → c10::StorageImpl → … 2 steps → B → A → block"
+    );
+    assert_eq!(lines.len(), 6);
+    assert_eq!(lines[5], "also, 3: in 2 other ways");
+}
+
+#[test]
 fn every_way_is_a_line() {
     let of = holders(
         heap_site(1),

@@ -52,7 +52,11 @@ fn observations_outweigh_guesses() {
 
 #[test]
 fn a_way_of_few_blocks_is_not_that_of_the_site() {
-    let list = || Held::Path(history(None));
+    let list = || {
+        let mut list = history(None);
+        list.steps[2].growth_per_s = Some(0.0);
+        Held::Path(list)
+    };
     let is_path = |ways| matches!(path(ways), Some(How::Path { .. }));
     // Four of five of those that are known, and half of all.
     assert!(is_path(vec![(32, list())]));
@@ -60,6 +64,35 @@ fn a_way_of_few_blocks_is_not_that_of_the_site() {
     assert!(!is_path(vec![(31, list())]));
     assert!(!is_path(vec![(47, list()), (13, Held::Nothing)]));
     assert!(!is_path(vec![]));
+    // Half of all, if it grows.
+    let growing = || Held::Path(history(None));
+    assert!(is_path(vec![(32, growing()), (32, Held::Nothing)]));
+    assert!(!is_path(vec![(31, growing()), (33, Held::Nothing)]));
+}
+
+#[test]
+fn a_growing_container_is_named_even_if_the_kind_of_growth_is_open() {
+    let course = |growth| {
+        let mut list = history(None);
+        list.steps[2].growth_per_s = Some(growth);
+        let found = of(&|t| Moment {
+            memory: resident(20.0 + 5.0 * t.sqrt(), 2.0, 0.0),
+            sites: vec![site(HEAP, "work", 1.0), site(HEAP, "grow", 5.0 * t.sqrt())],
+            holders: vec![holders(
+                heap_site(2),
+                64,
+                vec![(64, Held::Path(list.clone()))],
+            )],
+            ..Moment::default()
+        });
+        expect(&found, Class::Undetermined);
+        found
+            .verdicts
+            .iter()
+            .any(|verdict| verdict.kept_by.is_some())
+    };
+    assert!(course(27.0));
+    assert!(!course(0.0));
 }
 
 #[test]
