@@ -4,9 +4,9 @@ use std::{io, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::report::{SplitBy, write_file};
+use super::report::{SelectArgs, SplitBy, check_pid, write_file};
 use crate::{
-    recording::{At, Recording, Snapshot},
+    recording::{Recording, Snapshot},
     render,
     view::{Filter, Metric},
 };
@@ -15,12 +15,13 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  memtrace export --format collapsed --metric alloc-bytes server.mtr -o server.collapsed
+  memtrace export --format collapsed --layer heap server.mtr -o server.collapsed
   memtrace export --format json --at 90s server.mtr")]
 pub(crate) struct ExportArgs {
     /// The recording.
     file: PathBuf,
-    /// Output format: collapsed stacks of one metric, or everything at one moment as JSON.
+    /// Output format: collapsed stacks of one metric (`process;layer;root;…;leaf value`: layers overlap, so choose one
+    /// with `--layer` before you add values up), or everything at one moment as JSON.
     #[arg(long, value_enum)]
     format: Format,
     /// The metric of collapsed stacks.
@@ -29,18 +30,11 @@ pub(crate) struct ExportArgs {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// In collapsed stacks, show an allocator's own frames; JSON always has them.
-    #[arg(long)]
-    show_wrappers: bool,
-    /// In collapsed stacks, show the Python interpreter's own frames; JSON always has them.
-    #[arg(long)]
-    show_interpreter: bool,
     /// In collapsed stacks, separate threads by name; JSON always does.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
-    /// The moment to export: end, peak, or a time since the start such as `90s`.
-    #[arg(long, value_name = "MOMENT", value_parser = super::report::parse_at)]
-    at: Option<At>,
+    #[command(flatten)]
+    select: SelectArgs,
     /// Overwrite an existing file.
     #[arg(short, long)]
     force: bool,
@@ -59,7 +53,14 @@ enum Format {
 /// When the recording cannot be read or the output cannot be written.
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&args.file)?;
-    let snapshot = recording.snapshot(args.at.unwrap_or_default())?;
+    let snapshot = recording.snapshot(args.select.at())?;
+    let filter = args.select.filter();
+    if let (Format::Json, true) = (args.format, filter.layer.is_some() || filter.pid.is_some()) {
+        anyhow::bail!(
+            "`--format json` exports everything; `--layer` and `--pid` are for `--format collapsed`"
+        );
+    }
+    check_pid(&snapshot, filter.pid)?;
     match &args.output {
         Some(path) => {
             let mut content = Vec::new();
@@ -82,10 +83,8 @@ fn write(
     match args.format {
         Format::Collapsed => {
             let filter = Filter {
-                show_wrappers: args.show_wrappers,
-                show_interpreter: args.show_interpreter,
                 by_thread: args.by == Some(SplitBy::Thread),
-                ..Filter::default()
+                ..args.select.filter()
             };
             render::collapsed(out, snapshot, &filter, args.metric)?;
         }

@@ -20,7 +20,8 @@ use crate::{
 /// Show what keeps objects or blocks of a running process alive
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Without --type, --address, --lost or --retained, it lists the Python containers that grow fastest.
+Without --type, --address, --lost or --retained, it lists the Python containers that grow fastest. For C, C++ \
+and Rust, `memtrace record` names what keeps the blocks that grow; here, --lost and --address search them.
 
 The process keeps running while its memory is read. Every printed reference is then read again while the \
 process is stopped, for at most 5 ms; the output says how long. Nothing is loaded into the process. \

@@ -29,8 +29,8 @@ pub(crate) struct ReportArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Group sites by python-line, program-line, native-site, module or thread; `site` lists each with
-    /// its stack.
+    /// Group sites by python-line, program-line (of Python, or else of C, C++ or Rust: the line that is of no library),
+    /// native-site, module or thread; `site` lists each with its stack.
     #[arg(long, value_name = "WHAT", default_value_t)]
     by: By,
     /// Number of sites or groups to list [default: 10 in text, all in JSON].

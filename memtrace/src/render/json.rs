@@ -37,9 +37,8 @@ pub(crate) fn json(
 ) -> Result<(), Error> {
     let mut selection = filter.select(snapshot, sort)?;
     let shown = top.unwrap_or(usize::MAX).min(selection.sites.len());
-    for site in selection.sites.drain(shown..) {
-        selection.hidden_sites += 1;
-        selection.hidden_bytes += site.live_bytes;
+    for site in selection.sites.split_off(shown) {
+        selection.hide(site.site.key.layer, site.live_bytes);
     }
     let mut report = JsonReport::with_sites(snapshot, filter, &selection);
     let stacks = &mut report.stacks;
@@ -274,6 +273,10 @@ fn parts(
             value["cleared_by_exec_count"] = json!(layer.totals.cleared_by_exec_count);
             value
         });
+    let hidden = selection.hidden_bytes.iter();
+    let hidden: Map<String, Value> = hidden
+        .map(|(layer, bytes)| (layer.name().to_owned(), json!(bytes)))
+        .collect();
     let losses: Map<String, Value> = snapshot
         .losses
         .iter()
@@ -292,7 +295,7 @@ fn parts(
         "processes": processes.collect::<Vec<_>>(),
         "left_out": snapshot.left_out,
         "totals": totals.collect::<Vec<_>>(),
-        "hidden": { "sites": selection.hidden_sites, "live_bytes": selection.hidden_bytes },
+        "hidden": { "sites": selection.hidden_sites, "live_bytes": hidden },
         "older": selection.ages.map(|ages| json!({
             "than": u64::try_from(ages.older.as_nanos()).unwrap_or(u64::MAX),
             "scanned": since.of(ages.time_ns),

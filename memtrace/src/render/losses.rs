@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use crate::{recording::Snapshot, units::plural};
+use crate::{
+    recording::Snapshot,
+    units::{grouped, plural},
+};
 use memtrace_common::loss::Effect;
 
 const EFFECTS: [(Effect, &str); 5] = [
@@ -25,15 +28,10 @@ const EFFECTS: [(Effect, &str); 5] = [
 /// Writes the section on losses.
 pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let dropped = snapshot.emitted.saturating_sub(snapshot.received);
-    write!(
-        out,
-        "\nLosses\n  {} of {} received",
-        snapshot.received,
-        plural(snapshot.emitted, "record")
-    )?;
+    let all = plural(snapshot.emitted, "record");
     match dropped {
-        0 => writeln!(out)?,
-        _ => writeln!(out, ", {dropped} dropped")?,
+        0 => writeln!(out, "\nLosses\n  none of {all}")?,
+        _ => writeln!(out, "\nLosses\n  {} of {all}", grouped(dropped))?,
     }
     for (effect, words) in EFFECTS {
         let mut lost = snapshot
@@ -45,7 +43,13 @@ pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<(
             writeln!(out, "  {words}")?;
         }
         for (reason, count) in lost {
-            writeln!(out, "    {:<24} {count}", reason.name())?;
+            let meaning = reason.meaning().trim_end_matches('.');
+            writeln!(
+                out,
+                "    {:>11}  {meaning} ({})",
+                grouped(*count),
+                reason.name()
+            )?;
         }
     }
     Ok(())

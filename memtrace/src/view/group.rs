@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt, str::FromStr};
 use super::{Error, Metric, Selection, health::UNKNOWN_MODULE};
 use crate::{
     event::Layer,
-    frames::{Frame, FrameKind, innermost_of_program, names},
+    frames::{Frame, FrameKind, names, own_line},
     ledger::{ProcessId, Totals},
     recording::Stack,
 };
@@ -28,7 +28,8 @@ pub(crate) enum By {
     /// The innermost line of Python.
     PythonLine,
     /// The innermost line of Python that is of no installed package and not of the standard library;
-    /// of a program that is installed itself, the innermost line.
+    /// of a program that is installed itself, the innermost line. Without Python, the innermost line that is of no
+    /// language's library.
     ProgramLine,
     /// The innermost native function that is not an allocator's.
     NativeSite,
@@ -81,15 +82,13 @@ impl By {
         if stack.is_empty() {
             return NO_STACK.into();
         }
-        if matches!(self, By::PythonLine | By::ProgramLine) {
-            let mut python = stack
-                .frames()
-                .filter(|frame| frame.kind == FrameKind::Python);
-            let line = match self {
-                By::ProgramLine => innermost_of_program(python),
-                _ => python.next(),
-            };
-            return line.map_or(NO_PYTHON_FRAME.into(), python_line);
+        if self == By::PythonLine {
+            let mut python = stack.frames().filter(|frame| frame.is_python());
+            return python.next().map_or(NO_PYTHON_FRAME.into(), line);
+        }
+        if self == By::ProgramLine {
+            let frames: Vec<&Frame> = stack.of_caller().collect();
+            return own_line(&frames).map_or(NO_STACK.into(), line);
         }
         let frames = stack.frames().skip(stack.wrappers());
         let mut native = frames.filter(|frame| frame.kind == FrameKind::Native);
@@ -99,7 +98,7 @@ impl By {
         let module = frame.module.as_deref().unwrap_or(UNKNOWN_MODULE);
         match self {
             By::Module => module.into(),
-            _ => format!("{} [{module}]", names::name(frame)),
+            _ => function(frame),
         }
     }
 }
@@ -122,8 +121,17 @@ impl FromStr for By {
     }
 }
 
+/// `function [file of its code]`.
+fn function(frame: &Frame) -> String {
+    let module = frame.module.as_deref().unwrap_or(UNKNOWN_MODULE);
+    format!("{} [{module}]", names::name(frame))
+}
+
 /// `file:line function`.
-fn python_line(frame: &Frame) -> String {
+fn line(frame: &Frame) -> String {
+    if !frame.is_python() && frame.file.is_none() {
+        return function(frame);
+    }
     let parts = [
         frame.file.clone().map(|file| match frame.line {
             Some(line) => format!("{file}:{line}"),
@@ -290,13 +298,13 @@ mod tests {
     #[test]
     fn a_python_line_is_named_from_known_parts() {
         let mut frame = python("f", "/a.py", 3);
-        assert_eq!(python_line(&frame), "/a.py:3 f");
+        assert_eq!(line(&frame), "/a.py:3 f");
         frame.line = None;
-        assert_eq!(python_line(&frame), "/a.py f");
+        assert_eq!(line(&frame), "/a.py f");
         frame.file = None;
-        assert_eq!(python_line(&frame), "f");
+        assert_eq!(line(&frame), "f");
         frame.function = None;
-        assert_eq!(python_line(&frame), "unknown");
+        assert_eq!(line(&frame), "unknown");
     }
 
     /// Everything that is summed up, added up in another way.

@@ -1,6 +1,6 @@
 //! Selects the sites of a report, and sums up those left out. Pure.
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use super::{Error, Metric};
 use crate::{
@@ -82,8 +82,7 @@ impl Filter {
             if self.accepts(&site) {
                 selection.sites.push(site);
             } else {
-                selection.hidden_sites += 1;
-                selection.hidden_bytes += live_bytes;
+                selection.hide(site.site.key.layer, live_bytes);
             }
         }
         // Most of millions of sites are empty: those stay in order of their keys.
@@ -224,10 +223,18 @@ pub(crate) struct Selection<'a> {
     /// In the requested order.
     pub sites: Vec<Shown<'a>>,
     pub hidden_sites: u64,
-    /// Live bytes of the hidden sites.
-    pub hidden_bytes: u64,
+    /// Live bytes of the hidden sites, by layer: layers overlap.
+    pub hidden_bytes: BTreeMap<Layer, u64>,
     /// Set if [`Filter::older`] is.
     pub ages: Option<Ages>,
+}
+
+impl Selection<'_> {
+    /// Counts a site of this layer that is left out.
+    pub(crate) fn hide(&mut self, layer: Layer, live_bytes: u64) {
+        self.hidden_sites += 1;
+        *self.hidden_bytes.entry(layer).or_default() += live_bytes;
+    }
 }
 
 #[cfg(test)]
@@ -252,7 +259,9 @@ mod tests {
         let selection = filter.select(&snapshot, Metric::LiveBytes).unwrap();
         let shown: Vec<_> = selection.sites.iter().map(|s| s.live_bytes).collect();
         assert_eq!(shown, [1 << 20, 8192]);
-        assert_eq!((selection.hidden_sites, selection.hidden_bytes), (2, 100));
+        assert_eq!(selection.hidden_sites, 2);
+        let hidden: u64 = selection.hidden_bytes.values().sum();
+        assert_eq!(hidden, 100);
         // The mapping is an allocator's.
         let all = live(&Filter::default());
         assert_eq!(all, [(1 << 20, 4), (100, 10), (8192, 1), (0, 0)]);

@@ -180,7 +180,7 @@ impl Text<'_> {
             .related_sites
             .iter()
             .take(5)
-            .map(|site| (site + 1).to_string())
+            .map(|site| self.number(*site).to_string())
             .collect();
         let related = match sites.len() {
             0 => String::new(),
@@ -195,6 +195,26 @@ impl Text<'_> {
         )
     }
 
+    /// The number of a site: those that grow more come first, then those that grow less, each group with its largest
+    /// difference first.
+    fn number(&self, index: usize) -> usize {
+        let sites = &self.comparison.sites;
+        let is_less = sites
+            .get(index)
+            .is_some_and(|site| grows_less(site.delta.rate));
+        match is_less {
+            false => index + 1,
+            true => {
+                sites
+                    .iter()
+                    .filter(|site| grows_more(site.delta.rate))
+                    .count()
+                    + sites.len()
+                    - index
+            }
+        }
+    }
+
     fn sites(&self, out: &mut impl Write) -> io::Result<()> {
         let ranked: Vec<_> = self.comparison.sites.iter().enumerate().collect();
         let unit = self.comparison.per.unit();
@@ -204,7 +224,7 @@ impl Text<'_> {
                 .filter(move |(_, site)| wanted(site.delta.rate));
             sites.copied().collect::<Vec<_>>()
         };
-        let (more, mut less) = (part(|rate| rate > 0.0), part(|rate| rate < 0.0));
+        let (more, mut less) = (part(grows_more), part(grows_less));
         less.reverse();
         for (sites, what) in [(more, "more"), (less, "less")] {
             if sites.is_empty() {
@@ -217,7 +237,7 @@ impl Text<'_> {
                 plural(sites.len() as u64, "site")
             )?;
             for (index, site) in &sites[..listed] {
-                self.site(out, index + 1, site)?;
+                self.site(out, self.number(*index), site)?;
             }
         }
         if !self
@@ -306,10 +326,16 @@ impl Text<'_> {
                 sites.filter(|site| site.level.is_none() && site.new_stack.is_some() == new);
             plural(sites.count() as u64, "site")
         };
+        let sites = comparison.sites.iter().filter(|site| site.level.is_none());
+        let without = sites.filter(|site| site.baseline_bytes + site.new_bytes == 0);
+        let without = match without.count() as u64 {
+            0 => String::new(),
+            n => format!("; {n} of them without live bytes"),
+        };
         if comparison.unmatched.sites > 0 {
             writeln!(
                 out,
-                "    only in the baseline: {}; only in the new recording: {}",
+                "    only in the baseline: {}; only in the new recording: {}{without}",
                 only(false),
                 only(true)
             )?;
@@ -332,6 +358,14 @@ impl Text<'_> {
             plural(row.sites, "site")
         )
     }
+}
+
+fn grows_more(rate: f64) -> bool {
+    rate > 0.0
+}
+
+fn grows_less(rate: f64) -> bool {
+    rate < 0.0
 }
 
 /// Whether it is a variable whose values are not recorded.

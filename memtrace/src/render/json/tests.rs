@@ -230,7 +230,10 @@ fn groups_take_the_place_of_sites() {
             (&json!("heap"), &json!(1), &json!(0)),
         ]
     );
-    assert_eq!(value["hidden"], json!({ "sites": 1, "live_bytes": 100 }));
+    assert_eq!(
+        value["hidden"],
+        json!({ "sites": 1, "live_bytes": { "heap": 100 } })
+    );
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn top_and_filters_report_hidden_sites() {
     assert_eq!(value["totals"].as_array().unwrap().len(), 2);
     assert_eq!(
         value["hidden"],
-        json!({ "sites": 3, "live_bytes": 8192 + 100 })
+        json!({ "sites": 3, "live_bytes": { "heap": 100, "vm": 8192 } })
     );
 }
 

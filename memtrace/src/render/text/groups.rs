@@ -141,7 +141,7 @@ mod tests {
                 "Top 1 of 3 modules",
                 "1 more module (vm), 8.0 KiB live in 1 block, not listed",
                 "1 more module (heap), 100 B live in 10 blocks, not listed",
-                "1 site, 0 B live, hidden by filters",
+                "1 site hidden by filters; live: heap 0 B",
             ],
         );
     }

@@ -268,8 +268,8 @@ mod tests {
             &report,
             &[
                 "live figures are UPPER BOUNDS",
-                "95 of 100 records received, 5 dropped",
-                "releases lost: live figures are upper bounds\n    ring_full_free           5",
+                "Losses\n  5 of 100 records\n",
+                "releases lost: live figures are upper bounds\n              5  The ring buffer was full when a release was reported (ring_full_free)",
             ],
         );
         for (reason, count) in &snapshot.losses {

@@ -1,6 +1,9 @@
 //! The sites of a report: the top ones with their figures and stacks, and a summary of the rest.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use super::{
     super::{group_name, holders, stack},
@@ -9,9 +12,13 @@ use super::{
 };
 use crate::{
     escape::clean,
+    event::Layer,
     units::{duration, plural, seconds, size},
     view::{Selection, Shown},
 };
+
+/// The heading of sites that the program did not request itself.
+const INDIRECT: &str = "  Below: mappings that allocators and the dynamic linker requested. The blocks above are in them, so do not add both.";
 
 impl TextReport<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
@@ -56,18 +63,22 @@ impl TextReport<'_> {
                 "  with frames of libraries folded, and C++ names without arguments (--full shows them)"
             )?;
         }
+        let indirect = listed.iter().position(|site| site.is_indirect());
         for (rank, site) in listed.iter().enumerate() {
+            if indirect == Some(rank) {
+                writeln!(out, "\n{INDIRECT}")?;
+            }
             self.site(out, rank + 1, site)?;
         }
         let unlisted = selection.sites.get(listed.len()..).unwrap_or_default();
-        let bytes = unlisted.iter().map(|site| site.live_bytes).sum::<u64>();
         if !unlisted.is_empty() {
             let sites = plural(unlisted.len() as u64, "more site");
-            writeln!(
-                out,
-                "\n  {sites}, {} live, not listed (-T lists more)",
-                size(bytes)
-            )?;
+            let mut live = BTreeMap::new();
+            for site in unlisted {
+                *live.entry(site.site.key.layer).or_default() += site.live_bytes;
+            }
+            let live = by_layer(&live);
+            writeln!(out, "\n  {sites} not listed (-T lists more); live: {live}")?;
         }
         self.hidden(out, selection)
     }
@@ -91,8 +102,8 @@ impl TextReport<'_> {
             return Ok(());
         }
         let sites = plural(selection.hidden_sites, "site");
-        let bytes = size(selection.hidden_bytes);
-        writeln!(out, "\n  {sites}, {bytes} live, hidden by filters")
+        let live = by_layer(&selection.hidden_bytes);
+        writeln!(out, "\n  {sites} hidden by filters; live: {live}")
     }
 
     fn site(&self, out: &mut impl Write, rank: usize, shown: &Shown) -> io::Result<()> {
@@ -163,6 +174,14 @@ impl TextReport<'_> {
     }
 }
 
+/// `heap 1.2 MiB, vm 3.4 MiB`: layers overlap, so their bytes have no sum.
+fn by_layer(live: &BTreeMap<Layer, u64>) -> String {
+    let layers = live
+        .iter()
+        .map(|(layer, bytes)| format!("{} {}", layer.name(), size(*bytes)));
+    layers.collect::<Vec<_>>().join(", ")
+}
+
 /// The range and the median of the lifetimes of freed blocks, to a power of two; none is above `longest`, ns.
 fn lifetimes(counts: &[u64], longest: u64) -> Option<String> {
     let first = counts.iter().position(|count| *count > 0)?;
@@ -174,7 +193,7 @@ fn lifetimes(counts: &[u64], longest: u64) -> Option<String> {
         seen >= half
     })?;
     Some(format!(
-        ", freed blocks lived {} to {} (half of them less than {})",
+        ", freed blocks lived about {} to {}, half of them less than about {}",
         duration(if first == 0 { 0 } else { 1 << first }),
         duration(longest.min(2 << last)),
         duration(longest.min(2 << median)),
@@ -214,14 +233,14 @@ mod tests {
                 "Top 3 of 4 sites by live-bytes",
                 "  1. 1.0 MiB in 4 blocks (heap of pid 4242)",
                 "allocated 1.0 MiB in 5, freed 64 B in 1, peak 1.0 MiB",
-                "first 1.0 s, last 9.0 s, freed blocks lived 1 ms to 2 ms",
+                "first 1.0 s, last 9.0 s, freed blocks lived about 1 ms to 2 ms",
                 "grow;it (inlined)  /src/leaker.c:7  [leaker]",
                 "leaker+0x1234 (no symbols)",
                 "[ends here: more frames than are kept]",
                 "  2. 100 B in 10 blocks (heap of pid 4243",
                 "[no stack]",
                 "  3. 8.0 KiB in 1 block (vm of pid 4242, taken by an allocator)",
-                "1 more site, 0 B live, not listed",
+                "1 more site not listed (-T lists more); live: heap 0 B",
             ],
         );
     }
@@ -303,8 +322,8 @@ mod tests {
             &report,
             &[
                 "Top 1 of 3 sites",
-                "2 more sites, 8.0 KiB live, not listed",
-                "1 site, 100 B live, hidden by filters",
+                "2 more sites not listed (-T lists more); live: vm 8.0 KiB, heap 0 B",
+                "1 site hidden by filters; live: heap 100 B",
             ],
         );
         assert!(!report.contains("Process 4243"), "{report}");

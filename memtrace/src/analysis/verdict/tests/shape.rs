@@ -1,0 +1,33 @@
+//! The course of growth, and the verdicts drawn from it.
+
+use super::*;
+
+#[test]
+fn growth_that_slows_down_is_a_cache() {
+    let fill = |t: f64| 50.0 * (1.0 - f64::exp(-t / 25.0));
+    expect(&of(&|t| heap(fill(t), 5.0 + fill(t))), Class::Cache);
+    // Full at a third.
+    let full = |t: f64| t.min(35.0);
+    expect(&of(&|t| heap(full(t), 5.0 + full(t))), Class::Cache);
+}
+
+#[test]
+fn growth_of_doubtful_shape_is_undetermined_with_a_time_to_run() {
+    let root = |t: f64| 5.0 * t.sqrt();
+    let found = of(&|t| heap(root(t), 5.0 + root(t)));
+    expect(&found, Class::Undetermined);
+    let next = found.verdicts[0].next.join("\n");
+    assert!(next.contains("record -d 400s"), "{next}");
+}
+
+#[test]
+fn one_step_more_or_less_does_not_decide() {
+    // Once an epoch, and the last epochs were shorter.
+    const EPOCHS: [f64; 7] = [17.0, 39.0, 54.0, 67.0, 77.0, 86.0, 95.0];
+    let stairs = |t: f64| EPOCHS.iter().filter(|epoch| **epoch <= t).count() as f64 * 4.0;
+    let found = of(&|t| heap(stairs(t), 5.0 + stairs(t)));
+    expect(&found, Class::Leak);
+    let steep = |t: f64| 40.0 * (t / 100.0).powi(3);
+    let found = of(&|t| heap(steep(t), 5.0 + steep(t)));
+    expect(&found, Class::Undetermined);
+}
