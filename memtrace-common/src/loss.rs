@@ -17,28 +17,23 @@ pub enum Effect {
     Filtered,
 }
 
-/// The user side counts the reasons from here on.
+/// From here on the user side counts.
 const USER: u32 = 1 << 16;
 
 macro_rules! reasons {
-    ($($(#[doc = $doc:literal])* $variant:ident = $value:expr, $name:literal, $effect:ident;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $value:expr, $name:literal, $effect:ident;)*) => {
         /// Why something is missing.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u32)]
-        pub enum Reason { $($(#[doc = $doc])* $variant = $value,)* }
+        pub enum Reason { $($(#[$doc])* $variant = $value,)* }
 
         impl Reason {
             /// Every reason, in the order in which reports list them.
             pub const ALL: [Reason; { [$($value),*].len() }] = [$(Reason::$variant),*];
 
-            /// Stable name in JSON.
+            /// Stable name in reports and JSON.
             pub const fn name(self) -> &'static str {
                 match self { $(Reason::$variant => $name,)* }
-            }
-
-            /// What happened: a sentence or two.
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Reason::$variant => concat!($($doc),*).trim_ascii(),)* }
             }
 
             /// Slot of the kernel side's array; `None`: the user side counts it.
@@ -85,22 +80,22 @@ reasons! {
     BeganBeforeAttach = 13, "began_before_attach", Filtered;
     /// A probed function ran in a process that is not traced (`--no-follow`).
     NotTraced = 14, "not_traced", Filtered;
-    /// A release of an address that is not outstanding: allocated before attach, or
+    /// User side: a release of an address that is not outstanding: allocated before attach, or
     /// the allocator's own (glibc empties an ending thread's cache by `free`).
     UnknownFree = USER, "unknown_free", Filtered;
-    /// An address was handed out again without a release seen: the old entry was replaced.
+    /// User side: an address was handed out again without a release seen: the old entry was replaced.
     AddressReused = USER + 1, "address_reused", ReleasesLost;
-    /// An allocation referred to a stack that never arrived.
+    /// User side: an allocation referred to a stack that never arrived.
     UnknownStack = USER + 2, "unknown_stack", StackLost;
-    /// A record could not be decoded.
+    /// User side: a record could not be decoded.
     Undecodable = USER + 3, "undecodable", AllocationsLost;
-    /// The length of an attached shared memory segment could not be found.
+    /// User side: the length of an attached shared memory segment could not be found.
     SegmentLengthUnknown = USER + 4, "segment_length_unknown", AllocationsLost;
-    /// Probes could not be attached to a process or library.
+    /// User side: probes could not be attached to a process or library.
     AttachFailed = USER + 5, "attach_failed", Untraced;
     /// A stack had more frames than are kept.
     StackTruncated = 15, "stack_truncated", StackLost;
-    /// A realloc, munmap or mremap whose outcome never arrived.
+    /// User side: a realloc, munmap or mremap whose outcome never arrived.
     OutcomeLost = USER + 6, "outcome_lost", ReleasesLost;
     /// A child, a new program or the opener of an unknown library ran on while its probes were being
     /// set: `--no-stop`, another debugger traces it, or memtrace itself was stopped or too slow.
@@ -122,12 +117,12 @@ reasons! {
     /// A C++ exception met the return probe of an operator new, and the return address could not be
     /// restored: the process has probably ended.
     ReturnNotRestored = 24, "return_not_restored", AllocationsLost;
-    /// An allocator's own operator new was left out, because C++ exceptions could not have
+    /// User side: an allocator's own operator new was left out, because C++ exceptions could not have
     /// passed its return probe.
     OperatorNewLeftOut = USER + 7, "operator_new_left_out", AllocationsLost;
-    /// A mapped file changed again and again while it was read: it has no probes.
+    /// User side: a mapped file changed again and again while it was read: it has no probes.
     FileChanged = USER + 8, "file_changed", Untraced;
-    /// A 32-bit program, for which nothing is recorded.
+    /// User side: a 32-bit program, for which nothing is recorded.
     Program32Bit = USER + 9, "program_32_bit", Untraced;
 }
 

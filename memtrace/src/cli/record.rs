@@ -18,7 +18,8 @@ use crate::{
     check,
     collect::{
         pace::Spacing,
-        session::{self, Plan, Summary},
+        plan::Plan,
+        session::{self, Summary},
     },
     probes::allocator::ExtraAllocator,
     recording::Untraced,
@@ -100,6 +101,10 @@ pub(crate) struct RecordArgs {
     /// row when they end, so that memory and file do not grow with every process that ever lived
     #[arg(long)]
     no_fold: bool,
+    /// The collector's priority: `high` runs it before ordinary processes, for at most 80 % of one processor, so that it
+    /// keeps up on a busy machine; `normal` competes with them like any process, and may lose events
+    #[arg(long, value_enum, default_value_t = Priority::High)]
+    priority: Priority,
     /// Do not search for the holders of growing memory. By default, processes that still run are searched
     /// at the end of the recording, with stops of a few milliseconds to verify the result. They are also
     /// searched when memory is about to run out, and when a device is out of memory; only in the last
@@ -131,6 +136,12 @@ pub(crate) struct RecordArgs {
     /// The command to launch, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Priority {
+    High,
+    Normal,
 }
 
 impl RecordArgs {
@@ -192,6 +203,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         redact: args.redact,
         holders,
         fold: !args.no_fold,
+        ahead: args.priority == Priority::High,
         capture: args.capture,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
         invocation: std::env::args().collect(),

@@ -22,6 +22,9 @@ const START: u64 = 5;
 const LEAST_BYTES: u64 = 32 << 10;
 const LEAST_BLOCKS: u64 = 100;
 
+/// The same for the free space around its blocks, bytes: blocks that are few and small can keep it from being given back.
+const LEAST_HOLES: u64 = 256 << 10;
+
 /// If a process is traced for less than this, everything may be its start-up.
 const LEAST_SECONDS: f64 = 2.0;
 
@@ -131,9 +134,9 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
         return Vec::new();
     }
     let mut growing = ledger.survivors(tgid, &window.born, window.least_age);
-    growing.retain(|of| is_large(of) && (which == Which::Largest || grows(of)));
     let holes = holes(ledger, tgid);
     let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
+    growing.retain(|of| is_large(of, hole(of)) && (which == Which::Largest || grows(of)));
     let mut by_blocks = growing.clone();
     let mut by_holes = growing.clone();
     growing.sort_by_key(|of| Reverse(of.bytes));
@@ -181,9 +184,10 @@ fn grows(of: &Survivors) -> bool {
     of.blocks.iter().all(|half| *half > 0) && of.freed <= blocks(of)
 }
 
-fn is_large(of: &Survivors) -> bool {
+fn is_large(of: &Survivors, hole: u64) -> bool {
     // The memory that an allocator took is in the blocks that it handed out.
-    !of.site.by_allocator && (of.bytes >= LEAST_BYTES || blocks(of) >= LEAST_BLOCKS)
+    !of.site.by_allocator
+        && (of.bytes >= LEAST_BYTES || blocks(of) >= LEAST_BLOCKS || hole >= LEAST_HOLES)
 }
 
 #[cfg(test)]
@@ -211,11 +215,12 @@ mod tests {
 
     #[test]
     fn blocks_that_come_and_stay_throughout_are_growth() {
-        let is_growth = |of: &Survivors| is_large(of) && grows(of);
+        let is_growth = |of: &Survivors| is_large(of, 0) && grows(of);
         assert!(is_growth(&survivors(1, 1 << 20, [1, 1], 0)));
         assert!(is_growth(&survivors(1, 1600, [50, 50], 100)));
         // Too little, only early, replaced, and an allocator's own.
         assert!(!is_growth(&survivors(1, 1600, [50, 49], 0)));
+        assert!(is_large(&survivors(1, 1600, [50, 49], 0), 1 << 20));
         assert!(!is_growth(&survivors(1, 1 << 20, [100, 0], 0)));
         assert!(!is_growth(&survivors(1, 1 << 20, [50, 50], 101)));
         let mut segment = survivors(1, 1 << 20, [50, 50], 0);

@@ -1,12 +1,11 @@
 //! The time line of a recording: start, wait, intervals, signals, end.
 
 use std::{
-    ffi::{OsStr, OsString},
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use aya::maps::{MapData, RingBuf};
@@ -22,7 +21,9 @@ use super::{
     holders::{How, Looked},
     job,
     missing::Missing,
-    pace::{Pace, Spacing, Tick},
+    pace::{Pace, Tick},
+    plan::{Plan, default_output, meta},
+    priority::Priority,
     sampling::Costs,
     startup::Startup,
     store::Store,
@@ -30,18 +31,15 @@ use super::{
     verify,
 };
 use crate::{
-    bpf::{Options, Tracer, TracerError},
+    bpf::{Tracer, TracerError},
     hold::{Hold, Holder, Line},
     host::{self, Redactor, Source},
-    probes::allocator::ExtraAllocator,
     process::{
         self,
         launch::{LaunchError, Launched},
-        memory,
         target::{self, Target, TargetError},
     },
-    recording::{self, Meta, Origin, Untraced, Writer},
-    symbolize::debuginfod,
+    recording::{self, Origin, Untraced, Writer},
 };
 
 /// The ring buffer is polled this often if nothing wakes the collector.
@@ -60,36 +58,6 @@ const SCANNED_AT_MOST: u64 = 1_000_000;
 /// Makes CPython take objects from malloc rather than from arenas (its manual, "Command line and
 /// environment").
 const PYTHON_OBJECTS: (&str, &str) = ("PYTHONMALLOC", "malloc");
-
-/// Plan of a recording.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub pids: Vec<u32>,
-    pub command: Vec<OsString>,
-    /// Make Python call malloc for each object, through a variable in the command's environment.
-    pub python_objects: bool,
-    /// `None`: `memtrace-PROGRAM-HOST-PID.mtr`.
-    pub output: Option<PathBuf>,
-    pub force: bool,
-    pub duration: Option<Duration>,
-    pub spacing: Spacing,
-    pub allocators: Vec<ExtraAllocator>,
-    /// Fetch debug files that are not on this machine.
-    pub debuginfod: Option<debuginfod::Config>,
-    pub options: Options,
-    /// Stop new processes, and openers of new libraries, until they are probed.
-    pub stop: bool,
-    /// Hide host names, user names and paths; secrets always are.
-    pub redact: bool,
-    /// Search for the holders of growing sites' blocks.
-    pub(crate) holders: bool,
-    /// Fold short-lived processes that have ended.
-    pub fold: bool,
-    /// Also write the kernel side's records to this file, for tests.
-    pub capture: Option<PathBuf>,
-    /// memtrace's own command line, for the recording.
-    pub invocation: Vec<String>,
-}
 
 /// Result of a recording.
 #[derive(Clone, Debug)]
@@ -351,6 +319,7 @@ impl Session {
             child = Some(pidfd(launched.tgid()).map_err(system("watch the command"))?);
         }
 
+        let _priority = plan.ahead.then(Priority::raise);
         let start = Instant::now();
         let deadline = plan.duration.map(|duration| start + duration);
         let mut poll = interval(POLL);
@@ -529,66 +498,8 @@ fn pass_on(launched: &Launched, signal: i32) {
     unsafe { libc::kill(launched.tgid().cast_signed(), signal) };
 }
 
-/// `memtrace-PROGRAM-HOST-PID.mtr`, named after the first process.
-fn default_output(plan: &Plan, launched: Option<&Launched>, redactor: &Redactor) -> PathBuf {
-    let (program, pid) = match launched {
-        Some(launched) => (
-            launched.program().file_name().map(OsStr::to_owned),
-            launched.tgid(),
-        ),
-        None => {
-            let pid = plan.pids.first().copied().unwrap_or_default();
-            (
-                memory::identity(pid)
-                    .ok()
-                    .map(|identity| identity.comm.into()),
-                pid,
-            )
-        }
-    };
-    let program = program.unwrap_or_default();
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!(
-        "memtrace-{}-{}-{pid}.mtr",
-        program.to_string_lossy(),
-        redactor.name(host.trim())
-    )
-    .chars()
-    .map(|c| {
-        if c.is_alphanumeric() || "-_.".contains(c) {
-            c
-        } else {
-            '_'
-        }
-    })
-    .collect::<String>()
-    .into()
-}
-
-fn meta(plan: &Plan, redactor: &Redactor) -> Meta {
-    let read = |path: &str| {
-        std::fs::read_to_string(path).map_or_else(|_| String::new(), |text| text.trim().to_owned())
-    };
-    Meta {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: redactor.name(&read("/proc/sys/kernel/hostname")),
-        kernel: read("/proc/sys/kernel/osrelease"),
-        command: redactor.arguments(&plan.invocation),
-        started_unix_ns: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-            }),
-        started_ns: now_ns(),
-        interval_ns: u64::try_from(plan.spacing.first().as_nanos()).unwrap_or(u64::MAX),
-        interval_is_auto: plan.spacing == Spacing::Auto,
-        page_size: process::page_size(),
-        allocator_prefixes: ExtraAllocator::all_prefixes(&plan.allocators),
-    }
-}
-
 /// CLOCK_MONOTONIC, as the kernel side's times.
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

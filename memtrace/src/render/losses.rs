@@ -6,7 +6,7 @@ use crate::{
     recording::Snapshot,
     units::{grouped, plural},
 };
-use memtrace_common::loss::Effect;
+use memtrace_common::loss::{Effect, Reason};
 
 const EFFECTS: [(Effect, &str); 5] = [
     (
@@ -24,6 +24,59 @@ const EFFECTS: [(Effect, &str); 5] = [
         "ignored on purpose, or begun before tracing: totals are not affected",
     ),
 ];
+
+/// What happened, in words.
+const fn meaning(reason: Reason) -> &'static str {
+    match reason {
+        Reason::RingFullAlloc => "allocations while the ring buffer was full",
+        Reason::RingFullFree => "releases while the ring buffer was full",
+        Reason::RingFullLifecycle => "forks, execs and exits while the ring buffer was full",
+        Reason::RingFullStack => "new stacks while the ring buffer was full",
+        Reason::ThreadTableFull => "allocations while the table of threads was full",
+        Reason::NestingTooDeep => "allocation functions nested too deeply",
+        Reason::NoReturn => "allocation functions that never returned (longjmp, a C++ exception)",
+        Reason::OutPointerUnreadable => {
+            "results of posix_memalign and its like that could not be read"
+        }
+        Reason::ProcessTableFull => "children while the table of processes was full",
+        Reason::StopFailed => "threads that could not be stopped before their library ran",
+        Reason::ScratchBusy => "stack walks without working space on their CPU",
+        Reason::StackUnreadable => "stacks that end at unreadable memory",
+        Reason::ProgramSkipped => {
+            "events that the kernel skipped because another program ran on the CPU"
+        }
+        Reason::BeganBeforeAttach => "calls that began before the recording",
+        Reason::NotTraced => "calls in processes that are not traced (--no-follow)",
+        Reason::UnknownFree => {
+            "releases of blocks from before the recording, or of the allocator's own"
+        }
+        Reason::AddressReused => "addresses that were given out again without a release in between",
+        Reason::UnknownStack => "allocations whose stack never arrived",
+        Reason::Undecodable => "records that could not be decoded",
+        Reason::SegmentLengthUnknown => "shared memory segments of unknown length",
+        Reason::AttachFailed => "processes and libraries whose probes could not be set",
+        Reason::StackTruncated => "stacks with more frames than are kept",
+        Reason::OutcomeLost => "reallocs, munmaps and mremaps whose outcome never arrived",
+        Reason::NotStopped => "processes and libraries that ran while their probes were being set",
+        Reason::StackNoMapping => "stacks that end outside every known executable mapping",
+        Reason::StackNoTable => "stacks that end in a file whose unwind tables are not loaded",
+        Reason::StackNoRow => "stacks that end in code that its file's unwind tables leave out",
+        Reason::StackUnsupportedRule => "stacks that end at unsupported call frame information",
+        Reason::StackStale => "stacks that end because mappings were changing",
+        Reason::StackBadFramePointer => "stacks that end in code without tables and frame pointers",
+        Reason::PythonAmbiguous => {
+            "stacks without Python frames, because the thread is in several interpreters"
+        }
+        Reason::ReturnNotRestored => {
+            "returns that a C++ exception met and that could not be restored"
+        }
+        Reason::OperatorNewLeftOut => {
+            "libraries whose operator new has no probe, because exceptions could not pass it"
+        }
+        Reason::FileChanged => "files that kept changing while they were read",
+        Reason::Program32Bit => "32-bit programs",
+    }
+}
 
 /// Writes the section on losses.
 pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
@@ -43,7 +96,7 @@ pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<(
             writeln!(out, "  {words}")?;
         }
         for (reason, count) in lost {
-            let meaning = reason.meaning().trim_end_matches('.');
+            let meaning = meaning(*reason);
             writeln!(
                 out,
                 "    {:>11}  {meaning} ({})",

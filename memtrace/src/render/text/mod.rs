@@ -269,7 +269,7 @@ mod tests {
             &[
                 "live figures are UPPER BOUNDS",
                 "Losses\n  5 of 100 records\n",
-                "releases lost: live figures are upper bounds\n              5  The ring buffer was full when a release was reported (ring_full_free)",
+                "releases lost: live figures are upper bounds\n              5  releases while the ring buffer was full (ring_full_free)",
             ],
         );
         for (reason, count) in &snapshot.losses {
