@@ -42,3 +42,19 @@ impl Window {
         self.change(values) / self.change(times).max(f64::MIN_POSITIVE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_steady_rise_has_its_own_rate() {
+        let times: Vec<f64> = (0..120).map(|point| f64::from(point) / 2.0).collect();
+        let values: Vec<f64> = times.iter().map(|time| 7.0 + 90.0 * time).collect();
+        for (from, to) in [(0, 120), (30, 120), (50, 73)] {
+            let window = Window { from, to };
+            let rate = window.rate(&values, &times);
+            assert!((rate - 90.0).abs() < 1e-9, "{rate} from {from} to {to}");
+        }
+    }
+}

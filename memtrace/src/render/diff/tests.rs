@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::*;
-use crate::diff::{Comparison, Options, compare, fixture::*};
+use crate::{
+    diff::{Comparison, Options, compare, fixture::*},
+    recording::variables::hashed,
+};
 
 fn comparison() -> Comparison {
     let old = in_library("gemm_avx2", "1", 1);
@@ -45,6 +48,25 @@ fn text_has_growth_facts_and_matches() {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(!text.contains('\x1b'));
+}
+
+#[test]
+fn hashes_of_session_variables_are_left_out() {
+    let facts = |session: &str, mode: &str| {
+        let env = |name: &str, value| (format!("env.{name}"), hashed(name, value));
+        vec![
+            ("environment.names".to_owned(), "all".to_owned()),
+            env("SSH_TTY", session),
+            env("APP_MODE", mode),
+        ]
+    };
+    let mut runs = [run("a.mtr", vec![]), run("b.mtr", vec![])];
+    runs[0].facts = facts("/dev/pts/1", "fast");
+    runs[1].facts = facts("/dev/pts/2", "exact");
+    let comparison = compare(&runs[..1], &runs[1], &Options::default()).unwrap();
+    let text = as_text(&comparison, 10);
+    assert!(text.contains("APP_MODE"), "{text}");
+    assert!(!text.contains("SSH_TTY"), "{text}");
 }
 
 #[test]
