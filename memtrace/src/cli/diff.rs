@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
@@ -131,7 +131,14 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         Some(FailOn::Leak) => comparison.leak(),
     };
     Ok(match failed {
-        Some(_) => ExitCode::FAILURE,
+        Some(_) => {
+            // A closed standard error must not change the status.
+            let _ = writeln!(
+                io::stderr(),
+                "memtrace: `--fail-on` found growth; the exit status is 1"
+            );
+            ExitCode::FAILURE
+        }
         None => ExitCode::SUCCESS,
     })
 }

@@ -1,6 +1,9 @@
 //! `memtrace export`.
 
-use std::{io, path::PathBuf};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use clap::{Args, ValueEnum};
 
@@ -24,9 +27,9 @@ pub(crate) struct ExportArgs {
     /// with `--layer` before you add values up), or everything at one moment as JSON.
     #[arg(long, value_enum)]
     format: Format,
-    /// The metric of collapsed stacks.
-    #[arg(long, default_value_t)]
-    metric: Metric,
+    /// The metric of collapsed stacks: live-bytes (the default), live-count, alloc-bytes, alloc-count or peak.
+    #[arg(long)]
+    metric: Option<Metric>,
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -55,9 +58,10 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&args.file)?;
     let snapshot = recording.snapshot(args.select.at())?;
     let filter = args.select.filter();
-    if let (Format::Json, true) = (args.format, filter.layer.is_some() || filter.pid.is_some()) {
+    let chooses = filter.layer.is_some() || filter.pid.is_some() || args.metric.is_some();
+    if let (Format::Json, true) = (args.format, chooses) {
         anyhow::bail!(
-            "`--format json` exports everything; `--layer` and `--pid` are for `--format collapsed`"
+            "`--format json` exports everything; `--layer`, `--pid` and `--metric` are for `--format collapsed`"
         );
     }
     check_pid(&snapshot, filter.pid)?;
@@ -86,7 +90,14 @@ fn write(
                 by_thread: args.by == Some(SplitBy::Thread),
                 ..args.select.filter()
             };
-            render::collapsed(out, snapshot, &filter, args.metric)?;
+            let metric = args.metric.unwrap_or_default();
+            if render::collapsed(out, snapshot, &filter, metric)? == 0 {
+                // A closed standard error must not be an error.
+                let _ = writeln!(
+                    io::stderr(),
+                    "memtrace: nothing to export: no site has {metric}"
+                );
+            }
         }
         Format::Json => {
             let mut series = render::Series {

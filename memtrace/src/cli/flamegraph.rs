@@ -1,6 +1,9 @@
 //! `memtrace flamegraph`.
 
-use std::path::PathBuf;
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use clap::Args;
 
@@ -11,7 +14,7 @@ use crate::{
     view::{Filter, Metric},
 };
 
-/// Draw one layer (the heap if there is one, else the largest) as an SVG flame graph.
+/// Draw one layer (the largest, but vm only if there is no other) as an SVG flame graph.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,6 +53,19 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     };
     check_pid(&snapshot, filter.pid)?;
     let mut svg = Vec::new();
-    render::flamegraph(&mut svg, &snapshot, &filter, args.metric)?;
-    write_file(&args.output, args.force, &svg)
+    let (layer, others) = render::flamegraph(&mut svg, &snapshot, &filter, args.metric)?;
+    write_file(&args.output, args.force, &svg)?;
+    let others: Vec<&str> = others.iter().map(|layer| layer.name()).collect();
+    let others = match others.is_empty() {
+        true => String::new(),
+        false => format!("; other layers, by --layer: {}", others.join(", ")),
+    };
+    let path = args.output.display();
+    // A closed standard error must not be an error.
+    let _ = writeln!(
+        io::stderr(),
+        "memtrace: drew layer {} to `{path}`{others}",
+        layer.name()
+    );
+    Ok(())
 }

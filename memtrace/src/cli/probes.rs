@@ -12,7 +12,7 @@ use crate::{
         allocator::ExtraAllocator,
         plan::{self, Lacking},
     },
-    process::{elf::Elf, files::ModuleFile, maps},
+    process::{elf::Elf, files::ModuleFile, maps, target::Target},
 };
 
 /// List the probes that would be set in a process
@@ -36,6 +36,7 @@ pub(crate) struct ProbesArgs {
 /// # Errors
 /// The process is gone or cannot be inspected; the output cannot be written.
 pub(crate) fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    Target::find(args.pid)?;
     show(args.pid, &args.allocator, out)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -166,6 +166,9 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     if args.dry_run {
         return dry_run(&args);
     }
+    if args.duration == Some(Duration::ZERO) {
+        bail!("`--duration` is 0: give a time such as 60s, or leave it out");
+    }
     if args.interval.first() < Duration::from_millis(10) {
         bail!("`--interval` is {}, expected at least 10ms", args.interval);
     }

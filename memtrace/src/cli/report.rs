@@ -77,10 +77,10 @@ pub(super) struct SelectArgs {
     /// Only this process.
     #[arg(long)]
     pid: Option<u32>,
-    /// Show an allocator's own frames (operator new, malloc); JSON always has them.
+    /// Show an allocator's own frames (operator new, malloc), which JSON always has.
     #[arg(long)]
     show_wrappers: bool,
-    /// Show the Python interpreter's own frames; JSON always has them.
+    /// Show the Python interpreter's own frames, which JSON always has.
     #[arg(long)]
     show_interpreter: bool,
 }

@@ -6,6 +6,7 @@ use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 
 use super::{held_open::BLOCKS_AT_MOST, release::Running};
 use crate::{
+    event::Layer,
     hash::FastMap,
     holders::Wanted,
     ledger::{Ledger, SiteKey, Survivors},
@@ -179,9 +180,13 @@ fn blocks(of: &Survivors) -> u64 {
 }
 
 /// Whether blocks came and stayed throughout the window. A cache that was full early does not grow,
-/// nor does a site that frees most of its blocks when they are old enough.
+/// nor does a site that frees most of its blocks when they are old enough. Python takes arenas seldom.
 fn grows(of: &Survivors) -> bool {
-    of.blocks.iter().all(|half| *half > 0) && of.freed <= blocks(of)
+    let throughout = match of.site.layer {
+        Layer::Python => blocks(of) > 0,
+        _ => of.blocks.iter().all(|half| *half > 0),
+    };
+    throughout && of.freed <= blocks(of)
 }
 
 fn is_large(of: &Survivors, hole: u64) -> bool {
@@ -194,7 +199,7 @@ fn is_large(of: &Survivors, hole: u64) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        event::{Action, Event, Layer, MapKind, StackId},
+        event::{Action, Event, MapKind, StackId},
         ledger::ProcessId,
     };
 
@@ -218,6 +223,10 @@ mod tests {
         let is_growth = |of: &Survivors| is_large(of, 0) && grows(of);
         assert!(is_growth(&survivors(1, 1 << 20, [1, 1], 0)));
         assert!(is_growth(&survivors(1, 1600, [50, 50], 100)));
+        let mut arena = survivors(1, 1 << 20, [1, 0], 0);
+        assert!(!is_growth(&arena));
+        arena.site.layer = Layer::Python;
+        assert!(is_growth(&arena));
         // Too little, only early, replaced, and an allocator's own.
         assert!(!is_growth(&survivors(1, 1600, [50, 49], 0)));
         assert!(is_large(&survivors(1, 1600, [50, 49], 0), 1 << 20));

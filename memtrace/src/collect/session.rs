@@ -414,6 +414,10 @@ impl Session {
         if let Some(status) = launched.try_wait().map_err(&waiting)? {
             return Ok(status);
         }
+        tracing::warn!(
+            "the recording is complete; waiting for process {} to end, to pass on its exit status",
+            launched.tgid()
+        );
         let fd = pidfd(launched.tgid()).map_err(&waiting)?;
         loop {
             tokio::select! {

@@ -11,7 +11,8 @@ use crate::{
 };
 use memtrace_common::unwind::End;
 
-/// Writes the collapsed stacks of the sites that pass `filter` and whose `metric` is not zero.
+/// Writes the collapsed stacks of the sites that pass `filter` and whose `metric` is not zero, and returns how many
+/// these are.
 ///
 /// # Errors
 ///
@@ -21,12 +22,14 @@ pub(crate) fn collapsed(
     snapshot: &Snapshot,
     filter: &Filter,
     metric: Metric,
-) -> Result<(), Error> {
-    let written = lines(snapshot, filter, metric)?
+) -> Result<usize, Error> {
+    let lines = lines(snapshot, filter, metric)?;
+    let written = lines
         .iter()
         .try_for_each(|line| writeln!(out, "{line}"))
         .and_then(|()| out.flush());
-    Ok(until_closed(written)?)
+    until_closed(written)?;
+    Ok(lines.len())
 }
 
 fn lines(snapshot: &Snapshot, filter: &Filter, metric: Metric) -> Result<Vec<String>, Error> {

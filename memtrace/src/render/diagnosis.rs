@@ -204,7 +204,7 @@ fn verdicts(
     }
     writeln!(
         out,
-        "\nVerdicts (grade B: every test passed; C: with reservations; D: undecided)"
+        "\nVerdicts (grade A would need an experiment; B: every test passed; C: with reservations; D: undecided)"
     )?;
     let mut left = sites;
     let mut hidden = 0;

@@ -32,8 +32,8 @@ const OWN: Color = Color {
 const LIBRARIES: Palette = Palette::Basic(BasicPalette::Blue);
 
 /// Writes an SVG flame graph, for a browser, of the sites that pass `filter` and whose `metric` is
-/// not zero: those of its layer or, if it has none, of the heap, otherwise of the largest layer.
-/// Mappings by allocators are left out.
+/// not zero: those of its layer or, if it has none, of the largest one, and of address space only if there is nothing
+/// else. Mappings by allocators are left out. Returns the drawn layer and the others.
 ///
 /// # Errors
 ///
@@ -44,15 +44,17 @@ pub(crate) fn flamegraph(
     snapshot: &Snapshot,
     filter: &Filter,
     metric: Metric,
-) -> Result<(), Error> {
+) -> Result<(Layer, Vec<Layer>), Error> {
     let mut sites = filter.select(snapshot, metric)?.sites;
     sites.retain(|site| !site.site.key.by_allocator && metric.of(&site.totals()) > 0);
     let mut layers: BTreeMap<Layer, u64> = BTreeMap::new();
     for site in &sites {
         *layers.entry(site.site.key.layer).or_default() += metric.of(&site.totals());
     }
-    let most = layers.iter().max_by_key(|(_, value)| **value);
-    let layer = match layers.get_key_value(&Layer::Heap).or(most) {
+    let most = layers
+        .iter()
+        .max_by_key(|(layer, value)| (**layer != Layer::Vm, **value));
+    let layer = match most {
         Some((layer, _)) => *layer,
         None => return Err(Error::NothingToDraw(metric)),
     };
@@ -70,7 +72,8 @@ pub(crate) fn flamegraph(
     let lines = of_sites(&sites, filter, metric);
     let drawn = flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut *out)
         .and_then(|()| out.flush());
-    Ok(until_closed(drawn)?)
+    until_closed(drawn)?;
+    Ok((layer, layers.into_keys().collect()))
 }
 
 /// The labels of the program's own frames, with their colour.

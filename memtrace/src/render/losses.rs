@@ -46,7 +46,7 @@ const fn meaning(reason: Reason) -> &'static str {
             "events that the kernel skipped because another program ran on the CPU"
         }
         Reason::BeganBeforeAttach => "calls that began before the recording",
-        Reason::NotTraced => "calls in processes that are not traced (--no-follow)",
+        Reason::NotTraced => "calls in processes that are not traced",
         Reason::UnknownFree => {
             "releases of blocks from before the recording, or of the allocator's own"
         }

@@ -120,10 +120,21 @@ fn line_of<'a>(container: &Step, stacks: &'a Stacks) -> Option<&'a Frame> {
         .frames()
         .any(|frame| !frame.is_python() && frame.function.is_some());
     match containers::filled(stack.of_caller()) {
+        Some((known, _)) if is_another(known.name, container) => None,
         Some((_, line)) => Some(line),
         None if container.kind == StepKind::Object && is_named => None,
         None => filling_line(buffer, stacks),
     }
+}
+
+/// Whether memory for this type of container cannot be that of a Python object: both are built in, and differ.
+fn is_another(known: &str, container: &Step) -> bool {
+    const BUILT_IN: [&str; 3] = ["list", "dict", "set"];
+    let of_type = container.type_name.as_deref().unwrap_or_default();
+    container.kind == StepKind::Object
+        && BUILT_IN.contains(&of_type)
+        && BUILT_IN.contains(&known)
+        && of_type != known
 }
 
 fn up_to_container(path: &Path) -> Option<&[Step]> {

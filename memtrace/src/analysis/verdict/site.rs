@@ -379,7 +379,10 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
     };
     let rate = context.window.rate(&site.live_bytes, &context.series.times);
     let found = SiteFinding {
-        grade: Grade::C,
+        grade: match class {
+            Class::Undetermined => Grade::D,
+            _ => Grade::C,
+        },
         evidence: vec![
             ARENAS_OF_SITE.with([("growth", Amount::Change(growth))]),
             ARENAS.with(grown(trend)),

@@ -90,9 +90,12 @@ fn reasons(out: &mut impl Write, health: &Health) -> io::Result<()> {
         .into_iter()
         .chain(health.failed.clone())
         .collect();
+    counts.retain(|(_, count)| *count > 0);
     counts.sort_by_key(|(_, count)| Reverse(*count));
-    writeln!(out, "\nWhy stacks are incomplete")?;
-    for (end, count) in counts.iter().filter(|(_, count)| *count > 0) {
+    if !counts.is_empty() {
+        writeln!(out, "\nWhy stacks are incomplete")?;
+    }
+    for (end, count) in &counts {
         row(out, *count, total, health::name(*end))?;
         let (meaning, remedy) = explain(*end);
         writeln!(out, "      {meaning}\n      → {remedy}")?;

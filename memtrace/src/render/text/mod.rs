@@ -87,7 +87,10 @@ pub(crate) fn text(
         .and_then(|()| report.runtimes(out))
         .and_then(|()| device_table::libraries(out, snapshot))
         .and_then(|()| losses::section(out, snapshot))
-        .and_then(|()| diagnosis::section(out, verdicts, &options.filter))
+        .and_then(|()| match options.by {
+            By::Site => diagnosis::section(out, verdicts, &options.filter),
+            _ => Ok(()),
+        })
         .and_then(|()| report.next(out))
         .and_then(|()| out.flush());
     Ok(until_closed(written)?)

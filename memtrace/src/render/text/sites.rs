@@ -70,7 +70,9 @@ impl TextReport<'_> {
             }
             self.site(out, rank + 1, site)?;
         }
-        let unlisted = selection.sites.get(listed.len()..).unwrap_or_default();
+        let rest = selection.sites.get(listed.len()..).unwrap_or_default();
+        let (unlisted, without): (Vec<_>, Vec<_>) =
+            rest.iter().partition(|site| sort.of(&site.totals()) > 0);
         if !unlisted.is_empty() {
             let sites = plural(unlisted.len() as u64, "more site");
             let mut live = BTreeMap::new();
@@ -79,6 +81,10 @@ impl TextReport<'_> {
             }
             let live = by_layer(&live);
             writeln!(out, "\n  {sites} not listed (-T lists more); live: {live}")?;
+        }
+        if !without.is_empty() {
+            let sites = plural(without.len() as u64, "more site");
+            writeln!(out, "\n  {sites} with no {sort}, not listed")?;
         }
         self.hidden(out, selection)
     }
@@ -240,7 +246,7 @@ mod tests {
                 "  2. 100 B in 10 blocks (heap of pid 4243",
                 "[no stack]",
                 "  3. 8.0 KiB in 1 block (vm of pid 4242, taken by an allocator)",
-                "1 more site not listed (-T lists more); live: heap 0 B",
+                "1 more site with no live-bytes, not listed",
             ],
         );
     }
@@ -322,7 +328,8 @@ mod tests {
             &report,
             &[
                 "Top 1 of 3 sites",
-                "2 more sites not listed (-T lists more); live: vm 8.0 KiB, heap 0 B",
+                "1 more site not listed (-T lists more); live: vm 8.0 KiB",
+                "1 more site with no live-bytes, not listed",
                 "1 site hidden by filters; live: heap 100 B",
             ],
         );
