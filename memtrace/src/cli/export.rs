@@ -95,7 +95,7 @@ fn write(
                 // A closed standard error must not be an error.
                 let _ = writeln!(
                     io::stderr(),
-                    "memtrace: nothing to export: no site has {metric}"
+                    "memtrace: nothing to export: no selected site has any {metric}"
                 );
             }
         }

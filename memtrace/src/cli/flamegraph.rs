@@ -58,7 +58,10 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     let others: Vec<&str> = others.iter().map(|layer| layer.name()).collect();
     let others = match others.is_empty() {
         true => String::new(),
-        false => format!("; other layers, by --layer: {}", others.join(", ")),
+        false => format!(
+            "; other layers (choose one with --layer): {}",
+            others.join(", ")
+        ),
     };
     let path = args.output.display();
     // A closed standard error must not be an error.

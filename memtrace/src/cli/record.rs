@@ -101,8 +101,8 @@ pub(crate) struct RecordArgs {
     /// row when they end, so that memory and file do not grow with every process that ever lived
     #[arg(long)]
     no_fold: bool,
-    /// The collector's priority: `high` runs it before ordinary processes, for at most 80 % of one processor, so that it
-    /// keeps up on a busy machine; `normal` competes with them like any process, and may lose events
+    /// The collector's priority: `high` runs it before all other processes, for at most 80 % of one processor (4 ms of
+    /// every 5), so that it keeps up on a busy machine; `normal` lets it compete with them, and may lose events
     #[arg(long, value_enum, default_value_t = Priority::High)]
     priority: Priority,
     /// Do not search for the holders of growing memory. By default, processes that still run are searched

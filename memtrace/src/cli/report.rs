@@ -29,7 +29,8 @@ pub(crate) struct ReportArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Group sites by python-line, program-line (of Python, or else of C, C++ or Rust: the line that is of no library),
+    /// Group sites by python-line, program-line (of Python, or else of C, C++ or Rust: the innermost line that
+    /// is of no language's library),
     /// native-site, module or thread; `site` lists each with its stack.
     #[arg(long, value_name = "WHAT", default_value_t)]
     by: By,

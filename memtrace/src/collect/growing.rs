@@ -135,7 +135,10 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
         return Vec::new();
     }
     let mut growing = ledger.survivors(tgid, &window.born, window.least_age);
-    let holes = holes(ledger, tgid);
+    let holes = match which {
+        Which::Growing if !growing.is_empty() => holes(ledger, tgid),
+        _ => FastMap::default(),
+    };
     let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
     growing.retain(|of| is_large(of, hole(of)) && (which == Which::Largest || grows(of)));
     let mut by_blocks = growing.clone();

@@ -3,9 +3,9 @@
 use std::{io, mem};
 
 /// In each period, this long at most: the kernel gives the rest to others even if the collector falls behind
-/// (sched(7), "SCHED_DEADLINE").
-const RUNTIME_NS: u64 = 16_000_000;
-const PERIOD_NS: u64 = 20_000_000;
+/// (sched(7), "SCHED_DEADLINE"). Others wait for less than a stop may take.
+const RUNTIME_NS: u64 = 4_000_000;
+const PERIOD_NS: u64 = 5_000_000;
 
 /// Where the kernel allows no deadline (to a process that may not run on every processor, or if the others have been given
 /// away), the collector has ten times the weight of an ordinary process.
@@ -64,7 +64,10 @@ impl Priority {
             set(nice)
         });
         if let Err(error) = &raised {
-            tracing::info!("the collector runs as an ordinary process: {error}");
+            tracing::warn!(
+                "cannot raise the collector's priority ({error}): a busy machine may cost events; \
+                 CAP_SYS_NICE is needed"
+            );
         }
         Self {
             before: raised.is_ok().then_some(before),
@@ -74,8 +77,14 @@ impl Priority {
 
 impl Drop for Priority {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            let _ = set(before);
+        let Some(before) = self.before else { return };
+        let kept = Attributes {
+            flags: before.flags | RESET_ON_FORK,
+            ..before
+        };
+        // Only with CAP_SYS_NICE may the flag be taken back.
+        if let Err(error) = set(before).or_else(|_| set(kept)) {
+            tracing::info!("the collector's priority stays raised: {error}");
         }
     }
 }
@@ -87,6 +96,11 @@ fn current() -> io::Result<Attributes> {
     // SAFETY: `attributes` lives and has this size; 0 is this thread.
     let failed = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     match failed {
+        // Of a policy without deadline, the kernel tells its time slice in the same field.
+        0 if attributes.policy != SCHED_DEADLINE => Ok(Attributes {
+            runtime: 0,
+            ..attributes
+        }),
         0 => Ok(attributes),
         _ => Err(io::Error::last_os_error()),
     }
@@ -111,13 +125,19 @@ mod tests {
         let before = current().unwrap();
         let priority = Priority::raise();
         let raised = current().unwrap();
+        // SAFETY: no memory is involved.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        if is_root && before.policy == SCHED_OTHER && before.nice == 0 {
+            assert!(priority.before.is_some());
+        }
         if priority.before.is_some() {
             let is_bounded = raised.policy == SCHED_DEADLINE && raised.runtime < raised.period;
             let is_heavier = raised.policy == SCHED_OTHER && raised.nice < before.nice;
             assert!(is_bounded || is_heavier, "policy {}", raised.policy);
             // Those that it starts are not raised.
             let started = thread::spawn(|| current().unwrap()).join().unwrap();
-            assert_eq!((started.policy, started.nice), (before.policy, before.nice));
+            let ordinary = before.nice.max(0);
+            assert_eq!((started.policy, started.nice), (before.policy, ordinary));
         }
         drop(priority);
         let after = current().unwrap();

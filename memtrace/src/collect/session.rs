@@ -1,7 +1,7 @@
 //! The time line of a recording: start, wait, intervals, signals, end.
 
 use std::{
-    io,
+    io::{self, Write},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::Path,
     sync::Arc,
@@ -414,8 +414,10 @@ impl Session {
         if let Some(status) = launched.try_wait().map_err(&waiting)? {
             return Ok(status);
         }
-        tracing::warn!(
-            "the recording is complete; waiting for process {} to end, to pass on its exit status",
+        // A closed standard error must not keep the status from being passed on.
+        let _ = writeln!(
+            io::stderr(),
+            "memtrace: waiting for process {} to end, to pass on its exit status",
             launched.tgid()
         );
         let fd = pidfd(launched.tgid()).map_err(&waiting)?;

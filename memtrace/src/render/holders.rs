@@ -183,7 +183,7 @@ fn shortened(path: &Path, rate: Option<f64>) -> String {
     let begin = path.container.unwrap_or(0) + 1 + ENDS;
     let end = words.len().saturating_sub(ENDS);
     if let Some(left_out) = end.checked_sub(begin).filter(|steps| *steps > 1) {
-        words.splice(begin..end, [format!(" → {LEFT_OUT} {left_out} steps")]);
+        words.splice(begin..end, [format!(" → {LEFT_OUT} ({left_out} left out)")]);
     }
     words.concat().trim_end().to_owned()
 }

@@ -38,12 +38,14 @@ const fn meaning(reason: Reason) -> &'static str {
         Reason::OutPointerUnreadable => {
             "results of posix_memalign and its like that could not be read"
         }
-        Reason::ProcessTableFull => "children while the table of processes was full",
+        Reason::ProcessTableFull => {
+            "children that were not traced because the table of processes was full"
+        }
         Reason::StopFailed => "threads that could not be stopped before their library ran",
         Reason::ScratchBusy => "stack walks without working space on their CPU",
         Reason::StackUnreadable => "stacks that end at unreadable memory",
         Reason::ProgramSkipped => {
-            "events that the kernel skipped because another program ran on the CPU"
+            "events that the kernel skipped because another tracing program ran on the CPU"
         }
         Reason::BeganBeforeAttach => "calls that began before the recording",
         Reason::NotTraced => "calls in processes that are not traced",

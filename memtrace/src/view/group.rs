@@ -88,7 +88,8 @@ impl By {
         }
         if self == By::ProgramLine {
             let frames: Vec<&Frame> = stack.of_caller().collect();
-            return own_line(&frames).map_or(NO_STACK.into(), line);
+            let own = own_line(&frames).or(stack.frames().next());
+            return own.map_or(NO_STACK.into(), line);
         }
         let frames = stack.frames().skip(stack.wrappers());
         let mut native = frames.filter(|frame| frame.kind == FrameKind::Native);

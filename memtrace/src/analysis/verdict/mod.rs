@@ -215,8 +215,8 @@ fn judge(
             let is_open = verdict.class == Class::Undetermined;
             let seen = seen.filter(|(kept_by, _)| leaks || is_open && kept_by.has_growing());
             let guess = || {
-                let leak = series.sites.iter().filter(|_| leaks);
-                let leak = leak.into_iter().find(|site| site.key == *key)?;
+                let mut sites = series.sites.iter();
+                let leak = sites.find(|site| leaks && site.key == *key)?;
                 let (kept_by, keeper) = kept_by::kept_by(leak, series, judged.window, stacks)?;
                 Some((kept_by, Some(keeper)))
             };
@@ -236,7 +236,7 @@ fn judge(
                 None => guess(),
             };
             if let Some((kept_by, keeper)) = found {
-                keepers.extend(keeper.map(Scope::Site));
+                keepers.extend(keeper.filter(|_| leaks).map(Scope::Site));
                 // A guess leaves open which objects these are.
                 let is_proven = !matches!(kept_by.how, How::Container(_));
                 let asks = |line: &str| {

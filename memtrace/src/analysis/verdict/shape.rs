@@ -83,10 +83,11 @@ impl Judged {
     }
 
     /// The part of the late growth that is left if one of its steps had not been in the recording: where few steps make
-    /// up the growth, one more or less is chance.
+    /// up the growth, one more or less is chance. All of it, unless the growth stands still in between.
     fn without_a_step(&self) -> f64 {
         let (step, late) = self.trend.steps();
-        match late > 0.0 {
+        let has_steps = self.trend.rising_of_last(LAST_BLOCKS) <= RISING_BLOCKS;
+        match has_steps && late > 0.0 {
             true => (1.0 - step / late).max(0.0),
             false => 1.0,
         }

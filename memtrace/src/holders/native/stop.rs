@@ -305,9 +305,7 @@ impl Urgent {
         // SAFETY: 0 is this thread; the priorities are read and written by these calls only.
         let before = unsafe {
             let policy = libc::syscall(libc::SYS_sched_getscheduler, 0);
-            // One with a deadline runs before all others already.
             (policy >= 0
-                && policy & 0xf != libc::c_long::from(libc::SCHED_DEADLINE)
                 && libc::syscall(libc::SYS_sched_getparam, 0, &raw mut before) == 0
                 && libc::syscall(
                     libc::SYS_sched_setscheduler,

@@ -198,20 +198,15 @@ impl Text<'_> {
     /// The number of a site: those that grow more come first, then those that grow less, each group with its largest
     /// difference first.
     fn number(&self, index: usize) -> usize {
-        let sites = &self.comparison.sites;
-        let is_less = sites
-            .get(index)
-            .is_some_and(|site| grows_less(site.delta.rate));
-        match is_less {
+        let count = |wanted: fn(f64) -> bool| {
+            let sites = self.comparison.sites.iter();
+            sites.filter(|site| wanted(site.delta.rate)).count()
+        };
+        let (more, less) = (count(grows_more), count(grows_less));
+        match (more..more + less).contains(&index) {
+            // Those that grow least are last.
+            true => 2 * more + less - index,
             false => index + 1,
-            true => {
-                sites
-                    .iter()
-                    .filter(|site| grows_more(site.delta.rate))
-                    .count()
-                    + sites.len()
-                    - index
-            }
         }
     }
 

@@ -87,7 +87,7 @@ fn paths_through_one_container_are_one_line() {
     assert_eq!(
         lines[0],
         "held, 50 of 64 blocks examined, by 2 paths such as: module __main__ . service . history  \
-(list, 1,648 items, +27/s like the site)  [i] → Tensor → c10::TensorImpl → c10::StorageImpl → … 2 steps → B → A → block"
+(list, 1,648 items, +27/s like the site)  [i] → Tensor → c10::TensorImpl → c10::StorageImpl → … (2 left out) → B → A → block"
     );
     assert_eq!(lines.len(), 6);
     assert_eq!(lines[5], "also, 3: in 2 other ways");

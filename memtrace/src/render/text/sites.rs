@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The heading of sites that the program did not request itself.
-const INDIRECT: &str = "  Below: mappings that allocators and the dynamic linker requested. The blocks above are in them, so do not add both.";
+const INDIRECT: &str = "  Mappings that allocators and the dynamic linker requested; blocks of other layers are in them, so do not add both:";
 
 impl TextReport<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
