@@ -17,7 +17,11 @@ fn events_dropped_by_a_tiny_ring_buffer_are_counted() {
     let bench = Bench::new();
     let truth = bench.path("truth");
     let target = targets::program("overload.c");
-    let record = Record::launch(&bench, &["--ring-buffer", "4k", "--priority", "normal"], [&target, &truth]);
+    let record = Record::launch(
+        &bench,
+        &["--ring-buffer", "4k", "--priority", "normal"],
+        [&target, &truth],
+    );
     let file = record.file.clone();
     let report = record.finish(0);
     let truth = Truth::read(&truth);
