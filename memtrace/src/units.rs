@@ -39,7 +39,7 @@ pub(crate) fn seconds(ns: u64) -> String {
 
 /// A number and its noun, in the plural if it is not one.
 pub(crate) fn plural(n: u64, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+    format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
 /// A number with a comma between thousands.

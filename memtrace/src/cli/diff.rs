@@ -21,14 +21,17 @@ use crate::{
 
 /// Compare recordings and machines: what grows faster than in the baseline, and what else differs.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "memtrace diff [OPTIONS] <BASELINE> <NEW>\n       memtrace diff [OPTIONS] --baseline <FILE>... -- <NEW>",
+    after_help = "\
 Examples:
   memtrace diff good.mtr bad.mtr
   memtrace diff --baseline good1.mtr good2.mtr -- bad.mtr
-  memtrace diff --fail-on growth=100k/s good.mtr bad.mtr")]
+  memtrace diff --fail-on growth=100k/s good.mtr bad.mtr"
+)]
 pub(crate) struct DiffArgs {
     /// The baseline and the new recording; only the new one with `--baseline`.
-    #[arg(required = true, num_args = 1..=3, value_name = "BASELINE> <NEW")]
+    #[arg(required_unless_present = "baseline", num_args = 1..=3, value_name = "RECORDING")]
     files: Vec<PathBuf>,
     /// Several baselines: report only what differs from all of them. End the list with `--`.
     #[arg(long, num_args = 1.., value_name = "FILE")]
@@ -98,6 +101,9 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (per, files) = per(args)?;
     let (baselines, new) = match (&*args.baseline, &*files) {
         ([], [baseline, new]) => (std::slice::from_ref(baseline), new),
+        (_, []) => anyhow::bail!(
+            "no new recording, only baselines; end their list with `--`: `memtrace diff --baseline A B -- NEW`"
+        ),
         ([], _) => anyhow::bail!(
             "one recording only, expected a baseline and a new one: `memtrace diff BASELINE NEW`"
         ),

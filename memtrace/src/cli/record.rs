@@ -31,7 +31,7 @@ use crate::{
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(ArgGroup::new("target").args(["pid", "command"]).required(true)),
-override_usage = "memtrace record [OPTIONS] --pid <PID>\n       memtrace record [OPTIONS] -- <COMMAND>...", after_help = "\
+override_usage = "memtrace record [OPTIONS] --pid <PID>\n       memtrace record [OPTIONS] [--] <COMMAND>...", after_help = "\
 Recording stops when the command exits, when every process given with --pid has exited (children do not \
 count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running. \
 The exit status of a launched command is passed on.
@@ -133,8 +133,8 @@ pub(crate) struct RecordArgs {
     /// Print more statistics at the end
     #[arg(short, long)]
     verbose: bool,
-    /// The command to launch, after `--`
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The command to launch, with its arguments. After `--`, memtrace reads no more options of its own
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -272,8 +272,11 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         survivors,
         ref holders,
     } = *summary;
-    let events = units::plural(received, "event");
-    writeln!(err, "memtrace: {events} recorded, {missing}")?;
+    let recorded = match received {
+        0 => "nothing was allocated or freed meanwhile".to_owned(),
+        n => format!("{} recorded", units::plural(n, "event")),
+    };
+    writeln!(err, "memtrace: {recorded}, {missing}")?;
     if verbose {
         writeln!(
             err,

@@ -1,6 +1,6 @@
 //! `memtrace report`, and what the reading commands have in common.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, io, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -29,9 +29,9 @@ pub(crate) struct ReportArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Group sites by python-line, program-line (of Python, or else of C, C++ or Rust: the innermost line that
-    /// is of no language's library),
-    /// native-site, module or thread; `site` lists each with its stack.
+    /// Group sites by python-line (the innermost line of Python), program-line (the innermost line of your program,
+    /// in any language), native-site (the innermost native function that is not an allocator's), module (its file)
+    /// or thread; `site` lists each with its stack.
     #[arg(long, value_name = "WHAT", default_value_t)]
     by: By,
     /// Number of sites or groups to list [default: 10 in text, all in JSON].
@@ -124,6 +124,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     };
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
+    check_layer(&snapshot, filter.layer)?;
     let verdicts = || {
         let machine = SystemSeries::read(&recording)?;
         verdict::diagnose(&recording, &machine, &Suppressions::default())
@@ -177,6 +178,32 @@ pub(super) fn check_pid(
     anyhow::bail!(
         "no process {pid} in the recording at this moment, expected one of: {}{folded}",
         pids.join(", ")
+    )
+}
+
+/// A layer without a block is a mistake, or its probes were not set: not an empty report.
+pub(super) fn check_layer(
+    snapshot: &crate::recording::Snapshot,
+    layer: Option<Layer>,
+) -> anyhow::Result<()> {
+    let Some(layer) = layer else { return Ok(()) };
+    let known: BTreeSet<&str> = snapshot
+        .sites
+        .iter()
+        .map(|site| site.key.layer.name())
+        .collect();
+    if known.contains(layer.name()) {
+        return Ok(());
+    }
+    let known = Vec::from_iter(known).join(", ");
+    anyhow::bail!(
+        "no memory of the layer `{}` in the recording at this moment; it has {}",
+        layer.name(),
+        if known.is_empty() {
+            "none at all"
+        } else {
+            &known
+        }
     )
 }
 

@@ -126,7 +126,7 @@ impl Level {
     /// For people.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
-            Level::BuildId => "the same code (build id and offset)",
+            Level::BuildId => "the same code, build id and offset",
             Level::Symbol => "the same functions of the same modules",
             Level::Leaf => "the same functions at the leaf",
             Level::Module => "the same modules only",
@@ -140,9 +140,13 @@ pub(crate) enum Error {
     #[error("`{0}` has no intervals: nothing was recorded; record again, longer")]
     Empty(String),
     #[error(
-        "`{run}` has no allocation at `{place}`; give `--per alloc-of=` a function as `memtrace report {run}` shows it first in a stack, or `file:line`"
+        "`{run}` has no allocation at `{place}`; give `--per alloc-of=` a function or `file:line`; these allocate most often: `{known}`"
     )]
-    NoSuchPlace { run: String, place: String },
+    NoSuchPlace {
+        run: String,
+        place: String,
+        known: String,
+    },
 }
 
 /// A site of one or both sides.

@@ -24,6 +24,7 @@ impl<'a> Measured<'a> {
             Per::AllocOf(place) if units.last() == Some(&0.0) => Err(Error::NoSuchPlace {
                 run: run.name.clone(),
                 place: place.clone(),
+                known: run.busiest().join("`, `"),
             }),
             _ => Ok(Measured {
                 start: run.start(),

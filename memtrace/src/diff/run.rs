@@ -1,12 +1,19 @@
 //! One recording as a comparison needs it: its sites over time.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{Per, Stack};
 use crate::{
     analysis::statistics::warm_up,
     event::{Layer, StackId},
-    frames::{Frame, Wrappers, names::source_line},
+    frames::{
+        Frame, Wrappers,
+        names::{self, source_line},
+        own_line,
+    },
     ledger::ProcessId,
     recording::{Origin, ProcessRow, SitePoint, SiteSeries, Snapshot},
 };
@@ -14,6 +21,9 @@ use memtrace_common::loss::Effect;
 
 /// Points of a series that are used: more would cost memory without improving the slope.
 pub(crate) const POINTS: usize = 240;
+
+/// Functions that a message names.
+const BUSIEST: usize = 5;
 
 /// One recording.
 #[derive(Clone, Debug)]
@@ -130,6 +140,11 @@ impl Run {
         }
     }
 
+    /// Functions that allocate most often.
+    pub(super) fn busiest(&self) -> Vec<String> {
+        busiest(&self.sites)
+    }
+
     /// Allocations so far at the `wanted` sites, without mappings by allocators.
     pub(super) fn allocations(&self, wanted: impl Fn(&Site) -> bool) -> Vec<f64> {
         let sites = self.sites.iter().filter(|site| !site.by_allocator);
@@ -239,20 +254,46 @@ fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Whether the innermost frame that reports show is at `place`: the name of its function, with or
-/// without parameters, or `file:line`; the innermost Python frame counts as well.
+/// Frames that name an allocation's place: the first, the first of Python, and the program's own.
+fn places<'a>(shown: &[&'a Frame]) -> Vec<&'a Frame> {
+    let python = shown.iter().copied().find(|frame| frame.is_python());
+    let mut places: Vec<&Frame> = shown.first().copied().into_iter().chain(python).collect();
+    places.extend(own_line(shown));
+    places
+}
+
+/// Whether `place` is a function, as any command writes it or without its classes and namespaces, or a `file:line`
+/// of a site.
 fn is_at(site: &Site, place: &str) -> bool {
-    let shown = site.stack.shown();
-    let python = shown.iter().find(|frame| frame.is_python());
-    shown.first().into_iter().chain(python).any(|frame| {
+    let is_end = |whole: &str, before: &[&str]| {
+        let start = whole.strip_suffix(place);
+        start.is_some_and(|start| start.is_empty() || before.iter().any(|end| start.ends_with(end)))
+    };
+    places(&site.stack.shown()).into_iter().any(|frame| {
         let function = frame.function.as_deref().unwrap_or_default();
         let base = function.split('(').next().unwrap_or(function);
         let line = source_line(frame).unwrap_or_default();
-        let at_line = line
-            .strip_suffix(place)
-            .is_some_and(|folder| folder.is_empty() || folder.ends_with('/'));
-        place == function || place == base || at_line
+        place == function
+            || is_end(base, &["::", "."])
+            || is_end(&names::plain(frame), &["::", "."])
+            || is_end(&line, &["/"])
     })
+}
+
+/// Functions that allocate most often, for a message.
+fn busiest(sites: &[Site]) -> Vec<String> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for site in sites.iter().filter(|site| !site.by_allocator) {
+        let Some(frame) = places(&site.stack.shown()).pop() else {
+            continue;
+        };
+        let allocations = site.points.last().map_or(0, |(_, point)| point.alloc_count);
+        *counts.entry(names::plain(frame)).or_default() += allocations;
+    }
+    let mut functions: Vec<(String, u64)> = counts.into_iter().collect();
+    functions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let functions = functions.into_iter().take(BUSIEST);
+    functions.map(|(function, _)| function).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Verdicts and the tables of where growth went, as text and JSON.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
 use serde_json::{Value, json};
 
@@ -208,6 +211,7 @@ fn verdicts(
     )?;
     let mut left = sites;
     let mut hidden = 0;
+    let mut given = BTreeSet::new();
     for verdict in shown() {
         match verdict.scope {
             Scope::Process => left = sites,
@@ -218,6 +222,12 @@ fn verdicts(
             Scope::Site(_) => left -= 1,
         }
         self::verdict(out, found, filter, verdict)?;
+        // Advice for one site is seldom for it alone: each piece is given once.
+        for line in &verdict.next {
+            if given.insert(line) {
+                writeln!(out, "      next: {}", clean(line))?;
+            }
+        }
     }
     if hidden > 0 {
         let more = plural(hidden, "more verdict");
@@ -264,11 +274,7 @@ fn verdict(
         let frames = filter.frames(found.stacks.get(key.stack));
         stack::in_short(out, &frames, filter.full)?;
     }
-    kept(out, found, filter, verdict)?;
-    for line in &verdict.next {
-        writeln!(out, "      next: {}", clean(line))?;
-    }
-    Ok(())
+    kept(out, found, filter, verdict)
 }
 
 /// The holder of a site's blocks, and all holders that were seen.
@@ -320,7 +326,7 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
     {
         writeln!(
             out,
-            "\nWhere the memory of process {} went, {:.1} s to {:.1} s",
+            "\nWhere the memory of process {} went, from {:.1} s to {:.1} s of the recording",
             account.tgid, account.from, account.to
         )?;
         if found.lost > 0.0 {

@@ -112,6 +112,12 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
             }
             text.extend(next(line.next));
         }
+        None if finding.is_suppressed => {
+            text.push(format!(
+                "suppressed: {about}; `Suppressed` below lists the sites"
+            ));
+            text.push(processes(finding, found));
+        }
         None => {
             text.push(format!("{about}: {}", verdict.class.meaning()));
             text.push(processes(finding, found));
@@ -160,12 +166,12 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     }
     let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak);
     let keeper = line.kept_by.and_then(|kept| {
-        let line = kept.line.as_ref().map(names::plain);
+        let line = kept.line.as_ref().map(subject);
         line.or_else(|| name_of(kept))
     });
     let allocates = || {
         line.allocates
-            .map_or("code without a stack".into(), names::plain)
+            .map_or("code without a stack".into(), subject)
     };
     // A container that was not seen in memory is a guess.
     let keeps = match line.kept_by.map(|kept| &kept.how) {
@@ -194,6 +200,19 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         _ => "",
     };
     format!("{name} {does} {amount}{stays}")
+}
+
+/// A frame's name; that of code without one of its own (`<module>`, `<listcomp>`) comes with its line.
+fn subject(frame: &Frame) -> String {
+    let name = names::plain(frame);
+    let is_unnamed = frame.is_python() && name.ends_with('>');
+    match names::source_line(frame).filter(|_| is_unnamed) {
+        Some(place) => {
+            let file = place.rsplit('/').next().unwrap_or(&place);
+            format!("{name} ({file})")
+        }
+        None => name,
+    }
 }
 
 /// The holder of the blocks, and the path to them.

@@ -82,7 +82,9 @@ fn place(path: &Path) -> String {
             _ => format!("{name}{}", clean(&names)),
         };
     }
-    let last = others.iter().rfind(|step| !step.name.is_empty());
+    // A block's name is the pointer's place in it, which matters only to scripts.
+    let is_name = |step: &&&Step| !step.name.is_empty() && step.kind != StepKind::Block;
+    let last = others.iter().rfind(is_name);
     match (last, others) {
         (Some(last), [_]) => format!("{name} {}", clean(&last.name)),
         (Some(last), _) => format!("{name} {LEFT_OUT} {}", clean(&last.name)),

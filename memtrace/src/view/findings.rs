@@ -28,6 +28,8 @@ pub(crate) struct Finding<'a> {
     pub(crate) growing_below: Vec<u32>,
     /// The fastest growing first; empty if no site is behind it.
     pub(crate) lines: Vec<Line<'a>>,
+    /// A suppression hides all sites behind it.
+    pub(crate) is_suppressed: bool,
 }
 
 /// The sites of one line, taken together.
@@ -55,7 +57,7 @@ impl Finding<'_> {
 
     /// Whether the verdict reports growth.
     fn is_growth(&self) -> bool {
-        !matches!(self.verdict.class, Class::None | Class::Undetermined)
+        !self.is_suppressed && !matches!(self.verdict.class, Class::None | Class::Undetermined)
     }
 
     fn rank(&self) -> f64 {
@@ -63,6 +65,7 @@ impl Finding<'_> {
             Class::GpuOutOfMemory => f64::NEG_INFINITY,
             Class::GpuUnused => f64::MAX,
             Class::None => f64::INFINITY,
+            _ if self.is_suppressed => 0.0,
             _ => -self.rate().unwrap_or(0.0).max(0.0),
         }
     }
@@ -80,8 +83,10 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
     let mut findings: Vec<Finding> = Vec::new();
     for verdict in of_processes {
         let lines = lines(found, verdict);
+        let is_suppressed = lines.is_empty() && has_suppressed(found, verdict);
         let alike = findings.iter_mut().find(|known| {
             known.verdict.class == verdict.class
+                && known.is_suppressed == is_suppressed
                 && place(known.verdict) == place(verdict)
                 && known
                     .processes
@@ -101,6 +106,7 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
                 processes: vec![verdict],
                 growing_below: vec![],
                 lines,
+                is_suppressed,
             }),
         }
     }
@@ -117,6 +123,12 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
 pub(crate) fn of_job<'a>(found: &'a Diagnosis, filter: &Filter) -> Option<Finding<'a>> {
     let mut findings = findings(found, filter).into_iter();
     findings.find(|finding| finding.processes.len() > 1 && finding.is_growth())
+}
+
+/// Whether suppressions hide sites with the class of their process.
+fn has_suppressed(found: &Diagnosis, process: &Verdict) -> bool {
+    let mut suppressed = found.suppressed.iter();
+    suppressed.any(|(_, site)| site.process == process.process && site.class == process.class)
 }
 
 /// Whether a process of a finding's class behaves like the finding's processes: the growth is at

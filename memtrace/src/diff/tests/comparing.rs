@@ -106,7 +106,9 @@ fn growth_can_be_counted_by_allocations() {
     assert!(!iterations.workload.unwrap().differs());
     assert_eq!(by("count").unwrap().workload, None);
     let missing = by("alloc-of=nothing").unwrap_err();
-    assert!(missing.to_string().contains("`nothing`"), "{missing}");
+    let missing = missing.to_string();
+    assert!(missing.contains("`nothing`"), "{missing}");
+    assert!(missing.ends_with("most often: `work`, `leak`"), "{missing}");
     assert!("alloc-of".parse::<Per>().is_err() && "hours".parse::<Per>().is_err());
 }
 

@@ -11,9 +11,9 @@ use crate::{
         is_of_session, is_unread, isa,
     },
     escape::clean,
-    frames::library::Part,
+    frames::{library::Part, own_line},
     render::{
-        stack::{parts, words},
+        stack::{line, parts, words},
         until_closed,
     },
     units::{plural, size},
@@ -68,6 +68,7 @@ impl Text<'_> {
             baselines.join(", "),
             clean(&comparison.new)
         )?;
+        self.conclusion(out)?;
         self.bounds(out)?;
         if let Some(workload) = comparison.workload {
             self.workload(out, workload)?;
@@ -75,6 +76,40 @@ impl Text<'_> {
         self.facts(out)?;
         self.sites(out)?;
         self.matching(out)
+    }
+
+    /// What grows faster than in the baseline, in one line.
+    fn conclusion(&self, out: &mut impl Write) -> io::Result<()> {
+        let sites = &self.comparison.sites;
+        let sure = |site: &&SiteDifference| site.is_beyond_load() && site.delta.is_sure();
+        let more = sites.iter().filter(|site| grows_more(site.delta.rate));
+        let surely = more.clone().filter(sure).count() as u64;
+        let Some(first) = more.clone().find(sure) else {
+            return match more.count() as u64 {
+                0 => writeln!(out, "  no site grows faster than in the baseline"),
+                n => writeln!(
+                    out,
+                    "  no site grows faster by more than chance or the load explains ({n} by less)"
+                ),
+            };
+        };
+        let place = first.stack().and_then(|stack| {
+            let shown = stack.shown();
+            let own = own_line(&shown)?;
+            Some(format!(" in {}", line(own, self.full)))
+        });
+        writeln!(
+            out,
+            "  {} faster than in the baseline, most of all by {}/{}{} ({})",
+            match surely {
+                1 => "1 site grows".into(),
+                n => format!("{} grow", plural(n, "site")),
+            },
+            signed(first.delta.rate),
+            self.comparison.per.unit(),
+            place.unwrap_or_default(),
+            first.layer.name(),
+        )
     }
 
     /// Warnings that limit the figures.
@@ -259,7 +294,7 @@ impl Text<'_> {
     fn site(&self, out: &mut impl Write, rank: usize, site: &SiteDifference) -> io::Result<()> {
         let unit = self.comparison.per.unit();
         let level = match (site.level, &site.new_stack) {
-            (Some(level), _) => format!("{}: {}", level.name(), level.meaning()),
+            (Some(level), _) => format!("{} ({})", level.meaning(), level.name()),
             (None, Some(_)) => "only in the new recording".into(),
             (None, None) => "only in the baseline".into(),
         };
@@ -312,7 +347,7 @@ impl Text<'_> {
         writeln!(out, "\nLive bytes by how their sites were matched")?;
         let levels = Level::ALL.iter().zip(&comparison.matched);
         for (level, row) in levels.filter(|(_, row)| row.sites > 0) {
-            self.row(out, &format!("{:<8}{}", level.name(), level.meaning()), row)?;
+            self.row(out, &format!("{} ({})", level.meaning(), level.name()), row)?;
         }
         self.row(out, "unmatched", &comparison.unmatched)?;
         let only = |new: bool| {

@@ -93,6 +93,37 @@ fn a_leak_has_its_lines_and_their_cost() {
     );
 }
 
+#[test]
+fn code_without_a_name_is_named_by_its_line() {
+    let mut found = leak();
+    let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
+    kept_by.line = Some(python("<module>", "/srv/server.py", 38));
+    let text = text(&found);
+    assert!(
+        text.starts_with("leak (grade B): <module> (server.py:38) probably keeps 25 blocks/s"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_leak_whose_sites_are_suppressed_is_not_the_headline() {
+    let mut found = leak();
+    let site = found.verdicts.remove(1);
+    found.suppressed.push(("forward".into(), site));
+    let other = Verdict {
+        process: ProcessId(2),
+        tgid: 8,
+        ..verdict(Class::Retention, Scope::Process, 1_000.0)
+    };
+    found.verdicts.push(other);
+    let text = text(&found);
+    assert!(text.starts_with("retention"), "{text}");
+    assert!(
+        text.contains("\nsuppressed: leak (grade B); `Suppressed` below lists the sites\n"),
+        "{text}"
+    );
+}
+
 /// The leak, kept so.
 fn kept_so(how: How, line: Option<Frame>) -> Diagnosis {
     let mut found = leak();

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::TextReport;
 use crate::{
     escape::clean,
-    units::{plural, size},
+    units::{grouped, plural, size},
     view::{
         Selection,
         group::{self, Group},
@@ -33,7 +33,7 @@ impl TextReport<'_> {
         )?;
         writeln!(
             out,
-            "  sums over sites, per layer; no peaks, because sites need not peak at the same time"
+            "  sums over sites, for each layer; layers are views of the same memory, so do not add them up"
         )?;
         self.ages(out, selection)?;
         for (rank, group) in listed.iter().enumerate() {
@@ -78,9 +78,9 @@ impl TextReport<'_> {
             out,
             "     allocated {} in {}, freed {} in {}{inherited}",
             size(totals.alloc_bytes),
-            totals.alloc_count,
+            grouped(totals.alloc_count),
             size(totals.free_bytes),
-            totals.free_count,
+            grouped(totals.free_count),
         )
     }
 }
@@ -113,7 +113,7 @@ mod tests {
             &report,
             &[
                 "Top 3 of 4 Python lines by live-bytes\n",
-                "no peaks",
+                "for each layer",
                 "  1. /src/cache;1.py:41 Cache.fill\n\
                  \x20    1.0 MiB in 4 blocks (heap), 1 site in 1 process\n\
                  \x20    allocated 1.0 MiB in 5, freed 64 B in 1\n",

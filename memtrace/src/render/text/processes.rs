@@ -12,7 +12,7 @@ use crate::{
     escape::clean,
     event::Layer,
     recording::{LayerSnapshot, Moment, Origin, ProcessSnapshot},
-    units::{plural, size},
+    units::{grouped, plural, size},
 };
 
 /// Processes listed with their totals; the rest is summed up.
@@ -183,12 +183,12 @@ impl TextReport<'_> {
             "  {:<12} {:>11} {:>9} {:>11} {:>11} {:>10} {:>11} {:>10}  {:>11} {}",
             layer.layer.name(),
             size(totals.live_bytes),
-            totals.live_count,
+            grouped(totals.live_count),
             size(totals.inherited_bytes),
             size(totals.alloc_bytes),
-            totals.alloc_count,
+            grouped(totals.alloc_count),
             size(totals.free_bytes),
-            totals.free_count,
+            grouped(totals.free_count),
             size(totals.peak_bytes),
             if totals.peak_ns > 0 {
                 self.since(totals.peak_ns)

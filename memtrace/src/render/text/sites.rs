@@ -13,7 +13,7 @@ use super::{
 use crate::{
     escape::clean,
     event::Layer,
-    units::{duration, plural, seconds, size},
+    units::{duration, grouped, plural, seconds, size},
     view::{Selection, Shown},
 };
 
@@ -149,9 +149,9 @@ impl TextReport<'_> {
             out,
             "     allocated {} in {}, freed {} in {}, peak {}{inherited}",
             size(totals.alloc_bytes),
-            totals.alloc_count,
+            grouped(totals.alloc_count),
             size(totals.free_bytes),
-            totals.free_count,
+            grouped(totals.free_count),
             size(totals.peak_bytes),
         )?;
         let last = match site.last_ns {
