@@ -197,7 +197,7 @@ impl Code {
 
 /// [`Log::sequence`] of a process.
 #[inline(always)]
-fn sequence(tgid: u32) -> Option<u64> {
+pub(crate) fn sequence(tgid: u32) -> Option<u64> {
     let log = LOGS.get_ptr(&tgid)?;
     // SAFETY: a live map value.
     Some(unsafe { core::ptr::read_volatile(&raw const (*log).sequence) })

@@ -19,6 +19,7 @@ mod lifecycle;
 mod loops;
 mod maps;
 mod measure;
+mod memo;
 mod memory;
 mod python;
 mod rows;

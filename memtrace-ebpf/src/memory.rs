@@ -116,6 +116,20 @@ impl Memory for StackMemory {
     }
 }
 
+impl StackMemory {
+    /// The word at an address that is a multiple of 8.
+    #[inline(always)]
+    pub(crate) fn aligned(&self, abs_addr: u64) -> Option<u64> {
+        // SAFETY: as in `read`.
+        let window = unsafe { &mut *self.0 };
+        let offset = abs_addr.wrapping_sub(window.start);
+        if offset < window.len {
+            return Some(window.words[(offset >> 3) as usize & (WORDS - 1)]);
+        }
+        (read_stack(window, abs_addr) != 0).then_some(window.read)
+    }
+}
+
 // VERIFIER: a global function: it is verified once, not wherever the stack is read.
 /// Reads a word into `window.read`, and its neighbourhood into the window. 0 if it cannot be read.
 #[unsafe(no_mangle)]

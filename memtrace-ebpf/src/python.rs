@@ -43,17 +43,19 @@ fn field(window: &Window, object: u64, offset: u32) -> u64 {
     window.get(abs_addr).unwrap_or(0)
 }
 
-/// Whether Python frames come before this native frame; then [`advance`] collects them.
+/// Whether a native frame is that of an evaluation loop.
 #[inline(always)]
-pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, word: u64) -> bool {
+pub(crate) fn evaluates(python: &Interpreter, word: u64) -> bool {
     let [hot, cold] = &python.eval;
     let (exec, vaddr) = Word::in_file(word);
-    if !Word::is_file(word)
-        || exec != python.exec
-        || !((vaddr >= hot[0] && vaddr < hot[1]) || (vaddr >= cold[0] && vaddr < cold[1]))
-    {
-        return false;
-    }
+    Word::is_file(word)
+        && exec == python.exec
+        && ((vaddr >= hot[0] && vaddr < hot[1]) || (vaddr >= cold[0] && vaddr < cold[1]))
+}
+
+/// Whether Python frames come before this native frame of an evaluation loop; then [`next_python_frame`] collects them.
+#[inline(always)]
+pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter) -> bool {
     let state = &mut scratch.walk.python;
     if state.done != 0 {
         state.done = 0;

@@ -16,19 +16,22 @@ use crate::{
     caller::Caller,
     code::Code,
     kernel::PendingReturns,
+    memo::MemoState,
     memory::{PAGE, Window},
 };
 
 /// Uprobe programs can be preempted, so each CPU has several.
 #[map]
 static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(SLOTS, 0);
-const SLOTS: u32 = 4;
+pub(crate) const SLOTS: u32 = 4;
 
 /// A stack record in the making. One word more than frames, so that a masked
 /// index is always in range.
 #[repr(C)]
 pub(crate) struct Scratch {
     busy: u64,
+    /// Its number on this CPU.
+    pub(crate) slot: u64,
     pub(crate) caller: Caller,
     /// Where the walk begins.
     pub(crate) at: Registers,
@@ -48,6 +51,7 @@ impl Scratch {
             // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
             unsafe {
                 if claim(&raw mut (*scratch).busy) {
+                    (*scratch).slot = u64::from(slot);
                     return Some(&mut *scratch);
                 }
             }
@@ -124,6 +128,7 @@ pub(crate) struct WalkState {
     /// The known facts about the present address.
     pub(crate) row: FoundRow,
     pub(crate) stack: Window,
+    pub(crate) memo: MemoState,
     pub(crate) python: PythonState,
 }
 

@@ -55,7 +55,6 @@ pub(crate) fn take(context: *mut c_void, caller: &Caller, at: impl FnOnce(&mut R
 #[inline(always)]
 fn follow_tables(scratch: &mut Scratch) {
     for _ in 0..ATTEMPTS {
-        scratch.begin();
         unwind::walk(scratch);
         if scratch.walk.end != End::Stale {
             break;

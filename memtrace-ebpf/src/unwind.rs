@@ -15,6 +15,7 @@ use crate::{
     code::{self, Code},
     kernel::PendingReturns,
     loops::{BREAK, CONTINUE, repeat},
+    memo::{self, Memo, Subject},
     memory::{StackMemory, UserMemory},
     python, rows,
     scratch::{Scratch, WalkState},
@@ -24,6 +25,9 @@ use crate::{
 struct Walk {
     scratch: *mut Scratch,
     python: *const Interpreter,
+    /// The walk before, and what is kept of this one.
+    before: *const Memo,
+    memo: *mut Memo,
 }
 
 /// The rule of code without tables, or of a signal handler's return, which some C libraries
@@ -63,38 +67,85 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     let Some(scratch) = (unsafe { scratch.as_mut() }) else {
         return BREAK;
     };
-    let (space, epoch) = (scratch.caller.space, scratch.caller.epoch);
-    match Code::of(space) {
-        Ok(code) => scratch.walk.code = code,
-        Err(end) => {
-            // A stack with the reason why it has no callers.
-            scratch.push(Word::absolute(scratch.at.pc.wrapping_sub(1)), epoch);
-            scratch.walk.end = end;
-            return BREAK;
-        }
-    };
-    let Some(python) = python::of(space) else {
-        scratch.walk.end = End::Stale;
+    let Some((before, memo)) = memo::of(scratch) else {
         return BREAK;
     };
+    let space = scratch.caller.space;
+    let (Some(sequence), Some(python)) = (code::sequence(space), python::of(space)) else {
+        end_at_once(scratch, before, End::Stale);
+        return BREAK;
+    };
+    scratch.walk.memo.of = Subject {
+        space,
+        python: python.exec,
+        epoch: scratch.caller.epoch,
+        sequence,
+    };
+    if memo::is_same(scratch, before) != 0 {
+        scratch.walk.end = End::Complete;
+        return BREAK;
+    }
+    if begin(scratch, before, memo) != CONTINUE {
+        return BREAK;
+    }
+    let mut walk = Walk {
+        scratch,
+        python,
+        before,
+        memo,
+    };
+    repeat(STEPS, next_frame, &mut walk);
+    // SAFETY: `walk` was made from these.
+    let (scratch, memo) = unsafe { (&mut *walk.scratch, &mut *walk.memo) };
+    let is_current = scratch.walk.code.is_current();
+    memo::end(scratch, memo, is_current);
+    if !is_current {
+        scratch.walk.end = End::Stale;
+    } else if scratch.walk.end == End::NoMapping {
+        // Code can appear without a mapping call of its own (mprotect, mremap).
+        code::request_snapshot(scratch.caller.space);
+    }
+    BREAK
+}
+
+/// Leaves a stack without callers, with the reason.
+#[inline(always)]
+fn end_at_once(scratch: &mut Scratch, before: *mut Memo, end: End) {
+    // SAFETY: a live map value, which belongs to the claimed scratch.
+    memo::forget(unsafe { &mut *before });
+    scratch.begin();
+    let pc = scratch.at.pc.wrapping_sub(1);
+    scratch.push(Word::absolute(pc), scratch.caller.epoch);
+    scratch.walk.end = end;
+}
+
+/// Prepares the first step that has to be made; not [`CONTINUE`] if the meaning of addresses is not known.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn begin(scratch: *mut Scratch, before: *mut Memo, memo: *mut Memo) -> u64 {
+    // SAFETY: null, or the caller's map values.
+    let (Some(scratch), Some(known), Some(memo)) =
+        (unsafe { (scratch.as_mut(), before.as_ref(), memo.as_mut()) })
+    else {
+        return BREAK;
+    };
+    match Code::of(scratch.caller.space) {
+        Ok(code) => scratch.walk.code = code,
+        Err(end) => {
+            end_at_once(scratch, before, end);
+            return BREAK;
+        }
+    }
+    scratch.begin();
     let state = &mut scratch.walk;
+    state.memo.of.sequence = state.code.sequence();
     state.at = scratch.at;
     state.is_return = 1;
     state.by_frame_pointer = 0;
     state.returns = PendingReturns::current();
-    state.stack.clear();
     state.python.begin();
-    let mut walk = Walk { scratch, python };
-    repeat(STEPS, next_frame, &mut walk);
-    // SAFETY: `walk` was made from this reference.
-    let state = unsafe { &mut (*walk.scratch).walk };
-    if !state.code.is_current() {
-        state.end = End::Stale;
-    } else if state.end == End::NoMapping {
-        // Code can appear without a mapping call of its own (mprotect, mremap).
-        code::request_snapshot(space);
-    }
-    BREAK
+    memo::begin(scratch, known, memo);
+    CONTINUE
 }
 
 /// A frame each, and for each run of Python frames one to enter and one to leave it.
@@ -111,7 +162,12 @@ unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
             _ => BREAK,
         };
     }
-    advance(scratch, python)
+    // SAFETY: as above.
+    let (before, memo) = unsafe { (&*(*walk).before, &mut *(*walk).memo) };
+    if memo::may_follow(scratch) && memo::follow(scratch, before, memo) != 0 {
+        return CONTINUE;
+    }
+    advance(scratch, python, memo)
 }
 
 #[inline(always)]
@@ -121,7 +177,7 @@ fn ended(state: &mut WalkState, end: End) -> u64 {
 }
 
 #[inline(always)]
-fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
+fn advance(scratch: &mut Scratch, python: &Interpreter, memo: &mut Memo) -> u64 {
     let state = &mut scratch.walk;
     match state.code.known(state.pc()) {
         Some(row) => state.row = row,
@@ -132,7 +188,8 @@ fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
         }
     }
     let word = scratch.walk.row.word;
-    if python::enters(scratch, python, word) {
+    let evaluates = python::evaluates(python, word);
+    if evaluates && python::enters(scratch, python) {
         return CONTINUE;
     }
     let salt = if Word::is_file(word) {
@@ -146,7 +203,7 @@ fn advance(scratch: &mut Scratch, python: &Interpreter) -> u64 {
     if scratch.walk.row.rule == rows::SEARCH && search(scratch) != CONTINUE {
         return BREAK;
     }
-    match climb(&mut scratch.walk) {
+    match climb(scratch, memo, !evaluates) {
         Ok(()) => CONTINUE,
         Err(end) => ended(&mut scratch.walk, end),
     }
@@ -201,24 +258,35 @@ extern "C" fn search(scratch: *mut Scratch) -> u64 {
     CONTINUE
 }
 
-/// Goes to the caller by the present row.
+/// Goes to the caller by the present row. `holds`: the frame depends on the row alone.
 #[inline(always)]
-fn climb(state: &mut WalkState) -> Result<(), End> {
-    let (at, rule) = (state.at, state.row.rule);
+fn climb(scratch: &mut Scratch, memo: &mut Memo, holds: bool) -> Result<(), End> {
+    let kept = memo::frame(scratch, memo);
+    let state = &mut scratch.walk;
+    let rule = state.row.rule;
     let rule = match rule.cfa {
-        cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&at, rule, state.by_frame_pointer),
+        cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&state.at, rule, state.by_frame_pointer),
         _ => rule,
     };
+    if rule.cfa == cfa::STOP {
+        state.memo.is_whole = u32::from(holds);
+        return Err(End::Complete);
+    }
     // Code that a signal interrupted may not have set its frame pointer yet.
     if rule.cfa == cfa::FRAME_POINTER && state.is_return == 0 {
         return Err(End::BadFramePointer);
     }
     state.by_frame_pointer = i32::from(rule.cfa == cfa::FRAME_POINTER);
-    let mut caller = unwind::step(rule, &at, &StackMemory(&raw mut state.stack))?;
+    let memory = StackMemory(&raw mut state.stack);
+    let mut caller = unwind::step(rule, &state.at, &memory)?;
     state.is_return = u64::from(caller.slot != 0);
+    let read = caller.registers.pc;
     if caller.slot != 0 {
-        caller.registers.pc = state.returns.original(caller.registers.pc, caller.slot);
+        caller.registers.pc = state.returns.original(read, caller.slot);
     }
+    let holds = holds && read == caller.registers.pc;
+    let (fp, sp) = (state.at.fp, caller.registers.sp);
+    memo::caller(&mut state.memo, kept, rule, fp, sp, holds);
     state.at = caller.registers;
     Ok(())
 }

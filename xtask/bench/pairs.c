@@ -2,10 +2,14 @@
  * that a tracer can attach), does its work, prints its measurements, and waits
  * for the end of stdin where the tracer still has something to read.
  *
- *   pairs run PAIRS      malloc(64) and free, PAIRS times: prints ns per pair
- *   pairs hold BLOCKS    BLOCKS blocks of 64 bytes stay outstanding
+ *   pairs run PAIRS [DEPTH [THREADS]]
+ *                        malloc(64) and free, PAIRS times in each thread, DEPTH
+ *                        frames below the thread's own: prints ns per pair
+ *   pairs realloc CHAINS malloc, 7 times realloc, and free: prints ns per chain
+ *   pairs hold BLOCKS    BLOCKS blocks of 64 bytes stay live
  *   pairs steady SECONDS 100 sites allocate and free, each every 10 ms
  */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +44,65 @@ static void pairs(uint64_t count)
     }
 }
 
+static void chains(uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        void *block = malloc(BLOCK);
+        for (int size = 2; size <= 8; size++) {
+            sink = block;
+            block = realloc(block, (size_t)size * BLOCK * 4);
+        }
+        sink = block;
+        free(block);
+    }
+}
+
+/* Calls itself until the stack is deep enough. */
+__attribute__((noinline)) static void deeper(int depth, uint64_t count)
+{
+    if (depth > 0)
+        deeper(depth - 1, count);
+    else
+        pairs(count);
+    /* No tail call. */
+    sink = (void *)count;
+}
+
+struct loop {
+    int depth;
+    uint64_t count;
+    double ns;
+};
+
+static void *timed(void *argument)
+{
+    struct loop *loop = argument;
+    deeper(loop->depth, WARM_UP);
+    uint64_t start = now_ns();
+    deeper(loop->depth, loop->count);
+    loop->ns = (double)(now_ns() - start) / (double)loop->count;
+    return NULL;
+}
+
+/* The mean over threads. */
+static double in_threads(int threads, int depth, uint64_t count)
+{
+    pthread_t ids[threads];
+    struct loop loops[threads];
+    double sum = 0;
+    for (int i = 0; i < threads; i++) {
+        loops[i] = (struct loop){.depth = depth, .count = count};
+        if (i > 0 && pthread_create(&ids[i], NULL, timed, &loops[i]) != 0)
+            exit(1);
+    }
+    timed(&loops[0]);
+    for (int i = 1; i < threads; i++)
+        pthread_join(ids[i], NULL);
+    for (int i = 0; i < threads; i++)
+        sum += loops[i].ns / threads;
+    return sum;
+}
+
 static void hold(uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
@@ -67,18 +130,24 @@ static void steady(uint64_t seconds)
 
 int main(int argc, char **argv)
 {
-    uint64_t count = argc == 3 ? strtoull(argv[2], NULL, 10) : 0;
-    if (count == 0) {
-        fprintf(stderr, "usage: pairs run PAIRS | hold BLOCKS | steady SECONDS\n");
+    uint64_t count = argc >= 3 ? strtoull(argv[2], NULL, 10) : 0;
+    int depth = argc >= 4 ? atoi(argv[3]) : 0;
+    int threads = argc >= 5 ? atoi(argv[4]) : 1;
+    if (count == 0 || depth < 0 || threads < 1) {
+        fprintf(stderr, "usage: pairs run PAIRS [DEPTH [THREADS]] | realloc CHAINS | "
+                        "hold BLOCKS | steady SECONDS\n");
         return 2;
     }
     say("ready");
     if (getchar() == EOF)
         return 1;
     if (strcmp(argv[1], "run") == 0) {
-        pairs(WARM_UP);
+        printf("%.3f\n", in_threads(threads, depth, count));
+        fflush(stdout);
+    } else if (strcmp(argv[1], "realloc") == 0) {
+        chains(WARM_UP);
         uint64_t start = now_ns();
-        pairs(count);
+        chains(count);
         printf("%.3f\n", (double)(now_ns() - start) / (double)count);
         fflush(stdout);
     } else if (strcmp(argv[1], "hold") == 0) {
