@@ -4,7 +4,7 @@
 mod site;
 mod x86_64;
 
-pub(crate) use site::{Cost, Forward, ProbeSite, Why};
+pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use x86_64::{
     BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SYSTEM_CALL,
     SystemCall, TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken, general,
@@ -19,16 +19,25 @@ pub(crate) enum Architecture {
     Other(u16),
 }
 
-/// Chooses the site in a function whose code is `body`. `size_known` means that `body` is the whole
-/// function, so that jumps within it can be seen.
-pub(crate) fn probe_site(architecture: Architecture, body: &[u8], size_known: bool) -> ProbeSite {
+/// Most bytes of a function's beginning that decide about its site, if its size is not known.
+pub(crate) const BEGINNING: u64 = x86_64::BEGINNING;
+
+/// Chooses the site in a function whose code is `body`, for a program that needs `reads`.
+/// `size_known` means that `body` is the whole function, so that jumps within it can be seen.
+pub(crate) fn probe_site(
+    architecture: Architecture,
+    body: &[u8],
+    size_known: bool,
+    reads: Reads,
+) -> ProbeSite {
     match architecture {
-        Architecture::X86_64 => x86_64::probe_site(body, size_known),
+        Architecture::X86_64 => x86_64::probe_site(body, size_known, reads),
         Architecture::Aarch64 | Architecture::Other(_) => ProbeSite {
             offset: 0,
             instruction: String::new(),
             cost: Cost::Unknown,
             why: Why::NotDecoded,
+            arguments: Places::UNMOVED,
         },
     }
 }
@@ -56,7 +65,7 @@ mod tests {
     #[test]
     fn other_machines_get_the_first_instruction() {
         for architecture in [Architecture::Aarch64, Architecture::Other(243)] {
-            let site = probe_site(architecture, &[0x55, 0xc3], true);
+            let site = probe_site(architecture, &[0x55, 0xc3], true, Reads::NOTHING);
             assert_eq!((site.offset, site.cost), (0, Cost::Unknown));
             assert_eq!(forwards(architecture, &[0xeb, 0]), None);
         }

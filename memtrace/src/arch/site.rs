@@ -27,9 +27,110 @@ impl Cost {
     }
 }
 
+/// Argument registers of a call that the kernel side can read.
+pub(crate) const ARGUMENTS: usize = 6;
+
+/// What a probe's program reads of a call. All of it must still be as the caller left it at the
+/// probe's place; the return address is always at the stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reads {
+    /// Arguments, a bit each, that the program expects in their own registers.
+    in_place: u8,
+    /// Arguments, a bit each, whose register the probe's cookie names, so that a copy in another
+    /// argument register does as well.
+    anywhere: u8,
+    /// The registers from which a walk of the caller's stack begins.
+    frame: bool,
+}
+
+impl Reads {
+    /// Only the stack pointer.
+    pub(crate) const NOTHING: Reads = Reads {
+        in_place: 0,
+        anywhere: 0,
+        frame: false,
+    };
+    /// Every argument in its own register.
+    pub(crate) const ARGUMENTS: Reads = Reads {
+        in_place: (1 << ARGUMENTS) - 1,
+        ..Reads::NOTHING
+    };
+    pub(crate) const FRAME: Reads = Reads {
+        frame: true,
+        ..Reads::NOTHING
+    };
+
+    /// An argument in its own register; nothing for an index that is none.
+    pub(crate) const fn in_place(index: u8) -> Reads {
+        Reads {
+            in_place: bit(index),
+            ..Reads::NOTHING
+        }
+    }
+
+    /// An argument in any argument register; nothing for an index that is none.
+    pub(crate) const fn anywhere(index: u8) -> Reads {
+        Reads {
+            anywhere: bit(index),
+            ..Reads::NOTHING
+        }
+    }
+
+    pub(crate) const fn and(self, other: Reads) -> Reads {
+        Reads {
+            in_place: self.in_place | other.in_place,
+            anywhere: self.anywhere | other.anywhere,
+            frame: self.frame || other.frame,
+        }
+    }
+
+    pub(super) const fn frame(self) -> bool {
+        self.frame
+    }
+
+    /// The registers in which the arguments can be read, if they can; `holds` are the arguments that
+    /// the argument registers hold.
+    pub(super) fn found(self, holds: [Option<u8>; ARGUMENTS]) -> Option<Places> {
+        let mut places = Places::UNMOVED;
+        for (index, place) in (0..).zip(&mut places.0) {
+            let own = holds[usize::from(index)] == Some(index);
+            if own || (self.in_place | self.anywhere) & bit(index) == 0 {
+                continue;
+            }
+            let copy = (0..).zip(holds).find(|(_, held)| *held == Some(index));
+            let (register, _) = copy.filter(|_| self.in_place & bit(index) == 0)?;
+            *place = register;
+        }
+        Some(places)
+    }
+}
+
+const fn bit(index: u8) -> u8 {
+    if index < ARGUMENTS as u8 {
+        1 << index
+    } else {
+        0
+    }
+}
+
+/// Where the arguments are at a site: for each the index of an argument register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places([u8; ARGUMENTS]);
+
+impl Places {
+    /// As at the function's first instruction.
+    pub(crate) const UNMOVED: Places = Places([0, 1, 2, 3, 4, 5]);
+
+    /// The register of an argument; an index that is none stays what it is.
+    pub(crate) fn register(self, index: u8) -> u8 {
+        let place = self.0.get(usize::from(index));
+        place.copied().unwrap_or(index)
+    }
+}
+
 /// The instruction that a probe replaces. There, as at the function's first instruction, the
-/// arguments are in their registers and the return address is at the stack pointer, so a return
-/// probe may share it.
+/// arguments that the probe's program reads are in registers and the return address is at the
+/// stack pointer, so a return probe may share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeSite {
     /// Bytes from the function's first instruction.
@@ -39,6 +140,7 @@ pub(crate) struct ProbeSite {
     pub instruction: String,
     pub cost: Cost,
     pub why: Why,
+    pub arguments: Places,
 }
 
 /// Why a site was chosen.
@@ -48,7 +150,7 @@ pub(crate) enum Why {
     FirstIsEmulated,
     /// A later instruction is emulated, those before it only compute.
     LaterIsEmulated,
-    /// No emulated instruction comes before one that changes an argument, the stack pointer or the flow.
+    /// No emulated instruction comes before one that changes an argument, the stack pointer, memory or the flow.
     NoneIsEmulated,
     /// The function's size is not known, so jumps into its beginning cannot be ruled out.
     SizeUnknown,

@@ -2,8 +2,8 @@
 
 mod instructions;
 
+pub(super) use instructions::{BEGINNING, forwards, probe_site};
 pub(crate) use instructions::{addresses_taken, jumps};
-pub(super) use instructions::{forwards, probe_site};
 
 use std::mem::offset_of;
 

@@ -5,6 +5,7 @@ pub(crate) mod allocator;
 pub(crate) mod device_libraries;
 pub(crate) mod plan;
 mod probe;
+mod reads;
 mod usdt;
 
 pub(crate) use probe::{Probe, ProbeLine};

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use memtrace_common::function::{Function, Operation};
 
-use super::{device_libraries, probe::Probe, usdt};
-use crate::arch::{self, Forward};
+use super::{device_libraries, probe::Probe, reads, usdt};
+use crate::arch::{self, Forward, Reads};
 use crate::frames::{
     allocators,
     functions::{EXTENSIONS, FAMILY, OPERATORS, Row},
@@ -120,7 +120,8 @@ pub(crate) fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
         .map(|function| {
             let body = body(elf, function.file_offset, function.size);
             let size_known = function.size == body.len() as u64;
-            function.file_offset + arch::probe_site(elf.architecture, body, size_known).offset
+            let site = arch::probe_site(elf.architecture, body, size_known, Reads::NOTHING);
+            function.file_offset + site.offset
         })
         .collect();
     offsets.sort_unstable();
@@ -183,7 +184,8 @@ pub(crate) fn lacking(elf: &Elf<'_>, path: &Path) -> Option<Lacking> {
 
 /// The probe of a function that is known by its address only, offset into the file.
 pub(crate) fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
-    let site = arch::probe_site(elf.architecture, body(elf, file_offset, 0), false);
+    let body = body(elf, file_offset, 0);
+    let site = arch::probe_site(elf.architecture, body, false, reads::of(&row.function));
     Probe {
         symbol: row.name.to_owned(),
         aliases: Vec::new(),
@@ -261,6 +263,8 @@ struct Place<'data> {
     names: Vec<&'data str>,
     /// The largest that any name gives.
     size: u64,
+    /// By any of the names.
+    reads: Reads,
 }
 
 impl Place<'_> {
@@ -281,7 +285,8 @@ impl Place<'_> {
             symbol, function, ..
         } = self.chosen;
         let body = body(elf, symbol.file_offset, self.size);
-        let site = arch::probe_site(elf.architecture, body, self.size == body.len() as u64);
+        let size_known = self.size == body.len() as u64;
+        let site = arch::probe_site(elf.architecture, body, size_known, self.reads);
         let mut aliases: Vec<String> = self
             .names
             .into_iter()
@@ -312,16 +317,19 @@ fn merge(candidates: Vec<Candidate<'_>>) -> BTreeMap<u64, Place<'_>> {
         let symbol = candidate.symbol;
         match places.entry(symbol.file_offset) {
             std::collections::btree_map::Entry::Vacant(entry) => {
+                let reads = reads::of(&candidate.function);
                 entry.insert(Place {
                     chosen: candidate,
                     names: vec![symbol.name],
                     size: symbol.size,
+                    reads,
                 });
             }
             std::collections::btree_map::Entry::Occupied(mut entry) => {
                 let place = entry.get_mut();
                 place.names.push(symbol.name);
                 place.size = place.size.max(symbol.size);
+                place.reads = place.reads.and(reads::of(&candidate.function));
                 // `free` and `cfree` rank alike: the shorter name is the usual one.
                 let rank = |of: &Candidate<'_>| (of.group, of.symbol.name.len());
                 let may_throw = place.may_throw() || candidate.function.may_throw;
@@ -397,10 +405,8 @@ fn forward_target(
 
 /// The function's code, if its size is known; otherwise enough to decode its beginning.
 fn body<'data>(elf: &Elf<'data>, file_offset: u64, size: u64) -> &'data [u8] {
-    /// Six instructions of at most 15 bytes.
-    const BEGINNING: u64 = 90;
     match size {
-        0 | MAX_BODY.. => elf.code(file_offset, BEGINNING),
+        0 | MAX_BODY.. => elf.code(file_offset, arch::BEGINNING),
         size => elf.code(file_offset, size),
     }
 }

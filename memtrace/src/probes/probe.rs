@@ -48,10 +48,16 @@ pub(crate) struct UsdtProbe {
 }
 
 impl Probe {
-    /// The cookie from which the kernel side identifies it.
+    /// The cookie from which the kernel side identifies it, with the arguments where they are at its place.
     pub(crate) fn cookie(&self) -> u64 {
-        self.usdt
-            .map_or_else(|| self.function.cookie(), |usdt| usdt.cookie)
+        let register = |argument| self.site.arguments.register(argument);
+        let here = Function {
+            size: register(self.function.size),
+            count: register(self.function.count),
+            block: register(self.function.block),
+            ..self.function
+        };
+        self.usdt.map_or_else(|| here.cookie(), |usdt| usdt.cookie)
     }
 
     /// Whether a C++ exception may have to pass the return address that a return probe replaces.

@@ -11,7 +11,7 @@ use super::{
     probe::{Probe, UsdtProbe},
 };
 use crate::{
-    arch::{self, Architecture},
+    arch::{self, Architecture, Reads},
     frames::device_functions::other,
     process::elf::{Elf, UsdtNote},
 };
@@ -50,7 +50,8 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
     let file_offset = elf.file_offset(note.virt)?;
     // Only there are the arguments in the places given by the note. A breakpoint on any other
     // instruction than the probe's own could be in the middle of one.
-    let site = arch::probe_site(elf.architecture, elf.code(file_offset, 1), true);
+    let code = elf.code(file_offset, 1);
+    let site = arch::probe_site(elf.architecture, code, true, Reads::ARGUMENTS);
     if site.instruction != "nop" {
         return None;
     }

@@ -8,19 +8,29 @@ use iced_x86::{
     IntelFormatter, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use crate::arch::site::{Cost, Forward, ProbeSite, Why};
+use crate::arch::site::{ARGUMENTS, Cost, Forward, Places, ProbeSite, Reads, Why};
 
-/// Number of instructions examined, from the first on. Few: everything before the site runs before
-/// the event is taken.
-const REACH: usize = 6;
+/// Number of instructions examined, from the first on. Nobody can see an effect of those before the
+/// site, so the limit only ends the search; the furthest site that was found is the 14th instruction
+/// (docs/probes.md).
+const REACH: usize = 16;
 
-/// See [`crate::arch::probe_site`]. The rule: the first emulated instruction such that those before
-/// it leave the argument registers, the stack pointer and the control flow alone, and that no jump
-/// within the function leads past the first instruction and not past the site (it would fire again
-/// in the same call). Jumps from another function, or from a part of this one that the compiler
-/// moved away (`.cold`), are not searched for: those return behind the branch that led to them, and
-/// a site is never behind a branch.
-pub(crate) fn probe_site(body: &[u8], size_known: bool) -> ProbeSite {
+/// The longest instruction, bytes.
+const LONGEST: usize = 15;
+
+/// See [`crate::arch::BEGINNING`].
+pub(crate) const BEGINNING: u64 = (REACH * LONGEST) as u64;
+
+/// See [`crate::arch::probe_site`]. The rule: the first emulated instruction at which an argument
+/// register still holds each argument that is read, such that those before it leave memory, the
+/// stack pointer and the control flow alone, and that no jump within the function leads past the
+/// first instruction and not past the site (it would fire again in the same call). A write to memory
+/// may be the release itself: another thread could be given the block before the event is taken.
+///
+/// Jumps from another function, or from a part of this one that the compiler moved away (`.cold`),
+/// are not searched for: those return behind the branch that led to them, and a site is never behind
+/// a branch.
+pub(crate) fn probe_site(body: &[u8], size_known: bool, reads: Reads) -> ProbeSite {
     let code = Code64 { body };
     let Some(first) = code.instructions().next() else {
         return ProbeSite {
@@ -28,18 +38,26 @@ pub(crate) fn probe_site(body: &[u8], size_known: bool) -> ProbeSite {
             instruction: String::new(),
             cost: Cost::Unknown,
             why: Why::NotDecoded,
+            arguments: Places::UNMOVED,
         };
     };
     if code.is_emulated(&first) {
-        return site(&first, Cost::Emulated, Why::FirstIsEmulated);
+        return site(
+            &first,
+            Cost::Emulated,
+            Why::FirstIsEmulated,
+            Places::UNMOVED,
+        );
     }
-    let why = match code.later_emulated() {
+    let why = match code.later_emulated(reads) {
         None => Why::NoneIsEmulated,
         Some(_) if !size_known => Why::SizeUnknown,
-        Some(later) if code.has_jump_to(1..=later.ip()) => Why::JumpTarget,
-        Some(later) => return site(&later, Cost::Emulated, Why::LaterIsEmulated),
+        Some((later, _)) if code.has_jump_to(1..=later.ip()) => Why::JumpTarget,
+        Some((later, arguments)) => {
+            return site(&later, Cost::Emulated, Why::LaterIsEmulated, arguments);
+        }
     };
-    site(&first, Cost::SingleStepped, why)
+    site(&first, Cost::SingleStepped, why, Places::UNMOVED)
 }
 
 /// See [`crate::arch::forwards`].
@@ -86,7 +104,7 @@ pub(crate) fn addresses_taken(body: &[u8], start: u64) -> impl Iterator<Item = u
         .map(|instruction| instruction.ip_rel_memory_address())
 }
 
-fn site(instruction: &Instruction, cost: Cost, why: Why) -> ProbeSite {
+fn site(instruction: &Instruction, cost: Cost, why: Why, arguments: Places) -> ProbeSite {
     let mut formatter = IntelFormatter::new();
     let options = formatter.options_mut();
     options.set_hex_prefix("0x");
@@ -101,6 +119,7 @@ fn site(instruction: &Instruction, cost: Cost, why: Why) -> ProbeSite {
         instruction: text,
         cost,
         why,
+        arguments,
     }
 }
 
@@ -117,13 +136,17 @@ impl Code64<'_> {
             .take_while(|instruction| !instruction.is_invalid())
     }
 
-    fn later_emulated(&self) -> Option<Instruction> {
+    /// The site, and where the arguments are there.
+    fn later_emulated(&self, reads: Reads) -> Option<(Instruction, Places)> {
         let mut factory = InstructionInfoFactory::new();
+        let mut values = Values::at_entry();
         for instruction in self.instructions().take(REACH) {
-            if self.is_emulated(&instruction) {
-                return Some(instruction);
+            if self.is_emulated(&instruction)
+                && let Some(places) = reads.found(values.arguments())
+            {
+                return Some((instruction, places));
             }
-            if !only_computes(&mut factory, &instruction) {
+            if !values.pass(&mut factory, &instruction, reads.frame()) {
                 return None;
             }
         }
@@ -164,33 +187,73 @@ impl Code64<'_> {
     }
 }
 
-/// Whether after the instruction the arguments are still in their registers,
-/// the return address is still at the stack pointer, and the next one follows.
-fn only_computes(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
-    const KEPT: [Register; 7] = [
+/// The arguments that the general registers hold, by the registers' numbers in instructions.
+struct Values([Option<u8>; 16]);
+
+impl Values {
+    /// System V ABI for x86-64, section 3.2.3.
+    const ARGUMENTS: [Register; ARGUMENTS] = [
         Register::RDI,
         Register::RSI,
         Register::RDX,
         Register::RCX,
         Register::R8,
         Register::R9,
-        Register::RSP,
     ];
-    instruction.flow_control() == FlowControl::Next
-        && !factory
-            .info(instruction)
-            .used_registers()
-            .iter()
-            .any(|used| {
-                let written = matches!(
-                    used.access(),
-                    OpAccess::Write
-                        | OpAccess::CondWrite
-                        | OpAccess::ReadWrite
-                        | OpAccess::ReadCondWrite
-                );
-                written && KEPT.contains(&used.register().full_register())
-            })
+
+    fn at_entry() -> Values {
+        let mut values = Values([None; 16]);
+        for (index, register) in (0..).zip(Self::ARGUMENTS) {
+            values.0[register.number()] = Some(index);
+        }
+        values
+    }
+
+    fn arguments(&self) -> [Option<u8>; ARGUMENTS] {
+        Self::ARGUMENTS.map(|register| self.0[register.number()])
+    }
+
+    /// Whether the instruction leaves memory, the stack pointer and, where a walk needs it, the
+    /// frame alone, and the next one follows. If so, its effect on the registers is taken in.
+    fn pass(
+        &mut self,
+        factory: &mut InstructionInfoFactory,
+        instruction: &Instruction,
+        frame: bool,
+    ) -> bool {
+        let info = factory.info(instruction);
+        let mut memory = info.used_memory().iter();
+        if instruction.flow_control() != FlowControl::Next
+            || instruction.has_lock_prefix()
+            || memory.any(|used| writes(used.access()))
+        {
+            return false;
+        }
+        let copied = (instruction.mnemonic() == Mnemonic::Mov
+            && instruction.op0_register().is_gpr64()
+            && instruction.op1_register().is_gpr64())
+        .then(|| self.0[instruction.op1_register().number()]);
+        for used in info.used_registers() {
+            let register = used.register().full_register();
+            if !writes(used.access()) || !register.is_gpr() {
+                continue;
+            }
+            let of_frame = [Register::RBP, Register::RBX].contains(&register);
+            if register == Register::RSP || (frame && of_frame) {
+                return false;
+            }
+            self.0[register.number()] = copied.flatten();
+        }
+        true
+    }
+}
+
+/// Whether something may be written.
+fn writes(access: OpAccess) -> bool {
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 fn near_target(instruction: &Instruction) -> Option<u64> {

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use memtrace_common::function::{NO_ARGUMENT, Outcome};
+use memtrace_common::function::{Cookie, NO_ARGUMENT, Outcome};
 
 use super::*;
 use crate::arch::{Cost, Why};
@@ -144,6 +144,7 @@ fn jemalloc_with_its_functions_with_flags_and_its_operators() {
         assert!(has(&probes, name), "{name}");
     }
     assert!(!has(&probes, "xallocx") && !has(&probes, "nallocx"));
+    assert_eq!(find(&probes, "free").site.cost, Cost::Emulated);
     let rallocx = find(&probes, "rallocx").function;
     assert_eq!(
         (rallocx.operation, rallocx.block, rallocx.size),
@@ -176,7 +177,14 @@ fn tcmalloc_with_its_own_names_and_its_operators() {
 fn mimalloc_with_its_heaps() {
     let path = installed(&format!("{LIBRARIES}/libmimalloc.so.2"));
     let probes = plan_of(&path, &[]);
-    assert_eq!(find(&probes, "mi_malloc").symbol, "malloc");
+    let malloc = find(&probes, "mi_malloc");
+    assert_eq!(malloc.symbol, "malloc");
+    assert_eq!(malloc.site.cost, Cost::Emulated, "{malloc:?}");
+    // The heap comes first where the probe is.
+    assert_eq!(
+        (malloc.function.size, Cookie(malloc.cookie()).size()),
+        (0, 1)
+    );
     let heap_recalloc = find(&probes, "mi_heap_recalloc_aligned").function;
     assert_eq!(
         (
@@ -473,4 +481,52 @@ fn a_caching_allocator_is_planned_by_its_row() {
     let elf = Elf::parse(&bytes).unwrap();
     let found = lacking(&elf, Path::new("/opt/libpool.so.2")).unwrap();
     assert_eq!((found.library, found.symbols), ("a pool", vec![]));
+}
+
+/// Code of functions that memtrace probes behind their first instructions.
+const LATER: &str = "
+void *malloc(unsigned long), *memalign(unsigned long, unsigned long);
+int posix_memalign(void **, unsigned long, unsigned long);
+void free(void *);
+#define FUNCTION(name, code) \
+    __asm__(\".globl \" #name \"; .type \" #name \", @function\\n\" #name \":\" code \"; ret\\n.size \" #name \", .-\" #name)
+#ifdef ALIAS
+__asm__(\".globl aligned_alloc; .type aligned_alloc, @function; aligned_alloc:\");
+#endif
+FUNCTION(malloc, \"xor %esi, %esi; push %rbx; pop %rbx\");
+FUNCTION(memalign, \"mov %rsi, %rdx; mov %rdi, %rsi; xor %edi, %edi; jmp malloc\");
+FUNCTION(posix_memalign, \"bsr %rsi, %rsi; push %rbx; pop %rbx\");
+FUNCTION(free, \"mov %rdi, 8(%rdi); test %rdi, %rdi; je 1f; 1:\");
+";
+
+#[test]
+fn a_site_needs_only_the_arguments_that_the_program_reads() {
+    let (_dir, library) = compile("gcc", LATER, &["-shared"]);
+    let probes = plan_of(&library, &[]);
+    let site = |name| {
+        let probe = find(&probes, name);
+        let cookie = Cookie(probe.cookie());
+        (
+            probe.site.instruction.as_str(),
+            cookie.size(),
+            cookie.block(),
+        )
+    };
+    assert_eq!(site("malloc"), ("push rbx", 0, NO_ARGUMENT));
+    assert_eq!(site("posix_memalign"), ("push rbx", 2, NO_ARGUMENT));
+    // Its second argument is in the third register by then.
+    let (jump, size, _) = site("memalign");
+    assert!(jump.starts_with("jmp") && size == 2, "{jump} {size}");
+    assert_eq!(find(&probes, "memalign").function.size, 1);
+    // Not behind the write.
+    assert_eq!(site("free"), ("mov [rdi+8],rdi", NO_ARGUMENT, 0));
+}
+
+#[test]
+fn a_site_serves_every_name_of_its_address() {
+    let (_dir, library) = compile("gcc", LATER, &["-shared", "-DALIAS"]);
+    let probes = plan_of(&library, &[]);
+    let malloc = find(&probes, "malloc");
+    assert_eq!(malloc.aliases, ["aligned_alloc"]);
+    assert_eq!(malloc.site.cost, Cost::SingleStepped, "{malloc:?}");
 }
