@@ -1,6 +1,11 @@
-//! `memtrace probes`: which probes would be set in a process, where and why.
+//! `memtrace probes`: which probes would be set in a process or a file, where and why.
 
-use std::{io::Write, path::Path, process::ExitCode};
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 
@@ -15,16 +20,20 @@ use crate::{
     process::{elf::Elf, files::ModuleFile, maps, target::Target},
 };
 
-/// List the probes that would be set in a process
+/// List the probes that would be set in a process or a file
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   memtrace probes -p 1234
-  memtrace probes -p 1234 --allocator /usr/bin/server:je_")]
+  memtrace probes -p 1234 --allocator /usr/bin/server:je_
+  memtrace probes --file /usr/lib/x86_64-linux-gnu/libjemalloc.so.2")]
 pub(crate) struct ProbesArgs {
     /// The process
-    #[arg(short, long, value_name = "PID")]
-    pid: u32,
+    #[arg(short, long, value_name = "PID", required_unless_present = "file")]
+    pid: Option<u32>,
+    /// A program or library that need not be running; may be repeated
+    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    file: Vec<PathBuf>,
     /// Include an allocator that is not detected automatically: its file, and the prefix of its function
     /// names
     #[arg(long, value_name = "PATH[:PREFIX]")]
@@ -34,10 +43,23 @@ pub(crate) struct ProbesArgs {
 /// Prints the table.
 ///
 /// # Errors
-/// The process is gone or cannot be inspected; the output cannot be written.
+/// The process is gone or cannot be inspected; a file is not one for the machine; the output cannot
+/// be written.
 pub(crate) fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    Target::find(args.pid)?;
-    show(args.pid, &args.allocator, out)?;
+    if let Some(pid) = args.pid {
+        Target::find(pid)?;
+        show(pid, &args.allocator, out)?;
+    }
+    for path in &args.file {
+        let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
+        let bytes = FileBytes::new(&file);
+        let elf = Elf::parse(&bytes)
+            .with_context(|| format!("`{}` is not a program or library", path.display()))?;
+        if !list(&elf, path, &args.allocator, out)? {
+            writeln!(out, "`{}` has no allocator", path.display())?;
+        }
+        lacks(&elf, path, out)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -45,7 +67,7 @@ pub(crate) fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<Exi
 pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> anyhow::Result<()> {
     let mappings = maps::read(pid)?;
     let mut found = false;
-    let mut lacks = Vec::new();
+    let mut notes = Vec::new();
     for mapping in maps::executable_files(&mappings) {
         let shown = mapping.path.as_deref().unwrap_or(Path::new("?"));
         let file = ModuleFile::open(pid, mapping)
@@ -54,40 +76,10 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
         let Ok(elf) = Elf::parse(&bytes) else {
             continue;
         };
-        let prefixes = ExtraAllocator::prefixes(extra, &file.path);
-        let probes = plan::plan(&elf, &prefixes);
-        lacks.extend(plan::lacking(&elf, &file.path).map(|lacking| (file.path.clone(), lacking)));
-        if probes.is_empty() {
-            continue;
-        }
-        found = true;
-        writeln!(out, "{}", file.path.display())?;
-        for probe in &probes {
-            let ProbeLine {
-                symbol,
-                file_offset,
-                instruction,
-                cost,
-                why,
-                ..
-            } = probe.line(&file.path);
-            let ends = if probe.needs_return {
-                "entry+return"
-            } else {
-                "entry"
-            };
-            writeln!(
-                out,
-                "  {symbol:<32} {file_offset:>#10x}  {ends:<12}  {cost:<14}  {instruction:<32}  {why}"
-            )?;
-        }
+        found |= list(&elf, &file.path, extra, out)?;
+        lacks(&elf, &file.path, &mut notes)?;
     }
-    for (path, Lacking { library, symbols }) in &lacks {
-        if !symbols.is_empty() {
-            let (path, symbols) = (path.display(), symbols.join(", "));
-            writeln!(out, "{library} `{path}` has no {symbols}")?;
-        }
-    }
+    out.write_all(&notes)?;
     if let Some(winner) = malloc::provider(pid, &mappings) {
         writeln!(out, "malloc resolves to `{}`", winner.display())?;
     }
@@ -97,6 +89,52 @@ pub(super) fn show(pid: u32, extra: &[ExtraAllocator], out: &mut impl Write) -> 
             "no allocator found in process {pid}: only its address space (vm) would be recorded; \
              name one with `--allocator PATH[:PREFIX]`"
         )?;
+    }
+    Ok(())
+}
+
+/// The probes of a file, if it has any.
+fn list(
+    elf: &Elf<'_>,
+    path: &Path,
+    extra: &[ExtraAllocator],
+    out: &mut impl Write,
+) -> anyhow::Result<bool> {
+    let probes = plan::plan(elf, &ExtraAllocator::prefixes(extra, path));
+    if probes.is_empty() {
+        return Ok(false);
+    }
+    writeln!(out, "{}", path.display())?;
+    for probe in &probes {
+        let ProbeLine {
+            symbol,
+            file_offset,
+            instruction,
+            cost,
+            why,
+            ..
+        } = probe.line(path);
+        let ends = if probe.needs_return {
+            "entry+return"
+        } else {
+            "entry"
+        };
+        writeln!(
+            out,
+            "  {symbol:<32} {file_offset:>#10x}  {ends:<12}  {cost:<14}  {instruction:<32}  {why}"
+        )?;
+    }
+    Ok(true)
+}
+
+/// The functions that a device library's version does not have.
+fn lacks(elf: &Elf<'_>, path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let Some(Lacking { library, symbols }) = plan::lacking(elf, path) else {
+        return Ok(());
+    };
+    if !symbols.is_empty() {
+        let (path, symbols) = (path.display(), symbols.join(", "));
+        writeln!(out, "{library} `{path}` has no {symbols}")?;
     }
     Ok(())
 }
