@@ -362,15 +362,43 @@ pub(crate) extern "C" fn follow(
     1
 }
 
-/// Keeps the present frame, whose word was pushed. `None`: there is no room.
-#[inline(always)]
-pub(crate) fn frame<'a>(scratch: &Scratch, memo: &'a mut Memo) -> Option<&'a mut Step> {
+/// Keeps the present frame, whose word was pushed, and how its caller was found, whose stack pointer this is (0: it has
+/// none). `holds`: by nothing but the row and the stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn keep(
+    scratch: *mut Scratch,
+    memo: *mut Memo,
+    caller_sp: u64,
+    holds: u64,
+) -> u64 {
+    // SAFETY: null, or the caller's map values.
+    let (Some(scratch), Some(memo)) = (unsafe { (scratch.as_mut(), memo.as_mut()) }) else {
+        return 0;
+    };
+    let hash = scratch.record.stack;
+    let state = &mut scratch.walk;
+    let (at, rule, fp_from) = (&state.at, state.row.rule, state.memo.fp_from);
+    let kind = rule.fp & fp::MASK;
+    let offset = i64::from(rule.fp_offset) as u64;
+    match kind {
+        fp::AT_CFA => state.memo.fp_from = caller_sp.wrapping_add(offset),
+        fp::AT_FP => state.memo.fp_from = at.fp.wrapping_add(offset),
+        _ => {}
+    }
+    let mut flags = at.bx_is << BX_SHIFT | (state.is_return & 1) << 1;
+    let by_rule = matches!(rule.cfa, cfa::SP | cfa::FP | cfa::PLT);
+    if holds != 0 && by_rule && (caller_sp | state.memo.fp_from) & 7 == 0 {
+        flags |= HOLDS;
+    }
+    if rule.cfa == cfa::FP || kind == fp::AT_FP {
+        flags |= USES_FP;
+    }
     let n = memo.n;
     if n >= STEPS as u32 {
-        return None;
+        return 0;
     }
     memo.n = n + 1;
-    let (state, at) = (&scratch.walk, &scratch.walk.at);
     // VERIFIER: written in place, because the program's own stack is small.
     let step = &mut memo.steps[n as usize & (STEPS - 1)];
     step.pc = at.pc;
@@ -378,38 +406,10 @@ pub(crate) fn frame<'a>(scratch: &Scratch, memo: &'a mut Memo) -> Option<&'a mut
     step.fp = at.fp;
     step.bx = at.bx;
     step.word = state.row.word;
-    step.hash = scratch.record.stack;
-    step.fp_from = state.memo.fp_from;
-    step.flags = at.bx_is << BX_SHIFT | (state.is_return & 1) << 1;
-    Some(step)
-}
-
-/// Keeps how the caller was found of the last frame, `kept`, whose frame pointer is `fp`. `holds`: by nothing but `rule`
-/// and the stack.
-#[inline(always)]
-pub(crate) fn caller(
-    state: &mut MemoState,
-    kept: Option<&mut Step>,
-    rule: Rule,
-    fp: u64,
-    caller_sp: u64,
-    holds: bool,
-) {
-    let offset = i64::from(rule.fp_offset) as u64;
-    let kind = rule.fp & fp::MASK;
-    match kind {
-        fp::AT_CFA => state.fp_from = caller_sp.wrapping_add(offset),
-        fp::AT_FP => state.fp_from = fp.wrapping_add(offset),
-        _ => {}
-    }
-    let holds = holds && matches!(rule.cfa, cfa::SP | cfa::FP | cfa::PLT);
-    if let Some(kept) = kept
-        && holds
-        && (caller_sp | state.fp_from) & 7 == 0
-    {
-        let uses_fp = rule.cfa == cfa::FP || kind == fp::AT_FP;
-        kept.flags |= HOLDS | if uses_fp { USES_FP } else { 0 };
-    }
+    step.hash = hash;
+    step.fp_from = fp_from;
+    step.flags = flags;
+    0
 }
 
 const _: () = assert!(STEPS.is_power_of_two());

@@ -3,7 +3,15 @@
 
 use aya_ebpf::programs::TracePointContext;
 
+const NUMBER: usize = 8;
 const FIRST: usize = 16;
+
+/// The system call's number.
+#[inline(always)]
+pub(crate) fn number(context: &TracePointContext) -> u32 {
+    // SAFETY: every such record has it.
+    unsafe { context.read_at(NUMBER) }.unwrap_or(u32::MAX)
+}
 
 /// An argument, at the entry.
 #[inline(always)]

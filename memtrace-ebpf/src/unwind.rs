@@ -261,17 +261,17 @@ extern "C" fn search(scratch: *mut Scratch) -> u64 {
 /// Goes to the caller by the present row. `holds`: the frame depends on the row alone.
 #[inline(always)]
 fn climb(scratch: &mut Scratch, memo: &mut Memo, holds: bool) -> Result<(), End> {
-    let kept = memo::frame(scratch, memo);
     let state = &mut scratch.walk;
     let rule = state.row.rule;
     let rule = match rule.cfa {
+        cfa::STOP => {
+            state.memo.is_whole = u32::from(holds);
+            memo::keep(scratch, memo, 0, 0);
+            return Err(End::Complete);
+        }
         cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&state.at, rule, state.by_frame_pointer),
         _ => rule,
     };
-    if rule.cfa == cfa::STOP {
-        state.memo.is_whole = u32::from(holds);
-        return Err(End::Complete);
-    }
     // Code that a signal interrupted may not have set its frame pointer yet.
     if rule.cfa == cfa::FRAME_POINTER && state.is_return == 0 {
         return Err(End::BadFramePointer);
@@ -279,14 +279,14 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, holds: bool) -> Result<(), End>
     state.by_frame_pointer = i32::from(rule.cfa == cfa::FRAME_POINTER);
     let memory = StackMemory(&raw mut state.stack);
     let mut caller = unwind::step(rule, &state.at, &memory)?;
-    state.is_return = u64::from(caller.slot != 0);
     let read = caller.registers.pc;
     if caller.slot != 0 {
         caller.registers.pc = state.returns.original(read, caller.slot);
     }
     let holds = holds && read == caller.registers.pc;
-    let (fp, sp) = (state.at.fp, caller.registers.sp);
-    memo::caller(&mut state.memo, kept, rule, fp, sp, holds);
+    memo::keep(scratch, memo, caller.registers.sp, u64::from(holds));
+    let state = &mut scratch.walk;
+    state.is_return = u64::from(caller.slot != 0);
     state.at = caller.registers;
     Ok(())
 }

@@ -9,6 +9,7 @@ use memtrace_common::{
 };
 
 use crate::{
+    arch::{SYSCALL_BRK, SYSCALL_MMAP, SYSCALL_MREMAP, SYSCALL_SHMAT},
     caller::Caller,
     code,
     emit::{Wake, emit, emit_in_place, header},
@@ -17,7 +18,7 @@ use crate::{
     maps::{FILES, PROCESSES},
     stack,
     thread::{Syscall, Thread},
-    tracepoint::{argument, result},
+    tracepoint::{argument, number, result},
 };
 
 // include/uapi/asm-generic/mman-common.h
@@ -96,9 +97,17 @@ pub fn mmap_enter(context: TracePointContext) -> u32 {
     0
 }
 
+// VERIFIER: one program: the stack walk is verified once for all of them.
+/// Exit of mmap, mremap, brk and shmat.
 #[tracepoint]
-pub fn mmap_exit(context: TracePointContext) -> u32 {
-    mmap_done(&context);
+pub fn map_exit(context: TracePointContext) -> u32 {
+    match number(&context) {
+        SYSCALL_MMAP => mmap_done(&context),
+        SYSCALL_MREMAP => mremap_done(&context),
+        SYSCALL_BRK => brk_done(&context),
+        SYSCALL_SHMAT => shmat_done(&context),
+        _ => None,
+    };
     0
 }
 
@@ -223,12 +232,6 @@ pub fn mremap_enter(context: TracePointContext) -> u32 {
     0
 }
 
-#[tracepoint]
-pub fn mremap_exit(context: TracePointContext) -> u32 {
-    mremap_done(&context);
-    0
-}
-
 #[inline(always)]
 fn mremap_done(context: &TracePointContext) -> Option<()> {
     let (caller, syscall, mut by) = exit()?;
@@ -260,12 +263,6 @@ pub fn brk_enter(context: TracePointContext) -> u32 {
     0
 }
 
-#[tracepoint]
-pub fn brk_exit(context: TracePointContext) -> u32 {
-    brk_done(&context);
-    0
-}
-
 #[inline(always)]
 fn brk_done(context: &TracePointContext) -> Option<()> {
     let (caller, syscall, by) = exit()?;
@@ -282,12 +279,6 @@ fn brk_done(context: &TracePointContext) -> Option<()> {
 #[tracepoint]
 pub fn shmat_enter(context: TracePointContext) -> u32 {
     enter(&context, 3);
-    0
-}
-
-#[tracepoint]
-pub fn shmat_exit(context: TracePointContext) -> u32 {
-    shmat_done(&context);
     0
 }
 

@@ -14,6 +14,12 @@ pub(crate) mod offset {
     pub(crate) const SP: u64 = 19 * 8;
 }
 
+// arch/x86/entry/syscalls/syscall_64.tbl
+pub(crate) const SYSCALL_MMAP: u32 = 9;
+pub(crate) const SYSCALL_BRK: u32 = 12;
+pub(crate) const SYSCALL_MREMAP: u32 = 25;
+pub(crate) const SYSCALL_SHMAT: u32 = 30;
+
 /// First bytes of `mov $15, %rax; syscall`: rt_sigreturn, to which the kernel's signal frames
 /// return (arch/x86/kernel/signal_64.c).
 pub(crate) const SIGNAL_RETURN: u64 = u64::from_le_bytes([0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f]);

@@ -71,28 +71,51 @@ fn program_of(probe: &Probe, at_return: bool) -> usize {
     }
 }
 
-impl Attacher {
-    /// Loads the programs for multi links, from `object`, whose maps `ebpf` holds, if that is not refused.
+/// The programs of an [`Attacher`], before they are loaded.
+pub(super) struct Programs {
+    names: [&'static str; 5],
+    multi: Option<multi::Prepared>,
+}
+
+impl Programs {
+    /// Those of `object`, whose maps `ebpf` holds.
     pub(super) fn new(ebpf: &Ebpf, object: &[u8], empty: bool, one_by_one: bool) -> Self {
-        let programs = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
-        if one_by_one {
-            return Self::Perf(programs);
-        }
-        let [entry, ret, device_entry, device_return, request] = programs;
-        let names = [entry, ret, device_entry, device_return, request, UNWINDING];
-        match multi::load(ebpf, object, names) {
-            Ok([entry, ret, device_entry, device_return, request, unwinding]) => Self::Multi {
-                programs: vec![entry, ret, device_entry, device_return, request],
-                unwinding,
+        let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
+        let [entry, ret, device_entry, device_return, request] = names;
+        let all = [entry, ret, device_entry, device_return, request, UNWINDING];
+        let multi = match one_by_one {
+            true => None,
+            false => match multi::Prepared::new(ebpf, object, all) {
+                Ok(prepared) => Some(prepared),
+                Err(error) => {
+                    tracing::debug!("uprobes one by one: {error}");
+                    None
+                }
             },
-            Err(error) => {
-                tracing::debug!("uprobes one by one: {error}");
-                Self::Perf(programs)
-            }
-        }
+        };
+        Self { names, multi }
     }
 
-    /// Loads the programs that [`Attacher::new`] did not load.
+    /// Loads them for multi links, if that is not refused.
+    pub(super) fn load(self) -> Attacher {
+        match self.multi.as_ref().map(multi::Prepared::load) {
+            Some(Ok([entry, ret, device_entry, device_return, request, unwinding])) => {
+                Attacher::Multi {
+                    programs: vec![entry, ret, device_entry, device_return, request],
+                    unwinding,
+                }
+            }
+            Some(Err(error)) => {
+                tracing::debug!("uprobes one by one: {error}");
+                Attacher::Perf(self.names)
+            }
+            None => Attacher::Perf(self.names),
+        }
+    }
+}
+
+impl Attacher {
+    /// Loads the programs that [`Programs::load`] did not load.
     pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
         let Attacher::Perf(programs) = self else {
             return Ok(());

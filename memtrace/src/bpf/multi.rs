@@ -48,51 +48,74 @@ pub(super) enum MultiError {
     ThreadFilter,
 }
 
-/// Loads programs of an object whose maps `ebpf` holds.
-///
-/// # Errors
-/// A kernel before 6.6 does not have such links; one whose filter is broken is refused
-/// here.
-pub(super) fn load(
-    ebpf: &Ebpf,
-    object: &[u8],
+/// Programs of an object, ready to be loaded.
+pub(super) struct Prepared {
+    object: Object,
+    types: Option<OwnedFd>,
     names: [&'static str; 6],
-) -> Result<[OwnedFd; 6], MultiError> {
-    let mut object = Object::parse(object)?;
-    let maps = std::mem::take(&mut object.maps);
-    let sections = object
-        .functions
-        .keys()
-        .map(|(section, _)| *section)
-        .collect();
-    object.relocate_maps(
-        maps.iter().filter_map(|(name, map)| {
-            Some((name.as_str(), map_fd(ebpf.map(name)?)?.as_raw_fd(), map))
-        }),
-        &sections,
-    )?;
-    object.relocate_calls(&sections)?;
-    object.sanitize_functions(aya::features());
-    let types = load_types(&mut object)?;
-    let mut programs = Vec::with_capacity(names.len());
-    for name in names {
-        programs.push(load_one(&object, types.as_ref(), name)?);
+}
+
+impl Prepared {
+    /// Programs of an object whose maps `ebpf` holds.
+    ///
+    /// # Errors
+    /// The object is not as expected, or the kernel refuses its types.
+    pub(super) fn new(
+        ebpf: &Ebpf,
+        object: &[u8],
+        names: [&'static str; 6],
+    ) -> Result<Prepared, MultiError> {
+        let mut object = Object::parse(object)?;
+        let maps = std::mem::take(&mut object.maps);
+        let sections = object
+            .functions
+            .keys()
+            .map(|(section, _)| *section)
+            .collect();
+        object.relocate_maps(
+            maps.iter().filter_map(|(name, map)| {
+                Some((name.as_str(), map_fd(ebpf.map(name)?)?.as_raw_fd(), map))
+            }),
+            &sections,
+        )?;
+        object.relocate_calls(&sections)?;
+        object.sanitize_functions(aya::features());
+        let types = load_types(&mut object)?;
+        Ok(Prepared {
+            object,
+            types,
+            names,
+        })
     }
-    // `/` cannot be probed. The error shows how far the kernel got.
-    let refusal = |pid| match create_link(&programs[0], pid, c"/", [&[0], &[0], &[0]], 0) {
-        Err(error) => error.raw_os_error(),
-        Ok(_) => None,
-    };
-    // Some kernels load programs of a type that they cannot attach.
-    if refusal(0) == Some(libc::EINVAL) {
-        return Err(MultiError::Unknown);
+
+    /// Loads them at the same time: the verifier takes its time for each.
+    ///
+    /// # Errors
+    /// A kernel before 6.6 does not have such links; one whose filter is broken is refused
+    /// here.
+    pub(super) fn load(&self) -> Result<[OwnedFd; 6], MultiError> {
+        let load = |name| load_one(&self.object, self.types.as_ref(), name);
+        let programs = std::thread::scope(|scope| {
+            let loading = self.names.map(|name| scope.spawn(move || load(name)));
+            loading.map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
+        });
+        let programs: Vec<OwnedFd> = programs.into_iter().collect::<Result<_, _>>()?;
+        // `/` cannot be probed. The error shows how far the kernel got.
+        let refusal = |pid| match create_link(&programs[0], pid, c"/", [&[0], &[0], &[0]], 0) {
+            Err(error) => error.raw_os_error(),
+            Ok(_) => None,
+        };
+        // Some kernels load programs of a type that they cannot attach.
+        if refusal(0) == Some(libc::EINVAL) {
+            return Err(MultiError::Unknown);
+        }
+        // Commit 46ba0e49b642 ("bpf: fix multi-uprobe PID filtering logic") added a check that
+        // refuses an impossible pid before the path is examined.
+        if refusal(u32::MAX) != Some(libc::EINVAL) {
+            return Err(MultiError::ThreadFilter);
+        }
+        programs.try_into().map_err(|_| MultiError::Unknown)
     }
-    // Commit 46ba0e49b642 ("bpf: fix multi-uprobe PID filtering logic") added a check that refuses
-    // an impossible pid before the path is examined.
-    if refusal(u32::MAX) != Some(libc::EINVAL) {
-        return Err(MultiError::ThreadFilter);
-    }
-    programs.try_into().map_err(|_| MultiError::Unknown)
 }
 
 /// The object's BTF, by which the kernel finds callback functions.

@@ -22,7 +22,7 @@ use memtrace_common::{
 
 use super::{
     abi,
-    attach::{Attacher, Link, detach},
+    attach::{Attacher, Link, Programs, detach},
     btf,
     code_maps::CodeMaps,
     error::TracerError,
@@ -44,15 +44,15 @@ pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrac
 /// The optional ones do not exist on every architecture or kernel.
 const SYSCALLS: &[(&str, &str, bool)] = &[
     ("mmap_enter", "sys_enter_mmap", true),
-    ("mmap_exit", "sys_exit_mmap", true),
+    ("map_exit", "sys_exit_mmap", true),
     ("munmap_enter", "sys_enter_munmap", true),
     ("unmap_exit", "sys_exit_munmap", true),
     ("mremap_enter", "sys_enter_mremap", true),
-    ("mremap_exit", "sys_exit_mremap", true),
+    ("map_exit", "sys_exit_mremap", true),
     ("brk_enter", "sys_enter_brk", true),
-    ("brk_exit", "sys_exit_brk", true),
+    ("map_exit", "sys_exit_brk", true),
     ("shmat_enter", "sys_enter_shmat", false),
-    ("shmat_exit", "sys_exit_shmat", false),
+    ("map_exit", "sys_exit_shmat", false),
     ("shmdt_enter", "sys_enter_shmdt", false),
     ("unmap_exit", "sys_exit_shmdt", false),
     ("clone_exit", "sys_exit_clone", true),
@@ -143,6 +143,39 @@ impl Default for Options {
     }
 }
 
+/// Loads the programs of probes, and at the same time those of tracepoints.
+fn load(ebpf: &mut Ebpf, programs: Programs) -> Result<Attacher, TracerError> {
+    std::thread::scope(|scope| {
+        let attacher = scope.spawn(|| programs.load());
+        for &(name, _) in RAW_TRACEPOINTS {
+            let raw: &mut RawTracePoint = typed(ebpf, name)?;
+            raw.load()
+                .map_err(|source| TracerError::program(name, source))?;
+        }
+        for &(name, _, _) in SYSCALLS {
+            let syscall: &mut TracePoint = typed(ebpf, name)?;
+            match syscall.load() {
+                Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+                Err(source) => return Err(TracerError::program(name, source)),
+            }
+        }
+        attacher.join().map_err(|_| TracerError::Missing("probes"))
+    })
+}
+
+fn typed<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<P, TracerError>
+where
+    P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    ebpf.program_mut(name)
+        .ok_or(TracerError::Missing(name))?
+        .try_into()
+        .map_err(|source| TracerError::Program {
+            program: name,
+            source,
+        })
+}
+
 impl Drop for Tracer {
     fn drop(&mut self) {
         detach(std::mem::take(&mut self.tracepoints));
@@ -172,7 +205,8 @@ impl Tracer {
             .override_global("SETTINGS", &Raw(settings), true)
             .map_max_entries("EVENTS", ring_bytes)
             .load(OBJECT)?;
-        let attacher = Attacher::new(&ebpf, OBJECT, options.empty_probes, options.one_by_one);
+        let programs = Programs::new(&ebpf, OBJECT, options.empty_probes, options.one_by_one);
+        let attacher = load(&mut ebpf, programs)?;
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
         let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
@@ -223,18 +257,12 @@ impl Tracer {
 
     fn attach_tracepoints(&mut self) -> Result<(), TracerError> {
         for &(program, tracepoint) in RAW_TRACEPOINTS {
-            let raw: &mut RawTracePoint = self.program(program)?;
-            raw.load()
-                .map_err(|source| TracerError::program(program, source))?;
+            let raw: &mut RawTracePoint = typed(&mut self.ebpf, program)?;
             raw.attach(tracepoint)
                 .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
         }
         for &(program, tracepoint, required) in SYSCALLS {
-            let syscall: &mut TracePoint = self.program(program)?;
-            match syscall.load() {
-                Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-                Err(source) => return Err(TracerError::program(program, source)),
-            }
+            let syscall: &mut TracePoint = typed(&mut self.ebpf, program)?;
             match syscall.attach("syscalls", tracepoint) {
                 Ok(id) => {
                     let link = syscall.take_link(id);
@@ -249,20 +277,6 @@ impl Tracer {
             }
         }
         Ok(())
-    }
-
-    fn program<'a, P>(&'a mut self, name: &'static str) -> Result<P, TracerError>
-    where
-        P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-    {
-        self.ebpf
-            .program_mut(name)
-            .ok_or(TracerError::Missing(name))?
-            .try_into()
-            .map_err(|source| TracerError::Program {
-                program: name,
-                source,
-            })
     }
 
     /// Whether one link holds all probes of a file (Linux 6.10).

@@ -74,7 +74,7 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
 fn give_back(allocator: Option<&Allocator>, tgid: u32) -> Vec<String> {
     match allocator {
         None => vec![format!(
-            "find out which allocator the process uses (`memtrace probes {tgid}`), and how to make it give memory back"
+            "find out which allocator the process uses (`memtrace probes -p {tgid}`), and how to make it give memory back"
         )],
         Some(of) if of.gives_back.is_empty() => {
             vec![format!(

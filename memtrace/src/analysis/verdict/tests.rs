@@ -218,7 +218,7 @@ fn advice_on_retention_is_on_the_allocator_that_is_there() {
     }
     assert!(!jemalloc.contains("malloc_trim"), "{jemalloc}");
     let unknown = next("arena");
-    assert!(unknown.contains("memtrace probes 100"), "{unknown}");
+    assert!(unknown.contains("memtrace probes -p 100"), "{unknown}");
 }
 
 fn mapped(t: f64, more: MemorySample) -> Moment {
