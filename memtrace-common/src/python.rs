@@ -62,6 +62,19 @@ pub struct Interpreter {
     pub bytes_data: u32,
 }
 
+/// File names of code objects, see [`Imports`].
+pub const IMPORT_FILES: usize = 4;
+
+/// Value of the IMPORTS map, keyed by tgid: the import system of a process whose imports are summarised. Absolute
+/// addresses of string objects, which its code objects have as file names; 0: none.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
+#[repr(C)]
+pub struct Imports {
+    pub files: [u64; IMPORT_FILES],
+}
+
 /// The fields of a code object lie in [`CODE_BYTES`] from this offset on, which are read at once.
 pub const CODE_WINDOW: u32 = 40;
 pub const CODE_BYTES: u64 = 112;

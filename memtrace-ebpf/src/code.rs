@@ -10,7 +10,7 @@ use memtrace_common::{
 
 use crate::{
     atomic::fetch_add,
-    maps::{INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, loaded},
+    maps::{IMPORTS, INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, loaded},
     rows,
 };
 
@@ -327,6 +327,7 @@ static EMPTY: Log = Log {
 /// Nothing is known of a new program.
 #[inline(always)]
 pub(crate) fn executed(tgid: u32) {
+    let _ = IMPORTS.remove(&tgid);
     let _ = INTERPRETER_OF.remove(&tgid);
     match LOGS.get_ptr_mut(&tgid) {
         // SAFETY: a live map value.
@@ -343,6 +344,7 @@ pub(crate) fn executed(tgid: u32) {
 /// Forgets a process that has ended.
 #[inline(always)]
 pub(crate) fn exited(tgid: u32) {
+    let _ = IMPORTS.remove(&tgid);
     let _ = INTERPRETER_OF.remove(&tgid);
     let _ = LOGS.remove(&tgid);
     let _ = SNAPSHOTS.remove(&tgid);

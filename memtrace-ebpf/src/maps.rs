@@ -14,7 +14,7 @@ use memtrace_common::{
     kernel::{Offsets, Sampling, Settings},
     loss::COUNTERS,
     process::{FileKey, Process},
-    python::Interpreter,
+    python::{Imports, Interpreter},
     row_cache::{CachedRow, HOT_PLACES, PLACES},
     unwind::{EXECS as EXEC_COUNT, Rule},
     unwind_table::{BLOCK, Exec, RULES as RULE_COUNT},
@@ -117,6 +117,10 @@ pub(crate) static INTERPRETERS: Array<Interpreter> = Array::with_max_entries(1_0
 /// Numbers of the above, by tgid, as PROCESSES.
 #[map]
 pub(crate) static INTERPRETER_OF: HashMap<u32, u32> = HashMap::with_max_entries(16_384, 0);
+
+/// Processes whose imports are summarised, by tgid, as PROCESSES.
+#[map]
+pub(crate) static IMPORTS: HashMap<u32, Imports> = HashMap::with_max_entries(16_384, 0);
 
 /// Addresses of the thread states of Python's threads, by tid. An evicted one is searched again.
 #[map]

@@ -85,9 +85,26 @@ pub(crate) struct MemoState {
     held: u32,
     /// 1 if this walk is the one before as a whole; then, if it came to the outermost frame.
     pub(crate) is_whole: u32,
+    /// 1 if the frames are not those of the steps any more.
+    is_forgotten: u32,
+    pad: u32,
     /// Where the present frame pointer was read; 0: it is the thread's.
     fp_from: u64,
     pub(crate) of: Subject,
+}
+
+impl MemoState {
+    /// The frames of this walk are about to be replaced.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self) {
+        self.is_forgotten = 1;
+    }
+
+    /// Whether they were.
+    #[inline(always)]
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.is_forgotten != 0
+    }
 }
 
 /// The memo of the walk before, and that of this one.
@@ -203,6 +220,7 @@ pub(crate) fn begin(scratch: &mut Scratch, old: &Memo, new: &mut Memo) {
     scratch.walk.memo.is_whole = 0;
     new.of = scratch.walk.memo.of;
     scratch.walk.memo.fp_from = 0;
+    scratch.walk.memo.is_forgotten = 0;
     scratch.walk.memo.next = 0;
     if !is_of(old, &scratch.walk.memo.of) {
         // Nothing of it can be met.
@@ -237,7 +255,7 @@ pub(crate) fn begin(scratch: &mut Scratch, old: &Memo, new: &mut Memo) {
 pub(crate) fn end(scratch: &mut Scratch, new: &mut Memo, is_valid: bool) {
     scratch.walk.memo.side ^= 1;
     new.hash = scratch.record.stack;
-    if !is_valid {
+    if !is_valid || scratch.walk.memo.is_forgotten() {
         new.n = 0;
     }
     // Python frames are no steps.

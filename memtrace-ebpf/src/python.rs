@@ -8,7 +8,7 @@
 
 use memtrace_common::{
     event::Kind,
-    hash::mix,
+    hash::{SEED, mix},
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
@@ -23,7 +23,7 @@ use crate::{
     emit::{Wake, emit_in_place, header, lost},
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
-    maps::{INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
+    maps::{IMPORTS, INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
     memory::{Window, copy, word_or_zero},
     scratch::{PythonState, Scratch, ThreadSearch},
 };
@@ -64,7 +64,12 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter) -> bool {
     if state.searched == 0 {
         state.searched = 1;
         find_innermost(state, python);
+        // SAFETY: copied at once.
+        if let Some(imports) = unsafe { IMPORTS.get(&scratch.caller.space) } {
+            scratch.walk.python.imports = *imports;
+        }
     }
+    let state = &mut scratch.walk.python;
     if state.frame == 0 {
         return false;
     }
@@ -132,6 +137,11 @@ pub(crate) extern "C" fn next_python_frame(
         linetable_start: field(&state.object, linetable, python.bytes_data),
     });
     let image = scratch.caller.image;
+    if filename != 0 && state.imports.files.contains(&filename) {
+        summarise(scratch, code, print);
+        return BREAK;
+    }
+    state.last = scratch.record.n + 1;
     if scratch.len() + 2 > MAX_FRAMES as u32
         || !scratch.push(Word::python(code), image)
         || !scratch.push(Word::python_at(instruction as u32, print), 0)
@@ -140,6 +150,36 @@ pub(crate) extern "C" fn next_python_frame(
         return BREAK;
     }
     CONTINUE
+}
+
+/// Innermost native frames that stay of an import without a Python frame of its own: a library that is loaded.
+const NATIVE: u32 = 2;
+
+/// Ends a stack at the frame `code` of the import system. The code that a module runs when it is imported becomes one
+/// frame, whatever it does: modules are loaded once.
+#[inline(always)]
+fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
+    let (image, epoch) = (scratch.caller.image, scratch.caller.epoch);
+    let (last, n) = (scratch.walk.python.last, scratch.len());
+    scratch.walk.memo.forget();
+    scratch.walk.end = End::Complete;
+    scratch.record.stack = SEED;
+    scratch.record.n = 0;
+    if last != 0 {
+        let word = scratch.frame(last as usize - 1);
+        let at = scratch.frame(last as usize) as u32;
+        scratch.push(word, image);
+        scratch.push(Word::python_at(0, at), 0);
+    } else {
+        for index in 0..NATIVE {
+            let word = scratch.frame(index as usize);
+            if index < n {
+                scratch.push(word, if Word::is_file(word) { 0 } else { epoch });
+            }
+        }
+    }
+    scratch.push(Word::python(code), image);
+    scratch.push(Word::python_at(0, print), 0);
 }
 
 /// Most thread states that are examined to find a thread's own.

@@ -6,7 +6,7 @@ use memtrace_common::{
     event::Stack,
     hash::{SEED, mix},
     limits::MAX_FRAMES,
-    python::{FRAME_BYTES, FRAME_BYTES_BEFORE_311, Interpreter},
+    python::{FRAME_BYTES, FRAME_BYTES_BEFORE_311, IMPORT_FILES, Imports, Interpreter},
     row_cache::FoundRow,
     unwind::{End, Registers},
 };
@@ -153,7 +153,10 @@ pub(crate) struct PythonState {
     pub(crate) done: u32,
     /// 1 once the innermost frame was searched.
     pub(crate) searched: u32,
-    pad: u32,
+    /// Index of the last Python frame so far, plus one; 0: none.
+    pub(crate) last: u32,
+    /// The import system, if imports are summarised.
+    pub(crate) imports: Imports,
     pub(crate) search: ThreadSearch,
     pub(crate) frames: Window,
     /// Part of a code object, or of an object that it refers to.
@@ -181,6 +184,8 @@ impl PythonState {
         self.running = 0;
         self.done = 0;
         self.searched = 0;
+        self.last = 0;
+        self.imports.files = [0; IMPORT_FILES];
         self.frames.clear();
     }
 

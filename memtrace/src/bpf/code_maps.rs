@@ -13,7 +13,7 @@ use aya::{
 };
 use memtrace_common::{
     code_map::{LOG_EXEC, Log, Mapping, Snapshot},
-    python::{Interpreter, NONE},
+    python::{Imports, Interpreter, NONE},
 };
 
 use super::{
@@ -47,6 +47,7 @@ pub(crate) struct CodeMaps {
     requests: BpfHashMap<MapData, u32, u8>,
     interpreters: Array<MapData, Raw<Interpreter>>,
     interpreter_of: BpfHashMap<MapData, u32, u32>,
+    imports: BpfHashMap<MapData, u32, Raw<Imports>>,
     numbers: Interpreters,
     extents: Extents,
     /// By tgid: the place of its snapshot.
@@ -69,6 +70,7 @@ impl CodeMaps {
             requests: BpfHashMap::try_from(take(ebpf, "REQUESTS")?)?,
             interpreters: no_interpreter(Array::try_from(take(ebpf, "INTERPRETERS")?)?)?,
             interpreter_of: BpfHashMap::try_from(take(ebpf, "INTERPRETER_OF")?)?,
+            imports: BpfHashMap::try_from(take(ebpf, "IMPORTS")?)?,
             numbers: Interpreters::default(),
             extents: Extents::new(capacity),
             published: HashMap::new(),
@@ -79,6 +81,24 @@ impl CodeMaps {
     /// Begins to log the changes of a process's code.
     pub(super) fn begin(&mut self, tgid: u32) -> Result<(), MapError> {
         self.logs.insert(tgid, Raw(Log::default()), 0)
+    }
+
+    /// Has the imports of a process summarised, whose import system this is; `None`: not any more.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn set_imports(
+        &mut self,
+        tgid: u32,
+        imports: Option<Imports>,
+    ) -> Result<(), MapError> {
+        match imports {
+            Some(imports) => self.imports.insert(tgid, Raw(imports), 0),
+            None => match self.imports.remove(&tgid) {
+                Err(MapError::KeyNotFound) => Ok(()),
+                removed => removed,
+            },
+        }
     }
 
     /// Invalidates the published snapshot of a process until it is published again. Only for a

@@ -85,6 +85,11 @@ pub(crate) struct RecordArgs {
     /// Leave out Python frames
     #[arg(long)]
     no_python: bool,
+    /// Record the stacks of Python's imports in full. By default, whatever a module does when it is imported by a
+    /// program that has just started is recorded as one frame for the module: the imports of PyTorch alone have
+    /// hundreds of thousands of stacks. 10 seconds after the last new module, stacks are whole in any case
+    #[arg(long)]
+    imports: bool,
     /// Leave out malloc and its relatives, at a fraction of the cost: record device memory, PyTorch's
     /// tensors and address space only
     #[arg(long)]
@@ -205,6 +210,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         allocators: args.allocator,
         redact: args.redact,
         holders,
+        summarise_imports: !args.imports,
         fold: !args.no_fold,
         ahead: args.priority == Priority::High,
         capture: args.capture,

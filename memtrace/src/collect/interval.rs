@@ -22,6 +22,15 @@ impl Collector {
         if !retired.is_empty() {
             std::thread::spawn(move || bpf::detach(retired));
         }
+        let ended = self
+            .imports
+            .as_mut()
+            .map(|imports| imports.take_ended(now_ns));
+        for tgid in ended.into_iter().flatten() {
+            if let Err(error) = self.kernel.set_imports(tgid, None) {
+                tracing::debug!("imports of process {tgid} are still summarised: {error}");
+            }
+        }
         let (mut counted, emitted) = self.kernel.counters()?;
         let of_ledger = self.ledger.counts().by_reason();
         for (reason, count) in self.losses.clone().into_iter().chain(of_ledger) {

@@ -7,7 +7,7 @@ use aya::maps::MapError;
 use memtrace_common::{
     code_map::{self, KnownFile},
     process::FileKey,
-    python::Interpreter,
+    python::{Imports, Interpreter},
 };
 
 use super::tables::Loader;
@@ -99,6 +99,9 @@ pub(super) trait Kernel {
 
     /// Publishes which interpreter a process runs.
     fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError>;
+
+    /// Publishes the import system of a process whose imports are to be summarised; `None`: they are not any more.
+    fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), MapError>;
 
     /// Starts stopping threads for the process `holder`, if that traces them; 0: for none.
     fn set_holder(&mut self, holder: u32) -> Result<(), TracerError>;
@@ -207,6 +210,10 @@ impl Kernel for Tracer {
 
     fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError> {
         self.code.set_interpreter(tgid, interpreter)
+    }
+
+    fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), MapError> {
+        self.code.set_imports(tgid, imports)
     }
 
     fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {

@@ -18,6 +18,7 @@ mod held_open;
 pub(crate) mod holders;
 mod holding;
 mod images;
+mod imports;
 pub(crate) mod interruption;
 mod interval;
 mod job;
@@ -62,6 +63,7 @@ use self::{
     folding::Folding,
     follow::Unannounced,
     holding::Waiting,
+    imports::Imports,
     kernel::{Abilities, Kernel},
     missing::Missing,
     modules::Modules,
@@ -120,6 +122,8 @@ struct Parts {
     page_size: u64,
     /// Fold short-lived processes that have ended.
     fold: bool,
+    /// Summarise Python's imports.
+    summarise_imports: bool,
     /// Least time between two readings of the costly figures.
     least_rest: Duration,
 }
@@ -140,6 +144,8 @@ struct Collector {
     modules: Modules,
     tables: Tables,
     pythons: Pythons,
+    /// Unless imports are to be recorded in full.
+    imports: Option<Imports>,
     stacks: StackInterner,
     processes: Processes,
     gpus: Gpus,
@@ -172,6 +178,7 @@ impl Collector {
             redactor,
             page_size,
             fold,
+            summarise_imports,
             least_rest,
         } = parts;
         let abilities = kernel.abilities();
@@ -195,6 +202,7 @@ impl Collector {
             sampling: Sampling::new(least_rest),
             redactor,
             pythons: Pythons::default(),
+            imports: summarise_imports.then(Imports::default),
             stacks: StackInterner::default(),
             processes: Processes::default(),
             gpus: Gpus::new(least_rest),

@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub redact: bool,
     /// Search for the holders of growing sites' blocks.
     pub(crate) holders: bool,
+    /// Summarise the imports of Python programs that start while recording.
+    pub summarise_imports: bool,
     /// Fold short-lived processes that have ended.
     pub fold: bool,
     /// Run the collector before ordinary processes, for a bounded share of the time.

@@ -92,13 +92,13 @@ impl Pythons {
         self.known.remove(&image);
     }
 
-    /// Takes in a code object of a process that runs `interpreter`; gives it if it is new to the recording.
+    /// Takes in a code object of a process that runs `interpreter`; gives it, and whether it is new to the recording.
     pub(super) fn learn(
         &mut self,
         interpreter: &Interpreter,
         code: &Code,
         areas: &[u8],
-    ) -> Option<(CodeId, Arc<CodeObject>)> {
+    ) -> (CodeId, Arc<CodeObject>, bool) {
         let tgid = code.header.tgid;
         let object = Arc::new(CodeObject::decode(code, areas, interpreter, &read(tgid)));
         let next = CodeId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
@@ -118,7 +118,7 @@ impl Pythons {
         };
         let known = self.known.entry(code.image).or_default();
         known.insert((code.code, code.fingerprint), id);
-        new.then_some((id, object))
+        (id, object, new)
     }
 
     /// Location of a frame of the code object at an absolute address, `at` the word that follows

@@ -4,6 +4,7 @@
 use memtrace_common::{
     event::{Kind, Stack},
     loss::Reason,
+    python::Code,
     unwind::{End, Word},
 };
 
@@ -17,6 +18,8 @@ use super::{
 use crate::{
     bpf::decode::{self, Record},
     event::StackId,
+    python::CodeObject,
+    recording::Origin,
 };
 
 impl Collector {
@@ -33,12 +36,15 @@ impl Collector {
             }
             Ok((_, Record::PythonCode(code, areas))) => {
                 self.runs(code.header.tgid, code.image);
-                if let Some(interpreter) = self.processes.interpreter(code.header.tgid)
-                    && let Some((id, code)) = self.pythons.learn(interpreter, &code, &areas)
-                {
-                    self.sink.send(Message::Code(id, code))?;
-                }
                 self.stacks.forget_last();
+                let Some(interpreter) = self.processes.interpreter(code.header.tgid) else {
+                    return Ok(());
+                };
+                let (id, object, is_new) = self.pythons.learn(interpreter, &code, &areas);
+                self.learn_imports(&code, &object);
+                if is_new {
+                    self.sink.send(Message::Code(id, object))?;
+                }
                 Ok(())
             }
             Ok((kind, Record::Alloc(alloc))) => {
@@ -146,6 +152,21 @@ impl Collector {
         Ok(())
     }
 
+    /// Has the imports of a process that was seen to start summarised.
+    fn learn_imports(&mut self, code: &Code, object: &CodeObject) {
+        let tgid = code.header.tgid;
+        let process = self.processes.get_mut(tgid);
+        if process.is_none_or(|process| process.row.origin == Origin::Attached) {
+            return;
+        }
+        let imports = self.imports.as_mut();
+        if let Some(files) = imports.and_then(|imports| imports.learn(code, object))
+            && let Err(error) = self.kernel.set_imports(tgid, Some(files))
+        {
+            tracing::debug!("imports of process {tgid} are not summarised: {error}");
+        }
+    }
+
     /// A process runs this image; noted so that its state can be dropped later.
     pub(super) fn runs(&mut self, tgid: u32, image: u64) {
         let gone = self.processes.runs(tgid, image);
@@ -155,6 +176,9 @@ impl Collector {
     /// A process has ended, or executes another program; `image` is one that no process runs any
     /// more.
     pub(super) fn forget_code(&mut self, tgid: u32, image: Option<u64>) {
+        if let Some(imports) = &mut self.imports {
+            imports.forget(tgid);
+        }
         self.stacks.forget(Owner::Process(tgid));
         self.forget_image(image);
     }

@@ -177,6 +177,7 @@ pub(crate) async fn record(
         redactor,
         page_size,
         fold: plan.fold,
+        summarise_imports: plan.summarise_imports,
         least_rest: plan.spacing.least_rest(),
     })
     .map_err(system("start a thread"))?;

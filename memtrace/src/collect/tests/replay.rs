@@ -16,7 +16,7 @@ use memtrace_common::{
     event::{Kind, Lifecycle},
     loss::Reason,
     process::FileKey,
-    python::Interpreter,
+    python::{Imports, Interpreter},
 };
 
 use super::super::{
@@ -267,6 +267,10 @@ impl Kernel for Captured {
         Ok(())
     }
 
+    fn set_imports(&mut self, _: u32, _: Option<Imports>) -> Result<(), MapError> {
+        Ok(())
+    }
+
     fn set_holder(&mut self, _: u32) -> Result<(), TracerError> {
         Ok(())
     }
@@ -338,6 +342,7 @@ impl Replay {
             redactor: Arc::new(Redactor::default()),
             page_size: 4096,
             fold: false,
+            summarise_imports: false,
             least_rest: Duration::ZERO,
         })
         .unwrap();

@@ -1,0 +1,157 @@
+//! Summarises Python's imports.
+//!
+//! A program that loads large libraries has hundreds of thousands of distinct stacks before its first line of work, and
+//! nobody asks where in a module's import a block was made. So while a process that was seen to start imports its
+//! modules, the kernel side replaces what a module does by the module. When no new module was seen for a while, the
+//! program has begun its work, even if that is within an import: stacks are whole from then on.
+
+use std::collections::HashMap;
+
+use memtrace_common::python::{Code, IMPORT_FILES, Imports as Files};
+
+use crate::python::CodeObject;
+
+/// The import system, which is frozen into the interpreter.
+const IMPORT_SYSTEM: &str = "<frozen importlib.";
+
+/// The code that a module runs when it is imported.
+const MODULE: &str = "<module>";
+
+/// How long imports are summarised after the last new module, ns. Loading a large native library takes seconds.
+const PATIENCE_NS: u64 = 30_000_000_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Imports {
+    /// By tgid; `None`: not any more.
+    of: HashMap<u32, Option<Importing>>,
+}
+
+#[derive(Debug)]
+struct Importing {
+    files: Files,
+    /// When a new module was last seen, CLOCK_MONOTONIC.
+    latest_ns: u64,
+}
+
+impl Imports {
+    /// Takes in a code object of a process that was seen to start. The import system as the kernel side has to know it,
+    /// if that has changed.
+    pub(super) fn learn(&mut self, code: &Code, object: &CodeObject) -> Option<Files> {
+        let is_of_system = object.filename.starts_with(IMPORT_SYSTEM);
+        if !is_of_system && object.name != MODULE {
+            return None;
+        }
+        let new = || {
+            Some(Importing {
+                files: Files {
+                    files: [0; IMPORT_FILES],
+                },
+                latest_ns: 0,
+            })
+        };
+        let importing = self
+            .of
+            .entry(code.header.tgid)
+            .or_insert_with(new)
+            .as_mut()?;
+        importing.latest_ns = importing.latest_ns.max(code.header.time_ns);
+        let files = &mut importing.files.files;
+        if !is_of_system || files.contains(&code.filename.object) {
+            return None;
+        }
+        let free = files.iter_mut().find(|file| **file == 0)?;
+        *free = code.filename.object;
+        Some(importing.files)
+    }
+
+    /// Processes whose imports are over.
+    pub(super) fn take_ended(&mut self, now_ns: u64) -> Vec<u32> {
+        let mut ended = Vec::new();
+        for (tgid, importing) in &mut self.of {
+            if importing
+                .take_if(|of| now_ns.saturating_sub(of.latest_ns) > PATIENCE_NS)
+                .is_some()
+            {
+                ended.push(*tgid);
+            }
+        }
+        ended
+    }
+
+    /// The process has ended, or runs another program.
+    pub(super) fn forget(&mut self, tgid: u32) {
+        self.of.remove(&tgid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_common::{
+        event::Header,
+        python::{Text, fingerprint},
+    };
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn learn(imports: &mut Imports, at_s: u64, file: (&str, u64), name: &str) -> Option<Files> {
+        let code = Code {
+            header: Header {
+                tgid: 7,
+                time_ns: at_s * SECOND,
+                ..Header::default()
+            },
+            filename: Text {
+                object: file.1,
+                ..Text::default()
+            },
+            fingerprint: fingerprint(&memtrace_common::python::Identity::default()),
+            ..Code::default()
+        };
+        let object = CodeObject::of(name, file.0);
+        imports.learn(&code, &object)
+    }
+
+    #[test]
+    fn the_import_system_is_known_by_its_files() {
+        let mut imports = Imports::default();
+        assert_eq!(
+            learn(&mut imports, 1, ("/srv/a.py", 0x10), "<module>"),
+            None
+        );
+        let bootstrap = ("<frozen importlib._bootstrap>", 0x20);
+        let files = learn(&mut imports, 1, bootstrap, "_find_and_load").unwrap();
+        assert_eq!(files.files, [0x20, 0, 0, 0]);
+        assert_eq!(learn(&mut imports, 1, bootstrap, "_load_unlocked"), None);
+        let external = ("<frozen importlib._bootstrap_external>", 0x30);
+        let files = learn(&mut imports, 1, external, "get_code").unwrap();
+        assert_eq!(files.files, [0x20, 0x30, 0, 0]);
+    }
+
+    #[test]
+    fn imports_are_over_some_time_after_the_last_module() {
+        let mut imports = Imports::default();
+        let bootstrap = ("<frozen importlib._bootstrap>", 0x20);
+        learn(&mut imports, 1, bootstrap, "_find_and_load");
+        learn(&mut imports, 8, ("/srv/a.py", 0x10), "<module>");
+        // Other code of the program does not count.
+        learn(&mut imports, 17, ("/srv/a.py", 0x10), "serve");
+        assert!(imports.take_ended(18 * SECOND).is_empty());
+        assert_eq!(imports.take_ended(19 * SECOND), [7]);
+        assert!(imports.take_ended(90 * SECOND).is_empty());
+        // For good.
+        assert_eq!(
+            learn(
+                &mut imports,
+                91,
+                ("<frozen importlib._bootstrap>", 0x40),
+                "x"
+            ),
+            None
+        );
+        imports.forget(7);
+        assert!(learn(&mut imports, 92, bootstrap, "_find_and_load").is_some());
+    }
+}
