@@ -152,6 +152,9 @@ pub(crate) extern "C" fn next_python_frame(
     CONTINUE
 }
 
+/// The instruction of a frame that has not begun: it is at its first line.
+const NOT_BEGUN: u32 = u32::MAX;
+
 /// Innermost native frames that stay of an import without a Python frame of its own: a library that is loaded.
 const NATIVE: u32 = 2;
 
@@ -169,7 +172,7 @@ fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
         let word = scratch.frame(last as usize - 1);
         let at = scratch.frame(last as usize) as u32;
         scratch.push(word, image);
-        scratch.push(Word::python_at(0, at), 0);
+        scratch.push(Word::python_at(NOT_BEGUN, at), 0);
     } else {
         for index in 0..NATIVE {
             let word = scratch.frame(index as usize);
@@ -179,7 +182,7 @@ fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
         }
     }
     scratch.push(Word::python(code), image);
-    scratch.push(Word::python_at(0, print), 0);
+    scratch.push(Word::python_at(NOT_BEGUN, print), 0);
 }
 
 /// Most thread states that are examined to find a thread's own.

@@ -82,6 +82,18 @@ impl CodeObject {
         lines::line(self.minor, self.first_line, &self.linetable, instruction)
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(name: &str, filename: &str) -> CodeObject {
+        CodeObject {
+            filename: filename.into(),
+            name: name.into(),
+            first_line: 1,
+            linetable: vec![],
+            is_cut: false,
+            minor: 11,
+        }
+    }
+
     /// A frame at a line of it.
     pub(crate) fn frame(&self, line: Option<u32>) -> Frame {
         Frame {

@@ -1,0 +1,101 @@
+//! What a Python module does when it is imported by a program that starts is one frame, and whole on request. The
+//! figures are the same.
+#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
+
+use memtrace_tests::{
+    Bench,
+    record::Record,
+    report::{Frame, Report, ReportedSite},
+};
+use std::fs;
+
+/// Blocks of these sizes are `malloc`'s.
+const MODULE: &str = "
+def fill():
+    return [bytes(5000 + i) for i in range(300)]
+
+kept = fill()
+
+def work():
+    return [bytes(9000 + i) for i in range(200)]
+";
+
+/// Work in the import of a module and after it.
+const PROGRAM: &str = "
+import shelf
+kept = shelf.work()
+";
+
+fn recorded(bench: &Bench, options: &[&str]) -> Report {
+    fs::write(bench.path("shelf.py"), MODULE).expect("a module");
+    fs::write(bench.path("main.py"), PROGRAM).expect("a program");
+    let main = bench.path("main.py");
+    let command = ["/usr/bin/python3".as_ref(), "-B".as_ref(), main.as_os_str()];
+    let report = Record::launch(bench, options, command).finish(0);
+    report.expect_balance();
+    report
+}
+
+fn is_in(frame: &Frame, function: &str) -> bool {
+    let name = frame.function.as_deref();
+    frame.kind == "python" && name.is_some_and(|name| name.split('.').next() == Some(function))
+}
+
+/// Sites with a block of the module's.
+fn of_shelf(report: &Report) -> impl Iterator<Item = &ReportedSite> {
+    report.sites.iter().filter(|site| {
+        let mut files = site.frames.iter().filter_map(|frame| frame.file.as_deref());
+        site.layer == "heap" && files.any(|file| file.ends_with("/shelf.py"))
+    })
+}
+
+fn python(site: &ReportedSite) -> Vec<&Frame> {
+    let frames = site.frames.iter();
+    frames.filter(|frame| frame.kind == "python").collect()
+}
+
+#[test]
+fn an_import_is_one_frame() {
+    let bench = Bench::new();
+    let report = recorded(&bench, &[]);
+    let importing: Vec<&ReportedSite> = of_shelf(&report)
+        .filter(|site| site.frames.iter().any(|frame| is_in(frame, "<module>")))
+        .filter(|site| !site.frames.iter().any(|frame| is_in(frame, "work")))
+        .collect();
+    let blocks: u64 = importing.iter().map(|site| site.counts.alloc_count).sum();
+    assert!(blocks >= 300, "{importing:?}");
+    for site in importing {
+        let python = python(site);
+        assert_eq!(python.len(), 2, "{site:?}");
+        assert!(
+            is_in(python[0], "<module>") && python[0].line == Some(1),
+            "{site:?}"
+        );
+        let file = python[1].file.as_deref();
+        assert!(file.is_some_and(|file| file.starts_with("<frozen importlib.")));
+    }
+    let working = of_shelf(&report)
+        .find(|site| is_in(python(site)[0], "work") || is_in(python(site)[1], "work"));
+    let working = working.expect("a site of the work after the import");
+    assert!(working.counts.alloc_count >= 200, "{working:?}");
+    let main = python(working).pop().and_then(|frame| frame.file.clone());
+    assert!(
+        main.is_some_and(|file| file.ends_with("/main.py")),
+        "{working:?}"
+    );
+}
+
+#[test]
+fn an_import_is_whole_on_request() {
+    let bench = Bench::new();
+    let report = recorded(&bench, &["--imports"]);
+    let filling =
+        of_shelf(&report).find(|site| site.frames.iter().any(|frame| is_in(frame, "fill")));
+    let filling = filling.expect("a site of the function that the module calls");
+    assert!(filling.counts.alloc_count >= 300, "{filling:?}");
+    let main = python(filling).pop().and_then(|frame| frame.file.clone());
+    assert!(
+        main.is_some_and(|file| file.ends_with("/main.py")),
+        "{filling:?}"
+    );
+}
