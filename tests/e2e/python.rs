@@ -101,7 +101,9 @@ fn recorded(
     let bench = Bench::new();
     let truth = bench.path("truth");
     let command = cases(python, "run", &truth, modules);
-    let mut record = Record::launch(&bench, &OFTEN, command);
+    // The cases run within imports too.
+    let options = [&OFTEN[..], &["--imports"]].concat();
+    let mut record = Record::launch(&bench, &options, command);
     let_go(&mut record, processes, go_beside(&truth));
     let report = record.finish(7);
     expect_every_stack(&report);

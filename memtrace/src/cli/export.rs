@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-use super::report::{SelectArgs, SplitBy, check_layer, check_pid, write_file};
+use super::report::{SelectArgs, SplitBy, check_pid, warn_without_layer, write_file};
 use crate::{
     recording::{Recording, Snapshot},
     render,
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         );
     }
     check_pid(&snapshot, filter.pid)?;
-    check_layer(&snapshot, filter.layer)?;
+    warn_without_layer(&snapshot, filter.layer);
     match &args.output {
         Some(path) => {
             let mut content = Vec::new();

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::report::{SelectArgs, SplitBy, check_layer, check_pid, write_file};
+use super::report::{SelectArgs, SplitBy, check_pid, warn_without_layer, write_file};
 use crate::{
     recording::Recording,
     render,
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
         ..args.select.filter()
     };
     check_pid(&snapshot, filter.pid)?;
-    check_layer(&snapshot, filter.layer)?;
+    warn_without_layer(&snapshot, filter.layer);
     let mut svg = Vec::new();
     let (layer, others) = render::flamegraph(&mut svg, &snapshot, &filter, args.metric)?;
     write_file(&args.output, args.force, &svg)?;

@@ -124,7 +124,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     };
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
-    check_layer(&snapshot, filter.layer)?;
+    warn_without_layer(&snapshot, filter.layer);
     let verdicts = || {
         let machine = SystemSeries::read(&recording)?;
         verdict::diagnose(&recording, &machine, &Suppressions::default())
@@ -181,30 +181,22 @@ pub(super) fn check_pid(
     )
 }
 
-/// A layer without a block is a mistake, or its probes were not set: not an empty report.
-pub(super) fn check_layer(
-    snapshot: &crate::recording::Snapshot,
-    layer: Option<Layer>,
-) -> anyhow::Result<()> {
-    let Some(layer) = layer else { return Ok(()) };
-    let known: BTreeSet<&str> = snapshot
-        .sites
-        .iter()
-        .map(|site| site.key.layer.name())
-        .collect();
-    if known.contains(layer.name()) {
-        return Ok(());
+/// Says so if a layer has no memory: it may be a mistake, or its probes were not set.
+pub(super) fn warn_without_layer(snapshot: &crate::recording::Snapshot, layer: Option<Layer>) {
+    let names = snapshot.sites.iter().map(|site| site.key.layer.name());
+    let known: BTreeSet<&str> = names.collect();
+    if let Some(layer) = layer.filter(|layer| !known.contains(layer.name())) {
+        let known = Vec::from_iter(known).join(", ");
+        tracing::warn!(
+            "no memory of the layer `{}` in the recording at this moment; it has {}",
+            layer.name(),
+            if known.is_empty() {
+                "none at all"
+            } else {
+                &known
+            }
+        );
     }
-    let known = Vec::from_iter(known).join(", ");
-    anyhow::bail!(
-        "no memory of the layer `{}` in the recording at this moment; it has {}",
-        layer.name(),
-        if known.is_empty() {
-            "none at all"
-        } else {
-            &known
-        }
-    )
 }
 
 /// Writes `content` to a new private file.

@@ -138,8 +138,8 @@ mod tests {
         learn(&mut imports, 8, ("/srv/a.py", 0x10), "<module>");
         // Other code of the program does not count.
         learn(&mut imports, 17, ("/srv/a.py", 0x10), "serve");
-        assert!(imports.take_ended(18 * SECOND).is_empty());
-        assert_eq!(imports.take_ended(19 * SECOND), [7]);
+        assert!(imports.take_ended(38 * SECOND).is_empty());
+        assert_eq!(imports.take_ended(39 * SECOND), [7]);
         assert!(imports.take_ended(90 * SECOND).is_empty());
         // For good.
         assert_eq!(
