@@ -8,12 +8,12 @@
 //! Steps that depend on anything else are not kept: they are made again each time.
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
-use memtrace_common::unwind::{Registers, Rule, cfa, fp, rbx};
+use memtrace_common::unwind::{Registers, cfa, fp, rbx};
 
 use crate::{
     loops::{BREAK, CONTINUE, repeat},
     memory::StackMemory,
-    scratch::{SLOTS, Scratch},
+    scratch::{SLOTS, Scratch, Subject},
 };
 
 /// The last walk of each [`Scratch`], and the one in progress.
@@ -35,18 +35,6 @@ pub(crate) struct Memo {
     /// The stack's hash.
     hash: u64,
     steps: [Step; STEPS],
-}
-
-/// What a walk's steps are true of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Subject {
-    /// Whose memory it is, and the file of the interpreter, whose code is not as other code.
-    pub(crate) space: u32,
-    pub(crate) python: u32,
-    pub(crate) epoch: u64,
-    /// Changes of the code so far, see `memtrace_common::code_map`.
-    pub(crate) sequence: u64,
 }
 
 /// A frame, and how its caller was found.
@@ -73,39 +61,6 @@ const IS_RETURN: u64 = 2;
 /// The frame pointer matters.
 const USES_FP: u64 = 4;
 const BX_SHIFT: u32 = 8;
-
-/// The state of a walk with regard to these.
-#[repr(C)]
-pub(crate) struct MemoState {
-    /// Which of the scratch's two memos has the walk before.
-    side: u32,
-    /// Its step that this walk may meet next.
-    next: u32,
-    /// Steps that hold from the first on.
-    held: u32,
-    /// 1 if this walk is the one before as a whole; then, if it came to the outermost frame.
-    pub(crate) is_whole: u32,
-    /// 1 if the frames are not those of the steps any more.
-    is_forgotten: u32,
-    pad: u32,
-    /// Where the present frame pointer was read; 0: it is the thread's.
-    fp_from: u64,
-    pub(crate) of: Subject,
-}
-
-impl MemoState {
-    /// The frames of this walk are about to be replaced.
-    #[inline(always)]
-    pub(crate) fn forget(&mut self) {
-        self.is_forgotten = 1;
-    }
-
-    /// Whether they were.
-    #[inline(always)]
-    pub(crate) fn is_forgotten(&self) -> bool {
-        self.is_forgotten != 0
-    }
-}
 
 /// The memo of the walk before, and that of this one.
 #[inline(always)]
@@ -138,13 +93,17 @@ pub(crate) extern "C" fn is_same(scratch: *mut Scratch, memo: *const Memo) -> u6
     let (first, at) = (&known.steps[0], &state.at);
     state.walk.memo.held = 0;
     state.walk.memo.is_whole = 0;
-    if known.n == 0 || !is_of(known, &state.walk.memo.of) || first.pc != at.pc || first.sp != at.sp {
+    if known.n == 0 || !is_of(known, &state.walk.memo.of) || first.pc != at.pc || first.sp != at.sp
+    {
         return 0;
     }
     // All of the stack that is compared, if it fits: elsewhere it is copied page by page.
     let last = &known.steps[known.n.wrapping_sub(1) as usize & (STEPS - 1)];
     let start = at.sp & !7;
-    state.walk.stack.copy(start, last.sp.wrapping_sub(start) & !7);
+    state
+        .walk
+        .stack
+        .copy(start, last.sp.wrapping_sub(start) & !7);
     let mut checking = Checking { scratch, memo };
     repeat(STEPS as u32 / AT_ONCE, check, &mut checking);
     // SAFETY: `checking` was made from this reference.
@@ -240,7 +199,9 @@ pub(crate) fn begin(scratch: &mut Scratch, old: &Memo, new: &mut Memo) {
     state.at.sp = step.sp;
     if step.fp_from != 0 {
         // It was read a moment ago, by this walk or the one before; what cannot be read any more leads nowhere.
-        state.at.fp = StackMemory(&raw mut state.stack).aligned(step.fp_from).unwrap_or(0);
+        state.at.fp = StackMemory(&raw mut state.stack)
+            .aligned(step.fp_from)
+            .unwrap_or(0);
     }
     state.memo.fp_from = step.fp_from;
     carry(step, &mut state.at);
@@ -306,11 +267,7 @@ const PASSED: usize = 8;
 /// Makes the next step as the walk before made it. 0 if that is not known to be right.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn follow(
-    scratch: *mut Scratch,
-    old: *const Memo,
-    new: *mut Memo,
-) -> u64 {
+pub(crate) extern "C" fn follow(scratch: *mut Scratch, old: *const Memo, new: *mut Memo) -> u64 {
     // SAFETY: null, or the caller's map values.
     let (Some(scratch), Some(old), Some(new)) =
         (unsafe { (scratch.as_mut(), old.as_ref(), new.as_mut()) })

@@ -16,7 +16,6 @@ use crate::{
     caller::Caller,
     code::Code,
     kernel::PendingReturns,
-    memo::MemoState,
     memory::{PAGE, Window},
 };
 
@@ -137,6 +136,51 @@ impl WalkState {
     #[inline(always)]
     pub(crate) fn pc(&self) -> u64 {
         self.at.pc.wrapping_sub(self.is_return)
+    }
+}
+
+/// What a walk's steps are true of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Subject {
+    /// Whose memory it is, and the file of the interpreter, whose code is not as other code.
+    pub(crate) space: u32,
+    pub(crate) python: u32,
+    pub(crate) epoch: u64,
+    /// Changes of the code so far, see `memtrace_common::code_map`.
+    pub(crate) sequence: u64,
+}
+
+/// The state of a walk with regard to the one before, see [`crate::memo`].
+#[repr(C)]
+pub(crate) struct MemoState {
+    /// Which of the scratch's two memos has the walk before.
+    pub(crate) side: u32,
+    /// Its step that this walk may meet next.
+    pub(crate) next: u32,
+    /// Steps that hold from the first on.
+    pub(crate) held: u32,
+    /// 1 if this walk is the one before as a whole; then, if it came to the outermost frame.
+    pub(crate) is_whole: u32,
+    /// 1 if the frames are not those of the steps any more.
+    pub(crate) is_forgotten: u32,
+    pad: u32,
+    /// Where the present frame pointer was read; 0: it is the thread's.
+    pub(crate) fp_from: u64,
+    pub(crate) of: Subject,
+}
+
+impl MemoState {
+    /// The frames of this walk are about to be replaced.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self) {
+        self.is_forgotten = 1;
+    }
+
+    /// Whether they were.
+    #[inline(always)]
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.is_forgotten != 0
     }
 }
 

@@ -15,10 +15,10 @@ use crate::{
     code::{self, Code},
     kernel::PendingReturns,
     loops::{BREAK, CONTINUE, repeat},
-    memo::{self, Memo, Subject},
+    memo::{self, Memo},
     memory::{StackMemory, UserMemory},
     python, rows,
-    scratch::{Scratch, WalkState},
+    scratch::{Scratch, Subject, WalkState},
 };
 
 /// The state of the callback. On the stack of the program, as the kernel requires.
