@@ -157,10 +157,9 @@ fn trace(
     let ended = collector.finish()?;
     drop(workload);
     let mut verified = Value::Null;
-    let mut events = 0;
+    // The report contains it too, among many megabytes about sites.
+    let (events, _) = ended.events()?;
     for line in &ended.stderr {
-        // The report contains it too, among many megabytes about sites.
-        events = events.max(parse_events(line).unwrap_or(0));
         match line.strip_prefix("verified: ") {
             Some(json) => verified = serde_json::from_str(json)?,
             None => eprintln!("  {line}"),
@@ -187,27 +186,4 @@ fn trace(
         verified,
         modules: health.get("by_module").cloned().unwrap_or_default(),
     })
-}
-
-/// `memtrace: N events recorded, …`.
-fn parse_events(line: &str) -> Option<u64> {
-    let (count, _) = line.strip_prefix("memtrace: ")?.split_once(" event")?;
-    count.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_events;
-
-    #[test]
-    fn the_number_of_events_is_found_in_its_line_only() {
-        assert_eq!(
-            parse_events("memtrace: 12 events recorded, 0 lost"),
-            Some(12)
-        );
-        assert_eq!(
-            parse_events("memtrace: next: memtrace diagnose a.mtr"),
-            None
-        );
-    }
 }

@@ -22,22 +22,29 @@ pub(crate) struct Target {
 impl Target {
     /// Starts it and waits until it reports that it is ready.
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Result<Target> {
-        let mut child = Command::new(program)
-            .args(arguments)
+        let mut target = Target::spawn(Command::new(program).args(arguments))?;
+        target.expect("ready")?;
+        Ok(target)
+    }
+
+    fn spawn(command: &mut Command) -> Result<Target> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("cannot start `{}`", program.display()))?;
+            .with_context(|| format!("cannot start `{}`", command::shown(command)))?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().context("the target has no stdout")?;
         let stdout = BufReader::new(stdout).lines();
-        let mut target = Target {
+        Ok(Target {
             child,
             stdin,
             stdout,
-        };
-        target.expect("ready")?;
-        Ok(target)
+        })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        Ok(self.stdout.next().context("the target ended early")??)
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -63,12 +70,12 @@ impl Target {
             .context("the target's stdin is closed")?;
         writeln!(stdin, "{line}")?;
         stdin.flush()?;
-        Ok(self.stdout.next().context("the target ended early")??)
+        self.line()
     }
 
     /// Waits for one line.
     pub(crate) fn expect(&mut self, expected: &str) -> Result<()> {
-        let line = self.stdout.next().context("the target ended early")??;
+        let line = self.line()?;
         ensure!(
             line == expected,
             "the target printed `{line}`, expected `{expected}`"
@@ -108,6 +115,28 @@ pub(crate) struct Ended {
     pub(crate) cpu_s: f64,
     /// The lines after the one that announced the recording.
     pub(crate) stderr: Vec<String>,
+}
+
+impl Ended {
+    /// Events recorded and lost, from memtrace's last figures.
+    pub(crate) fn events(&self) -> Result<(u64, u64)> {
+        let events = self.stderr.iter().find_map(|line| parse_events(line));
+        events.context("memtrace printed no line `memtrace: N events recorded, M lost`")
+    }
+}
+
+/// `memtrace: N events recorded, M lost`, where N can have commas, and more can follow.
+fn parse_events(line: &str) -> Option<(u64, u64)> {
+    let line = line.strip_prefix("memtrace: ")?;
+    let number = |text: &str| text.replace(',', "").parse().ok();
+    let (recorded, rest) = match line.strip_prefix("nothing was allocated or freed meanwhile, ") {
+        Some(rest) => (0, rest),
+        None => {
+            let (recorded, rest) = line.split_once(" recorded, ")?;
+            (number(recorded.split_once(" event")?.0)?, rest)
+        }
+    };
+    Some((recorded, number(rest.split_once(" lost")?.0)?))
 }
 
 impl Collector {
@@ -216,4 +245,24 @@ fn cpu_s(pid: u32) -> Result<f64> {
     };
     ensure!(read, "cannot read the CPU time of process {pid}");
     Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_events;
+
+    #[test]
+    fn events_are_found_in_their_line_only() {
+        let parsed = |line| parse_events(line);
+        assert_eq!(
+            parsed("memtrace: 640,003 events recorded, 12 lost; 3 stacks end early"),
+            Some((640_003, 12))
+        );
+        assert_eq!(parsed("memtrace: 1 event recorded, 0 lost"), Some((1, 0)));
+        assert_eq!(
+            parsed("memtrace: nothing was allocated or freed meanwhile, 7 lost"),
+            Some((0, 7))
+        );
+        assert_eq!(parsed("memtrace: next: memtrace diagnose a.mtr"), None);
+    }
 }
