@@ -1,7 +1,7 @@
 //! `cargo xtask oracle`: large programs under load, with their stacks verified
 //! by a second unwinder. Slow, and it installs the programs.
 
-mod workloads;
+pub(crate) mod workloads;
 
 use crate::{
     bench::child::Collector,

@@ -4,6 +4,7 @@
 use crate::command;
 use anyhow::{Context, Result, bail, ensure};
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Lines, Write},
     path::Path,
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
@@ -24,6 +25,13 @@ impl Target {
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Result<Target> {
         let mut target = Target::spawn(Command::new(program).args(arguments))?;
         target.expect("ready")?;
+        Ok(target)
+    }
+
+    /// Starts it with another tool, whose own lines are skipped, and whose messages go into a file.
+    pub(super) fn start_with(tool: &mut Command, messages: &Path) -> Result<Target> {
+        let mut target = Target::spawn(tool.stderr(File::create(messages)?))?;
+        while target.line()? != "ready" {}
         Ok(target)
     }
 

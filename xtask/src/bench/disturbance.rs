@@ -2,8 +2,10 @@
 //! processes and programs, which have to be followed.
 
 use super::{
+    Output,
     child::{Collector, Target},
-    median,
+    figures::median,
+    table::{Table, column},
 };
 use crate::command::{compile_c, root};
 use anyhow::{Context, Result, ensure};
@@ -23,7 +25,12 @@ struct Bench<'a> {
     recording: PathBuf,
 }
 
-pub(super) fn run(memtrace: &Path, folder: &Path, rounds: usize) -> Result<()> {
+pub(super) fn run(
+    memtrace: &Path,
+    folder: &Path,
+    rounds: usize,
+    output: &mut Output,
+) -> Result<()> {
     let bench = Bench {
         memtrace,
         program: folder.join("disturbance"),
@@ -39,20 +46,18 @@ pub(super) fn run(memtrace: &Path, folder: &Path, rounds: usize) -> Result<()> {
         }
         eprintln!("round {round} of {rounds} done");
     }
-    println!("traced events per second, median of {rounds} rounds:");
-    println!(
-        "  {:<28}{:>12} {:>16} {:>10}",
-        "", "no tracing", "memtrace record", "× as long"
-    );
+    let columns = [
+        column("untraced_per_s", "no tracing", 0),
+        column("traced_per_s", "memtrace record", 0),
+        column("times_untraced", "× as long", 2),
+    ];
+    let title = format!("traced events per second, median of {rounds} rounds");
+    let mut table = Table::new("disturbance", title, &columns);
     for ((name, _), [none, traced]) in EVENTS.iter().zip(&mut figures) {
         let (none, traced) = (median(none), median(traced));
-        println!(
-            "  {name:<28}{:>12.0} {:>16.0} {:>10.2}",
-            1e9 / none,
-            1e9 / traced,
-            traced / none
-        );
+        table.row(*name, &[1e9 / none, 1e9 / traced, traced / none].map(Some));
     }
+    output.table(&table);
     Ok(())
 }
 

@@ -1,6 +1,10 @@
 //! The cost of a search for holders: its time and memory, and the longest stop of the process.
 
-use super::child::Target;
+use super::{
+    Output,
+    child::Target,
+    table::{Table, column},
+};
 use crate::command::{self, compile_c, root};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -14,17 +18,24 @@ use std::{
 const OBJECTS: &str = "5000000";
 const BLOCKS: &str = "20000000";
 
-/// Prints a line for each program; PyTorch's only with a virtual environment that has it.
-pub(super) fn run(memtrace: &Path, folder: &Path, environment: Option<&Path>) -> Result<()> {
-    println!("memtrace holders:");
-    println!(
-        "  {:<28}{:>9} {:>9} {:>12} {:>14}",
-        "", "seconds", "CPU s", "own memory", "longest stop"
-    );
+/// A row for each program; PyTorch's only with a virtual environment that has it.
+pub(super) fn run(
+    memtrace: &Path,
+    folder: &Path,
+    environment: Option<&Path>,
+    output: &mut Output,
+) -> Result<()> {
+    let columns = [
+        column("seconds", "seconds", 2),
+        column("cpu_s", "CPU s", 2),
+        column("memory_mib", "own memory, MiB", 0),
+        column("longest_stop_ms", "longest stop, ms", 3),
+    ];
+    let mut table = Table::new("holders", "memtrace holders", &columns);
     let sources = root().join("xtask/bench");
     let script = |name: &str| sources.join(name).display().to_string();
     let answer = folder.join("holders.json");
-    let one = |what: &str, program: &Path, arguments: &[&str], sought: &str| {
+    let mut one = |what: &str, program: &Path, arguments: &[&str], sought: &str| {
         let target = Target::start(program, arguments)?;
         let child = Command::new(memtrace)
             .args(["holders", "--format=json", sought, "-p"])
@@ -39,13 +50,13 @@ pub(super) fn run(memtrace: &Path, folder: &Path, environment: Option<&Path>) ->
             let nanoseconds = answer[name].as_f64();
             Ok(nanoseconds.with_context(|| format!("no `{name}`"))? / 1e9)
         };
-        println!(
-            "  {what:<28}{:>9.2} {:>9.2} {:>8.0} MiB {:>11.3} ms",
+        let figures = [
             seconds("took_ns")?,
             ended.cpu_s,
             ended.memory / f64::from(1 << 20),
             seconds("longest_stop_ns")? * 1e3,
-        );
+        ];
+        table.row(what, &figures.map(Some));
         anyhow::Ok(())
     };
     let python = match environment {
@@ -70,5 +81,7 @@ pub(super) fn run(memtrace: &Path, folder: &Path, environment: Option<&Path>) ->
     }
     let program = folder.join("holders");
     compile_c(&sources.join("holders.c"), &program)?;
-    one("C, 20 million blocks", &program, &[BLOCKS], "--lost")
+    one("C, 20 million blocks", &program, &[BLOCKS], "--lost")?;
+    output.table(&table);
+    Ok(())
 }

@@ -5,11 +5,14 @@
 //! does everything, and its time while traced is compared with its time right before and after.
 
 use super::{
+    Output,
     child::{Collector, Target},
-    median, parse_ns,
+    figures::median,
+    parse_figure,
     programs::Counting,
+    table::{Table, column},
 };
-use crate::command::{find, output, root};
+use crate::command::{self, find, root};
 use anyhow::{Context, Result, bail};
 use std::{path::Path, process::Command};
 
@@ -62,13 +65,14 @@ pub(super) fn run(
     environment: &Path,
     only: Option<&str>,
     rounds: usize,
+    output: &mut Output,
 ) -> Result<()> {
     let python = std::path::absolute(environment.join("bin/python"))?;
     let (python, script) = (
         python.display().to_string(),
         root().join("xtask/torch/loop.py").display().to_string(),
     );
-    imports(memtrace, folder, &python)?;
+    output.table(&imports(memtrace, folder, &python)?);
     let env = find("env").context("no program `env`")?;
     for (device, what, warm_up, steps) in DEVICES {
         if only.is_some_and(|only| only != device) {
@@ -81,37 +85,54 @@ pub(super) fn run(
             target: Target::start(&env, &arguments)?,
             steps,
         };
-        println!("{what} (forward, backward, update), {steps} steps, median of {rounds} rounds:");
         bench.steps(warm_up)?;
-        bench.run(rounds)?;
+        let title =
+            format!("{what} (forward, backward, update), {steps} steps, median of {rounds} rounds");
+        let columns = [
+            column("untraced_us", "untraced, µs", 1),
+            column("times_untraced", "× untraced", 3),
+            column("percent_in_programs", "% in memtrace's programs", 2),
+            column("us_per_block", "added per block, µs", 1),
+        ];
+        let mut table = Table::new(&format!("torch-{device}"), title, &columns);
+        bench.run(rounds, &mut table)?;
+        output.table(&table);
     }
     Ok(())
 }
 
 /// CPU time of launching `import torch`, alone and traced: nearly every allocation is at a stack of
 /// its own.
-fn imports(memtrace: &Path, folder: &Path, python: &str) -> Result<()> {
+fn imports(memtrace: &Path, folder: &Path, python: &str) -> Result<Table> {
     const SCRIPT: &str = "import time, torch; print(time.process_time_ns())";
-    let alone = parse_ns(&lines(Command::new(python).args(["-c", SCRIPT]))?)?;
-    println!("launching `import torch`: {:.1} s of CPU time", alone / 1e9);
+    let alone = parse_figure(&lines(Command::new(python).args(["-c", SCRIPT]))?)?;
+    let columns = [
+        column("cpu_s", "CPU s", 1),
+        column("times_untraced", "× alone", 1),
+    ];
+    let mut table = Table::new("torch-import", "launching `import torch`", &columns);
+    table.row("alone", &[Some(alone / 1e9)]);
     for options in [&[][..], &["--no-python"], &["--no-heap"]] {
         let mut command = Command::new(memtrace);
         command.args(["record", "--force", "-o"]);
         command.arg(folder.join("torch.mtr")).args(options);
         command.args(["--", python, "-c", SCRIPT]);
-        let traced = parse_ns(&lines(&mut command)?)?;
+        let traced = parse_figure(&lines(&mut command)?)?;
         let way = [&["record"], options].concat().join(" ");
-        println!("  {way:<32}{:>12.1} × alone", traced / alone);
+        table.row(way, &[Some(traced / 1e9), Some(traced / alone)]);
     }
-    Ok(())
+    Ok(table)
 }
 
 fn lines(command: &mut Command) -> Result<Vec<String>> {
-    Ok(output(command)?.lines().map(str::to_owned).collect())
+    Ok(command::output(command)?
+        .lines()
+        .map(str::to_owned)
+        .collect())
 }
 
 impl Bench<'_> {
-    fn run(mut self, rounds: usize) -> Result<()> {
+    fn run(mut self, rounds: usize, table: &mut Table) -> Result<()> {
         let mut figures = WAYS.map(|_| Figures::default());
         for round in 1..=rounds {
             for (options, figures) in WAYS.into_iter().zip(&mut figures) {
@@ -120,21 +141,16 @@ impl Bench<'_> {
             eprintln!("round {round} of {rounds} done");
         }
         self.target.finish()?;
-        println!(
-            "  {:<32}{:>14}{:>12}{:>24}{:>20}",
-            "", "untraced, µs", "× untraced", "in memtrace's programs", "added per block, µs"
-        );
         for (options, mut figures) in WAYS.into_iter().zip(figures) {
-            let per_block = match figures.per_block_ns.is_empty() {
-                true => "-".into(),
-                false => format!("{:.1}", median(&mut figures.per_block_ns) / 1e3),
-            };
-            println!(
-                "  {:<32}{:>14.1}{:>12.3}{:>22.2} %{per_block:>20}",
+            table.row(
                 [&["record"], options].concat().join(" "),
-                median(&mut figures.untraced_ns) / 1e3,
-                median(&mut figures.ratios),
-                median(&mut figures.shares) * 100.0
+                &[
+                    Some(median(&mut figures.untraced_ns) / 1e3),
+                    Some(median(&mut figures.ratios)),
+                    Some(median(&mut figures.shares) * 100.0),
+                    // None is no number, so this column stays empty without counts of blocks.
+                    Some(median(&mut figures.per_block_ns) / 1e3),
+                ],
             );
         }
         Ok(())

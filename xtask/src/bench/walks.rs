@@ -1,6 +1,10 @@
 //! The duration of a stack walk by its depth, beside `bpf_get_stackid` for the same events.
 
-use super::child::{Collector, Ended, Target};
+use super::{
+    Output,
+    child::{Collector, Ended, Target},
+    table::{Table, column},
+};
 use crate::command::{compile_c_with, root};
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,50 +16,72 @@ const DEPTHS: [u32; 5] = [5, 15, 30, 60, 120];
 /// Python frames of the stacks. Each is two words of a walk's 2,047.
 const PYTHON_FRAMES: [u32; 5] = [1, 5, 10, 20, 40];
 
-/// A build, its flag, and whether `bpf_get_stackid` walks as far as memtrace does: it follows frame
+/// A table, its build and flag, and whether `bpf_get_stackid` walks as far as memtrace does: it follows frame
 /// pointers, and has less to do if it finds none.
-const BUILDS: [(&str, &str, bool); 2] = [
-    ("no frame pointers", "-fomit-frame-pointer", false),
-    ("frame pointers", "-fno-omit-frame-pointer", true),
+const BUILDS: [(&str, &str, &str, bool); 2] = [
+    ("walks", "no frame pointers", "-fomit-frame-pointer", false),
+    (
+        "walks-frame-pointers",
+        "frame pointers",
+        "-fno-omit-frame-pointer",
+        true,
+    ),
 ];
 
-pub(super) fn run(memtrace: &Path, folder: &Path, count: u64) -> Result<()> {
-    for (build, flag, comparable) in BUILDS {
+pub(super) fn run(memtrace: &Path, folder: &Path, count: u64, output: &mut Output) -> Result<()> {
+    for (name, build, flag, comparable) in BUILDS {
         let program = folder.join(format!("depths{flag}"));
         compile_c_with(
             &["-O2", flag],
             &root().join("xtask/bench/depths.c"),
             &program,
         )?;
-        println!("stacks of a program with {build}, {count} of each depth, ns:");
-        if !comparable {
-            println!("(bpf_get_stackid ends at the first function without a frame pointer)");
-        }
-        println!(
-            "{:>9}{:>12}{:>9}{:>22}{:>9}{:>9}",
-            "frames", "walk p50", "p99", "bpf_get_stackid p50", "p99", "ratio"
-        );
+        let columns = [
+            column("walk_p50", "walk p50", 0),
+            column("walk_p99", "p99", 0),
+            column("stackid_p50", "bpf_get_stackid p50", 0),
+            column("stackid_p99", "p99", 0),
+            column("ratio", "ratio", 1),
+        ];
+        let title = format!("stacks of a program with {build}, {count} of each depth, ns");
+        let mut table = Table::new(name, title, &columns);
         for depth in DEPTHS {
             let row = measure(memtrace, folder, &program, depth, count)?;
-            let [walk, walk_p99, stackid, stackid_p99] = row;
-            let ratio = if comparable {
-                format!("{:.1}", walk as f64 / stackid as f64)
-            } else {
-                "-".to_owned()
-            };
-            println!("{depth:>9}{walk:>12}{walk_p99:>9}{stackid:>22}{stackid_p99:>9}{ratio:>9}");
+            let [walk, walk_p99, stackid, stackid_p99] = row.map(|ns| Some(ns as f64));
+            let ratio = walk
+                .zip(stackid)
+                .filter(|_| comparable)
+                .map(|(walk, other)| walk / other);
+            table.row(
+                format!("{depth} frames"),
+                &[walk, walk_p99, stackid, stackid_p99, ratio],
+            );
         }
+        if !comparable {
+            table.note("bpf_get_stackid ends at the first function without a frame pointer");
+        }
+        output.table(&table);
     }
     Ok(())
 }
 
 /// The cost that Python frames add to walks.
-pub(super) fn run_python(memtrace: &Path, folder: &Path, count: u64) -> Result<()> {
-    println!("stacks of a Python program, {count} of each number of Python frames, ns:");
-    println!(
-        "{:>9}{:>12}{:>9}{:>19}{:>9}{:>12}{:>9}",
-        "frames", "walk p50", "p99", "--no-python p50", "p99", "per frame", "ratio"
-    );
+pub(super) fn run_python(
+    memtrace: &Path,
+    folder: &Path,
+    count: u64,
+    output: &mut Output,
+) -> Result<()> {
+    let columns = [
+        column("walk_p50", "walk p50", 0),
+        column("walk_p99", "p99", 0),
+        column("no_python_p50", "--no-python p50", 0),
+        column("no_python_p99", "p99", 0),
+        column("per_frame", "per frame", 0),
+        column("ratio", "ratio", 2),
+    ];
+    let title = format!("stacks of a Python program, {count} of each number of Python frames, ns");
+    let mut table = Table::new("walks-python", title, &columns);
     let mut added = Vec::new();
     for frames in PYTHON_FRAMES {
         let [with, with_p99] = measure_python(memtrace, folder, frames, count, &[])?;
@@ -63,18 +89,25 @@ pub(super) fn run_python(memtrace: &Path, folder: &Path, count: u64) -> Result<(
             measure_python(memtrace, folder, frames, count, &["--no-python"])?;
         let more = with as f64 - without as f64;
         let (per_frame, ratio) = (more / f64::from(frames), with as f64 / without as f64);
-        println!(
-            "{frames:>9}{with:>12}{with_p99:>9}{without:>19}{without_p99:>9}{per_frame:>12.0}{ratio:>9.2}"
-        );
+        let figures = [
+            with as f64,
+            with_p99 as f64,
+            without as f64,
+            without_p99 as f64,
+            per_frame,
+            ratio,
+        ];
+        table.row(format!("{frames} frames"), &figures.map(Some));
         added.push((f64::from(frames), more));
     }
     if let [(few, first), .., (many, last)] = &*added {
         let each = (last - first) / (many - few);
-        println!(
+        table.note(format!(
             "each Python frame: {each:.0} ns, and once per walk: {:.0} ns",
             first - each * few
-        );
+        ));
     }
+    output.table(&table);
     Ok(())
 }
 

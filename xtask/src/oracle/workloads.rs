@@ -13,10 +13,10 @@ use std::{
 };
 
 /// Begins a workload in a folder of its own.
-pub(super) type Start = fn(&Path) -> Result<Workload>;
+pub(crate) type Start = fn(&Path) -> Result<Workload>;
 
 /// All of them, by name.
-pub(super) const WORKLOADS: [(&str, Start); 4] = [
+pub(crate) const WORKLOADS: [(&str, Start); 4] = [
     ("postgresql", postgresql),
     ("redis", redis),
     ("nginx", nginx),
@@ -27,9 +27,11 @@ pub(super) const WORKLOADS: [(&str, Start); 4] = [
 const UP: Duration = Duration::from_secs(30);
 
 /// A running program. Everything ends when it is dropped.
-pub(super) struct Workload {
+pub(crate) struct Workload {
     /// Processes to trace.
-    pub(super) pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
+    /// Where it serves, if at a port.
+    pub(crate) port: Option<u16>,
     /// Clients to start once it is traced.
     clients: Vec<Command>,
     /// Killed in this order.
@@ -38,7 +40,7 @@ pub(super) struct Workload {
 
 impl Workload {
     /// Puts it under load.
-    pub(super) fn load(&mut self) -> Result<()> {
+    pub(crate) fn load(&mut self) -> Result<()> {
         for mut client in self.clients.drain(..) {
             client.stdout(Stdio::null()).stderr(Stdio::null());
             self.running.insert(0, Running::start(&mut client)?);
@@ -77,32 +79,39 @@ fn wait_until(what: &str, mut up: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// PostgreSQL: its backends are followed from their fork on.
-fn postgresql(folder: &Path) -> Result<Workload> {
-    // It refuses to run as root.
+/// A program of PostgreSQL, for the server in this folder and as its user: it refuses to run as root.
+pub(crate) fn of_postgresql(folder: &Path, name: &str) -> Result<Command> {
+    let (uid, gid) = postgres()?;
+    let mut command = Command::new(newest("/usr/lib/postgresql")?.join("bin").join(name));
+    command
+        .uid(uid)
+        .gid(gid)
+        .current_dir(folder)
+        .env("PGHOST", folder);
+    Ok(command)
+}
+
+/// The user and group that own it.
+fn postgres() -> Result<(u32, u32)> {
     let id = |flag| -> Result<u32> {
         Ok(command::output(Command::new("id").args([flag, "postgres"]))?.parse()?)
     };
-    let (uid, gid) = (id("-u")?, id("-g")?);
+    Ok((id("-u")?, id("-g")?))
+}
+
+/// PostgreSQL: its backends are followed from their fork on.
+pub(crate) fn postgresql(folder: &Path) -> Result<Workload> {
+    let (uid, gid) = postgres()?;
     chown(folder, Some(uid), Some(gid))?;
-    let programs = newest("/usr/lib/postgresql")?.join("bin");
-    let program = |name: &str| {
-        let mut command = Command::new(programs.join(name));
-        command
-            .uid(uid)
-            .gid(gid)
-            .current_dir(folder)
-            .env("PGHOST", folder);
-        command
-    };
+    let program = |name: &str| of_postgresql(folder, name);
     let data = folder.join("data");
     command::output(
-        program("initdb")
+        program("initdb")?
             .args(["-A", "trust", "--no-sync", "-D"])
             .arg(&data),
     )?;
     let server = Running::start(
-        program("postgres")
+        program("postgres")?
             .args(["-c", "listen_addresses=", "-c", "fsync=off", "-k"])
             .arg(folder)
             .arg("-D")
@@ -112,32 +121,35 @@ fn postgresql(folder: &Path) -> Result<Workload> {
     let socket = folder.join(".s.PGSQL.5432");
     wait_until("PostgreSQL", || UnixStream::connect(&socket).is_ok())?;
     wait_until("PostgreSQL", || {
-        command::output(program("psql").args(["-c", "SELECT 1", "postgres"])).is_ok()
+        program("psql").is_ok_and(|mut psql| {
+            command::output(psql.args(["-c", "SELECT 1", "postgres"])).is_ok()
+        })
     })?;
-    command::output(program("pgbench").args(["-i", "-q", "-s", "2", "postgres"]))?;
+    command::output(program("pgbench")?.args(["-i", "-q", "-s", "2", "postgres"]))?;
     let script = folder.join("load.sql");
     fs::copy(root().join("xtask/oracle/load.sql"), &script)?;
-    let client = |options: &[&str]| {
-        let mut client = program("pgbench");
+    let client = |options: &[&str]| -> Result<Command> {
+        let mut client = program("pgbench")?;
         client
             .args(["-n", "-T", "100000"])
             .args(options)
             .arg("postgres");
-        client
+        Ok(client)
     };
     Ok(Workload {
         pids: vec![server.0.id()],
+        port: None,
         clients: vec![
-            client(&["-c", "4"]),
-            client(&["-c", "2", "-f", &script.to_string_lossy()]),
+            client(&["-c", "4"])?,
+            client(&["-c", "2", "-f", &script.to_string_lossy()])?,
             // A connection, and so a backend, for each transaction.
-            client(&["-c", "1", "-C", "-S", "--rate=20"]),
+            client(&["-c", "1", "-C", "-S", "--rate=20"])?,
         ],
         running: vec![server],
     })
 }
 
-fn redis(folder: &Path) -> Result<Workload> {
+pub(crate) fn redis(folder: &Path) -> Result<Workload> {
     let socket = folder.join("redis.sock");
     let server = Running::start(
         Command::new("redis-server")
@@ -154,12 +166,13 @@ fn redis(folder: &Path) -> Result<Workload> {
     ]);
     Ok(Workload {
         pids: vec![server.0.id()],
+        port: None,
         clients: vec![client],
         running: vec![server],
     })
 }
 
-fn nginx(folder: &Path) -> Result<Workload> {
+pub(crate) fn nginx(folder: &Path) -> Result<Workload> {
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let config = folder.join("nginx.conf");
     let here = folder.display();
@@ -206,6 +219,7 @@ fn nginx(folder: &Path) -> Result<Workload> {
     };
     Ok(Workload {
         pids,
+        port: Some(port),
         clients: vec![client("page.txt", &["-k"]), client("proxy/page.txt", &[])],
         running: vec![server],
     })
@@ -234,6 +248,7 @@ fn python(folder: &Path) -> Result<Workload> {
     }
     Ok(Workload {
         pids: vec![python.0.id()],
+        port: None,
         clients: Vec::new(),
         running: vec![python],
     })
