@@ -64,8 +64,10 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter) -> bool {
     if state.searched == 0 {
         state.searched = 1;
         find_innermost(state, python);
+        // VERIFIER: a copy: Linux 6.1 takes no key from the memory of a global function's argument.
+        let space = scratch.caller.space;
         // SAFETY: copied at once.
-        if let Some(imports) = unsafe { IMPORTS.get(&scratch.caller.space) } {
+        if let Some(imports) = unsafe { IMPORTS.get(&space) } {
             scratch.walk.python.imports = *imports;
         }
     }
@@ -141,7 +143,6 @@ pub(crate) extern "C" fn next_python_frame(
         summarise(scratch, code, print);
         return BREAK;
     }
-    state.last = scratch.record.n + 1;
     if scratch.len() + 2 > MAX_FRAMES as u32
         || !scratch.push(Word::python(code), image)
         || !scratch.push(Word::python_at(instruction as u32, print), 0)
@@ -149,6 +150,8 @@ pub(crate) extern "C" fn next_python_frame(
         scratch.walk.end = End::Truncated;
         return BREAK;
     }
+    // VERIFIER: not before the pushes, which would use the same unbounded sum.
+    scratch.walk.python.last = scratch.len() - 1;
     CONTINUE
 }
 

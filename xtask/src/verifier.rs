@@ -2,12 +2,17 @@
 //! the maps.
 
 use crate::{command, vm::Session};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
 
 /// Most instructions that the verifier may process for one program. The kernel's own limit is a
 /// million, and versions count differently.
 const LIMIT: u64 = 200_000;
+
+/// Lists what was loaded; else keeps the reason, with the end of the verifier's log.
+const SCRIPT: &str = r#"cd /tmp
+"$MEMTRACE_BIN" check --loaded > "$OUT/loaded.json" 2> "$OUT/refused" ||
+    tail -n 40 memtrace-verifier-*.log >> "$OUT/refused""#;
 
 /// `cargo xtask verifier`.
 ///
@@ -21,10 +26,14 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
         .into_iter()
         .chain(kernels.iter().map(String::as_str))
     {
-        let script = "\"$MEMTRACE_BIN\" check --loaded > \"$OUT/loaded.json\"";
-        let session = Session::run(name, script)?;
-        let loaded: Value = serde_json::from_str(&session.read("loaded.json")?)
-            .with_context(|| format!("`check --loaded` printed no JSON on {}", session.kernel))?;
+        let session = Session::run(name, SCRIPT)?;
+        let loaded: Value = serde_json::from_str(&session.read("loaded.json")?).map_err(|_| {
+            let reason = session.read("refused").unwrap_or_default();
+            anyhow!(
+                "the kernel side does not load on {}:\n{reason}",
+                session.kernel
+            )
+        })?;
         columns.push((session.kernel, loaded));
     }
     let list = |loaded: &Value, key: &str| {
