@@ -39,6 +39,8 @@ pub struct Offsets {
     pub task_ptrace: u32,
     pub task_parent: u32,
     pub task_thread_pid: u32,
+    /// `task_struct.comm`: its name, 16 bytes.
+    pub task_comm: u32,
     /// `pid.level`: how deep its pid namespace lies; 0 is the host's.
     pub pid_level: u32,
 }

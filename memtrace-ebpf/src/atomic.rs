@@ -31,8 +31,18 @@ pub(crate) unsafe fn fetch_add(counter: *mut u64, n: u64) -> u64 {
 #[inline(always)]
 pub(crate) unsafe fn claim(flag: *mut u64) -> bool {
     // SAFETY: the caller's promise.
+    unsafe { claim_for(flag, 1) }
+}
+
+/// Turns a 0 into `owner`; false if it was not 0.
+///
+/// # Safety
+/// As for [`increment`].
+#[inline(always)]
+pub(crate) unsafe fn claim_for(word: *mut u64, owner: u64) -> bool {
+    // SAFETY: the caller's promise.
     let (_, claimed) = unsafe {
-        atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(flag, 0, 1)
+        atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, 0, owner)
     };
     claimed
 }

@@ -36,14 +36,13 @@ pub fn call_entry(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
-    let Some(caller) = Caller::current() else {
+    let Some((caller, thread)) = Thread::current() else {
         lost(Reason::NotTraced);
         return None;
     };
     let cookie = Cookie(packed);
     let sp = stack_pointer(registers);
     let arguments = arguments(registers);
-    let thread = Thread::find_or_make(caller.tid)?;
     thread.drop_stale(sp, packed);
     let (inside, own) = (thread.inside(), 1u32 << cookie.layer());
     let nested = inside & own != 0;
@@ -124,9 +123,9 @@ pub fn call_return(context: RetProbeContext) -> u32 {
 fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
-    let caller = Caller::current()?;
+    let (caller, thread) = Thread::current()?;
     let sp = entry_stack_pointer(registers);
-    let Some(call) = Thread::find(caller.tid).and_then(|thread| thread.pop(sp)) else {
+    let Some(call) = thread.pop(sp) else {
         lost(Reason::BeganBeforeAttach);
         return None;
     };
@@ -159,7 +158,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         0
     } else {
         let at = |at: &mut Registers| *at = after_return(registers);
-        stack::take(context.as_ptr(), &caller, at)
+        stack::take(context.as_ptr(), &caller, Some(thread.subject()), at)
     };
     let mut header = header(
         if realloc {

@@ -4,13 +4,17 @@
 use memtrace_common::{
     code_map::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
     process::Process,
+    python::Interpreter,
     row_cache::FoundRow,
     unwind::End,
 };
 
 use crate::{
     atomic::fetch_add,
-    maps::{IMPORTS, INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, loaded},
+    maps::{
+        IMPORTS, INTERPRETER_OF, INTERPRETERS, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS,
+        changed, loaded,
+    },
     rows,
 };
 
@@ -195,6 +199,14 @@ impl Code {
     }
 }
 
+/// The interpreter of a process; one that has no code if there is none.
+#[inline(always)]
+pub(crate) fn interpreter(tgid: u32) -> Option<&'static Interpreter> {
+    // SAFETY: copied at once.
+    let number = unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0);
+    INTERPRETERS.get(number)
+}
+
 /// [`Log::sequence`] of a process.
 #[inline(always)]
 pub(crate) fn sequence(tgid: u32) -> Option<u64> {
@@ -223,6 +235,7 @@ pub(crate) fn mapped(tgid: u32, mapping: Mapping) {
         (*change).mapping = mapping;
         core::ptr::write_volatile(&raw mut (*change).sequence, sequence.wrapping_add(1));
     }
+    changed();
     request_snapshot(tgid);
 }
 

@@ -70,14 +70,13 @@ fn enter(context: &ProbeContext) -> Option<()> {
 /// Any other function was entered.
 #[inline(never)]
 fn begin(context: &ProbeContext, packed: u64) -> Option<()> {
-    let caller = &traced()?;
+    let (caller, thread) = &mut traced()?;
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
     let cookie = Cookie(packed);
     let operation = cookie.operation();
     let sp = stack_pointer(registers);
     let arguments = arguments(registers);
-    let thread = Thread::find_or_make(caller.tid)?;
     thread.drop_stale(sp, packed);
     let gives = operation == Operation::Alloc as u8;
     let own = 1u32 << cookie.layer();
@@ -144,19 +143,19 @@ fn begin(context: &ProbeContext, packed: u64) -> Option<()> {
 
 /// The current thread; `None` (counted) if it is not to be traced.
 #[inline(always)]
-fn traced() -> Option<Caller> {
-    let caller = Caller::current();
-    if caller.is_none() {
+fn traced() -> Option<(Caller, &'static mut Thread)> {
+    let current = Thread::current();
+    if current.is_none() {
         lost(Reason::NotTraced);
     }
-    caller
+    current
 }
 
 /// PyTorch's allocator reports that it has handed out or taken back a block, or that it is out of memory: bytes, then
 /// its totals in blocks and held, then the device. It makes this call itself, at the end.
 #[inline(always)]
 fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
-    let caller = &traced()?;
+    let (caller, thread) = &traced()?;
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
     // The block comes first. Where no argument is one: out of memory.
@@ -180,7 +179,7 @@ fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
         // SAFETY: the helper checks the address and fails on a bad one.
         let pc = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
         let at = |at: &mut Registers| *at = at_entry(registers, pc);
-        stack::take(context.as_ptr(), caller, at)
+        stack::take(context.as_ptr(), caller, Some(thread.subject()), at)
     };
     let mut header = header(Kind::DeviceReport, caller);
     header.layer = cookie.layer();
@@ -240,11 +239,9 @@ pub fn device_return(context: RetProbeContext) -> u32 {
 fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
-    let caller = Caller::current()?;
+    let (caller, thread) = Thread::current()?;
     let sp = entry_stack_pointer(registers);
-    let thread = Thread::find(caller.tid);
-    let Some((thread, call)) = thread.and_then(|thread| thread.pop(sp).map(|call| (thread, call)))
-    else {
+    let Some(call) = thread.pop(sp) else {
         lost(Reason::BeganBeforeAttach);
         return None;
     };
@@ -281,7 +278,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         return None;
     }
     let at = |at: &mut Registers| *at = after_return(registers);
-    let stack = stack::take(context.as_ptr(), &caller, at);
+    let stack = stack::take(context.as_ptr(), &caller, Some(thread.subject()), at);
     let mut header = header(Kind::DeviceAlloc, &caller);
     header.layer = cookie.layer();
     let above = call.inside & (1 << Layer::CudaRuntime as u32);
@@ -444,7 +441,7 @@ pub fn device_request(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn requested(context: &ProbeContext) -> Option<()> {
-    let caller = traced()?;
+    let (caller, _) = traced()?;
     // SAFETY: the context is the program's own.
     let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
     // Copied, because an index into the context itself is refused.

@@ -25,15 +25,28 @@ pub(crate) fn lost(reason: Reason) {
     add(reason as u32);
 }
 
+/// Gives the counter of this CPU.
 #[inline(always)]
-fn add(slot: u32) {
-    if let Some(counter) = COUNTERS_MAP.get_ptr_mut(slot) {
+fn add(slot: u32) -> u64 {
+    COUNTERS_MAP.get_ptr_mut(slot).map_or(0, |counter| {
         // Atomic although the map is per CPU: a uprobe program can be preempted
         // between load and store, and the sums have to add up.
         // SAFETY: the pointer is to a live, aligned map value.
-        unsafe { increment(counter) };
-    }
+        unsafe {
+            increment(counter);
+            core::ptr::read_volatile(counter)
+        }
+    })
 }
+
+/// Counts one record; gives how many this CPU has sent so far.
+#[inline(always)]
+fn count() -> u64 {
+    add(COUNTER_EMITTED)
+}
+
+/// Records of a CPU between two looks at how much is unread, a power of two.
+const LOOK_EVERY: u64 = 16;
 
 /// When the collector is to be woken for a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,9 +59,10 @@ pub(crate) enum Wake {
 
 impl Wake {
     #[inline(always)]
-    fn flags(self) -> u64 {
+    fn flags(self, emitted: u64) -> u64 {
         if self == Wake::Now
-            || EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= loaded(&SETTINGS.wake_bytes)
+            || (emitted & (LOOK_EVERY - 1) == 0
+                && EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= loaded(&SETTINGS.wake_bytes))
         {
             u64::from(BPF_RB_FORCE_WAKEUP)
         } else {
@@ -88,14 +102,14 @@ pub(crate) fn emit_after<T: Copy + 'static>(
     commit: impl FnOnce() -> bool,
 ) -> bool {
     let Some(mut entry) = EVENTS.reserve::<T>(0) else {
-        add(COUNTER_EMITTED);
+        count();
         lost(reason);
         return false;
     };
     entry.write(*record);
     if commit() {
-        add(COUNTER_EMITTED);
-        entry.submit(wake.flags());
+        let emitted = count();
+        entry.submit(wake.flags(emitted));
         true
     } else {
         entry.discard(u64::from(BPF_RB_NO_WAKEUP));
@@ -113,14 +127,14 @@ pub(crate) fn emit_in_place<T: 'static>(
 ) -> bool {
     let Some(mut entry) = EVENTS.reserve::<T>(0) else {
         if let Some(reason) = reason {
-            add(COUNTER_EMITTED);
+            count();
             lost(reason);
         }
         return false;
     };
     fill(entry.as_mut_ptr());
-    add(COUNTER_EMITTED);
-    entry.submit(wake.flags());
+    let emitted = count();
+    entry.submit(wake.flags(emitted));
     true
 }
 
@@ -130,14 +144,14 @@ pub(crate) fn emit_in_place<T: 'static>(
 /// `data` must be valid for `len` bytes, which the verifier must be able to see.
 #[inline(always)]
 pub(crate) unsafe fn emit_bytes(data: *const u8, len: u64, reason: Reason) -> bool {
-    add(COUNTER_EMITTED);
+    let emitted = count();
     // SAFETY: the caller's promise; the map pointer is the ring buffer's.
     let error = unsafe {
         aya_ebpf::helpers::generated::bpf_ringbuf_output(
             (&raw const EVENTS).cast_mut().cast(),
             data.cast_mut().cast(),
             len,
-            Wake::Lazily.flags(),
+            Wake::Lazily.flags(emitted),
         )
     };
     if error != 0 {

@@ -42,7 +42,7 @@ fn unwind(context: &ProbeContext) -> Option<()> {
     let caller = Caller::traced()?;
     // SAFETY: the context of a uprobe is the thread's registers.
     let sp = stack_pointer(unsafe { &*context.regs });
-    let outermost = match Thread::find(caller.tid) {
+    let outermost = match Thread::find(&caller) {
         Some(thread) if recording() && thread.depth != 0 => thread.leave_throwing(sp)?,
         // Nothing is known of calls: they began before recording did.
         _ => u64::MAX,

@@ -50,6 +50,20 @@ impl Task {
         Self(unsafe { bpf_get_current_task() })
     }
 
+    /// The current thread's name, to be compared.
+    #[inline(always)]
+    pub(crate) fn current_name() -> [u64; 2] {
+        // SAFETY: the helper gives a valid pointer, of a type that the verifier knows.
+        unsafe {
+            let task = bpf_get_current_task_btf().cast::<u8>();
+            let name = task.add(loaded(&OFFSETS.task_comm) as usize).cast::<u64>();
+            [
+                core::ptr::read_volatile(name),
+                core::ptr::read_volatile(name.add(1)),
+            ]
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn at(address: u64) -> Self {
         Self(address)

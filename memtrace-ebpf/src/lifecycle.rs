@@ -24,10 +24,10 @@ use crate::{
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
     maps::{
-        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS_CREATED, UNWINDING, loaded,
-        recording,
+        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS_CREATED, UNWINDING, changed,
+        loaded, recording,
     },
-    thread::THREADS,
+    thread::Thread,
     tracepoint,
 };
 
@@ -143,9 +143,10 @@ fn executed(old_tid: u32) -> Option<Caller> {
     }
     caller.space = caller.tgid;
     code::executed(caller.tgid);
+    changed();
     // Calls in flight in the old program are gone with it.
-    let _ = THREADS.remove(&caller.tid);
-    let _ = THREADS.remove(&old_tid);
+    Thread::remove(caller.tgid, caller.tid);
+    Thread::remove(caller.tgid, old_tid);
     let header = header(Kind::Exec, &caller);
     emit(
         &Lifecycle {
@@ -292,7 +293,7 @@ pub fn process_exit(_context: RawTracePointContext) -> i32 {
 fn exited() -> Option<()> {
     let (tgid, tid) = current_ids();
     // Whether traced or not: the tid may come back as another thread's.
-    let _ = THREADS.remove(&tid);
+    Thread::remove(tgid, tid);
     let _ = THREAD_STATES.remove(&tid);
     let _ = STOPPED.remove(&tid);
     let _ = UNWINDING.remove(&tid);
@@ -304,7 +305,9 @@ fn exited() -> Option<()> {
     }
     let _ = THREADS_CREATED.remove(&tgid);
     code::exited(tgid);
-    if PROCESSES.remove(&tgid).is_err() || !recording() {
+    let was_traced = PROCESSES.remove(&tgid).is_ok();
+    changed();
+    if !was_traced || !recording() {
         return None;
     }
     let caller = Caller {

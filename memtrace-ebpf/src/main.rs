@@ -25,6 +25,7 @@ mod python;
 mod rows;
 mod scratch;
 mod stack;
+mod subject;
 mod thread;
 mod timing;
 mod tracepoint;

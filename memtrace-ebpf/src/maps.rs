@@ -1,5 +1,5 @@
-//! The maps that the collector shares, with the reasons for their sizes. Two stand beside the
-//! types that only the kernel side knows: `THREADS` and `SCRATCH`.
+//! The maps that the collector shares, with the reasons for their sizes. Three stand beside the
+//! types that only the kernel side knows: `THREADS`, `SCRATCH` and `MEMOS`.
 
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
@@ -20,6 +20,8 @@ use memtrace_common::{
     unwind_table::{BLOCK, Exec, RULES as RULE_COUNT},
 };
 
+use crate::atomic::increment;
+
 /// All events, in one order (see `memtrace_common::event`). The collector
 /// chooses the size when it loads the object; this is the least it may be.
 #[map]
@@ -29,6 +31,29 @@ pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 16, 0);
 /// past that children are counted as untraced.
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
+
+/// Slot 0: counts changes of what is kept of processes (PROCESSES, the sequences of LOGS, INTERPRETER_OF), by both
+/// sides, each after its change. The collector counts through a mapping.
+#[map]
+static CHANGES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// Changes so far. Facts that were read after it hold as long as it has the same value.
+#[inline(always)]
+pub(crate) fn changes() -> u64 {
+    CHANGES.get_ptr(0).map_or(0, |count| {
+        // SAFETY: a live map value.
+        unsafe { core::ptr::read_volatile(count) }
+    })
+}
+
+/// Counts one.
+#[inline(always)]
+pub(crate) fn changed() {
+    if let Some(count) = CHANGES.get_ptr_mut(0) {
+        // SAFETY: a live map value.
+        unsafe { increment(count) };
+    }
+}
 
 /// Threads that each traced process has made while recording, by tgid, as PROCESSES. Only of
 /// processes that make any.
@@ -185,6 +210,7 @@ pub(crate) static OFFSETS: Offsets = Offsets {
     task_ptrace: 0,
     task_parent: 0,
     task_thread_pid: 0,
+    task_comm: 0,
     pid_level: 0,
 };
 

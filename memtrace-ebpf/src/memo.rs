@@ -8,12 +8,15 @@
 //! Steps that depend on anything else are not kept: they are made again each time.
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
-use memtrace_common::unwind::{Registers, cfa, fp, rbx};
+use memtrace_common::unwind::{End, Registers, cfa, fp, rbx};
 
 use crate::{
+    kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
+    maps::{SETTINGS, loaded},
     memory::StackMemory,
-    scratch::{SLOTS, Scratch, Subject},
+    scratch::{SLOTS, Scratch},
+    subject::Subject,
 };
 
 /// The last walk of each [`Scratch`], and the one in progress.
@@ -34,7 +37,23 @@ pub(crate) struct Memo {
     is_whole: u32,
     /// The stack's hash.
     hash: u64,
+    /// The stack's key, once it was sent, for a thread of this name; else 0.
+    key: u64,
+    name: [u64; 2],
+    /// 1 if the thread's own frame pointer matters.
+    uses_fp: u64,
     steps: [Step; STEPS],
+    /// Those of the steps.
+    guards: [[Guard; AT_ONCE]; STEPS / AT_ONCE],
+}
+
+impl Memo {
+    /// That of a step.
+    #[inline(always)]
+    fn guard(&mut self, step: usize) -> &mut Guard {
+        let place = step & (STEPS - 1);
+        &mut self.guards[place / AT_ONCE][place % AT_ONCE]
+    }
 }
 
 /// A frame, and how its caller was found.
@@ -52,6 +71,18 @@ pub(crate) struct Step {
     fp_from: u64,
     /// Flags below, and [`Registers::bx_is`] above [`BX_SHIFT`].
     flags: u64,
+}
+
+/// The words on the stack that a step depends on, so that a walk can be compared without looking at its steps.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Guard {
+    /// Where the return address is, and what it was; 0: the step depends on more than these.
+    slot: u64,
+    pc: u64,
+    /// Where the frame pointer was saved, if it matters, and what it was; 0: it does not matter, or is the thread's.
+    fp_from: u64,
+    fp: u64,
 }
 
 /// The next step follows from this one and the words on the stack.
@@ -73,6 +104,16 @@ pub(crate) fn of(scratch: &Scratch) -> Option<(*mut Memo, *mut Memo)> {
     ))
 }
 
+/// The result of [`repeated`] if the walk is the one before, but its key is not known.
+pub(crate) const WITHOUT_KEY: u64 = 1;
+
+/// The key of the walk from `scratch.at` on, whose frames are still in place, if it is the one before as a whole, or
+/// [`WITHOUT_KEY`]; else 0, and `held` says how many steps are the same.
+#[inline(always)]
+pub(crate) fn repeated(scratch: &mut Scratch) -> u64 {
+    of(scratch).map_or(0, |(before, _)| compare(scratch, before))
+}
+
 /// The state of [`check`].
 struct Checking {
     scratch: *mut Scratch,
@@ -80,11 +121,9 @@ struct Checking {
 }
 
 // VERIFIER: a global function, as are all that are exported here.
-/// Whether the walk from `scratch.at` on is the one before as a whole: then the frames are still in place. If not,
-/// `held` says how many steps are the same.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn is_same(scratch: *mut Scratch, memo: *const Memo) -> u64 {
+extern "C" fn compare(scratch: *mut Scratch, memo: *const Memo) -> u64 {
     // SAFETY: null, or the caller's map values.
     let (Some(state), Some(known)) = (unsafe { (scratch.as_mut(), memo.as_ref()) }) else {
         return 0;
@@ -93,7 +132,11 @@ pub(crate) extern "C" fn is_same(scratch: *mut Scratch, memo: *const Memo) -> u6
     let (first, at) = (&known.steps[0], &state.at);
     state.walk.memo.held = 0;
     state.walk.memo.is_whole = 0;
-    if known.n == 0 || !is_of(known, &state.walk.memo.of) || first.pc != at.pc || first.sp != at.sp
+    if known.n == 0
+        || !is_of(known, &state.walk.memo.of)
+        || first.pc != at.pc
+        || first.sp != at.sp
+        || (known.uses_fp != 0 && first.fp != at.fp)
     {
         return 0;
     }
@@ -105,7 +148,7 @@ pub(crate) extern "C" fn is_same(scratch: *mut Scratch, memo: *const Memo) -> u6
         .stack
         .copy(start, last.sp.wrapping_sub(start) & !7);
     let mut checking = Checking { scratch, memo };
-    repeat(STEPS as u32 / AT_ONCE, check, &mut checking);
+    repeat((STEPS / AT_ONCE) as u32, check, &mut checking);
     // SAFETY: `checking` was made from this reference.
     let state = unsafe { &mut *checking.scratch };
     if state.walk.memo.is_whole == 0 {
@@ -113,39 +156,52 @@ pub(crate) extern "C" fn is_same(scratch: *mut Scratch, memo: *const Memo) -> u6
     }
     state.record.stack = known.hash;
     state.record.n = known.n;
-    1
+    state.walk.end = End::Complete;
+    if known.key == 0 || loaded(&SETTINGS.verify_every) != 0 || known.name != Task::current_name() {
+        return WITHOUT_KEY;
+    }
+    known.key
 }
 
 /// Steps that one call of [`check`] compares.
-const AT_ONCE: u32 = 4;
+const AT_ONCE: usize = 8;
 
 /// Callback of [`repeat`]: whether the next steps lead to the same callers as before.
 unsafe extern "C" fn check(index: u64, checking: *mut Checking) -> u64 {
-    // SAFETY: the pointers are those that `is_same` passed.
+    // SAFETY: the pointers are those that `compare` passed.
     let (scratch, memo) = unsafe { (&mut *(*checking).scratch, &*(*checking).memo) };
-    let first = index * u64::from(AT_ONCE);
-    for index in 0..u64::from(AT_ONCE) {
-        let index = first + index;
-        if index + 1 >= u64::from(memo.n) {
-            scratch.walk.memo.is_whole = memo.is_whole;
-            return BREAK;
-        }
-        let step = &memo.steps[index as usize & (STEPS - 1)];
-        let next = &memo.steps[(index + 1) as usize & (STEPS - 1)];
-        if step.flags & USES_FP != 0 {
-            let fp = match step.fp_from {
-                0 => scratch.at.fp,
-                from => stack(scratch).aligned(from).unwrap_or(!step.fp),
-            };
-            if fp != step.fp {
-                return BREAK;
+    let guards = &memo.guards[index as usize & (STEPS / AT_ONCE - 1)];
+    let mut at = index as u32 * AT_ONCE as u32;
+    let mut differs = 0;
+    for guard in guards {
+        at += 1;
+        // The outermost frame has no caller.
+        if at >= memo.n {
+            if differs == 0 {
+                scratch.walk.memo.is_whole = memo.is_whole;
+                scratch.walk.memo.held = at - 1;
             }
-        }
-        if !returns(step, next, scratch) {
             return BREAK;
         }
-        scratch.walk.memo.held = index as u32 + 1;
+        if guard.slot == 0 {
+            return BREAK;
+        }
+        let memory = stack(scratch);
+        let Some(pc) = memory.aligned(guard.slot) else {
+            return BREAK;
+        };
+        differs |= pc ^ guard.pc;
+        if guard.fp_from != 0 {
+            let Some(fp) = memory.aligned(guard.fp_from) else {
+                return BREAK;
+            };
+            differs |= fp ^ guard.fp;
+        }
     }
+    if differs != 0 {
+        return BREAK;
+    }
+    scratch.walk.memo.held = at;
     CONTINUE
 }
 
@@ -176,6 +232,8 @@ fn is_of(memo: &Memo, subject: &Subject) -> bool {
 #[inline(always)]
 pub(crate) fn begin(scratch: &mut Scratch, old: &Memo, new: &mut Memo) {
     new.n = 0;
+    new.key = 0;
+    new.uses_fp = 0;
     scratch.walk.memo.is_whole = 0;
     new.of = scratch.walk.memo.of;
     scratch.walk.memo.fp_from = 0;
@@ -187,9 +245,12 @@ pub(crate) fn begin(scratch: &mut Scratch, old: &Memo, new: &mut Memo) {
         return;
     }
     let held = scratch.walk.memo.held;
+    // Another attempt at this walk begins anew.
+    scratch.walk.memo.held = 0;
     if held == 0 {
         return;
     }
+    new.uses_fp = old.uses_fp;
     let mut copying = Copying { old, new };
     repeat(held, copy, &mut copying);
     new.n = held;
@@ -251,7 +312,11 @@ struct Copying {
 unsafe extern "C" fn copy(index: u64, copying: *mut Copying) -> u64 {
     let place = index as usize & (STEPS - 1);
     // SAFETY: the pointers are those that `begin` passed.
-    unsafe { (*(*copying).new).steps[place] = (*(*copying).old).steps[place] };
+    unsafe {
+        (*(*copying).new).steps[place] = (*(*copying).old).steps[place];
+        let guard = (*(*copying).old).guards[place / AT_ONCE][place % AT_ONCE];
+        *(*(*copying).new).guard(place) = guard;
+    }
     CONTINUE
 }
 
@@ -333,18 +398,31 @@ pub(crate) extern "C" fn follow(scratch: *mut Scratch, old: *const Memo, new: *m
         kept.fp = fp;
         kept.fp_from = fp_from;
         kept.hash = scratch.record.stack;
+        let guard = new.guard(n as usize);
+        guard.slot = return_slot(next.sp);
+        guard.pc = next.pc;
+        guard.fp_from = if step.flags & USES_FP != 0 {
+            fp_from
+        } else {
+            0
+        };
+        guard.fp = fp;
+        if step.flags & USES_FP != 0 && fp_from == 0 {
+            new.uses_fp = 1;
+        }
     }
     1
 }
 
-/// Keeps the present frame, whose word was pushed, and how its caller was found, whose stack pointer this is (0: it has
-/// none). `holds`: by nothing but the row and the stack.
+/// Keeps the present frame, whose word was pushed, and how its caller was found, whose stack pointer and program counter
+/// these are (0: it has none). `holds`: by nothing but the row and the stack.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn keep(
     scratch: *mut Scratch,
     memo: *mut Memo,
     caller_sp: u64,
+    caller_pc: u64,
     holds: u64,
 ) -> u64 {
     // SAFETY: null, or the caller's map values.
@@ -384,7 +462,34 @@ pub(crate) extern "C" fn keep(
     step.hash = hash;
     step.fp_from = fp_from;
     step.flags = flags;
+    let uses_fp = flags & USES_FP != 0;
+    let guard = memo.guard(n as usize);
+    guard.slot = if flags & HOLDS != 0 {
+        return_slot(caller_sp)
+    } else {
+        0
+    };
+    guard.pc = caller_pc;
+    guard.fp_from = if uses_fp { fp_from } else { 0 };
+    guard.fp = at.fp;
+    if uses_fp && fp_from == 0 {
+        memo.uses_fp = 1;
+    }
     0
+}
+
+/// Keeps the key of the stack that was walked and sent, if a walk may be recognised as a whole.
+#[inline(always)]
+pub(crate) fn set_key(scratch: &Scratch, key: u64) {
+    if scratch.walk.memo.is_forgotten() {
+        return;
+    }
+    if let Some((memo, _)) = of(scratch) {
+        // SAFETY: a live map value, which belongs to the claimed scratch.
+        let memo = unsafe { &mut *memo };
+        memo.key = key;
+        memo.name = Task::current_name();
+    }
 }
 
 const _: () = assert!(STEPS.is_power_of_two());

@@ -35,23 +35,29 @@ pub(crate) fn word_or_zero(abs_addr: u64) -> u64 {
     }
 }
 
-/// A copy of one place.
+/// A copy of one place, of as many bytes as `N` words have.
 #[repr(C)]
-pub(crate) struct Window {
+pub(crate) struct Window<const N: usize = WORDS> {
     start: u64,
     /// Bytes from `start` on that were copied.
     len: u64,
     /// The word that [`read_stack`] read.
     read: u64,
-    words: [u64; WORDS],
+    words: [u64; N],
 }
 
 /// Some frames of a stack: the cost of a copy hardly depends on its length, so copies are few and long.
 const WORDS: usize = 256;
 
-impl Window {
+/// Dozens of them, which are copied together where they are expected to be as before.
+const STACK_WORDS: usize = 1024;
+
+/// A copy of a stack.
+pub(crate) type StackWindow = Window<STACK_WORDS>;
+
+impl<const N: usize> Window<N> {
     /// Bytes that a copy can have.
-    pub(crate) const BYTES: u64 = WORDS as u64 * 8;
+    pub(crate) const BYTES: u64 = N as u64 * 8;
 
     /// Forgets the copy.
     #[inline(always)]
@@ -66,7 +72,7 @@ impl Window {
         // VERIFIER: volatile, or the compiler drops the mask of an index whose bound it knows.
         // SAFETY: a reference is valid to read.
         let len = unsafe { core::ptr::read_volatile(&raw const self.len) };
-        (offset < len && offset & 7 == 0).then(|| self.words[(offset >> 3) as usize & (WORDS - 1)])
+        (offset < len && offset & 7 == 0).then(|| self.words[(offset >> 3) as usize & (N - 1)])
     }
 
     /// Copies `len` bytes, or [`Window::BYTES`] if that is less. False, and nothing, if they cannot be
@@ -103,7 +109,7 @@ pub(crate) const PAGE: u64 = 4096;
 const BEFORE: u64 = 64;
 
 /// The stack. A walk reads two or three words of it per frame, from lower addresses to higher ones.
-pub(crate) struct StackMemory(pub(crate) *mut Window);
+pub(crate) struct StackMemory(pub(crate) *mut StackWindow);
 
 impl Memory for StackMemory {
     #[inline(always)]
@@ -124,7 +130,7 @@ impl StackMemory {
         let window = unsafe { &mut *self.0 };
         let offset = abs_addr.wrapping_sub(window.start);
         if offset < window.len {
-            return Some(window.words[(offset >> 3) as usize & (WORDS - 1)]);
+            return Some(window.words[(offset >> 3) as usize & (STACK_WORDS - 1)]);
         }
         (read_stack(window, abs_addr) != 0).then_some(window.read)
     }
@@ -134,7 +140,7 @@ impl StackMemory {
 /// Reads a word into `window.read`, and its neighbourhood into the window. 0 if it cannot be read.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn read_stack(window: *mut Window, abs_addr: u64) -> u64 {
+extern "C" fn read_stack(window: *mut StackWindow, abs_addr: u64) -> u64 {
     // SAFETY: null, or part of the caller's claimed map value.
     let Some(window) = (unsafe { window.as_mut() }) else {
         return 0;
@@ -142,6 +148,11 @@ extern "C" fn read_stack(window: *mut Window, abs_addr: u64) -> u64 {
     let page = abs_addr & !(PAGE - 1);
     let start = (abs_addr & !7).wrapping_sub(BEFORE).max(page);
     let len = page.wrapping_add(PAGE).wrapping_sub(start);
+    let len = if len > <Window>::BYTES {
+        <Window>::BYTES
+    } else {
+        len
+    };
     window.copy(start, len);
     // One that is not aligned, or cannot be read.
     let read = window.get(abs_addr).or_else(|| UserMemory.read(abs_addr));

@@ -20,21 +20,14 @@ use memtrace_common::{
 
 use crate::{
     caller::{Caller, current_ids},
+    code,
     emit::{Wake, emit_in_place, header, lost},
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
-    maps::{IMPORTS, INTERPRETER_OF, INTERPRETERS, SEEN_CODE, THREAD_STATES},
+    maps::{IMPORTS, SEEN_CODE, THREAD_STATES},
     memory::{Window, copy, word_or_zero},
     scratch::{PythonState, Scratch, ThreadSearch},
 };
-
-/// The interpreter of a process; one that has no code if there is none.
-#[inline(always)]
-pub(crate) fn of(tgid: u32) -> Option<&'static Interpreter> {
-    // SAFETY: copied at once.
-    let index = unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0);
-    INTERPRETERS.get(index)
-}
 
 /// The word of a copied object that holds the field at `offset`.
 #[inline(always)]
@@ -314,7 +307,7 @@ pub(crate) fn report(scratch: &Scratch) {
     if scratch.walk.python.thread == 0 {
         return;
     }
-    let Some(python) = of(scratch.caller.space) else {
+    let Some(python) = code::interpreter(scratch.caller.space) else {
         return;
     };
     let mut report = Report { scratch, python };

@@ -16,7 +16,8 @@ use crate::{
     caller::Caller,
     code::Code,
     kernel::PendingReturns,
-    memory::{PAGE, Window},
+    memory::{PAGE, StackWindow, Window},
+    subject::Subject,
 };
 
 /// Uprobe programs can be preempted, so each CPU has several.
@@ -126,7 +127,7 @@ pub(crate) struct WalkState {
     pub(crate) returns: PendingReturns,
     /// The known facts about the present address.
     pub(crate) row: FoundRow,
-    pub(crate) stack: Window,
+    pub(crate) stack: StackWindow,
     pub(crate) memo: MemoState,
     pub(crate) python: PythonState,
 }
@@ -137,18 +138,6 @@ impl WalkState {
     pub(crate) fn pc(&self) -> u64 {
         self.at.pc.wrapping_sub(self.is_return)
     }
-}
-
-/// What a walk's steps are true of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Subject {
-    /// Whose memory it is, and the file of the interpreter, whose code is not as other code.
-    pub(crate) space: u32,
-    pub(crate) python: u32,
-    pub(crate) epoch: u64,
-    /// Changes of the code so far, see `memtrace_common::code_map`.
-    pub(crate) sequence: u64,
 }
 
 /// The state of a walk with regard to the one before, see [`crate::memo`].
@@ -167,6 +156,7 @@ pub(crate) struct MemoState {
     pad: u32,
     /// Where the present frame pointer was read; 0: it is the thread's.
     pub(crate) fp_from: u64,
+    /// What its steps are true of.
     pub(crate) of: Subject,
 }
 
@@ -255,7 +245,7 @@ impl PythonState {
             return true;
         }
         // Since 3.11 most lie behind each other, the innermost last.
-        let start = end.wrapping_sub(Window::BYTES).max(frame & !(PAGE - 1));
+        let start = end.wrapping_sub(<Window>::BYTES).max(frame & !(PAGE - 1));
         self.frames.copy(start, end.wrapping_sub(start))
     }
 }

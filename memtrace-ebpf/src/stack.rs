@@ -23,31 +23,60 @@ use crate::{
     emit::{emit_bytes, header, lost},
     loops::{BREAK, CONTINUE, repeat},
     maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, loaded},
-    python,
+    memo, python,
     scratch::{FRAMES, Scratch},
+    subject::Subject,
     timing, unwind, verify,
 };
 
 /// Key of the current user stack, 0 (counted) if there is none. `at` fills in the
-/// registers of a caller: `pc` is a return address.
+/// registers of a caller: `pc` is a return address. `subject`: that of the caller's process, if it is at hand.
 #[inline(always)]
-pub(crate) fn take(context: *mut c_void, caller: &Caller, at: impl FnOnce(&mut Registers)) -> u64 {
+pub(crate) fn take(
+    context: *mut c_void,
+    caller: &Caller,
+    subject: Option<&Subject>,
+    at: impl FnOnce(&mut Registers),
+) -> u64 {
     let Some(scratch) = Scratch::claim() else {
         lost(Reason::ScratchBusy);
         return 0;
     };
     scratch.caller = *caller;
+    match subject {
+        Some(subject) => scratch.walk.memo.of = *subject,
+        None => {
+            look_up_subject(scratch);
+        }
+    }
     at(&mut scratch.at);
+    let mut key = 0;
     timing::measure(context, scratch, |scratch| {
-        if loaded(&SETTINGS.unwind) != 0 {
-            follow_tables(scratch);
-        } else {
+        if loaded(&SETTINGS.unwind) == 0 {
             follow_frame_pointers(context, scratch);
+            return;
+        }
+        key = memo::repeated(scratch);
+        if key == 0 {
+            follow_tables(scratch);
         }
     });
-    let key = finish(scratch);
+    if key <= memo::WITHOUT_KEY {
+        key = finish(scratch);
+    }
     scratch.release();
     key
+}
+
+// VERIFIER: a global function.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn look_up_subject(scratch: *mut Scratch) -> u64 {
+    // SAFETY: null, or the caller's claimed map value.
+    if let Some(scratch) = unsafe { scratch.as_mut() } {
+        scratch.walk.memo.of = Subject::of(&scratch.caller);
+    }
+    0
 }
 
 /// Walks again if code was mapped or the list of mappings replaced meanwhile: the next walk mostly
@@ -167,10 +196,12 @@ extern "C" fn finish(scratch: *mut Scratch) -> u64 {
     let seen = unsafe { &mut *seen };
     if !was_sent(seen, key) {
         python::report(scratch);
-        if send(scratch, key, end) {
-            remember(seen, key);
+        if !send(scratch, key, end) {
+            return key;
         }
+        remember(seen, key);
     }
+    memo::set_key(scratch, key);
     key
 }
 

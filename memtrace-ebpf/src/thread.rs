@@ -5,7 +5,7 @@
 //! (longjmp) are below any later caller's stack pointer and go when seen. A call counts unless another one of its layer
 //! is in flight: within a layer only the outermost call counts, and no layer hides another.
 
-use aya_ebpf::{macros::map, maps::HashMap};
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
 use memtrace_common::{
     Layer,
     device::Current,
@@ -14,12 +14,27 @@ use memtrace_common::{
     loss::Reason,
 };
 
-use crate::emit::lost;
+use crate::{
+    atomic::claim_for,
+    caller::Caller,
+    emit::lost,
+    maps::{changes, recording},
+    subject::Subject,
+};
 
-/// The calls in flight of each thread of a traced process, by tid. Filled when a thread first
-/// allocates, emptied when it ends.
+/// Threads of traced processes. A thread takes the place that its tid gives, or the next free one, when it first
+/// allocates, and leaves it when it ends. No hash map: its look-up would take more of an event's time than all else.
 #[map]
-pub(crate) static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(32_768, 0);
+static THREADS: Array<Thread> = Array::with_max_entries(PLACES, 0);
+
+/// As many as a machine of ordinary `pid_max` has tids.
+const PLACES: u32 = 32_768;
+
+/// Places from the own one on that a thread may take.
+const REACH: u32 = 16;
+
+/// No place.
+const NOWHERE: u64 = u64::MAX;
 
 /// A probed function that has been entered and has not returned.
 #[derive(Clone, Copy)]
@@ -65,6 +80,14 @@ struct Freed {
     cookie: u64,
 }
 
+impl Freed {
+    const NONE: Freed = Freed {
+        addr: 0,
+        sp: 0,
+        cookie: 0,
+    };
+}
+
 /// A system call that has been entered. A thread is in one at a time.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -75,18 +98,21 @@ pub(crate) struct Syscall {
     pub(crate) dev: u64,
 }
 
-impl Syscall {
-    const EMPTY: Syscall = Syscall {
-        args: [0; 6],
-        ino: 0,
-        dev: 0,
-    };
+/// What the thread's process is. True as long as [`changes`] has the same value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Known {
+    as_of: u64,
+    image: u64,
+    subject: Subject,
 }
 
 /// Value of the THREADS map.
-#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Thread {
+    /// Its tgid and tid; 0: the place is free.
+    owner: u64,
+    known: Known,
     pub(crate) calls: [Call; MAX_IN_FLIGHT],
     pub(crate) depth: u64,
     pub(crate) syscall: Syscall,
@@ -97,39 +123,53 @@ pub(crate) struct Thread {
     pub(crate) devices: u64,
 }
 
-static EMPTY: Thread = Thread {
-    calls: [Call::EMPTY; MAX_IN_FLIGHT],
-    depth: 0,
-    syscall: Syscall::EMPTY,
-    freed: [Freed {
-        addr: 0,
-        sp: 0,
-        cookie: 0,
-    }; 2],
-    devices: 0,
-};
-
 impl Thread {
-    /// The thread's entry, if it has one.
+    /// The current thread, if its process is traced and events are wanted, and its place. `None` (counted) also if there
+    /// is no free one.
     #[inline(always)]
-    pub(crate) fn find(tid: u32) -> Option<&'static mut Thread> {
-        // SAFETY: only the thread itself uses its entry, and only its end removes it.
-        THREADS
-            .get_ptr_mut(&tid)
-            .map(|thread| unsafe { &mut *thread })
-    }
-
-    /// The thread's entry, made if it has none. `None` (counted) if the table is full.
-    #[inline(always)]
-    pub(crate) fn find_or_make(tid: u32) -> Option<&'static mut Thread> {
-        if let Some(thread) = Self::find(tid) {
-            return Some(thread);
-        }
-        if THREADS.insert(&tid, &EMPTY, 0).is_err() {
-            lost(Reason::ThreadTableFull);
+    pub(crate) fn current() -> Option<(Caller, &'static mut Thread)> {
+        if !recording() {
             return None;
         }
-        Self::find(tid)
+        let owner = bpf_get_current_pid_tgid();
+        let now = changes();
+        let own = own_place(owner);
+        let known = THREADS.get(own)?;
+        let place = if known.owner == owner && known.known.as_of == now {
+            u64::from(own)
+        } else {
+            admit(owner)
+        };
+        let thread = at(place)?;
+        let known = &thread.known;
+        let caller = Caller {
+            tgid: (owner >> 32) as u32,
+            tid: owner as u32,
+            space: known.subject.space,
+            epoch: known.subject.epoch,
+            image: known.image,
+        };
+        Some((caller, thread))
+    }
+
+    /// The thread of a process that is traced, if it has a place.
+    #[inline(always)]
+    pub(crate) fn find(caller: &Caller) -> Option<&'static mut Thread> {
+        at(place_of(id(caller.tgid, caller.tid)))
+    }
+
+    /// A thread has ended, or is another one from now on.
+    #[inline(always)]
+    pub(crate) fn remove(tgid: u32, tid: u32) {
+        if let Some(thread) = at(place_of(id(tgid, tid))) {
+            thread.owner = 0;
+        }
+    }
+
+    /// What its stacks' meaning depends on.
+    #[inline(always)]
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.known.subject
     }
 
     /// Forgets calls that can no longer return: those deeper than `sp`, and one
@@ -245,4 +285,99 @@ impl Thread {
     }
 }
 
+/// The place at an index.
+#[inline(always)]
+fn at(place: u64) -> Option<&'static mut Thread> {
+    // SAFETY: only the thread itself uses its place, and only its end gives it up.
+    THREADS
+        .get_ptr_mut(place as u32)
+        .map(|thread| unsafe { &mut *thread })
+}
+
+#[inline(always)]
+fn id(tgid: u32, tid: u32) -> u64 {
+    u64::from(tgid) << 32 | u64::from(tid)
+}
+
+/// The place that a thread's tid gives.
+#[inline(always)]
+fn own_place(owner: u64) -> u32 {
+    owner as u32 & (PLACES - 1)
+}
+
+/// The place of the current thread, with what is known of its process now, if that is traced; else [`NOWHERE`].
+#[inline(always)]
+fn admit(owner: u64) -> u64 {
+    let mut place = place_of(owner);
+    if place == NOWHERE {
+        place = settle(owner);
+    }
+    learn(place)
+}
+
+// VERIFIER: global functions, these three: the programs that call them are verified without them, and their stacks do
+// not add up.
+/// The place of a thread, if it has one.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn place_of(owner: u64) -> u64 {
+    for distance in 0..REACH {
+        let place = reachable(owner, distance);
+        if at(place).is_some_and(|thread| thread.owner == owner) {
+            return place;
+        }
+    }
+    NOWHERE
+}
+
+/// Gives the current thread a place if its process is traced.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn settle(owner: u64) -> u64 {
+    if Caller::traced().is_none() {
+        return NOWHERE;
+    }
+    for distance in 0..REACH {
+        let place = reachable(owner, distance);
+        let Some(thread) = at(place) else {
+            break;
+        };
+        // A thread of the same tid in another process has ended.
+        let is_left = thread.owner as u32 == owner as u32;
+        // SAFETY: a live map value.
+        if is_left || unsafe { claim_for(&raw mut thread.owner, owner) } {
+            thread.owner = owner;
+            thread.depth = 0;
+            thread.devices = 0;
+            thread.freed = [Freed::NONE; 2];
+            return place;
+        }
+    }
+    lost(Reason::ThreadTableFull);
+    NOWHERE
+}
+
+/// Keeps at the place of the current thread what is known of its process.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn learn(place: u64) -> u64 {
+    // Before the rest, which may change meanwhile.
+    let as_of = changes();
+    let (Some(thread), Some(caller)) = (at(place), Caller::traced()) else {
+        return NOWHERE;
+    };
+    thread.known = Known {
+        as_of,
+        image: caller.image,
+        subject: Subject::of(&caller),
+    };
+    place
+}
+
+#[inline(always)]
+fn reachable(owner: u64, distance: u32) -> u64 {
+    own_place(owner.wrapping_add(u64::from(distance))).into()
+}
+
 const _: () = assert!(MAX_IN_FLIGHT.is_power_of_two());
+const _: () = assert!(PLACES.is_power_of_two());

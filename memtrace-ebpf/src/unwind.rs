@@ -18,7 +18,7 @@ use crate::{
     memo::{self, Memo},
     memory::{StackMemory, UserMemory},
     python, rows,
-    scratch::{Scratch, Subject, WalkState},
+    scratch::{Scratch, WalkState},
 };
 
 /// The state of the callback. On the stack of the program, as the kernel requires.
@@ -70,21 +70,13 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     let Some((before, memo)) = memo::of(scratch) else {
         return BREAK;
     };
-    let space = scratch.caller.space;
-    let (Some(sequence), Some(python)) = (code::sequence(space), python::of(space)) else {
-        end_at_once(scratch, before, End::Stale);
-        return BREAK;
+    let python = match code::interpreter(scratch.caller.space) {
+        Some(python) if scratch.walk.memo.of.is_known() => python,
+        _ => {
+            end_at_once(scratch, before, End::Stale);
+            return BREAK;
+        }
     };
-    scratch.walk.memo.of = Subject {
-        space,
-        python: python.exec,
-        epoch: scratch.caller.epoch,
-        sequence,
-    };
-    if memo::is_same(scratch, before) != 0 {
-        scratch.walk.end = End::Complete;
-        return BREAK;
-    }
     if begin(scratch, before, memo) != CONTINUE {
         return BREAK;
     }
@@ -266,7 +258,7 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, holds: bool) -> Result<(), End>
     let rule = match rule.cfa {
         cfa::STOP => {
             state.memo.is_whole = u32::from(holds);
-            memo::keep(scratch, memo, 0, 0);
+            memo::keep(scratch, memo, 0, 0, 0);
             return Err(End::Complete);
         }
         cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&state.at, rule, state.by_frame_pointer),
@@ -284,7 +276,8 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, holds: bool) -> Result<(), End>
         caller.registers.pc = state.returns.original(read, caller.slot);
     }
     let holds = holds && read == caller.registers.pc;
-    memo::keep(scratch, memo, caller.registers.sp, u64::from(holds));
+    let (pc, sp) = (caller.registers.pc, caller.registers.sp);
+    memo::keep(scratch, memo, sp, pc, u64::from(holds));
     let state = &mut scratch.walk;
     state.is_return = u64::from(caller.slot != 0);
     state.at = caller.registers;

@@ -15,7 +15,7 @@ use crate::{
     emit::{Wake, emit, emit_in_place, header},
     kernel::{Task, user_registers},
     lifecycle,
-    maps::{FILES, PROCESSES},
+    maps::{FILES, PROCESSES, changed},
     stack,
     thread::{Syscall, Thread},
     tracepoint::{argument, number, result},
@@ -31,8 +31,7 @@ const MREMAP_FIXED: u64 = 2;
 /// Keeps `n` arguments for the exit.
 #[inline(always)]
 fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
-    let caller = Caller::current()?;
-    let thread = Thread::find_or_make(caller.tid)?;
+    let (caller, thread) = Thread::current()?;
     let mut args = [0; 6];
     for (index, arg) in args.iter_mut().enumerate() {
         if index < n {
@@ -46,8 +45,7 @@ fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
 /// The arguments kept by the entry, and whether an allocator made the call.
 #[inline(always)]
 fn exit() -> Option<(Caller, &'static mut Syscall, u16)> {
-    let caller = Caller::current()?;
-    let thread = Thread::find(caller.tid)?;
+    let (caller, thread) = Thread::current()?;
     let flags = if thread.depth == 0 {
         0
     } else {
@@ -70,7 +68,7 @@ fn unmap(kind: Kind, caller: &Caller, addr: u64, len: u64, flags: u16) {
 /// The stack of the current system call.
 #[inline(always)]
 fn call_stack(context: &TracePointContext, caller: &Caller) -> u64 {
-    stack::take(context.as_ptr(), caller, |at| {
+    stack::take(context.as_ptr(), caller, None, |at| {
         user_registers(at);
     })
 }
@@ -101,19 +99,25 @@ pub fn mmap_enter(context: TracePointContext) -> u32 {
 /// Exit of mmap, mremap, brk and shmat.
 #[tracepoint]
 pub fn map_exit(context: TracePointContext) -> u32 {
-    match number(&context) {
-        SYSCALL_MMAP => mmap_done(&context),
-        SYSCALL_MREMAP => mremap_done(&context),
-        SYSCALL_BRK => brk_done(&context),
-        SYSCALL_SHMAT => shmat_done(&context),
-        _ => None,
-    };
+    if let Some((caller, syscall, by)) = exit() {
+        match number(&context) {
+            SYSCALL_MMAP => mmap_done(&context, &caller, syscall, by),
+            SYSCALL_MREMAP => mremap_done(&context, &caller, syscall, by),
+            SYSCALL_BRK => brk_done(&context, &caller, syscall, by),
+            SYSCALL_SHMAT => shmat_done(&context, &caller, by),
+            _ => None,
+        };
+    }
     0
 }
 
 #[inline(always)]
-fn mmap_done(context: &TracePointContext) -> Option<()> {
-    let (caller, syscall, by) = exit()?;
+fn mmap_done(
+    context: &TracePointContext,
+    caller: &Caller,
+    syscall: &mut Syscall,
+    by: u16,
+) -> Option<()> {
     let addr = result(context)?;
     let [_, len, prot, map_flags, ..] = syscall.args;
     syscall.ino = 0;
@@ -124,7 +128,7 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
     } else if map_flags & MAP_FIXED != 0 {
         code::unmapping(caller.space, addr, len);
     }
-    let stack = call_stack(context, &caller);
+    let stack = call_stack(context, caller);
     // Read again: a value kept across calls would take stack.
     let [_, len, prot, map_flags, _, file_offset] = syscall.args;
     let record = Map {
@@ -138,9 +142,9 @@ fn mmap_done(context: &TracePointContext) -> Option<()> {
         dev: syscall.dev as u32,
         ..Map::default()
     };
-    map(Kind::Mmap, &caller, by, record);
+    map(Kind::Mmap, caller, by, record);
     if must_wait != 0 {
-        lifecycle::stop(context, &caller, Stop::Map);
+        lifecycle::stop(context, caller, Stop::Map);
     }
     None
 }
@@ -158,6 +162,7 @@ extern "C" fn map_code(syscall: *mut Syscall, addr: u64, tgid: u32, space: u32) 
     if let Some(process) = PROCESSES.get_ptr_mut(&tgid) {
         // SAFETY: a live map value; a racing bump by another thread bumps as well.
         unsafe { (*process).epoch = code::next_epoch(&*process, tgid) };
+        changed();
     }
     let [_, len, _, map_flags, fd, file_offset] = syscall.args;
     let mut mapping = Mapping {
@@ -233,15 +238,19 @@ pub fn mremap_enter(context: TracePointContext) -> u32 {
 }
 
 #[inline(always)]
-fn mremap_done(context: &TracePointContext) -> Option<()> {
-    let (caller, syscall, mut by) = exit()?;
+fn mremap_done(
+    context: &TracePointContext,
+    caller: &Caller,
+    syscall: &Syscall,
+    mut by: u16,
+) -> Option<()> {
     let [old, old_len, ..] = syscall.args;
     code::unmapped(caller.space, old, old_len);
     let (mut addr, mut stack) = (0, 0);
     match result(context) {
         Some(new) => {
             addr = new;
-            stack = call_stack(context, &caller);
+            stack = call_stack(context, caller);
         }
         None => by = flags::FAILED,
     }
@@ -253,7 +262,7 @@ fn mremap_done(context: &TracePointContext) -> Option<()> {
         map_flags: map_flags as u32,
         ..Map::default()
     };
-    map(Kind::RemapEnd, &caller, by, record);
+    map(Kind::RemapEnd, caller, by, record);
     None
 }
 
@@ -264,15 +273,19 @@ pub fn brk_enter(context: TracePointContext) -> u32 {
 }
 
 #[inline(always)]
-fn brk_done(context: &TracePointContext) -> Option<()> {
-    let (caller, syscall, by) = exit()?;
+fn brk_done(
+    context: &TracePointContext,
+    caller: &Caller,
+    syscall: &Syscall,
+    by: u16,
+) -> Option<()> {
     let record = Map {
         addr: result(context)?,
-        stack: call_stack(context, &caller),
+        stack: call_stack(context, caller),
         len: syscall.args[0],
         ..Map::default()
     };
-    map(Kind::Brk, &caller, by, record);
+    map(Kind::Brk, caller, by, record);
     None
 }
 
@@ -283,16 +296,15 @@ pub fn shmat_enter(context: TracePointContext) -> u32 {
 }
 
 #[inline(always)]
-fn shmat_done(context: &TracePointContext) -> Option<()> {
-    let (caller, _, by) = exit()?;
+fn shmat_done(context: &TracePointContext, caller: &Caller, by: u16) -> Option<()> {
     let record = Map {
         addr: result(context)?,
-        stack: call_stack(context, &caller),
+        stack: call_stack(context, caller),
         ..Map::default()
     };
-    map(Kind::Shmat, &caller, by, record);
+    map(Kind::Shmat, caller, by, record);
     // The length is not among the arguments: the collector reads it while the
     // attachment must still be there.
-    lifecycle::stop(context, &caller, Stop::Map);
+    lifecycle::stop(context, caller, Stop::Map);
     None
 }

@@ -53,6 +53,7 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
         sb_dev: btf.offset("super_block", "s_dev")?,
         task_ptrace: btf.offset("task_struct", "ptrace")?,
         task_parent: btf.offset("task_struct", "parent")?,
+        task_comm: btf.offset("task_struct", "comm")?,
         task_thread_pid: btf.offset("task_struct", "thread_pid")?,
         pid_level: btf.offset("pid", "level")?,
         // Without it threads of Python are not found.

@@ -17,6 +17,7 @@ use memtrace_common::{
 };
 
 use super::{
+    changes::Changes,
     error::TracerError,
     interpreters::Interpreters,
     maps::{descriptor, take},
@@ -54,6 +55,7 @@ pub(crate) struct CodeMaps {
     published: HashMap<u32, (Extent, Snapshot)>,
     /// Number of lists so far.
     lists: u64,
+    changes: Changes,
 }
 
 impl CodeMaps {
@@ -75,12 +77,13 @@ impl CodeMaps {
             extents: Extents::new(capacity),
             published: HashMap::new(),
             lists: 0,
+            changes: Changes::of(ebpf)?,
         })
     }
 
     /// Begins to log the changes of a process's code.
     pub(super) fn begin(&mut self, tgid: u32) -> Result<(), MapError> {
-        self.logs.insert(tgid, Raw(Log::default()), 0)
+        self.set_log(tgid, Log::default())
     }
 
     /// Has the imports of a process summarised, whose import system this is; `None`: not any more.
@@ -111,7 +114,13 @@ impl CodeMaps {
             sequence: LOG_EXEC,
             ..Log::default()
         };
-        self.logs.insert(tgid, Raw(log), 0)
+        self.set_log(tgid, log)
+    }
+
+    fn set_log(&mut self, tgid: u32, log: Log) -> Result<(), MapError> {
+        self.logs.insert(tgid, Raw(log), 0)?;
+        self.changes.announce();
+        Ok(())
     }
 
     /// Whether a process's code has changed, or may have, since it was published.
@@ -221,6 +230,7 @@ impl CodeMaps {
         if self.logs.get(&tgid, 0).is_err() {
             let _ = self.interpreter_of.remove(&tgid);
         }
+        self.changes.announce();
         Ok(())
     }
 

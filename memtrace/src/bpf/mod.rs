@@ -4,6 +4,7 @@
 mod abi;
 mod attach;
 pub(crate) mod btf;
+mod changes;
 pub(crate) mod code_maps;
 pub(crate) mod decode;
 mod error;

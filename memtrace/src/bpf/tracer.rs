@@ -24,6 +24,7 @@ use super::{
     abi,
     attach::{Attacher, Link, Programs, detach},
     btf,
+    changes::Changes,
     code_maps::CodeMaps,
     error::TracerError,
     maps::take,
@@ -95,6 +96,7 @@ pub(crate) struct Options {
 /// The loaded kernel side. Dropping it takes every probe away.
 pub(crate) struct Tracer {
     ebpf: Ebpf,
+    changes: Changes,
     processes: HashMap<MapData, u32, Raw<Process>>,
     threads_created: HashMap<MapData, u32, u64>,
     files: HashMap<MapData, Raw<FileKey>, Raw<KnownFile>>,
@@ -214,6 +216,7 @@ impl Tracer {
         let mut tracer = Self {
             rows: Arc::new(Rows::new(&ebpf)?),
             code: CodeMaps::take(&mut ebpf)?,
+            changes: Changes::of(&ebpf)?,
             has_file_versions: offsets.inode_mtime_sec != 0,
             unwinds: !options.frame_pointers,
             python_frames: options.python_frames,
@@ -300,6 +303,7 @@ impl Tracer {
             flags: process_flags::ACTIVE,
         };
         self.processes.insert(tgid, Raw(process), 0)?;
+        self.changes.announce();
         Ok(image)
     }
 

@@ -1,0 +1,36 @@
+//! What the meaning of a process's stacks depends on.
+
+use crate::{caller::Caller, code};
+
+/// The code of a process at one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Subject {
+    /// Whose memory it is, and the file of the interpreter, whose code is not as other code.
+    pub(crate) space: u32,
+    pub(crate) python: u32,
+    pub(crate) epoch: u64,
+    /// Changes of the code so far, see `memtrace_common::code_map`; or [`UNKNOWN`].
+    pub(crate) sequence: u64,
+}
+
+/// Nothing is known of the code.
+const UNKNOWN: u64 = u64::MAX;
+
+impl Subject {
+    /// That of the caller's process now.
+    #[inline(always)]
+    pub(crate) fn of(caller: &Caller) -> Self {
+        Self {
+            space: caller.space,
+            python: code::interpreter(caller.space).map_or(0, |python| python.exec),
+            epoch: caller.epoch,
+            sequence: code::sequence(caller.space).unwrap_or(UNKNOWN),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_known(&self) -> bool {
+        self.sequence != UNKNOWN
+    }
+}
