@@ -1,6 +1,7 @@
-// A list that constantly gets a new head: nothing else points into it.
+// Two lists that constantly get a new head: nothing else points into them.
 
 #define _GNU_SOURCE
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,16 +13,38 @@ struct node {
 
 static struct node *head;
 
+// Linked by their middles, as the lists of the Linux kernel are.
+struct link {
+    struct link *next;
+};
+
+struct linked {
+    long number;
+    struct link link;
+};
+
+struct owner {
+    long unused;
+    struct link *first;
+};
+
+static struct owner *owner;
+
 static void prepend(long number) {
     struct node *node = malloc(sizeof *node);
     node->next = head;
     node->number = number;
     head = node;
+    struct linked *linked = malloc(sizeof *linked);
+    linked->number = number;
+    linked->link.next = owner->first;
+    owner->first = &linked->link;
 }
 
 int main(void) {
+    owner = calloc(1, sizeof *owner);
     prepend(0);
-    printf("oldest %p\n", (void *)head);
+    printf("oldest %p %p\n", (void *)head, (void *)((char *)owner->first - offsetof(struct linked, link)));
     fflush(stdout);
     struct timespec pause = {.tv_nsec = 100000};
     // Ends by itself if it is not ended.

@@ -3,10 +3,11 @@
 //! is kept; the reference itself is looked up again when a path is shown.
 
 mod follow;
+mod younger;
 
 use super::{
     memory::{Cached, Live, Memory},
-    native::{Block, Blocks, Native, RegisterRoot, RootKind, Scanner},
+    native::{Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
     numbers::Numbers,
     python::{Python, Root},
     reference::{Check, Label, Link, Reference, Visit, cost},
@@ -147,15 +148,7 @@ impl<'a> Graph<'a> {
     }
 
     fn reach_from_native(&mut self, memory: &Cached<Live>) {
-        let roots = &self.native.roots;
-        let interpreter = self.interpreter();
-        for range in roots.ranges(self.blocks) {
-            if range.kind == RootKind::Global
-                && interpreter.is_some()
-                && self.native.modules.name_at(range.start) == interpreter
-            {
-                continue;
-            }
+        for range in self.native_roots() {
             self.scan(
                 range.start..range.end,
                 memory.now(),
@@ -165,10 +158,20 @@ impl<'a> Graph<'a> {
                 },
             );
         }
-        for register in roots.registers() {
+        for register in self.native.roots.registers() {
             let reference = word(&[], 0, register.value, cost::STACK);
             self.reach_from(RootWord::Register(register), &reference, memory);
         }
+    }
+
+    /// Ranges of memory whose words are roots.
+    fn native_roots(&self) -> impl Iterator<Item = RootRange> + use<'a> {
+        let (native, interpreter) = (self.native, self.interpreter());
+        native.roots.ranges(self.blocks).filter(move |range| {
+            range.kind != RootKind::Global
+                || interpreter.is_none()
+                || native.modules.name_at(range.start) != interpreter
+        })
     }
 
     fn reach_from_python(&mut self, python: &Python, memory: &Cached<Live>) {
@@ -186,25 +189,6 @@ impl<'a> Graph<'a> {
     fn interpreter(&self) -> Option<&'a str> {
         let name = self.native.modules.name_at(self.python?.state())?;
         (name.starts_with("python") || name.starts_with("libpython")).then_some(name)
-    }
-
-    /// Then reaches the blocks that a running process has put behind younger ones meanwhile, such
-    /// as a list to which it prepends.
-    pub(super) fn search_younger(
-        &mut self,
-        blocks: &[Block],
-        memory: &Cached<Live>,
-        is_over: &dyn Fn() -> bool,
-    ) {
-        for block in blocks {
-            let range = block.start..block.start + block.size;
-            self.scan(range, memory.now(), &mut |graph, _, value| {
-                let reference = word(&[], 0, value, cost::UNREACHED);
-                graph.reach_from(RootWord::Younger, &reference, memory);
-            });
-        }
-        self.reach_from_native(memory);
-        self.settle(memory, is_over);
     }
 
     /// Then reaches everything held only by garbage: objects that the collector tracks and no root reaches.

@@ -6,6 +6,7 @@ mod dominators;
 #[cfg(test)]
 mod fuzz;
 mod graph;
+mod head;
 mod keepers;
 mod links;
 mod memory;

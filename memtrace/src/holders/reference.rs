@@ -137,14 +137,19 @@ impl Link {
             checks: reference.checks.to_vec(),
         }
     }
+
+    /// The word at an offset in a block, which is proven by other means.
+    pub(super) fn at(offset: u64) -> Self {
+        Self {
+            label: Label::Word(offset),
+            checks: Vec::new(),
+        }
+    }
 }
 
 impl Default for Link {
     /// A reference about which nothing is known.
     fn default() -> Self {
-        Self {
-            label: Label::Word(0),
-            checks: Vec::new(),
-        }
+        Self::at(0)
     }
 }

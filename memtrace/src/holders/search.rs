@@ -352,8 +352,8 @@ fn search_once<T>(
     graph.search(&cached, known.is_over);
     if needs_unreached(&graph) {
         if subject.running().is_some() {
-            let younger = native.younger(pid, cached.now(), &pools)?;
-            graph.search_younger(&younger, &cached, known.is_over);
+            let list = || native.younger(pid, cached.now(), &pools);
+            graph.search_younger(list, &cached, known.is_over)?;
         }
         graph.search_garbage(&cached, known.is_over);
     }

@@ -433,7 +433,9 @@ fn container(path: &[Named], common: usize) -> Option<usize> {
     let known = growing.or_else(|| (0..=common).rev().find(|&index| has_length(&path[index])));
     // A block has no known length: it is a container if the paths of several blocks part in it.
     let parts = common + 1 < path.len() && path[common].step.kind == StepKind::Block;
-    known.or_else(|| parts.then_some(common))
+    // Nodes of a linked list are alike: the first one stands for it.
+    let is_first = |&index: &usize| index == 0 || !path[index].is_like(&path[index - 1]);
+    known.or_else(|| parts.then(|| (0..=common).rev().find(is_first))?)
 }
 
 /// The path as an expression, if every part of it is one.

@@ -2,9 +2,10 @@
 
 use super::{
     graph::{Graph, NodeId, RootWord, cost_of},
+    head::Head,
     links::Links,
     memory::{Live, Memory},
-    native::{RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
+    native::{Block, RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
     python::Root,
     reference::{Check, Link},
     subject::Subject,
@@ -41,6 +42,8 @@ pub(super) enum Origin {
 pub(super) struct Witness {
     pub(super) origin: Origin,
     pub(super) steps: Vec<WitnessStep>,
+    /// A reference among those of [`Witness::steps`] that is proven by following a list from its head.
+    pub(super) head: Option<Head>,
     /// This many nodes are left out after step [`ENDS`].
     pub(super) left_out: usize,
 }
@@ -51,6 +54,9 @@ pub(super) struct WitnessStep {
     pub(super) node: NodeId,
     pub(super) link: Link,
 }
+
+/// Words of a block among which the head of a list is sought.
+const MOST_WORDS: u64 = 64;
 
 /// Attempts to stop the process.
 const STOPS: u32 = 50;
@@ -109,10 +115,18 @@ impl Nodes {
     /// Each node but the first, and its holder, which is `None` where nodes are left out.
     fn steps(&self) -> impl Iterator<Item = (Option<NodeId>, NodeId)> + '_ {
         let pairs = self.nodes.windows(2).enumerate();
-        pairs.map(|(index, pair)| {
-            let is_gap = self.left_out > 0 && index + 1 == ENDS;
-            ((!is_gap).then_some(pair[0]), pair[1])
-        })
+        pairs.map(|(index, pair)| ((!self.is_gap(index)).then_some(pair[0]), pair[1]))
+    }
+
+    /// The node that the one at `index` refers to, if it is looked at.
+    fn after(&self, index: usize) -> Option<NodeId> {
+        let next = self.nodes.get(index + 1)?;
+        (!self.is_gap(index)).then_some(*next)
+    }
+
+    /// Whether nodes are left out after the one at `index`.
+    fn is_gap(&self, index: usize) -> bool {
+        self.left_out > 0 && index + 1 == ENDS
     }
 }
 
@@ -156,6 +170,7 @@ impl<'a> Witnesses<'a> {
     pub(super) fn witness(&self, node: NodeId) -> Option<Witness> {
         let path = self.paths.get(&node)?;
         let first = *path.nodes.first()?;
+        let mut head = None;
         let (origin, link) = match path.root {
             RootWord::Python => {
                 let known = self.python_roots.get(&self.graph.address(first))?;
@@ -163,7 +178,14 @@ impl<'a> Witnesses<'a> {
             }
             RootWord::Native(address, kind) => {
                 let value = self.memory.word(address)?;
-                let link = self.graph.native_link(address, value, first)?;
+                let link = self.graph.native_link(address, value, first);
+                let link = match link {
+                    Some(link) => link,
+                    None => {
+                        head = Some(self.head(address, path, 0)?);
+                        Link::default()
+                    }
+                };
                 (Origin::Native(address, kind), link)
             }
             RootWord::Register(register) => (Origin::Register(register), Link::default()),
@@ -171,9 +193,15 @@ impl<'a> Witnesses<'a> {
             RootWord::Garbage => (Origin::Garbage, Link::default()),
         };
         let mut steps = vec![self.step(first, link)];
-        for (holder, node) in path.steps() {
-            let link = match holder {
-                Some(holder) => self.links.get(holder, node)?.clone(),
+        for (index, (holder, node)) in path.steps().enumerate() {
+            let link = match holder.map(|holder| (holder, self.links.get(holder, node))) {
+                Some((_, Some(link))) => link.clone(),
+                Some((holder, None)) if head.is_none() => {
+                    let (found, offset) = self.head_in(holder, path, index + 1)?;
+                    head = Some(found);
+                    Link::at(offset)
+                }
+                Some((_, None)) => return None,
                 None => Link::default(),
             };
             steps.push(self.step(node, link));
@@ -181,8 +209,27 @@ impl<'a> Witnesses<'a> {
         Some(Witness {
             origin,
             steps,
+            head,
             left_out: path.left_out,
         })
+    }
+
+    /// The word at `address` as the head of a list that leads to the path's node at `index`, and on.
+    fn head(&self, address: u64, path: &Nodes, index: usize) -> Option<Head> {
+        let (block, next) = (*path.nodes.get(index)?, path.after(index)?);
+        let link = self.links.get(block, next)?;
+        let (block, next) = (self.graph.address(block), self.graph.address(next));
+        Head::new(address, block, next, link)?.advanced(&self.memory)
+    }
+
+    /// The same of a word of `holder`, and its offset.
+    fn head_in(&self, holder: NodeId, path: &Nodes, index: usize) -> Option<(Head, u64)> {
+        if self.graph.object(holder).is_some() {
+            return None;
+        }
+        let Block { start, size } = self.graph.blocks.block(holder as usize);
+        let mut offsets = (0..size.min(MOST_WORDS * 8)).step_by(8);
+        offsets.find_map(|offset| Some((self.head(start + offset, path, index)?, offset)))
     }
 
     /// Also proves that the object is still of its type.
@@ -234,6 +281,8 @@ pub(super) fn verify(
 struct Seen {
     values: Vec<Option<u64>>,
     threads: Vec<Stopped>,
+    /// For each head, whether it leads to the known block.
+    heads: Vec<bool>,
 }
 
 /// Reads words while the process is stopped. On a busy machine its threads may not get to stop in the time that they
@@ -241,11 +290,13 @@ struct Seen {
 fn read_stopped(
     pid: u32,
     addresses: &[u64],
+    heads: &[Option<Head>],
     longest_stop: &mut Duration,
 ) -> Result<Option<Seen>, StopError> {
     let mut seen = Seen {
         values: vec![None; addresses.len()],
         threads: Vec::new(),
+        heads: Vec::new(),
     };
     for left in (0..STOPS).rev() {
         // Everything that takes time is done before or after.
@@ -254,6 +305,7 @@ fn read_stopped(
             Ok(stop) => {
                 seen.values.fill(None);
                 Live::new(pid).words(addresses, &mut seen.values);
+                seen.heads = follow(heads, pid);
                 seen.threads = stop.threads().to_vec();
                 let Some(ended) = stop.end() else { break };
                 (ended.lasted, !ended.was_cut)
@@ -271,8 +323,14 @@ fn read_stopped(
     Ok(None)
 }
 
+fn follow(heads: &[Option<Head>], pid: u32) -> Vec<bool> {
+    let memory = Live::new(pid);
+    let holds = |head: &Option<Head>| head.is_some_and(|head| head.holds(&memory));
+    heads.iter().map(holds).collect()
+}
+
 /// Reads all words, and then all of them again. Those that are the same in both were so at once, between the two.
-fn read_twice(pid: u32, addresses: &[u64]) -> Seen {
+fn read_twice(pid: u32, addresses: &[u64], heads: &[Option<Head>]) -> Seen {
     let read = || {
         let mut values = vec![None; addresses.len()];
         Live::new(pid).words(addresses, &mut values);
@@ -285,6 +343,7 @@ fn read_twice(pid: u32, addresses: &[u64]) -> Seen {
     Seen {
         values,
         threads: Vec::new(),
+        heads: follow(heads, pid),
     }
 }
 
@@ -296,17 +355,30 @@ fn verify_at_once(
 ) -> Result<(), StopError> {
     let checks = witnesses.iter().flat_map(Witness::checks);
     let addresses: Vec<u64> = checks.map(|check| check.address).collect();
+    // Mostly the same one.
+    let mut known: Vec<Head> = witnesses.iter().filter_map(|of| of.head).collect();
+    known.dedup();
+    let memory = Live::new(subject.owner());
+    let heads: Vec<Option<Head>> = known.iter().map(|head| head.advanced(&memory)).collect();
     let seen = match subject.threads() {
-        _ if subject.is_untouched() => Some(read_twice(subject.owner(), &addresses)),
+        _ if subject.is_untouched() => Some(read_twice(subject.owner(), &addresses, &heads)),
         Threads::Held(threads) => {
             let mut values = vec![None; addresses.len()];
-            Live::new(subject.owner()).words(&addresses, &mut values);
-            let threads = threads.to_vec();
-            Some(Seen { values, threads })
+            memory.words(&addresses, &mut values);
+            Some(Seen {
+                values,
+                threads: threads.to_vec(),
+                heads: follow(&heads, subject.owner()),
+            })
         }
-        Threads::Running(pid) => read_stopped(pid, &addresses, &mut verified.longest_stop)?,
+        Threads::Running(pid) => read_stopped(pid, &addresses, &heads, &mut verified.longest_stop)?,
     };
-    let Some(Seen { values, threads }) = seen else {
+    let Some(Seen {
+        values,
+        threads,
+        heads,
+    }) = seen
+    else {
         let none_holds = witnesses.iter().map(|_| false);
         verified.holds.extend(none_holds);
         return Ok(());
@@ -314,6 +386,10 @@ fn verify_at_once(
     let mut values = values.into_iter();
     for witness in witnesses {
         let mut holds = witness.origin.is_alive(&threads, mappings);
+        if let Some(head) = witness.head {
+            let number = known.iter().position(|known| *known == head);
+            holds &= number.and_then(|number| heads.get(number)) == Some(&true);
+        }
         for check in witness.checks() {
             let value = values.next().flatten();
             holds &= value.is_some_and(|value| check.holds(value));

@@ -31,7 +31,7 @@ pub(crate) use copied::{SUBCOMMAND, hold_copy};
 use glibc::find as find_in_glibc;
 pub(in crate::holders) use glibc::{has_its_size, is_allocated};
 pub(in crate::holders) use modules::Modules;
-pub(in crate::holders) use roots::{RegisterRoot, RootKind, Roots};
+pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
 pub(in crate::holders) use scan::Scanner;
 pub(in crate::holders) use shapes::node_of;
 pub(in crate::holders) use stop::{Stop, StopError, Stopped, Threads, Urgent};
