@@ -48,6 +48,7 @@ fn write(path: &Path, sites: u32) -> Result<(), Error> {
         interval_is_auto: false,
         page_size: 4096,
         allocator_prefixes: vec![],
+        without_heap: false,
     };
     let mut writer = Writer::create(path, true, &meta)?;
     stacks(&mut writer)?;

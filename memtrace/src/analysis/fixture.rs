@@ -88,6 +88,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         interval_is_auto: false,
         page_size: 4096,
         allocator_prefixes: vec![],
+        without_heap: false,
     };
     let mut writer = Writer::create(&path, false, &meta).unwrap();
     let mut row = ProcessRow {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     holders::{self, Known, Reading},
-    recording::Found,
+    recording::{Found, Held},
 };
 
 /// Printed if a search takes long.
@@ -25,8 +25,9 @@ pub(crate) struct Looked {
     pub(super) early: Vec<String>,
     /// Sites whose blocks were searched for.
     sites: usize,
-    /// Those with known holders.
+    /// Those with known holders, and those to whose blocks nothing points.
     found: usize,
+    lost: usize,
     longest_stop: Duration,
     pub(crate) took: Duration,
     /// Searches that came to their end.
@@ -50,21 +51,30 @@ impl Looked {
             1 => "1 growing site".to_owned(),
             n => format!("{n} growing sites"),
         };
+        let lost = match self.lost {
+            0 => String::new(),
+            lost => format!(", nothing points to the blocks of {lost}"),
+        };
         let stop = self.longest_stop.as_secs_f64() * 1e3;
         let cut = match self.is_cut_short {
             true => "; ended early",
             false => "",
         };
         format!(
-            "searched for the holders of {sites}, found them for {} (longest stop {stop:.1} ms{cut})",
+            "searched for the holders of {sites}, found them for {}{lost} (longest stop {stop:.1} ms{cut})",
             self.found
         )
     }
 
     fn add(&mut self, tgid: u32, found: &Found) {
-        let known = found.holders.iter().filter(|of| !of.ways.is_empty());
         self.searched += 1;
-        self.found += known.count();
+        for of in &found.holders {
+            match of.ways.first().map(|way| &way.held) {
+                Some(Held::Nothing) => self.lost += 1,
+                Some(_) => self.found += 1,
+                None => {}
+            }
+        }
         self.longest_stop = self.longest_stop.max(found.longest_stop);
         self.took += found.took;
         let notes = found.notes.iter();
@@ -166,9 +176,10 @@ mod tests {
             looked.lines(),
             ["searched for the holders of 1 growing site, found them for 1 (longest stop 0.3 ms)"]
         );
-        (looked.sites, looked.is_cut_short) = (3, true);
+        (looked.sites, looked.lost, looked.is_cut_short) = (3, 1, true);
         let line = looked.result();
-        assert!(line.contains("of 3 growing sites"), "{line}");
+        let counts = "of 3 growing sites, found them for 1, nothing points to the blocks of 1 (";
+        assert!(line.contains(counts), "{line}");
         assert!(line.ends_with("0.3 ms; ended early)"), "{line}");
     }
 

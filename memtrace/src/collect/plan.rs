@@ -110,5 +110,6 @@ pub(super) fn meta(plan: &Plan, redactor: &Redactor) -> Meta {
         interval_is_auto: plan.spacing == Spacing::Auto,
         page_size: process::page_size(),
         allocator_prefixes: ExtraAllocator::all_prefixes(&plan.allocators),
+        without_heap: !plan.options.heap,
     }
 }

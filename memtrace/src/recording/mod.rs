@@ -85,6 +85,9 @@ pub struct Meta {
     /// Function prefixes of the allocators that were named with `--allocator`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocator_prefixes: Vec<String>,
+    /// malloc was left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_heap: bool,
 }
 
 /// The way in which a process came into the recording.

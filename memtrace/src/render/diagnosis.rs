@@ -14,7 +14,7 @@ use super::{
 use crate::{
     analysis::{
         account::{Account, Kind, Term},
-        verdict::{Class, Diagnosis, ProcessAccount, Scope, Verdict},
+        verdict::{Class, Diagnosis, LostSite, ProcessAccount, Scope, Verdict},
     },
     escape::clean,
     event::StackId,
@@ -40,6 +40,7 @@ pub(crate) fn diagnosis(
     let written = findings::section(out, found, filter)
         .and_then(|()| tables(out, found, filter))
         .and_then(|()| verdicts(out, found, filter, usize::MAX))
+        .and_then(|()| lost_sites(out, found, filter))
         .and_then(|()| suppressed(out, found))
         .and_then(|()| out.flush());
     Ok(until_closed(written)?)
@@ -66,6 +67,8 @@ pub(crate) fn diagnosis_json(
         json!({ "frames": frames })
     };
     let verdicts = verdicts_json(found, filter, &mut with_frames);
+    let lost = found.lost_sites.iter().filter(|of| covers(filter, of.tgid));
+    let lost = lost.map(|of| lost_site_json(of, &found.stacks));
     let suppressed = found.suppressed.iter().map(|(pattern, verdict)| {
         let mut value = verdict_json(verdict, found, &mut with_frames);
         value["suppression"] = json!(pattern);
@@ -78,6 +81,7 @@ pub(crate) fn diagnosis_json(
             "untraced": untraced_json(found),
             "verdicts": verdicts,
             "accounts": accounts.flat_map(|of| account_json(of, &found.stacks)).collect::<Vec<_>>(),
+            "lost_sites": lost.collect::<Vec<_>>(),
             "suppressed": suppressed.collect::<Vec<_>>(),
             "too_short": found.too_short,
             "lost": found.lost,
@@ -297,6 +301,42 @@ fn kept(
         .into_iter()
         .flat_map(|held| holders::lines(held, verdict.blocks));
     lines.try_for_each(|line| writeln!(out, "        {line}"))
+}
+
+/// Sites without a verdict whose blocks nothing points to.
+fn lost_sites(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Result<()> {
+    let lost = || found.lost_sites.iter().filter(|of| covers(filter, of.tgid));
+    if lost().next().is_none() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nLost blocks: nothing points to them, so nothing can free them"
+    )?;
+    for of in lost() {
+        let stack = found.stacks.get(of.site.stack);
+        let frames: Vec<_> = stack.of_caller().collect();
+        let line = own_line(&frames).map(|frame| stack::line(frame, filter.full));
+        writeln!(
+            out,
+            "  {}  {}, {}",
+            line.as_deref().unwrap_or("unknown line"),
+            plural(of.blocks as u64, "block"),
+            size(of.bytes as u64)
+        )?;
+    }
+    Ok(())
+}
+
+fn lost_site_json(of: &LostSite, stacks: &Stacks) -> Value {
+    let frames: Vec<_> = stacks.get(of.site.stack).of_caller().collect();
+    json!({
+        "tgid": of.tgid,
+        "layer": of.site.layer.name(),
+        "blocks": of.blocks.round(),
+        "bytes": of.bytes.round(),
+        "line": own_line(&frames),
+    })
 }
 
 fn suppressed(out: &mut impl Write, found: &Diagnosis) -> io::Result<()> {

@@ -63,11 +63,11 @@ fn amount(amount: &Amount, decimals: Option<usize>) -> String {
     }
 }
 
-/// `+1.5 MiB/s (95 %: +1.2 MiB to +1.8 MiB/s)`.
+/// `median rate +1.5 MiB/s (95 %: +1.2 MiB to +1.8 MiB/s)`: not the growth divided by the time.
 fn rate(rate: &Rate, one: fn(f64) -> String) -> String {
     let (low, high) = rate.interval;
     format!(
-        "{}/s (95 %: {} to {}/s)",
+        "median rate {}/s (95 %: {} to {}/s)",
         one(rate.slope),
         one(low),
         one(high)
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn values_stand_in_their_places() {
         let mut evidence = evidence();
-        let text = "+2.0 KiB (50 %) in 8 s, +1.5 KiB/s (95 %: -1 B to +2.0 KiB/s): at least 30 %";
+        let text = "+2.0 KiB (50 %) in 8 s, median rate +1.5 KiB/s (95 %: -1 B to +2.0 KiB/s): at least 30 %";
         assert_eq!(words(&evidence), text);
         evidence.of_runner_up = true;
         assert_eq!(words(&evidence), format!("besides: {text}"));

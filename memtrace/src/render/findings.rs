@@ -103,13 +103,7 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
                 text.extend(named("  allocated by  ", frame));
             }
             text.extend(line.kept_by.into_iter().flat_map(kept));
-            let others = finding.lines.len() as u64 - 1;
-            if others > 0 {
-                text.push(format!(
-                    "  and           {}, see below",
-                    plural(others, "other line")
-                ));
-            }
+            text.extend(others(&finding.lines[1..]));
             text.extend(next(line.next));
         }
         None if finding.is_suppressed => {
@@ -142,6 +136,27 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
         text.push("  records were lost, see below".into());
     }
     text
+}
+
+/// The other lines of a finding.
+fn others(lines: &[Line<'_>]) -> Vec<String> {
+    match lines {
+        [] => Vec::new(),
+        [
+            Line {
+                allocates: Some(frame),
+                bytes,
+                ..
+            },
+        ] => named(
+            &format!("  and           {} by ", per_second(*bytes)),
+            frame,
+        ),
+        _ => vec![format!(
+            "  and           {}, see below",
+            plural(lines.len() as u64, "other line")
+        )],
+    }
 }
 
 /// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1

@@ -191,6 +191,7 @@ pub(crate) fn snapshot() -> Snapshot {
             interval_is_auto: false,
             page_size: 4096,
             allocator_prefixes: vec![],
+            without_heap: false,
         },
         processes: vec![
             process(1, PARENT, None),

@@ -17,11 +17,16 @@ pub(super) struct Advice {
     pub(super) tgid: u32,
     /// Length of the recording, seconds.
     length: f64,
+    /// Whether malloc was recorded.
+    heap: bool,
 }
 
 impl Advice {
-    /// How long to record for a decision.
+    /// How to record for a decision.
     pub(super) fn longer(&self) -> String {
+        if !self.heap {
+            return "malloc was not recorded: record without `--no-heap` to find the line".into();
+        }
         format!(
             "record {LONGER:.0} times as long: `memtrace record -d {:.0}s …`",
             (self.length * LONGER).max(1.0).ceil()
@@ -94,6 +99,7 @@ fn of(layer: Layer, context: &Context) -> Advice {
         layer,
         tgid: context.series.row.tgid,
         length: context.quality.length,
+        heap: context.quality.heap,
     }
 }
 

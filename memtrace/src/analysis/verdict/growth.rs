@@ -25,7 +25,7 @@ static TOGETHER: Statement = Statement {
 
 static CALLED: Statement = Statement {
     name: "part_of_sites",
-    sentence: "sites classified as {class} grew {part}",
+    sentence: "sites classified as {class} grew {part}, with the allocator's rounding",
 };
 
 static SPREAD: Statement = Statement {

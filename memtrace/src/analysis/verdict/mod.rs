@@ -10,6 +10,7 @@ mod evidence;
 mod growth;
 mod held;
 mod kept_by;
+mod lost;
 mod offset;
 mod out_of_memory;
 mod process;
@@ -29,6 +30,7 @@ use super::{
     system::SystemSeries,
 };
 use crate::{
+    event::Layer,
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
     recording::{Error, Holders, Overview, ProcessRow, Recording, Stacks, Untraced},
@@ -41,6 +43,7 @@ pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
 pub(crate) use held::{alike, container, filling_line};
 pub(crate) use kept_by::{How, KeptBy};
+pub(crate) use lost::LostSite;
 #[cfg(test)]
 pub(crate) use tests::assert_agrees;
 
@@ -103,6 +106,8 @@ pub(crate) struct Diagnosis {
     pub accounts: Vec<ProcessAccount>,
     /// Sites whose verdict a suppression hides, by its pattern.
     pub suppressed: Vec<(String, Verdict)>,
+    /// Sites without such a verdict whose blocks are lost.
+    pub(crate) lost_sites: Vec<LostSite>,
     /// Children that ended before a trend could be seen.
     pub too_short: u64,
     /// Share of records lost: figures called exact are only as good as that.
@@ -140,6 +145,8 @@ struct Quality {
     interval: f64,
     /// How long a process has to live to be judged, seconds.
     least_life: f64,
+    /// Whether malloc was recorded.
+    heap: bool,
 }
 
 /// Judges every process of a recording, and its sites.
@@ -235,6 +242,13 @@ fn judge(
                 Some(seen) => Some(seen),
                 None => guess(),
             };
+            let is_sought = key.layer != Layer::Vm;
+            if found.is_none() && is_sought && !diagnosis.holders.contains_key(key) {
+                let asks = |line: &&mut String| *line == detectors::leak::WHO_KEEPS;
+                for line in verdict.next.iter_mut().filter(asks) {
+                    *line = detectors::leak::NOT_SEARCHED.into();
+                }
+            }
             if let Some((kept_by, keeper)) = found {
                 keepers.extend(keeper.filter(|_| leaks).map(Scope::Site));
                 // A guess leaves open which objects these are.
@@ -257,6 +271,14 @@ fn judge(
     }
     // The buffer of a container that keeps leaked blocks is part of that leak.
     sites.retain(|verdict| verdict.class != Class::Cache || !keepers.contains(&verdict.scope));
+    let leaks = |key| {
+        let leak = sites.iter().find(|site| site.scope == Scope::Site(key));
+        leak.is_some_and(|site| site.kept_by.is_some())
+    };
+    let lost = lost::sites(series, &diagnosis.holders, stacks, suppressions);
+    diagnosis
+        .lost_sites
+        .extend(lost.into_iter().filter(|lost| !leaks(lost.site)));
     let mut shown = Vec::new();
     for verdict in sites {
         let pattern = match &verdict.scope {
@@ -303,6 +325,7 @@ impl Quality {
             length: end.saturating_sub(start) as f64 / 1e9,
             interval: overview.meta.interval_ns as f64 / 1e9,
             least_life: series::least_life(&overview.meta),
+            heap: !overview.meta.without_heap,
         }
     }
 }

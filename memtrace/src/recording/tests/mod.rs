@@ -35,6 +35,7 @@ fn meta() -> Meta {
         interval_is_auto: false,
         page_size: 4096,
         allocator_prefixes: vec![],
+        without_heap: false,
     }
 }
 

@@ -27,6 +27,9 @@ pub(super) const CLASS: Description = Description {
 pub(in super::super) const WHO_KEEPS: &str =
     "find what still references these blocks, and where they should be freed";
 
+/// The same if they were not searched for.
+pub(in super::super) const NOT_SEARCHED: &str = "attach while it runs, `memtrace record -p PID …`: its memory is then searched for what keeps these blocks";
+
 /// The same for Python's arenas.
 pub(in super::super) const EACH_OBJECT: &str =
     "to see each object, launch it with `memtrace record --python-objects -- COMMAND`";
