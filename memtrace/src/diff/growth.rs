@@ -56,17 +56,19 @@ impl Growth {
         Growth { rate, interval }
     }
 
-    /// Several runs as one: the middle rate, and an interval that covers all of theirs, because
-    /// differences between runs of one machine are not differences between machines.
-    pub(super) fn pooled(runs: &[Growth]) -> Growth {
-        let rates: Vec<f64> = runs.iter().map(|growth| growth.rate).collect();
+    /// Several runs as one, to be compared with `rate`: the nearest rate, because what one of them has is no difference,
+    /// and an interval that covers all of theirs, because differences between runs of one machine are not differences
+    /// between machines.
+    pub(super) fn pooled(runs: &[Growth], rate: f64) -> Growth {
+        let rates = runs.iter().map(|growth| growth.rate);
+        let nearest = rates.min_by(|a, b| (a - rate).abs().total_cmp(&(b - rate).abs()));
         let ends: Option<Vec<(f64, f64)>> = runs.iter().map(|growth| growth.interval).collect();
         let around = |ends: Vec<(f64, f64)>| {
             let low = ends.iter().map(|end| end.0).reduce(f64::min)?;
             Some((low, ends.iter().map(|end| end.1).reduce(f64::max)?))
         };
         Growth {
-            rate: crate::analysis::statistics::median(&rates).unwrap_or(0.0),
+            rate: nearest.unwrap_or(0.0),
             interval: ends.and_then(around),
         }
     }
@@ -125,11 +127,12 @@ mod tests {
             growth(9.0, 8.0, 10.0),
             growth(2.0, 1.0, 3.0),
         ];
-        assert_eq!(Growth::pooled(&runs), growth(2.0, 0.0, 10.0));
+        assert_eq!(Growth::pooled(&runs, 3.0), growth(2.0, 0.0, 10.0));
+        assert_eq!(Growth::pooled(&runs, 20.0), growth(9.0, 0.0, 10.0));
         let unknown = Growth {
             rate: 1.0,
             interval: None,
         };
-        assert_eq!(Growth::pooled(&[runs[0], unknown]).interval, None);
+        assert_eq!(Growth::pooled(&[runs[0], unknown], 1.0).interval, None);
     }
 }

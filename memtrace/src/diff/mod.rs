@@ -236,6 +236,10 @@ pub(crate) struct Comparison {
     /// are already counted.
     pub matched: [Matched; Level::ALL.len()],
     pub unmatched: Matched,
+    /// Those that only a baseline has, and those that only the new recording has.
+    pub(crate) only: [u64; 2],
+    /// Those without live bytes.
+    pub(crate) unmatched_empty: u64,
     /// `None` if allocations are the unit.
     pub workload: Option<Workload>,
     /// Recordings in which events were lost, and why: their growth is only a bound.
@@ -296,10 +300,15 @@ pub(crate) fn compare(
 
     let mut matched = [Matched::default(); Level::ALL.len()];
     let mut unmatched = Matched::default();
+    let (mut only, mut unmatched_empty) = ([0; 2], 0);
     for site in all.iter().filter(|site| !site.by_allocator) {
         let row = match site.level {
             Some(level) => &mut matched[level as usize],
-            None => &mut unmatched,
+            None => {
+                only[usize::from(site.new_stack.is_some())] += 1;
+                unmatched_empty += u64::from(site.baseline_bytes + site.new_bytes == 0);
+                &mut unmatched
+            }
         };
         row.sites += 1;
         row.baseline_bytes += site.baseline_bytes;
@@ -340,6 +349,8 @@ pub(crate) fn compare(
         mappings,
         matched,
         unmatched,
+        only,
+        unmatched_empty,
     })
 }
 

@@ -160,7 +160,8 @@ fn difference(pool: &Pool, baselines: &[Measured], new: &Measured) -> SiteDiffer
         .clone()
         .map(|(index, side)| side.growth(in_baseline(index)))
         .collect();
-    let (old_growth, new_growth) = (Growth::pooled(&growths), new.growth(&pool.new));
+    let new_growth = new.growth(&pool.new);
+    let old_growth = Growth::pooled(&growths, new_growth.rate);
     let old_stack = pool.baselines.iter().next().map(|(index, sites)| {
         let side = &baselines[*index];
         stack(side, sites)

@@ -132,7 +132,7 @@ fn only_differences_from_all_baselines_count() {
         compare(&baselines, &new, &Options::default()).unwrap()
     };
     let within = compare_with(160);
-    assert_eq!(within.sites[0].baseline.rate.round(), 140.0);
+    assert_eq!(within.sites[0].baseline.rate.round(), 180.0);
     assert!(within.leak().is_none(), "{:?}", within.sites);
     assert_eq!(within.sites[0].level, Some(Level::Symbol));
     let beyond = compare_with(400);

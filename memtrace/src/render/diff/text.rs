@@ -350,24 +350,17 @@ impl Text<'_> {
             self.row(out, &format!("{} ({})", level.meaning(), level.name()), row)?;
         }
         self.row(out, "unmatched", &comparison.unmatched)?;
-        let only = |new: bool| {
-            let sites = comparison.sites.iter();
-            let sites =
-                sites.filter(|site| site.level.is_none() && site.new_stack.is_some() == new);
-            plural(sites.count() as u64, "site")
-        };
-        let sites = comparison.sites.iter().filter(|site| site.level.is_none());
-        let without = sites.filter(|site| site.baseline_bytes + site.new_bytes == 0);
-        let without = match without.count() as u64 {
+        let without = match comparison.unmatched_empty {
             0 => String::new(),
             n => format!("; {n} of them without live bytes"),
         };
         if comparison.unmatched.sites > 0 {
+            let [old, new] = comparison.only;
             writeln!(
                 out,
                 "    only in the baseline: {}; only in the new recording: {}{without}",
-                only(false),
-                only(true)
+                plural(old, "site"),
+                plural(new, "site")
             )?;
         }
         let mut total = comparison.unmatched;
