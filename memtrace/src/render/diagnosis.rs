@@ -366,7 +366,7 @@ fn tables(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Resul
     {
         writeln!(
             out,
-            "\nWhere the memory of process {} went, from {:.1} s to {:.1} s of the recording",
+            "\nWhere the memory of process {} went, from {:.1} s to {:.1} s of the recording (start-up left out)",
             account.tgid, account.from, account.to
         )?;
         if found.lost > 0.0 {
