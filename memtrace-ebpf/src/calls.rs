@@ -158,7 +158,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         0
     } else {
         let at = |at: &mut Registers| *at = after_return(registers);
-        stack::take(context.as_ptr(), &caller, Some(thread.subject()), at)
+        stack::take(context.as_ptr(), &caller, Some(thread), at)
     };
     let mut header = header(
         if realloc {

@@ -155,7 +155,7 @@ fn traced() -> Option<(Caller, &'static mut Thread)> {
 /// its totals in blocks and held, then the device. It makes this call itself, at the end.
 #[inline(always)]
 fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
-    let (caller, thread) = &traced()?;
+    let (caller, thread) = &mut traced()?;
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
     // The block comes first. Where no argument is one: out of memory.
@@ -179,7 +179,7 @@ fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
         // SAFETY: the helper checks the address and fails on a bad one.
         let pc = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
         let at = |at: &mut Registers| *at = at_entry(registers, pc);
-        stack::take(context.as_ptr(), caller, Some(thread.subject()), at)
+        stack::take(context.as_ptr(), caller, Some(thread), at)
     };
     let mut header = header(Kind::DeviceReport, caller);
     header.layer = cookie.layer();
@@ -278,7 +278,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         return None;
     }
     let at = |at: &mut Registers| *at = after_return(registers);
-    let stack = stack::take(context.as_ptr(), &caller, Some(thread.subject()), at);
+    let stack = stack::take(context.as_ptr(), &caller, Some(thread), at);
     let mut header = header(Kind::DeviceAlloc, &caller);
     header.layer = cookie.layer();
     let above = call.inside & (1 << Layer::CudaRuntime as u32);

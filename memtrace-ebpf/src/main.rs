@@ -11,6 +11,7 @@ mod atomic;
 mod caller;
 mod calls;
 mod code;
+mod codes;
 mod device;
 mod emit;
 mod exceptions;

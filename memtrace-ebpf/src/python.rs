@@ -21,6 +21,7 @@ use memtrace_common::{
 use crate::{
     caller::{Caller, current_ids},
     code,
+    codes::{self, Seen},
     emit::{Wake, emit_in_place, header, lost},
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
@@ -109,11 +110,44 @@ pub(crate) extern "C" fn next_python_frame(
     if python.minor < 11 || (python.minor == 11 && boundary == 1) {
         state.end_run();
     }
-    let from = code.wrapping_add(u64::from(CODE_WINDOW));
-    if !state.object.copy(from, CODE_BYTES) {
+    let walk = scratch.walk.number;
+    let Some(seen) = codes::place(scratch, frame) else {
+        return BREAK;
+    };
+    if !seen.is(frame, code, walk) && !identify(&mut scratch.walk.python, python, code, seen) {
+        let state = &mut scratch.walk.python;
         state.frame = 0;
         state.end_run();
         return CONTINUE;
+    }
+    seen.frame = frame;
+    seen.walk = walk;
+    let (filename, print) = (seen.filename, seen.fingerprint as u32);
+    let image = scratch.caller.image;
+    let state = &mut scratch.walk.python;
+    if filename != 0 && state.imports.files.contains(&filename) {
+        summarise(scratch, code, print);
+        return BREAK;
+    }
+    if scratch.len() + 2 > MAX_FRAMES as u32
+        || !scratch.push(Word::python(code), image)
+        || !scratch.push(Word::python_at(instruction as u32, print), 0)
+    {
+        scratch.walk.end = End::Truncated;
+        return BREAK;
+    }
+    // VERIFIER: not before the pushes, which would use the same unbounded sum.
+    scratch.walk.python.last = scratch.len() - 1;
+    CONTINUE
+}
+
+/// Reads what identifies a code object into `seen`. False if it cannot be read.
+#[inline(always)]
+fn identify(state: &mut PythonState, python: &Interpreter, code: u64, seen: &mut Seen) -> bool {
+    let from = code.wrapping_add(u64::from(CODE_WINDOW));
+    if !state.object.copy(from, CODE_BYTES) {
+        seen.code = 0;
+        return false;
     }
     let word = |offset| field(&state.object, code, offset);
     let first_line = word(python.code_first_line) >> ((python.code_first_line & 7) << 3);
@@ -131,21 +165,10 @@ pub(crate) extern "C" fn next_python_frame(
         linetable_size: field(&state.object, linetable, python.bytes_size),
         linetable_start: field(&state.object, linetable, python.bytes_data),
     });
-    let image = scratch.caller.image;
-    if filename != 0 && state.imports.files.contains(&filename) {
-        summarise(scratch, code, print);
-        return BREAK;
-    }
-    if scratch.len() + 2 > MAX_FRAMES as u32
-        || !scratch.push(Word::python(code), image)
-        || !scratch.push(Word::python_at(instruction as u32, print), 0)
-    {
-        scratch.walk.end = End::Truncated;
-        return BREAK;
-    }
-    // VERIFIER: not before the pushes, which would use the same unbounded sum.
-    scratch.walk.python.last = scratch.len() - 1;
-    CONTINUE
+    seen.code = code;
+    seen.filename = filename;
+    seen.fingerprint = u64::from(print);
+    true
 }
 
 /// The instruction of a frame that has not begun: it is at its first line.

@@ -129,6 +129,8 @@ pub(crate) struct WalkState {
     pub(crate) row: FoundRow,
     pub(crate) stack: StackWindow,
     pub(crate) memo: MemoState,
+    /// See [`crate::thread::Thread::next_walk`]; 0: none of those.
+    pub(crate) number: u64,
     pub(crate) python: PythonState,
 }
 

@@ -26,16 +26,17 @@ use crate::{
     memo, python,
     scratch::{FRAMES, Scratch},
     subject::Subject,
+    thread::Thread,
     timing, unwind, verify,
 };
 
 /// Key of the current user stack, 0 (counted) if there is none. `at` fills in the
-/// registers of a caller: `pc` is a return address. `subject`: that of the caller's process, if it is at hand.
+/// registers of a caller: `pc` is a return address. `thread`: the caller's, if what is known of its process still holds.
 #[inline(always)]
 pub(crate) fn take(
     context: *mut c_void,
     caller: &Caller,
-    subject: Option<&Subject>,
+    thread: Option<&mut Thread>,
     at: impl FnOnce(&mut Registers),
 ) -> u64 {
     let Some(scratch) = Scratch::claim() else {
@@ -43,10 +44,14 @@ pub(crate) fn take(
         return 0;
     };
     scratch.caller = *caller;
-    match subject {
-        Some(subject) => scratch.walk.memo.of = *subject,
+    match thread {
+        Some(thread) => {
+            scratch.walk.memo.of = *thread.subject();
+            scratch.walk.number = thread.next_walk();
+        }
         None => {
             look_up_subject(scratch);
+            scratch.walk.number = 0;
         }
     }
     at(&mut scratch.at);

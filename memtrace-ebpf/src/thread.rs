@@ -5,7 +5,11 @@
 //! (longjmp) are below any later caller's stack pointer and go when seen. A call counts unless another one of its layer
 //! is in flight: within a layer only the outermost call counts, and no layer hides another.
 
-use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::map, maps::Array};
+use aya_ebpf::{
+    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
+    macros::map,
+    maps::Array,
+};
 use memtrace_common::{
     Layer,
     device::Current,
@@ -32,6 +36,10 @@ const PLACES: u32 = 32_768;
 
 /// Places from the own one on that a thread may take.
 const REACH: u32 = 16;
+
+/// Walks are numbered from somewhere among these, so that a thread's numbers are not those of an earlier one with its
+/// tid.
+const FIRST_WALKS: u64 = 0x7fff_ffff;
 
 /// No place.
 const NOWHERE: u64 = u64::MAX;
@@ -115,6 +123,7 @@ pub(crate) struct Thread {
     known: Known,
     pub(crate) calls: [Call; MAX_IN_FLIGHT],
     pub(crate) depth: u64,
+    walks: u64,
     pub(crate) syscall: Syscall,
     /// The last release of the heap, and of anything else, by which one releasing function
     /// implemented by another (free_sized → free) is recognised.
@@ -170,6 +179,13 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn subject(&self) -> &Subject {
         &self.known.subject
+    }
+
+    /// A number for a walk that begins now: one more than that of the thread's walk before. No other thread has it.
+    #[inline(always)]
+    pub(crate) fn next_walk(&mut self) -> u64 {
+        self.walks = self.walks.wrapping_add(1);
+        self.walks
     }
 
     /// Forgets calls that can no longer return: those deeper than `sp`, and one
@@ -349,6 +365,8 @@ extern "C" fn settle(owner: u64) -> u64 {
             thread.owner = owner;
             thread.depth = 0;
             thread.devices = 0;
+            // SAFETY: the helper has no preconditions.
+            thread.walks = owner << 32 | unsafe { bpf_ktime_get_ns() } & FIRST_WALKS;
             thread.freed = [Freed::NONE; 2];
             return place;
         }
