@@ -9,6 +9,7 @@ use std::{
 use super::super::{Error, until_closed};
 use crate::{
     escape::clean,
+    event::Layer,
     recording::{Snapshot, Stack},
     units::grouped,
     view::{
@@ -33,7 +34,7 @@ pub(crate) fn stack_health(
     filter: &Filter,
 ) -> Result<(), Error> {
     let health = Health::of(snapshot, filter);
-    let written = line(out, &health)
+    let written = line(out, &health, filter)
         .and_then(|()| reasons(out, &health))
         .and_then(|()| modules(out, &health))
         .and_then(|()| out.flush());
@@ -41,10 +42,11 @@ pub(crate) fn stack_health(
 }
 
 /// One line: the number of complete stacks, and the most frequent reason for the others.
-pub(super) fn line(out: &mut impl Write, health: &Health) -> io::Result<()> {
+pub(super) fn line(out: &mut impl Write, health: &Health, filter: &Filter) -> io::Result<()> {
     let total = health.total();
     if total == 0 {
-        return writeln!(out, "Stacks  none: no allocation was recorded");
+        let of = of_selection(filter.layer, filter.pid);
+        return writeln!(out, "Stacks  none: no allocation was recorded{of}");
     }
     write!(
         out,
@@ -81,6 +83,13 @@ pub(super) fn line(out: &mut impl Write, health: &Health) -> io::Result<()> {
         true => writeln!(out),
         false => writeln!(out, " ({})", named.join(", ")),
     }
+}
+
+/// ` in layer heap of process 1234`: what a report was limited to.
+pub(super) fn of_selection(layer: Option<Layer>, pid: Option<u32>) -> String {
+    let layer = layer.map(|layer| format!(" in layer {}", layer.name()));
+    let pid = pid.map(|pid| format!(" of process {pid}"));
+    [layer, pid].into_iter().flatten().collect()
 }
 
 fn reasons(out: &mut impl Write, health: &Health) -> io::Result<()> {
@@ -356,7 +365,8 @@ mod tests {
             snapshot.sites.push(site);
         }
         let mut out = Vec::new();
-        line(&mut out, &Health::of(&snapshot, &Filter::default())).unwrap();
+        let filter = Filter::default();
+        line(&mut out, &Health::of(&snapshot, &filter), &filter).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "Stacks  < 0.01 % complete (2 of 44,019), 5 truncated, 44,012 failed (frame_pointers_only \

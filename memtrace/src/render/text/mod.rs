@@ -83,7 +83,7 @@ pub(crate) fn text(
             None => report.sites(out, &selection),
         })
         .and_then(|()| writeln!(out))
-        .and_then(|()| health::line(out, &report.health))
+        .and_then(|()| health::line(out, &report.health, &options.filter))
         .and_then(|()| report.runtimes(out))
         .and_then(|()| device_table::libraries(out, snapshot))
         .and_then(|()| losses::section(out, snapshot))

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::{
     super::{device_table, group_name, losses},
     TextReport,
+    health::of_selection,
 };
 use memtrace_common::loss::Reason;
 
@@ -163,7 +164,8 @@ impl TextReport<'_> {
                 true => "; a 32-bit program ran, and 32-bit programs are not supported",
                 false => "",
             };
-            return writeln!(out, "  no allocations{why}");
+            let of = of_selection(self.options.filter.layer, None);
+            return writeln!(out, "  no allocations{of}{why}");
         }
         writeln!(
             out,
@@ -236,7 +238,7 @@ mod tests {
         },
         *,
     };
-    use crate::view::fixture;
+    use crate::view::{Filter, fixture};
 
     #[test]
     fn many_processes_are_summed_up() {
@@ -300,6 +302,25 @@ mod tests {
         assert!(
             !table.contains("\n  vm ") && table.contains("\n  heap "),
             "{table}"
+        );
+    }
+
+    #[test]
+    fn a_layer_without_memory_is_named() {
+        let options = TextOptions {
+            filter: Filter {
+                layer: Some(Layer::TorchCuda),
+                ..Filter::default()
+            },
+            ..TextOptions::default()
+        };
+        assert_parts(
+            &render(&fixture::snapshot(), &options),
+            &[
+                "  no allocations in layer torch-cuda\n",
+                "\nNo sites\n",
+                "Stacks  none: no allocation was recorded in layer torch-cuda\n",
+            ],
         );
     }
 

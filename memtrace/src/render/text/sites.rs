@@ -29,12 +29,15 @@ impl TextReport<'_> {
             .filter(|site| sort.of(&site.totals()) > 0);
         let listed: Vec<_> = nonzero.take(self.options.top).collect();
         let all = selection.sites.len() as u64;
-        writeln!(
-            out,
-            "\nTop {} of {} by {sort}",
-            listed.len(),
-            plural(all, "site")
-        )?;
+        match all {
+            0 => writeln!(out, "\nNo sites")?,
+            _ => writeln!(
+                out,
+                "\nTop {} of {} by {sort}",
+                listed.len(),
+                plural(all, "site")
+            )?,
+        }
         self.ages(out, selection)?;
         let filter = &self.options.filter;
         let wrappers = |site: &&Shown| filter.folded_wrappers(site.stack);
