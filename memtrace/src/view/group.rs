@@ -10,6 +10,7 @@ use super::{Error, Metric, Selection, health::UNKNOWN_MODULE};
 use crate::{
     event::Layer,
     frames::{Frame, FrameKind, names, own_line},
+    hash::FastMap,
     ledger::{ProcessId, Totals},
     recording::Stack,
 };
@@ -228,6 +229,39 @@ pub(crate) fn groups(selection: &Selection, by: By, sort: Metric) -> Result<Vec<
     Ok(groups)
 }
 
+/// The groups of all layers with the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row<'a> {
+    pub key: &'a str,
+    /// In the order of the groups, at least one.
+    pub layers: Vec<&'a Group>,
+}
+
+impl Row<'_> {
+    /// Whether the program requested none of it itself.
+    pub(crate) fn is_indirect(&self) -> bool {
+        let mut layers = self.layers.iter();
+        layers.all(|group| group.sums.own == Totals::default())
+    }
+}
+
+/// One row for each key, in the order of its first group.
+pub(crate) fn rows(groups: &[Group]) -> Vec<Row<'_>> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut places: FastMap<&str, usize> = FastMap::default();
+    for group in groups {
+        let place = *places.entry(&group.key).or_insert(rows.len());
+        match rows.get_mut(place) {
+            Some(row) => row.layers.push(group),
+            None => rows.push(Row {
+                key: &group.key,
+                layers: vec![group],
+            }),
+        }
+    }
+    rows
+}
+
 /// The groups of one layer that are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rest {
@@ -294,6 +328,23 @@ mod tests {
             keys(By::Thread),
             ["worker", "[unknown thread]", "[unknown thread]"]
         );
+    }
+
+    #[test]
+    fn layers_with_the_same_key_are_one_row() {
+        let snapshot = fixture::snapshot_of_python();
+        let all = of(&snapshot, &Filter::default(), By::Module);
+        let rows = rows(&all);
+        let keys: Vec<_> = rows.iter().map(|row| (row.key, row.layers.len())).collect();
+        assert_eq!(keys, [("/usr/bin/leaker", 2), ("[no stack]", 1)]);
+        assert!(rows.iter().all(|row| !row.is_indirect()));
+        let vm = Filter {
+            layer: Some(Layer::Vm),
+            ..Filter::default()
+        };
+        // The fixture's mapping is an allocator's.
+        let mappings = of(&snapshot, &vm, By::Module);
+        assert!(super::rows(&mappings).iter().all(Row::is_indirect));
     }
 
     #[test]

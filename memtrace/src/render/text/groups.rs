@@ -1,14 +1,20 @@
 //! The groups of a report with `--by`: the top ones with their figures, and a summary of the rest.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
-use super::TextReport;
+use super::{
+    TextReport,
+    sites::{INDIRECT, by_layer},
+};
 use crate::{
     escape::clean,
     units::{grouped, plural, size},
     view::{
         Selection,
-        group::{self, Group},
+        group::{self, Group, Row},
     },
 };
 
@@ -20,39 +26,54 @@ impl TextReport<'_> {
         groups: &[Group],
     ) -> io::Result<()> {
         let (sort, noun) = (self.options.sort, self.options.by.noun());
+        let rows = group::rows(groups);
         // They are in order, so zeros come last.
-        let nonzero = groups
-            .iter()
-            .take_while(|group| sort.of(&group.sums.totals) > 0);
-        let (listed, unlisted) = groups.split_at(nonzero.count().min(self.options.top));
+        let nonzero = rows.iter().take_while(|row| {
+            let mut layers = row.layers.iter();
+            layers.any(|group| sort.of(&group.sums.totals) > 0)
+        });
+        let (listed, unlisted) = rows.split_at(nonzero.count().min(self.options.top));
+        match rows.len() as u64 {
+            0 => writeln!(out, "\nNo {noun}s")?,
+            all => writeln!(
+                out,
+                "\nTop {} of {} by {sort}",
+                listed.len(),
+                plural(all, noun)
+            )?,
+        }
         writeln!(
             out,
-            "\nTop {} of {} by {sort}",
-            listed.len(),
-            plural(groups.len() as u64, noun)
-        )?;
-        writeln!(
-            out,
-            "  sums over sites, for each layer; layers are views of the same memory, so do not add them up"
+            "  sums over sites, one line for each layer; layers are views of the same memory, so do not add them up"
         )?;
         self.ages(out, selection)?;
-        for (rank, group) in listed.iter().enumerate() {
-            self.group(out, rank + 1, group)?;
+        let indirect = listed.iter().position(Row::is_indirect);
+        for (rank, row) in listed.iter().enumerate() {
+            if indirect == Some(rank) {
+                writeln!(out, "\n{INDIRECT}")?;
+            }
+            self.row(out, rank + 1, row)?;
         }
-        for (layer, rest) in group::rest(unlisted) {
-            writeln!(
-                out,
-                "\n  {} ({}), {} live in {}, not listed (-T lists more)",
-                plural(rest.groups, &format!("more {noun}")),
-                layer.name(),
-                size(rest.sums.totals.live_bytes),
-                plural(rest.sums.totals.live_count, "block"),
-            )?;
+        if !unlisted.is_empty() {
+            let more = plural(unlisted.len() as u64, &format!("more {noun}"));
+            let mut live = BTreeMap::new();
+            for group in unlisted.iter().flat_map(|row| &row.layers) {
+                *live.entry(group.layer).or_default() += group.sums.totals.live_bytes;
+            }
+            let live = by_layer(&live);
+            writeln!(out, "\n  {more} not listed (-T lists more); live: {live}")?;
         }
         self.hidden(out, selection)
     }
 
-    fn group(&self, out: &mut impl Write, rank: usize, group: &Group) -> io::Result<()> {
+    fn row(&self, out: &mut impl Write, rank: usize, row: &Row) -> io::Result<()> {
+        writeln!(out, "\n{rank:>3}. {}", clean(row.key))?;
+        row.layers
+            .iter()
+            .try_for_each(|group| self.group(out, group))
+    }
+
+    fn group(&self, out: &mut impl Write, group: &Group) -> io::Result<()> {
         let totals = &group.sums.totals;
         let processes = match self.snapshot.processes.len() {
             0 | 1 => String::new(),
@@ -61,7 +82,6 @@ impl TextReport<'_> {
                 n => format!(" in {n} processes"),
             },
         };
-        writeln!(out, "\n{rank:>3}. {}", clean(&group.key))?;
         writeln!(
             out,
             "     {} in {} ({}), {}{processes}",
@@ -76,7 +96,7 @@ impl TextReport<'_> {
         };
         writeln!(
             out,
-            "     allocated {} in {}, freed {} in {}{inherited}",
+            "       allocated {} in {}, freed {} in {}{inherited}",
             size(totals.alloc_bytes),
             grouped(totals.alloc_count),
             size(totals.free_bytes),
@@ -112,20 +132,21 @@ mod tests {
         assert_parts(
             &report,
             &[
-                "Top 3 of 4 Python lines by live-bytes\n",
-                "for each layer",
+                "Top 3 of 3 Python lines by live-bytes\n",
+                "one line for each layer",
                 "  1. /src/cache;1.py:41 Cache.fill\n\
                  \x20    1.0 MiB in 4 blocks (heap), 1 site in 1 process\n\
-                 \x20    allocated 1.0 MiB in 5, freed 64 B in 1\n",
+                 \x20      allocated 1.0 MiB in 5, freed 64 B in 1\n",
                 "  2. [no stack]\n     100 B in 10 blocks (heap), 1 site",
-                "1 more Python line (heap), 0 B live in 0 blocks, not listed",
+                "  3. [no Python frame]\n     8.0 KiB in 1 block (vm), 1 site",
+                "     0 B in 0 blocks (heap), 1 site",
             ],
         );
         assert!(!report.contains("list_resize"), "{report}");
     }
 
     #[test]
-    fn unlisted_groups_are_summed_for_each_layer() {
+    fn a_key_is_one_row_and_unlisted_ones_are_summed() {
         let options = TextOptions {
             top: 1,
             filter: Filter {
@@ -138,9 +159,10 @@ mod tests {
         assert_parts(
             &report,
             &[
-                "Top 1 of 3 modules",
-                "1 more module (vm), 8.0 KiB live in 1 block, not listed",
-                "1 more module (heap), 100 B live in 10 blocks, not listed",
+                "Top 1 of 2 modules",
+                "  1. /usr/bin/leaker\n     1.0 MiB in 4 blocks (heap)",
+                "     8.0 KiB in 1 block (vm)",
+                "1 more module not listed (-T lists more); live: heap 100 B",
                 "1 site hidden by filters; live: heap 0 B",
             ],
         );

@@ -18,7 +18,7 @@ use super::{Error, device_table, diagnosis, findings, losses, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
     escape::clean,
-    frames::{FrameKind, Runtime},
+    frames::Runtime,
     recording::{At, Moment, ProcessSnapshot, Snapshot},
     units::{date, duration, seconds},
     view::{By, Filter, Metric, group, health::Health},
@@ -195,9 +195,8 @@ impl TextReport<'_> {
         if self.snapshot.at == At::Default && self.snapshot.processes.iter().any(peak) {
             writeln!(out, "  memtrace report {path} --at end")?;
         }
-        let mut frames = self.snapshot.stacks.frames();
-        if self.options.by == By::Site && frames.any(|frame| frame.kind == FrameKind::Python) {
-            writeln!(out, "  memtrace report {path} --by python-line")?;
+        if self.options.by == By::Site && !self.snapshot.sites.is_empty() {
+            writeln!(out, "  memtrace report {path} --by program-line")?;
         }
         if self.health.complete < self.health.total() {
             writeln!(out, "  memtrace report {path} --stack-health")?;
@@ -309,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_python_are_proposed_where_there_are_any() {
-        let proposal = "memtrace report a.mtr --by python-line\n";
+    fn lines_of_the_program_are_proposed_where_there_are_any() {
+        let proposal = "memtrace report a.mtr --by program-line\n";
         let report = |snapshot: &Snapshot, by| {
             let options = TextOptions {
                 by,
@@ -319,10 +318,12 @@ mod tests {
             };
             render(snapshot, &options)
         };
-        let python = fixture::snapshot_of_python();
-        assert_parts(&report(&python, By::Site), &[proposal]);
-        assert!(!report(&python, By::PythonLine).contains(proposal));
-        assert!(!report(&fixture::snapshot(), By::Site).contains(proposal));
+        for mut snapshot in [fixture::snapshot_of_python(), fixture::snapshot()] {
+            assert_parts(&report(&snapshot, By::Site), &[proposal]);
+            assert!(!report(&snapshot, By::ProgramLine).contains(proposal));
+            snapshot.sites.clear();
+            assert!(!report(&snapshot, By::Site).contains(proposal));
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The heading of sites that the program did not request itself.
-const INDIRECT: &str = "  Mappings that allocators and the dynamic linker requested; blocks of other layers are in them, so do not add both:";
+pub(super) const INDIRECT: &str = "  Mappings that allocators and the dynamic linker requested; blocks of other layers are in them, so do not add both:";
 
 impl TextReport<'_> {
     pub(super) fn sites(&self, out: &mut impl Write, selection: &Selection) -> io::Result<()> {
@@ -184,7 +184,7 @@ impl TextReport<'_> {
 }
 
 /// `heap 1.2 MiB, vm 3.4 MiB`: layers overlap, so their bytes have no sum.
-fn by_layer(live: &BTreeMap<Layer, u64>) -> String {
+pub(super) fn by_layer(live: &BTreeMap<Layer, u64>) -> String {
     let layers = live
         .iter()
         .map(|(layer, bytes)| format!("{} {}", layer.name(), size(*bytes)));
