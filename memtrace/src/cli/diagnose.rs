@@ -26,7 +26,7 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Only this process.
-    #[arg(long)]
+    #[arg(short, long)]
     pid: Option<u32>,
     /// Show every frame of libraries, and C++ names with parameters and template arguments; JSON always
     /// has them.
@@ -69,10 +69,11 @@ pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
         full: args.full,
         ..Filter::default()
     };
+    let cut_off = recording.cut_off()?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {
-        Format::Text => render::diagnosis(&mut out, &found, &filter)?,
-        Format::Json => render::diagnosis_json(&mut out, &found, &filter)?,
+        Format::Text => render::diagnosis(&mut out, &found, cut_off, &filter)?,
+        Format::Json => render::diagnosis_json(&mut out, &found, cut_off, &filter)?,
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ pub(super) struct SelectArgs {
     #[arg(long, value_parser = parse_layer)]
     layer: Option<Layer>,
     /// Only this process.
-    #[arg(long)]
+    #[arg(short, long)]
     pid: Option<u32>,
     /// Show an allocator's own frames (operator new, malloc), which JSON always has.
     #[arg(long)]
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let line = "a.mtr --at 90s --layer vm --pid 7 -T 3 --older 5m -z 4k -Z 1m --sort peak";
+        let line = "a.mtr --at 90s --layer vm -p 7 -T 3 --older 5m -z 4k -Z 1m --sort peak";
         let args = parse(&line.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!(args.select.at(), At::Time(90_000_000_000));
         assert_eq!(args.select.layer, Some(Layer::Vm));

@@ -1,6 +1,11 @@
 //! Errors of a recording. Every text names the path, the cause and the next step.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 use rusqlite::ErrorCode;
 
@@ -89,6 +94,25 @@ impl Error {
         }
     }
 
+    /// An error when a file is opened. Recordings are private, so it often belongs to another user.
+    pub(super) fn opening(path: &Path, error: &io::Error) -> Error {
+        let owner = fs::metadata(path).map(|metadata| metadata.uid());
+        let remedy = match (error.kind(), owner) {
+            (ErrorKind::PermissionDenied, Ok(uid)) => {
+                let owner = match uid {
+                    0 => "root".to_owned(),
+                    uid => format!("user {uid}"),
+                };
+                format!("; it belongs to {owner}; run as its owner, or chown it")
+            }
+            _ => String::new(),
+        };
+        Error::Read {
+            path: path.into(),
+            cause: format!("{error}{remedy}"),
+        }
+    }
+
     /// An error of SQLite while reading.
     pub(super) fn reading(path: &Path, error: &rusqlite::Error) -> Error {
         let path = path.to_path_buf();
@@ -120,5 +144,23 @@ impl Error {
                 cause: error.to_string(),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_a_private_file_is_named() {
+        let denied = io::Error::from(ErrorKind::PermissionDenied);
+        let error = Error::opening(Path::new("/etc/shadow"), &denied).to_string();
+        assert!(
+            error.contains("; it belongs to root; run as its owner, or chown it"),
+            "{error}"
+        );
+        let missing = io::Error::from(ErrorKind::NotFound);
+        let error = Error::opening(Path::new("/etc/shadow"), &missing).to_string();
+        assert!(!error.contains("belongs to"), "{error}");
     }
 }

@@ -121,6 +121,22 @@ impl Recording {
         &self.meta
     }
 
+    /// How far a recording without an end reaches, ns since its start; `None` for a complete one.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub(crate) fn cut_off(&self) -> Result<Option<u64>, Error> {
+        let reading = |error| self.reading(&error);
+        let sql = "SELECT finished_ns, (SELECT max(time_ns) FROM interval) FROM recording";
+        let (finished, last): (Option<i64>, Option<u64>) = self
+            .connection
+            .query_row(sql, [], |row| Ok((row.get(0)?, optional(row, 1)?)))
+            .map_err(reading)?;
+        let reaches = last.map_or(0, |last| last.saturating_sub(self.meta.started_ns));
+        Ok(finished.is_none().then_some(reaches))
+    }
+
     /// Live memory at a moment.
     ///
     /// # Errors
@@ -200,10 +216,7 @@ impl Recording {
 
 /// Distinguishes by its first bytes cases that SQLite would report as one error, or open.
 fn check_kind(path: &Path) -> Result<(), Error> {
-    let cannot_read = |error: std::io::Error| Error::Read {
-        path: path.into(),
-        cause: error.to_string(),
-    };
+    let cannot_read = |error| Error::opening(path, &error);
     let not_a_recording = |found| Error::NotARecording {
         path: path.into(),
         found,
@@ -237,10 +250,7 @@ fn check_kind(path: &Path) -> Result<(), Error> {
 /// SQLite itself overlooks a last page that is cut.
 fn check_length(path: &Path, pages: i64, page_size: i64) -> Result<(), Error> {
     let expected = pages.saturating_mul(page_size);
-    let found = std::fs::metadata(path).map_err(|error| Error::Read {
-        path: path.into(),
-        cause: error.to_string(),
-    })?;
+    let found = std::fs::metadata(path).map_err(|error| Error::opening(path, &error))?;
     if int(found.len()) < expected {
         return Err(Error::Damaged {
             path: path.into(),

@@ -8,8 +8,8 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Error, device_table::name as device_name, evidence, findings, holders, json_lines::print,
-    stack, until_closed,
+    Error, device_table::name as device_name, evidence, findings, holders, incomplete,
+    json_lines::print, stack, until_closed,
 };
 use crate::{
     analysis::{
@@ -27,7 +27,7 @@ use crate::{
 /// Verdicts on sites that a report lists; `diagnose` lists them all.
 const IN_REPORT: usize = 3;
 
-/// Writes all verdicts and tables.
+/// Writes all verdicts and tables. `cut_off`: how far a recording without an end reaches, ns.
 ///
 /// # Errors
 ///
@@ -35,9 +35,13 @@ const IN_REPORT: usize = 3;
 pub(crate) fn diagnosis(
     out: &mut impl Write,
     found: &Diagnosis,
+    cut_off: Option<u64>,
     filter: &Filter,
 ) -> Result<(), Error> {
-    let written = findings::section(out, found, filter)
+    let notice = cut_off.map(|reaches| format!("The recording is {}", incomplete(reaches)));
+    let written = notice
+        .map_or(Ok(()), |notice| writeln!(out, "{notice}"))
+        .and_then(|()| findings::section(out, found, filter))
         .and_then(|()| tables(out, found, filter))
         .and_then(|()| verdicts(out, found, filter, usize::MAX))
         .and_then(|()| lost_sites(out, found, filter))
@@ -54,6 +58,7 @@ pub(crate) fn diagnosis(
 pub(crate) fn diagnosis_json(
     out: &mut impl Write,
     found: &Diagnosis,
+    cut_off: Option<u64>,
     filter: &Filter,
 ) -> Result<(), Error> {
     let accounts = found
@@ -85,6 +90,7 @@ pub(crate) fn diagnosis_json(
             "suppressed": suppressed.collect::<Vec<_>>(),
             "too_short": found.too_short,
             "lost": found.lost,
+            "is_complete": cut_off.is_none(),
         }),
     )
 }
@@ -423,4 +429,35 @@ fn table(
 fn signed(bytes: f64) -> String {
     let sign = if bytes <= -1.0 { '-' } else { '+' };
     format!("{sign}{}", size(bytes.abs() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_without_an_end_is_marked() {
+        let (found, filter) = (Diagnosis::default(), Filter::default());
+        let of = |cut_off| {
+            let mut text = Vec::new();
+            diagnosis(&mut text, &found, cut_off, &filter).unwrap();
+            let mut json = Vec::new();
+            diagnosis_json(&mut json, &found, cut_off, &filter).unwrap();
+            let json: Value = serde_json::from_slice(&json).unwrap();
+            (
+                String::from_utf8(text).unwrap(),
+                json["is_complete"].clone(),
+            )
+        };
+        let (text, is_complete) = of(Some(7_100_000_000));
+        assert!(
+            text.starts_with("The recording is INCOMPLETE (killed"),
+            "{text}"
+        );
+        assert!(text.contains("data up to 7.1 s\n"), "{text}");
+        assert_eq!(is_complete, false);
+        let (text, is_complete) = of(None);
+        assert!(!text.contains("INCOMPLETE"), "{text}");
+        assert_eq!(is_complete, true);
+    }
 }

@@ -22,6 +22,7 @@ use std::io;
 use crate::{
     escape::clean,
     recording::{Moment, ProcessRow},
+    units::seconds,
     view::{self, Metric},
 };
 
@@ -52,6 +53,12 @@ fn until_closed(written: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// What a recording without an end is, and how far it reaches, ns since its start.
+fn incomplete(reaches_ns: u64) -> String {
+    let reaches = seconds(reaches_ns);
+    format!("INCOMPLETE (killed, or still recording): data up to {reaches}")
 }
 
 /// Label of a group of folded processes.

@@ -33,12 +33,11 @@ fn a_killed_recorder_leaves_its_last_interval() {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let snapshot = Recording::open(&path)
-        .unwrap()
-        .snapshot(At::Default)
-        .unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let snapshot = recording.snapshot(At::Default).unwrap();
     assert_eq!(snapshot.finished_ns, None);
     let last = (snapshot.time_ns.unwrap() - START) / SECOND;
+    assert_eq!(recording.cut_off().unwrap(), Some(last * SECOND));
     assert!(
         last >= committed,
         "interval {last} is there, {committed} was committed"

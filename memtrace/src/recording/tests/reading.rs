@@ -185,6 +185,7 @@ fn written_data_reads_back() {
     assert_eq!((snapshot.emitted, snapshot.received), (20, 20));
     assert_eq!(snapshot.time_ns, Some(START + 2 * SECOND));
     assert_eq!(snapshot.finished_ns, Some(START + 3 * SECOND));
+    assert_eq!(recording.cut_off().unwrap(), None);
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn first_screen(name: &str) -> String {
     assert_classes(name, &screen, &of_class);
 
     let mut diagnosed = Vec::new();
-    diagnosis(&mut diagnosed, &found, &filter).unwrap();
+    diagnosis(&mut diagnosed, &found, None, &filter).unwrap();
     let mut reported = Vec::new();
     let snapshot = recording.snapshot(At::Default).unwrap();
     text(&mut reported, &snapshot, &TextOptions::default(), &found).unwrap();

@@ -14,7 +14,7 @@ use std::{
 
 pub(crate) use health::stack_health;
 
-use super::{Error, device_table, diagnosis, findings, losses, until_closed};
+use super::{Error, device_table, diagnosis, findings, incomplete, losses, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
     escape::clean,
@@ -143,11 +143,8 @@ impl TextReport<'_> {
             duration(meta.interval_ns)
         )?;
         if self.snapshot.finished_ns.is_none() {
-            writeln!(
-                out,
-                "  ended     INCOMPLETE (killed, or still recording): data up to {}",
-                self.since(last)
-            )?;
+            let reaches = last.saturating_sub(meta.started_ns);
+            writeln!(out, "  ended     {}", incomplete(reaches))?;
         } else {
             writeln!(out, "  ended     normally")?;
         }
