@@ -2,12 +2,13 @@
 
 use std::{
     fs::File,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::Context;
+use clap::ArgGroup;
 
 use crate::{
     file::FileBytes,
@@ -22,17 +23,17 @@ use crate::{
 
 /// List the probes that would be set in a process or a file
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(group(ArgGroup::new("target").args(["pid", "file"]).required(true)), after_help = "\
 Examples:
   memtrace probes -p 1234
   memtrace probes -p 1234 --allocator /usr/bin/server:je_
   memtrace probes --file /usr/lib/x86_64-linux-gnu/libjemalloc.so.2")]
 pub(crate) struct ProbesArgs {
     /// The process
-    #[arg(short, long, value_name = "PID", required_unless_present = "file")]
+    #[arg(short, long, value_name = "PID", value_parser = super::parse_pid)]
     pid: Option<u32>,
     /// A program or library that need not be running; may be repeated
-    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
     /// Include an allocator that is not detected automatically: its file, and the prefix of its function
     /// names
@@ -105,6 +106,10 @@ fn list(
         return Ok(false);
     }
     writeln!(out, "{}", path.display())?;
+    row(
+        out,
+        ["function", "offset", "probe", "cost", "instruction", "why"],
+    )?;
     for probe in &probes {
         let ProbeLine {
             symbol,
@@ -119,12 +124,18 @@ fn list(
         } else {
             "entry"
         };
-        writeln!(
-            out,
-            "  {symbol:<32} {file_offset:>#10x}  {ends:<12}  {cost:<14}  {instruction:<32}  {why}"
-        )?;
+        let offset = format!("{file_offset:#x}");
+        row(out, [&symbol, &offset, ends, cost, &instruction, &why])?;
     }
     Ok(true)
+}
+
+fn row(out: &mut impl Write, columns: [&str; 6]) -> io::Result<()> {
+    let [function, offset, probe, cost, instruction, why] = columns;
+    writeln!(
+        out,
+        "  {function:<32} {offset:>10}  {probe:<12}  {cost:<14}  {instruction:<32}  {why}"
+    )
 }
 
 /// The functions that a device library's version does not have.
