@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::CommandFactory;
 
 /// Write manual pages.
@@ -28,6 +28,9 @@ pub(crate) fn run(args: &ManArgs, out: &mut impl Write) -> anyhow::Result<()> {
         out.write_all(&page)?;
         return Ok(());
     };
+    if folder.exists() && !folder.is_dir() {
+        bail!("`{}` is a file, expected a folder", folder.display());
+    }
     let cannot = || format!("cannot write manual pages to `{}`", folder.display());
     std::fs::create_dir_all(folder).with_context(cannot)?;
     clap_mangen::generate_to(command, folder).with_context(cannot)
@@ -36,6 +39,16 @@ pub(crate) fn run(args: &ManArgs, out: &mut impl Write) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_not_taken_for_a_folder() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let args = ManArgs {
+            folder: Some(file.path().to_owned()),
+        };
+        let error = run(&args, &mut std::io::sink()).unwrap_err().to_string();
+        assert!(error.ends_with("is a file, expected a folder"), "{error}");
+    }
 
     #[test]
     fn each_command_has_a_page_with_its_options() {
