@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use clap::Args;
@@ -13,6 +13,11 @@ use crate::{
     render,
     view::{Filter, Metric},
 };
+
+/// Pictures and pages that flame graphs are not.
+const OTHER_TYPES: [&str; 9] = [
+    "bmp", "gif", "htm", "html", "jpeg", "jpg", "pdf", "png", "webp",
+];
 
 /// Draw one layer (the largest, but vm only if there is no other) as an SVG flame graph.
 #[derive(Debug, Args)]
@@ -40,12 +45,26 @@ pub(crate) struct FlamegraphArgs {
     force: bool,
 }
 
+/// A name of another type would mislead whoever opens the file.
+pub(super) fn check_name(path: &Path) -> anyhow::Result<()> {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    if OTHER_TYPES.contains(&&*extension.to_ascii_lowercase()) {
+        let (path, svg) = (path.display(), path.with_extension("svg"));
+        anyhow::bail!(
+            "a flame graph is an SVG picture, but `{path}` is named otherwise; name it `{}`",
+            svg.display()
+        );
+    }
+    Ok(())
+}
+
 /// Writes the flame graph.
 ///
 /// # Errors
 ///
 /// When the recording cannot be read, has nothing to draw, or the output cannot be written.
 pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
+    check_name(&args.output)?;
     let snapshot = Recording::open(&args.file)?.snapshot(args.select.at())?;
     let filter = Filter {
         by_thread: args.by == Some(SplitBy::Thread),
@@ -72,4 +91,20 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
         layer.name()
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_types_are_refused() {
+        for name in ["a.html", "a.PNG", "a.svg.pdf"] {
+            let error = check_name(Path::new(name)).unwrap_err().to_string();
+            assert!(error.contains(".svg`"), "{error}");
+        }
+        for name in ["a.svg", "a", "a.b", "html"] {
+            check_name(Path::new(name)).unwrap();
+        }
+    }
 }
