@@ -1,17 +1,19 @@
 //! The `memtrace` command.
 
 use std::{
-    env,
+    env, fmt,
     io::{self, Write},
     process::ExitCode,
 };
 
 use clap::Parser;
 use memtrace::Cli;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
-    fmt,
+    fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
     layer::SubscriberExt,
+    registry::LookupSpan,
     util::SubscriberInitExt,
 };
 
@@ -25,10 +27,9 @@ fn main() -> ExitCode {
         .unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     tracing_subscriber::registry()
         .with(
-            fmt::layer()
+            tracing_subscriber::fmt::layer()
                 .with_writer(io::stderr)
-                .without_time()
-                .with_target(false),
+                .event_format(Line),
         )
         .with(filter)
         .init();
@@ -41,6 +42,30 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "memtrace: {}", whole(&error));
             ExitCode::from(FAILED)
         }
+    }
+}
+
+/// A line like memtrace's other messages; details for developers have their level.
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(out, "memtrace: ")?;
+        let level = *event.metadata().level();
+        if level > Level::WARN {
+            write!(out, "{level} ")?;
+        }
+        context.format_fields(out.by_ref(), event)?;
+        writeln!(out)
     }
 }
 

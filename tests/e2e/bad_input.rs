@@ -328,7 +328,7 @@ fn a_stopped_process() {
             .then_some(())
     });
     let record = Record::attach(&bench, target.pid(), &[]);
-    record.running.await_stderr(" WARN process");
+    record.running.await_stderr("memtrace: process");
     record.stop();
     // Still stopped: only whoever stopped it may continue it.
     let now = fs::read_to_string(&stat).expect("it is there");
@@ -380,7 +380,7 @@ fn a_frozen_process() {
         events.contains("frozen 1").then_some(())
     });
     let record = Record::attach(&bench, target.pid(), &[]);
-    let said = record.running.await_stderr(" WARN process");
+    let said = record.running.await_stderr("memtrace: process");
     assert!(said.contains("frozen"), "{said}");
     record.stop();
     group.write("cgroup.freeze", "0");
