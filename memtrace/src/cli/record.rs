@@ -33,7 +33,8 @@ use crate::{
 #[command(group(ArgGroup::new("target").args(["pid", "command"]).required(true)),
 override_usage = "memtrace record [OPTIONS] --pid <PID>\n       memtrace record [OPTIONS] [--] <COMMAND>...", after_help = "\
 Recording stops when the command exits, when every process given with --pid has exited (children do not \
-count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running. \
+count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running; \
+a launched command is sent SIGTERM too. \
 The exit status of a launched command is passed on.
 
 Examples:
@@ -50,7 +51,8 @@ pub(crate) struct RecordArgs {
     /// Overwrite an existing file
     #[arg(short, long)]
     force: bool,
-    /// Stop recording after this time, such as 90s or 10m; a number alone means seconds
+    /// Stop recording after this time, such as 90s or 10m; a number alone means seconds. A launched command
+    /// keeps running, and memtrace waits for it: SIGTERM to memtrace is passed on to the command and so ends both
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
     /// How often changes are written, such as 1s (at least 10ms); `auto`: every 100 ms at first, less
@@ -309,6 +311,9 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         writeln!(err, "memtrace: {line}")?;
     }
     say_untraced(&mut err, untraced)?;
+    if received == 0 {
+        return Ok(());
+    }
     writeln!(
         err,
         "memtrace: next: memtrace diagnose {}",
