@@ -29,9 +29,9 @@ pub(crate) enum LaunchError {
     Empty,
     #[error("`{0}` contains a zero byte")]
     ZeroByte(String),
-    #[error("program `{0}` was not found")]
+    #[error("program `{}` was not found{}", .0, mistaken(.0.as_ref()))]
     NotFound(String),
-    #[error("`{}` is not executable: permission denied", .0.display())]
+    #[error("`{}` is not executable: permission denied{}", .0.display(), mistaken(.0))]
     NotExecutable(PathBuf),
     #[error("`{}` could not be executed: {error}", .path.display())]
     Exec { path: PathBuf, error: io::Error },
@@ -39,6 +39,10 @@ pub(crate) enum LaunchError {
     Fork(#[source] io::Error),
     #[error("process {0} ended before it could be released")]
     Ended(u32),
+}
+
+fn mistaken(program: &Path) -> String {
+    super::mistaken::remedy(program, executable(program).is_ok())
 }
 
 /// A launched command. Dropped before its release, it exits on its own (exit code 127); afterwards

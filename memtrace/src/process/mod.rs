@@ -14,6 +14,7 @@ pub(crate) mod launch;
 pub(crate) mod link_order;
 pub(crate) mod maps;
 pub(crate) mod memory;
+mod mistaken;
 mod nvidia_smi;
 pub(crate) mod pagemap;
 pub(crate) mod ptrace;
