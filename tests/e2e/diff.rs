@@ -140,7 +140,7 @@ fn two_builds_of_one_library() {
     diff(leak).expect_code(1);
 
     // Per iteration, growth is the bytes that a step keeps, however fast the steps are.
-    let by = ["--per", "alloc-of", "iteration"].map(OsStr::new);
+    let by = ["--per", "alloc-of=iteration"].map(OsStr::new);
     let by_step = Comparison::with(by.into_iter().chain([fixed.as_os_str(), leaky.as_os_str()]));
     let kept = by_step.sites[0].delta_bytes_per_s;
     assert!((kept - KEPT as f64).abs() < 0.01 * KEPT as f64, "{kept}");

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use super::report::write_file;
+use super::{flamegraph::check_name, report::write_file};
 use crate::{
     diff::{self, Comparison, Options, POINTS, Per, Run},
     recording::{At, Recording},
@@ -31,7 +31,7 @@ Examples:
 )]
 pub(crate) struct DiffArgs {
     /// The baseline and the new recording; only the new one with `--baseline`.
-    #[arg(required_unless_present = "baseline", num_args = 1..=3, value_name = "RECORDING")]
+    #[arg(required_unless_present = "baseline", num_args = 1.., value_name = "RECORDING")]
     files: Vec<PathBuf>,
     /// Several baselines: report only what differs from all of them. End the list with `--`.
     #[arg(long, num_args = 1.., value_name = "FILE")]
@@ -40,9 +40,9 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// Measure growth per second (`seconds`), per allocation (`count`), or per allocation at one place
-    /// (`alloc-of FUNCTION` or `alloc-of FILE:LINE`), for example one reached once per iteration.
+    /// (`alloc-of=FUNCTION` or `alloc-of=FILE:LINE`), for example one reached once per iteration.
     #[arg(long, value_name = "UNIT", default_value = "seconds")]
-    per: String,
+    per: Per,
     /// Number of sites to list [default: 10 in text, all in JSON].
     #[arg(short = 'T', long, value_name = "N")]
     top: Option<usize>,
@@ -98,23 +98,13 @@ impl FromStr for FailOn {
 ///
 /// When a recording cannot be read or compared, or the output cannot be written.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let (per, files) = per(args)?;
-    let (baselines, new) = match (&*args.baseline, &*files) {
-        ([], [baseline, new]) => (std::slice::from_ref(baseline), new),
-        (_, []) => anyhow::bail!(
-            "no new recording, only baselines; end their list with `--`: `memtrace diff --baseline A B -- NEW`"
-        ),
-        ([], _) => anyhow::bail!(
-            "one recording only, expected a baseline and a new one: `memtrace diff BASELINE NEW`"
-        ),
-        (baselines, [new]) => (baselines, new),
-        _ => anyhow::bail!(
-            "several new recordings, expected one: `memtrace diff --baseline A --baseline B -- NEW`"
-        ),
-    };
+    if let Some(path) = &args.flamegraph {
+        check_name(path)?;
+    }
+    let (baselines, new) = recordings(args)?;
     let prefixes = prefixes(baselines.iter().chain([new]))?;
     let options = Options {
-        per,
+        per: args.per.clone(),
         templates: !args.ignore_template_arguments,
     };
     let baselines: Vec<Run> = baselines
@@ -149,17 +139,32 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The unit of `--per`, and the recordings. In `--per alloc-of f`, `f` is parsed as one of the files:
-/// it is the one that does not exist.
-fn per(args: &DiffArgs) -> anyhow::Result<(Per, Vec<PathBuf>)> {
-    let mut files = args.files.clone();
-    let mut per = args.per.clone();
-    if per == "alloc-of"
-        && let Some(index) = files.iter().position(|path| !path.exists())
-    {
-        per = format!("alloc-of={}", files.remove(index).display());
+/// The baselines and the new recording.
+fn recordings(args: &DiffArgs) -> anyhow::Result<(&[PathBuf], &PathBuf)> {
+    let is_option = |path: &&PathBuf| path.to_string_lossy().starts_with('-') && !path.exists();
+    if let Some(option) = args.files.iter().find(is_option) {
+        anyhow::bail!(
+            "`{}` is behind `--`, where only recordings are expected; options go before `--`",
+            option.display()
+        );
     }
-    Ok((per.parse().map_err(anyhow::Error::msg)?, files))
+    match (&*args.baseline, &*args.files) {
+        ([], [baseline, new]) => Ok((std::slice::from_ref(baseline), new)),
+        (_, []) => anyhow::bail!(
+            "no new recording, only baselines; end their list with `--`: `memtrace diff --baseline A B -- NEW`"
+        ),
+        ([], [_]) => anyhow::bail!(
+            "one recording only, expected a baseline and a new one: `memtrace diff BASELINE NEW`"
+        ),
+        ([], several) => anyhow::bail!(
+            "{} recordings; to compare with several baselines: `memtrace diff --baseline A B -- C`",
+            several.len()
+        ),
+        (baselines, [new]) => Ok((baselines, new)),
+        _ => anyhow::bail!(
+            "several new recordings, expected one: `memtrace diff --baseline A --baseline B -- NEW`"
+        ),
+    }
 }
 
 /// The prefixes of allocator functions named for any of these recordings: all fold their frames, or
@@ -190,6 +195,8 @@ fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()>
         let mut svg = Vec::new();
         if rendered::flamegraph(&mut svg, comparison, view)? {
             write_file(&path, force, &svg)?;
+            // A closed standard error must not be an error.
+            let _ = writeln!(io::stderr(), "memtrace: drew `{}`", path.display());
         } else {
             tracing::warn!("nothing grows there, so `{}` was not drawn", path.display());
         }
@@ -231,21 +238,32 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_may_be_two_words() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.mtr");
-        std::fs::write(&file, []).unwrap();
-        let file = file.display().to_string();
-        for line in [
-            format!("--per alloc-of f {file} {file}"),
-            format!("{file} {file} --per alloc-of f"),
-            format!("--per alloc-of=f {file} {file}"),
-        ] {
-            let (unit, files) = per(&parse(&line).unwrap()).unwrap();
-            assert_eq!((unit, files.len()), (Per::AllocOf("f".into()), 2));
+    fn units_are_read() {
+        let args = parse("--per alloc-of=f a.mtr b.mtr").unwrap();
+        assert_eq!(args.per, Per::AllocOf("f".into()));
+        assert_eq!(parse("a.mtr b.mtr").unwrap().per, Per::Seconds);
+        for wrong in ["hours", "alloc-of", "alloc-of="] {
+            let error = parse(&format!("--per {wrong} a.mtr b.mtr")).unwrap_err();
+            assert!(error.contains("`alloc-of=FUNCTION`"), "{error}");
         }
-        let args = parse(&format!("--per hours {file} {file}")).unwrap();
-        assert!(per(&args).is_err());
+    }
+
+    #[test]
+    fn a_wrong_number_of_recordings_is_explained() {
+        let error = |line: &str| recordings(&parse(line).unwrap()).unwrap_err().to_string();
+        for (line, expected) in [
+            ("a", "one recording only"),
+            (
+                "a b c",
+                "3 recordings; to compare with several baselines: `memtrace diff --baseline",
+            ),
+            ("--baseline a b", "no new recording"),
+            ("--baseline a -- b c", "several new recordings"),
+            ("--baseline a -- b -T 1", "`-T` is behind `--`"),
+        ] {
+            let error = error(line);
+            assert!(error.contains(expected), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod symbol;
 #[cfg(test)]
 mod tests;
 
-use std::{str::FromStr, sync::Arc};
+use std::{collections::BTreeSet, str::FromStr, sync::Arc};
 
 use crate::{event::Layer, frames::Frame};
 
@@ -67,11 +67,8 @@ impl FromStr for Per {
         match text {
             "seconds" => Ok(Per::Seconds),
             "count" => Ok(Per::Count),
-            _ => match text.strip_prefix("alloc-of").map(str::trim_start) {
-                // A shell takes `alloc-of f` for two arguments unless it is quoted.
-                Some(place) if !place.trim_start_matches(['=', ':']).is_empty() => {
-                    Ok(Per::AllocOf(place.trim_start_matches(['=', ':']).into()))
-                }
+            _ => match text.strip_prefix("alloc-of=") {
+                Some(place) if !place.is_empty() => Ok(Per::AllocOf(place.into())),
                 _ => Err(format!(
                     "`{text}` is not a unit; give `seconds`, `count` or `alloc-of=FUNCTION`"
                 )),
@@ -249,6 +246,19 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
+    /// The names of the baselines' programs and of the new recording's, if they have none in common.
+    pub(crate) fn different_programs(&self) -> Option<(BTreeSet<&str>, BTreeSet<&str>)> {
+        let mut facts = self.fingerprint.iter();
+        let paths = facts.find(|fact| fact.field == "exe.path")?;
+        let [old, new] = [paths.baseline.as_deref()?, paths.new.as_deref()?].map(|paths| {
+            let names = paths
+                .split(" | ")
+                .filter_map(|path| path.rsplit('/').next());
+            names.collect::<BTreeSet<_>>()
+        });
+        old.is_disjoint(&new).then_some((old, new))
+    }
+
     /// Live bytes of both sides that have a counterpart.
     pub(crate) fn matched_bytes(&self) -> u64 {
         let bytes = |matched: &Matched| matched.baseline_bytes + matched.new_bytes;

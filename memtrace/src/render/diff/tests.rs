@@ -52,6 +52,23 @@ fn text_has_growth_facts_and_matches() {
 }
 
 #[test]
+fn different_programs_are_named_first() {
+    let text = |old: &str, new: &str| {
+        let mut runs = ["a.mtr", "b.mtr"].map(|name| run(name, vec![]));
+        for (run, path) in runs.iter_mut().zip([old, new]) {
+            run.facts = vec![("exe.path".into(), path.into())];
+        }
+        let compared = compare(&runs[..1], &runs[1], &Options::default()).unwrap();
+        as_text(&compared, 10)
+    };
+    let different = text("/usr/bin/python3.11", "/srv/leakc");
+    let line = "a.mtr → b.mtr\n  these are different programs: python3.11 and leakc\n";
+    assert!(different.contains(line), "{different}");
+    let moved = text("/srv/old/leakc", "/srv/new/leakc");
+    assert!(!moved.contains("different programs"), "{moved}");
+}
+
+#[test]
 fn hashes_of_session_variables_are_left_out() {
     let facts = |session: &str, mode: &str| {
         let env = |name: &str, value| (format!("env.{name}"), hashed(name, value));

@@ -68,6 +68,7 @@ impl Text<'_> {
             baselines.join(", "),
             clean(&comparison.new)
         )?;
+        self.programs(out)?;
         self.conclusion(out)?;
         self.bounds(out)?;
         if let Some(workload) = comparison.workload {
@@ -76,6 +77,16 @@ impl Text<'_> {
         self.facts(out)?;
         self.sites(out)?;
         self.matching(out)
+    }
+
+    /// Growth of different programs says little about either.
+    fn programs(&self, out: &mut impl Write) -> io::Result<()> {
+        let Some((old, new)) = self.comparison.different_programs() else {
+            return Ok(());
+        };
+        let [old, new] =
+            [old, new].map(|names| clean(&names.into_iter().collect::<Vec<_>>().join(", ")));
+        writeln!(out, "  these are different programs: {old} and {new}")
     }
 
     /// What grows faster than in the baseline, in one line.
