@@ -6,7 +6,6 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
 use memtrace::Cli;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
@@ -33,7 +32,7 @@ fn main() -> ExitCode {
         )
         .with(filter)
         .init();
-    match Cli::parse().run() {
+    match Cli::from_arguments().run() {
         Ok(code) => code,
         // A closed pipe (`| head`) is not an error.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,

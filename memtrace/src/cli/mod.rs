@@ -9,6 +9,7 @@ pub(crate) mod diff;
 mod examples;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
+mod hints;
 pub(crate) mod holders;
 pub(crate) mod host;
 pub(crate) mod man;
@@ -92,6 +93,12 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 }
 
 impl Cli {
+    /// Parses memtrace's arguments; wrong ones end it, with a hint.
+    #[must_use]
+    pub fn from_arguments() -> Self {
+        Cli::try_parse().unwrap_or_else(|error| hints::add(error).exit())
+    }
+
     /// Runs the chosen subcommand.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::ArgGroup;
+use clap::{ArgGroup, Args};
 
 use crate::{
     bpf::{Options, RING_BYTES},
@@ -178,6 +178,11 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     }
     if args.interval.first() < Duration::from_millis(10) {
         bail!("`--interval` is {}, expected at least 10ms", args.interval);
+    }
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let options = RecordArgs::augment_args(clap::Command::new("record"));
+    if let Some(warning) = super::hints::given_to_command(&line, &args.command, &options) {
+        tracing::warn!("{warning}");
     }
     let checks = check::run_checks();
     if let Some(missing) = check::first_failure(&checks) {

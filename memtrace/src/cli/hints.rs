@@ -1,0 +1,171 @@
+//! What a wrong command line was probably meant to be.
+
+use std::{collections::BTreeSet, ffi::OsString, path::Path};
+
+use clap::{
+    Command, CommandFactory,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue},
+};
+
+/// Words of other tools for memtrace's commands.
+const MEANT: [(&str, &str); 8] = [
+    ("analyse", "diagnose FILE"),
+    ("analyze", "diagnose FILE"),
+    ("attach", "record -p PID"),
+    ("compare", "diff BASELINE NEW"),
+    ("run", "record -- COMMAND"),
+    ("show", "report FILE"),
+    ("sites", "report FILE"),
+    ("trace", "record -p PID"),
+];
+
+/// The error with a hint, if there is one, and without a suggestion of a hidden option.
+pub(super) fn add(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(option)) = error.get(ContextKind::SuggestedArg)
+        && is_hidden(option)
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(command) = meant(word)
+    {
+        let tip = StyledStr::from(format!("did you mean: memtrace {command}"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
+}
+
+fn is_hidden(option: &str) -> bool {
+    let cli = super::Cli::command();
+    let mut options = cli.get_subcommands().flat_map(Command::get_arguments);
+    options.any(|known| known.is_hide_set() && known.get_long() == option.strip_prefix("--"))
+}
+
+/// The command that was meant by a word that is none.
+fn meant(word: &str) -> Option<String> {
+    if Path::new(word).is_file() {
+        return Some(format!("diagnose {word}"));
+    }
+    let known = MEANT.iter().find(|(name, _)| *name == word);
+    known.map(|(_, command)| (*command).to_owned())
+}
+
+/// The warning about options of memtrace that a launched command gets, because they come after it. Behind `--`
+/// that is what the user wants.
+pub(super) fn given_to_command(
+    line: &[OsString],
+    launched: &[OsString],
+    options: &Command,
+) -> Option<String> {
+    let before = line.len().checked_sub(launched.len() + 1)?;
+    if line[before] == "--" {
+        return None;
+    }
+    let arguments = launched.iter().skip(1).map(|word| word.to_string_lossy());
+    let arguments = arguments.take_while(|word| word != "--");
+    let mut seen = BTreeSet::new();
+    let taken: Vec<String> = arguments
+        .filter(|word| is_option(word, options))
+        .map(|word| format!("`{}`", word.split('=').next().unwrap_or(&word)))
+        .filter(|option| seen.insert(option.clone()))
+        .collect();
+    let (last, others) = taken.split_last()?;
+    let (named, belong) = match others {
+        [] => (last.clone(), "belongs"),
+        _ => (format!("{} and {last}", others.join(", ")), "belong"),
+    };
+    Some(format!(
+        "{named} after the command {belong} to the command; put memtrace's options before it"
+    ))
+}
+
+/// Whether `word` is one of `options`, hidden ones aside.
+fn is_option(word: &str, options: &Command) -> bool {
+    let long = word
+        .strip_prefix("--")
+        .and_then(|name| name.split('=').next());
+    let short = match word.as_bytes() {
+        [b'-', letter] => Some(char::from(*letter)),
+        _ => None,
+    };
+    let mut visible = options
+        .get_arguments()
+        .filter(|option| !option.is_hide_set());
+    visible.any(|option| match long {
+        Some(_) => option.get_long() == long,
+        None => short.is_some() && option.get_short() == short,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Parser};
+
+    use super::{
+        super::{Cli, record::RecordArgs},
+        *,
+    };
+
+    fn error(line: &str) -> String {
+        let words = line.split(' ');
+        add(Cli::try_parse_from(words).unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn hidden_options_are_not_suggested() {
+        let hidden = error("memtrace record --time 3 -p 1");
+        assert!(!hidden.contains("--time-walks"), "{hidden}");
+        let visible = error("memtrace record --durations 3 -p 1");
+        assert!(visible.contains("'--duration'"), "{visible}");
+    }
+
+    #[test]
+    fn other_words_lead_to_the_command() {
+        for (word, command) in MEANT {
+            let error = error(&format!("memtrace {word} a.mtr"));
+            assert!(
+                error.contains(&format!("tip: did you mean: memtrace {command}\n")),
+                "{error}"
+            );
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = file.path().display().to_string();
+        let of_file = error(&format!("memtrace {file}"));
+        assert!(
+            of_file.contains(&format!("memtrace diagnose {file}\n")),
+            "{of_file}"
+        );
+        let unknown = error("memtrace frobnicate");
+        assert!(!unknown.contains("did you mean"), "{unknown}");
+    }
+
+    #[test]
+    fn options_after_the_command_are_noticed() {
+        let options = RecordArgs::augment_args(Command::new("record"));
+        let warning = |line: &str, launched: usize| {
+            let line: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            given_to_command(&line, &line[line.len() - launched..], &options)
+        };
+        assert_eq!(
+            warning(
+                "memtrace record ./leak 20 -o a.mtr -d 3 --interval=1s -d 4",
+                8
+            )
+            .unwrap(),
+            "`-o`, `-d` and `--interval` after the command belong to the command; \
+             put memtrace's options before it"
+        );
+        let one = warning("memtrace record ./leak --no-heap", 2).unwrap();
+        assert!(
+            one.starts_with("`--no-heap` after the command belongs"),
+            "{one}"
+        );
+        assert_eq!(warning("memtrace record -d 3 -- ./leak -d 3", 3), None);
+        assert_eq!(
+            warning("memtrace record ./leak -x --one-by-one --port 80", 5),
+            None
+        );
+        assert_eq!(warning("memtrace record sh -- -d 3", 4), None);
+    }
+}
