@@ -37,15 +37,11 @@ impl TextReport<'_> {
             0 => writeln!(out, "\nNo {noun}s")?,
             all => writeln!(
                 out,
-                "\nTop {} of {} by {sort}",
+                "\nTop {} of {} by {sort}\n  sums over sites, for each layer; layers are views of the same memory, so do not add them up",
                 listed.len(),
                 plural(all, noun)
             )?,
         }
-        writeln!(
-            out,
-            "  sums over sites, one line for each layer; layers are views of the same memory, so do not add them up"
-        )?;
         self.ages(out, selection)?;
         let indirect = listed.iter().position(Row::is_indirect);
         for (rank, row) in listed.iter().enumerate() {
@@ -133,7 +129,7 @@ mod tests {
             &report,
             &[
                 "Top 3 of 3 Python lines by live-bytes\n",
-                "one line for each layer",
+                "for each layer",
                 "  1. /src/cache;1.py:41 Cache.fill\n\
                  \x20    1.0 MiB in 4 blocks (heap), 1 site in 1 process\n\
                  \x20      allocated 1.0 MiB in 5, freed 64 B in 1\n",
