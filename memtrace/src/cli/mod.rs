@@ -61,7 +61,7 @@ enum Command {
     Export(export::ExportArgs),
     /// Show what keeps objects or blocks of a running process alive
     Holders(holders::HoldersArgs),
-    /// List the probes that would be set in a process
+    /// List the probes that would be set in a process or a file
     Probes(probes::ProbesArgs),
     /// Check that this host can trace, and print what to fix
     Check(check::CheckArgs),
