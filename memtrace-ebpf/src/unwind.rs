@@ -157,10 +157,19 @@ unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
     // SAFETY: as above.
     let (before, memo) = unsafe { (&*(*walk).before, &mut *(*walk).memo) };
     if memo::may_follow(scratch) && memo::follow(scratch, before, memo) != 0 {
+        // A few more at once: a call of this function costs as much as a step.
+        for _ in 1..AT_ONCE {
+            if memo::follow(scratch, before, memo) == 0 {
+                break;
+            }
+        }
         return CONTINUE;
     }
     advance(scratch, python, memo)
 }
+
+/// Steps of the walk before that one call of [`next_frame`] repeats.
+const AT_ONCE: u32 = 4;
 
 #[inline(always)]
 fn ended(state: &mut WalkState, end: End) -> u64 {

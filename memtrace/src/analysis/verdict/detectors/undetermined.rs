@@ -26,7 +26,7 @@ pub(super) const CLASS: Description = Description {
 
 static TOO_FEW: Statement = Statement {
     name: "too_few_intervals",
-    sentence: "{found} intervals of this process, at least {least} needed after its start",
+    sentence: "intervals of this process: {found}, at least {least} needed after its start",
 };
 
 static TOO_SHORT: Statement = Statement {
