@@ -200,3 +200,36 @@ fn a_recording_may_end_before_its_command() {
     record.running.close_stdin();
     record.finish(3);
 }
+
+/// Before it is attached, the command runs as any other process.
+#[test]
+fn a_recording_that_begins_late_attaches_to_the_command() {
+    let bench = Bench::new();
+    let script = "echo begun; read line; exit 7";
+    let mut record = Record::launch(&bench, &["--start-after", "SIGUSR1"], ["sh", "-c", script]);
+    record
+        .running
+        .await_stderr("memtrace: recording begins at SIGUSR1");
+    record.running.await_stdout("begun");
+    record.running.signal(libc::SIGUSR1);
+    record.running.await_stderr("memtrace: recording to");
+    record.running.send("go on\n");
+    let report = record.finish(7);
+    let process = report.processes.first().expect("one process");
+    assert_eq!(process.origin, "attached");
+    assert_eq!(process.exit_status, Some(7 << 8));
+}
+
+#[test]
+fn a_command_that_ends_before_its_recording_keeps_its_status() {
+    let bench = Bench::new();
+    for when in ["1h", "rss>1t", "SIGUSR1"] {
+        let record = Record::launch(&bench, &["--start-after", when], ["sh", "-c", "exit 7"]);
+        let finished = record.running.wait().expect_code(7);
+        assert!(
+            finished.stderr.contains("nothing was recorded"),
+            "{finished:#?}"
+        );
+        assert!(!record.file.exists());
+    }
+}

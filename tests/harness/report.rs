@@ -135,6 +135,7 @@ pub struct Process {
     pub comm: String,
     pub cmdline: Vec<String>,
     pub exit_status: Option<u32>,
+    pub origin: String,
     /// Of a group: how many ended processes it is.
     pub folded: Option<u64>,
 }

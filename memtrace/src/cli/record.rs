@@ -20,6 +20,7 @@ use crate::{
         pace::Spacing,
         plan::Plan,
         session::{self, Summary},
+        start_after::StartAfter,
     },
     probes::allocator::ExtraAllocator,
     recording::Untraced,
@@ -55,6 +56,10 @@ pub(crate) struct RecordArgs {
     /// keeps running, and memtrace waits for it: SIGTERM to memtrace is passed on to the command and so ends both
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
+    /// Begin late, and run without a probe until then: after a time such as 30s, when the processes have more resident
+    /// memory than a size (`rss>2G`), or when memtrace gets `SIGUSR1`. `--duration` counts from then on
+    #[arg(long, value_name = "TIME|rss>SIZE|SIGUSR1")]
+    start_after: Option<StartAfter>,
     /// How often changes are written, such as 1s (at least 10ms); `auto`: every 100 ms at first, less
     /// often as the recording grows, so that it has at most 1,000 intervals
     #[arg(long, value_name = "TIME", default_value = "auto")]
@@ -213,6 +218,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         force: args.force,
         stop: !args.no_stop,
         duration: args.duration,
+        start_after: args.start_after,
         spacing: args.interval,
         allocators: args.allocator,
         redact: args.redact,

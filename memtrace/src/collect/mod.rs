@@ -39,6 +39,7 @@ pub(crate) mod sampling;
 pub(crate) mod session;
 mod sink;
 mod stacks;
+pub(crate) mod start_after;
 mod startup;
 mod store;
 mod tables;

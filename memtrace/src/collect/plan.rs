@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{pace::Spacing, session::now_ns};
+use super::{pace::Spacing, session::now_ns, start_after::StartAfter};
 use crate::{
     bpf::Options,
     host::Redactor,
@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub output: Option<PathBuf>,
     pub force: bool,
     pub duration: Option<Duration>,
+    /// Run without probes until then.
+    pub(crate) start_after: Option<StartAfter>,
     pub spacing: Spacing,
     pub allocators: Vec<ExtraAllocator>,
     /// Fetch debug files that are not on this machine.

@@ -25,6 +25,7 @@ use super::{
     plan::{Plan, default_output, meta},
     priority::Priority,
     sampling::Costs,
+    start_after::Waited,
     startup::Startup,
     store::Store,
     timings::Timings,
@@ -91,6 +92,8 @@ pub(crate) enum SessionError {
     Collect(#[from] CollectError),
     #[error(transparent)]
     Recording(#[from] recording::Error),
+    #[error("nothing was recorded: `--start-after` had not come")]
+    NotBegun,
     #[error("cannot {what}: {source}")]
     System {
         what: &'static str,
@@ -115,15 +118,11 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
 /// # Errors
 /// See [`SessionError`]; whatever was recorded before stays readable.
 pub(crate) async fn record(
-    plan: Plan,
+    mut plan: Plan,
     ready: impl FnOnce(&Plan, &Path, &[Untraced]),
     recorded: impl FnOnce(&Summary, &Path),
 ) -> Result<Option<i32>, SessionError> {
-    let targets = plan
-        .pids
-        .iter()
-        .map(|&pid| find_target(pid))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut targets = find_targets(&plan.pids)?;
     // First of all, so that a misspelt program costs nothing and leaves nothing.
     let mut launched = if plan.command.is_empty() {
         None
@@ -134,6 +133,33 @@ pub(crate) async fn record(
         };
         Some(Launched::spawn(&plan.command, variables)?)
     };
+    if let Some(start_after) = plan.start_after {
+        if let Some(launched) = &mut launched {
+            // From now on it is a process like those of `-p`.
+            launched.release()?;
+            plan.pids.push(launched.tgid());
+        }
+        let waited = start_after.wait(&plan.pids, launched.is_some()).await;
+        match (waited.map_err(system("watch for signals"))?, &mut launched) {
+            (Waited::Over, _) => targets = find_targets(&plan.pids)?,
+            (Waited::Ended | Waited::Interrupted, None) => return Err(SessionError::NotBegun),
+            (Waited::Ended, Some(launched)) => {
+                tracing::warn!("{}", SessionError::NotBegun);
+                return launched
+                    .wait()
+                    .map(Some)
+                    .map_err(system("wait for the command"));
+            }
+            (Waited::Interrupted, Some(launched)) => {
+                tracing::warn!("{}", SessionError::NotBegun);
+                pass_on(launched, libc::SIGTERM);
+                return launched
+                    .wait()
+                    .map(Some)
+                    .map_err(system("wait for the command"));
+            }
+        }
+    }
     // Before the programs are loaded, see `Line`.
     let line = plan.stop.then(Line::new).transpose();
     let line = line.map_err(system("make a socket"))?;
@@ -301,7 +327,7 @@ impl Session {
         for target in targets {
             target.still_runs()?;
         }
-        if let Some(launched) = &launched {
+        if let Some(launched) = launched.as_ref().filter(|launched| !launched.is_released()) {
             collector.begin(launched.tgid(), Origin::Launched, now_ns(), Duration::ZERO)?;
             // It may be gone before it can be inspected.
             let is_32_bit = target::is_32_bit(launched.program());
@@ -455,6 +481,10 @@ impl Session {
 /// Whether the processes that were attached to have all ended, if there were any.
 fn ended_with(pids: &[u32], collector: &Collector) -> bool {
     !pids.is_empty() && !pids.iter().any(|&pid| collector.is_running(pid))
+}
+
+fn find_targets(pids: &[u32]) -> Result<Vec<Target>, SessionError> {
+    pids.iter().map(|&pid| find_target(pid)).collect()
 }
 
 fn find_target(pid: u32) -> Result<Target, SessionError> {
