@@ -4,7 +4,6 @@
 use memtrace_common::{
     code_map::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
     process::Process,
-    python::Interpreter,
     row_cache::FoundRow,
     unwind::End,
 };
@@ -12,8 +11,7 @@ use memtrace_common::{
 use crate::{
     atomic::fetch_add,
     maps::{
-        IMPORTS, INTERPRETER_OF, INTERPRETERS, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS,
-        changed, loaded,
+        IMPORTS, INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, changed, loaded,
     },
     rows,
 };
@@ -39,7 +37,15 @@ impl Code {
     /// It is not known: no snapshot yet, or too many changes since.
     #[inline(always)]
     pub(crate) fn of(tgid: u32) -> Result<Self, End> {
-        let sequence = sequence(tgid).ok_or(End::Stale)?;
+        Self::at(tgid, sequence(tgid).ok_or(End::Stale)?)
+    }
+
+    /// The same, where its [`sequence`] now is known.
+    ///
+    /// # Errors
+    /// As [`Code::of`].
+    #[inline(always)]
+    pub(crate) fn at(tgid: u32, sequence: u64) -> Result<Self, End> {
         // Twice: the collector's update gives the entry a new place, and the old one, which we may have got, to another
         // process. A value that is confirmed by a second look is this one's. It stays true for the time of a walk, as
         // the collector writes over a list only long after it was replaced.
@@ -199,12 +205,18 @@ impl Code {
     }
 }
 
-/// The interpreter of a process; one that has no code if there is none.
+/// The number of a process's interpreter among INTERPRETERS; 0 if there is none.
 #[inline(always)]
-pub(crate) fn interpreter(tgid: u32) -> Option<&'static Interpreter> {
+pub(crate) fn interpreter(tgid: u32) -> u32 {
     // SAFETY: copied at once.
-    let number = unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0);
-    INTERPRETERS.get(number)
+    unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0)
+}
+
+/// Whether a process's imports are summarised.
+#[inline(always)]
+pub(crate) fn has_imports(tgid: u32) -> bool {
+    // SAFETY: not kept.
+    unsafe { IMPORTS.get(&tgid) }.is_some()
 }
 
 /// [`Log::sequence`] of a process.

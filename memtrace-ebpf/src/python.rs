@@ -25,7 +25,7 @@ use crate::{
     emit::{Wake, emit_in_place, header, lost},
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
-    maps::{IMPORTS, SEEN_CODE, THREAD_STATES},
+    maps::{IMPORTS, INTERPRETERS, SEEN_CODE, THREAD_STATES},
     memory::{Window, copy, word_or_zero},
     scratch::{PythonState, Scratch, ThreadSearch},
 };
@@ -57,11 +57,13 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter) -> bool {
     }
     if state.searched == 0 {
         state.searched = 1;
-        find_innermost(state, python);
+        find_innermost(state, python, scratch.caller.image);
         // VERIFIER: a copy: Linux 6.1 takes no key from the memory of a global function's argument.
         let space = scratch.caller.space;
-        // SAFETY: copied at once.
-        if let Some(imports) = unsafe { IMPORTS.get(&space) } {
+        if scratch.walk.memo.of.has_imports != 0
+            // SAFETY: copied at once.
+            && let Some(imports) = unsafe { IMPORTS.get(&space) }
+        {
             scratch.walk.python.imports = *imports;
         }
     }
@@ -220,7 +222,11 @@ struct Searching {
 /// frames in each; their nesting is then unknown, so none are taken (counted).
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn find_innermost(state: *mut PythonState, python: *const Interpreter) -> u64 {
+extern "C" fn find_innermost(
+    state: *mut PythonState,
+    python: *const Interpreter,
+    image: u64,
+) -> u64 {
     // SAFETY: null, or the caller's map values.
     let (Some(state), Some(python)) = (unsafe { (state.as_mut(), python.as_ref()) }) else {
         return 0;
@@ -229,12 +235,31 @@ extern "C" fn find_innermost(state: *mut PythonState, python: *const Interpreter
     let id = Task::current().thread_pointer();
     let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     let interpreter = follow(python.runtime, python.runtime_interpreters);
-    let alone = follow(interpreter, python.interpreter_next) == 0;
+    // A further one would be the first of the list.
+    if (interpreter, image) != (state.alone, state.alone_in) {
+        state.alone = match follow(interpreter, python.interpreter_next) {
+            0 => interpreter,
+            _ => 0,
+        };
+        state.alone_in = image;
+    }
     // SAFETY: copied at once.
     let known = unsafe { THREAD_STATES.get(&tid) }.copied().unwrap_or(0);
-    let thread = if alone && known != 0 && follow(known, python.thread_id) == id {
-        known
-    } else {
+    if interpreter == state.alone && known != 0 {
+        // Its number and its frame lie close together.
+        let first = python.thread_id.min(python.thread_frame) & !7;
+        let last = python.thread_id.max(python.thread_frame);
+        let bytes = u64::from(last.wrapping_sub(first)).wrapping_add(8);
+        state
+            .object
+            .copy(known.wrapping_add(u64::from(first)), bytes);
+        if field(&state.object, known, python.thread_id) == id {
+            state.thread = known;
+            state.frame = innermost(field(&state.object, known, python.thread_frame), python);
+            return 1;
+        }
+    }
+    let thread = {
         state.search = ThreadSearch {
             id,
             interpreter,
@@ -270,7 +295,13 @@ extern "C" fn find_innermost(state: *mut PythonState, python: *const Interpreter
 #[inline(always)]
 fn top_frame(thread: u64, python: &Interpreter) -> u64 {
     let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
-    let frame = follow(thread, python.thread_frame);
+    innermost(follow(thread, python.thread_frame), python)
+}
+
+/// The same from the thread state's own word.
+#[inline(always)]
+fn innermost(frame: u64, python: &Interpreter) -> u64 {
+    let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     if python.cframe_frame == NONE || frame == 0 {
         frame
     } else {
@@ -330,7 +361,7 @@ pub(crate) fn report(scratch: &Scratch) {
     if scratch.walk.python.thread == 0 {
         return;
     }
-    let Some(python) = code::interpreter(scratch.caller.space) else {
+    let Some(python) = INTERPRETERS.get(code::interpreter(scratch.caller.space)) else {
         return;
     };
     let mut report = Report { scratch, python };

@@ -129,6 +129,8 @@ pub(crate) struct WalkState {
     pub(crate) row: FoundRow,
     pub(crate) stack: StackWindow,
     pub(crate) memo: MemoState,
+    /// The number of changes as of which the subject is right.
+    pub(crate) as_of: u64,
     /// See [`crate::thread::Thread::next_walk`]; 0: none of those.
     pub(crate) number: u64,
     pub(crate) python: PythonState,
@@ -191,6 +193,9 @@ pub(crate) struct PythonState {
     pub(crate) searched: u32,
     /// Index of the last Python frame so far, plus one; 0: none.
     pub(crate) last: u32,
+    /// The only interpreter of a process when it was last looked at, and that process's image.
+    pub(crate) alone: u64,
+    pub(crate) alone_in: u64,
     /// The import system, if imports are summarised.
     pub(crate) imports: Imports,
     pub(crate) search: ThreadSearch,

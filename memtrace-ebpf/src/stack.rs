@@ -22,7 +22,7 @@ use crate::{
     caller::Caller,
     emit::{emit_bytes, header, lost},
     loops::{BREAK, CONTINUE, repeat},
-    maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, loaded},
+    maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, changes, loaded},
     memo, python,
     scratch::{FRAMES, Scratch},
     subject::Subject,
@@ -46,7 +46,9 @@ pub(crate) fn take(
     scratch.caller = *caller;
     match thread {
         Some(thread) => {
-            scratch.walk.memo.of = *thread.subject();
+            let (subject, as_of) = thread.subject();
+            scratch.walk.memo.of = *subject;
+            scratch.walk.as_of = as_of;
             scratch.walk.number = thread.next_walk();
         }
         None => {
@@ -79,6 +81,7 @@ pub(crate) fn take(
 extern "C" fn look_up_subject(scratch: *mut Scratch) -> u64 {
     // SAFETY: null, or the caller's claimed map value.
     if let Some(scratch) = unsafe { scratch.as_mut() } {
+        scratch.walk.as_of = changes();
         scratch.walk.memo.of = Subject::of(&scratch.caller);
     }
     0

@@ -6,10 +6,12 @@ use crate::{caller::Caller, code};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Subject {
-    /// Whose memory it is, and the file of the interpreter, whose code is not as other code.
+    /// Whose memory it is, and the number of the interpreter, whose code is not as other code.
     pub(crate) space: u32,
-    pub(crate) python: u32,
+    pub(crate) interpreter: u32,
     pub(crate) epoch: u64,
+    /// 1 if its imports are summarised.
+    pub(crate) has_imports: u64,
     /// Changes of the code so far, see `memtrace_common::code_map`; or [`UNKNOWN`].
     pub(crate) sequence: u64,
 }
@@ -23,8 +25,9 @@ impl Subject {
     pub(crate) fn of(caller: &Caller) -> Self {
         Self {
             space: caller.space,
-            python: code::interpreter(caller.space).map_or(0, |python| python.exec),
+            interpreter: code::interpreter(caller.space),
             epoch: caller.epoch,
+            has_imports: code::has_imports(caller.space).into(),
             sequence: code::sequence(caller.space).unwrap_or(UNKNOWN),
         }
     }

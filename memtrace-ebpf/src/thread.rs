@@ -175,10 +175,10 @@ impl Thread {
         }
     }
 
-    /// What its stacks' meaning depends on.
+    /// What its stacks' meaning depends on, and the number of changes as of which that is right.
     #[inline(always)]
-    pub(crate) fn subject(&self) -> &Subject {
-        &self.known.subject
+    pub(crate) fn subject(&self) -> (&Subject, u64) {
+        (&self.known.subject, self.known.as_of)
     }
 
     /// A number for a walk that begins now: one more than that of the thread's walk before. No other thread has it.

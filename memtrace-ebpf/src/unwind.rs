@@ -15,6 +15,7 @@ use crate::{
     code::{self, Code},
     kernel::PendingReturns,
     loops::{BREAK, CONTINUE, repeat},
+    maps::{INTERPRETERS, changes},
     memo::{self, Memo},
     memory::{StackMemory, UserMemory},
     python, rows,
@@ -70,7 +71,7 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     let Some((before, memo)) = memo::of(scratch) else {
         return BREAK;
     };
-    let python = match code::interpreter(scratch.caller.space) {
+    let python = match INTERPRETERS.get(scratch.walk.memo.of.interpreter) {
         Some(python) if scratch.walk.memo.of.is_known() => python,
         _ => {
             end_at_once(scratch, before, End::Stale);
@@ -89,7 +90,7 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     repeat(STEPS, next_frame, &mut walk);
     // SAFETY: `walk` was made from these.
     let (scratch, memo) = unsafe { (&mut *walk.scratch, &mut *walk.memo) };
-    let is_current = scratch.walk.code.is_current();
+    let is_current = is_unchanged(scratch) || scratch.walk.code.is_current();
     memo::end(scratch, memo, is_current);
     if !is_current {
         scratch.walk.end = End::Stale;
@@ -98,6 +99,12 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
         code::request_snapshot(scratch.caller.space);
     }
     BREAK
+}
+
+/// Whether nothing has changed in any process since this walk's subject was known to be right.
+#[inline(always)]
+fn is_unchanged(scratch: &Scratch) -> bool {
+    changes() == scratch.walk.as_of
 }
 
 /// Leaves a stack without callers, with the reason.
@@ -121,7 +128,12 @@ extern "C" fn begin(scratch: *mut Scratch, before: *mut Memo, memo: *mut Memo) -
     else {
         return BREAK;
     };
-    match Code::of(scratch.caller.space) {
+    let space = scratch.caller.space;
+    let code = match is_unchanged(scratch) {
+        true => Code::at(space, scratch.walk.memo.of.sequence),
+        false => Code::of(space),
+    };
+    match code {
         Ok(code) => scratch.walk.code = code,
         Err(end) => {
             end_at_once(scratch, before, end);

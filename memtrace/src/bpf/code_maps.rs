@@ -96,12 +96,14 @@ impl CodeMaps {
         imports: Option<Imports>,
     ) -> Result<(), MapError> {
         match imports {
-            Some(imports) => self.imports.insert(tgid, Raw(imports), 0),
+            Some(imports) => self.imports.insert(tgid, Raw(imports), 0)?,
             None => match self.imports.remove(&tgid) {
-                Err(MapError::KeyNotFound) => Ok(()),
-                removed => removed,
+                Err(MapError::KeyNotFound) => {}
+                removed => removed?,
             },
         }
+        self.changes.announce();
+        Ok(())
     }
 
     /// Invalidates the published snapshot of a process until it is published again. Only for a
