@@ -4,7 +4,8 @@
 //!
 //! The highest bits of an address's hash choose a segment by way of the
 //! directory, the lowest a slot in it (linear probing, backward-shift
-//! deletion). A segment grows in small steps, so between 70 and 87 % of its
+//! deletion). Neighbours in memory are neighbours here, because otherwise
+//! nearly every block would be a miss of the cache. A segment grows in small steps, so between 70 and 87 % of its
 //! slots are in use, and splits when it has [`MAX_SLOTS`]; so no operation
 //! ever touches more than one segment's worth of blocks, apart from the rare
 //! doubling of the directory (four bytes per segment or so).
@@ -94,7 +95,7 @@ impl Table {
             self.directory.push(0);
             self.segments.push(Segment::with_blocks(&[], 0));
         }
-        let hash = mix(block.addr);
+        let hash = hash_of(block.addr);
         loop {
             let index = self.segment_of(hash);
             let segment = &mut self.segments[index];
@@ -118,7 +119,7 @@ impl Table {
         if self.len == 0 || addr == EMPTY.addr {
             return None;
         }
-        let hash = mix(addr);
+        let hash = hash_of(addr);
         let segment = &self.segments[self.segment_of(hash)];
         let block = segment.slots[segment.probe(addr, hash)];
         (block.addr == addr).then_some(block)
@@ -129,7 +130,7 @@ impl Table {
         if self.len == 0 || addr == EMPTY.addr {
             return None;
         }
-        let hash = mix(addr);
+        let hash = hash_of(addr);
         let index = self.segment_of(hash);
         let segment = &mut self.segments[index];
         let slot = segment.probe(addr, hash);
@@ -164,7 +165,7 @@ impl Table {
             self.depth += 1;
         }
         let (zeros, ones): (Vec<Block>, Vec<Block>) =
-            blocks.partition(|block| prefix(mix(block.addr), depth + 1) & 1 == 0);
+            blocks.partition(|block| prefix(hash_of(block.addr), depth + 1) & 1 == 0);
         let new = self.segments.len();
         self.segments[index] = Segment::with_blocks(&zeros, depth + 1);
         self.segments.push(Segment::with_blocks(&ones, depth + 1));
@@ -180,7 +181,7 @@ impl Segment {
         let mut slots: Arc<[Block]> = std::iter::repeat_n(EMPTY, slots_for(blocks.len())).collect();
         let filling = Arc::make_mut(&mut slots);
         for block in blocks {
-            let slot = probe(filling, block.addr, mix(block.addr));
+            let slot = probe(filling, block.addr, hash_of(block.addr));
             filling[slot] = *block;
         }
         Segment {
@@ -211,7 +212,7 @@ impl Segment {
             if block.addr == EMPTY.addr {
                 break;
             }
-            if distance(home(mix(block.addr), n), next) >= distance(hole, next) {
+            if distance(home(hash_of(block.addr), n), next) >= distance(hole, next) {
                 slots[hole] = block;
                 hole = next;
             }
@@ -227,6 +228,19 @@ impl Segment {
             *self = Segment::with_blocks(&left, self.depth);
         }
     }
+}
+
+/// Bytes of address space whose blocks share a segment, a power of two. No more: allocators have blocks of 8 bytes, and a
+/// segment that is full of one region's could not be split.
+const REGION: u64 = 2048;
+
+/// The hash of an address. Blocks that an allocator gives one after the other lie close together in memory, and so they
+/// do here: in the segment of their region, on half of its circle of slots from a place on that the region has.
+fn hash_of(addr: u64) -> u64 {
+    let region = mix(addr / REGION);
+    let place = (addr % REGION) / 8 << 23;
+    let low = (region as u32).wrapping_add(place as u32);
+    region >> 32 << 32 | u64::from(low)
 }
 
 /// The highest `bits` bits of `hash`.
