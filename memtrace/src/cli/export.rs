@@ -1,7 +1,8 @@
 //! `memtrace export`.
 
 use std::{
-    io::{self, Write},
+    collections::BTreeSet,
+    io::{self, IsTerminal, Write},
     path::PathBuf,
 };
 
@@ -9,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::report::{SelectArgs, SplitBy, check_pid, warn_without_layer, write_file};
 use crate::{
+    event::Layer,
     recording::{Recording, Snapshot},
     render,
     view::{Filter, Metric},
@@ -19,12 +21,12 @@ use crate::{
 #[command(after_help = "\
 Examples:
   memtrace export --format collapsed --layer heap server.mtr -o server.collapsed
+  memtrace export --format pprof --layer heap server.mtr -o server.pb.gz
   memtrace export --format json --at 90s server.mtr")]
 pub(crate) struct ExportArgs {
     /// The recording.
     file: PathBuf,
-    /// Output format: collapsed stacks of one metric (`process;layer;root;…;leaf value`: layers overlap, so choose one
-    /// with `--layer` before you add values up), or everything at one moment as JSON.
+    /// Output format. Layers overlap: choose one with `--layer` before you add values up.
     #[arg(long, value_enum)]
     format: Format,
     /// The metric of collapsed stacks: live-bytes (the default), live-count, alloc-bytes, alloc-count or peak.
@@ -33,7 +35,7 @@ pub(crate) struct ExportArgs {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// In collapsed stacks, separate threads by name; JSON always does.
+    /// In collapsed stacks, separate threads by name; pprof and JSON always have them.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
     #[command(flatten)]
@@ -45,7 +47,11 @@ pub(crate) struct ExportArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
+    /// Collapsed stacks of one metric (`process;layer;root;…;leaf value`).
     Collapsed,
+    /// A profile for pprof, with every layer, as a label.
+    Pprof,
+    /// Everything at one moment.
     Json,
 }
 
@@ -55,15 +61,10 @@ enum Format {
 ///
 /// When the recording cannot be read or the output cannot be written.
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
+    check(args)?;
     let recording = Recording::open(&args.file)?;
     let snapshot = recording.snapshot(args.select.at())?;
     let filter = args.select.filter();
-    let chooses = filter.layer.is_some() || filter.pid.is_some() || args.metric.is_some();
-    if let (Format::Json, true) = (args.format, chooses) {
-        anyhow::bail!(
-            "`--format json` exports everything; `--layer`, `--pid` and `--metric` are for `--format collapsed`"
-        );
-    }
     check_pid(&snapshot, filter.pid)?;
     warn_without_layer(&snapshot, filter.layer);
     match &args.output {
@@ -79,26 +80,47 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Refuses options that the format does not have.
+fn check(args: &ExportArgs) -> anyhow::Result<()> {
+    let chooses = args.select.filter();
+    let chooses = chooses.layer.is_some() || chooses.pid.is_some();
+    match args.format {
+        Format::Json if chooses || args.metric.is_some() => anyhow::bail!(
+            "`--format json` exports everything; leave out `--layer`, `--pid` and `--metric`, or choose another format"
+        ),
+        Format::Pprof if args.metric.is_some() => anyhow::bail!(
+            "`--format pprof` has every metric but the peak; leave out `--metric`, and choose one in the viewer"
+        ),
+        Format::Pprof if args.output.is_none() && io::stdout().is_terminal() => anyhow::bail!(
+            "`--format pprof` is binary, and standard output is a terminal; name a file, as in `-o profile.pb.gz`"
+        ),
+        _ => Ok(()),
+    }
+}
+
 fn write(
     out: &mut impl io::Write,
     args: &ExportArgs,
     recording: &Recording,
     snapshot: &Snapshot,
 ) -> anyhow::Result<()> {
+    let filter = Filter {
+        by_thread: args.by == Some(SplitBy::Thread),
+        ..args.select.filter()
+    };
     match args.format {
         Format::Collapsed => {
-            let filter = Filter {
-                by_thread: args.by == Some(SplitBy::Thread),
-                ..args.select.filter()
-            };
             let metric = args.metric.unwrap_or_default();
             if render::collapsed(out, snapshot, &filter, metric)? == 0 {
-                // A closed standard error must not be an error.
-                let _ = writeln!(
-                    io::stderr(),
-                    "memtrace: nothing to export: no selected site has any {metric}"
-                );
+                say(&format!(
+                    "nothing to export: no selected site has any {metric}"
+                ));
             }
+        }
+        Format::Pprof => {
+            let sites = render::pprof(out, snapshot, &filter)?;
+            say_if_nothing(sites);
+            say_if_layers_overlap(snapshot, &filter);
         }
         Format::Json => {
             let mut series = render::Series {
@@ -115,4 +137,27 @@ fn write(
         }
     }
     Ok(())
+}
+
+fn say_if_nothing(sites: usize) {
+    if sites == 0 {
+        say("nothing to export: no memory was allocated at any selected site");
+    }
+}
+
+/// A viewer adds up whatever a profile contains.
+fn say_if_layers_overlap(snapshot: &Snapshot, filter: &Filter) {
+    let sites = snapshot.sites.iter().map(|site| site.key.layer);
+    let layers: BTreeSet<&str> = sites.map(Layer::name).collect();
+    if filter.layer.is_none() && layers.len() > 1 {
+        let layers = Vec::from_iter(layers).join(", ");
+        say(&format!(
+            "the layers {layers} overlap: choose one, with `--layer` or by the label `layer` in the viewer"
+        ));
+    }
+}
+
+/// A closed standard error must not be an error.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "memtrace: {text}");
 }

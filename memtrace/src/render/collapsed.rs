@@ -6,7 +6,7 @@ use super::{Error, group_name, until_closed};
 use crate::{
     escape::clean,
     frames::names,
-    recording::Snapshot,
+    recording::{Snapshot, Stack},
     view::{Filter, Metric, Shown, group::UNKNOWN_THREAD},
 };
 use memtrace_common::unwind::End;
@@ -61,35 +61,47 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
             None => UNKNOWN_THREAD.into(),
         });
     }
-    let layer = shown.site.key.layer.name();
-    // An allocator's mappings contain the heap: they are drawn separately, because the two overlap.
-    parts.push(match shown.site.key.by_allocator {
-        true => format!("{layer} (by allocator)"),
-        false => layer.into(),
-    });
-    let stack = shown.stack;
-    if stack.is_empty() {
-        parts.push("[no stack]".into());
-    }
-    // Outermost, in place of the missing callers; `[no stack]` is clear by itself.
-    if let Some(end) = stack.end().filter(|end| *end != End::Complete) {
-        parts.push(format!("[incomplete: {}]", end.name()));
-    }
-    for frame in filter.frames(stack).iter().rev() {
+    parts.push(layer(shown));
+    parts.extend(missing(shown.stack));
+    for frame in filter.frames(shown.stack).iter().rev() {
         parts.push(part(&names::label(frame)));
     }
     parts.join(";")
 }
 
-/// The name of a process, or of a group of them.
+/// The name of a process and its pid, or the name of a group of them.
 pub(super) fn process(shown: &Shown) -> String {
-    match shown.process.map(|process| &process.row) {
-        None => format!("unknown ({})", shown.tgid()),
-        Some(row) => match row.folded {
-            None => format!("{} ({})", clean(&row.comm), row.tgid),
-            Some(_) => group_name(row),
-        },
+    let name = program(shown);
+    match shown.process.is_some_and(|process| process.row.is_group()) {
+        true => name,
+        false => format!("{name} ({})", shown.tgid()),
     }
+}
+
+/// The name of a process, or of a group of them.
+pub(super) fn program(shown: &Shown) -> String {
+    match shown.process.map(|process| &process.row) {
+        None => "unknown".into(),
+        Some(row) if row.is_group() => group_name(row),
+        Some(row) => clean(&row.comm),
+    }
+}
+
+/// The layer of a site. An allocator's mappings contain the heap: they are kept apart, because the two overlap.
+pub(super) fn layer(shown: &Shown) -> String {
+    let layer = shown.site.key.layer.name();
+    match shown.site.key.by_allocator {
+        true => format!("{layer} (by allocator)"),
+        false => layer.into(),
+    }
+}
+
+/// What stands for the frames that a stack lacks, outermost, in place of the callers.
+pub(super) fn missing(stack: Stack) -> Vec<String> {
+    let none = stack.is_empty().then(|| "[no stack]".into());
+    let end = stack.end().filter(|end| *end != End::Complete);
+    let incomplete = end.map(|end| format!("[incomplete: {}]", end.name()));
+    none.into_iter().chain(incomplete).collect()
 }
 
 /// A name must not look like two frames.

@@ -1,5 +1,5 @@
 //! Snapshots, verdicts and comparisons for people and programs: text, JSON, collapsed stacks, flame
-//! graphs. Everything goes to an `impl Write`; the output file and the origin of the snapshot are
+//! graphs, profiles for other tools. Everything goes to an `impl Write`; the output file and the origin of the snapshot are
 //! not known here.
 
 mod collapsed;
@@ -14,6 +14,7 @@ mod job;
 mod json;
 mod json_lines;
 mod losses;
+mod profiles;
 mod stack;
 mod text;
 
@@ -32,6 +33,7 @@ pub(crate) use flamegraph::flamegraph;
 pub(crate) use holders::{holders, holders_json};
 pub(crate) use job::untraced;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
+pub(crate) use profiles::pprof;
 pub(crate) use text::{TextOptions, stack_health, text};
 
 /// Why something cannot be rendered.
