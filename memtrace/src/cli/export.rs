@@ -29,13 +29,14 @@ pub(crate) struct ExportArgs {
     /// Output format. Layers overlap: choose one with `--layer` before you add values up.
     #[arg(long, value_enum)]
     format: Format,
-    /// The metric of collapsed stacks: live-bytes (the default), live-count, alloc-bytes, alloc-count or peak.
+    /// The metric of collapsed stacks (live-bytes by default) and of speedscope (live-bytes and alloc-bytes by
+    /// default): live-bytes, live-count, alloc-bytes, alloc-count or peak.
     #[arg(long)]
     metric: Option<Metric>,
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// In collapsed stacks, separate threads by name; pprof and JSON always have them.
+    /// In collapsed stacks and speedscope, separate threads by name; pprof and JSON always have them.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
     #[command(flatten)]
@@ -51,6 +52,8 @@ enum Format {
     Collapsed,
     /// A profile for pprof, with every layer, as a label.
     Pprof,
+    /// A file for speedscope, with a profile for each layer.
+    Speedscope,
     /// Everything at one moment.
     Json,
 }
@@ -121,6 +124,11 @@ fn write(
             let sites = render::pprof(out, snapshot, &filter)?;
             say_if_nothing(sites);
             say_if_layers_overlap(snapshot, &filter);
+        }
+        Format::Speedscope => {
+            let metrics = args.metric.map(|metric| vec![metric]);
+            let metrics = metrics.unwrap_or(vec![Metric::LiveBytes, Metric::AllocBytes]);
+            say_if_nothing(render::speedscope(out, snapshot, &filter, &metrics)?);
         }
         Format::Json => {
             let mut series = render::Series {

@@ -1,6 +1,6 @@
 //! Snapshots, verdicts and comparisons for people and programs: text, JSON, collapsed stacks, flame
-//! graphs, profiles for other tools. Everything goes to an `impl Write`; the output file and the origin of the snapshot are
-//! not known here.
+//! graphs, profiles for other tools. Everything goes to an `impl Write`; the output file and the
+//! origin of the snapshot are not known here.
 
 mod collapsed;
 mod device_table;
@@ -33,7 +33,7 @@ pub(crate) use flamegraph::flamegraph;
 pub(crate) use holders::{holders, holders_json};
 pub(crate) use job::untraced;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
-pub(crate) use profiles::pprof;
+pub(crate) use profiles::{pprof, speedscope};
 pub(crate) use text::{TextOptions, stack_health, text};
 
 /// Why something cannot be rendered.

@@ -1,12 +1,32 @@
 //! Profiles for the viewers of other tools. Layers overlap, so each profile keeps them apart.
 
+mod labels;
 mod pprof;
+mod speedscope;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use pprof::pprof;
+pub(crate) use speedscope::speedscope;
 
-use crate::recording::Snapshot;
+use crate::{event::Layer, recording::Snapshot, render::collapsed, view::Shown};
+
+/// The sites that may be added up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    /// Address space comes last: it contains others.
+    is_vm: bool,
+    layer: String,
+}
+
+impl Part {
+    fn of(shown: &Shown) -> Part {
+        Part {
+            is_vm: shown.site.key.layer == Layer::Vm,
+            layer: collapsed::layer(shown),
+        }
+    }
+}
 
 /// The program that wrote a profile.
 fn exporter(snapshot: &Snapshot) -> String {
