@@ -36,7 +36,7 @@ pub(crate) struct ExportArgs {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// In collapsed stacks and speedscope, separate threads by name; pprof and JSON always have them.
+    /// In collapsed stacks, speedscope and Firefox, separate threads by name; pprof and JSON always have them.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
     #[command(flatten)]
@@ -54,6 +54,8 @@ enum Format {
     Pprof,
     /// A file for speedscope, with a profile for each layer.
     Speedscope,
+    /// A profile for Firefox Profiler, with a track for each layer of each process.
+    Firefox,
     /// Everything at one moment.
     Json,
 }
@@ -90,6 +92,9 @@ fn check(args: &ExportArgs) -> anyhow::Result<()> {
     match args.format {
         Format::Json if chooses || args.metric.is_some() => anyhow::bail!(
             "`--format json` exports everything; leave out `--layer`, `--pid` and `--metric`, or choose another format"
+        ),
+        Format::Firefox if args.metric.is_some() => anyhow::bail!(
+            "`--format firefox` has live and allocated bytes; leave out `--metric`, and choose one in the viewer"
         ),
         Format::Pprof if args.metric.is_some() => anyhow::bail!(
             "`--format pprof` has every metric but the peak; leave out `--metric`, and choose one in the viewer"
@@ -130,6 +135,7 @@ fn write(
             let metrics = metrics.unwrap_or(vec![Metric::LiveBytes, Metric::AllocBytes]);
             say_if_nothing(render::speedscope(out, snapshot, &filter, &metrics)?);
         }
+        Format::Firefox => say_if_nothing(render::firefox(out, snapshot, &filter)?),
         Format::Json => {
             let mut series = render::Series {
                 system: recording.system()?,

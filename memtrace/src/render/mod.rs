@@ -33,7 +33,7 @@ pub(crate) use flamegraph::flamegraph;
 pub(crate) use holders::{holders, holders_json};
 pub(crate) use job::untraced;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
-pub(crate) use profiles::{pprof, speedscope};
+pub(crate) use profiles::{firefox, pprof, speedscope};
 pub(crate) use text::{TextOptions, stack_health, text};
 
 /// Why something cannot be rendered.

@@ -1,11 +1,13 @@
 //! Profiles for the viewers of other tools. Layers overlap, so each profile keeps them apart.
 
+mod firefox;
 mod labels;
 mod pprof;
 mod speedscope;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use firefox::firefox;
 pub(crate) use pprof::pprof;
 pub(crate) use speedscope::speedscope;
 
