@@ -36,7 +36,7 @@ pub(crate) struct ExportArgs {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// In collapsed stacks, speedscope and Firefox, separate threads by name; pprof and JSON always have them.
+    /// In collapsed stacks, speedscope and Firefox, separate threads by name; pprof, CSV and JSON always have them.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
     #[command(flatten)]
@@ -56,6 +56,8 @@ enum Format {
     Speedscope,
     /// A profile for Firefox Profiler, with a track for each layer of each process.
     Firefox,
+    /// A table with a row for each site.
+    Csv,
     /// Everything at one moment.
     Json,
 }
@@ -99,6 +101,9 @@ fn check(args: &ExportArgs) -> anyhow::Result<()> {
         Format::Pprof if args.metric.is_some() => anyhow::bail!(
             "`--format pprof` has every metric but the peak; leave out `--metric`, and choose one in the viewer"
         ),
+        Format::Csv if args.metric.is_some() => {
+            anyhow::bail!("`--format csv` has a column for each metric; leave out `--metric`")
+        }
         Format::Pprof if args.output.is_none() && io::stdout().is_terminal() => anyhow::bail!(
             "`--format pprof` is binary, and standard output is a terminal; name a file, as in `-o profile.pb.gz`"
         ),
@@ -136,6 +141,7 @@ fn write(
             say_if_nothing(render::speedscope(out, snapshot, &filter, &metrics)?);
         }
         Format::Firefox => say_if_nothing(render::firefox(out, snapshot, &filter)?),
+        Format::Csv => say_if_nothing(render::csv(out, snapshot, &filter)?),
         Format::Json => {
             let mut series = render::Series {
                 system: recording.system()?,

@@ -3,6 +3,7 @@
 //! origin of the snapshot are not known here.
 
 mod collapsed;
+mod csv;
 mod device_table;
 mod diagnosis;
 pub(crate) mod diff;
@@ -16,6 +17,8 @@ mod json_lines;
 mod losses;
 mod profiles;
 mod stack;
+#[cfg(test)]
+mod sums;
 mod text;
 
 use std::io;
@@ -28,6 +31,7 @@ use crate::{
 };
 
 pub(crate) use collapsed::collapsed;
+pub(crate) use csv::csv;
 pub(crate) use diagnosis::{diagnosis, diagnosis_json};
 pub(crate) use flamegraph::flamegraph;
 pub(crate) use holders::{holders, holders_json};

@@ -76,7 +76,7 @@ impl By {
     }
 
     /// The group that a stack belongs to. The text of a traced program is in it as it is.
-    fn key(self, stack: Stack) -> String {
+    pub(crate) fn key(self, stack: Stack) -> String {
         if self == By::Thread {
             return stack.thread().unwrap_or(UNKNOWN_THREAD).into();
         }

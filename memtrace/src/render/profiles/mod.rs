@@ -4,8 +4,6 @@ mod firefox;
 mod labels;
 mod pprof;
 mod speedscope;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use firefox::firefox;
 pub(crate) use pprof::pprof;

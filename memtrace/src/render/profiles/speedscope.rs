@@ -123,11 +123,11 @@ fn empty(part: &Part, metric: Metric) -> Profile {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{
-        super::tests::{Sums, add, reported},
-        *,
+    use super::*;
+    use crate::{
+        render::sums::{Sums, add, reported},
+        view::fixture,
     };
-    use crate::view::fixture;
 
     fn written(snapshot: &Snapshot, filter: &Filter, metrics: &[Metric]) -> (Value, usize) {
         let mut out = Vec::new();

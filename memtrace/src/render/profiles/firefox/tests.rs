@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use super::{
-    super::tests::{Sums, add, reported},
-    *,
+use super::*;
+use crate::{
+    render::sums::{Sums, add, reported},
+    view::fixture,
 };
-use crate::view::fixture;
 
 fn written(snapshot: &Snapshot, filter: &Filter) -> Value {
     let mut out = Vec::new();

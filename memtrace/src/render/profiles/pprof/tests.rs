@@ -3,11 +3,14 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 
 use super::{
-    super::tests::{Sums, add, reported},
     message::{Function, Location, Mapping},
     *,
 };
-use crate::{event::Layer, view::fixture};
+use crate::{
+    event::Layer,
+    render::sums::{Sums, add, reported},
+    view::fixture,
+};
 
 fn written(snapshot: &Snapshot, filter: &Filter) -> Profile {
     let mut out = Vec::new();

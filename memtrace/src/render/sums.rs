@@ -1,4 +1,4 @@
-//! What the tests of all formats compare with: the sums of a report.
+//! The sums of a report, with which the tests of other formats compare theirs.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Bytes and blocks by layer: allocated, then live.
-pub(super) type Sums = BTreeMap<String, [u64; 4]>;
+pub(crate) type Sums = BTreeMap<String, [u64; 4]>;
 
 /// Sums of the sites of the report in JSON, whose live bytes are those of its totals.
-pub(super) fn reported(snapshot: &Snapshot, filter: &Filter) -> Sums {
+pub(crate) fn reported(snapshot: &Snapshot, filter: &Filter) -> Sums {
     let mut out = Vec::new();
     let none = Diagnosis::default();
     render::json(&mut out, snapshot, filter, Metric::LiveBytes, None, &none).unwrap();
@@ -36,7 +36,7 @@ pub(super) fn reported(snapshot: &Snapshot, filter: &Filter) -> Sums {
 }
 
 /// Adds to the sums of a layer, with the mappings by allocators, which the report's totals contain.
-pub(super) fn add(sums: &mut Sums, layer: &str, figures: [u64; 4]) {
+pub(crate) fn add(sums: &mut Sums, layer: &str, figures: [u64; 4]) {
     let layer = layer.trim_end_matches(" (by allocator)");
     let sums = sums.entry(layer.to_owned()).or_default();
     for (sum, figure) in sums.iter_mut().zip(figures) {
