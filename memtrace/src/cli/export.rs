@@ -181,3 +181,47 @@ fn say_if_layers_overlap(snapshot: &Snapshot, filter: &Filter) {
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "memtrace: {text}");
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        export: ExportArgs,
+    }
+
+    #[test]
+    fn options_that_a_format_does_not_have_are_refused() {
+        let checked = |line: &str| {
+            let line = format!("export a.mtr -o out --format {line}");
+            check(&Cli::parse_from(line.split(' ')).export)
+        };
+        for line in [
+            "json --layer heap",
+            "json --pid 7",
+            "json --metric peak",
+            "pprof --metric peak",
+            "firefox --metric peak",
+            "csv --metric peak",
+        ] {
+            let error = checked(line).unwrap_err().to_string();
+            let (_, option) = line.split_once(' ').unwrap();
+            let option = option.split(' ').next().unwrap();
+            assert!(error.contains(option), "{line}: {error}");
+        }
+        for line in [
+            "json",
+            "collapsed --metric peak --layer vm",
+            "speedscope --metric peak --by thread",
+            "pprof --layer heap --pid 7",
+            "firefox --layer heap",
+            "csv --pid 7",
+        ] {
+            checked(line).unwrap();
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Every export has the report's totals. Each format is decoded here as its readers do, not by memtrace.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it reports"
+)]
+
+use flate2::read::GzDecoder;
+use memtrace_tests::{
+    Bench,
+    record::{self, Record},
+    report::Report,
+    running::Running,
+    targets,
+    terminal::Terminal,
+};
+use prost::Message;
+use serde_json::Value;
+use std::{collections::BTreeMap, fs, io::Read, path::PathBuf};
+
+/// By pid and layer: live and allocated bytes, live and allocated blocks.
+type Totals = BTreeMap<(u32, String), [u64; 4]>;
+
+const METRICS: [&str; 4] = ["live-bytes", "alloc-bytes", "live-count", "alloc-count"];
+
+/// Adds figures of a site; an allocator's mappings are part of their layer's totals.
+fn add(totals: &mut Totals, pid: u32, layer: &str, figures: [u64; 4]) {
+    let layer = layer.trim_end_matches(" (by allocator)");
+    let sums = totals.entry((pid, layer.to_owned())).or_default();
+    for (sum, figure) in sums.iter_mut().zip(figures) {
+        *sum += figure;
+    }
+}
+
+/// One figure, 0 for the others.
+fn only(metric: &str, value: u64) -> [u64; 4] {
+    METRICS.map(|name| if name == metric { value } else { 0 })
+}
+
+/// The bytes, without layers that have none.
+fn bytes(mut totals: Totals) -> Totals {
+    for [_, _, live, allocated] in totals.values_mut() {
+        (*live, *allocated) = (0, 0);
+    }
+    totals.retain(|_, figures| *figures != [0; 4]);
+    totals
+}
+
+/// A recording at one of its moments.
+struct Recorded<'a> {
+    bench: &'a Bench,
+    file: PathBuf,
+    at: &'static str,
+}
+
+impl Recorded<'_> {
+    fn text(&self, options: &[&str]) -> String {
+        let (command, options) = options.split_first().expect("a command");
+        let mut memtrace = record::command([command, "--at", self.at]);
+        let memtrace = memtrace.arg(&self.file).args(options);
+        let finished = Running::start(memtrace).wait();
+        finished.expect_code(0).stdout
+    }
+
+    fn exported(&self, format: &str) -> PathBuf {
+        let output = self.bench.path(&format!("{}.{format}", self.at));
+        let name = output.to_str().expect("a path of ASCII");
+        self.text(&["export", "--format", format, "-f", "-o", name]);
+        output
+    }
+
+    fn json(&self, format: &str) -> Value {
+        let text = fs::read(self.exported(format)).expect("it was written");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+
+    fn report(&self) -> Totals {
+        let report = Report::parse(&self.text(&["report", "--format", "json"]));
+        let mut totals = Totals::new();
+        for of in report.expect("a report").totals {
+            let figures = [of.live_bytes, of.alloc_bytes, of.live_count, of.alloc_count];
+            add(&mut totals, of.tgid, &of.layer, figures);
+        }
+        totals.retain(|_, figures| *figures != [0; 4]);
+        totals
+    }
+
+    fn collapsed(&self) -> Totals {
+        let mut totals = Totals::new();
+        for metric in METRICS {
+            let lines = self.text(&["export", "--format", "collapsed", "--metric", metric]);
+            for line in lines.lines() {
+                let (stack, value) = line.rsplit_once(' ').expect("a value");
+                let mut parts = stack.split(';');
+                let pid = pid(parts.next().expect("a process"));
+                let layer = parts.next().expect("a layer");
+                add(&mut totals, pid, layer, only(metric, number(value)));
+            }
+        }
+        totals
+    }
+
+    fn speedscope(&self) -> Totals {
+        let file = self.json("speedscope");
+        let mut totals = Totals::new();
+        for profile in list(&file["profiles"]) {
+            let name = profile["name"].as_str().expect("a name");
+            let (layer, metric) = name.split_once(", ").expect("a layer and a metric");
+            let samples = list(&profile["samples"]).iter();
+            for (stack, weight) in samples.zip(list(&profile["weights"])) {
+                let root = &file["shared"]["frames"][index(&stack[0])]["name"];
+                let pid = pid(root.as_str().expect("a process"));
+                let figures = only(metric, weight.as_u64().expect("bytes"));
+                add(&mut totals, pid, layer, figures);
+            }
+        }
+        totals
+    }
+
+    fn firefox(&self) -> Totals {
+        let profile = self.json("firefox");
+        let mut totals = Totals::new();
+        for thread in list(&profile["threads"]) {
+            let pid = thread["pid"].as_str().expect("a pid");
+            let pid = pid.split('.').next().expect("before the point");
+            let layer = thread["name"].as_str().expect("a layer");
+            for (table, metric) in [("samples", METRICS[0]), ("nativeAllocations", METRICS[1])] {
+                let weights = list(&thread[table]["weight"]).iter();
+                let sum = weights.map(|weight| weight.as_u64().expect("bytes")).sum();
+                add(&mut totals, number(pid) as u32, layer, only(metric, sum));
+            }
+        }
+        totals
+    }
+
+    fn csv(&self) -> Totals {
+        let text = fs::read_to_string(self.exported("csv")).expect("it was written");
+        let mut rows = text.split_terminator("\r\n");
+        let names: Vec<&str> = rows.next().expect("names").split(',').collect();
+        let mut totals = Totals::new();
+        // No name that the target has needs quotes before the figures.
+        for row in rows {
+            let fields: Vec<&str> = row.split(',').collect();
+            let field = |name: &str| {
+                let at = names.iter().position(|of| *of == name).expect(name);
+                fields[at]
+            };
+            let figures = METRICS.map(|metric| number(field(&metric.replace('-', "_"))));
+            add(
+                &mut totals,
+                number(field("tgid")) as u32,
+                field("layer"),
+                figures,
+            );
+        }
+        totals.retain(|_, figures| *figures != [0; 4]);
+        totals
+    }
+
+    fn pprof(&self) -> Profile {
+        let packed = fs::File::open(self.exported("pprof")).expect("it was written");
+        let mut bytes = Vec::new();
+        let mut unpacked = GzDecoder::new(packed);
+        unpacked.read_to_end(&mut bytes).expect("gzip");
+        Profile::decode(&*bytes).expect("a profile")
+    }
+}
+
+fn list(value: &Value) -> &Vec<Value> {
+    value.as_array().expect("a list")
+}
+
+fn index(value: &Value) -> usize {
+    value.as_u64().expect("a place") as usize
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().expect("a number")
+}
+
+/// Of `name (pid)`.
+fn pid(process: &str) -> u32 {
+    let (_, pid) = process.rsplit_once(" (").expect("a pid");
+    number(pid.trim_end_matches(')')) as u32
+}
+
+/// Those parts of `profile.proto` that are checked.
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    types: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Sample>,
+    #[prost(message, repeated, tag = "4")]
+    locations: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    functions: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    strings: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    name: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    locations: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    values: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    labels: Vec<Label>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    text: i64,
+    #[prost(int64, tag = "3")]
+    number: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(message, repeated, tag = "4")]
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "4")]
+    file: i64,
+}
+
+impl Profile {
+    fn text(&self, place: i64) -> &str {
+        &self.strings[place as usize]
+    }
+
+    fn totals(&self) -> Totals {
+        let types = [
+            "inuse_space",
+            "alloc_space",
+            "inuse_objects",
+            "alloc_objects",
+        ];
+        let mut totals = Totals::new();
+        for sample in &self.samples {
+            let label = |key: &str| {
+                let mut labels = sample.labels.iter();
+                labels.find(|of| self.text(of.key) == key).expect(key)
+            };
+            let figures = types.map(|name| {
+                let mut types = self.types.iter();
+                let at = types.position(|of| self.text(of.name) == name);
+                sample.values[at.expect(name)] as u64
+            });
+            let pid = label("pid").number as u32;
+            add(&mut totals, pid, self.text(label("layer").text), figures);
+        }
+        totals
+    }
+
+    /// The live bytes below a function, and the files and lines of its frames.
+    fn below(&self, name: &str) -> (i64, Vec<(&str, i64)>) {
+        let functions = self.functions.iter();
+        let of_name = functions.filter(|of| self.text(of.name) == name);
+        let of_name: BTreeMap<u64, &Function> = of_name.map(|of| (of.id, of)).collect();
+        let (mut live, mut places) = (0, Vec::new());
+        for sample in &self.samples {
+            let locations = sample.locations.iter();
+            let locations =
+                locations.filter_map(|id| self.locations.iter().find(|of| of.id == *id));
+            let lines = locations.flat_map(|of| &of.lines);
+            let found = lines.filter_map(|line| Some((of_name.get(&line.function)?, line.line)));
+            let found: Vec<_> = found.map(|(of, line)| (self.text(of.file), line)).collect();
+            if !found.is_empty() {
+                live += sample.values.last().expect("four values");
+                places.extend(found);
+            }
+        }
+        (live, places)
+    }
+}
+
+fn recorded(bench: &Bench) -> PathBuf {
+    let truth = bench.path("truth");
+    let library = targets::library("constructor.c");
+    let program = targets::program("exact.c");
+    let command = [program.as_path(), "run".as_ref(), &truth, &library];
+    let record = Record::launch(bench, &[], command);
+    let file = record.file.clone();
+    record.finish(7).expect_no_losses(0);
+    file
+}
+
+/// A program with threads and children, at the end of each process and at its peak.
+#[test]
+fn totals_of_every_format() {
+    let bench = Bench::new();
+    let file = recorded(&bench);
+    for at in ["end", "peak"] {
+        let (bench, file) = (&bench, file.clone());
+        let recorded = Recorded { bench, file, at };
+        let report = recorded.report();
+        assert!(report.len() > 8, "five processes: {report:#?}");
+        assert_eq!(recorded.pprof().totals(), report, "pprof, {at}");
+        assert_eq!(recorded.csv(), report, "CSV, {at}");
+        assert_eq!(recorded.collapsed(), report, "collapsed stacks, {at}");
+        assert_eq!(
+            bytes(recorded.speedscope()),
+            bytes(report.clone()),
+            "speedscope, {at}"
+        );
+        assert_eq!(bytes(recorded.firefox()), bytes(report), "Firefox, {at}");
+    }
+    // A known site: two blocks, of 640 and of 100 bytes, are kept.
+    let recorded = Recorded {
+        bench: &bench,
+        file,
+        at: "end",
+    };
+    let profile = recorded.pprof();
+    let (live, places) = profile.below("site_posix_memalign");
+    assert_eq!(live, 740);
+    for (file, line) in places {
+        assert!(file.ends_with("exact.c") && line > 0, "{file}:{line}");
+    }
+}
+
+#[test]
+fn a_binary_format_is_not_written_to_a_terminal() {
+    let bench = Bench::new();
+    let record = Record::launch(&bench, &[], ["true"]);
+    let file = record.file.clone();
+    record.finish(0);
+    let mut export = record::command(["export", "--format", "pprof"]);
+    let mut terminal = Terminal::start(export.arg(&file));
+    terminal.await_text("`-o profile.pb.gz`");
+    assert!(!terminal.end().success());
+    // A pipe gets it.
+    let piped = record::command(["export", "--format", "pprof"])
+        .arg(&file)
+        .output();
+    let piped = piped.expect("memtrace runs");
+    assert!(
+        piped.status.success() && piped.stdout.starts_with(&[0x1f, 0x8b]),
+        "{piped:?}"
+    );
+}
