@@ -238,7 +238,7 @@ const REGION: u64 = 2048;
 /// do here: in the segment of their region, on half of its circle of slots from a place on that the region has.
 fn hash_of(addr: u64) -> u64 {
     let region = mix(addr / REGION);
-    let place = (addr % REGION) / 8 << 23;
+    let place = ((addr % REGION) / 8) << 23;
     let low = (region as u32).wrapping_add(place as u32);
     region >> 32 << 32 | u64::from(low)
 }
