@@ -36,10 +36,7 @@ pub fn call_entry(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
-    let Some((caller, thread)) = Thread::current() else {
-        lost(Reason::NotTraced);
-        return None;
-    };
+    let (caller, thread) = Thread::current().map_err(lost).ok()?;
     let cookie = Cookie(packed);
     let sp = stack_pointer(registers);
     let arguments = arguments(registers);
@@ -123,7 +120,7 @@ pub fn call_return(context: RetProbeContext) -> u32 {
 fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
-    let (caller, thread) = Thread::current()?;
+    let (caller, thread) = Thread::current().ok()?;
     let sp = entry_stack_pointer(registers);
     let Some(call) = thread.pop(sp) else {
         lost(Reason::BeganBeforeAttach);

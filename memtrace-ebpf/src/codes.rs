@@ -1,7 +1,8 @@
-//! The code objects of the Python frames of a thread's last walk, so that the next one need not read them again.
+//! The code objects of the Python frames of a thread's last walk, so that the next one need not read all of them again.
 //!
-//! A frame at the same place with the same code object as in the thread's walk before is known by these two addresses: a
-//! program that puts another code object at an address makes it first, which takes calls of malloc, and their walks.
+//! A frame at the same place with the same code object as in the thread's walk before is mostly the same. But another code
+//! object can have come to the address without a call of malloc, so what it consists of is compared: its words, and not
+//! what they point to.
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
 
@@ -25,6 +26,8 @@ pub(crate) struct Seen {
     /// The thread's walk, see [`crate::thread::Thread::next_walk`].
     pub(crate) walk: u64,
     pub(crate) fingerprint: u64,
+    /// A hash of the words by which the code object is known.
+    pub(crate) words: u64,
 }
 
 /// The place of a frame.

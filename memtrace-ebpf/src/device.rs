@@ -144,11 +144,7 @@ fn begin(context: &ProbeContext, packed: u64) -> Option<()> {
 /// The current thread; `None` (counted) if it is not to be traced.
 #[inline(always)]
 fn traced() -> Option<(Caller, &'static mut Thread)> {
-    let current = Thread::current();
-    if current.is_none() {
-        lost(Reason::NotTraced);
-    }
-    current
+    Thread::current().map_err(lost).ok()
 }
 
 /// PyTorch's allocator reports that it has handed out or taken back a block, or that it is out of memory: bytes, then
@@ -239,7 +235,7 @@ pub fn device_return(context: RetProbeContext) -> u32 {
 fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
-    let (caller, thread) = Thread::current()?;
+    let (caller, thread) = Thread::current().ok()?;
     let sp = entry_stack_pointer(registers);
     let Some(call) = thread.pop(sp) else {
         lost(Reason::BeganBeforeAttach);

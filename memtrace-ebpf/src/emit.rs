@@ -45,8 +45,11 @@ fn count() -> u64 {
     add(COUNTER_EMITTED)
 }
 
-/// Records of a CPU between two looks at how much is unread, a power of two.
+/// Small records of a CPU between two looks at how much is unread, a power of two.
 const LOOK_EVERY: u64 = 16;
+
+/// Bytes of a record that is no small one.
+const LARGE: u64 = 256;
 
 /// When the collector is to be woken for a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,9 +62,9 @@ pub(crate) enum Wake {
 
 impl Wake {
     #[inline(always)]
-    fn flags(self, emitted: u64) -> u64 {
+    fn flags(self, emitted: u64, bytes: u64) -> u64 {
         if self == Wake::Now
-            || (emitted & (LOOK_EVERY - 1) == 0
+            || ((bytes >= LARGE || emitted & (LOOK_EVERY - 1) == 0)
                 && EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= loaded(&SETTINGS.wake_bytes))
         {
             u64::from(BPF_RB_FORCE_WAKEUP)
@@ -109,7 +112,7 @@ pub(crate) fn emit_after<T: Copy + 'static>(
     entry.write(*record);
     if commit() {
         let emitted = count();
-        entry.submit(wake.flags(emitted));
+        entry.submit(wake.flags(emitted, size_of::<T>() as u64));
         true
     } else {
         entry.discard(u64::from(BPF_RB_NO_WAKEUP));
@@ -134,7 +137,7 @@ pub(crate) fn emit_in_place<T: 'static>(
     };
     fill(entry.as_mut_ptr());
     let emitted = count();
-    entry.submit(wake.flags(emitted));
+    entry.submit(wake.flags(emitted, size_of::<T>() as u64));
     true
 }
 
@@ -151,7 +154,7 @@ pub(crate) unsafe fn emit_bytes(data: *const u8, len: u64, reason: Reason) -> bo
             (&raw const EVENTS).cast_mut().cast(),
             data.cast_mut().cast(),
             len,
-            Wake::Lazily.flags(emitted),
+            Wake::Lazily.flags(emitted, len),
         )
     };
     if error != 0 {

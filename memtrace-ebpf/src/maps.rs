@@ -42,7 +42,9 @@ static CHANGES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 pub(crate) fn changes() -> u64 {
     CHANGES.get_ptr(0).map_or(0, |count| {
         // SAFETY: a live map value.
-        unsafe { core::ptr::read_volatile(count) }
+        let count = unsafe { core::ptr::read_volatile(count) };
+        // Not 0, which stands for nothing known.
+        count.wrapping_add(1)
     })
 }
 

@@ -116,7 +116,8 @@ pub(crate) extern "C" fn next_python_frame(
     let Some(seen) = codes::place(scratch, frame) else {
         return BREAK;
     };
-    if !seen.is(frame, code, walk) && !identify(&mut scratch.walk.python, python, code, seen) {
+    let is_known = seen.is(frame, code, walk);
+    if !identify(&mut scratch.walk.python, python, code, seen, is_known) {
         let state = &mut scratch.walk.python;
         state.frame = 0;
         state.end_run();
@@ -143,9 +144,16 @@ pub(crate) extern "C" fn next_python_frame(
     CONTINUE
 }
 
-/// Reads what identifies a code object into `seen`. False if it cannot be read.
+/// Reads what identifies a code object into `seen`. False if it cannot be read. `is_known`: unless it is as the thread's
+/// last walk found it there.
 #[inline(always)]
-fn identify(state: &mut PythonState, python: &Interpreter, code: u64, seen: &mut Seen) -> bool {
+fn identify(
+    state: &mut PythonState,
+    python: &Interpreter,
+    code: u64,
+    seen: &mut Seen,
+    is_known: bool,
+) -> bool {
     let from = code.wrapping_add(u64::from(CODE_WINDOW));
     if !state.object.copy(from, CODE_BYTES) {
         seen.code = 0;
@@ -155,9 +163,16 @@ fn identify(state: &mut PythonState, python: &Interpreter, code: u64, seen: &mut
     let first_line = word(python.code_first_line) >> ((python.code_first_line & 7) << 3);
     let filename = word(python.code_filename);
     let (name, linetable) = (word(python.code_name), word(python.code_linetable));
+    let name_hash = word_or_zero(name.wrapping_add(u64::from(STR_HASH)));
+    let words = mix(
+        mix(mix(mix(name_hash, name), filename), linetable),
+        first_line,
+    );
+    if is_known && seen.words == words {
+        return true;
+    }
     let from = linetable.wrapping_add(u64::from(python.bytes_size));
     state.object.copy(from, BYTES_HEAD);
-    let name_hash = word_or_zero(name.wrapping_add(u64::from(STR_HASH)));
     let print = fingerprint(&Identity {
         filename,
         name,
@@ -170,6 +185,7 @@ fn identify(state: &mut PythonState, python: &Interpreter, code: u64, seen: &mut
     seen.code = code;
     seen.filename = filename;
     seen.fingerprint = u64::from(print);
+    seen.words = words;
     true
 }
 

@@ -31,18 +31,24 @@ use crate::{
 #[map]
 static THREADS: Array<Thread> = Array::with_max_entries(PLACES, 0);
 
-/// As many as a machine of ordinary `pid_max` has tids.
+/// A power of two. As many as a machine of the least usual `pid_max` has tids.
 const PLACES: u32 = 32_768;
 
-/// Places from the own one on that a thread may take.
+/// How many places a thread may try, beginning with its own.
 const REACH: u32 = 16;
+
+/// From one to the next, odd. The threads of a pool have tids in a row: a neighbour's place is likely taken.
+const STRIDE: u64 = 2053;
 
 /// Walks are numbered from somewhere among these, so that a thread's numbers are not those of an earlier one with its
 /// tid.
 const FIRST_WALKS: u64 = 0x7fff_ffff;
 
-/// No place.
+/// No place: the process is not traced.
 const NOWHERE: u64 = u64::MAX;
+
+/// No place: all that the thread may try are taken.
+const FULL: u64 = u64::MAX - 1;
 
 /// A probed function that has been entered and has not returned.
 #[derive(Clone, Copy)]
@@ -106,6 +112,14 @@ pub(crate) struct Syscall {
     pub(crate) dev: u64,
 }
 
+impl Syscall {
+    const EMPTY: Syscall = Syscall {
+        args: [0; 6],
+        ino: 0,
+        dev: 0,
+    };
+}
+
 /// What the thread's process is. True as long as [`changes`] has the same value.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -133,23 +147,28 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// The current thread, if its process is traced and events are wanted, and its place. `None` (counted) also if there
-    /// is no free one.
+    /// The current thread, and its place.
+    ///
+    /// # Errors
+    /// The reason why its calls are lost: its process is not traced, no events are wanted, or there is no free place.
     #[inline(always)]
-    pub(crate) fn current() -> Option<(Caller, &'static mut Thread)> {
+    pub(crate) fn current() -> Result<(Caller, &'static mut Thread), Reason> {
         if !recording() {
-            return None;
+            return Err(Reason::NotTraced);
         }
         let owner = bpf_get_current_pid_tgid();
         let now = changes();
         let own = own_place(owner);
-        let known = THREADS.get(own)?;
+        let known = THREADS.get(own).ok_or(Reason::NotTraced)?;
         let place = if known.owner == owner && known.known.as_of == now {
             u64::from(own)
         } else {
             admit(owner)
         };
-        let thread = at(place)?;
+        let thread = match place {
+            FULL => return Err(Reason::ThreadTableFull),
+            place => at(place).ok_or(Reason::NotTraced)?,
+        };
         let known = &thread.known;
         let caller = Caller {
             tgid: (owner >> 32) as u32,
@@ -158,7 +177,7 @@ impl Thread {
             epoch: known.subject.epoch,
             image: known.image,
         };
-        Some((caller, thread))
+        Ok((caller, thread))
     }
 
     /// The thread of a process that is traced, if it has a place.
@@ -328,7 +347,14 @@ fn admit(owner: u64) -> u64 {
     if place == NOWHERE {
         place = settle(owner);
     }
-    learn(place)
+    if place == FULL {
+        return FULL;
+    }
+    match at(place) {
+        // Not at its own place, so that this is not seen at once.
+        Some(thread) if thread.known.as_of == changes() => place,
+        _ => learn(place),
+    }
 }
 
 // VERIFIER: global functions, these three: the programs that call them are verified without them, and their stacks do
@@ -346,7 +372,7 @@ extern "C" fn place_of(owner: u64) -> u64 {
     NOWHERE
 }
 
-/// Gives the current thread a place if its process is traced.
+/// Gives the current thread a place if its process is traced; [`FULL`] if none is free.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn settle(owner: u64) -> u64 {
@@ -364,6 +390,8 @@ extern "C" fn settle(owner: u64) -> u64 {
         if is_left || unsafe { claim_for(&raw mut thread.owner, owner) } {
             thread.owner = owner;
             thread.depth = 0;
+            thread.known.as_of = 0;
+            thread.syscall = Syscall::EMPTY;
             thread.devices = 0;
             // SAFETY: the helper has no preconditions.
             thread.walks = owner << 32 | unsafe { bpf_ktime_get_ns() } & FIRST_WALKS;
@@ -371,8 +399,7 @@ extern "C" fn settle(owner: u64) -> u64 {
             return place;
         }
     }
-    lost(Reason::ThreadTableFull);
-    NOWHERE
+    FULL
 }
 
 /// Keeps at the place of the current thread what is known of its process.
@@ -394,7 +421,7 @@ extern "C" fn learn(place: u64) -> u64 {
 
 #[inline(always)]
 fn reachable(owner: u64, distance: u32) -> u64 {
-    own_place(owner.wrapping_add(u64::from(distance))).into()
+    own_place(owner.wrapping_add(u64::from(distance) * STRIDE)).into()
 }
 
 const _: () = assert!(MAX_IN_FLIGHT.is_power_of_two());

@@ -12,7 +12,7 @@ use crate::{
     arch::{SYSCALL_BRK, SYSCALL_MMAP, SYSCALL_MREMAP, SYSCALL_SHMAT},
     caller::Caller,
     code,
-    emit::{Wake, emit, emit_in_place, header},
+    emit::{Wake, emit, emit_in_place, header, lost},
     kernel::{Task, user_registers},
     lifecycle,
     maps::{FILES, PROCESSES, changed},
@@ -31,7 +31,15 @@ const MREMAP_FIXED: u64 = 2;
 /// Keeps `n` arguments for the exit.
 #[inline(always)]
 fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
-    let (caller, thread) = Thread::current()?;
+    let (caller, thread) = match Thread::current() {
+        Ok(current) => current,
+        Err(reason) => {
+            if reason == Reason::ThreadTableFull {
+                lost(reason);
+            }
+            return None;
+        }
+    };
     let mut args = [0; 6];
     for (index, arg) in args.iter_mut().enumerate() {
         if index < n {
@@ -45,7 +53,7 @@ fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
 /// The arguments kept by the entry, and whether an allocator made the call.
 #[inline(always)]
 fn exit() -> Option<(Caller, &'static mut Syscall, u16)> {
-    let (caller, thread) = Thread::current()?;
+    let (caller, thread) = Thread::current().ok()?;
     let flags = if thread.depth == 0 {
         0
     } else {
