@@ -235,10 +235,10 @@ impl Segment {
 const REGION: u64 = 2048;
 
 /// The hash of an address. Blocks that an allocator gives one after the other lie close together in memory, and so they
-/// do here: in the segment of their region, on half of its circle of slots from a place on that the region has.
+/// do here: in the segment of their region, around its circle of slots, from a place of the region's own.
 fn hash_of(addr: u64) -> u64 {
     let region = mix(addr / REGION);
-    let place = ((addr % REGION) / 8) << 23;
+    let place = ((addr % REGION) / 8) << 24;
     let low = (region as u32).wrapping_add(place as u32);
     region >> 32 << 32 | u64::from(low)
 }
