@@ -57,7 +57,8 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
     /// Begin late, and run without a probe until then: after a time such as 30s, when the processes have more resident
-    /// memory than a size (`rss>2G`), or when memtrace gets `SIGUSR1`. `--duration` counts from then on
+    /// memory than a size (`'rss>2G'`, quoted for the shell), or when memtrace gets `SIGUSR1`. `--duration` counts from
+    /// then on. A launched command is then attached to; if it ends before, nothing is recorded
     #[arg(long, value_name = "TIME|rss>SIZE|SIGUSR1")]
     start_after: Option<StartAfter>,
     /// How often changes are written, such as 1s (at least 10ms); `auto`: every 100 ms at first, less

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -92,7 +92,7 @@ pub(crate) enum SessionError {
     Collect(#[from] CollectError),
     #[error(transparent)]
     Recording(#[from] recording::Error),
-    #[error("nothing was recorded: `--start-after` had not come")]
+    #[error("nothing was recorded: the moment of `--start-after` never came")]
     NotBegun,
     #[error("cannot {what}: {source}")]
     System {
@@ -122,7 +122,7 @@ pub(crate) async fn record(
     ready: impl FnOnce(&Plan, &Path, &[Untraced]),
     recorded: impl FnOnce(&Summary, &Path),
 ) -> Result<Option<i32>, SessionError> {
-    let mut targets = find_targets(&plan.pids)?;
+    let targets = find_targets(&plan.pids)?;
     // First of all, so that a misspelt program costs nothing and leaves nothing.
     let mut launched = if plan.command.is_empty() {
         None
@@ -133,33 +133,67 @@ pub(crate) async fn record(
         };
         Some(Launched::spawn(&plan.command, variables)?)
     };
-    if let Some(start_after) = plan.start_after {
-        if let Some(launched) = &mut launched {
-            // From now on it is a process like those of `-p`.
-            launched.release()?;
-            plan.pids.push(launched.tgid());
-        }
-        let waited = start_after.wait(&plan.pids, launched.is_some()).await;
-        match (waited.map_err(system("watch for signals"))?, &mut launched) {
-            (Waited::Over, _) => targets = find_targets(&plan.pids)?,
-            (Waited::Ended | Waited::Interrupted, None) => return Err(SessionError::NotBegun),
-            (Waited::Ended, Some(launched)) => {
-                tracing::warn!("{}", SessionError::NotBegun);
-                return launched
-                    .wait()
-                    .map(Some)
-                    .map_err(system("wait for the command"));
-            }
-            (Waited::Interrupted, Some(launched)) => {
-                tracing::warn!("{}", SessionError::NotBegun);
-                pass_on(launched, libc::SIGTERM);
-                return launched
-                    .wait()
-                    .map(Some)
-                    .map_err(system("wait for the command"));
-            }
-        }
+    let Some(start_after) = plan.start_after else {
+        return record_now(plan, &targets, &mut launched, ready, recorded).await;
+    };
+    // All that can be known to fail fails before the wait.
+    let redactor = redactor(&plan);
+    let output = output(&plan, launched.as_ref(), &redactor);
+    Writer::may_create(&output, plan.force)?;
+    let mut signals = Signals::watch()?;
+    if let Some(launched) = &mut launched {
+        // From now on it is a process like those of `-p`.
+        launched.release()?;
+        plan.pids.push(launched.tgid());
     }
+    let waited = start_after.wait(
+        &plan.pids,
+        launched.as_ref(),
+        plan.options.follow,
+        &mut signals,
+    );
+    let waited = waited.await.map_err(system("watch for signals"))?;
+    plan.pids.retain(|&pid| !process::has_ended(pid));
+    let begins = waited == Waited::Over && !plan.pids.is_empty();
+    let result = match (begins, find_targets(&plan.pids)) {
+        (true, Ok(targets)) => record_now(plan, &targets, &mut launched, ready, recorded).await,
+        (true, Err(error)) => Err(error),
+        (false, _) => Err(SessionError::NotBegun),
+    };
+    // Whatever happens, the command is waited for, and its status passed on if it is all that there is.
+    match (result, &mut launched) {
+        (Err(SessionError::NotBegun), Some(launched)) => {
+            tracing::warn!("{}", SessionError::NotBegun);
+            signals.wait_for(launched).await.map(Some)
+        }
+        (Err(error), Some(launched)) => {
+            tracing::error!("{error}");
+            signals.wait_for(launched).await?;
+            Err(error)
+        }
+        (result, _) => result,
+    }
+}
+
+fn redactor(plan: &Plan) -> Redactor {
+    match plan.redact {
+        true => Redactor::everything(),
+        false => Redactor::default(),
+    }
+}
+
+fn output(plan: &Plan, launched: Option<&Launched>, redactor: &Redactor) -> PathBuf {
+    let named = plan.output.clone();
+    named.unwrap_or_else(|| default_output(plan, launched, redactor))
+}
+
+async fn record_now(
+    plan: Plan,
+    targets: &[Target],
+    launched: &mut Option<Launched>,
+    ready: impl FnOnce(&Plan, &Path, &[Untraced]),
+    recorded: impl FnOnce(&Summary, &Path),
+) -> Result<Option<i32>, SessionError> {
     // Before the programs are loaded, see `Line`.
     let line = plan.stop.then(Line::new).transpose();
     let line = line.map_err(system("make a socket"))?;
@@ -178,14 +212,8 @@ pub(crate) async fn record(
     if tracer.mounted_tracefs {
         tracing::info!("mounted tracefs at `/sys/kernel/tracing`");
     }
-    let redactor = match plan.redact {
-        true => Redactor::everything(),
-        false => Redactor::default(),
-    };
-    let output = plan
-        .output
-        .clone()
-        .unwrap_or_else(|| default_output(&plan, launched.as_ref(), &redactor));
+    let redactor = redactor(&plan);
+    let output = output(&plan, launched.as_ref(), &redactor);
     let meta = meta(&plan, &redactor);
     let mut writer = Writer::create(&output, plan.force, &meta)?;
     startup.created(&output);
@@ -216,7 +244,7 @@ pub(crate) async fn record(
         .run(
             &mut collector,
             &plan,
-            &targets,
+            targets,
             launched.as_mut(),
             &mut startup,
             |untraced| ready(&plan, &output, untraced),
@@ -243,7 +271,7 @@ pub(crate) async fn record(
         timings: collector.timings(),
         samples: collector.sample_costs(),
         untraced: collector.untraced().to_vec(),
-        survivors: match ended_with(&plan.pids, &collector) {
+        survivors: match launched.is_none() && ended_with(&plan.pids, &collector) {
             true => collector.running(),
             false => 0,
         },
@@ -263,8 +291,8 @@ pub(crate) async fn record(
     if result.is_ok() {
         recorded(&summary, &output);
     }
-    let status = match &mut launched {
-        Some(launched) if launched.is_released() => Some(session.wait_for(launched).await?),
+    let status = match launched {
+        Some(launched) if launched.is_released() => Some(session.signals.wait_for(launched).await?),
         _ => None,
     };
     result.map(|()| status)
@@ -284,9 +312,51 @@ fn start_holder(
 struct Session {
     ring: AsyncFd<RingBuf<MapData>>,
     capture: Option<Capture>,
-    interrupts: Signal,
-    terminations: Signal,
-    hangups: Signal,
+    signals: Signals,
+}
+
+/// The signals that a recording acts on.
+pub(super) struct Signals {
+    pub(super) interrupts: Signal,
+    pub(super) terminations: Signal,
+    pub(super) hangups: Signal,
+}
+
+impl Signals {
+    fn watch() -> Result<Self, SessionError> {
+        Ok(Self {
+            interrupts: signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?,
+            terminations: signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?,
+            hangups: signal(SignalKind::hangup()).map_err(system("watch SIGHUP"))?,
+        })
+    }
+
+    /// Waits for the command to end, which may be long after the recording did.
+    async fn wait_for(&mut self, launched: &mut Launched) -> Result<i32, SessionError> {
+        let waiting = system("wait for the command");
+        if let Some(status) = launched.try_wait().map_err(&waiting)? {
+            return Ok(status);
+        }
+        // A closed standard error must not keep the status from being passed on.
+        let _ = writeln!(
+            io::stderr(),
+            "memtrace: waiting for process {} to end, to pass on its exit status",
+            launched.tgid()
+        );
+        let fd = pidfd(launched.tgid()).map_err(&waiting)?;
+        loop {
+            tokio::select! {
+                ended = fd.readable() => {
+                    drop(ended.map_err(&waiting)?);
+                    return launched.wait().map_err(&waiting);
+                }
+                _ = self.terminations.recv() => pass_on(launched, libc::SIGTERM),
+                // The terminal sent these to the command too.
+                _ = self.interrupts.recv() => {}
+                _ = self.hangups.recv() => {}
+            }
+        }
+    }
 }
 
 impl Session {
@@ -296,9 +366,7 @@ impl Session {
         Ok(Self {
             ring,
             capture: capture.map_err(system("write the capture"))?,
-            interrupts: signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?,
-            terminations: signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?,
-            hangups: signal(SignalKind::hangup()).map_err(system("watch SIGHUP"))?,
+            signals: Signals::watch()?,
         })
     }
 
@@ -395,7 +463,7 @@ impl Session {
                     if child.is_some() => return Ok(()),
                 () = async { sleep_until(deadline.unwrap_or(start)).await },
                     if deadline.is_some() => return Ok(()),
-                _ = self.interrupts.recv() => {
+                _ = self.signals.interrupts.recv() => {
                     // The terminal sends it to the command too, which decides what to do; a second
                     // one ends the recording without it.
                     if child.is_none() || interrupted {
@@ -403,12 +471,12 @@ impl Session {
                     }
                     interrupted = true;
                 }
-                _ = self.terminations.recv() => match &launched {
+                _ = self.signals.terminations.recv() => match &launched {
                     Some(launched) => pass_on(launched, libc::SIGTERM),
                     None => return Ok(()),
                 },
                 // The terminal is gone; the command was notified as well.
-                _ = self.hangups.recv() => return Ok(()),
+                _ = self.signals.hangups.recv() => return Ok(()),
             }
             if ended_with(&plan.pids, collector) {
                 return Ok(());
@@ -433,33 +501,6 @@ impl Session {
         }
         collector.look_around();
         Ok(false)
-    }
-
-    /// Waits for the command to end, which may be long after the recording did.
-    async fn wait_for(&mut self, launched: &mut Launched) -> Result<i32, SessionError> {
-        let waiting = system("wait for the command");
-        if let Some(status) = launched.try_wait().map_err(&waiting)? {
-            return Ok(status);
-        }
-        // A closed standard error must not keep the status from being passed on.
-        let _ = writeln!(
-            io::stderr(),
-            "memtrace: waiting for process {} to end, to pass on its exit status",
-            launched.tgid()
-        );
-        let fd = pidfd(launched.tgid()).map_err(&waiting)?;
-        loop {
-            tokio::select! {
-                ended = fd.readable() => {
-                    drop(ended.map_err(&waiting)?);
-                    return launched.wait().map_err(&waiting);
-                }
-                _ = self.terminations.recv() => pass_on(launched, libc::SIGTERM),
-                // The terminal sent these to the command too.
-                _ = self.interrupts.recv() => {}
-                _ = self.hangups.recv() => {}
-            }
-        }
     }
 
     /// Reads the remaining records and records the last interval.
@@ -530,7 +571,7 @@ fn watch<T: AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
 }
 
 /// Sends the command a signal that was sent to memtrace alone.
-fn pass_on(launched: &Launched, signal: i32) {
+pub(super) fn pass_on(launched: &Launched, signal: i32) {
     // SAFETY: no memory is involved; the child is not reaped yet.
     unsafe { libc::kill(launched.tgid().cast_signed(), signal) };
 }

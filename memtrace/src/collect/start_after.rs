@@ -12,8 +12,9 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
+use super::session::{Signals, pass_on};
 use crate::{
-    process::{self, job, memory},
+    process::{self, job, launch::Launched, memory},
     units,
 };
 
@@ -39,6 +40,9 @@ impl FromStr for StartAfter {
         }
         if let Some(size) = text.strip_prefix("rss>") {
             return units::parse_size(size).map(Self::Resident);
+        }
+        if text == "rss" {
+            return Err("for the shell `>` names a file: quote it, as in `'rss>2G'`".to_owned());
         }
         units::parse_duration(text)
             .map(Self::Time)
@@ -73,14 +77,19 @@ pub(super) enum Waited {
 }
 
 impl StartAfter {
-    /// Waits for it. `launched`: the terminal's signals go to the process too, which decides what to do.
+    /// Waits for it. `with_descendants`: their memory counts too. Signals do what they do while a command is recorded.
     ///
     /// # Errors
     /// Signals cannot be watched.
-    pub(super) async fn wait(&self, pids: &[u32], launched: bool) -> io::Result<Waited> {
+    pub(super) async fn wait(
+        &self,
+        pids: &[u32],
+        launched: Option<&Launched>,
+        with_descendants: bool,
+        signals: &mut Signals,
+    ) -> io::Result<Waited> {
         let mut awaited = signal(SignalKind::user_defined1())?;
-        let mut interrupts = signal(SignalKind::interrupt())?;
-        let mut terminations = signal(SignalKind::terminate())?;
+        let mut was_interrupted = false;
         // A closed standard error must not end it.
         let _ = writeln!(io::stderr(), "memtrace: recording begins {self}");
         let time = match self {
@@ -97,15 +106,24 @@ impl StartAfter {
                 _ = awaited.recv() => if *self == Self::Signal {
                     return Ok(Waited::Over);
                 },
-                _ = interrupts.recv() => if !launched {
-                    return Ok(Waited::Interrupted);
+                _ = signals.interrupts.recv() => {
+                    if launched.is_none() || was_interrupted {
+                        return Ok(Waited::Interrupted);
+                    }
+                    was_interrupted = true;
+                }
+                _ = signals.terminations.recv() => match launched {
+                    Some(launched) => pass_on(launched, libc::SIGTERM),
+                    None => return Ok(Waited::Interrupted),
                 },
-                _ = terminations.recv() => return Ok(Waited::Interrupted),
+                _ = signals.hangups.recv() => return Ok(Waited::Interrupted),
                 _ = ticks.tick() => {
                     if pids.iter().all(|&pid| process::has_ended(pid)) {
                         return Ok(Waited::Ended);
                     }
-                    if let Self::Resident(bytes) = self && resident(pids) > *bytes {
+                    if let Self::Resident(bytes) = self
+                        && resident(pids, with_descendants) > *bytes
+                    {
                         return Ok(Waited::Over);
                     }
                 }
@@ -114,9 +132,12 @@ impl StartAfter {
     }
 }
 
-/// Resident memory of processes and their descendants, bytes; pages that they share count for each.
-fn resident(pids: &[u32]) -> u64 {
-    let descendants = job::descendants(pids);
+/// Resident memory of processes, bytes; pages that they share count for each.
+fn resident(pids: &[u32], with_descendants: bool) -> u64 {
+    let descendants = match with_descendants {
+        true => job::descendants(pids),
+        false => Vec::new(),
+    };
     let all = pids.iter().chain(&descendants);
     let identities = all.filter_map(|&pid| memory::identity(pid).ok());
     identities.map(|identity| identity.rss_bytes).sum()
@@ -132,6 +153,7 @@ mod tests {
         assert_eq!(read("30s"), Ok(StartAfter::Time(Duration::from_secs(30))));
         assert_eq!(read("rss>2G"), Ok(StartAfter::Resident(2 << 30)));
         assert_eq!(read("SIGUSR1"), Ok(StartAfter::Signal));
+        assert!(read("rss").unwrap_err().contains("quote it"));
         for wrong in ["", "rss>", "rss>much", "SIGUSR2", "step"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

@@ -61,6 +61,20 @@ impl Writer {
         })
     }
 
+    /// Whether [`Writer::create`] can be expected to work later; an existing file is left as it is.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub(crate) fn may_create(path: &Path, force: bool) -> Result<(), Error> {
+        if force && path.exists() {
+            return Ok(());
+        }
+        create::create_private(path, false)?;
+        // It is empty.
+        let _ = std::fs::remove_file(path);
+        Ok(())
+    }
+
     fn initialise(path: &Path, meta: &Meta) -> rusqlite::Result<Writer> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
