@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     holders::{self, Known, Reading},
-    recording::{Found, Held},
+    recording::{Found, Held, Way},
 };
 
 /// Printed if a search takes long.
@@ -69,10 +69,11 @@ impl Looked {
     fn add(&mut self, tgid: u32, found: &Found) {
         self.searched += 1;
         for of in &found.holders {
-            match of.ways.first().map(|way| &way.held) {
-                Some(Held::Nothing) => self.lost += 1,
-                Some(_) => self.found += 1,
-                None => {}
+            // Elements of an array are a way each, but all that is lost is one.
+            let is_held = |way: &Way| way.held != Held::Nothing;
+            match of.ways.iter().any(is_held) {
+                true => self.found += 1,
+                false => self.lost += usize::from(!of.ways.is_empty()),
             }
         }
         self.longest_stop = self.longest_stop.max(found.longest_stop);

@@ -352,8 +352,9 @@ fn search_once<T>(
     graph.search(&cached, known.is_over);
     if needs_unreached(&graph) {
         if subject.running().is_some() {
+            let now = maps::read(pid)?;
             let list = || native.younger(pid, cached.now(), &pools);
-            graph.search_younger(list, &cached, known.is_over)?;
+            graph.search_younger(&now, list, &cached, known.is_over)?;
         }
         graph.search_garbage(&cached, known.is_over);
     }

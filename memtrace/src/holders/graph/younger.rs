@@ -7,16 +7,14 @@ use crate::holders::{
     native::{Block, Scanner},
     reference::cost,
 };
+use crate::process::maps::Mapping;
 use std::ops::Range;
 
 /// Bytes of blocks that are searched for words that lead to younger ones.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Such words that are kept.
-const MOST_WORDS: usize = 1 << 22;
-
-/// The heap may have grown this far, bytes.
-const GROWTH: u64 = 1 << 30;
+/// Such words that are kept: 48 MiB.
+const MOST_WORDS: usize = 1 << 20;
 
 /// A word that leads to no known block, so perhaps to a younger one.
 struct Source {
@@ -34,18 +32,19 @@ enum Place {
 }
 
 impl Graph<'_> {
-    /// Reaches the blocks behind younger ones, which `list` gives.
+    /// Reaches the blocks behind younger ones, which `list` gives. `mappings`: those of the process now.
     ///
     /// # Errors
     /// Those of `list`.
     pub(in crate::holders) fn search_younger<E>(
         &mut self,
+        mappings: &[Mapping],
         list: impl FnOnce() -> Result<Vec<Block>, E>,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), E> {
         // Before the blocks are listed: each word's block is among them then.
-        let mut sources = self.sources(memory);
+        let mut sources = self.sources(mappings, memory);
         sources.sort_by_key(|source| source.cost);
         let mut younger = list()?;
         younger.sort_unstable_by_key(|block| block.start);
@@ -66,13 +65,26 @@ impl Graph<'_> {
         Ok(())
     }
 
-    fn sources(&self, memory: &Cached<Live>) -> Vec<Source> {
-        let known = bounds(self.blocks, self.pools);
-        let may_be = known.start.saturating_sub(GROWTH)..known.end.saturating_add(GROWTH);
-        let mut scanner = Scanner::new(may_be);
+    fn sources(&self, mappings: &[Mapping], memory: &Cached<Live>) -> Vec<Source> {
+        // Allocators take their memory from mappings like these.
+        let heap = mappings
+            .iter()
+            .filter(|of| of.ino == 0 && of.permissions.write);
+        let heap: Vec<&Mapping> = heap.collect();
+        let (Some(first), Some(last)) = (heap.first(), heap.last()) else {
+            return Vec::new();
+        };
+        let is_in_heap = |value: u64| {
+            let after = heap.partition_point(|of| of.start <= value);
+            after > 0 && heap[after - 1].contains(value)
+        };
+        let mut scanner = Scanner::new(first.start..last.end);
         let mut sources = Vec::new();
         let mut add = |of: Place, cost: u32, value: u64| {
-            if sources.len() < MOST_WORDS && self.blocks.containing(value).is_none() {
+            if sources.len() < MOST_WORDS
+                && is_in_heap(value)
+                && self.blocks.containing(value).is_none()
+            {
                 sources.push(Source { of, cost, value });
             }
         };
