@@ -325,7 +325,7 @@ fn lost_sites(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::R
         let line = own_line(&frames).map(|frame| stack::line(frame, filter.full));
         writeln!(
             out,
-            "  {}  {}, {}",
+            "  {}  about {}, {}",
             line.as_deref().unwrap_or("unknown line"),
             plural(of.blocks as u64, "block"),
             size(of.bytes as u64)

@@ -22,17 +22,17 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    /// How to record for a decision.
+    /// How long to record for a decision.
     pub(super) fn longer(&self) -> String {
-        if !self.heap {
-            return "malloc was not recorded: record without `--no-heap` to find the line".into();
-        }
         format!(
             "record {LONGER:.0} times as long: `memtrace record -d {:.0}s …`",
             (self.length * LONGER).max(1.0).ceil()
         )
     }
 }
+
+/// Advice if the growth has no line, because it is not known which memory grew.
+const NO_HEAP: &str = "malloc was not recorded: record without `--no-heap` to find the line";
 
 /// Advice that begins with this needs sites.
 pub(super) const SITES_BELOW: &str = "look at the sites below";
@@ -68,6 +68,9 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
     }
     if description.cache {
         next.push(context.series.caching_allocator().advice.into());
+    }
+    if !advice.heap && !has_sites && class == Class::Undetermined {
+        next.insert(0, NO_HEAP.into());
     }
     if description.longer || next.is_empty() && !description.next.is_empty() {
         next.push(advice.longer());

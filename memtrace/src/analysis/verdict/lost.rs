@@ -13,7 +13,7 @@ use crate::{
 pub(crate) struct LostSite {
     pub(crate) site: SiteKey,
     pub(crate) tgid: u32,
-    /// Live ones at the end.
+    /// Of the live ones at the end, the share that was lost among those that were examined.
     pub(crate) blocks: f64,
     pub(crate) bytes: f64,
 }
@@ -25,23 +25,29 @@ pub(super) fn sites(
     stacks: &Stacks,
     suppressions: &Suppressions,
 ) -> Vec<LostSite> {
-    let is_lost = |key: &SiteKey| {
-        let seen = holders.get(key);
-        let seen = seen.and_then(|holders| held::kept_by(holders, stacks));
-        seen.is_some_and(|(kept_by, _)| matches!(kept_by.how, How::Nothing { .. }))
+    let share_of = |key: &SiteKey| {
+        let (kept_by, _) = held::kept_by(holders.get(key)?, stacks)?;
+        match kept_by.how {
+            How::Nothing { share } => Some(share),
+            _ => None,
+        }
     };
     let is_suppressed = |key: &SiteKey| {
         let frames: Vec<_> = stacks.get(key.stack).frames().collect();
         suppressions.matching(&frames).is_some()
     };
     let sites = series.sites.iter();
-    let lost = sites.filter(|site| is_lost(&site.key) && !is_suppressed(&site.key));
+    let lost = sites.filter(|site| !is_suppressed(&site.key));
     let mut lost: Vec<LostSite> = lost
-        .map(|site| LostSite {
-            site: site.key,
-            tgid: series.row.tgid,
-            blocks: site.live_count.last().copied().unwrap_or_default(),
-            bytes: site.live_bytes.last().copied().unwrap_or_default(),
+        .filter_map(|site| {
+            let share = share_of(&site.key)?;
+            let of_all = |values: &[f64]| values.last().map_or(0.0, |last| last * share);
+            Some(LostSite {
+                site: site.key,
+                tgid: series.row.tgid,
+                blocks: of_all(&site.live_count),
+                bytes: of_all(&site.live_bytes),
+            })
         })
         .collect();
     lost.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));

@@ -250,7 +250,8 @@ fn judge(
                 }
             }
             if let Some((kept_by, keeper)) = found {
-                keepers.extend(keeper.filter(|_| leaks).map(Scope::Site));
+                let keeper = keeper.filter(|_| leaks);
+                keepers.extend(keeper.map(|site| (Scope::Site(site), kept_by.clone())));
                 // A guess leaves open which objects these are.
                 let is_proven = !matches!(kept_by.how, How::Container(_));
                 let asks = |line: &str| {
@@ -270,7 +271,17 @@ fn judge(
         }
     }
     // The buffer of a container that keeps leaked blocks is part of that leak.
-    sites.retain(|verdict| verdict.class != Class::Cache || !keepers.contains(&verdict.scope));
+    let keeper = |of: &Verdict| keepers.iter().find(|(scope, _)| *scope == of.scope);
+    sites.retain(|verdict| verdict.class != Class::Cache || keeper(verdict).is_none());
+    // What was seen of that container is better than a guess.
+    for verdict in &mut sites {
+        let guessed = |of: &KeptBy| matches!(of.how, How::Container(_));
+        if verdict.kept_by.as_ref().is_some_and(guessed)
+            && let Some((_, kept_by)) = keeper(verdict)
+        {
+            verdict.kept_by = Some(kept_by.clone());
+        }
+    }
     let leaks = |key| {
         let leak = sites.iter().find(|site| site.scope == Scope::Site(key));
         leak.is_some_and(|site| site.kept_by.is_some())
