@@ -144,7 +144,7 @@ fn recordings(args: &DiffArgs) -> anyhow::Result<(&[PathBuf], &PathBuf)> {
     let is_option = |path: &&PathBuf| path.to_string_lossy().starts_with('-') && !path.exists();
     if let Some(option) = args.files.iter().find(is_option) {
         anyhow::bail!(
-            "`{}` is behind `--`, where only recordings are expected; options go before `--`",
+            "`{}` comes after `--`, where only recordings are expected; options go before `--`",
             option.display()
         );
     }
@@ -259,7 +259,7 @@ mod tests {
             ),
             ("--baseline a b", "no new recording"),
             ("--baseline a -- b c", "several new recordings"),
-            ("--baseline a -- b -T 1", "`-T` is behind `--`"),
+            ("--baseline a -- b -T 1", "`-T` comes after `--`"),
         ] {
             let error = error(line);
             assert!(error.contains(expected), "{line}: {error}");

@@ -51,7 +51,7 @@ pub(super) fn check_name(path: &Path) -> anyhow::Result<()> {
     if OTHER_TYPES.contains(&&*extension.to_ascii_lowercase()) {
         let (path, svg) = (path.display(), path.with_extension("svg"));
         anyhow::bail!(
-            "a flame graph is an SVG picture, but `{path}` is named otherwise; name it `{}`",
+            "a flame graph is an SVG picture, and `{path}` has another ending; name it `{}`",
             svg.display()
         );
     }

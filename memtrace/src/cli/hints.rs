@@ -44,11 +44,25 @@ fn is_hidden(option: &str) -> bool {
 
 /// The command that was meant by a word that is none.
 fn meant(word: &str) -> Option<String> {
-    if Path::new(word).is_file() {
-        return Some(format!("diagnose {word}"));
+    let path = Path::new(word);
+    if path.is_file() {
+        let command = match is_database(path) {
+            true => "diagnose",
+            false => "record --",
+        };
+        return Some(format!("{command} {word}"));
     }
     let known = MEANT.iter().find(|(name, _)| *name == word);
     known.map(|(_, command)| (*command).to_owned())
+}
+
+/// Whether a file begins as those of SQLite, and so as recordings, do (https://www.sqlite.org/fileformat.html).
+fn is_database(path: &Path) -> bool {
+    let mut begin = [0; 16];
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|mut file| std::io::Read::read_exact(&mut file, &mut begin));
+    // What cannot be read is more likely a recording of root's than a program.
+    read.is_err() || begin == *b"SQLite format 3\0"
 }
 
 /// The warning about options of memtrace that a launched command gets, because they come after it. Behind `--`
