@@ -9,7 +9,7 @@ use memtrace_common::loss::Reason;
 use memtrace_tests::{
     Bench, python,
     record::{self, Record},
-    report::Report,
+    report::{Report, ReportedSite},
     running::Running,
     targets, until,
 };
@@ -218,6 +218,33 @@ fn of_a_running_program() {
         let report = attached(&bench, target, pid, go_beside(&truth));
         expect_every_stack(&report);
         python::expect_same(&report, &python::read(&truth));
+    }
+}
+
+#[test]
+fn code_objects_that_take_each_others_place_are_told_apart() {
+    const ROUNDS: u64 = 500;
+    let others = (9..=14).filter_map(targets::installed_python);
+    for python in others.chain([distributions().into()]) {
+        let bench = Bench::new();
+        let target = [python.clone(), targets::source("python/replaced.py")];
+        let report = Record::launch(&bench, &["--imports"], target).finish(0);
+        let of_line = |line: u32| -> u64 {
+            let sites = report.sites.iter().filter(|site| site.layer == "heap");
+            let is_there = |site: &&ReportedSite| {
+                let mut frames = site.frames.iter().filter(|frame| frame.kind == "python");
+                frames.any(|frame| frame.line == Some(line))
+            };
+            let bytes: u64 = sites
+                .filter(is_there)
+                .map(|site| site.counts.live_bytes)
+                .sum();
+            // Beside objects of the interpreter's own, such as frames.
+            bytes / 50_000
+        };
+        // The functions' second lines.
+        let found: Vec<u64> = (1001..=1004).map(of_line).collect();
+        assert_eq!(found, [ROUNDS; 4], "{}", python.display());
     }
 }
 
