@@ -48,7 +48,7 @@ fn count() -> u64 {
 /// Small records of a CPU between two looks at how much is unread, a power of two.
 const LOOK_EVERY: u64 = 16;
 
-/// Bytes of a record that is no small one.
+/// A record of as many bytes is not small.
 const LARGE: u64 = 256;
 
 /// When the collector is to be woken for a record.

@@ -50,7 +50,7 @@ impl Task {
         Self(unsafe { bpf_get_current_task() })
     }
 
-    /// The current thread's name, to be compared.
+    /// The current thread's name, for comparison.
     #[inline(always)]
     pub(crate) fn current_name() -> [u64; 2] {
         // SAFETY: the helper gives a valid pointer, of a type that the verifier knows.

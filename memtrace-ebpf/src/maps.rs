@@ -1,5 +1,5 @@
-//! The maps that the collector shares, with the reasons for their sizes. Three stand beside the
-//! types that only the kernel side knows: `THREADS`, `SCRATCH` and `MEMOS`.
+//! The maps that the collector shares, with the reasons for their sizes. Those with types
+//! that only the kernel side knows stand beside these: `THREADS`, `SCRATCH`, `MEMOS` and `CODES`.
 
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,

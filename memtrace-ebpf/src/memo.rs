@@ -43,12 +43,12 @@ pub(crate) struct Memo {
     /// 1 if the thread's own frame pointer matters.
     uses_fp: u64,
     steps: [Step; STEPS],
-    /// Those of the steps.
+    /// The guards of the steps.
     guards: [[Guard; AT_ONCE]; STEPS / AT_ONCE],
 }
 
 impl Memo {
-    /// That of a step.
+    /// The guard of a step.
     #[inline(always)]
     fn guard(&mut self, step: usize) -> &mut Guard {
         let place = step & (STEPS - 1);

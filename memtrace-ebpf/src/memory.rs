@@ -49,7 +49,7 @@ pub(crate) struct Window<const N: usize = WORDS> {
 /// Some frames of a stack: the cost of a copy hardly depends on its length, so copies are few and long.
 const WORDS: usize = 256;
 
-/// Dozens of them, which are copied together where they are expected to be as before.
+/// Dozens of frames, which are copied at once where they are expected to be unchanged.
 const STACK_WORDS: usize = 1024;
 
 /// A copy of a stack.

@@ -144,8 +144,8 @@ pub(crate) extern "C" fn next_python_frame(
     CONTINUE
 }
 
-/// Reads what identifies a code object into `seen`. False if it cannot be read. `is_known`: unless it is as the thread's
-/// last walk found it there.
+/// Reads what identifies a code object into `seen`; false if it cannot be read. `is_known`: `seen` is of this code
+/// object, and stays as it is if the words are the same.
 #[inline(always)]
 fn identify(
     state: &mut PythonState,

@@ -31,7 +31,7 @@ use crate::{
 #[map]
 static THREADS: Array<Thread> = Array::with_max_entries(PLACES, 0);
 
-/// A power of two. As many as a machine of the least usual `pid_max` has tids.
+/// A power of two: the least `pid_max` that is usual.
 const PLACES: u32 = 32_768;
 
 /// How many places a thread may try, beginning with its own.

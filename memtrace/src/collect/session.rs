@@ -25,7 +25,6 @@ use super::{
     plan::{Plan, default_output, meta},
     priority::Priority,
     sampling::Costs,
-    start_after::Waited,
     startup::Startup,
     store::Store,
     timings::Timings,
@@ -146,15 +145,15 @@ pub(crate) async fn record(
         launched.release()?;
         plan.pids.push(launched.tgid());
     }
-    let waited = start_after.wait(
+    let begins = start_after.wait(
         &plan.pids,
         launched.as_ref(),
         plan.options.follow,
         &mut signals,
     );
-    let waited = waited.await.map_err(system("watch for signals"))?;
+    let begins = begins.await.map_err(system("watch for signals"))?;
     plan.pids.retain(|&pid| !process::has_ended(pid));
-    let begins = waited == Waited::Over && !plan.pids.is_empty();
+    let begins = begins && !plan.pids.is_empty();
     let result = match (begins, find_targets(&plan.pids)) {
         (true, Ok(targets)) => record_now(plan, &targets, &mut launched, ready, recorded).await,
         (true, Err(error)) => Err(error),

@@ -65,19 +65,9 @@ impl fmt::Display for StartAfter {
     }
 }
 
-/// How the wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waited {
-    /// Recording can begin.
-    Over,
-    /// All processes have ended.
-    Ended,
-    /// The user does not want to wait.
-    Interrupted,
-}
-
 impl StartAfter {
-    /// Waits for it. `with_descendants`: their memory counts too. Signals do what they do while a command is recorded.
+    /// Waits for it; false if the processes end before, or the user does not want to wait. `with_descendants`: their
+    /// memory counts too. Signals do what they do while a command is recorded.
     ///
     /// # Errors
     /// Signals cannot be watched.
@@ -87,7 +77,7 @@ impl StartAfter {
         launched: Option<&Launched>,
         with_descendants: bool,
         signals: &mut Signals,
-    ) -> io::Result<Waited> {
+    ) -> io::Result<bool> {
         let mut awaited = signal(SignalKind::user_defined1())?;
         let mut was_interrupted = false;
         // A closed standard error must not end it.
@@ -102,29 +92,29 @@ impl StartAfter {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = &mut timer, if time.is_some() => return Ok(Waited::Over),
+                () = &mut timer, if time.is_some() => return Ok(true),
                 _ = awaited.recv() => if *self == Self::Signal {
-                    return Ok(Waited::Over);
+                    return Ok(true);
                 },
                 _ = signals.interrupts.recv() => {
                     if launched.is_none() || was_interrupted {
-                        return Ok(Waited::Interrupted);
+                        return Ok(false);
                     }
                     was_interrupted = true;
                 }
                 _ = signals.terminations.recv() => match launched {
                     Some(launched) => pass_on(launched, libc::SIGTERM),
-                    None => return Ok(Waited::Interrupted),
+                    None => return Ok(false),
                 },
-                _ = signals.hangups.recv() => return Ok(Waited::Interrupted),
+                _ = signals.hangups.recv() => return Ok(false),
                 _ = ticks.tick() => {
                     if pids.iter().all(|&pid| process::has_ended(pid)) {
-                        return Ok(Waited::Ended);
+                        return Ok(false);
                     }
                     if let Self::Resident(bytes) = self
                         && resident(pids, with_descendants) > *bytes
                     {
-                        return Ok(Waited::Over);
+                        return Ok(true);
                     }
                 }
             }

@@ -5,7 +5,7 @@
 //! The highest bits of an address's hash choose a segment by way of the
 //! directory, the lowest a slot in it (linear probing, backward-shift
 //! deletion). Neighbours in memory are neighbours here, because otherwise
-//! nearly every block would be a miss of the cache. A segment grows in small steps, so between 70 and 87 % of its
+//! nearly every access would miss the cache. A segment grows in small steps, so between 70 and 87 % of its
 //! slots are in use, and splits when it has [`MAX_SLOTS`]; so no operation
 //! ever touches more than one segment's worth of blocks, apart from the rare
 //! doubling of the directory (four bytes per segment or so).

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) struct LostSite {
     pub(crate) site: SiteKey,
     pub(crate) tgid: u32,
-    /// Of the live ones at the end, the share that was lost among those that were examined.
+    /// Those that lived at the end, times the share of lost ones among those that were examined.
     pub(crate) blocks: f64,
     pub(crate) bytes: f64,
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Bytes of blocks that are searched for words that lead to younger ones.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Such words that are kept: 48 MiB.
+/// Most words that are kept: 48 MiB.
 const MOST_WORDS: usize = 1 << 20;
 
 /// A word that leads to no known block, so perhaps to a younger one.
