@@ -75,6 +75,12 @@ pub struct Imports {
     pub files: [u64; IMPORT_FILES],
 }
 
+/// Innermost native frames that stay of a summarised import without a Python frame of its own: a library that is loaded.
+pub const IMPORT_NATIVE_FRAMES: u32 = 2;
+
+/// The instruction of a frame that has not begun: it is at its first line.
+pub const NOT_BEGUN: u32 = (1 << 28) - 1;
+
 /// The fields of a code object lie in [`CODE_BYTES`] from this offset on, which are read at once.
 pub const CODE_WINDOW: u32 = 40;
 pub const CODE_BYTES: u64 = 112;

@@ -12,8 +12,8 @@ use memtrace_common::{
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
-        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, Identity, Interpreter, LINETABLE,
-        NAME, NONE, STR_HASH, Text, characters, fingerprint,
+        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, IMPORT_NATIVE_FRAMES, Identity,
+        Interpreter, LINETABLE, NAME, NONE, NOT_BEGUN, STR_HASH, Text, characters, fingerprint,
     },
     unwind::{End, Word},
 };
@@ -189,14 +189,8 @@ fn identify(
     true
 }
 
-/// The instruction of a frame that has not begun: it is at its first line.
-const NOT_BEGUN: u32 = u32::MAX;
-
-/// Innermost native frames that stay of an import without a Python frame of its own: a library that is loaded.
-const NATIVE: u32 = 2;
-
 /// Ends a stack at the frame `code` of the import system. The code that a module runs when it is imported becomes one
-/// frame, whatever it does: modules are loaded once.
+/// frame, whatever it does: modules are loaded once. The collector does the same (`memtrace::collect::imports`).
 #[inline(always)]
 fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
     let (image, epoch) = (scratch.caller.image, scratch.caller.epoch);
@@ -211,7 +205,7 @@ fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
         scratch.push(word, image);
         scratch.push(Word::python_at(NOT_BEGUN, at), 0);
     } else {
-        for index in 0..NATIVE {
+        for index in 0..IMPORT_NATIVE_FRAMES {
             let word = scratch.frame(index as usize);
             if index < n {
                 scratch.push(word, if Word::is_file(word) { 0 } else { epoch });

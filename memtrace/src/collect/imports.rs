@@ -2,12 +2,16 @@
 //!
 //! A program that loads large libraries has hundreds of thousands of distinct stacks before its first line of work, and
 //! nobody asks where in a module's import a block was made. So while a process that was seen to start imports its
-//! modules, the kernel side replaces what a module does by the module. When no new module was seen for a while, the
-//! program has begun its work, even if that is within an import: stacks are whole from then on.
+//! modules, the kernel side replaces what a module does by the module, and the collector does the same to stacks that
+//! were walked before the kernel side knew the import system. When no new module was seen for a while, the program has
+//! begun its work, even if that is within an import: stacks are whole from then on.
 
 use std::collections::HashMap;
 
-use memtrace_common::python::{Code, IMPORT_FILES, Imports as Files};
+use memtrace_common::{
+    python::{Code, IMPORT_FILES, IMPORT_NATIVE_FRAMES, Imports as Files, NOT_BEGUN},
+    unwind::Word,
+};
 
 use crate::python::CodeObject;
 
@@ -34,11 +38,45 @@ struct Importing {
     latest_ns: u64,
 }
 
+/// Whether code belongs to the import system.
+fn is_import_system(object: &CodeObject) -> bool {
+    object.filename.starts_with(IMPORT_SYSTEM)
+}
+
 impl Imports {
+    /// The words of a stack of an import as the kernel side summarises them; `None`: the stack stays as it is. `object`
+    /// finds the code object of an address and a fingerprint.
+    pub(super) fn summarise<'a>(
+        &self,
+        tgid: u32,
+        words: &[u64],
+        object: impl Fn(u64, u32) -> Option<&'a CodeObject>,
+    ) -> Option<Vec<u64>> {
+        self.of.get(&tgid)?.as_ref()?;
+        let mut module: Option<[u64; 2]> = None;
+        for (index, pair) in words.windows(2).enumerate() {
+            let (Some(Word::Python(code)), Some(Word::PythonAt { fingerprint, .. })) =
+                (Word::decode(pair[0]), Word::decode(pair[1]))
+            else {
+                continue;
+            };
+            let frame = [pair[0], Word::python_at(NOT_BEGUN, fingerprint)];
+            if object(code, fingerprint).is_some_and(is_import_system) {
+                let inner = match &module {
+                    Some(module) => module,
+                    None => &words[..index.min(IMPORT_NATIVE_FRAMES as usize)],
+                };
+                return Some([inner, &frame].concat());
+            }
+            module = Some(frame);
+        }
+        None
+    }
+
     /// Takes in a code object of a process that was seen to start. The import system as the kernel side has to know it,
     /// if that has changed.
     pub(super) fn learn(&mut self, code: &Code, object: &CodeObject) -> Option<Files> {
-        let is_of_system = object.filename.starts_with(IMPORT_SYSTEM);
+        let is_of_system = is_import_system(object);
         if !is_of_system && object.name != MODULE {
             return None;
         }
@@ -128,6 +166,39 @@ mod tests {
         let external = ("<frozen importlib._bootstrap_external>", 0x30);
         let files = learn(&mut imports, 1, external, "get_code").unwrap();
         assert_eq!(files.files, [0x20, 0x30, 0, 0]);
+    }
+
+    /// What a module's import does is the module's frame; what the import system does itself keeps its innermost frames.
+    #[test]
+    fn what_the_kernel_side_did_not_summarise_yet_is_summarised() {
+        let [system, module, main] = ["<frozen importlib._bootstrap>", "/srv/a.py", "/srv/main.py"]
+            .map(|file| CodeObject::of("f", file));
+        let object = |code, _| match code {
+            0x10 => Some(&module),
+            0x20 => Some(&system),
+            0x30 => Some(&main),
+            _ => None,
+        };
+        let frame = |code, at| [Word::python(code), Word::python_at(at, 5)];
+        let native = [1, 2, 3].map(|vaddr| [Word::file(4, vaddr)]);
+        let outer = [frame(0x20, 8), frame(0x30, 9)].concat();
+        let mut imports = Imports::default();
+        let words = [&frame(0x10, 6)[..], &frame(0x10, 7), &native[0], &outer].concat();
+        assert_eq!(imports.summarise(7, &words, object), None);
+
+        let bootstrap = ("<frozen importlib._bootstrap>", 0x20);
+        learn(&mut imports, 1, bootstrap, "_find_and_load");
+        let begun = u32::MAX;
+        let summary = [frame(0x10, begun), frame(0x20, begun)].concat();
+        let summarised = imports.summarise(7, &words, object);
+        assert_eq!(summarised.as_ref(), Some(&summary));
+        assert_eq!(imports.summarise(7, &summary, object), Some(summary));
+
+        let words = [native.concat(), outer].concat();
+        let summary = [&native[0][..], &native[1], &frame(0x20, begun)].concat();
+        assert_eq!(imports.summarise(7, &words, object), Some(summary));
+        assert_eq!(imports.summarise(7, &frame(0x30, 9), object), None);
+        assert_eq!(imports.summarise(8, &words, object), None);
     }
 
     #[test]

@@ -131,12 +131,21 @@ impl Pythons {
         else {
             return Some(Location::UnknownPython(code));
         };
-        let known = self.known.get(&image);
-        let Some(&id) = known.and_then(|known| known.get(&(code, fingerprint))) else {
+        let Some((id, object)) = self.find(image, code, fingerprint) else {
             return Some(Location::UnknownPython(code));
         };
-        let object = &self.objects[id.0 as usize];
         (!is_shim(object)).then(|| Location::Python(id, object.line(instruction)))
+    }
+
+    /// The code object at an absolute address.
+    pub(super) fn find(
+        &self,
+        image: u64,
+        code: u64,
+        fingerprint: u32,
+    ) -> Option<(CodeId, &CodeObject)> {
+        let id = *self.known.get(&image)?.get(&(code, fingerprint))?;
+        Some((id, &self.objects[id.0 as usize]))
     }
 }
 

@@ -124,6 +124,17 @@ impl Collector {
         let unknown = Addresses::default();
         let addresses = self.processes.addresses(tgid).unwrap_or(&unknown);
         let (modules, pythons) = (&self.modules, &self.pythons);
+        let summary = self.imports.as_ref().and_then(|imports| {
+            imports.summarise(tgid, frames, |code, fingerprint| {
+                pythons
+                    .find(image, code, fingerprint)
+                    .map(|(_, object)| object)
+            })
+        });
+        let (frames, end) = match &summary {
+            Some(summary) => (&summary[..], End::Complete),
+            None => (frames, end),
+        };
         let locate = |index: usize| {
             Some(match Word::decode(frames[index]) {
                 Some(Word::File { exec, vaddr }) => modules.locate(exec, vaddr),
