@@ -15,6 +15,7 @@ mod codes;
 mod device;
 mod emit;
 mod exceptions;
+mod imports;
 mod kernel;
 mod lifecycle;
 mod loops;

@@ -8,12 +8,12 @@
 
 use memtrace_common::{
     event::Kind,
-    hash::{SEED, mix},
+    hash::mix,
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
-        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, IMPORT_NATIVE_FRAMES, Identity,
-        Interpreter, LINETABLE, NAME, NONE, NOT_BEGUN, STR_HASH, Text, characters, fingerprint,
+        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, Identity, Interpreter, LINETABLE,
+        NAME, NONE, STR_HASH, Text, characters, fingerprint,
     },
     unwind::{End, Word},
 };
@@ -23,6 +23,7 @@ use crate::{
     code,
     codes::{self, Seen},
     emit::{Wake, emit_in_place, header, lost},
+    imports,
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
     maps::{IMPORTS, INTERPRETERS, SEEN_CODE, THREAD_STATES},
@@ -32,7 +33,7 @@ use crate::{
 
 /// The word of a copied object that holds the field at `offset`.
 #[inline(always)]
-fn field(window: &Window, object: u64, offset: u32) -> u64 {
+pub(crate) fn field(window: &Window, object: u64, offset: u32) -> u64 {
     let abs_addr = object.wrapping_add(u64::from(offset & !7));
     window.get(abs_addr).unwrap_or(0)
 }
@@ -75,6 +76,26 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter) -> bool {
     true
 }
 
+/// The code object of a frame that was copied.
+#[inline(always)]
+pub(crate) fn code_of(state: &PythonState, frame: u64, python: &Interpreter) -> u64 {
+    // The low bits are tags in 3.14.
+    field(&state.frames, frame, python.frame_code) & !7
+}
+
+/// The byte of a frame that was copied which says where a run of the loop ends.
+#[inline(always)]
+pub(crate) fn boundary_of(state: &PythonState, frame: u64, python: &Interpreter) -> u8 {
+    let word = field(&state.frames, frame, python.frame_boundary);
+    (word >> ((python.frame_boundary & 7) << 3)) as u8
+}
+
+/// Whether a frame with this boundary is not one of the program, but of the loop itself.
+#[inline(always)]
+pub(crate) fn is_shim(python: &Interpreter, boundary: u8) -> bool {
+    python.minor >= 12 && boundary >= 3
+}
+
 // VERIFIER: a global function, as are the others that are exported.
 /// Collects one Python frame, or ends the run.
 #[unsafe(no_mangle)]
@@ -95,12 +116,11 @@ pub(crate) extern "C" fn next_python_frame(
         return CONTINUE;
     }
     let word = |offset| field(&state.frames, frame, offset);
-    // The low bits are tags in 3.14.
-    let code = word(python.frame_code) & !7;
-    let boundary = (word(python.frame_boundary) >> ((python.frame_boundary & 7) << 3)) as u8;
+    let code = code_of(state, frame, python);
+    let boundary = boundary_of(state, frame, python);
     let instruction = word(python.frame_instruction);
     state.frame = word(python.frame_previous);
-    if python.minor >= 12 && boundary >= 3 {
+    if is_shim(python, boundary) {
         state.end_run();
         return CONTINUE;
     }
@@ -129,7 +149,7 @@ pub(crate) extern "C" fn next_python_frame(
     let image = scratch.caller.image;
     let state = &mut scratch.walk.python;
     if filename != 0 && state.imports.files.contains(&filename) {
-        summarise(scratch, code, print);
+        imports::summarise(scratch, code, print);
         return BREAK;
     }
     if scratch.len() + 2 > MAX_FRAMES as u32
@@ -189,31 +209,33 @@ fn identify(
     true
 }
 
-/// Ends a stack at the frame `code` of the import system. The code that a module runs when it is imported becomes one
-/// frame, whatever it does: modules are loaded once. The collector does the same (`memtrace::collect::imports`).
-#[inline(always)]
-fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
-    let (image, epoch) = (scratch.caller.image, scratch.caller.epoch);
-    let (last, n) = (scratch.walk.python.last, scratch.len());
-    scratch.walk.memo.forget();
-    scratch.walk.end = End::Complete;
-    scratch.record.stack = SEED;
-    scratch.record.n = 0;
-    if last != 0 {
-        let word = scratch.frame(last as usize - 1);
-        let at = scratch.frame(last as usize) as u32;
-        scratch.push(word, image);
-        scratch.push(Word::python_at(NOT_BEGUN, at), 0);
-    } else {
-        for index in 0..IMPORT_NATIVE_FRAMES {
-            let word = scratch.frame(index as usize);
-            if index < n {
-                scratch.push(word, if Word::is_file(word) { 0 } else { epoch });
-            }
-        }
+/// The result of [`fingerprint_of`] if the code object cannot be read; others have 32 bits.
+pub(crate) const UNREADABLE: u64 = u64::MAX;
+
+/// The fingerprint of a frame's code object.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn fingerprint_of(
+    scratch: *mut Scratch,
+    python: *const Interpreter,
+    frame: u64,
+    code: u64,
+) -> u64 {
+    // SAFETY: null, or the caller's map values.
+    let (Some(scratch), Some(python)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
+        return UNREADABLE;
+    };
+    let walk = scratch.walk.number;
+    let Some(seen) = codes::place(scratch, frame) else {
+        return UNREADABLE;
+    };
+    let is_known = seen.is(frame, code, walk);
+    if !identify(&mut scratch.walk.python, python, code, seen, is_known) {
+        return UNREADABLE;
     }
-    scratch.push(Word::python(code), image);
-    scratch.push(Word::python_at(NOT_BEGUN, print), 0);
+    seen.frame = frame;
+    seen.walk = walk;
+    seen.fingerprint
 }
 
 /// Most thread states that are examined to find a thread's own.
@@ -232,7 +254,7 @@ struct Searching {
 /// frames in each; their nesting is then unknown, so none are taken (counted).
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn find_innermost(
+pub(crate) extern "C" fn find_innermost(
     state: *mut PythonState,
     python: *const Interpreter,
     image: u64,
@@ -368,7 +390,7 @@ struct Report {
 /// Reports the code objects of a new stack, before the stack.
 #[inline(always)]
 pub(crate) fn report(scratch: &Scratch) {
-    if scratch.walk.python.thread == 0 {
+    if scratch.walk.python.thread == 0 && !scratch.walk.memo.is_forgotten() {
         return;
     }
     let Some(python) = INTERPRETERS.get(code::interpreter(scratch.caller.space)) else {

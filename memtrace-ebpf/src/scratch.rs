@@ -15,6 +15,7 @@ use crate::{
     atomic::{claim, release},
     caller::Caller,
     code::Code,
+    imports::Import,
     kernel::PendingReturns,
     memory::{PAGE, StackWindow, Window},
     subject::Subject,
@@ -198,6 +199,8 @@ pub(crate) struct PythonState {
     pub(crate) alone_in: u64,
     /// The import system, if imports are summarised.
     pub(crate) imports: Imports,
+    /// Where it was entered, if that was looked for.
+    pub(crate) import: Import,
     pub(crate) search: ThreadSearch,
     pub(crate) frames: Window,
     /// Part of a code object, or of an object that it refers to.

@@ -13,6 +13,7 @@ use memtrace_common::{
 use crate::{
     arch::SIGNAL_RETURN,
     code::{self, Code},
+    imports,
     kernel::PendingReturns,
     loops::{BREAK, CONTINUE, repeat},
     maps::{INTERPRETERS, changes},
@@ -78,6 +79,16 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
             return BREAK;
         }
     };
+    // Where the last stack was that of an import, the next one mostly is.
+    let mut needed = imports::NOT_FOUND;
+    if scratch.walk.memo.of.has_imports != 0 && scratch.walk.memo.is_forgotten() {
+        needed = imports::find(scratch, python);
+        if needed == 0 {
+            // SAFETY: a live map value, which belongs to the claimed scratch.
+            memo::forget(unsafe { &mut *before });
+            return BREAK;
+        }
+    }
     if begin(scratch, before, memo) != CONTINUE {
         return BREAK;
     }
@@ -87,9 +98,12 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
         before,
         memo,
     };
-    repeat(STEPS, next_frame, &mut walk);
+    repeat((needed as u32).min(STEPS), next_frame, &mut walk);
     // SAFETY: `walk` was made from these.
     let (scratch, memo) = unsafe { (&mut *walk.scratch, &mut *walk.memo) };
+    if needed != imports::NOT_FOUND && !scratch.walk.memo.is_forgotten() {
+        imports::end_at_found(scratch);
+    }
     let is_current = is_unchanged(scratch) || scratch.walk.code.is_current();
     memo::end(scratch, memo, is_current);
     if !is_current {

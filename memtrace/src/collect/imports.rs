@@ -17,6 +17,8 @@ use crate::python::CodeObject;
 
 /// The import system, which is frozen into the interpreter.
 const IMPORT_SYSTEM: &str = "<frozen importlib.";
+/// Its parts (Lib/importlib in CPython's sources), which call each other.
+const PARTS: [&str; 2] = ["_bootstrap>", "_bootstrap_external>"];
 
 /// The code that a module runs when it is imported.
 const MODULE: &str = "<module>";
@@ -34,6 +36,8 @@ pub(super) struct Imports {
 #[derive(Debug)]
 struct Importing {
     files: Files,
+    /// Which of [`PARTS`] are known.
+    knows: [bool; PARTS.len()],
     /// When a new module was last seen, CLOCK_MONOTONIC.
     latest_ns: u64,
 }
@@ -76,8 +80,8 @@ impl Imports {
     /// Takes in a code object of a process that was seen to start. The import system as the kernel side has to know it,
     /// if that has changed.
     pub(super) fn learn(&mut self, code: &Code, object: &CodeObject) -> Option<Files> {
-        let is_of_system = is_import_system(object);
-        if !is_of_system && object.name != MODULE {
+        let part = object.filename.strip_prefix(IMPORT_SYSTEM);
+        if part.is_none() && object.name != MODULE {
             return None;
         }
         let new = || {
@@ -85,6 +89,7 @@ impl Imports {
                 files: Files {
                     files: [0; IMPORT_FILES],
                 },
+                knows: [false; PARTS.len()],
                 latest_ns: 0,
             })
         };
@@ -94,13 +99,18 @@ impl Imports {
             .or_insert_with(new)
             .as_mut()?;
         importing.latest_ns = importing.latest_ns.max(code.header.time_ns);
+        let part = part?;
         let files = &mut importing.files.files;
-        if !is_of_system || files.contains(&code.filename.object) {
+        if files.contains(&code.filename.object) {
             return None;
         }
         let free = files.iter_mut().find(|file| **file == 0)?;
         *free = code.filename.object;
-        Some(importing.files)
+        for (knows, known) in importing.knows.iter_mut().zip(PARTS) {
+            *knows |= part == known;
+        }
+        // With one part alone, a frame of the other one would pass for a module.
+        (importing.knows == [true; PARTS.len()]).then_some(importing.files)
     }
 
     /// Processes whose imports are over.
@@ -160,8 +170,7 @@ mod tests {
             None
         );
         let bootstrap = ("<frozen importlib._bootstrap>", 0x20);
-        let files = learn(&mut imports, 1, bootstrap, "_find_and_load").unwrap();
-        assert_eq!(files.files, [0x20, 0, 0, 0]);
+        assert_eq!(learn(&mut imports, 1, bootstrap, "_find_and_load"), None);
         assert_eq!(learn(&mut imports, 1, bootstrap, "_load_unlocked"), None);
         let external = ("<frozen importlib._bootstrap_external>", 0x30);
         let files = learn(&mut imports, 1, external, "get_code").unwrap();
@@ -223,6 +232,8 @@ mod tests {
             None
         );
         imports.forget(7);
-        assert!(learn(&mut imports, 92, bootstrap, "_find_and_load").is_some());
+        learn(&mut imports, 92, bootstrap, "_find_and_load");
+        let external = ("<frozen importlib._bootstrap_external>", 0x30);
+        assert!(learn(&mut imports, 92, external, "get_code").is_some());
     }
 }
