@@ -5,9 +5,8 @@
 //! knew the import system (`memtrace::collect::imports`).
 
 use memtrace_common::{
-    hash::SEED,
     python::{IMPORT_NATIVE_FRAMES, Interpreter, NOT_BEGUN},
-    unwind::{End, Word},
+    unwind::Word,
 };
 
 use crate::{
@@ -15,34 +14,8 @@ use crate::{
     maps::IMPORTS,
     memory::word_or_zero,
     python,
-    scratch::Scratch,
+    scratch::{Import, Scratch},
 };
-
-/// Ends a stack at the frame `code` of the import system.
-#[inline(always)]
-pub(crate) fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
-    let (image, epoch) = (scratch.caller.image, scratch.caller.epoch);
-    let (last, n) = (scratch.walk.python.last, scratch.len());
-    scratch.walk.memo.forget();
-    scratch.walk.end = End::Complete;
-    scratch.record.stack = SEED;
-    scratch.record.n = 0;
-    if last != 0 {
-        let word = scratch.frame(last as usize - 1);
-        let at = scratch.frame(last as usize) as u32;
-        scratch.push(word, image);
-        scratch.push(Word::python_at(NOT_BEGUN, at), 0);
-    } else {
-        for index in 0..IMPORT_NATIVE_FRAMES {
-            let word = scratch.frame(index as usize);
-            if index < n {
-                scratch.push(word, if Word::is_file(word) { 0 } else { epoch });
-            }
-        }
-    }
-    scratch.push(Word::python(code), image);
-    scratch.push(Word::python_at(NOT_BEGUN, print), 0);
-}
 
 /// Ends the stack whose innermost native frames were walked at what [`find`] has found.
 #[inline(always)]
@@ -50,24 +23,7 @@ pub(crate) fn end_at_found(scratch: &mut Scratch) {
     let Import {
         system, last_print, ..
     } = scratch.walk.python.import;
-    summarise(scratch, system, last_print as u32);
-}
-
-/// Where Python frames enter the import system.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Import {
-    /// The frame that the import system has called, and its code; 0: none.
-    module_frame: u64,
-    module: u64,
-    /// The import system's innermost frame, and its code; 0: none.
-    system_frame: u64,
-    system: u64,
-    /// The last code of the import system, the program that it belongs to, and its fingerprint. It is frozen into the
-    /// interpreter, and stays as long as that runs.
-    last: u64,
-    last_in: u64,
-    last_print: u64,
+    python::summarise(scratch, system, last_print as u32);
 }
 
 /// The result of [`find`] where every native frame has to be walked.

@@ -8,12 +8,12 @@
 
 use memtrace_common::{
     event::Kind,
-    hash::mix,
+    hash::{SEED, mix},
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
-        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, Identity, Interpreter, LINETABLE,
-        NAME, NONE, STR_HASH, Text, characters, fingerprint,
+        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, IMPORT_NATIVE_FRAMES, Identity,
+        Interpreter, LINETABLE, NAME, NONE, NOT_BEGUN, STR_HASH, Text, characters, fingerprint,
     },
     unwind::{End, Word},
 };
@@ -23,7 +23,6 @@ use crate::{
     code,
     codes::{self, Seen},
     emit::{Wake, emit_in_place, header, lost},
-    imports,
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
     maps::{IMPORTS, INTERPRETERS, SEEN_CODE, THREAD_STATES},
@@ -149,7 +148,7 @@ pub(crate) extern "C" fn next_python_frame(
     let image = scratch.caller.image;
     let state = &mut scratch.walk.python;
     if filename != 0 && state.imports.files.contains(&filename) {
-        imports::summarise(scratch, code, print);
+        summarise(scratch, code, print);
         return BREAK;
     }
     if scratch.len() + 2 > MAX_FRAMES as u32
@@ -207,6 +206,32 @@ fn identify(
     seen.fingerprint = u64::from(print);
     seen.words = words;
     true
+}
+
+/// Ends a stack at the frame `code` of the import system.
+#[inline(always)]
+pub(crate) fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
+    let (image, epoch) = (scratch.caller.image, scratch.caller.epoch);
+    let (last, n) = (scratch.walk.python.last, scratch.len());
+    scratch.walk.memo.forget();
+    scratch.walk.end = End::Complete;
+    scratch.record.stack = SEED;
+    scratch.record.n = 0;
+    if last != 0 {
+        let word = scratch.frame(last as usize - 1);
+        let at = scratch.frame(last as usize) as u32;
+        scratch.push(word, image);
+        scratch.push(Word::python_at(NOT_BEGUN, at), 0);
+    } else {
+        for index in 0..IMPORT_NATIVE_FRAMES {
+            let word = scratch.frame(index as usize);
+            if index < n {
+                scratch.push(word, if Word::is_file(word) { 0 } else { epoch });
+            }
+        }
+    }
+    scratch.push(Word::python(code), image);
+    scratch.push(Word::python_at(NOT_BEGUN, print), 0);
 }
 
 /// The result of [`fingerprint_of`] if the code object cannot be read; others have 32 bits.

@@ -15,7 +15,6 @@ use crate::{
     atomic::{claim, release},
     caller::Caller,
     code::Code,
-    imports::Import,
     kernel::PendingReturns,
     memory::{PAGE, StackWindow, Window},
     subject::Subject,
@@ -205,6 +204,23 @@ pub(crate) struct PythonState {
     pub(crate) frames: Window,
     /// Part of a code object, or of an object that it refers to.
     pub(crate) object: Window,
+}
+
+/// Where Python frames enter the import system.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Import {
+    /// The frame that the import system has called, and its code; 0: none.
+    pub(crate) module_frame: u64,
+    pub(crate) module: u64,
+    /// The import system's innermost frame, and its code; 0: none.
+    pub(crate) system_frame: u64,
+    pub(crate) system: u64,
+    /// The last code of the import system, the program that it belongs to, and its fingerprint. It is frozen into the
+    /// interpreter, and stays as long as that runs.
+    pub(crate) last: u64,
+    pub(crate) last_in: u64,
+    pub(crate) last_print: u64,
 }
 
 /// A search for the thread state of the thread whose thread pointer is `id`.
