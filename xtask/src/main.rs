@@ -1,12 +1,14 @@
 //! The project's tasks, one file each: `cargo xtask help` lists them.
 
 mod bench;
+mod browser;
 mod command;
 mod demo;
 mod dist;
 mod docs;
 mod ebpf;
 mod fuzz;
+mod html;
 mod imports;
 mod lint;
 mod oracle;
@@ -83,6 +85,8 @@ enum Task {
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
     Verdicts(verdicts::Options),
+    /// Use the pages of `memtrace html` in a browser (slow; as root, unless recordings are given)
+    TestHtml(html::Options),
     /// Test Python frames and holders on the interpreters of other Debian releases (slow; as root)
     TestPythons(pythons::Options),
     /// Trace real PyTorch and compare its figures with memtrace's (slow; as root)
@@ -111,6 +115,7 @@ fn main() -> ExitCode {
         Task::Vm { kernels } => vm::run(&kernels),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
+        Task::TestHtml(options) => html::run(&options),
         Task::TestPythons(options) => pythons::run(&options),
         Task::TestTorch(options) => torch::run(&options),
         Task::TestGpu(options) => torch::run_on_gpu(&options),

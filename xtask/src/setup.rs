@@ -43,6 +43,9 @@ const TRACED: [&str; 13] = [
     "tmux",
 ];
 
+/// The browser in which `cargo xtask test-html` opens pages, and fonts for it.
+const BROWSER: [&str; 2] = ["chromium", "fonts-dejavu-core"];
+
 /// Packages run it to ask whether they may start their service (invoke-rc.d(8)).
 const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
 
@@ -79,6 +82,14 @@ pub(crate) fn run(kernel_side: bool) -> Result<()> {
 /// When a package is missing and cannot be installed.
 pub(crate) fn for_tests() -> Result<()> {
     install(&[&TESTS[..], &TRACED].concat())
+}
+
+/// Installs the packages missing for `cargo xtask test-html`.
+///
+/// # Errors
+/// When a package is missing and cannot be installed.
+pub(crate) fn for_html() -> Result<()> {
+    install(&[&TESTS[..1], &TESTS[3..4], &BROWSER].concat())
 }
 
 /// Installs the missing ones of these packages.

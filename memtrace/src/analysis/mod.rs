@@ -3,6 +3,7 @@
 //! `docs/verdicts.md` has the rules and the reasons for them.
 
 pub(crate) mod account;
+pub(crate) mod courses;
 pub(crate) mod failures;
 #[cfg(test)]
 mod fixture;

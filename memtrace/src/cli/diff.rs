@@ -102,16 +102,11 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         check_name(path)?;
     }
     let (baselines, new) = recordings(args)?;
-    let prefixes = prefixes(baselines.iter().chain([new]))?;
     let options = Options {
         per: args.per.clone(),
         templates: !args.ignore_template_arguments,
     };
-    let baselines: Vec<Run> = baselines
-        .iter()
-        .map(|path| read(path, &prefixes))
-        .collect::<Result<_, _>>()?;
-    let comparison = diff::compare(&baselines, &read(new, &prefixes)?, &options)?;
+    let comparison = compared(baselines, new, &options)?;
     if let Some(path) = &args.flamegraph {
         draw(path, args.force, &comparison)?;
     }
@@ -167,9 +162,24 @@ fn recordings(args: &DiffArgs) -> anyhow::Result<(&[PathBuf], &PathBuf)> {
     }
 }
 
+/// Reads recordings and compares the last with the others.
+pub(super) fn compared(
+    baselines: &[PathBuf],
+    new: &Path,
+    options: &Options,
+) -> anyhow::Result<Comparison> {
+    let paths = baselines.iter().map(PathBuf::as_path).chain([new]);
+    let prefixes = prefixes(paths)?;
+    let baselines: Vec<Run> = baselines
+        .iter()
+        .map(|path| read(path, &prefixes))
+        .collect::<Result<_, _>>()?;
+    Ok(diff::compare(&baselines, &read(new, &prefixes)?, options)?)
+}
+
 /// The prefixes of allocator functions named for any of these recordings: all fold their frames, or
 /// equal stacks would differ.
-fn prefixes<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<Vec<String>> {
+fn prefixes<'a>(paths: impl Iterator<Item = &'a Path>) -> anyhow::Result<Vec<String>> {
     let mut prefixes = BTreeSet::new();
     for path in paths {
         prefixes.extend(Recording::open(path)?.meta().allocator_prefixes.clone());

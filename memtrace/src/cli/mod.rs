@@ -12,6 +12,7 @@ pub(crate) mod flamegraph;
 mod hints;
 pub(crate) mod holders;
 pub(crate) mod host;
+pub(crate) mod html;
 pub(crate) mod man;
 pub(crate) mod probes;
 pub(crate) mod record;
@@ -55,6 +56,8 @@ enum Command {
     Diagnose(diagnose::DiagnoseArgs),
     /// Draw a recording as a flame graph
     Flamegraph(flamegraph::FlamegraphArgs),
+    /// Write a recording as an HTML page
+    Html(html::HtmlArgs),
     /// Compare recordings and machines
     Diff(diff::DiffArgs),
     /// Write a recording in another format
@@ -109,6 +112,7 @@ impl Cli {
             Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diagnose(args) => diagnose::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Html(args) => html::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diff(args) => diff::run(&args),
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Holders(args) => holders::run(&args).map(|()| ExitCode::SUCCESS),

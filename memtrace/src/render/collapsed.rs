@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, io::Write};
 use super::{Error, group_name, until_closed};
 use crate::{
     escape::clean,
+    event::Layer,
     frames::names,
     recording::{Snapshot, Stack},
     view::{Filter, Metric, Shown, group::UNKNOWN_THREAD},
@@ -87,12 +88,16 @@ pub(super) fn program(shown: &Shown) -> String {
     }
 }
 
-/// The layer of a site. An allocator's mappings contain the heap: they are kept apart, because the two overlap.
+/// The layer of a site.
 pub(super) fn layer(shown: &Shown) -> String {
-    let layer = shown.site.key.layer.name();
-    match shown.site.key.by_allocator {
-        true => format!("{layer} (by allocator)"),
-        false => layer.into(),
+    layer_name(shown.site.key.layer, shown.site.key.by_allocator)
+}
+
+/// The name of a layer. An allocator's mappings contain the heap: they are kept apart, because the two overlap.
+pub(super) fn layer_name(layer: Layer, by_allocator: bool) -> String {
+    match by_allocator {
+        true => format!("{} (by allocator)", layer.name()),
+        false => layer.name().into(),
     }
 }
 

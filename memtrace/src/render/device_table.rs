@@ -160,6 +160,16 @@ pub(super) fn text(
     for device in devices.filter(|device| device.process == process.row.id) {
         table(out, device, allocator.name)?;
     }
+    failures(out, snapshot, process)
+}
+
+/// Writes the failed allocations of a process.
+pub(super) fn failures(
+    out: &mut impl Write,
+    snapshot: &Snapshot,
+    process: &ProcessSnapshot,
+) -> io::Result<()> {
+    let allocator = caching_allocator(snapshot, process.row.id);
     let parts = failures::parts(&snapshot.failures, &snapshot.stacks);
     let failures = snapshot.failures.iter().zip(parts);
     let failures = failures.filter(|(failure, _)| failure.key.process == process.row.id);
@@ -192,30 +202,63 @@ pub(super) fn name(device: Device) -> String {
     }
 }
 
+/// A line of a device's table: what has so many bytes, and a note.
+pub(super) struct Row {
+    pub(super) what: String,
+    pub(super) bytes: String,
+    pub(super) note: String,
+}
+
+/// A device's table has the figures of this moment.
+pub(super) const MOMENT: &str = "at that moment, or at the end";
+
 /// `by` is the caching allocator's name.
 fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<()> {
+    writeln!(out, "  {}, {MOMENT}", name(device.device))?;
+    for Row { what, bytes, note } in rows(device, by) {
+        let note = if note.is_empty() {
+            note
+        } else {
+            format!("   {note}")
+        };
+        writeln!(out, "    {what:<44} {bytes:>12}{note}")?;
+    }
+    Ok(())
+}
+
+/// The tables of all devices, with their process and device.
+pub(super) fn tables(
+    snapshot: &Snapshot,
+) -> impl Iterator<Item = (&ProcessSnapshot, Device, Vec<Row>)> {
+    snapshot.devices.iter().filter_map(|device| {
+        let by = caching_allocator(snapshot, device.process).name;
+        let process = process_of(snapshot, device.process)?;
+        Some((process, device.device, rows(device, by)))
+    })
+}
+
+/// The lines of a device's table. `by` is the caching allocator's name.
+fn rows(device: &DeviceSnapshot, by: &str) -> Vec<Row> {
     let totals = &device.totals;
-    writeln!(
-        out,
-        "  {}, at that moment, or at the end",
-        name(device.device)
-    )?;
-    let mut line =
-        |what: &str, bytes: String, note: &str| writeln!(out, "    {what:<44} {bytes:>12}{note}");
+    let mut rows = Vec::new();
+    let mut line = |what: &str, bytes: String, note: &str| {
+        let (what, note) = (what.to_owned(), note.to_owned());
+        rows.push(Row { what, bytes, note });
+    };
     let held = totals.held_by_cache();
     if let Some(cache) = totals.cache {
         let peak = |bytes: Option<u64>| {
-            bytes.map_or_else(String::new, |bytes| format!("   peak {}", size(bytes)))
+            bytes.map_or_else(String::new, |bytes| format!("peak {}", size(bytes)))
         };
         let allocated = cache.allocated.min(held);
         line(
             &format!("{by}: in blocks (allocated)"),
             size(allocated),
             &peak(Some(cache.peak_allocated)),
-        )?;
+        );
         if let Some(requested) = requested(device) {
             let rounding = allocated.saturating_sub(requested);
-            line("  of which rounding", size(rounding), "")?;
+            line("  of which rounding", size(rounding), "");
         }
         if device.streams.len() > 1 {
             for (stream, totals) in &device.streams {
@@ -223,60 +266,61 @@ fn table(out: &mut impl Write, device: &DeviceSnapshot, by: &str) -> io::Result<
                     0 => "  on the default stream".into(),
                     number => format!("  on stream {number}"),
                 };
-                line(&name, size(totals.allocated), "")?;
+                line(&name, size(totals.allocated), "");
             }
             let unreported = allocated.saturating_sub(reported(device).0);
             if unreported > 0 {
-                line("  on unknown streams", size(unreported), "")?;
+                line("  on unknown streams", size(unreported), "");
             }
         }
         let largest = cache.largest_free.map_or_else(String::new, |bytes| {
-            format!("   largest free block {}", size(bytes))
+            format!("largest free block {}", size(bytes))
         });
         line(
             &format!("{by}: cached (reserved, not allocated)"),
             size(held - allocated),
             &largest,
-        )?;
+        );
         let mut note = peak(cache.peak_reserved);
         if cache.reserved.is_none() {
-            note += "   lower bound: not reported yet";
+            note += if note.is_empty() { "" } else { "   " };
+            note += "lower bound: not reported yet";
         }
-        line(&format!("  {by} total (reserved)"), size(held), &note)?;
+        line(&format!("  {by} total (reserved)"), size(held), &note);
     } else if held > 0 {
         line(
             &format!("{by}, without its caching allocator"),
             size(held),
             "",
-        )?;
+        );
     }
     line(
         "other runtime allocations",
         size(totals.other_runtime()),
         "",
-    )?;
-    line("other driver allocations", size(totals.other_driver()), "")?;
+    );
+    line("other driver allocations", size(totals.other_driver()), "");
     match (device.process_total, unattributed(device)) {
         (Some(total), Some(rest)) => {
             let sign = if rest < 0 { "-" } else { "" };
             let rest = format!("{sign}{}", size(rest.unsigned_abs()));
-            line("unattributed (context, modules, libraries)", rest, "")?;
-            line("  process total (NVML)", size(total), "")?;
+            line("unattributed (context, modules, libraries)", rest, "");
+            line("  process total (NVML)", size(total), "");
         }
         _ => line(
             "  total known (NVML not available)",
             size(totals.known()),
             "",
-        )?,
+        ),
     }
     if totals.pinned > 0 {
         line(
             "in addition, page-locked host memory",
             size(totals.pinned),
             "",
-        )?;
+        );
     }
-    Ok(())
+    rows
 }
 
 fn failed(

@@ -27,6 +27,14 @@ const COLUMNS: usize = 100;
 /// Column at which the text after the labels begins.
 const CONTENT: usize = 16;
 
+/// Labels of the holder, of evidence and of advice.
+const KEPT_BY: &str = "kept by";
+pub(super) const EVIDENCE: &str = "evidence";
+pub(super) const NEXT: &str = "next";
+
+/// Label of the cost of the holes around the blocks.
+const BESIDES: &str = "besides";
+
 /// Writes the findings of a recording.
 pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) -> io::Result<()> {
     let findings = findings(found, filter);
@@ -35,7 +43,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     let mut lines = Vec::new();
     let mut shown = 0;
     for finding in &findings {
-        let text = self::finding(finding, found);
+        let text = on_screen(&items(finding, found));
         // One line is for the number of hidden findings, and an empty one follows.
         if shown > 0 && lines.len() + text.len() > room.saturating_sub(2) {
             break;
@@ -55,6 +63,43 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
         writeln!(out, "{}", cut(line, COLUMNS))?;
     }
     Ok(())
+}
+
+/// A line of a finding: text behind a label. The headline has no label.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) label: &'static str,
+    pub(super) text: String,
+}
+
+impl Item {
+    fn new(label: &'static str, text: impl Into<String>) -> Item {
+        let text = text.into();
+        Item { label, text }
+    }
+
+    fn line(&self) -> String {
+        match self.label {
+            "" => self.text.clone(),
+            label => format!("  {label:<width$}{}", self.text, width = CONTENT - 2),
+        }
+    }
+}
+
+/// The lines of a finding on a terminal. What the holes cost stands in the headline if both fit on a line.
+fn on_screen(items: &[Item]) -> Vec<String> {
+    if let [headline, besides, rest @ ..] = items
+        && besides.label == BESIDES
+    {
+        let whole = format!("{}; {}", headline.text, besides.text);
+        if whole.chars().count() <= COLUMNS {
+            return [vec![whole], on_screen(rest)].concat();
+        }
+    }
+    items
+        .iter()
+        .flat_map(|item| wrapped(&item.line()))
+        .collect()
 }
 
 /// On two lines if one is too short, the second as far as it fits. A command stays whole if
@@ -91,35 +136,34 @@ fn cut(line: &str, columns: usize) -> String {
     }
 }
 
-fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
+/// The headline of a finding, and the lines below it.
+pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
     let verdict = finding.verdict;
     let about = format!("{} (grade {})", verdict.class.name(), verdict.grade.name());
-    let mut text = Vec::new();
+    let mut items = Vec::new();
     match finding.lines.first() {
         Some(line) => {
-            text.extend(headline(&about, verdict, line));
-            text.push(processes(finding, found));
-            if let Some(frame) = line.allocates {
-                text.extend(named("  allocated by  ", frame));
-            }
-            text.extend(line.kept_by.into_iter().flat_map(kept));
-            text.extend(others(&finding.lines[1..]));
-            text.extend(next(line.next));
+            items.extend(headline(&about, verdict, line));
+            items.push(processes(finding, found));
+            items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
+            items.extend(line.kept_by.into_iter().flat_map(kept));
+            items.extend(others(&finding.lines[1..]));
+            items.extend(next(line.next));
         }
         None if finding.is_suppressed => {
-            text.push(format!(
-                "suppressed: {about}; `Suppressed` below lists the sites"
-            ));
-            text.push(processes(finding, found));
+            let sites = format!("suppressed: {about}; `Suppressed` below lists the sites");
+            items.push(Item::new("", sites));
+            items.push(processes(finding, found));
         }
         None => {
-            text.push(format!("{about}: {}", verdict.class.meaning()));
-            text.push(processes(finding, found));
+            let meaning = format!("{about}: {}", verdict.class.meaning());
+            items.push(Item::new("", meaning));
+            items.push(processes(finding, found));
             // Without a rate the evidence has to give the amount.
             let least = verdict.class != Class::None && finding.rate().is_none();
             let shown = verdict.class.on_screen().max(usize::from(least));
             let evidence = verdict.evidence.iter().take(shown);
-            text.extend(evidence.flat_map(|of| wrapped(&format!("  evidence      {}", words(of)))));
+            items.extend(evidence.map(|of| Item::new(EVIDENCE, words(of))));
             if !finding.growing_below.is_empty() {
                 let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
                 let who = match &finding.processes[..] {
@@ -127,51 +171,50 @@ fn finding(finding: &Finding, found: &Diagnosis) -> Vec<String> {
                     _ => "they",
                 };
                 let below = few(&below);
-                text.push(format!("  but           see {below}, which {who} started"));
+                items.push(Item::new(
+                    "but",
+                    format!("see {below}, which {who} started"),
+                ));
             }
-            text.extend(next(&verdict.next));
+            items.extend(next(&verdict.next));
         }
     }
     if verdict.class == Class::Undetermined && found.lost > 0.0 {
-        text.push("  records were lost, see below".into());
+        items.push(Item::new("losses", "records were lost, see below"));
     }
-    text
+    items
 }
 
 /// The other lines of a finding.
-fn others(lines: &[Line<'_>]) -> Vec<String> {
+fn others(lines: &[Line<'_>]) -> Option<Item> {
     match lines {
-        [] => Vec::new(),
+        [] => None,
         [
             Line {
                 allocates: Some(frame),
                 bytes,
                 ..
             },
-        ] => named(
-            &format!("  and           {} by ", per_second(*bytes)),
-            frame,
-        ),
-        _ => vec![format!(
-            "  and           {}, see below",
-            plural(lines.len() as u64, "other line")
-        )],
+        ] => Some(named("and", &format!("{} by ", per_second(*bytes)), frame)),
+        _ => {
+            let more = plural(lines.len() as u64, "other line");
+            Some(Item::new("and", format!("{more}, see below")))
+        }
     }
 }
 
-/// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s); the holes around them cost 1.1
-/// MiB/s`, on two lines if one is too short.
-fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<String> {
-    let sentence = format!("{about}: {}", sentence(verdict, line));
-    if line.bytes <= 0.0 || line.holes < line.bytes / 10.0 {
-        return wrapped(&sentence);
+/// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s)`, and `the holes around them cost 1.1
+/// MiB/s`.
+fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<Item> {
+    let mut items = vec![Item::new(
+        "",
+        format!("{about}: {}", sentence(verdict, line)),
+    )];
+    if line.bytes > 0.0 && line.holes >= line.bytes / 10.0 {
+        let holes = format!("the holes around them cost {}", per_second(line.holes));
+        items.push(Item::new(BESIDES, holes));
     }
-    let holes = format!("the holes around them cost {}", per_second(line.holes));
-    let whole = format!("{sentence}; {holes}");
-    match whole.chars().count() <= COLUMNS {
-        true => vec![whole],
-        false => [wrapped(&sentence), vec![format!("  besides       {holes}")]].concat(),
-    }
+    items
 }
 
 /// `Service.log keeps 25 blocks/s (137 KiB/s)`.
@@ -231,51 +274,53 @@ fn subject(frame: &Frame) -> String {
 }
 
 /// The holder of the blocks, and the path to them.
-fn kept(of: &KeptBy) -> Vec<String> {
-    let filled = |before: &str| of.line.as_ref().map_or(vec![], |line| named(before, line));
+fn kept(of: &KeptBy) -> Vec<Item> {
+    let line = of.line.as_ref();
     match &of.how {
-        How::Container(container) => filled(&format!(
-            "  kept by       probably a {container}, filled by "
-        )),
+        How::Container(container) => {
+            let before = format!("probably a {container}, filled by ");
+            let filled = line.map(|line| named(KEPT_BY, &before, line));
+            filled.into_iter().collect()
+        }
         How::Path { path, .. } => {
-            let mut text = wrapped(&format!("  kept by       {}", keeper(path)));
-            text.push(format!(
-                "  path          {}",
-                folded(path, COLUMNS - CONTENT)
-            ));
-            text.extend(filled("  filled by     "));
-            text
+            let mut items = vec![
+                Item::new(KEPT_BY, keeper(path)),
+                Item::new("path", folded(path, COLUMNS - CONTENT)),
+            ];
+            items.extend(line.map(|line| named("filled by", "", line)));
+            items
         }
-        How::Cycle { .. } => wrapped("  kept by       only a cycle: gc.collect() would free it"),
-        How::Nothing { .. } => {
-            wrapped("  kept by       nothing: no pointer to these blocks was found")
-        }
+        How::Cycle { .. } => vec![Item::new(
+            KEPT_BY,
+            "only a cycle: gc.collect() would free it",
+        )],
+        How::Nothing { .. } => vec![Item::new(
+            KEPT_BY,
+            "nothing: no pointer to these blocks was found",
+        )],
     }
 }
 
 /// The first piece of advice.
-fn next(advice: &[String]) -> Vec<String> {
-    let first = advice
-        .first()
-        .map(|next| format!("  next          {}", clean(next)));
-    first.map_or(vec![], |line| wrapped(&line))
+fn next(advice: &[String]) -> Option<Item> {
+    advice.first().map(|next| Item::new(NEXT, clean(next)))
 }
 
 /// The processes of a finding, and their rate of growth.
-fn processes(finding: &Finding, found: &Diagnosis) -> String {
+fn processes(finding: &Finding, found: &Diagnosis) -> Item {
     let verdict = finding.verdict;
     let rate = finding.rate().filter(|_| verdict.class != Class::None);
     let in_all = rate.map_or(String::new(), |rate| {
         format!(", {} in total", per_second(rate))
     });
     let place = place(verdict).map_or(String::new(), |device| format!(", {}", device_name(device)));
-    let which = match &finding.processes[..] {
+    let (label, which) = match &finding.processes[..] {
         [_] => {
             let row = row(found, verdict.process);
             let of = row.map(|row| program(&row.comm, &row.cmdline));
             let of = of.filter(|of| !of.is_empty());
             let of = of.map_or(String::new(), |of| format!(" of `{of}`"));
-            format!("process       {}{of}", verdict.tgid)
+            ("process", format!("{}{of}", verdict.tgid))
         }
         several => {
             let mut tgids: Vec<u32> = several.iter().map(|of| of.tgid).collect();
@@ -289,18 +334,17 @@ fn processes(finding: &Finding, found: &Diagnosis) -> String {
                 [program] => format!(" of `{program}`"),
                 _ => String::new(),
             };
-            format!("processes     {}{of}", few(&tgids))
+            ("processes", format!("{}{of}", few(&tgids)))
         }
     };
     let rest = format!("{place}{in_all}");
-    let room = COLUMNS.saturating_sub(rest.chars().count());
-    let which = format!("  {which}");
+    let room = (COLUMNS - CONTENT).saturating_sub(rest.chars().count());
     // Only the program's name can make it that long.
     let which = match which.chars().count() > room {
         true => cut(&which, room.saturating_sub(1)) + "`",
         false => which,
     };
-    which + &rest
+    Item::new(label, which + &rest)
 }
 
 fn per_second(bytes: f64) -> String {
@@ -311,13 +355,13 @@ fn per_second(bytes: f64) -> String {
 const PATH: usize = 48;
 
 /// A frame's name with its line of source or module, behind `before`.
-fn named(before: &str, frame: &Frame) -> Vec<String> {
+fn named(label: &'static str, before: &str, frame: &Frame) -> Item {
     let place = names::source_line(frame).or_else(|| frame.module_name().map(clean));
     let place = place.unwrap_or_default();
     let named = format!("{before}{}  ", names::plain(frame));
-    let room = COLUMNS.saturating_sub(named.chars().count());
-    let line = named + &shortened(&place, room.min(PATH));
-    wrapped(line.trim_end())
+    let room = (COLUMNS - CONTENT).saturating_sub(named.chars().count());
+    let text = named + &shortened(&place, room.min(PATH));
+    Item::new(label, text.trim_end())
 }
 
 /// The end of a path, from a folder on, in at most this many characters; the file's name is never
@@ -336,7 +380,7 @@ fn shortened(path: &str, room: usize) -> String {
 }
 
 #[cfg(test)]
-mod snapshots;
+pub(super) mod snapshots;
 
 #[cfg(test)]
 mod tests;

@@ -80,31 +80,44 @@ const fn meaning(reason: Reason) -> &'static str {
     }
 }
 
-/// Writes the section on losses.
-pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+/// The losses of one effect: what it means for the figures, and each reason that occurred.
+pub(super) struct Kind {
+    pub(super) effect: &'static str,
+    /// How often, what happened, and the name of the reason.
+    pub(super) reasons: Vec<(u64, &'static str, &'static str)>,
+}
+
+/// `5 of 100 records`.
+pub(super) fn records(snapshot: &Snapshot) -> String {
     let dropped = snapshot.emitted.saturating_sub(snapshot.received);
     let all = plural(snapshot.emitted, "record");
     match dropped {
-        0 => writeln!(out, "\nLosses\n  none of {all}")?,
-        _ => writeln!(out, "\nLosses\n  {} of {all}", grouped(dropped))?,
+        0 => format!("none of {all}"),
+        _ => format!("{} of {all}", grouped(dropped)),
     }
-    for (effect, words) in EFFECTS {
-        let mut lost = snapshot
-            .losses
-            .iter()
-            .filter(|(reason, count)| reason.effect() == effect && *count > 0)
-            .peekable();
-        if lost.peek().is_some() {
-            writeln!(out, "  {words}")?;
-        }
-        for (reason, count) in lost {
-            let meaning = meaning(*reason);
-            writeln!(
-                out,
-                "    {:>11}  {meaning} ({})",
-                grouped(*count),
-                reason.name()
-            )?;
+}
+
+/// The losses that occurred, the worst effect first.
+pub(super) fn kinds(snapshot: &Snapshot) -> impl Iterator<Item = Kind> {
+    let of = |effect: Effect| {
+        let lost = snapshot.losses.iter();
+        let lost = lost.filter(move |(reason, count)| reason.effect() == effect && *count > 0);
+        lost.map(|(reason, count)| (*count, meaning(*reason), reason.name()))
+    };
+    let kinds = EFFECTS.into_iter().map(move |(effect, words)| Kind {
+        effect: words,
+        reasons: of(effect).collect(),
+    });
+    kinds.filter(|kind| !kind.reasons.is_empty())
+}
+
+/// Writes the section on losses.
+pub(super) fn section(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    writeln!(out, "\nLosses\n  {}", records(snapshot))?;
+    for kind in kinds(snapshot) {
+        writeln!(out, "  {}", kind.effect)?;
+        for (count, meaning, name) in kind.reasons {
+            writeln!(out, "    {:>11}  {meaning} ({name})", grouped(count))?;
         }
     }
     Ok(())

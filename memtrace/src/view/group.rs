@@ -88,9 +88,7 @@ impl By {
             return python.next().map_or(NO_PYTHON_FRAME.into(), line);
         }
         if self == By::ProgramLine {
-            let frames: Vec<&Frame> = stack.of_caller().collect();
-            let own = own_line(&frames).or(stack.frames().next());
-            return own.map_or(NO_STACK.into(), line);
+            return program_line(stack).map_or(NO_STACK.into(), line);
         }
         let frames = stack.frames().skip(stack.wrappers());
         let mut native = frames.filter(|frame| frame.kind == FrameKind::Native);
@@ -103,6 +101,12 @@ impl By {
             _ => function(frame),
         }
     }
+}
+
+/// The frame that [`By::ProgramLine`] groups a stack by; `None`: it has no frames.
+pub(crate) fn program_line(stack: Stack<'_>) -> Option<&Frame> {
+    let frames: Vec<&Frame> = stack.of_caller().collect();
+    own_line(&frames).or(stack.frames().next())
 }
 
 impl fmt::Display for By {

@@ -8,4 +8,4 @@ mod text;
 
 pub(crate) use flame::{View, flamegraph};
 pub(crate) use json::json;
-pub(crate) use text::text;
+pub(crate) use text::{summary, text, values as fact_values};

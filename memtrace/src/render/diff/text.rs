@@ -48,6 +48,28 @@ pub(crate) fn text(
     until_closed(text.write(out).and_then(|()| out.flush()))
 }
 
+/// The conclusion, its bounds and the workloads, line by line.
+///
+/// # Errors
+///
+/// Never: writing to memory does not fail.
+pub(crate) fn summary(comparison: &Comparison) -> io::Result<Vec<String>> {
+    let text = Text {
+        comparison,
+        top: 0,
+        full: false,
+    };
+    let mut out = Vec::new();
+    text.programs(&mut out)?;
+    text.conclusion(&mut out)?;
+    text.bounds(&mut out)?;
+    if let Some(workload) = comparison.workload {
+        text.workload(&mut out, workload)?;
+    }
+    let out = String::from_utf8_lossy(&out);
+    Ok(out.lines().map(|line| line.trim().to_owned()).collect())
+}
+
 struct Text<'a> {
     comparison: &'a Comparison,
     top: usize,
@@ -420,7 +442,7 @@ fn variable(fact: &Difference) -> String {
 }
 
 /// Both values; for long lists only the differing parts.
-fn values(fact: &Difference) -> (String, String) {
+pub(crate) fn values(fact: &Difference) -> (String, String) {
     let one = |value: &Option<String>| match value {
         Some(value) => clean(value),
         None => fact.absence.map_or("not known", Absence::name).into(),

@@ -32,7 +32,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/findings/snapshots")
 }
 
-fn read(name: &str) -> (tempfile::TempDir, Recording) {
+pub(in crate::render) fn read(name: &str) -> (tempfile::TempDir, Recording) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recording.mtr");
     let compressed = fs::File::open(self::folder().join(format!("{name}.mtr.zst"))).unwrap();

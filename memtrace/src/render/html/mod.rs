@@ -1,0 +1,213 @@
+//! A recording, or a comparison of two, as one HTML file without references to others: the verdict,
+//! memory over time, a flame graph and a table of lines, devices, the fingerprint, losses.
+//!
+//! The files in `page/` are the page: what is the same in every page. The verdict and other text is
+//! HTML from here ([`sections`]); charts are drawn by its script from the [`data`]. Names come from
+//! traced programs, so all text is escaped ([`markup`]), and the browser runs only the page's own
+//! script, by its hash.
+
+mod comparison;
+mod data;
+mod layers;
+mod markup;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use sha2::{Digest, Sha256};
+
+use self::{
+    data::{Data, Limits, SITES},
+    markup::{escaped, json},
+};
+use super::{Error, until_closed};
+use crate::{
+    analysis::{
+        courses::Courses,
+        suppressions::Suppressions,
+        system::SystemSeries,
+        verdict::{self, Diagnosis},
+    },
+    ledger::ProcessId,
+    recording::{self, At, Fact, MemorySample, Recording, Snapshot},
+};
+
+pub(crate) use comparison::Compared;
+
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+
+/// The script: its parts share one scope.
+const SCRIPT: &str = concat!(
+    "(() => {\n\"use strict\";\n",
+    include_str!("page/format.js"),
+    include_str!("page/model.js"),
+    include_str!("page/chart.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/table.js"),
+    include_str!("page/main.js"),
+    "})();\n"
+);
+
+/// Most bytes of the data, so that a page stays below 2 MB.
+const MOST: usize = 1_700_000;
+
+/// Limits to try, until the data is small enough; the last are taken in any case.
+const LIMITS: [Limits; 7] = [
+    limits(SITES, 1),
+    limits(SITES, 4),
+    limits(SITES, 24),
+    limits(SITES / 2, 24),
+    limits(SITES / 5, 24),
+    limits(SITES / 20, 24),
+    limits(SITES / 100, 40),
+];
+
+const fn limits(sites: usize, step: usize) -> Limits {
+    Limits { sites, step }
+}
+
+/// A recording, as its page needs it.
+pub(crate) struct Recorded {
+    /// At the moment of a report.
+    pub(crate) snapshot: Snapshot,
+    pub(crate) verdicts: Diagnosis,
+    pub(crate) facts: Vec<Fact>,
+    /// By process, in order of time.
+    pub(crate) memory: HashMap<ProcessId, Vec<(u64, MemorySample)>>,
+    /// With the largest sites one by one.
+    pub(crate) courses: Courses,
+    /// How far a recording without an end reaches, ns.
+    pub(crate) cut_off: Option<u64>,
+}
+
+impl Recorded {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub(crate) fn read(recording: &Recording) -> Result<Recorded, recording::Error> {
+        let snapshot = recording.snapshot(At::Default)?;
+        let machine = SystemSeries::read(recording)?;
+        let processes = snapshot.processes.iter().map(|process| process.row.id);
+        let memory = processes.map(|id| Ok((id, recording.memory(id)?)));
+        Ok(Recorded {
+            verdicts: verdict::diagnose(recording, &machine, &Suppressions::default())?,
+            facts: recording.facts()?,
+            memory: memory.collect::<Result<_, recording::Error>>()?,
+            courses: Courses::read(recording, &snapshot, &data::chosen(&snapshot))?,
+            cut_off: recording.cut_off()?,
+            snapshot,
+        })
+    }
+}
+
+/// Writes the page of a recording.
+///
+/// # Errors
+///
+/// When the output cannot be written.
+pub(crate) fn html(out: &mut impl Write, recorded: &Recorded) -> Result<(), Error> {
+    write(out, recorded, None)
+}
+
+/// Writes the page of a comparison; `new` is the recording that has the verdict.
+///
+/// # Errors
+///
+/// When the output cannot be written.
+pub(crate) fn html_comparison(
+    out: &mut impl Write,
+    new: &Recorded,
+    compared: &Compared,
+) -> Result<(), Error> {
+    write(out, new, Some(compared))
+}
+
+fn write(
+    out: &mut impl Write,
+    recorded: &Recorded,
+    compared: Option<&Compared>,
+) -> Result<(), Error> {
+    let data = of_size(|limits| match compared {
+        None => data::of_recording(recorded, limits),
+        Some(compared) => comparison::data(recorded, compared, limits.sites),
+    })?;
+    let written = page(out, recorded, compared, &data).and_then(|()| out.flush());
+    Ok(until_closed(written)?)
+}
+
+/// The data under the first limits that make it small enough, as JSON.
+fn of_size(of: impl Fn(Limits) -> Data) -> io::Result<String> {
+    let mut text = String::new();
+    for limits in LIMITS {
+        text = json(&of(limits))?;
+        if text.len() <= MOST {
+            break;
+        }
+    }
+    Ok(text)
+}
+
+/// Fills the page: its places are names in double braces.
+fn page(
+    out: &mut impl Write,
+    recorded: &Recorded,
+    compared: Option<&Compared>,
+    data: &str,
+) -> io::Result<()> {
+    let subject = escaped(&sections::subject(recorded));
+    let mut rest = PAGE;
+    while let Some((before, after)) = rest.split_once("{{") {
+        out.write_all(before.as_bytes())?;
+        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+        match name {
+            "subject" => write!(out, "{subject}")?,
+            "policy" => write!(out, "{}", policy())?,
+            "style" => write!(out, "{STYLE}")?,
+            "script" => write!(out, "{SCRIPT}")?,
+            "data" => write!(out, "{data}")?,
+            "about" => sections::about(out, recorded)?,
+            "bounds" => match sections::bounds(recorded) {
+                None => {}
+                Some(bounds) => write!(out, "<p class=\"warning\">{}</p>", escaped(bounds))?,
+            },
+            "verdict" => sections::verdict(out, recorded)?,
+            "comparison" => match compared {
+                None => {}
+                Some(compared) => comparison::conclusion(out, compared)?,
+            },
+            "devices" => sections::devices(out, recorded)?,
+            "fingerprint" => match compared {
+                None => sections::fingerprint(out, recorded)?,
+                Some(compared) => comparison::fingerprint(out, recorded, compared)?,
+            },
+            "losses" => sections::losses(out, recorded)?,
+            _ => {
+                return Err(io::Error::other(format!(
+                    "no such place in the page: {name}"
+                )));
+            }
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())
+}
+
+/// Nothing is loaded, and nothing but the page's own script runs.
+fn policy() -> String {
+    let hash = |text: &str| format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text)));
+    format!(
+        "default-src 'none'; img-src data:; style-src {}; script-src {}; base-uri 'none'; form-action 'none'",
+        hash(STYLE),
+        hash(SCRIPT)
+    )
+}
