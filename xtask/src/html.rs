@@ -5,7 +5,7 @@ use crate::{
     command::{self, build_memtrace, compile_c, output, root, target_dir},
     setup,
 };
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::{
     fs,
@@ -18,8 +18,8 @@ const WIDTHS: [u32; 3] = [360, 900, 1440];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Use these recordings in place of a new one of examples/leak.c: the page's own, then the baseline
-    #[arg(num_args = 0..=2)]
+    /// Use these two recordings in place of new ones: one of a program that grows, and its baseline
+    #[arg(num_args = 2)]
     recordings: Vec<PathBuf>,
     /// Also write pictures of the pages to this folder
     #[arg(long, value_name = "FOLDER")]
@@ -35,22 +35,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let memtrace = build_memtrace(false)?;
     let folder = target_dir().join("html");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
-    let recordings = match &options.recordings[..] {
-        [] => vec![record(&memtrace, &folder)?],
-        given => given.to_vec(),
+    let (sick, baseline) = match &options.recordings[..] {
+        [sick, baseline] => (sick.clone(), baseline.clone()),
+        _ => (leaking(&memtrace, &folder)?, healthy(&memtrace, &folder)?),
     };
-    let (sick, baseline) = match &recordings[..] {
-        [sick, baseline, ..] => (sick, baseline),
-        [sick] => (sick, sick),
-        [] => bail!("no recording"),
-    };
+    let (sick, baseline) = (sick.as_path(), baseline.as_path());
     let mut browser = Browser::start(&folder.join("profile"))?;
     let page = page(&memtrace, &folder.join("recording.html"), sick, None)?;
     let said = output(Command::new(&memtrace).arg("diagnose").arg(sick))?;
     browser.open(&page)?;
-    reading(&mut browser, said.lines().next().unwrap_or_default()).context("the recording's page")?;
+    reading(&mut browser, said.lines().next().unwrap_or_default())
+        .context("the recording's page")?;
     looks(&mut browser, options, "recording", &page)?;
-    let page = self::page(&memtrace, &folder.join("comparison.html"), sick, Some(baseline))?;
+    let page = self::page(
+        &memtrace,
+        &folder.join("comparison.html"),
+        sick,
+        Some(baseline),
+    )?;
     browser.open(&page)?;
     comparison(&mut browser).context("the comparison's page")?;
     looks(&mut browser, options, "comparison", &page)?;
@@ -59,13 +61,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Records an example that leaks.
-fn record(memtrace: &Path, folder: &Path) -> Result<PathBuf> {
-    command::need_root("recording")?;
-    let (leak, recording) = (folder.join("leak"), folder.join("leak.mtr"));
+fn leaking(memtrace: &Path, folder: &Path) -> Result<PathBuf> {
+    let leak = folder.join("leak");
     compile_c(&root().join("examples/leak.c"), &leak)?;
+    record(memtrace, folder.join("leak.mtr"), Command::new(leak))
+}
+
+/// Records a program that allocates little and keeps nothing.
+fn healthy(memtrace: &Path, folder: &Path) -> Result<PathBuf> {
+    let mut sleep = Command::new("sleep");
+    sleep.arg("3");
+    record(memtrace, folder.join("sleep.mtr"), sleep)
+}
+
+fn record(memtrace: &Path, recording: PathBuf, program: Command) -> Result<PathBuf> {
+    command::need_root("recording")?;
     let mut record = Command::new(memtrace);
     record.args(["record", "--force", "-o"]).arg(&recording);
-    command::run(record.arg("--").arg(&leak))?;
+    record.arg("--").arg(program.get_program());
+    command::run(record.args(program.get_args()))?;
     Ok(recording)
 }
 
@@ -336,6 +350,14 @@ fn looks(browser: &mut Browser, options: &Options, name: &str, page: &Path) -> R
                 browser.evaluate("document.getElementById('time').scrollIntoView()")?;
                 browser.picture(&file("time"), false)?;
                 browser.picture(&file("whole"), true)?;
+                let (from, to) = (
+                    middle(browser, "#chart svg", 0.4)?,
+                    middle(browser, "#chart svg", 0.7)?,
+                );
+                browser.drag(from, to)?;
+                browser.evaluate("document.getElementById('time').scrollIntoView()")?;
+                browser.picture(&file("interval"), false)?;
+                browser.open(page)?;
             }
         }
     }

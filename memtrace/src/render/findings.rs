@@ -86,15 +86,23 @@ impl Item {
     }
 }
 
+/// The headline with what the holes cost, and the other lines.
+pub(super) fn whole_headline(items: &[Item]) -> (String, &[Item]) {
+    match items {
+        [headline, besides, rest @ ..] if besides.label == BESIDES => {
+            (format!("{}; {}", headline.text, besides.text), rest)
+        }
+        [headline, rest @ ..] => (headline.text.clone(), rest),
+        [] => (String::new(), items),
+    }
+}
+
 /// The lines of a finding on a terminal. What the holes cost stands in the headline if both fit on a line.
 fn on_screen(items: &[Item]) -> Vec<String> {
-    if let [headline, besides, rest @ ..] = items
-        && besides.label == BESIDES
-    {
-        let whole = format!("{}; {}", headline.text, besides.text);
-        if whole.chars().count() <= COLUMNS {
-            return [vec![whole], on_screen(rest)].concat();
-        }
+    let (headline, rest) = whole_headline(items);
+    if headline.chars().count() <= COLUMNS {
+        let rest = rest.iter().flat_map(|item| wrapped(&item.line()));
+        return [headline].into_iter().chain(rest).collect();
     }
     items
         .iter()

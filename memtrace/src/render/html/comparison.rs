@@ -168,7 +168,7 @@ pub(super) fn fingerprint(
     facts.retain(|field, _| !differing.contains(field));
     writeln!(
         out,
-        "<details><summary>{} that differ by chance or not at all</summary>",
+        "<details><summary>{} that count as equal</summary>",
         plural(facts.len() as u64, "fact")
     )?;
     let joined = |values: &BTreeSet<&str>| Vec::from_iter(values.iter().copied()).join(" | ");
@@ -176,6 +176,6 @@ pub(super) fn fingerprint(
         cells: vec![(*field).to_owned(), joined(&values[0]), joined(&values[1])],
         differs: false,
     });
-    table("Facts that do not count as different").write(out, rows)?;
+    table("Facts that count as equal").write(out, rows)?;
     writeln!(out, "</details>")
 }

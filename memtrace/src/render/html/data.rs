@@ -120,7 +120,10 @@ fn ranked<'a>(sites: &[Shown<'a>]) -> Vec<Shown<'a>> {
     }
     let mut order: Vec<usize> = (0..sites.len()).collect();
     order.sort_by_key(|index| best[*index]);
-    order.into_iter().map(|index| sites[index].clone()).collect()
+    order
+        .into_iter()
+        .map(|index| sites[index].clone())
+        .collect()
 }
 
 /// All sites, see [`ranked`].

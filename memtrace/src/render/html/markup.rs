@@ -22,6 +22,21 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
+/// The same, with text between backticks as code.
+pub(super) fn marked(text: &str) -> String {
+    let mut marked = String::new();
+    let text = escaped(text);
+    let mut rest = text.as_str();
+    while let Some((before, (code, after))) = rest
+        .split_once('`')
+        .and_then(|(before, after)| Some((before, after.split_once('`')?)))
+    {
+        marked += &format!("{before}<code>{code}</code>");
+        rest = after;
+    }
+    marked + rest
+}
+
 /// JSON for the inside of a script element, which nothing in it can end.
 pub(super) fn json(value: &impl Serialize) -> io::Result<String> {
     // `<` occurs in strings only.
@@ -39,7 +54,7 @@ pub(super) fn descriptions(
     }
     writeln!(out, "<dl class=\"{class}\">")?;
     for (term, text) in rows {
-        let (term, text) = (escaped(term), escaped(text));
+        let (term, text) = (escaped(term), marked(text));
         writeln!(out, "<div><dt>{term}</dt><dd>{text}</dd></div>")?;
     }
     writeln!(out, "</dl>")
@@ -52,7 +67,7 @@ pub(super) fn list(out: &mut impl Write, lines: &[String]) -> io::Result<()> {
     }
     writeln!(out, "<ul>")?;
     for line in lines {
-        writeln!(out, "<li>{}</li>", escaped(line))?;
+        writeln!(out, "<li>{}</li>", marked(line))?;
     }
     writeln!(out, "</ul>")
 }
@@ -135,6 +150,22 @@ mod tests {
             assert!(!json.contains('<'), "{json}");
             let read: Vec<String> = serde_json::from_str(&json).unwrap();
             assert_eq!(read, [text]);
+        }
+    }
+
+    #[test]
+    fn backticks_mark_code() {
+        for (text, html) in [
+            ("a", "a"),
+            ("`a`", "<code>a</code>"),
+            (
+                "run `a <b>` or `c`.",
+                "run <code>a &lt;b&gt;</code> or <code>c</code>.",
+            ),
+            ("a ` b", "a ` b"),
+            ("`a` ` b", "<code>a</code> ` b"),
+        ] {
+            assert_eq!(marked(text), html);
         }
     }
 

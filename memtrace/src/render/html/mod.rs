@@ -56,14 +56,15 @@ const SCRIPT: &str = concat!(
     "})();\n"
 );
 
-/// Most bytes of the data, so that a page stays below 2 MB.
-const MOST: usize = 1_700_000;
+/// Most bytes of a page.
+const MOST: usize = 2_000_000;
 
 /// Limits to try, until the data is small enough; the last are taken in any case.
-const LIMITS: [Limits; 7] = [
+const LIMITS: [Limits; 8] = [
     limits(SITES, 1),
     limits(SITES, 4),
     limits(SITES, 24),
+    limits(SITES, 80),
     limits(SITES / 2, 24),
     limits(SITES / 5, 24),
     limits(SITES / 20, 24),
@@ -137,7 +138,10 @@ fn write(
     recorded: &Recorded,
     compared: Option<&Compared>,
 ) -> Result<(), Error> {
-    let data = of_size(|limits| match compared {
+    let mut without_data = Vec::new();
+    page(&mut without_data, recorded, compared, "")?;
+    let room = MOST.saturating_sub(without_data.len() + 1);
+    let data = of_size(room, |limits| match compared {
         None => data::of_recording(recorded, limits),
         Some(compared) => comparison::data(recorded, compared, limits.sites),
     })?;
@@ -145,12 +149,12 @@ fn write(
     Ok(until_closed(written)?)
 }
 
-/// The data under the first limits that make it small enough, as JSON.
-fn of_size(of: impl Fn(Limits) -> Data) -> io::Result<String> {
+/// The data under the first limits that make it fit, as JSON.
+fn of_size(room: usize, of: impl Fn(Limits) -> Data) -> io::Result<String> {
     let mut text = String::new();
     for limits in LIMITS {
         text = json(&of(limits))?;
-        if text.len() <= MOST {
+        if text.len() <= room {
             break;
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Recorded,
-    markup::{Row, Table, descriptions, escaped, list},
+    markup::{Row, Table, descriptions, escaped, list, marked},
 };
 use crate::{
     analysis::verdict::Scope,
@@ -69,17 +69,14 @@ pub(super) fn verdict(out: &mut impl Write, recorded: &Recorded) -> io::Result<(
     let findings = findings(found, &filter);
     for (index, finding) in findings.iter().enumerate() {
         let items = findings::items(finding, found);
-        let (headline, items) = match items.split_first() {
-            Some((headline, items)) => (headline.text.clone(), items),
-            None => continue,
-        };
+        let (headline, items) = findings::whole_headline(&items);
         let class = finding.verdict.class.name();
         let is_open = if index < OPEN { " open" } else { "" };
         writeln!(
             out,
             "<details class=\"finding\" data-class=\"{}\"{is_open}><summary><h3>{}</h3></summary>",
             escaped(class),
-            escaped(&headline)
+            marked(&headline)
         )?;
         let labelled = |item: &&Item| item.label != EVIDENCE && item.label != NEXT;
         let rows: Vec<_> = items

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     data::{Limits, of_recording},
+    markup::marked,
     *,
 };
 use crate::{
@@ -240,7 +241,7 @@ fn the_verdict_has_the_words_of_diagnose() {
         let findings = findings(found, &filter);
         assert!(!findings.is_empty(), "{name}");
         for item in findings.iter().flat_map(|finding| items(finding, found)) {
-            assert!(page.contains(&escaped(&item.text)), "{name}: {item:?}");
+            assert!(page.contains(&marked(&item.text)), "{name}: {item:?}");
         }
         let data = serde_json::to_value(of_recording(&recorded, EVERYTHING)).unwrap();
         assert_eq!(sums(&data), reported(&recorded.snapshot, &filter), "{name}");

@@ -48,11 +48,11 @@ function relative(values) {
   return values.map((value) => (value === null ? null : value - first));
 }
 
-// Whether growth would be too small to see beside what was resident from the start.
-function isFlat() {
-  const values = summed(data.processes.map((process) => process.rss)).filter((value) => value !== null);
-  const [least, most] = [Math.min(...values), Math.max(...values)];
-  return values.length > 0 && most > 0 && most - least < most / 3;
+// Whether the layers would be hard to see beside memory that was resident from the start.
+function isMostlyOlder() {
+  const most = (kinds) =>
+    Math.max(0, ...seriesOfChart().filter((one) => kinds.includes(one.kind)).flatMap((one) => one.values));
+  return most(["area"]) < most(["rss"]) / 4;
 }
 
 // Round steps of sizes.
@@ -144,7 +144,10 @@ function chartInWords(all) {
 }
 
 function drawLegend(all) {
-  const at = stops[state.to] ?? 0;
+  // An ended process has nothing: its last figures are shown.
+  const resident = all.find((one) => one.kind === "rss")?.values ?? [];
+  let at = stops[state.to] ?? 0;
+  while (at > 0 && (resident[at] ?? null) === null) at -= 1;
   const entries = all.map((one) => {
     const box = element("input", { type: "checkbox" });
     box.checked = !hiddenSeries.has(one.id);
@@ -233,7 +236,7 @@ function startChart() {
   const hasChart = times.length > 1;
   byId("time").hidden = times.length === 0;
   if (times.length === 0) return;
-  isRelative = isFlat();
+  isRelative = isMostlyOlder();
   for (const one of seriesOfChart()) if (one.isExtra) hiddenSeries.add(one.id);
   const notes = ["Layers are live bytes of blocks allocated since the recording began. RSS also has memory from before, code, and memory that allocators keep."];
   if (isComparison) notes.push("Both recordings begin at 0 s. Growth is estimated over whole recordings, so no interval can be chosen.");

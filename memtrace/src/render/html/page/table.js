@@ -67,10 +67,11 @@ function cellsOf(row, total) {
   fill.style.width = `${Math.min(share, 1) * 100}%`;
   const bar = element("span", { class: "share", "aria-hidden": "true" }, fill);
   const cells = COLUMNS.map((column) => {
-    const isUp = column.isChange && row[column.id] > 0;
+    // Growth worth a look.
+    const isUp = column.isChange && row[column.id] > 0 && row[column.id] >= total[column.id] / 20;
     return element("td", { class: `number${isUp ? " up" : ""}` }, column.words(row[column.id]));
   });
-  return [...cells, element("td", { class: "number" }, bar, percent(share))];
+  return [...cells, element("td", { class: "number" }, bar, element("span", { class: "percent" }, percent(share)))];
 }
 
 function rowOf(row, total) {
@@ -135,7 +136,7 @@ function startTable() {
     drawTable();
   });
   views.push((choices) => {
-    if (!("zoom" in choices)) drawTable();
+    if (Object.keys(choices).some((choice) => choice !== "zoom")) drawTable();
   });
   drawTable();
 }
