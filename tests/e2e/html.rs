@@ -103,9 +103,13 @@ fn totals_of_a_page_are_those_of_the_report() {
 #[test]
 fn a_comparison_has_the_sites_of_diff() {
     let bench = Bench::new();
-    let new = recorded(&bench);
+    // A program that has none of the other's sites.
+    let record = Record::launch(&bench, &[], ["true"]);
     let old = bench.path("old.mtr");
-    fs::copy(&new, &old).expect("a copy");
+    let file = record.file.clone();
+    record.finish(0);
+    fs::rename(file, &old).expect("renamed");
+    let new = recorded(&bench);
     let page = bench.path("growth.html");
     memtrace(&["html", "--diff", name(&old), name(&new), "-o", name(&page)]);
     let data = data(&page);
@@ -123,6 +127,7 @@ fn a_comparison_has_the_sites_of_diff() {
             "{column}"
         );
     }
+    assert!(sum(list(&data["sites"], "live")) > 0, "sites of one side");
     assert_eq!(data["baseline"]["name"], "old.mtr");
 }
 

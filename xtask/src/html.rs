@@ -44,6 +44,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let page = page(&memtrace, &folder.join("recording.html"), sick, None)?;
     let said = output(Command::new(&memtrace).arg("diagnose").arg(sick))?;
     browser.open(&page)?;
+    let loaded = "performance.getEntriesByType('navigation')[0].loadEventEnd";
+    let loaded = browser.evaluate(loaded)?;
+    println!("test-html: the page was loaded after {loaded} ms");
     reading(&mut browser, said.lines().next().unwrap_or_default())
         .context("the recording's page")?;
     looks(&mut browser, options, "recording", &page)?;

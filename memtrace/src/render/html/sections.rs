@@ -18,7 +18,7 @@ use crate::{
         findings::{self, EVIDENCE, Item, NEXT},
         incomplete, job, losses,
     },
-    units::{date, grouped, seconds},
+    units::{date, grouped, plural, seconds},
     view::{Filter, findings::findings},
 };
 
@@ -188,10 +188,10 @@ pub(super) fn fingerprint(out: &mut impl Write, recorded: &Recorded) -> io::Resu
         }
     };
     let facts = &recorded.facts;
-    let count = grouped(facts.len() as u64);
+    let count = plural(facts.len() as u64, "fact");
     writeln!(
         out,
-        "<details><summary>{count} facts of the machine and its processes</summary>"
+        "<details><summary>{count} of the machine and its processes</summary>"
     )?;
     let table = Table {
         caption: "Facts of the machine and its processes",

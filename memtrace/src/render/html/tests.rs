@@ -274,3 +274,46 @@ fn sites_of_running_processes_end_as_they_are_reported() {
     let ends = recorded.courses.times_ns.last().copied();
     assert_eq!(ends, recorded.snapshot.time_ns);
 }
+
+/// Relative luminance of a colour such as `#0a58a8` (WCAG 2.2).
+fn luminance(colour: &str) -> f64 {
+    let channel = |at: usize| {
+        let value = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
+        let value = f64::from(value) / 255.0;
+        match value <= 0.04045 {
+            true => value / 12.92,
+            false => ((value + 0.055) / 1.055).powf(2.4),
+        }
+    };
+    0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+}
+
+#[test]
+fn text_stands_out_in_light_and_dark() {
+    const PAIRS: [(&str, &[&str]); 10] = [
+        ("text", &["back", "panel", "mark"]),
+        ("quiet", &["back", "panel"]),
+        ("accent", &["back"]),
+        ("bad", &["back"]),
+        ("own-text", &["own"]),
+        ("library-text", &["library"]),
+        ("gap-text", &["gap"]),
+        ("match-text", &["match"]),
+        ("more-text", &["more1", "more2", "more3"]),
+        ("less-text", &["less1", "less2", "less3"]),
+    ];
+    let (light, dark) = STYLE.split_once("prefers-color-scheme: dark").unwrap();
+    for (theme, style) in [("light", light), ("dark", dark)] {
+        let luminance = |name: &str| {
+            let (_, value) = style.split_once(&format!("--{name}: ")).unwrap();
+            luminance(value.split(';').next().unwrap())
+        };
+        for (text, backs) in PAIRS {
+            for back in backs {
+                let (a, b) = (luminance(text), luminance(back));
+                let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
+                assert!(contrast >= 4.5, "{theme}: {text} on {back}: {contrast:.2}");
+            }
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 const HEIGHT = 260;
 const EDGE = { left: 72, right: 12, top: 14, bottom: 26 };
+// A layer has the same colour in every page.
+const COLOURED = ["heap", "python", "torch-cpu", "torch-cuda", "vm", "cuda-runtime", "cuda-driver", "pinned", "hip"];
 const COLOURS = 5;
 const hiddenSeries = new Set();
 let isRelative = false;
@@ -25,7 +27,7 @@ function seriesOfChart() {
       id: layer.name,
       name: layer.name,
       kind: layer.drawn === "stacked" ? "area" : "line",
-      colour: `var(--c${place % COLOURS})`,
+      colour: `var(--c${Math.max(COLOURED.indexOf(layer.name), 0) % COLOURS})`,
       note: { space: "address space", within: "within other layers", device: "not in RSS" }[layer.drawn] ?? "",
       // Address space says little about memory in use.
       isExtra: layer.drawn === "space" || layer.drawn === "within",
