@@ -29,7 +29,9 @@ fn commands(line: &str) -> Vec<Vec<String>> {
         if program == Some(&"memtrace") {
             let words = words.filter(|word| **word != "…").map(|word| {
                 let value = PLACEHOLDERS.iter().find(|(name, _)| name == word);
-                value.map_or(*word, |(_, value)| value).replace('"', "")
+                value
+                    .map_or(*word, |(_, value)| value)
+                    .replace(['"', '\''], "")
             });
             commands.push(["memtrace".to_owned()].into_iter().chain(words).collect());
         }

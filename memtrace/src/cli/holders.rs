@@ -6,9 +6,12 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 
-use super::parse_pid;
+use super::{
+    choose::{self, ChooseArgs},
+    parse_pid,
+};
 use crate::{
     collect::interruption::Interruption,
     holders::{self, Known, Reading, Sought, Subject},
@@ -19,7 +22,7 @@ use crate::{
 
 /// Show what keeps objects or blocks of a running process alive
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(group(ArgGroup::new("target").arg("pid").args(choose::OPTIONS).multiple(true).required(true)), after_help = "\
 Without --type, --address, --lost or --retained, it lists the Python containers that grow fastest. For C, C++ \
 and Rust, `memtrace record` names what keeps the blocks that grow; here, --lost and --address search them.
 
@@ -36,7 +39,9 @@ Examples:
 pub(crate) struct HoldersArgs {
     /// The process to search
     #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
-    pid: u32,
+    pid: Option<u32>,
+    #[command(flatten)]
+    choose: ChooseArgs,
     /// Find the holders of up to 64 objects of this Python type, such as `Tensor` or `torch.Tensor`
     #[arg(long = "type", value_name = "NAME")]
     types: Vec<String>,
@@ -92,7 +97,9 @@ fn parse_address(text: &str) -> Result<u64, String> {
 /// # Errors
 /// The process is gone or cannot be read, has nothing of the kind, or the output cannot be written.
 pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
-    Target::find(args.pid)?;
+    // clap has seen to it that there is one or the other.
+    let pid = args.choose.one(args.pid)?.unwrap_or_default();
+    Target::find(pid)?;
     let types = args.types.iter().cloned().map(Sought::Type);
     let addresses = args.addresses.iter().copied().map(Sought::Address);
     let lost = args.lost.then_some(Sought::Lost);
@@ -108,19 +115,18 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
     );
     if sought.is_empty() && !args.retained {
         ensure!(
-            !tasks::is_stopped(args.pid),
-            "process {} is stopped by a signal, so nothing grows in it: use --type, --address, --lost or --retained",
-            args.pid
+            !tasks::is_stopped(pid),
+            "process {pid} is stopped by a signal, so nothing grows in it: use --type, --address, --lost or --retained"
         );
         sought.push(Sought::Growing);
     }
-    let found = search(args, &sought)
-        .with_context(|| format!("cannot search process {} for holders", args.pid))?;
+    let found = search(pid, args, &sought)
+        .with_context(|| format!("cannot search process {pid} for holders"))?;
     let mut out = io::stdout().lock();
     match args.format {
         Format::Text => render::holders(&found, &mut out)?,
         Format::Json => {
-            let value = render::holders_json(&found, args.pid);
+            let value = render::holders_json(&found, pid);
             writeln!(out, "{value:#}")?;
         }
     }
@@ -128,8 +134,11 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
 }
 
 /// Searches, and reports progress.
-fn search(args: &HoldersArgs, sought: &[Sought]) -> Result<Found<Answer>, holders::Error> {
-    let pid = args.pid;
+fn search(
+    pid: u32,
+    args: &HoldersArgs,
+    sought: &[Sought],
+) -> Result<Found<Answer>, holders::Error> {
     // While a process runs, memtrace may be ended at any time.
     let interruption = (args.snapshot || args.stop).then(|| Interruption::begin(DOING));
     let reading = match &interruption {

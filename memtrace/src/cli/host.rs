@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
+use super::choose::ChooseArgs;
 use crate::{
     host::{
         self, Fact, Redactor, Source, libraries, malloc,
@@ -25,6 +26,8 @@ pub(crate) struct HostArgs {
     /// Also print that of a process: environment (values by allow-list), limits, libraries, Python packages
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
+    #[command(flatten)]
+    choose: ChooseArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -51,14 +54,14 @@ pub(crate) fn run(args: &HostArgs, out: &mut impl Write) -> anyhow::Result<()> {
     };
     let source = Source::host();
     let machine = host::machine(&source, &redactor);
-    let process = args
-        .pid
+    let pid = args.choose.one(args.pid)?;
+    let process = pid
         .map(|pid| process(&source, pid, &redactor))
         .transpose()?;
     match args.format {
         Format::Text => {
             write_text(out, "machine", &machine)?;
-            if let (Some(facts), Some(pid)) = (&process, args.pid) {
+            if let (Some(facts), Some(pid)) = (&process, pid) {
                 writeln!(out)?;
                 write_text(out, &format!("process {pid}"), facts)?;
             }
@@ -127,6 +130,7 @@ mod tests {
     fn printed(format: Format, pid: Option<u32>) -> String {
         let args = HostArgs {
             pid,
+            choose: ChooseArgs::default(),
             format,
             redact: false,
         };
@@ -158,6 +162,7 @@ mod tests {
     fn a_process_that_is_gone_is_an_error() {
         let args = HostArgs {
             pid: Some(u32::MAX),
+            choose: ChooseArgs::default(),
             format: Format::Text,
             redact: false,
         };

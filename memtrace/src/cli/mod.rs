@@ -2,6 +2,7 @@
 //! `main`, nowhere else.
 
 pub(crate) mod check;
+mod choose;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
 pub(crate) mod diff;
@@ -33,6 +34,8 @@ Examples:
   A process grows:
     memtrace record -p 1234 -d 60s -o server.mtr
     memtrace diagnose server.mtr
+  It runs in a container:
+    memtrace record --container web -d 60s
   It grows on one machine only:
     memtrace diff good.mtr bad.mtr
   A GPU runs out of memory:

@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::ArgGroup;
 
+use super::choose::{self, ChooseArgs};
 use crate::{
     file::FileBytes,
     host::malloc,
@@ -23,7 +24,7 @@ use crate::{
 
 /// List the probes that would be set in a process or a file
 #[derive(Clone, Debug, clap::Args)]
-#[command(group(ArgGroup::new("target").args(["pid", "file"]).required(true)), after_help = "\
+#[command(group(ArgGroup::new("target").args(["pid", "file"]).args(choose::OPTIONS).multiple(true).required(true)), after_help = "\
 Examples:
   memtrace probes -p 1234
   memtrace probes -p 1234 --allocator /usr/bin/server:je_
@@ -32,8 +33,10 @@ pub(crate) struct ProbesArgs {
     /// The process
     #[arg(short, long, value_name = "PID", value_parser = super::parse_pid)]
     pid: Option<u32>,
+    #[command(flatten)]
+    choose: ChooseArgs,
     /// A program or library that need not be running; may be repeated
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "pid", conflicts_with_all = choose::OPTIONS)]
     file: Vec<PathBuf>,
     /// Include an allocator that is not detected automatically: its file, and the prefix of its function
     /// names
@@ -47,7 +50,7 @@ pub(crate) struct ProbesArgs {
 /// The process is gone or cannot be inspected; a file is not one for the machine; the output cannot
 /// be written.
 pub(crate) fn run(args: &ProbesArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-    if let Some(pid) = args.pid {
+    if let Some(pid) = args.choose.one(args.pid)? {
         Target::find(pid)?;
         show(pid, &args.allocator, out)?;
     }

@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 
+use super::choose::{self, ChooseArgs};
 use crate::{
     bpf::{Options, RING_BYTES},
     check,
@@ -31,21 +32,26 @@ use crate::{
 
 /// Record a running process or a command
 #[derive(Clone, Debug, clap::Args)]
-#[command(group(ArgGroup::new("target").args(["pid", "command"]).required(true)),
-override_usage = "memtrace record [OPTIONS] --pid <PID>\n       memtrace record [OPTIONS] [--] <COMMAND>...", after_help = "\
-Recording stops when the command exits, when every process given with --pid has exited (children do not \
+#[command(group(ArgGroup::new("target").args(["pid", "command"]).args(choose::OPTIONS).multiple(true).required(true)),
+override_usage = "memtrace record [OPTIONS] --pid <PID>\n       memtrace record [OPTIONS] --name <NAME>\n       \
+memtrace record [OPTIONS] [--] <COMMAND>...", after_help = "\
+Recording stops when the command exits, when every process given with --pid or chosen has exited (children do not \
 count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running; \
 a launched command is sent SIGTERM too. \
 The exit status of a launched command is passed on.
 
 Examples:
   memtrace record -p 1234 -d 60s
+  memtrace record --container web -d 60s
+  memtrace record --name python3 --user www-data --when 'rss>80%'
   memtrace record -o server.mtr -- ./server --port 80
   memtrace record --no-heap -o train.mtr -- python train.py")]
 pub(crate) struct RecordArgs {
     /// Attach to a running process and its descendants; may be repeated
     #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = super::parse_pid)]
     pid: Vec<u32>,
+    #[command(flatten)]
+    choose: ChooseArgs,
     /// The recording to write [default: memtrace-PROGRAM-HOST-PID.mtr]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -56,10 +62,13 @@ pub(crate) struct RecordArgs {
     /// keeps running, and memtrace waits for it: SIGTERM to memtrace is passed on to the command and so ends both
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
-    /// Begin late, and run without a probe until then: after a time such as 30s, when the processes have more resident
-    /// memory than a size (`'rss>2G'`, quoted for the shell), or when memtrace gets `SIGUSR1`. `--duration` counts from
-    /// then on. A launched command is then attached to; if it ends before, nothing is recorded
-    #[arg(long, value_name = "TIME|rss>SIZE|SIGUSR1")]
+    /// Begin late, and run without a probe until then: after a time such as `30s`; when the processes and their
+    /// descendants together have more resident memory than a size (`'rss>2G'`, quoted for the shell) or than a share of
+    /// the memory that they may use (`'rss>80%'`: of the lowest limit of their control groups, or else of the machine);
+    /// when their resident memory has been `growing` for 30 s (by 8 MiB or more, and in 5 of the 6 steps of 5 s); or
+    /// when memtrace gets `SIGUSR1`. Chosen processes that do not run yet are waited for. `--duration` counts from then
+    /// on. A launched command is then attached to; if it ends before, nothing is recorded
+    #[arg(long, visible_alias = "when", value_name = "TIME|CONDITION")]
     start_after: Option<StartAfter>,
     /// How often changes are written, such as 1s (at least 10ms); `auto`: every 100 ms at first, less
     /// often as the recording grows, so that it has at most 1,000 intervals
@@ -127,7 +136,7 @@ pub(crate) struct RecordArgs {
     /// Search for holders, which is the default
     #[arg(long, hide = true, overrides_with = "no_holders")]
     holders: bool,
-    /// With `--pid`: print the probes that would be set, and set none
+    /// For running processes: print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
     /// Attach probes one by one, as on kernels before 6.10
@@ -147,7 +156,7 @@ pub(crate) struct RecordArgs {
     #[arg(short, long)]
     verbose: bool,
     /// The command to launch, with its arguments. After `--`, memtrace reads no more options of its own
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid", conflicts_with_all = choose::OPTIONS)]
     command: Vec<OsString>,
 }
 
@@ -169,6 +178,20 @@ impl RecordArgs {
 /// # Errors
 /// Nothing, or not everything, could be recorded; the message says what to do.
 pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
+    if args.dry_run {
+        return dry_run(&args);
+    }
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let options = RecordArgs::augment_args(clap::Command::new("record"));
+    if let Some(warning) = super::hints::given_to_command(&line, &args.command, &options) {
+        tracing::warn!("{warning}");
+    }
+    let status = record(args, true)?;
+    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+}
+
+/// Records, and returns the wait status of a launched command. `is_final`: what to do next is up to the user.
+pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<i32>> {
     if args.python_objects && args.command.is_empty() {
         bail!(
             "`--python-objects` is for launched commands: a process that runs already chose its \
@@ -176,19 +199,11 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
              COMMAND`, or start it with PYTHONMALLOC=malloc in its environment and attach then"
         );
     }
-    if args.dry_run {
-        return dry_run(&args);
-    }
     if args.duration == Some(Duration::ZERO) {
         bail!("`--duration` is 0: give a time such as 60s, or leave it out");
     }
     if args.interval.first() < Duration::from_millis(10) {
         bail!("`--interval` is {}, expected at least 10ms", args.interval);
-    }
-    let line: Vec<OsString> = std::env::args_os().collect();
-    let options = RecordArgs::augment_args(clap::Command::new("record"));
-    if let Some(warning) = super::hints::given_to_command(&line, &args.command, &options) {
-        tracing::warn!("{warning}");
     }
     let checks = check::run_checks();
     if let Some(missing) = check::first_failure(&checks) {
@@ -200,6 +215,15 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let holders = args.looks_for_holders();
+    let mut pids = BTreeSet::from_iter(args.pid).into_iter().collect();
+    let mut choice = args.choose.choice();
+    if args.start_after.is_none()
+        && let Some(choice) = choice.take()
+    {
+        let chosen = choice.find(!args.no_follow)?;
+        choose::announce(&chosen);
+        pids = chosen.iter().map(|of| of.pid).collect();
+    }
     let plan = Plan {
         output: args.output,
         options: Options {
@@ -213,7 +237,8 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
             verify_every: args.verify_stacks,
             time_walks: args.time_walks,
         },
-        pids: BTreeSet::from_iter(args.pid).into_iter().collect(),
+        pids,
+        choice,
         command: args.command,
         python_objects: args.python_objects,
         force: args.force,
@@ -238,9 +263,9 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     let verbose = args.verbose;
     let status = runtime.block_on(session::record(plan, announce, |summary, output| {
         // If standard error is closed, the message is lost; the status still counts.
-        let _ = conclude(summary, output, verbose);
+        let _ = conclude(summary, output, verbose, is_final);
     }))?;
-    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+    Ok(status)
 }
 
 /// Says that recording has begun.
@@ -278,7 +303,7 @@ fn say_untraced(err: &mut impl Write, untraced: &[Untraced]) -> io::Result<()> {
     lines.try_for_each(|line| writeln!(err, "memtrace: {line}"))
 }
 
-fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
+fn conclude(summary: &Summary, output: &Path, verbose: bool, is_final: bool) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let Summary {
         received,
@@ -323,7 +348,7 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool) -> io::Result<()> {
         writeln!(err, "memtrace: {line}")?;
     }
     say_untraced(&mut err, untraced)?;
-    if received == 0 {
+    if received == 0 || !is_final {
         return Ok(());
     }
     writeln!(
@@ -348,7 +373,7 @@ fn outlived_by(descendants: u64) -> Option<String> {
 }
 
 /// The command's exit status, as a shell passes it on.
-fn exit_code(status: i32) -> ExitCode {
+pub(super) fn exit_code(status: i32) -> ExitCode {
     let status = ExitStatus::from_raw(status);
     let code = status
         .code()
@@ -367,10 +392,18 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
 }
 
 fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
-    if args.pid.is_empty() {
+    let pids = match args.choose.choice() {
+        Some(choice) => {
+            let chosen = choice.find(!args.no_follow)?;
+            choose::announce(&chosen);
+            chosen.iter().map(|of| of.pid).collect()
+        }
+        None => args.pid.clone(),
+    };
+    if pids.is_empty() {
         bail!("`--dry-run` needs a running process: give one with `-p PID`");
     }
-    for &pid in &args.pid {
+    for pid in pids {
         super::probes::show(pid, &args.allocator, &mut io::stdout().lock())?;
     }
     Ok(ExitCode::SUCCESS)

@@ -11,7 +11,7 @@ use crate::{
     bpf::Options,
     host::Redactor,
     probes::allocator::ExtraAllocator,
-    process::{self, launch::Launched, memory},
+    process::{self, choose::Choice, launch::Launched, memory},
     recording::Meta,
     symbolize::debuginfod,
 };
@@ -20,6 +20,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub pids: Vec<u32>,
+    /// With `start_after`: the processes are those that match it then.
+    pub(crate) choice: Option<Choice>,
     pub command: Vec<OsString>,
     /// Make Python call malloc for each object, through a variable in the command's environment.
     pub python_objects: bool,

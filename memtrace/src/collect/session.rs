@@ -25,6 +25,7 @@ use super::{
     plan::{Plan, default_output, meta},
     priority::Priority,
     sampling::Costs,
+    start_after::Watched,
     startup::Startup,
     store::Store,
     timings::Timings,
@@ -36,6 +37,7 @@ use crate::{
     host::{self, Redactor, Source},
     process::{
         self,
+        choose::ChooseError,
         launch::{LaunchError, Launched},
         target::{self, Target, TargetError},
     },
@@ -88,6 +90,8 @@ pub(crate) enum SessionError {
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
+    Choose(#[from] ChooseError),
+    #[error(transparent)]
     Collect(#[from] CollectError),
     #[error(transparent)]
     Recording(#[from] recording::Error),
@@ -137,21 +141,21 @@ pub(crate) async fn record(
     };
     // All that can be known to fail fails before the wait.
     let redactor = redactor(&plan);
-    let output = output(&plan, launched.as_ref(), &redactor);
-    Writer::may_create(&output, plan.force)?;
+    // Without a name of its own, it will be named after the first of the chosen processes.
+    if plan.choice.is_none() || plan.output.is_some() {
+        let output = output(&plan, launched.as_ref(), &redactor);
+        Writer::may_create(&output, plan.force)?;
+    }
     let mut signals = Signals::watch()?;
     if let Some(launched) = &mut launched {
         // From now on it is a process like those of `-p`.
         launched.release()?;
         plan.pids.push(launched.tgid());
     }
-    let begins = start_after.wait(
-        &plan.pids,
-        launched.as_ref(),
-        plan.options.follow,
-        &mut signals,
-    );
+    let mut watched = Watched::new(plan.pids, plan.choice.take(), plan.options.follow)?;
+    let begins = start_after.wait(&mut watched, launched.as_ref(), &mut signals);
     let begins = begins.await.map_err(system("watch for signals"))?;
+    plan.pids = watched.into_pids();
     plan.pids.retain(|&pid| !process::has_ended(pid));
     let begins = begins && !plan.pids.is_empty();
     let result = match (begins, find_targets(&plan.pids)) {

@@ -114,15 +114,11 @@ impl Group {
 
     /// `None`: it has no limit of its own.
     fn level(&self, source: &Source, swap_free: u64) -> Option<Level> {
-        let (limit, current, file, shared) = match self.version {
-            2 => ("memory.max", "memory.current", "file", "shmem"),
-            _ => (
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                "total_cache",
-                "total_shmem",
-            ),
+        let (current, file, shared) = match self.version {
+            2 => ("memory.current", "file", "shmem"),
+            _ => ("memory.usage_in_bytes", "total_cache", "total_shmem"),
         };
+        let limit = self.limit_file();
         let limit = self.number(source, limit).filter(|&it| it < UNLIMITED)?;
         let current = self.number(source, current)?;
         // The kernel has to add its counters up for more than that.
@@ -145,6 +141,14 @@ impl Group {
             used: used + swapped,
             limit: limit + most.min(swapped + swap_free),
         })
+    }
+
+    /// The file with its limit of memory.
+    fn limit_file(&self) -> &'static str {
+        match self.version {
+            2 => "memory.max",
+            _ => "memory.limit_in_bytes",
+        }
     }
 
     /// The lowest limit of the group and of those above it, which hold for it too.
@@ -263,6 +267,12 @@ pub(crate) fn place(source: &Source, tgid: u32) -> Option<PathBuf> {
     Some(group.mount.join(group.path))
 }
 
+/// The lowest limit of memory of the control groups of process `tgid`, bytes; `None`: there is none.
+pub(crate) fn memory_limit(source: &Source, tgid: u32) -> Option<u64> {
+    let group = Group::of(source, tgid, "memory")?;
+    group.limit(source, group.limit_file())
+}
+
 /// Limits of the control groups of process `tgid`.
 pub(super) fn facts(source: &Source, tgid: u32, facts: &mut Facts) {
     if let Some(group) = Group::of(source, tgid, "memory") {
@@ -379,6 +389,7 @@ mod tests {
         assert_eq!(list.value("cgroup.path"), Some("/app.slice/worker"));
         assert_eq!(list.value("cgroup.memory.max"), Some("1048576"));
         assert_eq!(list.value("cgroup.memory.high"), None);
+        assert_eq!(memory_limit(&source, 7), Some(1_048_576));
         assert_eq!(list.value("cgroup.cpu.max"), Some("1.50"));
     }
 

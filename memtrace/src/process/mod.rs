@@ -2,6 +2,7 @@
 //! order in which the loader searches them, its memory use; and launching one. Attaching probes and
 //! following are done elsewhere.
 
+pub(crate) mod choose;
 pub(crate) mod elf;
 pub(crate) mod execution;
 pub(crate) mod files;

@@ -3,6 +3,8 @@
 
 use std::{fs, io, path::Path};
 
+use procfs::process::Stat;
+
 use super::{
     maps::{self, MapsError},
     memory,
@@ -73,7 +75,7 @@ impl Target {
         if let Some(tgid) = tgid(&status).filter(|&tgid| tgid != pid) {
             return Err(TargetError::Thread { tid: pid, tgid });
         }
-        if stat.flags & KERNEL_THREAD != 0 {
+        if is_kernel_thread(&stat) {
             return Err(TargetError::KernelThread(pid, name));
         }
         if super::has_ended(pid) {
@@ -105,6 +107,10 @@ impl Target {
             false => Ok(()),
         }
     }
+}
+
+pub(super) fn is_kernel_thread(stat: &Stat) -> bool {
+    stat.flags & KERNEL_THREAD != 0
 }
 
 /// The process that a `/proc/PID/status` is about.
