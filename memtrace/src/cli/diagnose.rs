@@ -1,6 +1,9 @@
 //! `memtrace diagnose`.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -50,15 +53,7 @@ enum Format {
 ///
 /// When the recording or the suppressions cannot be read, or the output fails.
 pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
-    let suppressions = match &args.suppressions {
-        None => Suppressions::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read `{}`", path.display()))?;
-            Suppressions::parse(&text)
-                .with_context(|| format!("`{}` is not a suppressions file", path.display()))?
-        }
-    };
+    let suppressions = suppressions(args.suppressions.as_deref())?;
     let recording = Recording::open(&args.file)?;
     if args.pid.is_some() {
         super::report::check_pid(&recording.snapshot(At::End)?, args.pid)?;
@@ -76,4 +71,18 @@ pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
         Format::Json => render::diagnosis_json(&mut out, &found, cut_off, &filter)?,
     }
     Ok(())
+}
+
+/// The suppressions of a file; none without one.
+///
+/// # Errors
+/// It cannot be read, or is not such a file.
+pub(super) fn suppressions(file: Option<&Path>) -> anyhow::Result<Suppressions> {
+    let Some(path) = file else {
+        return Ok(Suppressions::default());
+    };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read `{}`", path.display()))?;
+    Suppressions::parse(&text)
+        .with_context(|| format!("`{}` is not a suppressions file", path.display()))
 }

@@ -9,12 +9,11 @@ use clap::{
 };
 
 /// Words of other tools for memtrace's commands.
-const MEANT: [(&str, &str); 8] = [
+const MEANT: [(&str, &str); 7] = [
     ("analyse", "diagnose FILE"),
     ("analyze", "diagnose FILE"),
     ("attach", "record -p PID"),
     ("compare", "diff BASELINE NEW"),
-    ("run", "record -- COMMAND"),
     ("show", "report FILE"),
     ("sites", "report FILE"),
     ("trace", "record -p PID"),

@@ -18,6 +18,7 @@ pub(crate) mod man;
 pub(crate) mod probes;
 pub(crate) mod record;
 pub(crate) mod report;
+pub(crate) mod run;
 
 use std::{io, process::ExitCode};
 
@@ -36,6 +37,8 @@ Examples:
     memtrace diagnose server.mtr
   It runs in a container:
     memtrace record --container web -d 60s
+  A test must not leak:
+    memtrace run --fail-on leak -- python -m pytest
   It grows on one machine only:
     memtrace diff good.mtr bad.mtr
   A GPU runs out of memory:
@@ -53,6 +56,8 @@ pub struct Cli {
 enum Command {
     /// Record a running process or a command
     Record(record::RecordArgs),
+    /// Run a command and fail if its memory leaks or grows
+    Run(run::RunArgs),
     /// Print a report of a recording
     Report(report::ReportArgs),
     /// Classify the memory growth in a recording and suggest what to do about it
@@ -112,6 +117,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Record(args) => record::run(args),
+            Command::Run(args) => run::run(&args),
             Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diagnose(args) => diagnose::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),

@@ -8,6 +8,7 @@ mod device_table;
 mod diagnosis;
 pub(crate) mod diff;
 mod evidence;
+mod fail_on;
 mod findings;
 mod flamegraph;
 mod holders;
@@ -34,6 +35,7 @@ use crate::{
 pub(crate) use collapsed::collapsed;
 pub(crate) use csv::csv;
 pub(crate) use diagnosis::{diagnosis, diagnosis_json};
+pub(crate) use fail_on::{outcome, outcomes_json};
 pub(crate) use flamegraph::flamegraph;
 pub(crate) use holders::{holders, holders_json};
 pub(crate) use html::{Compared, Recorded, html, html_comparison};

@@ -1,6 +1,7 @@
 //! The contents of a report, independent of its format: the sites, their order and groups, and the
 //! completeness of their stacks. Pure; `render` turns it into text, JSON and graphs.
 
+pub(crate) mod fail_on;
 pub(crate) mod findings;
 #[cfg(test)]
 pub(crate) mod fixture;

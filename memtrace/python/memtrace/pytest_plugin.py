@@ -1,0 +1,102 @@
+"""Plugin for pytest (7 or later): a test that fails if its memory leaks or grows.
+
+    @pytest.mark.memtrace("live=50m")
+    def test_cache(): ...
+
+Such a test runs in a process of its own under `memtrace run --fail-on CONDITION`, which needs root. That process ends
+without Python's cleanup, so memory that is still referenced is live at the end.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+import pytest
+
+# Set in the process that runs the test.
+INSIDE = "MEMTRACE_PYTEST"
+FAILED = 99
+
+STATUS = pytest.StashKey()
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers",
+        "memtrace(*conditions): fail if a condition of `memtrace run --fail-on` holds, such as 'live=50m'",
+    )
+
+
+def pytest_sessionfinish(session, exitstatus):
+    session.config.stash[STATUS] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    if INSIDE in os.environ and STATUS in config.stash:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.stash[STATUS])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    marker = item.get_closest_marker("memtrace")
+    if marker is None or INSIDE in os.environ:
+        return None
+    about = {"nodeid": item.nodeid, "location": item.location}
+    item.ihook.pytest_runtest_logstart(**about)
+    call = pytest.CallInfo.from_call(lambda: run(item, marker.args), "call")
+    report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    item.ihook.pytest_runtest_logreport(report=report)
+    # Fixtures that the tests before have in common with the next one stay; others end here.
+    item.session._setupstate.teardown_exact(nextitem)
+    item.ihook.pytest_runtest_logfinish(**about)
+    return True
+
+
+def run(item, conditions):
+    """Runs a test under memtrace; fails if it does, or if a condition holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = os.path.join(folder, "result.json")
+        line = [program(), "run", "--exit-code", str(FAILED), "--json", result]
+        line += [f"--fail-on={condition}" for condition in conditions]
+        line += ["--", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        line += [f"--rootdir={item.config.rootpath}", item.nodeid]
+        done = subprocess.run(
+            line,
+            cwd=item.config.rootpath,
+            env={**os.environ, INSIDE: "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        said = [line for line in done.stdout.splitlines() if line.startswith("memtrace: ")]
+        item.add_report_section("call", "memtrace", "\n".join(said))
+        if done.returncode == FAILED:
+            with open(result) as file:
+                pytest.fail(reasons(json.load(file)), pytrace=False)
+        if done.returncode != 0:
+            pytest.fail(done.stdout, pytrace=False)
+
+
+def reasons(result):
+    """A line for each condition that holds, and the recording."""
+    lines = []
+    for of in result["conditions"]:
+        if of["state"] == "failed":
+            limit = "" if of["limit"] is None else f", more than {of['limit']:,} {of['unit']}"
+            measured = "" if of["measured"] is None else f": {of['measured']:,} {of['unit']}"
+            lines.append(f"memtrace: {of['condition']}{measured}{limit}")
+            lines += [f"  allocated by  {of['line']}"] if of["line"] else []
+            lines += [f"  {of['kept_by']}"] if of["kept_by"] else []
+    return "\n".join(lines + [f"  recording     {result['recording']}"])
+
+
+def program():
+    """The program of the wheel, or another one in PATH."""
+    own = os.path.join(sysconfig.get_path("scripts"), "memtrace")
+    return own if os.path.exists(own) else "memtrace"

@@ -1,0 +1,166 @@
+//! `memtrace run`: launch a command, record it, and fail if a condition holds.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use clap::{Args, FromArgMatches};
+
+use super::{diagnose, record};
+use crate::{
+    analysis::{system::SystemSeries, verdict},
+    recording::{At, Recording},
+    render,
+    view::fail_on::{Condition, State, check},
+};
+
+/// Run a command and fail if its memory leaks or grows
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    override_usage = "memtrace run --fail-on <CONDITION> [OPTIONS] [--] <COMMAND>...",
+    after_help = "\
+The exit status is that of the command if it failed; otherwise --exit-code if a condition holds, and 0 if none does. \
+It is 2 if nothing could be recorded. A condition that cannot be decided does not fail the run, but is reported: \
+`leak` and `growth` need a command that runs for 10 seconds or longer.
+
+Without --output, the recording is removed unless a condition holds.
+
+Examples:
+  memtrace run --fail-on leak -- ./server --self-test
+  memtrace run --fail-on growth=1m/s --fail-on live=200m -- python -m pytest
+  memtrace run --fail-on leak --json result.json -o run.mtr -- python train.py"
+)]
+pub(crate) struct RunArgs {
+    /// Fail if this holds; may be repeated: `leak`, the verdict of `memtrace diagnose`, on a process or a line;
+    /// `growth=SIZE/s`, if the growth that reports state for the processes adds up to more; `live=SIZE`, if more was
+    /// allocated by malloc and its relatives, or as arenas of Python, and never freed, not even at the exit
+    #[arg(long, value_name = "CONDITION", required = true)]
+    fail_on: Vec<Condition>,
+    /// Exit status if a condition holds
+    #[arg(long, value_name = "STATUS", default_value_t = 99, value_parser = clap::value_parser!(u8).range(1..))]
+    exit_code: u8,
+    /// Also write the result as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The recording to write and to keep
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Overwrite existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Ignore the sites listed in this file, see `memtrace diagnose --help`
+    #[arg(long, value_name = "FILE")]
+    suppressions: Option<PathBuf>,
+    /// Launch Python with PYTHONMALLOC=malloc, so that each object is an allocation: slower
+    #[arg(long)]
+    python_objects: bool,
+    /// The command to launch, with its arguments. After `--`, memtrace reads no more options of its own
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command and judges its recording.
+///
+/// # Errors
+/// Nothing could be recorded, or the recording cannot be judged.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let suppressions = diagnose::suppressions(args.suppressions.as_deref())?;
+    let (folder, file) = match &args.output {
+        Some(file) => (None, file.clone()),
+        None => {
+            let folder = tempfile::Builder::new().prefix("memtrace-").tempdir();
+            let folder = folder.context("cannot create a folder for the recording")?;
+            let file = folder.path().join("run.mtr");
+            (Some(folder), file)
+        }
+    };
+    let status = record::record(record_args(args, &file)?, false)?;
+    let recording = Recording::open(&file)?;
+    let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, &suppressions)?;
+    let end = recording.snapshot(At::End)?;
+    let outcomes: Vec<_> = args
+        .fail_on
+        .iter()
+        .map(|condition| check(*condition, &found, &end))
+        .collect();
+    let fails = outcomes.iter().any(|of| of.state == State::Holds);
+    let kept = (fails || folder.is_none()).then(|| file.display().to_string());
+    if let Some(folder) = folder.filter(|_| fails) {
+        // Its name is printed below.
+        let _ = folder.keep();
+    }
+    // A closed standard error must not change the status.
+    let mut err = io::stderr().lock();
+    for line in outcomes.iter().filter_map(render::outcome) {
+        let _ = writeln!(err, "memtrace: {line}");
+    }
+    if let Some(kept) = kept.as_ref().filter(|_| fails) {
+        let _ = writeln!(err, "memtrace: next: memtrace diagnose {kept}");
+    }
+    if let Some(path) = &args.json {
+        let text = render::outcomes_json(&outcomes, kept.as_deref()).to_string() + "\n";
+        write_json(path, args.force, &text)?;
+    }
+    Ok(match status {
+        Some(status) if status != 0 => record::exit_code(status),
+        _ if fails => ExitCode::from(args.exit_code),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn write_json(path: &Path, force: bool, text: &str) -> anyhow::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let options = options.write(true).truncate(true);
+    let file = match force {
+        true => options.create(true).open(path),
+        false => options.create_new(true).open(path),
+    };
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// As for `memtrace record`.
+fn record_args(args: &RunArgs, file: &Path) -> anyhow::Result<record::RecordArgs> {
+    let mut line: Vec<OsString> = vec!["record".into(), "--output".into(), file.into()];
+    line.extend(args.force.then(|| "--force".into()));
+    line.extend(args.python_objects.then(|| "--python-objects".into()));
+    line.push("--".into());
+    line.extend(args.command.iter().cloned());
+    let command = record::RecordArgs::augment_args(clap::Command::new("record"));
+    let matches = command.try_get_matches_from(line)?;
+    Ok(record::RecordArgs::from_arg_matches(&matches)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    #[test]
+    fn the_command_keeps_its_own_options() {
+        let line = "run --fail-on leak --fail-on live=1m prog --fail-on x -o y";
+        let args = Cli::try_parse_from(line.split(' ')).unwrap().run;
+        assert_eq!(args.fail_on, [Condition::Leak, Condition::Live(1 << 20)]);
+        assert_eq!(args.command.len(), 5);
+        assert!(record_args(&args, Path::new("a.mtr")).is_ok());
+        for wrong in [
+            "run prog",
+            "run --fail-on leak",
+            "run --fail-on leak --exit-code 0 prog",
+        ] {
+            assert!(Cli::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Why a run fails: a line for people, and a few hundred bytes of JSON for programs.
+
+use serde_json::{Value, json};
+
+use super::{evidence, holders, stack};
+use crate::{
+    units::size,
+    view::fail_on::{Condition, Outcome, State},
+};
+
+/// The line on a condition that holds or is undetermined.
+pub(crate) fn outcome(outcome: &Outcome) -> Option<String> {
+    let condition = outcome.condition;
+    let mut line = match outcome.state {
+        State::DoesNotHold => return None,
+        State::Undetermined(_) => {
+            return Some(format!("undetermined: {condition}: {}", why(outcome)));
+        }
+        State::Holds => match condition {
+            Condition::Live(_) => "failed: live at the end".to_owned(),
+            _ => format!("failed: {condition}"),
+        },
+    };
+    let amount = outcome.measured.map(|measured| amount(condition, measured));
+    match (amount, limit(condition)) {
+        (Some(amount), Some(limit)) => {
+            line += &format!(
+                ": {amount}, more than {}",
+                self::amount(condition, limit as f64)
+            );
+        }
+        (Some(amount), None) => line += &format!(": {amount}"),
+        (None, _) => {}
+    }
+    if let Some(frame) = outcome.allocates {
+        line += &format!(", allocated by {}", stack::line(frame, false));
+    }
+    line.extend(keeper(outcome).map(|keeper| format!(", {keeper}")));
+    Some(line)
+}
+
+/// All conditions, and the recording with the details if it was kept.
+pub(crate) fn outcomes_json(outcomes: &[Outcome], recording: Option<&str>) -> Value {
+    let conditions: Vec<Value> = outcomes.iter().map(one).collect();
+    let failed = outcomes.iter().any(|of| of.state == State::Holds);
+    json!({ "failed": failed, "conditions": conditions, "recording": recording })
+}
+
+fn one(outcome: &Outcome) -> Value {
+    let state = match outcome.state {
+        State::Holds => "failed",
+        State::DoesNotHold => "passed",
+        State::Undetermined(_) => "undetermined",
+    };
+    let is_open = matches!(outcome.state, State::Undetermined(_));
+    let line = outcome.allocates.map(|frame| stack::line(frame, false));
+    json!({
+        "condition": outcome.condition.to_string(),
+        "state": state,
+        "measured": outcome.measured.map(|measured| measured.round() as i64),
+        "limit": limit(outcome.condition),
+        "unit": match outcome.condition {
+            Condition::Leak | Condition::Growth(_) => "bytes/s",
+            Condition::Live(_) => "bytes",
+        },
+        "line": line,
+        "kept_by": keeper(outcome),
+        "why": is_open.then(|| why(outcome)),
+    })
+}
+
+fn limit(condition: Condition) -> Option<u64> {
+    match condition {
+        Condition::Leak => None,
+        Condition::Growth(limit) | Condition::Live(limit) => Some(limit),
+    }
+}
+
+fn amount(condition: Condition, bytes: f64) -> String {
+    let bytes = size(bytes.max(0.0) as u64);
+    match condition {
+        Condition::Leak | Condition::Growth(_) => format!("{bytes}/s"),
+        Condition::Live(_) => bytes,
+    }
+}
+
+fn keeper(outcome: &Outcome) -> Option<String> {
+    let kept = outcome.kept_by?;
+    let line = kept.line.as_ref().map(|line| stack::line(line, false));
+    Some(holders::sentence(kept, line))
+}
+
+/// Why a condition is undetermined.
+fn why(outcome: &Outcome) -> String {
+    match outcome.state {
+        State::Undetermined(Some(of)) => evidence::words(of),
+        _ => "no process ran long enough to be judged".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::fixture::python;
+
+    #[test]
+    fn a_failure_has_its_amount_its_limit_and_its_line() {
+        let frame = python("handle", "/srv/app.py", 12);
+        let failed = Outcome {
+            condition: Condition::Growth(1 << 20),
+            state: State::Holds,
+            measured: Some(3.0 * f64::from(1 << 20)),
+            allocates: Some(&frame),
+            kept_by: None,
+        };
+        let line = outcome(&failed).unwrap();
+        assert!(
+            line.starts_with("failed: growth: 3.0 MiB/s, more than 1.0 MiB/s, allocated by handle"),
+            "{line}"
+        );
+        let open = Outcome {
+            state: State::Undetermined(None),
+            ..failed.clone()
+        };
+        let line = outcome(&open).unwrap();
+        assert_eq!(
+            line,
+            "undetermined: growth: no process ran long enough to be judged"
+        );
+        let passed = Outcome {
+            state: State::DoesNotHold,
+            ..failed.clone()
+        };
+        assert_eq!(outcome(&passed), None);
+
+        let json = outcomes_json(&[passed.clone(), failed], Some("a.mtr"));
+        assert_eq!(json["failed"], true);
+        assert_eq!(json["recording"], "a.mtr");
+        assert_eq!(json["conditions"][0]["state"], "passed");
+        assert_eq!(json["conditions"][1]["measured"], 3 << 20);
+        assert_eq!(json["conditions"][1]["limit"], 1 << 20);
+        assert!(json.to_string().len() < 600, "{json}");
+        let fine = outcomes_json(&[passed, open], None);
+        assert_eq!(fine["failed"], false);
+    }
+}

@@ -1,0 +1,302 @@
+//! Conditions on which a run fails (`memtrace run --fail-on`), and whether they hold for a recording.
+
+use std::{fmt, str::FromStr};
+
+use super::{
+    Filter,
+    findings::{self, findings},
+};
+use crate::{
+    analysis::verdict::{Class, Diagnosis, Evidence, KeptBy, Scope, Verdict},
+    event::Layer,
+    frames::{Frame, own_line},
+    recording::Snapshot,
+    units,
+};
+
+/// A condition on which a run fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// A verdict is `leak` or `gpu-leak`.
+    Leak,
+    /// The processes together grow by more than this, bytes per second.
+    Growth(u64),
+    /// More than this is live at the end, bytes.
+    Live(u64),
+}
+
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is not a condition; give `leak`, `growth=SIZE/s` such as `growth=1m/s`, or \
+                 `live=SIZE` such as `live=100m`"
+            )
+        };
+        match text.split_once('=') {
+            None if text == "leak" => Ok(Self::Leak),
+            Some(("growth", rate)) => {
+                let size = rate.strip_suffix("/s").ok_or_else(wrong)?;
+                units::parse_size(size).map(Self::Growth)
+            }
+            Some(("live", size)) => units::parse_size(size).map(Self::Live),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Leak => "leak",
+            Self::Growth(_) => "growth",
+            Self::Live(_) => "live",
+        })
+    }
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum State<'a> {
+    Holds,
+    DoesNotHold,
+    /// With the reason, if there is one in the recording; otherwise no process ran long enough.
+    Undetermined(Option<&'a Evidence>),
+}
+
+/// A condition and what was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome<'a> {
+    pub(crate) condition: Condition,
+    pub(crate) state: State<'a>,
+    /// Bytes, or bytes per second.
+    pub(crate) measured: Option<f64>,
+    /// The line that allocates most of it.
+    pub(crate) allocates: Option<&'a Frame>,
+    pub(crate) kept_by: Option<&'a KeptBy>,
+}
+
+/// Compares a recording with a condition; `end` is its state at the end.
+pub(crate) fn check<'a>(
+    condition: Condition,
+    found: &'a Diagnosis,
+    end: &'a Snapshot,
+) -> Outcome<'a> {
+    match condition {
+        Condition::Leak => leak(found),
+        Condition::Growth(limit) => growth(limit, found),
+        Condition::Live(limit) => live(limit, end),
+    }
+}
+
+fn leak(found: &Diagnosis) -> Outcome<'_> {
+    let leaks = found
+        .verdicts
+        .iter()
+        .filter(|verdict| matches!(verdict.class, Class::Leak | Class::GpuLeak));
+    let rate = |scope: fn(&Scope) -> bool| {
+        let rates = leaks.clone().filter(|verdict| scope(&verdict.scope));
+        rates
+            .filter_map(|verdict| verdict.rate)
+            .reduce(|a, b| a + b)
+    };
+    let of_sites = rate(|scope| matches!(scope, Scope::Site(_)));
+    let largest = largest_site(leaks.clone());
+    Outcome {
+        condition: Condition::Leak,
+        state: match leaks.clone().next() {
+            Some(_) => State::Holds,
+            None => or_undetermined(found),
+        },
+        measured: of_sites.or_else(|| rate(|scope| *scope == Scope::Process)),
+        allocates: largest.and_then(|verdict| line(verdict, found)),
+        kept_by: largest.and_then(|verdict| verdict.kept_by.as_ref()),
+    }
+}
+
+/// The rates that a report has for the processes, added up.
+fn growth(limit: u64, found: &Diagnosis) -> Outcome<'_> {
+    let of_own = found.verdicts.iter().filter(|verdict| {
+        let is_machine = matches!(verdict.class, Class::Kernel | Class::Pressure);
+        verdict.scope == Scope::Process && !is_machine && findings::place(verdict).is_none()
+    });
+    let rates = of_own.filter_map(|verdict| verdict.rate);
+    let rate: f64 = rates.filter(|rate| *rate > 0.0).sum();
+    let findings = findings(found, &Filter::default());
+    let line = findings
+        .iter()
+        .find(|finding| findings::place(finding.verdict).is_none())
+        .and_then(|finding| finding.lines.first());
+    Outcome {
+        condition: Condition::Growth(limit),
+        state: match rate > limit as f64 {
+            true => State::Holds,
+            false => or_undetermined(found),
+        },
+        measured: Some(rate),
+        allocates: line.and_then(|line| line.allocates),
+        kept_by: line.and_then(|line| line.kept_by),
+    }
+}
+
+/// Blocks of malloc and its relatives, and arenas of Python: the layers that do not overlap.
+fn live(limit: u64, end: &Snapshot) -> Outcome<'_> {
+    let counts = |layer| matches!(layer, Layer::Heap | Layer::Python);
+    let layers = end.layers.iter().filter(|of| counts(of.layer));
+    let bytes: u64 = layers.map(|of| of.totals.totals.live_bytes).sum();
+    let sites = end.sites.iter().filter(|of| counts(of.key.layer));
+    let largest = sites.max_by_key(|site| site.totals.live_bytes);
+    let line = largest.and_then(|site| {
+        let frames: Vec<&Frame> = end.stacks.get(site.key.stack).of_caller().collect();
+        own_line(&frames)
+    });
+    Outcome {
+        condition: Condition::Live(limit),
+        state: match bytes > limit {
+            true => State::Holds,
+            false => State::DoesNotHold,
+        },
+        measured: Some(bytes as f64),
+        allocates: line,
+        kept_by: None,
+    }
+}
+
+/// For a condition on verdicts that no verdict fulfils.
+fn or_undetermined(found: &Diagnosis) -> State<'_> {
+    let mut of_processes = found
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.scope == Scope::Process)
+        .peekable();
+    if of_processes.peek().is_none() {
+        return State::Undetermined(None);
+    }
+    match of_processes.find(|verdict| verdict.class == Class::Undetermined) {
+        Some(verdict) => State::Undetermined(verdict.evidence.first()),
+        None => State::DoesNotHold,
+    }
+}
+
+fn largest_site<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Option<&'a Verdict> {
+    let sites = verdicts.filter(|verdict| matches!(verdict.scope, Scope::Site(_)));
+    let rate = |verdict: &Verdict| verdict.rate.unwrap_or(0.0);
+    sites.max_by(|a, b| rate(a).total_cmp(&rate(b)))
+}
+
+fn line<'a>(verdict: &Verdict, found: &'a Diagnosis) -> Option<&'a Frame> {
+    let Scope::Site(key) = &verdict.scope else {
+        return None;
+    };
+    let frames: Vec<&Frame> = found.stacks.get(key.stack).of_caller().collect();
+    own_line(&frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{analysis::verdict::Grade, ledger::ProcessId, view::fixture};
+
+    fn verdict(class: Class, rate: Option<f64>) -> Verdict {
+        Verdict {
+            process: ProcessId(1),
+            tgid: 7,
+            scope: Scope::Process,
+            class,
+            grade: Grade::B,
+            evidence: vec![],
+            runner_up: None,
+            next: vec![],
+            rate,
+            blocks: None,
+            kept_by: None,
+        }
+    }
+
+    fn found(verdicts: Vec<Verdict>) -> Diagnosis {
+        Diagnosis {
+            verdicts,
+            ..Diagnosis::default()
+        }
+    }
+
+    #[test]
+    fn conditions_are_read() {
+        let read = |text: &str| text.parse::<Condition>();
+        assert_eq!(read("leak"), Ok(Condition::Leak));
+        assert_eq!(read("growth=1m/s"), Ok(Condition::Growth(1 << 20)));
+        assert_eq!(read("live=100k"), Ok(Condition::Live(100 << 10)));
+        for wrong in [
+            "",
+            "leaks",
+            "leak=1",
+            "growth",
+            "growth=1m",
+            "growth=x/s",
+            "live=",
+            "live=x",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_leak_fails_and_what_is_open_does_not() {
+        let holds = |verdicts| leak(&found(verdicts)).state == State::Holds;
+        assert!(holds(vec![verdict(Class::Leak, Some(10.0))]));
+        assert!(holds(vec![
+            verdict(Class::Undetermined, None),
+            verdict(Class::GpuLeak, Some(10.0))
+        ]));
+        let state = |verdicts| {
+            let found = found(verdicts);
+            let state = leak(&found).state;
+            match state {
+                State::Holds => "holds",
+                State::DoesNotHold => "does not hold",
+                State::Undetermined(_) => "undetermined",
+            }
+        };
+        assert_eq!(
+            state(vec![verdict(Class::Cache, Some(10.0))]),
+            "does not hold"
+        );
+        assert_eq!(
+            state(vec![verdict(Class::Undetermined, None)]),
+            "undetermined"
+        );
+        let one_is_open = vec![
+            verdict(Class::None, None),
+            verdict(Class::Undetermined, None),
+        ];
+        assert_eq!(state(one_is_open), "undetermined");
+        assert_eq!(state(vec![]), "undetermined");
+    }
+
+    #[test]
+    fn the_growth_of_all_processes_counts_but_not_that_of_the_machine() {
+        let found = found(vec![
+            verdict(Class::Leak, Some(600.0)),
+            verdict(Class::Cache, Some(500.0)),
+            verdict(Class::None, Some(-900.0)),
+            verdict(Class::Kernel, Some(1e9)),
+        ]);
+        let of = growth(1000, &found);
+        assert_eq!((of.state, of.measured), (State::Holds, Some(1100.0)));
+        assert_eq!(growth(1100, &found).state, State::DoesNotHold);
+    }
+
+    #[test]
+    fn live_memory_is_that_of_layers_that_do_not_overlap() {
+        let snapshot = fixture::snapshot();
+        let layers = snapshot.layers.iter();
+        let heap = layers.filter(|of| matches!(of.layer, Layer::Heap | Layer::Python));
+        let bytes: u64 = heap.map(|of| of.totals.totals.live_bytes).sum();
+        assert!(bytes > 0);
+        assert_eq!(live(bytes - 1, &snapshot).state, State::Holds);
+        assert_eq!(live(bytes, &snapshot).state, State::DoesNotHold);
+        assert!(live(bytes, &snapshot).allocates.is_some());
+    }
+}
