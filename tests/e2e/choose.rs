@@ -3,19 +3,14 @@
 
 use memtrace_tests::{
     Bench,
+    control_group::ControlGroup,
     progress::Progress,
     record::{self, BEGUN, Record},
     report::Report,
     running::Running,
     targets,
 };
-use std::{
-    collections::BTreeSet,
-    ffi::OsStr,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{collections::BTreeSet, ffi::OsStr, fs, path::PathBuf, process::Command};
 
 /// A program under a name that no other process has.
 const NAME: &str = "chosen-by-tests";
@@ -50,32 +45,6 @@ fn expect_own_root(report: &Report) {
     );
 }
 
-/// A control group that ends with the test.
-struct Group(PathBuf);
-
-impl Group {
-    /// In the hierarchy of systemd, of version 1 or 2.
-    fn new(name: &str) -> Self {
-        let hierarchies = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup"].map(Path::new);
-        let hierarchy = hierarchies
-            .into_iter()
-            .find(|path| path.join("cgroup.procs").is_file())
-            .expect("control groups are mounted at /sys/fs/cgroup");
-        let path = hierarchy.join(name);
-        fs::create_dir(&path).expect("root may make a control group");
-        Self(path)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // The kernel removes it when its last process is gone.
-        memtrace_tests::until("the end of a control group", || {
-            fs::remove_dir(&self.0).ok()
-        });
-    }
-}
-
 /// The only child of a process.
 fn child(pid: u32) -> u32 {
     let file = format!("/proc/{pid}/task/{pid}/children");
@@ -90,14 +59,14 @@ fn by_control_group_unit_and_name_in_other_namespaces() {
     let progress = Progress::new(&bench);
     fs::hard_link(progress.path(), root.join("progress")).expect("a link");
     let unit = format!("memtrace-tests-{}", std::process::id());
-    let group = Group::new(&format!("{unit}.service"));
+    let group = ControlGroup::new(&format!("{unit}.service"));
     let script = "echo $$ > \"$0/cgroup.procs\"; exec unshare --mount --pid --fork --kill-child sh -ec \"$@\"";
     // As container runtimes do.
     let enter = "mount --bind \"$0\" \"$0\"; cd \"$0\"; pivot_root . old; exec \"$@\"";
     let mut command = Command::new("sh");
     command
         .args(["-ec", script])
-        .arg(&group.0)
+        .arg(group.path())
         .arg(enter)
         .arg(&root);
     command.args([&format!("/only-here/{NAME}"), "/progress"]);
@@ -105,7 +74,7 @@ fn by_control_group_unit_and_name_in_other_namespaces() {
     progress.await_rounds(1);
     let busy = child(target.pid());
 
-    let folder = group.0.to_str().expect("UTF-8");
+    let folder = group.path().to_str().expect("UTF-8");
     let unshare = format!("memtrace: chosen: 1 process: {} (`unshare`)", target.pid());
     let program = format!("memtrace: chosen: 1 process: {busy} (`{NAME}`)");
     for (options, chosen) in [

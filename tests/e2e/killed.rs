@@ -8,6 +8,7 @@
 
 use memtrace_tests::{
     Bench,
+    control_group::ControlGroup,
     descendants::Descendants,
     kernel::{Loaded, children, patched_bytes, stopped_children},
     kills,
@@ -319,4 +320,24 @@ fn a_launched_storm_stops_and_continues_with_its_terminal() {
     shell.send("echo status $?\n");
     shell.await_text("\nstatus 130\r");
     assert!(allocations(&report(&file)) > 0);
+}
+
+/// The kernel kills the program, whose last state is in the recording.
+#[test]
+fn a_program_that_exceeds_its_limit_of_memory() {
+    let bench = Bench::new();
+    let name = format!("memtrace-tests-{}", std::process::id());
+    let group = ControlGroup::limited(&name, 64 << 20);
+    let script = "echo $$ > \"$0/cgroup.procs\"; exec \"$@\"";
+    let code = "keep = []\nwhile True: keep.append(b'x' * 1000000)";
+    let mut target = vec!["sh".as_ref(), "-ec".as_ref(), script.as_ref()];
+    target.extend([group.path().as_os_str(), targets::interpreter().as_os_str()]);
+    target.extend(["-c", code].map(std::ffi::OsStr::new));
+    let record = Record::launch(&bench, &[], target);
+    let report = record.finish(128 + libc::SIGKILL);
+    let process = report.processes.first().expect("a process");
+    assert_eq!(process.exit_status, Some(9));
+    assert!(process.oom_kills > 0, "{process:?}");
+    let live = report.total(process.tgid, "heap").live_bytes;
+    assert!(live > 30_000_000, "{live}");
 }

@@ -13,6 +13,7 @@
 
 mod bench;
 pub mod comparison;
+pub mod control_group;
 pub mod descendants;
 pub mod export;
 pub mod kernel;

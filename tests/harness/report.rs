@@ -135,6 +135,8 @@ pub struct Process {
     pub comm: String,
     pub cmdline: Vec<String>,
     pub exit_status: Option<u32>,
+    /// Processes that the kernel killed for lack of memory about when this one was killed.
+    pub oom_kills: u64,
     pub origin: String,
     /// Of a group: how many ended processes it is.
     pub folded: Option<u64>,

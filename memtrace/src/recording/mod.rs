@@ -14,6 +14,7 @@ pub(crate) mod fixture;
 mod fold;
 mod history;
 mod holders;
+mod killed;
 mod overview;
 mod read;
 mod samples;

@@ -19,7 +19,7 @@ use super::{
     },
     device_tables,
     encode::{int, origin_name},
-    holders, schema,
+    holders, killed, schema,
     snapshot::{Moments, SiteSnapshot, Stored, StoredSite},
     stacks::Known,
     varint,
@@ -186,12 +186,14 @@ impl Recording {
             _ => u64::MAX,
         };
         let last = interval(&transaction, limit)?;
+        let processes = processes(&transaction)?;
         let stored = Stored {
             meta: self.meta.clone(),
             finished_ns: transaction.query_row("SELECT finished_ns FROM recording", [], |row| {
                 optional(row, 0)
             })?,
-            processes: processes(&transaction)?,
+            oom_kills: killed::out_of_memory(&transaction, &processes)?,
+            processes,
             layers: layers(&transaction, last.id)?,
             devices: device_tables::snapshots(&transaction, last.id)?,
             failures: device_tables::failures(&transaction, last.time_ns.unwrap_or(0))?,

@@ -77,6 +77,8 @@ pub(crate) struct Snapshot {
 pub(crate) struct ProcessSnapshot {
     pub row: ProcessRow,
     pub moment: Moment,
+    /// Processes that the kernel killed for lack of memory about when this one ended by SIGKILL.
+    pub(crate) oom_kills: u64,
 }
 
 /// A layer of a process at the moment of its process.
@@ -131,6 +133,8 @@ pub(super) struct Stored {
     pub(super) meta: Meta,
     pub(super) finished_ns: Option<u64>,
     pub(super) processes: Vec<ProcessRow>,
+    /// See [`ProcessSnapshot::oom_kills`].
+    pub(super) oom_kills: FastMap<ProcessId, u64>,
     pub(super) layers: Vec<LayerSnapshot>,
     pub(super) devices: Vec<DeviceSnapshot>,
     pub(super) failures: Vec<(FailureKey, Failure)>,
@@ -238,6 +242,7 @@ impl Stored {
             match moments.processes.get(&row.id) {
                 Some(moment) => processes.push(ProcessSnapshot {
                     moment: *moment,
+                    oom_kills: self.oom_kills.get(&row.id).copied().unwrap_or(0),
                     row,
                 }),
                 None => left_out += row.folded.unwrap_or(0),

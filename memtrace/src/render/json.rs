@@ -327,6 +327,7 @@ fn process_value(process: &ProcessSnapshot, since: Since) -> Value {
         "started": since.of(row.started_ns),
         "ended": row.ended_ns.map(|time| since.of(time)),
         "exit_status": row.exit_status,
+        "oom_kills": process.oom_kills,
         "rss_at_start": row.rss_at_start,
         "folded": row.folded,
         "at": match process.moment {

@@ -32,6 +32,7 @@ fn process(id: u32, tgid: u32, ended_ns: Option<u64>) -> ProcessSnapshot {
             rss_at_start: Some(8 << 20),
             folded: None,
         },
+        oom_kills: 0,
         moment: if ended_ns.is_some() {
             Moment::Peak
         } else {

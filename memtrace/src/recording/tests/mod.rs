@@ -5,6 +5,7 @@ mod file;
 mod folded;
 mod holders;
 mod interrupted;
+mod killed;
 mod reading;
 mod schemas;
 mod stacks;

@@ -117,6 +117,9 @@ impl TextReport<'_> {
             (Moment::Time(time), _) => self.since(time),
         };
         writeln!(out, "  shown at  {shown}")?;
+        if let Some(kills) = out_of_memory(process.oom_kills) {
+            writeln!(out, "  killed    {kills}")?;
+        }
         if let (Some(rss), Origin::Attached) = (row.rss_at_start, row.origin) {
             writeln!(
                 out,
@@ -229,6 +232,17 @@ fn status(wait_status: Option<u32>) -> String {
     }
 }
 
+/// Whether the kernel may have killed a process, and what is known of that.
+fn out_of_memory(kills: u64) -> Option<String> {
+    match kills {
+        0 => None,
+        1 => Some("memory ran out: the kernel killed 1 process about then".to_owned()),
+        n => Some(format!(
+            "memory ran out: the kernel killed {n} processes about then"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{
@@ -239,6 +253,23 @@ mod tests {
         *,
     };
     use crate::view::{Filter, fixture};
+
+    #[test]
+    fn a_process_that_may_have_been_killed_for_lack_of_memory_is_marked() {
+        let mut snapshot = fixture::snapshot();
+        let killed = &mut snapshot.processes[1];
+        killed.row.exit_status = Some(9);
+        killed.oom_kills = 1;
+        let text = render(&snapshot, &TextOptions::default());
+        assert_parts(
+            &text,
+            &[
+                " by signal 9",
+                "  killed    memory ran out: the kernel killed 1 process about then",
+            ],
+        );
+        assert_eq!(text.matches("memory ran out").count(), 1);
+    }
 
     #[test]
     fn many_processes_are_summed_up() {

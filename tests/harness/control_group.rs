@@ -1,0 +1,61 @@
+//! A control group that ends with the test, in version 1 or 2.
+
+use crate::until;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+pub struct ControlGroup(PathBuf);
+
+impl ControlGroup {
+    /// In the hierarchy of systemd.
+    ///
+    /// # Panics
+    /// Without control groups at their usual place.
+    pub fn new(name: &str) -> Self {
+        Self::below("/sys/fs/cgroup/systemd", name)
+    }
+
+    /// In the hierarchy of the controller of memory, with this limit, bytes, and without swap.
+    ///
+    /// # Panics
+    /// As [`ControlGroup::new`], and if memory cannot be limited.
+    pub fn limited(name: &str, bytes: u64) -> Self {
+        let group = Self::below("/sys/fs/cgroup/memory", name);
+        let version1 = group.0.join("memory.limit_in_bytes");
+        if version1.exists() {
+            fs::write(version1, bytes.to_string()).unwrap();
+        } else {
+            fs::write(group.0.join("memory.max"), bytes.to_string())
+                .expect("`memory` is in cgroup.subtree_control");
+            let _ = fs::write(group.0.join("memory.swap.max"), "0");
+        }
+        group
+    }
+
+    /// `hierarchy` is that of version 1.
+    fn below(hierarchy: &str, name: &str) -> Self {
+        let hierarchies = [hierarchy, "/sys/fs/cgroup"].map(Path::new);
+        let hierarchy = hierarchies
+            .into_iter()
+            .find(|path| path.join("cgroup.procs").is_file())
+            .expect("control groups are mounted at /sys/fs/cgroup");
+        let path = hierarchy.join(name);
+        fs::create_dir(&path).expect("root may make a control group");
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        // The kernel removes it when its last process is gone.
+        until("the end of a control group", || {
+            fs::remove_dir(&self.0).ok()
+        });
+    }
+}
