@@ -213,7 +213,7 @@ fn by_container_of_podman() {
         archive.as_os_str(),
         podman.name.as_ref(),
     ]);
-    let volume = format!("{}:/work", bench.folder().display());
+    let volume = format!("{}:/outside", bench.folder().display());
     let program = format!("/only-here/{NAME}");
     let id = podman.run([
         "run",
@@ -227,7 +227,7 @@ fn by_container_of_podman() {
         &volume,
         &podman.name,
         &program,
-        "/work/progress",
+        "/outside/progress",
     ]);
     progress.await_rounds(1);
     let pid = podman.run(["inspect", "--format", "{{.State.Pid}}", &podman.name]);
