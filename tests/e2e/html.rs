@@ -95,6 +95,8 @@ fn totals_of_a_page_are_those_of_the_report() {
     let file = recorded(&bench);
     memtrace(&["html", name(&file)]);
     let page = file.with_extension("html");
+    let printed = memtrace(&["html", name(&file), "-o", "-"]);
+    assert_eq!(printed, fs::read_to_string(&page).expect("a page"));
     let (page, report) = (in_page(&data(&page)), in_report(&file));
     assert!(report.len() > 8, "five processes: {report:#?}");
     assert_eq!(page, report);

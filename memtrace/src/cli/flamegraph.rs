@@ -29,7 +29,7 @@ Examples:
 pub(crate) struct FlamegraphArgs {
     /// The recording.
     file: PathBuf,
-    /// The SVG file to write.
+    /// The SVG file to write; `-` is standard output.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// The metric to draw: live-bytes, live-count, alloc-bytes, alloc-count or peak.

@@ -25,7 +25,7 @@ Examples:
 pub(crate) struct HtmlArgs {
     /// The recording.
     file: PathBuf,
-    /// The page to write [default: beside the recording, with the ending `.html`].
+    /// The page to write; `-` is standard output [default: beside the recording, with the ending `.html`].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Compare with this baseline, as `memtrace diff BASELINE RECORDING` does.

@@ -1,6 +1,11 @@
 //! `memtrace report`, and what the reading commands have in common.
 
-use std::{collections::BTreeSet, io, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -199,14 +204,17 @@ pub(super) fn warn_without_layer(snapshot: &crate::recording::Snapshot, layer: O
     }
 }
 
-/// Writes `content` to a new private file.
+/// Writes `content` to a new private file, or to standard output if its name is `-`.
 pub(super) fn write_file(
     path: &std::path::Path,
     force: bool,
     content: &[u8],
 ) -> anyhow::Result<()> {
+    if path == std::path::Path::new("-") {
+        return Ok(io::stdout().lock().write_all(content)?);
+    }
     let mut file = crate::recording::create_private(path, force)?;
-    io::Write::write_all(&mut file, content)
+    file.write_all(content)
         .with_context(|| format!("cannot write `{}`", path.display()))
 }
 

@@ -10,11 +10,16 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, FromArgMatches};
+use tempfile::TempDir;
 
 use super::{diagnose, record};
 use crate::{
-    analysis::{system::SystemSeries, verdict},
-    recording::{At, Recording},
+    analysis::{
+        suppressions::Suppressions,
+        system::SystemSeries,
+        verdict::{self, Diagnosis},
+    },
+    recording::{At, Recording, Snapshot},
     render,
     view::fail_on::{Condition, State, check},
 };
@@ -79,10 +84,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             (Some(folder), file)
         }
     };
-    let status = record::record(record_args(args, &file)?, false)?;
-    let recording = Recording::open(&file)?;
-    let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, &suppressions)?;
-    let end = recording.snapshot(At::End)?;
+    let judged = record::record(record_args(args, &file)?, false)
+        .and_then(|status| Ok((status, read(&file, &suppressions)?)));
+    let (status, (found, end)) = match judged {
+        Ok(judged) => judged,
+        Err(error) => return Err(with_recording(error, folder, &file)),
+    };
     let outcomes: Vec<_> = args
         .fail_on
         .iter()
@@ -111,6 +118,26 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         _ if fails => ExitCode::from(args.exit_code),
         _ => ExitCode::SUCCESS,
     })
+}
+
+fn read(file: &Path, suppressions: &Suppressions) -> anyhow::Result<(Diagnosis, Snapshot)> {
+    let recording = Recording::open(file)?;
+    let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, suppressions)?;
+    Ok((found, recording.snapshot(At::End)?))
+}
+
+/// Keeps what was recorded before an error.
+fn with_recording(error: anyhow::Error, folder: Option<TempDir>, file: &Path) -> anyhow::Error {
+    match folder.filter(|_| file.exists()) {
+        Some(folder) => {
+            let _ = folder.keep();
+            error.context(format!(
+                "the recording `{}` cannot be judged",
+                file.display()
+            ))
+        }
+        None => error,
+    }
 }
 
 fn write_json(path: &Path, force: bool, text: &str) -> anyhow::Result<()> {
@@ -146,6 +173,28 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         run: RunArgs,
+    }
+
+    #[test]
+    fn an_error_does_not_remove_the_recording() {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("run.mtr");
+        fs::write(&file, "no recording").unwrap();
+        let error = read(&file, &Suppressions::default()).unwrap_err();
+        let error = with_recording(error, Some(folder), &file);
+        assert!(
+            error.to_string().contains(&*file.to_string_lossy()),
+            "{error}"
+        );
+        assert!(file.exists());
+        fs::remove_dir_all(file.parent().unwrap()).unwrap();
+
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().to_owned();
+        let none = path.join("run.mtr");
+        let error = with_recording(anyhow::anyhow!("no process"), Some(folder), &none);
+        assert_eq!(error.to_string(), "no process");
+        assert!(!path.exists());
     }
 
     #[test]

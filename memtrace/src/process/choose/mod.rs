@@ -21,8 +21,9 @@ use crate::{escape::clean, units};
 /// Most chosen processes that are listed.
 const LISTED: usize = 10;
 
-/// Names listed when nothing matches.
+/// Names listed when nothing matches, and how like the wanted one they are at least (Jaro–Winkler, 0 to 1).
 const NEAREST: usize = 3;
+const LIKE: f64 = 0.7;
 
 /// Which processes are chosen: those that match every part that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -278,11 +279,13 @@ fn similar(value: &str, names: BTreeSet<String>) -> Vec<String> {
         .filter(|name| !name.is_empty())
         .map(|name| (likeness(&name), name))
         .collect();
-    names.retain(|(likeness, _)| *likeness > 0.0);
+    names.retain(|(likeness, _)| *likeness >= LIKE);
     names.sort_by(|a, b| b.0.total_cmp(&a.0));
     names.truncate(NEAREST);
     let quoted = names.into_iter();
-    quoted.map(|(_, name)| format!("`{name}`")).collect()
+    quoted
+        .map(|(_, name)| format!("`{}`", clean(&name)))
+        .collect()
 }
 
 /// Those of the chosen that no other one has started, directly or not.
@@ -390,8 +393,14 @@ mod tests {
         ];
         let error = found(&named("pyton"), &processes).unwrap_err();
         assert!(
-            error.starts_with("no process matches `--name pyton`; nearest: `python3`, "),
+            error.starts_with("no process matches `--name pyton`; nearest: `python3`"),
             "{error}"
+        );
+        let hostile = [process(5, 0, "pyth\u{1b}[2Jon", 0)];
+        let error = found(&named("python"), &hostile).unwrap_err();
+        assert!(
+            !error.contains('\u{1b}') && error.contains("on`"),
+            "{error:?}"
         );
         let error = found(&named("x"), &[]).unwrap_err();
         assert_eq!(error, "no process matches `--name x`");
