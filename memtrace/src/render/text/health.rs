@@ -173,7 +173,7 @@ fn explain(end: Option<End>) -> (String, &'static str) {
         ),
         Some(End::Stale) => (
             "the process was mapping or unmapping code while the stack was taken",
-            "a few are normal while libraries are loaded, more if code is generated all the time",
+            "a few are normal while libraries are loaded or memtrace attaches, more if code is generated all the time",
         ),
         Some(End::BadFramePointer) => (
             "the code has no unwind tables and keeps no frame pointer",
