@@ -4,7 +4,7 @@
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
-    helpers::{bpf_probe_read_user, generated::bpf_get_attach_cookie},
+    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
@@ -19,6 +19,7 @@ use crate::{
     arch::{after_return, argument, arguments, entry_stack_pointer, return_value, stack_pointer},
     caller::Caller,
     emit::{Wake, emit, header, lost},
+    maps::CALLED,
     stack,
     thread::{Call, Thread},
 };
@@ -174,6 +175,16 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     };
     emit(&record, Reason::RingFullAlloc, Wake::Lazily);
     None
+}
+
+/// On functions that a recording waits for (`memtrace record --start-after FUNCTION`).
+#[uprobe]
+pub fn awaited_call(_context: ProbeContext) -> u32 {
+    if let Some(called) = CALLED.get_ptr_mut(0) {
+        // SAFETY: an array's elements live as long as its map, and any of the writers may win.
+        unsafe { called.write((bpf_get_current_pid_tgid() >> 32) as u32) };
+    }
+    0
 }
 
 /// On the same sites as [`call_entry`], to measure the cost of a probe itself.

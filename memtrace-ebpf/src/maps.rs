@@ -92,6 +92,10 @@ pub(crate) static UNWINDING: HashMap<u32, Unwinding> = HashMap::with_max_entries
 #[map]
 pub(crate) static RECORDING: Array<u32> = Array::with_max_entries(1, 0);
 
+/// Slot 0: the process that has called a function that a recording waits for; 0: none yet.
+#[map]
+pub(crate) static CALLED: Array<u32> = Array::with_max_entries(1, 0);
+
 /// Counters by `memtrace_common::loss`.
 #[map]
 pub(crate) static COUNTERS_MAP: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTERS, 0);

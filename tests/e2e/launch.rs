@@ -6,12 +6,14 @@
 
 use memtrace_tests::{
     Bench,
+    kernel::{Loaded, children},
     record::{BEGUN, Record, command, report},
     running::{Running, shell_code},
     targets,
     truth::{Counts, Truth},
+    until,
 };
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt};
 
 #[test]
 fn the_exit_status_is_passed_on() {
@@ -220,10 +222,56 @@ fn a_recording_that_begins_late_attaches_to_the_command() {
     assert_eq!(process.exit_status, Some(7 << 8));
 }
 
+/// The call is awaited in a command that does nothing until it is sent a line.
+#[track_caller]
+fn begin_at(when: &str, command: &[&OsStr], is_watched: impl Fn(u32) -> bool) {
+    let bench = Bench::new();
+    let mut record = Record::launch(&bench, &["--start-after", when], command);
+    record
+        .running
+        .await_stderr("memtrace: recording begins when");
+    record.running.await_stdout("begun");
+    let memtrace = record.running.pid();
+    let child = until("the command", || children(memtrace).pop());
+    until("the watch", || is_watched(memtrace).then_some(()));
+    assert!(!record.file.exists(), "{when}");
+    record.running.send("call\n");
+    record
+        .running
+        .await_stderr(&format!("memtrace: process {child} "));
+    record.running.await_stderr("memtrace: recording to");
+    record.running.send("return\n");
+    let report = record.finish(7);
+    let process = report.processes.first().expect("one process");
+    assert_eq!(process.origin, "attached", "{when}");
+}
+
+#[test]
+fn a_recording_begins_at_the_call_of_a_function() {
+    let program = targets::program("awaited.c");
+    begin_at("awaited_step", &[program.as_os_str()], |memtrace| {
+        Loaded::by(memtrace).links() == 1
+    });
+}
+
+#[test]
+fn a_recording_begins_at_a_call_or_line_of_python() {
+    let script = targets::source("python/awaited.py");
+    let command = [OsStr::new("/usr/bin/python3"), script.as_os_str()];
+    for when in [
+        "step",
+        "Trainer.step",
+        "awaited.py:8",
+        "python/awaited.py:9",
+    ] {
+        begin_at(when, &command, |_| true);
+    }
+}
+
 #[test]
 fn a_command_that_ends_before_its_recording_keeps_its_status() {
     let bench = Bench::new();
-    for when in ["1h", "rss>1t", "SIGUSR1"] {
+    for when in ["1h", "rss>1t", "SIGUSR1", "no_such_function", "none.py:1"] {
         let record = Record::launch(&bench, &["--start-after", when], ["sh", "-c", "exit 7"]);
         let finished = record.running.wait().expect_code(7);
         assert!(

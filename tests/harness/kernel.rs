@@ -56,6 +56,11 @@ impl Loaded {
         loaded
     }
 
+    /// Attached programs.
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+
     /// Waits until the kernel has freed all of it (which happens late).
     #[track_caller]
     pub fn expect_gone(&self) {

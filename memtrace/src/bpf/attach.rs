@@ -241,7 +241,8 @@ fn attach_one(
     attach_at(uprobe, tgid, path, probe.file_offset, Some(probe.cookie())).map_err(failed)
 }
 
-fn attach_at(
+/// Attaches a loaded program in all threads of a process.
+pub(super) fn attach_at(
     uprobe: &mut UProbe,
     tgid: u32,
     path: &str,
@@ -258,7 +259,11 @@ fn attach_at(
     uprobe.take_link(id).map(Link::Perf)
 }
 
-fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, TracerError> {
+/// A program of the object.
+pub(super) fn uprobe<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut UProbe, TracerError> {
     ebpf.program_mut(name)
         .ok_or(TracerError::Missing(name))?
         .try_into()

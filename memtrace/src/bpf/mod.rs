@@ -3,6 +3,7 @@
 
 mod abi;
 mod attach;
+mod awaited;
 pub(crate) mod btf;
 mod changes;
 pub(crate) mod code_maps;
@@ -20,6 +21,7 @@ mod tracefs;
 mod tracer;
 
 pub(crate) use attach::{Link, detach};
+pub(crate) use awaited::AwaitedCalls;
 pub(crate) use error::TracerError;
 pub(crate) use stops::OpenStopMaps;
 pub(crate) use tracer::{Losses, Options, RING_BYTES, Tracer};

@@ -65,8 +65,10 @@ pub(crate) struct RecordArgs {
     /// Begin late, and run without a probe until then: after a time such as `30s`; when the processes and their
     /// descendants together have more resident memory than a size (`'rss>2G'`, quoted for the shell) or than a share of
     /// the memory that they may use (`'rss>80%'`: of the lowest limit of their control groups, or else of the machine);
-    /// when their resident memory has been `growing` for 30 s (by 8 MiB or more, and in 5 of the 6 steps of 5 s); or
-    /// when memtrace gets `SIGUSR1`. Chosen processes that do not run yet are waited for. `--duration` counts from then
+    /// when their resident memory has been `growing` for 30 s (by 8 MiB or more, and in 5 of the 6 steps of 5 s); at the
+    /// first call of a function (`train_step`, `ns::Trainer::step`, Python's `Trainer.step`); when a call is at a line of
+    /// a Python program, or past it in the same function (`train.py:120`); or when memtrace gets `SIGUSR1`. Calls of
+    /// native functions are counted, stacks of Python are looked at every 50 ms: a shorter call may be missed. Chosen processes that do not run yet are waited for. `--duration` counts from then
     /// on. A launched command is then attached to; if it ends before, nothing is recorded
     #[arg(long, visible_alias = "when", value_name = "TIME|CONDITION")]
     start_after: Option<StartAfter>,

@@ -25,7 +25,7 @@ use super::{
     plan::{Plan, default_output, meta},
     priority::Priority,
     sampling::Costs,
-    start_after::Watched,
+    start_after::{Waiting, Watched},
     startup::Startup,
     store::Store,
     timings::Timings,
@@ -110,7 +110,7 @@ impl From<TracerError> for SessionError {
     }
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
+pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
     move |source| SessionError::System { what, source }
 }
 
@@ -136,7 +136,9 @@ pub(crate) async fn record(
         };
         Some(Launched::spawn(&plan.command, variables)?)
     };
-    let Some(start_after) = plan.start_after else {
+    // Not before: a launched command inherits the limit.
+    raise_file_limit();
+    let Some(start_after) = plan.start_after.take() else {
         return record_now(plan, &targets, &mut launched, ready, recorded).await;
     };
     // All that can be known to fail fails before the wait.
@@ -146,6 +148,7 @@ pub(crate) async fn record(
         let output = output(&plan, launched.as_ref(), &redactor);
         Writer::may_create(&output, plan.force)?;
     }
+    let waiting = Waiting::new(start_after)?;
     let mut signals = Signals::watch()?;
     if let Some(launched) = &mut launched {
         // From now on it is a process like those of `-p`.
@@ -153,15 +156,15 @@ pub(crate) async fn record(
         plan.pids.push(launched.tgid());
     }
     let mut watched = Watched::new(plan.pids, plan.choice.take(), plan.options.follow)?;
-    let begins = start_after.wait(&mut watched, launched.as_ref(), &mut signals);
-    let begins = begins.await.map_err(system("watch for signals"))?;
+    let begins = waiting.wait(&mut watched, launched.as_ref(), &mut signals);
+    let begins = begins.await;
     plan.pids = watched.into_pids();
     plan.pids.retain(|&pid| !process::has_ended(pid));
-    let begins = begins && !plan.pids.is_empty();
     let result = match (begins, find_targets(&plan.pids)) {
-        (true, Ok(targets)) => record_now(plan, &targets, &mut launched, ready, recorded).await,
-        (true, Err(error)) => Err(error),
-        (false, _) => Err(SessionError::NotBegun),
+        (Ok(true), _) if plan.pids.is_empty() => Err(SessionError::NotBegun),
+        (Ok(true), Ok(targets)) => record_now(plan, &targets, &mut launched, ready, recorded).await,
+        (Ok(false), _) => Err(SessionError::NotBegun),
+        (Err(error), _) | (_, Err(error)) => Err(error),
     };
     // Whatever happens, the command is waited for, and its status passed on if it is all that there is.
     match (result, &mut launched) {
@@ -200,8 +203,7 @@ async fn record_now(
     // Before the programs are loaded, see `Line`.
     let line = plan.stop.then(Line::new).transpose();
     let line = line.map_err(system("make a socket"))?;
-    // Not before: a launched command inherits the limit and ignored signals.
-    raise_file_limit();
+    // Not before: a launched command inherits ignored signals.
     let mut startup = Startup::begin().map_err(system("watch for signals"))?;
     startup.doing("loading the tracing programs".to_owned());
     let (mut tracer, ring) = Tracer::load(plan.options)?;

@@ -2,6 +2,7 @@
 //! variables, stacks) to the block. The process keeps running, so a path counts only once each of its references was
 //! read again in a short stop, unless the process is stopped or a copy of it is read.
 
+mod calls;
 mod dominators;
 #[cfg(test)]
 mod fuzz;
@@ -22,6 +23,7 @@ mod subject;
 mod ways;
 mod witness;
 
+pub(crate) use calls::Calls;
 pub(crate) use native::{SUBCOMMAND, hold_copy};
 pub(crate) use search::{Error, Known, Sought, Wanted, of_sites, of_sought};
 pub(crate) use subject::{Reading, Subject};

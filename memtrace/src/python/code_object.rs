@@ -82,6 +82,17 @@ impl CodeObject {
         lines::line(self.minor, self.first_line, &self.linetable, instruction)
     }
 
+    /// Whether a call that is at `instruction` is at this line or past it: an instruction of the line comes first.
+    pub(crate) fn has_reached(&self, line: u32, instruction: u32) -> bool {
+        lines::has_reached(
+            self.minor,
+            self.first_line,
+            &self.linetable,
+            line,
+            instruction,
+        )
+    }
+
     #[cfg(test)]
     pub(crate) fn of(name: &str, filename: &str) -> CodeObject {
         CodeObject {

@@ -19,6 +19,7 @@ mod text;
 mod types;
 mod words;
 
+pub(super) use open::NotRecognised;
 pub(super) use references::Object;
 pub(super) use roots::Root;
 pub(super) use show::Shown;

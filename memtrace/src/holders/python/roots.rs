@@ -51,7 +51,10 @@ impl Python {
         for &interpreter in &interpreters {
             let first = words.at(interpreter + u64::from(at.interpreter_threads));
             for thread in list(words, first, at.thread_next, MOST_THREADS) {
-                self.frames(words.memory(), thread, visit);
+                // The outermost first: among frames with the same object, it is the one that lives longest.
+                for frame in self.frames(words.memory(), thread).into_iter().rev() {
+                    self.frame(&mut words.again(), frame, visit);
+                }
                 let id = words.at(thread + u64::from(at.thread_id));
                 let root = Root::Thread(id.unwrap_or(0));
                 self.objects(words, thread, 0, self.layout.thread_size, root, visit);
@@ -69,10 +72,7 @@ impl Python {
     pub(in super::super) fn states(&self, memory: &dyn Memory) -> Vec<u64> {
         let words = &mut Words::new(memory);
         let mut states = interpreters(&self.at, words);
-        for index in 0..states.len() {
-            let first = words.at(states[index] + u64::from(self.at.interpreter_threads));
-            states.extend(list(words, first, self.at.thread_next, MOST_THREADS));
-        }
+        states.extend(self.threads(words));
         states
     }
 
@@ -110,9 +110,28 @@ impl Python {
         Some(())
     }
 
-    /// Calls of a thread that have not returned. The thread runs on, so a walk may end in a frame that has returned:
-    /// then it is tried again, and the longest one counts.
-    fn frames(&self, memory: &dyn Memory, thread: u64, visit: &mut VisitRoot<'_>) {
+    /// Calls of all threads that have not returned, see [`Root::Frame`]: code object and instruction.
+    pub(in super::super) fn calls(&self, memory: &dyn Memory) -> Vec<(u64, u32)> {
+        let words = &mut Words::new(memory);
+        let threads = self.threads(words);
+        let frames = threads.iter().flat_map(|&it| self.frames(memory, it));
+        let calls = frames.filter_map(|frame| self.call(words, frame));
+        calls.map(|(code, _, at)| (code, at)).collect()
+    }
+
+    /// Addresses of the states of threads.
+    fn threads(&self, words: &mut Words<'_>) -> Vec<u64> {
+        let mut threads = Vec::new();
+        for interpreter in interpreters(&self.at, words) {
+            let first = words.at(interpreter + u64::from(self.at.interpreter_threads));
+            threads.extend(list(words, first, self.at.thread_next, MOST_THREADS));
+        }
+        threads
+    }
+
+    /// Frames of a thread, the innermost first. The thread runs on, so a walk may end in a frame that has returned: then
+    /// it is tried again, and the longest one counts.
+    fn frames(&self, memory: &dyn Memory, thread: u64) -> Vec<u64> {
         let mut frames = Vec::new();
         for _ in 0..TRIES {
             let mut walked = Vec::new();
@@ -124,10 +143,7 @@ impl Python {
                 break;
             }
         }
-        // The outermost first: among frames with the same object, it is the one that lives longest.
-        for frame in frames.into_iter().rev() {
-            self.frame(&mut Words::new(memory), frame, visit);
-        }
+        frames
     }
 
     /// The addresses of a thread's frames; `None` if they do not end as those of a thread do.
@@ -149,7 +165,8 @@ impl Python {
         Some(())
     }
 
-    fn frame(&self, words: &mut Words<'_>, frame: u64, visit: &mut VisitRoot<'_>) -> Option<()> {
+    /// Code object of a frame, the proof of it, and the instruction.
+    fn call(&self, words: &mut Words<'_>, frame: u64) -> Option<(u64, Check, u32)> {
         let at = &self.at;
         // Since 3.12 there are marks between frames, see `Interpreter::frame_boundary`.
         if at.minor >= 12 && words.memory().byte(frame + u64::from(at.frame_boundary))? >= 3 {
@@ -163,6 +180,11 @@ impl Python {
             let begin = code + u64::from(at.code_instructions);
             words.at(place)?.wrapping_sub(begin) as u32
         };
+        Some((code, of_code, instruction))
+    }
+
+    fn frame(&self, words: &mut Words<'_>, frame: u64, visit: &mut VisitRoot<'_>) -> Option<()> {
+        let (code, of_code, instruction) = self.call(words, frame)?;
         let root = Root::Frame { code, instruction };
         frames::references(
             &self.layout,

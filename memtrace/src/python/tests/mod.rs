@@ -10,6 +10,7 @@ mod walk;
 use super::{Candidate, Read, Unsupported, find};
 use crate::process::{elf::Elf, maps};
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Write as _},

@@ -1,0 +1,83 @@
+//! A kernel side that waits for calls of functions and records nothing.
+
+use std::{fs::File, os::fd::AsRawFd};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, MapData},
+};
+
+use super::{
+    abi,
+    attach::{Link, attach_at, detach, uprobe},
+    error::TracerError,
+    maps::take,
+    tracer::{OBJECT, RING_BYTES},
+};
+
+const PROGRAM: &str = "awaited_call";
+
+/// The functions that are waited for.
+pub(crate) struct AwaitedCalls {
+    ebpf: Ebpf,
+    called: Array<MapData, u32>,
+    links: Vec<Link>,
+}
+
+impl Drop for AwaitedCalls {
+    fn drop(&mut self) {
+        detach(std::mem::take(&mut self.links));
+    }
+}
+
+impl AwaitedCalls {
+    /// Loads the program.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(crate) fn load() -> Result<Self, TracerError> {
+        abi::check(OBJECT)?;
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("EVENTS", *RING_BYTES.start())
+            .load(OBJECT)?;
+        uprobe(&mut ebpf, PROGRAM)?
+            .load()
+            .map_err(|source| TracerError::program(PROGRAM, source))?;
+        Ok(Self {
+            called: Array::try_from(take(&mut ebpf, "CALLED")?)?,
+            ebpf,
+            links: Vec::new(),
+        })
+    }
+
+    /// Also waits for the function at `offset`, bytes, of the file, in all threads of a process.
+    ///
+    /// # Errors
+    /// The process is gone, or the kernel cannot probe the function.
+    pub(crate) fn add(
+        &mut self,
+        tgid: u32,
+        file: &File,
+        (symbol, offset): (&str, u64),
+    ) -> Result<(), TracerError> {
+        // The path of our descriptor leads to the very inode, whatever its name means elsewhere.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let program = uprobe(&mut self.ebpf, PROGRAM)?;
+        let link = attach_at(program, tgid, &path, offset, None);
+        self.links.push(link.map_err(|source| TracerError::Uprobe {
+            symbol: symbol.to_owned(),
+            tgid,
+            source,
+        })?);
+        Ok(())
+    }
+
+    /// The process that made the last of the calls, if there were any.
+    ///
+    /// # Errors
+    /// The kernel side's map cannot be read.
+    pub(crate) fn caller(&self) -> Result<Option<u32>, TracerError> {
+        let called = self.called.get(&0, 0)?;
+        Ok((called != 0).then_some(called))
+    }
+}
