@@ -12,6 +12,7 @@ mod paired;
 mod peers;
 mod programs;
 mod python;
+mod rate;
 mod servers;
 mod table;
 mod torch;
@@ -61,6 +62,9 @@ pub(crate) struct Options {
     /// Live blocks to keep when the ledger is measured
     #[arg(long, default_value_t = 2_000_000)]
     blocks: u64,
+    /// Events of each run of the group `rate`
+    #[arg(long, default_value_t = 4_000_000)]
+    events: u64,
     /// Walks of each depth to time
     #[arg(long, default_value_t = 100_000)]
     walks: u64,
@@ -72,6 +76,8 @@ enum Group {
     Workloads,
     /// Memory of the ledger, growth of the recording
     Collector,
+    /// Events a second, and how many of them are lost
+    Rate,
     /// Reading the figures of processes, machine and control groups
     Samples,
     /// Signals, and new threads, processes and programs
@@ -84,7 +90,7 @@ enum Group {
     Torch,
 }
 
-use Group::{Collector, Disturbance, Holders, Samples, Torch, Walks, Workloads};
+use Group::{Collector, Disturbance, Holders, Rate, Samples, Torch, Walks, Workloads};
 
 /// Those whose time is the kernel side's, whatever the build of the rest.
 const ANY_BUILD: [Group; 3] = [Samples, Walks, Torch];
@@ -112,7 +118,7 @@ impl Options {
             groups.push(Workloads);
         }
         if groups.is_empty() {
-            groups.extend([Workloads, Collector, Samples, Disturbance, Walks]);
+            groups.extend([Workloads, Collector, Rate, Samples, Disturbance, Walks]);
             groups.extend(self.torch.is_some().then_some(Torch));
         }
         groups
@@ -126,7 +132,11 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("bench")?;
     ensure!(
-        options.rounds > 0 && options.pairs > 0 && options.blocks > 0 && options.walks > 0,
+        options.rounds > 0
+            && options.pairs > 0
+            && options.blocks > 0
+            && options.walks > 0
+            && options.events > 0,
         "nothing to measure"
     );
     let groups = options.groups();
@@ -170,6 +180,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 let own = own()?;
                 own.ledger(options.blocks, &mut output)?;
                 own.growth(&mut output)?;
+            }
+            Rate => {
+                let amount = (options.rounds, options.events);
+                rate::run(&memtrace, &folder, amount, &mut output)?;
             }
             Samples => own()?.samples(&mut output)?,
             Disturbance => {
@@ -249,7 +263,7 @@ mod tests {
 
     #[test]
     fn chosen_groups_and_workloads_replace_the_default() {
-        let default = [Workloads, Collector, Samples, Disturbance, Walks];
+        let default = [Workloads, Collector, Rate, Samples, Disturbance, Walks];
         assert_eq!(groups(&[]), default);
         assert_eq!(groups(&["--torch", "x"]), [&default[..], &[Torch]].concat());
         assert_eq!(groups(&["--only", "walks,holders"]), [Walks, Holders]);

@@ -81,6 +81,11 @@ impl Target {
         self.line()
     }
 
+    /// Waits for its next line.
+    pub(super) fn next(&mut self) -> Result<()> {
+        self.line().map(drop)
+    }
+
     /// Waits for one line.
     pub(crate) fn expect(&mut self, expected: &str) -> Result<()> {
         let line = self.line()?;
