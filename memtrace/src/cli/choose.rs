@@ -26,7 +26,8 @@ pub(super) struct ChooseArgs {
     /// Choose the processes of a systemd unit; a name without a type is that of a service
     #[arg(long, value_name = "NAME", conflicts_with = "pid", help_heading = HEADING)]
     unit: Option<String>,
-    /// Choose processes by name: as `ps -e` prints it, or the file name of the program
+    /// Choose processes by name: as `ps -e` prints it, or the file name of the program or of
+    /// the script that it runs (`train.py`)
     #[arg(long, value_name = "NAME", conflicts_with = "pid", help_heading = HEADING)]
     name: Option<String>,
     /// Choose the processes of a user, by effective user ID

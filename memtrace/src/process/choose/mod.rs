@@ -106,7 +106,7 @@ struct Candidate {
     pid: u32,
     parent: u32,
     comm: String,
-    /// Base names of the executable and of the first argument.
+    /// See [`program::programs`].
     programs: Vec<String>,
     groups: Vec<Group>,
     /// The effective user ID.

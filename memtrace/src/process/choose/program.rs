@@ -7,15 +7,50 @@ use super::{Candidate, Criterion};
 /// Added by the kernel to the path of a removed executable.
 const REMOVED: &str = " (deleted)";
 
-/// Base names of the executable and of the first argument.
+/// Programs that run scripts, without a version, and their options that have a value in the next argument.
+const INTERPRETERS: [(&str, &[&str]); 8] = [
+    ("python", &["-W", "-X"]),
+    ("pypy", &["-W", "-X"]),
+    ("perl", &[]),
+    ("ruby", &["-r"]),
+    ("node", &["-r", "--require", "--import"]),
+    ("sh", &["-o"]),
+    ("bash", &["-o", "-O", "--rcfile"]),
+    ("dash", &["-o"]),
+];
+
+/// Base names of the executable, of the first argument, and of the script or module that an interpreter runs.
 pub(super) fn programs(executable: Option<&Path>, arguments: &[String]) -> Vec<String> {
     let first = arguments.first().map(Path::new);
-    let names = [executable, first].into_iter().flatten();
-    let names = names.filter_map(Path::file_name).map(|name| {
+    let files = [executable, first, script(arguments)];
+    let names = files.into_iter().flatten().filter_map(Path::file_name);
+    let names = names.map(|name| {
         let name = name.to_string_lossy();
         name.strip_suffix(REMOVED).unwrap_or(&name).to_owned()
     });
     names.collect()
+}
+
+/// What an interpreter was started to run: a file, or a module of Python.
+fn script(arguments: &[String]) -> Option<&Path> {
+    let (program, rest) = arguments.split_first()?;
+    let name = Path::new(program).file_name()?.to_str()?;
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let (_, with_value) = INTERPRETERS
+        .iter()
+        .find(|(interpreter, _)| *interpreter == name)?;
+    let mut rest = rest.iter().map(String::as_str);
+    while let Some(argument) = rest.next() {
+        match argument {
+            // The code itself.
+            "-c" | "-e" | "-" => return None,
+            "-m" | "--" => return rest.next().map(Path::new),
+            option if with_value.contains(&option) => drop(rest.next()),
+            option if option.starts_with('-') => {}
+            script => return Some(Path::new(script)),
+        }
+    }
+    None
 }
 
 /// Processes of a name.
@@ -37,7 +72,8 @@ impl Criterion for Named {
     }
 
     fn names(&self, process: &Candidate) -> Vec<String> {
-        vec![process.comm.clone()]
+        let programs = process.programs.iter().cloned();
+        programs.chain([process.comm.clone()]).collect()
     }
 }
 
@@ -62,5 +98,25 @@ mod tests {
             assert!(!Named::new(name).matches(&process), "{name}");
         }
         assert!(super::programs(None, &[]).is_empty());
+    }
+
+    #[test]
+    fn an_interpreter_has_the_name_of_its_script() {
+        let script = |line: &str| {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            script(&arguments).map(|path| path.to_str().unwrap().to_owned())
+        };
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(script("python3 -u train.py --lr 1"), some("train.py"));
+        let with_value = "/usr/bin/python3.11 -X dev /srv/app.py";
+        assert_eq!(script(with_value), some("/srv/app.py"));
+        assert_eq!(
+            script("python -m torch.distributed.run x.py"),
+            some("torch.distributed.run")
+        );
+        assert_eq!(script("bash run.sh"), some("run.sh"));
+        for none in ["python3 -c pass x", "python3", "sleep 60", "postgres -D x"] {
+            assert_eq!(script(none), None, "{none}");
+        }
     }
 }
