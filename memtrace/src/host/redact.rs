@@ -10,6 +10,7 @@ const SECRET_NAMES: &[&str] = &[
     "PASSW",
     "PASSPHRASE",
     "CREDENTIAL",
+    "AUTHORIZATION",
     "APIKEY",
     "ACCESSKEY",
     "AUTHKEY",
