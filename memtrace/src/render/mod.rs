@@ -18,6 +18,8 @@ mod json;
 mod json_lines;
 mod losses;
 mod profiles;
+#[cfg(test)]
+mod schemas;
 mod stack;
 #[cfg(test)]
 mod sums;
