@@ -1,4 +1,8 @@
 //! What the commands print as JSON is as `docs/schemas/memtrace.json` describes it, for recordings made here.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it reports"
+)]
 
 use memtrace_tests::{
     Bench,
@@ -13,11 +17,11 @@ use std::{fs, path::Path, process::Command};
 #[track_caller]
 fn assert_valid(definition: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas/memtrace.json");
-    let schema = fs::read_to_string(path).unwrap();
-    let mut schema: Value = serde_json::from_str(&schema).unwrap();
+    let schema = fs::read_to_string(path).expect("the schema");
+    let mut schema: Value = serde_json::from_str(&schema).expect("JSON");
     schema["$ref"] = json!(format!("#/$defs/{definition}"));
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let value: Value = serde_json::from_str(text).unwrap();
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let value: Value = serde_json::from_str(text).expect("JSON");
     let errors = validator.iter_errors(&value).take(5);
     let errors: Vec<String> = errors
         .map(|error| format!("{}: {error}", error.instance_path()))
@@ -40,7 +44,7 @@ fn every_command_prints_what_the_schema_says() {
     let record = Record::launch(&bench, &["--imports"], target);
     let file = record.file.clone();
     record.finish(7);
-    let name = file.to_str().unwrap();
+    let name = file.to_str().expect("a path of ASCII");
     for (definition, arguments) in [
         ("report", &["report", "--format", "json", name][..]),
         (
@@ -80,7 +84,8 @@ fn a_run_and_a_search_for_holders_too() {
     let run = Running::start(run.arg(&result).args(["--", "true"]));
     // Its start allocates, and its end frees nothing.
     run.wait().expect_code(99);
-    assert_valid("run", &fs::read_to_string(&result).unwrap());
+    let result = fs::read_to_string(&result).expect("it was written");
+    assert_valid("run", &result);
 
     let mut python = Command::new("python3");
     let python = python.args([
@@ -92,6 +97,14 @@ fn a_run_and_a_search_for_holders_too() {
     let pid = python.pid().to_string();
     let of_dict = ["holders", "-p", &pid, "--type", "dict", "--format", "json"];
     assert_valid("holders", &printed(&of_dict));
-    let retained = ["holders", "-p", &pid, "--retained", "--format", "json"];
+    let retained = [
+        "holders",
+        "-p",
+        &pid,
+        "--retained",
+        "--stop",
+        "--format",
+        "json",
+    ];
     assert_valid("holders", &printed(&retained));
 }

@@ -316,6 +316,7 @@ mod tests {
             "AWS_ACCESS_KEY_ID",
             "apiKey",
             "GITHUB_TOKEN",
+            "MEMTRACE_PUSH_AUTHORIZATION",
         ] {
             assert!(redactor.withholds(name), "{name}");
         }

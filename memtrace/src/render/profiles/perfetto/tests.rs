@@ -21,6 +21,9 @@ fn without_course(snapshot: &Snapshot, filter: &Filter) -> Trace {
     written(snapshot, filter, &Course::default())
 }
 
+/// Name of the process and of the track, and the points of a track.
+type Counter = (String, String, Vec<(u64, i64)>);
+
 impl Trace {
     fn heaps(&self) -> &[ProcessHeapSamples] {
         let mut packets = self.packet.iter();
@@ -51,8 +54,7 @@ impl Trace {
         String::from_utf8(name.str.clone()).unwrap()
     }
 
-    /// Name of the process and of the track, and the points of each track.
-    fn counters(&self) -> Vec<(String, String, Vec<(u64, i64)>)> {
+    fn counters(&self) -> Vec<Counter> {
         let tracks = self
             .packet
             .iter()
