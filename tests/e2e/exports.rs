@@ -4,32 +4,17 @@
     reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
-use flate2::read::GzDecoder;
 use memtrace_tests::{
     Bench,
+    profiles::{METRICS, Totals, add, otlp, perfetto, pprof},
     record::{self, Record},
     report::Report,
     running::Running,
     targets,
     terminal::Terminal,
 };
-use prost::Message;
 use serde_json::Value;
-use std::{collections::BTreeMap, fs, io::Read, path::PathBuf};
-
-/// By pid and layer: live and allocated bytes, live and allocated blocks.
-type Totals = BTreeMap<(u32, String), [u64; 4]>;
-
-const METRICS: [&str; 4] = ["live-bytes", "alloc-bytes", "live-count", "alloc-count"];
-
-/// Adds figures of a site; an allocator's mappings are part of their layer's totals.
-fn add(totals: &mut Totals, pid: u32, layer: &str, figures: [u64; 4]) {
-    let layer = layer.trim_end_matches(" (by allocator)");
-    let sums = totals.entry((pid, layer.to_owned())).or_default();
-    for (sum, figure) in sums.iter_mut().zip(figures) {
-        *sum += figure;
-    }
-}
+use std::{fs, path::PathBuf};
 
 /// One figure, 0 for the others.
 fn only(metric: &str, value: u64) -> [u64; 4] {
@@ -156,12 +141,8 @@ impl Recorded<'_> {
         totals
     }
 
-    fn pprof(&self) -> Profile {
-        let packed = fs::File::open(self.exported("pprof")).expect("it was written");
-        let mut bytes = Vec::new();
-        let mut unpacked = GzDecoder::new(packed);
-        unpacked.read_to_end(&mut bytes).expect("gzip");
-        Profile::decode(&*bytes).expect("a profile")
+    fn bytes(&self, format: &str) -> Vec<u8> {
+        fs::read(self.exported(format)).expect("it was written")
     }
 }
 
@@ -181,124 +162,6 @@ fn number(text: &str) -> u64 {
 fn pid(process: &str) -> u32 {
     let (_, pid) = process.rsplit_once(" (").expect("a pid");
     number(pid.trim_end_matches(')')) as u32
-}
-
-/// Those parts of `profile.proto` that are checked.
-#[derive(Clone, PartialEq, Message)]
-struct Profile {
-    #[prost(message, repeated, tag = "1")]
-    types: Vec<ValueType>,
-    #[prost(message, repeated, tag = "2")]
-    samples: Vec<Sample>,
-    #[prost(message, repeated, tag = "4")]
-    locations: Vec<Location>,
-    #[prost(message, repeated, tag = "5")]
-    functions: Vec<Function>,
-    #[prost(string, repeated, tag = "6")]
-    strings: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ValueType {
-    #[prost(int64, tag = "1")]
-    name: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Sample {
-    #[prost(uint64, repeated, tag = "1")]
-    locations: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    values: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    labels: Vec<Label>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(int64, tag = "1")]
-    key: i64,
-    #[prost(int64, tag = "2")]
-    text: i64,
-    #[prost(int64, tag = "3")]
-    number: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Location {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(message, repeated, tag = "4")]
-    lines: Vec<Line>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Line {
-    #[prost(uint64, tag = "1")]
-    function: u64,
-    #[prost(int64, tag = "2")]
-    line: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Function {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(int64, tag = "2")]
-    name: i64,
-    #[prost(int64, tag = "4")]
-    file: i64,
-}
-
-impl Profile {
-    fn text(&self, place: i64) -> &str {
-        &self.strings[place as usize]
-    }
-
-    fn totals(&self) -> Totals {
-        let types = [
-            "inuse_space",
-            "alloc_space",
-            "inuse_objects",
-            "alloc_objects",
-        ];
-        let mut totals = Totals::new();
-        for sample in &self.samples {
-            let label = |key: &str| {
-                let mut labels = sample.labels.iter();
-                labels.find(|of| self.text(of.key) == key).expect(key)
-            };
-            let figures = types.map(|name| {
-                let mut types = self.types.iter();
-                let at = types.position(|of| self.text(of.name) == name);
-                sample.values[at.expect(name)] as u64
-            });
-            let pid = label("pid").number as u32;
-            add(&mut totals, pid, self.text(label("layer").text), figures);
-        }
-        totals
-    }
-
-    /// The live bytes below a function, and the files and lines of its frames.
-    fn below(&self, name: &str) -> (i64, Vec<(&str, i64)>) {
-        let functions = self.functions.iter();
-        let of_name = functions.filter(|of| self.text(of.name) == name);
-        let of_name: BTreeMap<u64, &Function> = of_name.map(|of| (of.id, of)).collect();
-        let (mut live, mut places) = (0, Vec::new());
-        for sample in &self.samples {
-            let locations = sample.locations.iter();
-            let locations =
-                locations.filter_map(|id| self.locations.iter().find(|of| of.id == *id));
-            let lines = locations.flat_map(|of| &of.lines);
-            let found = lines.filter_map(|line| Some((of_name.get(&line.function)?, line.line)));
-            let found: Vec<_> = found.map(|(of, line)| (self.text(of.file), line)).collect();
-            if !found.is_empty() {
-                live += sample.values.last().expect("four values");
-                places.extend(found);
-            }
-        }
-        (live, places)
-    }
 }
 
 fn recorded(bench: &Bench) -> PathBuf {
@@ -322,7 +185,18 @@ fn totals_of_every_format() {
         let recorded = Recorded { bench, file, at };
         let report = recorded.report();
         assert!(report.len() > 8, "five processes: {report:#?}");
-        assert_eq!(recorded.pprof().totals(), report, "pprof, {at}");
+        assert_eq!(
+            pprof::read(&recorded.bytes("pprof")).totals(),
+            report,
+            "pprof, {at}"
+        );
+        assert_eq!(
+            otlp::read(&recorded.bytes("otlp")).totals(),
+            report,
+            "OTLP, {at}"
+        );
+        let trace = perfetto::read(&recorded.bytes("perfetto"));
+        assert_eq!(trace.totals(), report, "Perfetto, {at}");
         assert_eq!(recorded.csv(), report, "CSV, {at}");
         assert_eq!(recorded.collapsed(), report, "collapsed stacks, {at}");
         assert_eq!(
@@ -338,7 +212,7 @@ fn totals_of_every_format() {
         file,
         at: "end",
     };
-    let profile = recorded.pprof();
+    let profile = pprof::read(&recorded.bytes("pprof"));
     let (live, places) = profile.below("site_posix_memalign");
     assert_eq!(live, 740);
     for (file, line) in places {

@@ -18,6 +18,7 @@ pub mod descendants;
 pub mod export;
 pub mod kernel;
 pub mod kills;
+pub mod profiles;
 pub mod progress;
 pub mod python;
 pub mod record;

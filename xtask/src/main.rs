@@ -7,6 +7,7 @@ mod demo;
 mod dist;
 mod docs;
 mod ebpf;
+mod exports;
 mod fuzz;
 mod html;
 mod imports;
@@ -87,6 +88,8 @@ enum Task {
     Verdicts(verdicts::Options),
     /// Use the pages of `memtrace html` in a browser (slow; as root, unless recordings are given)
     TestHtml(html::Options),
+    /// Read exports with `go tool pprof` and the protocols of Perfetto and OpenTelemetry (as root)
+    TestExports(exports::Options),
     /// Test Python frames and holders on the interpreters of other Debian releases (slow; as root)
     TestPythons(pythons::Options),
     /// Trace real PyTorch and compare its figures with memtrace's (slow; as root)
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
         Task::TestHtml(options) => html::run(&options),
+        Task::TestExports(options) => exports::run(&options),
         Task::TestPythons(options) => pythons::run(&options),
         Task::TestTorch(options) => torch::run(&options),
         Task::TestGpu(options) => torch::run_on_gpu(&options),

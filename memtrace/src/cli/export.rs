@@ -22,6 +22,7 @@ use crate::{
 Examples:
   memtrace export --format collapsed --layer heap server.mtr -o server.collapsed
   memtrace export --format pprof --layer heap server.mtr -o server.pb.gz
+  memtrace export --format perfetto server.mtr -o server.pftrace
   memtrace export --format json --at 90s server.mtr")]
 pub(crate) struct ExportArgs {
     /// The recording.
@@ -36,7 +37,7 @@ pub(crate) struct ExportArgs {
     /// The file to write [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// In collapsed stacks, speedscope and Firefox, separate threads by name; pprof, CSV and JSON always have them.
+    /// In collapsed stacks, speedscope and Firefox, separate threads by name; pprof, OTLP, CSV and JSON always have them.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
     #[command(flatten)]
@@ -56,10 +57,31 @@ enum Format {
     Speedscope,
     /// A profile for Firefox Profiler, with a track for each layer of each process.
     Firefox,
+    /// A trace for Perfetto, with a heap profile for each layer of each process, and memory over time.
+    Perfetto,
+    /// OpenTelemetry's profiles, with every layer, as an attribute.
+    Otlp,
     /// A table with a row for each site.
     Csv,
     /// Everything at one moment.
     Json,
+}
+
+impl Format {
+    /// As on the command line.
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// A name for a file of a binary format.
+    fn example(self) -> &'static str {
+        match self {
+            Format::Perfetto => "profile.pftrace",
+            Format::Otlp => "profile.otlp",
+            _ => "profile.pb.gz",
+        }
+    }
 }
 
 /// Writes the export.
@@ -98,15 +120,22 @@ fn check(args: &ExportArgs) -> anyhow::Result<()> {
         Format::Firefox if args.metric.is_some() => anyhow::bail!(
             "`--format firefox` has live and allocated bytes; leave out `--metric`, and choose one in the viewer"
         ),
-        Format::Pprof if args.metric.is_some() => anyhow::bail!(
-            "`--format pprof` has every metric but the peak; leave out `--metric`, and choose one in the viewer"
+        Format::Pprof | Format::Perfetto | Format::Otlp if args.metric.is_some() => anyhow::bail!(
+            "`--format {}` has every metric but the peak; leave out `--metric`, and choose one in the viewer",
+            args.format.name()
         ),
         Format::Csv if args.metric.is_some() => {
             anyhow::bail!("`--format csv` has a column for each metric; leave out `--metric`")
         }
-        Format::Pprof if args.output.is_none() && io::stdout().is_terminal() => anyhow::bail!(
-            "`--format pprof` is binary, and standard output is a terminal; name a file, as in `-o profile.pb.gz`"
-        ),
+        Format::Pprof | Format::Perfetto | Format::Otlp
+            if args.output.is_none() && io::stdout().is_terminal() =>
+        {
+            anyhow::bail!(
+                "`--format {}` is binary, and standard output is a terminal; name a file, as in `-o {}`",
+                args.format.name(),
+                args.format.example()
+            )
+        }
         _ => Ok(()),
     }
 }
@@ -139,6 +168,14 @@ fn write(
             let metrics = args.metric.map(|metric| vec![metric]);
             let metrics = metrics.unwrap_or(vec![Metric::LiveBytes, Metric::AllocBytes]);
             say_if_nothing(render::speedscope(out, snapshot, &filter, &metrics)?);
+        }
+        Format::Perfetto => {
+            let course = render::Course::read(recording, snapshot)?;
+            say_if_nothing(render::perfetto(out, snapshot, &filter, &course)?);
+        }
+        Format::Otlp => {
+            say_if_nothing(render::otlp(out, snapshot, &filter)?);
+            say_if_layers_overlap(snapshot, &filter);
         }
         Format::Firefox => say_if_nothing(render::firefox(out, snapshot, &filter)?),
         Format::Csv => say_if_nothing(render::csv(out, snapshot, &filter)?),
@@ -205,6 +242,8 @@ mod tests {
             "json --pid 7",
             "json --metric peak",
             "pprof --metric peak",
+            "perfetto --metric peak",
+            "otlp --metric peak",
             "firefox --metric peak",
             "csv --metric peak",
         ] {
@@ -218,6 +257,8 @@ mod tests {
             "collapsed --metric peak --layer vm",
             "speedscope --metric peak --by thread",
             "pprof --layer heap --pid 7",
+            "perfetto --layer heap --pid 7",
+            "otlp --layer heap --pid 7",
             "firefox --layer heap",
             "csv --pid 7",
         ] {

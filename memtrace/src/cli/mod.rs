@@ -55,7 +55,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Record a running process or a command
-    Record(record::RecordArgs),
+    Record(Box<record::RecordArgs>),
     /// Run a command and fail if its memory leaks or grows
     Run(run::RunArgs),
     /// Print a report of a recording
@@ -116,7 +116,7 @@ impl Cli {
     /// The message for the user; the exit code is then 2.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Record(args) => record::run(args),
+            Command::Record(args) => record::run(*args),
             Command::Run(args) => run::run(&args),
             Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diagnose(args) => diagnose::run(&args).map(|()| ExitCode::SUCCESS),

@@ -1,6 +1,7 @@
 //! `memtrace record`: attach or launch, record, say what to do next.
 
 use std::{
+    cell::Cell,
     collections::BTreeSet,
     ffi::OsString,
     io::{self, Write},
@@ -24,6 +25,7 @@ use crate::{
         start_after::StartAfter,
     },
     probes::allocator::ExtraAllocator,
+    push::{self, Header, Pusher, Server},
     recording::Untraced,
     render,
     symbolize::debuginfod::Config,
@@ -45,6 +47,7 @@ Examples:
   memtrace record --container web -d 60s
   memtrace record --name python3 --user www-data --when 'rss>80%'
   memtrace record -o server.mtr -- ./server --port 80
+  memtrace record --push pyroscope=http://localhost:4040 --every 60s -p 1234
   memtrace record --no-heap -o train.mtr -- python train.py")]
 pub(crate) struct RecordArgs {
     /// Attach to a running process and its descendants; may be repeated
@@ -157,6 +160,18 @@ pub(crate) struct RecordArgs {
     /// Print more statistics at the end
     #[arg(short, long)]
     verbose: bool,
+    /// While recording, send profiles to a server: `pyroscope=URL`, `parca=URL` or `otlp=URL` (a collector of
+    /// OpenTelemetry), such as `pyroscope=http://localhost:4040`. The variable MEMTRACE_PUSH_AUTHORIZATION has the value
+    /// of the header `Authorization`, if one is needed
+    #[arg(long, value_name = "SERVER")]
+    push: Option<Server>,
+    /// How often a profile is sent, at least 1s; one more is sent at the end
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_every, requires = "push")]
+    every: Duration,
+    /// A header for the server, such as `X-Scope-OrgID: team`; may be repeated. The value is not recorded, but other
+    /// users can see it while memtrace runs
+    #[arg(long, value_name = "NAME:VALUE", requires = "push")]
+    push_header: Vec<Header>,
     /// The command to launch, with its arguments. After `--`, memtrace reads no more options of its own
     #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid", conflicts_with_all = choose::OPTIONS)]
     command: Vec<OsString>,
@@ -256,17 +271,28 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         ahead: args.priority == Priority::High,
         capture: args.capture,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
-        invocation: std::env::args().collect(),
+        invocation: without_headers(std::env::args().collect()),
     };
+    let push = args.push.map(|server| push::Options {
+        server: server.with_headers(args.push_header),
+        every: args.every,
+    });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
     let verbose = args.verbose;
-    let status = runtime.block_on(session::record(plan, announce, |summary, output| {
+    let pusher = Cell::new(None);
+    let begun = |plan: &Plan, output: &Path, untraced: &[Untraced]| {
+        announce(plan, output, untraced);
+        pusher.set(push.and_then(|options| start_pushing(options, output)));
+    };
+    let recorded = |summary: &Summary, output: &Path| {
+        let pushed = pusher.take().map(Pusher::finish);
         // If standard error is closed, the message is lost; the status still counts.
-        let _ = conclude(summary, output, verbose, is_final);
-    }))?;
+        let _ = conclude(summary, output, pushed.as_ref(), verbose, is_final);
+    };
+    let status = runtime.block_on(session::record(plan, begun, recorded))?;
     Ok(status)
 }
 
@@ -280,6 +306,29 @@ fn announce(plan: &Plan, output: &Path, untraced: &[Untraced]) {
         "memtrace: recording to `{}`; {what}",
         output.display()
     );
+}
+
+/// A recording without profiles elsewhere is better than none.
+fn start_pushing(options: push::Options, output: &Path) -> Option<Pusher> {
+    let started = Pusher::start(options, output);
+    started
+        .inspect_err(|error| {
+            tracing::warn!("no profile will be sent: cannot start a thread: {error}")
+        })
+        .ok()
+}
+
+/// memtrace's command line without the values of headers, which may be secrets.
+fn without_headers(mut line: Vec<String>) -> Vec<String> {
+    const OPTION: &str = "--push-header";
+    for at in 0..line.len() {
+        if line[at].starts_with("--push-header=") {
+            line[at] = format!("{OPTION}=…");
+        } else if line[at] == OPTION && at + 1 < line.len() {
+            line[at + 1] = "…".into();
+        }
+    }
+    line
 }
 
 /// When the recording will end.
@@ -305,7 +354,13 @@ fn say_untraced(err: &mut impl Write, untraced: &[Untraced]) -> io::Result<()> {
     lines.try_for_each(|line| writeln!(err, "memtrace: {line}"))
 }
 
-fn conclude(summary: &Summary, output: &Path, verbose: bool, is_final: bool) -> io::Result<()> {
+fn conclude(
+    summary: &Summary,
+    output: &Path,
+    pushed: Option<&push::Counts>,
+    verbose: bool,
+    is_final: bool,
+) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let Summary {
         received,
@@ -324,6 +379,9 @@ fn conclude(summary: &Summary, output: &Path, verbose: bool, is_final: bool) -> 
         n => format!("{} recorded", units::plural(n, "event")),
     };
     writeln!(err, "memtrace: {recorded}, {missing}")?;
+    if let Some(pushed) = pushed {
+        writeln!(err, "memtrace: {pushed}")?;
+    }
     if verbose {
         writeln!(
             err,
@@ -382,6 +440,15 @@ pub(super) fn exit_code(status: i32) -> ExitCode {
         .or_else(|| status.signal().map(|signal| 128 + signal))
         .unwrap_or(2);
     ExitCode::from(u8::try_from(code).unwrap_or(2))
+}
+
+/// The time between two profiles.
+fn parse_every(text: &str) -> Result<Duration, String> {
+    let every = units::parse_duration(text)?;
+    let is_long_enough = every >= Duration::from_secs(1);
+    is_long_enough
+        .then_some(every)
+        .ok_or_else(|| format!("`{text}` is less than `1s`"))
 }
 
 /// Bytes of a ring buffer that the kernel side can have.
@@ -451,6 +518,30 @@ mod tests {
         }
         assert_eq!(parse("1g").unwrap().record.ring_buffer, 1 << 30);
         assert_eq!(parse("4k").unwrap().record.ring_buffer, 4096);
+    }
+
+    #[test]
+    fn values_of_headers_are_not_recorded() {
+        let line = "record --push-header A:secret --push-header=B:secret -p 1";
+        let line = without_headers(line.split(' ').map(Into::into).collect());
+        let expected = "record --push-header … --push-header=… -p 1";
+        assert_eq!(line.join(" "), expected);
+        let cut = vec!["--push-header".to_owned()];
+        assert_eq!(without_headers(cut.clone()), cut);
+    }
+
+    #[test]
+    fn pushing_needs_a_server_and_a_second() {
+        let parse = |options: &[&str]| {
+            let arguments = [&["record"], options, &["-p", "1"]].concat();
+            Cli::try_parse_from(arguments)
+        };
+        let push = ["--push", "otlp=http://localhost:4318"];
+        assert_eq!(parse(&push).unwrap().record.every, Duration::from_secs(60));
+        assert!(parse(&[&push[..], &["--every", "1s"]].concat()).is_ok());
+        assert!(parse(&[&push[..], &["--every", "999ms"]].concat()).is_err());
+        assert!(parse(&["--every", "2s"]).is_err());
+        assert!(parse(&["--push-header", "A:b"]).is_err());
     }
 
     #[test]

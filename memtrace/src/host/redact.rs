@@ -10,6 +10,7 @@ const SECRET_NAMES: &[&str] = &[
     "PASSW",
     "PASSPHRASE",
     "CREDENTIAL",
+    "AUTHORIZATION",
     "APIKEY",
     "ACCESSKEY",
     "AUTHKEY",
@@ -315,6 +316,7 @@ mod tests {
             "AWS_ACCESS_KEY_ID",
             "apiKey",
             "GITHUB_TOKEN",
+            "MEMTRACE_PUSH_AUTHORIZATION",
         ] {
             assert!(redactor.withholds(name), "{name}");
         }

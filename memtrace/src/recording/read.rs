@@ -57,6 +57,16 @@ impl Recording {
     /// When `path` cannot be read, is not a recording, is damaged, or has a version of the schema that is not understood.
     pub(crate) fn open(path: &Path) -> Result<Recording, Error> {
         check_kind(path)?;
+        Self::open_own(path)
+    }
+
+    /// Opens a recording that this process may be writing: closing a descriptor that is not SQLite's would drop the
+    /// locks of its writer (<https://sqlite.org/howtocorrupt.html>, 2.2).
+    ///
+    /// # Errors
+    ///
+    /// As [`Recording::open`].
+    pub(crate) fn open_own(path: &Path) -> Result<Recording, Error> {
         let connection = connect(path).map_err(|error| Error::reading(path, &error))?;
         let number = |name: &str| {
             connection

@@ -90,6 +90,14 @@ sample! {
     }
 }
 
+impl MemorySample {
+    /// Resident memory, bytes; `None` if no part of it could be read.
+    pub(crate) fn resident(&self) -> Option<u64> {
+        let parts = [self.rss_anon, self.rss_file, self.rss_shmem];
+        parts.into_iter().flatten().reduce(u64::saturating_add)
+    }
+}
+
 sample! {
     /// The machine at one interval. Bytes unless noted otherwise; names without an explanation are
     /// those of `/proc/meminfo` (proc_meminfo(5)).

@@ -18,6 +18,8 @@ mod json;
 mod json_lines;
 mod losses;
 mod profiles;
+#[cfg(test)]
+mod schemas;
 mod stack;
 #[cfg(test)]
 mod sums;
@@ -41,7 +43,7 @@ pub(crate) use holders::{holders, holders_json};
 pub(crate) use html::{Compared, Recorded, html, html_comparison};
 pub(crate) use job::untraced;
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
-pub(crate) use profiles::{firefox, pprof, speedscope};
+pub(crate) use profiles::{Course, firefox, otlp, perfetto, pprof, speedscope};
 pub(crate) use text::{TextOptions, stack_health, text};
 
 /// Why something cannot be rendered.

@@ -12,16 +12,12 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::mpsc::{Receiver, Sender, channel},
     time::Duration,
 };
 
-use ureq::tls::{RootCerts, TlsConfig};
-
 use super::debug_files;
+use crate::http;
 
 /// Servers to fetch from, and time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,23 +173,7 @@ struct Fetcher {
 
 impl Fetcher {
     fn new(config: Config) -> Self {
-        let tls = TlsConfig::builder()
-            // The host's certificates, a company's own among them.
-            .root_certs(RootCerts::PlatformVerifier)
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .build();
-        let limit = Some(config.timeout);
-        let agent = ureq::Agent::config_builder()
-            .tls_config(tls)
-            .user_agent(concat!("memtrace/", env!("CARGO_PKG_VERSION")))
-            .timeout_resolve(limit)
-            .timeout_connect(limit)
-            .timeout_per_read(limit)
-            .timeout_per_write(limit)
-            .timeout_recv_response(limit)
-            .timeout_global(Some(config.max_time))
-            .build()
-            .new_agent();
+        let agent = http::agent(config.timeout, config.max_time);
         Self { config, agent }
     }
 

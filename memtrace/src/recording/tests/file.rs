@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::fd::AsRawFd,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
     process::Command,
@@ -18,6 +19,40 @@ fn write_small(path: &Path) {
         .interval(&interval(1, vec![(key(1, 1), site(64, 1))]))
         .unwrap();
     writer.finish(START + SECOND).unwrap();
+}
+
+/// Whether some descriptor of this process other than `file` has the lock of a writer (SQLite's RESERVED_BYTE).
+fn is_being_written(file: &fs::File) -> bool {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0x4000_0001,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and `lock` lives.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    assert_eq!(done, 0);
+    i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+#[test]
+fn reading_in_the_process_of_the_writer_leaves_its_locks() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.interval(&interval(1, vec![])).unwrap();
+    let file = fs::File::open(&path).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    assert!(is_being_written(&file));
+    let snapshot = Recording::open_own(&path)
+        .unwrap()
+        .snapshot(At::End)
+        .unwrap();
+    assert!(snapshot.processes.is_empty(), "not committed yet");
+    assert!(is_being_written(&file));
+    // What is to be avoided.
+    Recording::open(&path).unwrap();
+    assert!(!is_being_written(&file));
 }
 
 #[test]

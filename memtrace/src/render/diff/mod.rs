@@ -3,7 +3,7 @@
 mod flame;
 mod json;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod text;
 
 pub(crate) use flame::{View, flamegraph};

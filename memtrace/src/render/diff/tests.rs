@@ -8,7 +8,7 @@ use crate::{
     recording::variables::hashed,
 };
 
-fn comparison() -> Comparison {
+pub(in crate::render) fn comparison() -> Comparison {
     let old = in_library("gemm_avx2", "1", 1);
     let new = in_library("gemm_sse2", "2", 9);
     let mut runs = [

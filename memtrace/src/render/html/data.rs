@@ -233,15 +233,7 @@ fn add(sum: &mut [Option<u64>], values: &[Option<u64>]) {
 fn resident(samples: &[(u64, MemorySample)], times: &[u64]) -> Vec<Option<u64>> {
     let known: Vec<(u64, u64)> = samples
         .iter()
-        .filter_map(|(time, sample)| {
-            let parts = [sample.rss_anon, sample.rss_file, sample.rss_shmem];
-            parts
-                .iter()
-                .flatten()
-                .copied()
-                .reduce(u64::saturating_add)
-                .map(|rss| (*time, rss))
-        })
+        .filter_map(|(time, sample)| Some((*time, sample.resident()?)))
         .collect();
     let end = known.last().map(|(time, _)| *time);
     let values = times.iter().enumerate().map(|(index, time)| {

@@ -2,10 +2,15 @@
 
 mod firefox;
 mod labels;
+mod otlp;
+mod perfetto;
 mod pprof;
 mod speedscope;
+mod strings;
 
 pub(crate) use firefox::firefox;
+pub(crate) use otlp::otlp;
+pub(crate) use perfetto::{Course, perfetto};
 pub(crate) use pprof::pprof;
 pub(crate) use speedscope::speedscope;
 

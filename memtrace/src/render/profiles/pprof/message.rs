@@ -113,3 +113,26 @@ pub(crate) struct Function {
     #[prost(int64, tag = "4")]
     pub filename: i64,
 }
+
+impl Profile {
+    /// Empty if the table has no such place.
+    pub(crate) fn text(&self, place: i64) -> &str {
+        let text = usize::try_from(place).ok();
+        text.and_then(|place| self.string_table.get(place))
+            .map_or("", String::as_str)
+    }
+
+    /// The text of a label.
+    pub(crate) fn label(&self, sample: &Sample, key: &str) -> Option<&str> {
+        let mut labels = sample.label.iter();
+        let label = labels.find(|label| self.text(label.key) == key)?;
+        Some(self.text(label.str))
+    }
+
+    /// `None` for a group of processes.
+    pub(crate) fn pid(&self, sample: &Sample) -> Option<i64> {
+        let mut labels = sample.label.iter();
+        let label = labels.find(|label| self.text(label.key) == "pid")?;
+        Some(label.num)
+    }
+}

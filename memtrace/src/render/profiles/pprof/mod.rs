@@ -1,6 +1,6 @@
 //! pprof's format: a compressed protobuf with one sample for each site.
 
-mod message;
+pub(super) mod message;
 mod tables;
 
 use std::io::Write;
@@ -49,7 +49,12 @@ pub(crate) fn pprof(
     Ok(profile.sample.len())
 }
 
-fn profile(snapshot: &Snapshot, filter: &Filter) -> Result<Profile, Error> {
+/// The profile, which other protobuf formats are made from.
+///
+/// # Errors
+///
+/// When ages are requested but unknown.
+pub(super) fn profile(snapshot: &Snapshot, filter: &Filter) -> Result<Profile, Error> {
     let selection = filter.select(snapshot, Metric::LiveBytes)?;
     let mut tables = Tables::default();
     let mut samples = Vec::new();
@@ -125,7 +130,7 @@ fn labels(tables: &mut Tables, shown: &Shown) -> Vec<Label> {
     labels
 }
 
-fn signed(value: u64) -> i64 {
+pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 

@@ -6,6 +6,7 @@ use super::message::{Function, Line, Location, Mapping, Profile};
 use crate::{
     escape::clean,
     frames::{Frame, names},
+    render::profiles::strings::Strings,
 };
 
 /// Start of the first mapping, and the room between two: none begins at 0 or where another ends, so that no reader
@@ -29,35 +30,6 @@ pub(super) struct Tables<'a> {
 struct Module<'a> {
     path: &'a str,
     build_id: Option<&'a str>,
-}
-
-/// Distinct texts.
-pub(super) struct Strings {
-    all: Vec<String>,
-    places: HashMap<String, i64>,
-}
-
-impl Default for Strings {
-    fn default() -> Self {
-        let mut strings = Strings {
-            all: Vec::new(),
-            places: HashMap::new(),
-        };
-        strings.place("");
-        strings
-    }
-}
-
-impl Strings {
-    pub(super) fn place(&mut self, text: &str) -> i64 {
-        if let Some(place) = self.places.get(text) {
-            return *place;
-        }
-        let place = self.all.len() as i64;
-        self.all.push(text.to_owned());
-        self.places.insert(text.to_owned(), place);
-        place
-    }
 }
 
 impl<'a> Tables<'a> {
@@ -174,7 +146,7 @@ impl<'a> Tables<'a> {
         }
         // Viewers take the first one for the program.
         self.mappings.sort_by_key(|mapping| {
-            let file = self.strings.all.get(mapping.filename as usize);
+            let file = self.strings.get(mapping.filename);
             file.is_some_and(|file| file.contains(".so") || file.starts_with('['))
         });
         let functions = self.functions.into_iter();
@@ -190,7 +162,7 @@ impl<'a> Tables<'a> {
             mapping: self.mappings,
             location: self.locations,
             function: functions,
-            string_table: self.strings.all,
+            string_table: self.strings.into_list(),
             ..Profile::default()
         }
     }

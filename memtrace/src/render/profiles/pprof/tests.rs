@@ -23,16 +23,6 @@ fn written(snapshot: &Snapshot, filter: &Filter) -> Profile {
 }
 
 impl Profile {
-    fn text(&self, place: i64) -> &str {
-        &self.string_table[place as usize]
-    }
-
-    fn of(&self, sample: &Sample, key: &str) -> Option<&str> {
-        let mut labels = sample.label.iter();
-        let label = labels.find(|label| self.text(label.key) == key)?;
-        Some(self.text(label.str))
-    }
-
     fn location(&self, id: u64) -> &Location {
         self.location.iter().find(|of| of.id == id).unwrap()
     }
@@ -74,7 +64,7 @@ impl Profile {
             ];
             add(
                 &mut sums,
-                self.of(sample, "layer").unwrap(),
+                self.label(sample, "layer").unwrap(),
                 names.map(value),
             );
         }
@@ -188,7 +178,7 @@ fn python_frames_are_functions_and_sites_have_labels() {
         ("layer", "heap"),
         ("device", "3"),
     ] {
-        assert_eq!(profile.of(sample, key), Some(text));
+        assert_eq!(profile.label(sample, key), Some(text));
     }
     let pid = sample.label.iter().find(|of| profile.text(of.key) == "pid");
     assert_eq!(pid.unwrap().num, i64::from(fixture::PARENT));
@@ -197,6 +187,9 @@ fn python_frames_are_functions_and_sites_have_labels() {
         .iter()
         .find(|of| of.value[3] == 8192)
         .unwrap();
-    assert_eq!(profile.of(by_allocator, "layer"), Some("vm (by allocator)"));
-    assert_eq!(profile.of(by_allocator, "device"), None);
+    assert_eq!(
+        profile.label(by_allocator, "layer"),
+        Some("vm (by allocator)")
+    );
+    assert_eq!(profile.label(by_allocator, "device"), None);
 }

@@ -1,0 +1,100 @@
+"""Reads the exports in a folder with the readers' own code, and compares their totals with the report's.
+
+`go tool pprof` is the reader itself; for Perfetto and OpenTelemetry it is the code that these projects generate from
+their protocols.
+"""
+
+import collections
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+FIGURES = {
+    "inuse_space": "live_bytes",
+    "inuse_objects": "live_count",
+    "alloc_space": "alloc_bytes",
+    "alloc_objects": "alloc_count",
+}
+
+
+def layer(name):
+    """An allocator's mappings are part of their layer's totals."""
+    return name.removesuffix(" (by allocator)")
+
+
+def reported(folder):
+    report = json.loads((folder / "report.json").read_text())
+    totals = collections.Counter()
+    for total in report["totals"]:
+        for figure in FIGURES.values():
+            totals[total["layer"], figure] += total[figure]
+    return +totals
+
+
+def pprof(folder):
+    totals = collections.Counter()
+    for name, figure in FIGURES.items():
+        command = ["go", "tool", "pprof", "-tags", "-unit=B", f"-sample_index={name}", folder / "pprof"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        tags = re.search(r"^ layer: Total.*?\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE).group(1)
+        for value, of in re.findall(r"^ *([0-9.]+)B? .*?%\): (.*)$", tags, re.MULTILINE):
+            totals[layer(of), figure] += round(float(value))
+    return +totals
+
+
+def perfetto(folder):
+    trace = Trace.FromString((folder / "perfetto").read_bytes())
+    totals = collections.Counter()
+    for packet in trace.packet:
+        data = packet.interned_data
+        mappings = {of.iid for of in data.mappings}
+        names = {of.iid for of in data.function_names}
+        frames = {of.iid for of in data.frames if of.mapping_id in mappings and of.function_name_id in names}
+        stacks = {of.iid for of in data.callstacks if of.frame_ids and frames.issuperset(of.frame_ids)}
+        for heap in packet.profile_packet.process_dumps:
+            for sample in heap.samples:
+                # Its trace processor drops a sample whose stack leads nowhere.
+                if sample.callstack_id in stacks:
+                    of = layer(heap.heap_name)
+                    totals[of, "live_bytes"] += sample.self_allocated - sample.self_freed
+                    totals[of, "live_count"] += sample.alloc_count - sample.free_count
+                    totals[of, "alloc_bytes"] += sample.self_allocated
+                    totals[of, "alloc_count"] += sample.alloc_count
+    tracks = {packet.track_descriptor.name for packet in trace.packet}
+    assert "resident memory" in tracks and any(name.startswith("live bytes: ") for name in tracks), tracks
+    return +totals
+
+
+def otlp(folder):
+    request = ExportProfilesServiceRequest.FromString((folder / "otlp").read_bytes())
+    tables = request.dictionary
+    text = tables.string_table
+    totals = collections.Counter()
+    for resource in request.resource_profiles:
+        for profile in (profile for scope in resource.scope_profiles for profile in scope.profiles):
+            figure = FIGURES[text[profile.sample_type.type_strindex]]
+            for sample in profile.samples:
+                for place in tables.stack_table[sample.stack_index].location_indices:
+                    location = tables.location_table[place]
+                    mapping = tables.mapping_table[location.mapping_index]
+                    assert not location.mapping_index or mapping.memory_start <= location.address < mapping.memory_limit
+                    assert all(tables.function_table[line.function_index].name_strindex for line in location.lines)
+                attributes = [tables.attribute_table[place] for place in sample.attribute_indices]
+                (of,) = [of.value.string_value for of in attributes if text[of.key_strindex] == "memtrace.layer"]
+                totals[layer(of), figure] += sum(sample.values)
+    return +totals
+
+
+folder = pathlib.Path(sys.argv[1])
+expected = reported(folder)
+for reader in (pprof, perfetto, otlp):
+    found = reader(folder)
+    different = dict(found.items() ^ expected.items())
+    print(f"{reader.__name__}: {len(found)} totals", f"differ: {different}" if different else "equal the report's")
+    if different:
+        sys.exit(1)
