@@ -20,6 +20,7 @@ mod ledger;
 mod probes;
 mod process;
 mod process_root;
+mod progress;
 mod python;
 mod recording;
 mod render;
@@ -30,6 +31,7 @@ mod unwind;
 mod view;
 
 pub use cli::Cli;
+pub use progress::Stderr;
 
 /// Makes the recording of `examples/workers.rs`: events, through the ledger to the file.
 pub mod made_up {

@@ -22,6 +22,7 @@ pub(crate) mod ptrace;
 mod smaps;
 pub(crate) mod target;
 pub(crate) mod tasks;
+pub(crate) mod terminal;
 
 /// Whether process `tgid` is gone, or a zombie without running threads.
 pub(crate) fn has_ended(tgid: u32) -> bool {
