@@ -47,7 +47,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
         checks.push(check::programs(load().map_err(|error| error.to_string())));
     }
     drop(progress);
-    check::render(&checks, out)?;
+    check::render(&checks, hints::colour(), out)?;
     Ok(match check::first_failure(&checks) {
         None => {
             hints::next("memtrace record -p PID -d 60s");

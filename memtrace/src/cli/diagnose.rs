@@ -69,6 +69,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     let filter = Filter {
         pid: args.pid,
         full: args.full,
+        colour: hints::colour(),
         ..Filter::default()
     };
     let cut_off = recording.cut_off()?;

@@ -1,4 +1,4 @@
-//! What a wrong command line was probably meant to be, and which command is useful next.
+//! What a wrong command line was probably meant to be, which command is useful next, and whether to use colours.
 
 use std::{
     collections::BTreeSet,
@@ -7,6 +7,7 @@ use std::{
     path::Path,
 };
 
+use anstream::{AutoStream, ColorChoice};
 use clap::{
     Command, CommandFactory,
     builder::StyledStr,
@@ -25,6 +26,11 @@ const MEANT: [(&str, &str); 7] = [
     ("sites", "report FILE"),
     ("trace", "record -p PID"),
 ];
+
+/// Whether text on standard output may be coloured: on a terminal, unless NO_COLOR is set.
+pub(super) fn colour() -> bool {
+    AutoStream::choice(&io::stdout()) != ColorChoice::Never
+}
 
 /// Suggests the next command to whoever reads the output on a terminal.
 pub(super) fn next(command: &str) {

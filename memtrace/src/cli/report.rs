@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
+use super::hints;
 use crate::{
     analysis::{
         suppressions::Suppressions,
@@ -136,6 +137,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         min_bytes: args.min_size,
         max_bytes: args.max_size,
         full: args.full,
+        colour: hints::colour(),
         ..args.select.filter()
     };
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;

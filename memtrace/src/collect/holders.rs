@@ -16,8 +16,7 @@ use crate::{
 };
 
 /// Shown while a search takes long.
-const DOING: &str =
-    "recording ended; searching for what keeps the growing blocks; Ctrl-C skips the rest";
+const DOING: &str = "searching for what keeps the growing blocks; Ctrl-C skips it";
 
 /// The result of the search for holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

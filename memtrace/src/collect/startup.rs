@@ -108,18 +108,16 @@ fn remove(output: &Path) {
 
 async fn watch(
     output: &Output,
-    mut over: oneshot::Receiver<()>,
+    over: oneshot::Receiver<()>,
     ready: impl FnOnce(),
 ) -> io::Result<()> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
     ready();
-    loop {
-        tokio::select! {
-            _ = &mut over => return Ok(()),
-            _ = interrupts.recv() => interrupted(output, libc::SIGINT),
-            _ = terminations.recv() => interrupted(output, libc::SIGTERM),
-        }
+    tokio::select! {
+        _ = over => Ok(()),
+        _ = interrupts.recv() => interrupted(output, libc::SIGINT),
+        _ = terminations.recv() => interrupted(output, libc::SIGTERM),
     }
 }
 
