@@ -139,7 +139,7 @@ pub(crate) async fn record(
         Some(Launched::spawn(&plan.command, variables)?)
     };
     // Not before: a launched command inherits the limit.
-    raise_file_limit();
+    process::raise_file_limit();
     let Some(start_after) = plan.start_after.take() else {
         return record_now(plan, &targets, &mut launched, ready, recorded).await;
     };
@@ -259,10 +259,9 @@ async fn record_now(
             |untraced| ready(&plan, &output, untraced),
         )
         .await;
-    let progress = Progress::shown("recording ended; reading the last events", {
-        // A command whose recording ended early goes on with its work, and so do descendants.
-        Manner::beside(collector.shares_terminal())
-    });
+    // A command whose recording ended early goes on with its work, and so do descendants.
+    let manner = Manner::beside(collector.shares_terminal());
+    let progress = Progress::shown("recording ended; reading the last events", manner);
     // One moment for all probes; records emitted before it are still read.
     let stopped = collector
         .kernel()
@@ -560,20 +559,6 @@ fn find_target(pid: u32) -> Result<Target, SessionError> {
         );
     }
     Ok(target)
-}
-
-/// Every process takes descriptors for its probes: take as many as we may.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` lives.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: as above. Without it fewer children can be probed, which is counted.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-    }
 }
 
 /// A descriptor that becomes readable when the process ends.
