@@ -12,3 +12,13 @@ pub(crate) fn clean(text: &str) -> String {
     }
     clean
 }
+
+/// `text` for a shell.
+pub(crate) fn for_shell(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.into()
+    } else {
+        format!("'{}'", clean(text).replace('\'', "'\\''"))
+    }
+}

@@ -21,6 +21,7 @@ mod ledger;
 mod probes;
 mod process;
 mod process_root;
+mod progress;
 mod push;
 mod python;
 mod recording;
@@ -32,6 +33,7 @@ mod unwind;
 mod view;
 
 pub use cli::Cli;
+pub use progress::Stderr;
 
 /// Makes the recording of `examples/workers.rs`: events, through the ledger to the file.
 pub mod made_up {

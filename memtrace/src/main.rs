@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     tracing_subscriber::registry()
         .with(
             tracing_subscriber::fmt::layer()
-                .with_writer(io::stderr)
+                .with_writer(|| memtrace::Stderr)
                 .event_format(Line),
         )
         .with(filter)

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use anstyle::{AnsiColor, Style};
+
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -110,11 +112,21 @@ pub(crate) fn first_failure(checks: &[Check]) -> Option<&Check> {
 }
 
 /// Writes one line per check, the fix below it, and the verdict.
-pub(crate) fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn render(checks: &[Check], colour: bool, out: &mut impl Write) -> io::Result<()> {
     let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
     for check in checks {
         let outcome = check.outcome.name();
-        writeln!(out, "{outcome:14}  {:width$}  {}", check.name, check.detail)?;
+        let style = match check.outcome {
+            _ if !colour => Style::new(),
+            Outcome::Ok => AnsiColor::Green.on_default(),
+            Outcome::Missing if check.required => AnsiColor::Red.on_default().bold(),
+            Outcome::Missing | Outcome::Unknown => AnsiColor::Yellow.on_default(),
+        };
+        writeln!(
+            out,
+            "{style}{outcome:14}{style:#}  {:width$}  {}",
+            check.name, check.detail
+        )?;
         if let Some(help) = &check.help {
             writeln!(out, "{:14}  {:width$}  → {help}", "", "")?;
         }
@@ -136,9 +148,23 @@ pub(crate) fn render(checks: &[Check], out: &mut impl Write) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn colours_are_for_terminals() {
+        let checks = [
+            Check::ok("kernel", "6.18"),
+            Check::missing("btf", "none", "x"),
+        ];
+        let mut out = Vec::new();
+        render(&checks, true, &mut out).unwrap();
+        let coloured = String::from_utf8(out).unwrap();
+        assert!(coloured.contains("\x1b[32mok"), "{coloured:?}");
+        assert!(coloured.contains("\x1b[31m"), "{coloured:?}");
+        assert!(!text(&checks).contains('\x1b'));
+    }
+
     fn text(checks: &[Check]) -> String {
         let mut out = Vec::new();
-        render(checks, &mut out).unwrap();
+        render(checks, false, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -1,8 +1,10 @@
 //! `memtrace check`: whether this host can trace.
 
+use super::hints;
 use crate::{
     bpf::{Options, Tracer, TracerError, inventory::Inventory},
     check,
+    progress::Progress,
 };
 use anyhow::Context;
 use serde_json::json;
@@ -39,13 +41,18 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
         writeln!(out, "{loaded}")?;
         return Ok(ExitCode::SUCCESS);
     }
+    let progress = Progress::begin("loading the tracing programs");
     let mut checks = check::run_checks();
     if check::first_failure(&checks).is_none() {
         checks.push(check::programs(load().map_err(|error| error.to_string())));
     }
-    check::render(&checks, out)?;
+    drop(progress);
+    check::render(&checks, hints::colour(), out)?;
     Ok(match check::first_failure(&checks) {
-        None => ExitCode::SUCCESS,
+        None => {
+            hints::next("memtrace record -p PID -d 60s");
+            ExitCode::SUCCESS
+        }
         Some(_) => ExitCode::from(CANNOT_TRACE),
     })
 }

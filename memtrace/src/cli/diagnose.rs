@@ -8,8 +8,13 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
+use super::{
+    hints,
+    report::{JUDGING, READING, check_pid},
+};
 use crate::{
     analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
+    progress::Progress,
     recording::{At, Recording},
     render,
     view::Filter,
@@ -54,20 +59,27 @@ enum Format {
 /// When the recording or the suppressions cannot be read, or the output fails.
 pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     let suppressions = suppressions(args.suppressions.as_deref())?;
+    let progress = Progress::begin(READING);
     let recording = Recording::open(&args.file)?;
     if args.pid.is_some() {
-        super::report::check_pid(&recording.snapshot(At::End)?, args.pid)?;
+        check_pid(&recording.snapshot(At::End)?, args.pid)?;
     }
+    progress.doing(JUDGING);
     let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, &suppressions)?;
     let filter = Filter {
         pid: args.pid,
         full: args.full,
+        colour: hints::colour(),
         ..Filter::default()
     };
     let cut_off = recording.cut_off()?;
+    drop(progress);
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {
-        Format::Text => render::diagnosis(&mut out, &found, cut_off, &filter)?,
+        Format::Text => {
+            render::diagnosis(&mut out, &found, cut_off, &filter)?;
+            hints::next(&format!("memtrace report {}", hints::file(&args.file)));
+        }
         Format::Json => render::diagnosis_json(&mut out, &found, cut_off, &filter)?,
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     str::FromStr,
@@ -11,9 +11,10 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use super::{flamegraph::check_name, report::write_file};
+use super::{flamegraph::check_name, hints, report::write_file};
 use crate::{
     diff::{self, Comparison, Options, POINTS, Per, Run},
+    progress::{Progress, say},
     recording::{At, Recording},
     render::diff::{self as rendered, View},
     units,
@@ -106,7 +107,9 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         per: args.per.clone(),
         templates: !args.ignore_template_arguments,
     };
+    let progress = Progress::begin("comparing the recordings");
     let comparison = compared(baselines, new, &options)?;
+    drop(progress);
     if let Some(path) = &args.flamegraph {
         draw(path, args.force, &comparison)?;
     }
@@ -116,6 +119,10 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         Format::Json => rendered::json(&mut out, &comparison, args.top),
     };
     written.context("cannot write the output")?;
+    if let (Format::Text, [baseline]) = (args.format, baselines) {
+        let [baseline, new] = [baseline, new].map(|path| hints::file(path));
+        hints::next(&format!("memtrace html --diff {baseline} {new}"));
+    }
     let failed = match args.fail_on {
         None => None,
         Some(FailOn::Growth(least)) => comparison.grows_by(least as f64),
@@ -123,11 +130,7 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     };
     Ok(match failed {
         Some(_) => {
-            // A closed standard error must not change the status.
-            let _ = writeln!(
-                io::stderr(),
-                "memtrace: `--fail-on` found growth; the exit status is 1"
-            );
+            say("`--fail-on` found growth; the exit status is 1");
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,
@@ -205,8 +208,7 @@ fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()>
         let mut svg = Vec::new();
         if rendered::flamegraph(&mut svg, comparison, view)? {
             write_file(&path, force, &svg)?;
-            // A closed standard error must not be an error.
-            let _ = writeln!(io::stderr(), "memtrace: drew `{}`", path.display());
+            say(&format!("drew `{}`", path.display()));
         } else {
             tracing::warn!("nothing grows there, so `{}` was not drawn", path.display());
         }

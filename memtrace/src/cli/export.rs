@@ -2,15 +2,19 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, IsTerminal, Write},
-    path::PathBuf,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
 };
 
 use clap::{Args, ValueEnum};
 
-use super::report::{SelectArgs, SplitBy, check_pid, warn_without_layer, write_file};
+use super::{
+    hints,
+    report::{READING, SelectArgs, SplitBy, check_pid, warn_without_layer, write_file},
+};
 use crate::{
     event::Layer,
+    progress::{Progress, say},
     recording::{Recording, Snapshot},
     render,
     view::{Filter, Metric},
@@ -91,6 +95,7 @@ impl Format {
 /// When the recording cannot be read or the output cannot be written.
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     check(args)?;
+    let progress = Progress::begin(READING);
     let recording = Recording::open(&args.file)?;
     let snapshot = recording.snapshot(args.select.at())?;
     let filter = args.select.filter();
@@ -98,14 +103,34 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     warn_without_layer(&snapshot, filter.layer);
     match &args.output {
         Some(path) => {
+            progress.doing("writing the export");
             let mut content = Vec::new();
             write(&mut content, args, &recording, &snapshot)?;
-            write_file(path, args.force, &content)
+            write_file(path, args.force, &content)?;
+            drop(progress);
+            if let Some(next) = next(args.format, path) {
+                hints::next(&next);
+            }
+            Ok(())
         }
         None => {
+            drop(progress);
             let mut out = io::BufWriter::new(io::stdout().lock());
             write(&mut out, args, &recording, &snapshot)
         }
+    }
+}
+
+/// How to open what was written.
+fn next(format: Format, path: &Path) -> Option<String> {
+    let file = hints::file(path);
+    match format {
+        Format::Collapsed => Some(format!("inferno-flamegraph {file} > flamegraph.svg")),
+        Format::Pprof => Some(format!("go tool pprof -http=: {file}")),
+        Format::Speedscope => Some(format!("open {file} on https://www.speedscope.app")),
+        Format::Firefox => Some(format!("load {file} on https://profiler.firefox.com")),
+        Format::Perfetto => Some(format!("open {file} on https://ui.perfetto.dev")),
+        Format::Otlp | Format::Csv | Format::Json => None,
     }
 }
 
@@ -212,11 +237,6 @@ fn say_if_layers_overlap(snapshot: &Snapshot, filter: &Filter) {
             "the layers {layers} overlap: choose one, with `--layer` or by the label `layer` in the viewer"
         ));
     }
-}
-
-/// A closed standard error must not be an error.
-fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "memtrace: {text}");
 }
 
 #[cfg(test)]

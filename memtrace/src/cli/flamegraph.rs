@@ -1,14 +1,12 @@
 //! `memtrace flamegraph`.
 
-use std::{
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::report::{SelectArgs, SplitBy, check_pid, warn_without_layer, write_file};
+use super::report::{READING, SelectArgs, SplitBy, check_pid, warn_without_layer, write_file};
 use crate::{
+    progress::{Progress, say},
     recording::Recording,
     render,
     view::{Filter, Metric},
@@ -65,6 +63,7 @@ pub(super) fn check_name(path: &Path) -> anyhow::Result<()> {
 /// When the recording cannot be read, has nothing to draw, or the output cannot be written.
 pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     check_name(&args.output)?;
+    let progress = Progress::begin(READING);
     let snapshot = Recording::open(&args.file)?.snapshot(args.select.at())?;
     let filter = Filter {
         by_thread: args.by == Some(SplitBy::Thread),
@@ -72,8 +71,10 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     };
     check_pid(&snapshot, filter.pid)?;
     warn_without_layer(&snapshot, filter.layer);
+    progress.doing("drawing the flame graph");
     let mut svg = Vec::new();
     let (layer, others) = render::flamegraph(&mut svg, &snapshot, &filter, args.metric)?;
+    drop(progress);
     write_file(&args.output, args.force, &svg)?;
     let others: Vec<&str> = others.iter().map(|layer| layer.name()).collect();
     let others = match others.is_empty() {
@@ -83,13 +84,10 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
             others.join(", ")
         ),
     };
-    let path = args.output.display();
-    // A closed standard error must not be an error.
-    let _ = writeln!(
-        io::stderr(),
-        "memtrace: drew layer {} to `{path}`{others}",
-        layer.name()
-    );
+    let (layer, path) = (layer.name(), args.output.display());
+    say(&format!(
+        "drew layer {layer} to `{path}` (for a browser){others}"
+    ));
     Ok(())
 }
 

@@ -1,12 +1,20 @@
-//! What a wrong command line was probably meant to be.
+//! What a wrong command line was probably meant to be, which command is useful next, and whether to use colours.
 
-use std::{collections::BTreeSet, ffi::OsString, path::Path};
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    io::{self, IsTerminal},
+    path::Path,
+};
 
+use anstream::{AutoStream, ColorChoice};
 use clap::{
     Command, CommandFactory,
     builder::StyledStr,
     error::{ContextKind, ContextValue},
 };
+
+use crate::{escape::for_shell, progress::say};
 
 /// Words of other tools for memtrace's commands.
 const MEANT: [(&str, &str); 7] = [
@@ -18,6 +26,23 @@ const MEANT: [(&str, &str); 7] = [
     ("sites", "report FILE"),
     ("trace", "record -p PID"),
 ];
+
+/// Whether text on standard output may be coloured: on a terminal, unless NO_COLOR is set.
+pub(super) fn colour() -> bool {
+    AutoStream::choice(&io::stdout()) != ColorChoice::Never
+}
+
+/// Suggests the next command to whoever reads the output on a terminal.
+pub(super) fn next(command: &str) {
+    if io::stdout().is_terminal() && io::stderr().is_terminal() {
+        say(&format!("next: {command}"));
+    }
+}
+
+/// A file as a command line has it.
+pub(super) fn file(path: &Path) -> String {
+    for_shell(&path.display().to_string())
+}
 
 /// The error with a hint, if there is one, and without a suggestion of a hidden option.
 pub(super) fn add(mut error: clap::Error) -> clap::Error {

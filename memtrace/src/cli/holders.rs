@@ -10,12 +10,13 @@ use clap::{ArgGroup, ValueEnum};
 
 use super::{
     choose::{self, ChooseArgs},
-    parse_pid,
+    hints, parse_pid,
 };
 use crate::{
     collect::interruption::Interruption,
     holders::{self, Known, Reading, Sought, Subject},
-    process::{target::Target, tasks},
+    process::{target::Target, tasks, terminal},
+    progress::{Manner, Progress, say},
     recording::{Answer, AsOf, Found},
     render,
 };
@@ -124,7 +125,10 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
         .with_context(|| format!("cannot search process {pid} for holders"))?;
     let mut out = io::stdout().lock();
     match args.format {
-        Format::Text => render::holders(&found, &mut out)?,
+        Format::Text => {
+            render::holders(&found, &mut out)?;
+            hints::next(&format!("memtrace record -p {pid} -d 60s"));
+        }
         Format::Json => {
             let value = render::holders_json(&found, pid);
             writeln!(out, "{value:#}")?;
@@ -140,8 +144,11 @@ fn search(
     sought: &[Sought],
 ) -> Result<Found<Answer>, holders::Error> {
     // While a process runs, memtrace may be ended at any time.
-    let interruption = (args.snapshot || args.stop).then(|| Interruption::begin(DOING));
+    let interruption = (args.snapshot || args.stop).then(Interruption::begin);
+    let manner = Manner::beside(terminal::is_shared_with(pid));
+    let progress = Progress::shown(DOING, manner);
     let reading = match &interruption {
+        // The user must know that the process is stopped.
         Some(interruption) if args.stop => {
             say(&format!(
                 "process {pid} is stopped until the search ends; Ctrl-C resumes it"
@@ -168,6 +175,7 @@ fn search(
     };
     let found = holders::of_sought(&subject, sought, args.retained, known);
     let price = subject.end();
+    drop(progress);
     if args.stop {
         let lasted = milliseconds(price.longest_stop);
         say(&format!("process {pid} was stopped for {lasted}"));
@@ -184,15 +192,9 @@ fn search(
     Ok(found)
 }
 
-/// Printed if the search takes long.
+/// Shown while the search takes long.
 const DOING: &str = "searching; Ctrl-C ends the search";
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
-}
-
-/// Prints a line to standard error: the user must know that the process is stopped.
-fn say(text: &str) {
-    // A closed standard error must not end the search.
-    let _ = writeln!(io::stderr(), "memtrace: {text}");
 }

@@ -1,15 +1,16 @@
 //! `memtrace html`.
 
-use std::{
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{diff, report::write_file};
+use super::{
+    diff,
+    report::{READING, write_file},
+};
 use crate::{
     diff::Options,
+    progress::{Progress, say},
     recording::Recording,
     render::{self, Compared, Recorded},
 };
@@ -42,11 +43,14 @@ pub(crate) struct HtmlArgs {
 ///
 /// When a recording cannot be read or compared, or the page cannot be written.
 pub(crate) fn run(args: &HtmlArgs) -> anyhow::Result<()> {
+    let progress = Progress::begin(READING);
     let recorded = read(&args.file)?;
+    progress.doing("writing the page");
     let mut page = Vec::new();
     match &args.diff {
         None => render::html(&mut page, &recorded)?,
         Some(path) => {
+            progress.doing("comparing the recordings");
             let baselines = std::slice::from_ref(path);
             let comparison = diff::compared(baselines, &args.file, &Options::default())?;
             let compared = Compared {
@@ -57,11 +61,11 @@ pub(crate) fn run(args: &HtmlArgs) -> anyhow::Result<()> {
             render::html_comparison(&mut page, &recorded, &compared)?;
         }
     }
+    drop(progress);
     let output = args.output.clone();
     let output = output.unwrap_or_else(|| args.file.with_extension("html"));
     write_file(&output, args.force, &page)?;
-    // A closed standard error must not be an error.
-    let _ = writeln!(io::stderr(), "memtrace: wrote `{}`", output.display());
+    say(&format!("wrote `{}` (for a browser)", output.display()));
     Ok(())
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod holders;
 pub(crate) mod host;
 pub(crate) mod html;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod probes;
 pub(crate) mod record;
 pub(crate) mod report;
@@ -78,6 +79,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Print the fingerprint of this host, and of a process
     Host(host::HostArgs),
+    /// Answer a language model's questions about recordings
+    Mcp(mcp::McpArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Write manual pages
@@ -130,6 +133,7 @@ impl Cli {
             Command::Host(args) => {
                 host::run(&args, &mut io::stdout().lock()).map(|()| ExitCode::SUCCESS)
             }
+            Command::Mcp(args) => mcp::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Completions(args) => {
                 completions::run(&args, &mut io::stdout().lock())?;
                 Ok(ExitCode::SUCCESS)

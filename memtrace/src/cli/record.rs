@@ -14,7 +14,10 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 
-use super::choose::{self, ChooseArgs};
+use super::{
+    choose::{self, ChooseArgs},
+    hints,
+};
 use crate::{
     bpf::{Options, RING_BYTES},
     check,
@@ -200,7 +203,7 @@ pub(crate) fn run(args: RecordArgs) -> anyhow::Result<ExitCode> {
     }
     let line: Vec<OsString> = std::env::args_os().collect();
     let options = RecordArgs::augment_args(clap::Command::new("record"));
-    if let Some(warning) = super::hints::given_to_command(&line, &args.command, &options) {
+    if let Some(warning) = hints::given_to_command(&line, &args.command, &options) {
         tracing::warn!("{warning}");
     }
     let status = record(args, true)?;
@@ -414,7 +417,7 @@ fn conclude(
     writeln!(
         err,
         "memtrace: next: memtrace diagnose {}",
-        output.display()
+        hints::file(output)
     )
 }
 

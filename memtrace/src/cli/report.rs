@@ -10,14 +10,25 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
+use super::hints;
 use crate::{
-    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
+    analysis::{
+        suppressions::Suppressions,
+        system::SystemSeries,
+        verdict::{self, Diagnosis},
+    },
     event::Layer,
+    progress::Progress,
     recording::{At, Recording},
     render::{self, TextOptions},
     units,
     view::{By, Filter, Metric},
 };
+
+/// Shown while a command reads a recording for long.
+pub(super) const READING: &str = "reading the recording";
+/// Shown while the growth in it is classified.
+pub(super) const JUDGING: &str = "classifying the growth";
 
 /// Print live memory and where it was allocated.
 #[derive(Debug, Args)]
@@ -119,21 +130,29 @@ pub(super) enum SplitBy {
 ///
 /// When the recording cannot be read, has no such moment or process, or the output fails.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let progress = Progress::begin(READING);
     let recording = Recording::open(&args.file)?;
     let filter = Filter {
         older: args.older,
         min_bytes: args.min_size,
         max_bytes: args.max_size,
         full: args.full,
+        colour: hints::colour(),
         ..args.select.filter()
     };
     let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
     check_pid(&snapshot, filter.pid)?;
     warn_without_layer(&snapshot, filter.layer);
-    let verdicts = || {
-        let machine = SystemSeries::read(&recording)?;
-        verdict::diagnose(&recording, &machine, &Suppressions::default())
+    let verdicts = match args.format {
+        _ if args.stack_health => Diagnosis::default(),
+        Format::Json if args.by != By::Site => Diagnosis::default(),
+        _ => {
+            progress.doing(JUDGING);
+            let machine = SystemSeries::read(&recording)?;
+            verdict::diagnose(&recording, &machine, &Suppressions::default())?
+        }
     };
+    drop(progress);
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {
         Format::Json if args.stack_health => {
@@ -141,7 +160,6 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         }
         Format::Text if args.stack_health => render::stack_health(&mut out, &snapshot, &filter)?,
         Format::Json if args.by == By::Site => {
-            let verdicts = verdicts()?;
             render::json(&mut out, &snapshot, &filter, args.sort, args.top, &verdicts)?;
         }
         Format::Json => {
@@ -156,7 +174,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
                 top: args.top.unwrap_or(TextOptions::default().top),
                 path: Some(args.file.clone()),
             };
-            render::text(&mut out, &snapshot, &options, &verdicts()?)?;
+            render::text(&mut out, &snapshot, &options, &verdicts)?;
         }
     }
     Ok(())
@@ -232,7 +250,7 @@ pub(super) fn parse_at(text: &str) -> Result<At, String> {
     }
 }
 
-fn parse_layer(text: &str) -> Result<Layer, String> {
+pub(super) fn parse_layer(text: &str) -> Result<Layer, String> {
     let known = Layer::ALL.into_iter().find(|layer| layer.name() == text);
     known.ok_or_else(|| {
         let names = Layer::ALL.map(Layer::name).join(", ");

@@ -12,13 +12,15 @@ use anyhow::Context;
 use clap::{Args, FromArgMatches};
 use tempfile::TempDir;
 
-use super::{diagnose, record};
+use super::{diagnose, record, report::JUDGING};
 use crate::{
     analysis::{
         suppressions::Suppressions,
         system::SystemSeries,
         verdict::{self, Diagnosis},
     },
+    escape::for_shell,
+    progress::Progress,
     recording::{At, Recording, Snapshot},
     render,
     view::fail_on::{Condition, State, check},
@@ -107,7 +109,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let _ = writeln!(err, "memtrace: {line}");
     }
     if let Some(kept) = kept.as_ref().filter(|_| fails) {
-        let _ = writeln!(err, "memtrace: next: memtrace diagnose {kept}");
+        let _ = writeln!(err, "memtrace: next: memtrace diagnose {}", for_shell(kept));
     }
     if let Some(path) = &args.json {
         let text = render::outcomes_json(&outcomes, kept.as_deref()).to_string() + "\n";
@@ -121,6 +123,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn read(file: &Path, suppressions: &Suppressions) -> anyhow::Result<(Diagnosis, Snapshot)> {
+    let _progress = Progress::begin(JUDGING);
     let recording = Recording::open(file)?;
     let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, suppressions)?;
     Ok((found, recording.snapshot(At::End)?))

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     holders::{self, Known, Reading},
+    progress::Progress,
     recording::{Found, Held, Way},
 };
 
-/// Printed if a search takes long.
-const DOING: &str =
-    "recording ended; searching for what keeps the growing blocks; Ctrl-C skips the rest";
+/// Shown while a search takes long.
+const DOING: &str = "searching for what keeps the growing blocks; Ctrl-C skips it";
 
 /// The result of the search for holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(super) struct How {
 impl Released {
     /// Searches for the holders of the blocks of growing sites, and records them. `None`: nothing grows. A failed
     /// search leaves a note about its process, and nothing else is lost.
-    pub(super) fn look_for_holders(&mut self, how: &How) -> Option<Looked> {
+    pub(super) fn look_for_holders(&mut self, how: &How, progress: &Progress) -> Option<Looked> {
         let chosen = growing::chosen(Which::Growing, &self.ledger, &self.running, how.now_ns);
         if chosen.is_empty() && self.early.is_empty() {
             return None;
@@ -107,7 +107,8 @@ impl Released {
         if chosen.is_empty() {
             return Some(looked);
         }
-        let interruption = Interruption::begin(DOING);
+        progress.doing(DOING);
+        let interruption = Interruption::begin();
         for of in chosen {
             let running = of.running;
             looked.is_cut_short = interruption.has_come();

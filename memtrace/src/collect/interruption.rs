@@ -1,24 +1,18 @@
-//! A signal that comes while something takes long and waits for nothing: a thread of its own notices it,
-//! and breaks the silence.
+//! A signal that comes while something takes long and waits for nothing: a thread of its own notices it.
 
 use std::{
-    io::{self, Write},
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
 };
 
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
-    time::sleep,
 };
-
-/// Silence is broken after this time.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// See the module. Dropping it ends the thread.
 pub(crate) struct Interruption {
@@ -27,8 +21,8 @@ pub(crate) struct Interruption {
 }
 
 impl Interruption {
-    /// `doing` is printed to standard error when the work takes long. Without a thread, signals go unnoticed.
-    pub(crate) fn begin(doing: &'static str) -> Self {
+    /// Without a thread, signals go unnoticed.
+    pub(crate) fn begin() -> Self {
         let has_come = Arc::<AtomicBool>::default();
         let (over, is_over) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
@@ -40,7 +34,7 @@ impl Interruption {
                     .enable_all()
                     .build();
                 let watched = runtime.and_then(|runtime| {
-                    runtime.block_on(watch(doing, &noticed, is_over, || {
+                    runtime.block_on(watch(&noticed, is_over, || {
                         let _ = ready.send(());
                     }))
                 });
@@ -77,7 +71,6 @@ impl Drop for Interruption {
 }
 
 async fn watch(
-    doing: &str,
     noticed: &AtomicBool,
     mut over: oneshot::Receiver<()>,
     ready: impl FnOnce(),
@@ -86,20 +79,12 @@ async fn watch(
     let mut terminations = signal(SignalKind::terminate())?;
     let mut hangups = signal(SignalKind::hangup())?;
     ready();
-    let patience = sleep(PATIENCE);
-    tokio::pin!(patience);
-    let mut is_said = false;
     loop {
         tokio::select! {
             _ = &mut over => return Ok(()),
             _ = interrupts.recv() => noticed.store(true, Ordering::Relaxed),
             _ = terminations.recv() => noticed.store(true, Ordering::Relaxed),
             _ = hangups.recv() => noticed.store(true, Ordering::Relaxed),
-            () = &mut patience, if !is_said => {
-                is_said = true;
-                // A closed standard error must not end a recording.
-                let _ = writeln!(io::stderr(), "memtrace: {doing} …");
-            }
         }
     }
 }
@@ -107,11 +92,11 @@ async fn watch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_signal_is_noticed() {
-        let interruption = Interruption::begin("testing");
+        let interruption = Interruption::begin();
         assert!(!interruption.has_come());
         // SAFETY: no memory is involved; the signal is watched, so it ends nothing.
         unsafe { libc::kill(libc::getpid(), libc::SIGHUP) };

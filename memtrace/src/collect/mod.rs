@@ -350,6 +350,12 @@ impl Collector {
         (self.processes.which(|_| true).len() - ended) as u64
     }
 
+    /// Whether a traced process may write to memtrace's terminal.
+    fn shares_terminal(&self) -> bool {
+        let tgids = self.processes.which(|_| true).into_iter();
+        tgids.into_iter().any(process::terminal::is_shared_with)
+    }
+
     /// Records received so far.
     fn received(&self) -> u64 {
         self.received

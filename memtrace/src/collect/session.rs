@@ -40,7 +40,9 @@ use crate::{
         choose::ChooseError,
         launch::{LaunchError, Launched},
         target::{self, Target, TargetError},
+        terminal,
     },
+    progress::{Manner, Progress},
     recording::{self, Origin, Untraced, Writer},
 };
 
@@ -137,7 +139,7 @@ pub(crate) async fn record(
         Some(Launched::spawn(&plan.command, variables)?)
     };
     // Not before: a launched command inherits the limit.
-    raise_file_limit();
+    process::raise_file_limit();
     let Some(start_after) = plan.start_after.take() else {
         return record_now(plan, &targets, &mut launched, ready, recorded).await;
     };
@@ -204,8 +206,10 @@ async fn record_now(
     let line = plan.stop.then(Line::new).transpose();
     let line = line.map_err(system("make a socket"))?;
     // Not before: a launched command inherits ignored signals.
-    let mut startup = Startup::begin().map_err(system("watch for signals"))?;
-    startup.doing("loading the tracing programs".to_owned());
+    let is_shared = targets.iter().any(|of| terminal::is_shared_with(of.pid));
+    let manner = Manner::beside(is_shared);
+    let startup = Startup::begin("loading the tracing programs", manner);
+    let mut startup = startup.map_err(system("watch for signals"))?;
     let (mut tracer, ring) = Tracer::load(plan.options)?;
     let holder = match line {
         Some(line) => {
@@ -255,6 +259,9 @@ async fn record_now(
             |untraced| ready(&plan, &output, untraced),
         )
         .await;
+    // A command whose recording ended early goes on with its work, and so do descendants.
+    let manner = Manner::beside(collector.shares_terminal());
+    let progress = Progress::shown("recording ended; reading the last events", manner);
     // One moment for all probes; records emitted before it are still read.
     let stopped = collector
         .kernel()
@@ -283,14 +290,24 @@ async fn record_now(
         holders: None,
     };
     let ended_ns = now_ns();
+    progress.doing("recording ended; removing the probes");
     let mut released = collector.release();
     if result.is_ok() && plan.holders {
-        summary.holders = released.look_for_holders(&How {
+        let how = How {
             now_ns: ended_ns,
             redact: plan.redact,
-        });
+        };
+        summary.holders = released.look_for_holders(&how, &progress);
     }
+    progress.doing(match &plan.debuginfod {
+        Some(config) => format!(
+            "recording ended; writing names, waiting at most {:?} for debug files",
+            config.timeout
+        ),
+        None => "recording ended; writing the names of functions".to_owned(),
+    });
     let written = released.finish(ended_ns);
+    drop(progress);
     // A store that failed is why the session ended.
     let result = written.map_err(SessionError::from).and(result);
     if result.is_ok() {
@@ -542,20 +559,6 @@ fn find_target(pid: u32) -> Result<Target, SessionError> {
         );
     }
     Ok(target)
-}
-
-/// Every process takes descriptors for its probes: take as many as we may.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` lives.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: as above. Without it fewer children can be probed, which is counted.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-    }
 }
 
 /// A descriptor that becomes readable when the process ends.

@@ -1,45 +1,38 @@
-//! The time before recording begins: slow steps are reported on standard error, and a signal ends
-//! memtrace at once, from a thread of its own, because loading and attaching wait for the kernel.
+//! The time before recording begins: slow steps are shown on a terminal, and a signal ends memtrace at
+//! once, from a thread of its own, because loading and attaching wait for the kernel.
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
-    time::Duration,
 };
 
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
-    time::{MissedTickBehavior, interval},
 };
 
-/// A step is announced after this time, and again if another one takes as long.
-const PATIENCE: Duration = Duration::from_secs(1);
+use crate::progress::{self, Manner, Progress};
 
-/// State shared with the thread.
-#[derive(Default)]
-struct State {
-    doing: String,
-    output: Option<PathBuf>,
-}
+/// The file to remove if the recording does not start.
+type Output = Mutex<Option<PathBuf>>;
 
 /// See the module. Dropping it ends the thread.
 pub(super) struct Startup {
-    state: Arc<Mutex<State>>,
+    output: Arc<Output>,
+    progress: Option<Progress>,
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Startup {
     /// # Errors
     /// The thread cannot be started, or signals cannot be watched.
-    pub(super) fn begin() -> io::Result<Self> {
-        let state = Arc::<Mutex<State>>::default();
+    pub(super) fn begin(doing: &str, manner: Manner) -> io::Result<Self> {
+        let output = Arc::<Output>::default();
         let (over, is_over) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let watched = Arc::clone(&state);
+        let watched = Arc::clone(&output);
         let thread = std::thread::Builder::new()
             .name("startup".to_owned())
             .spawn(move || {
@@ -59,19 +52,22 @@ impl Startup {
             .recv()
             .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
         Ok(Self {
-            state,
+            output,
+            progress: Some(Progress::shown(doing, manner)),
             thread: Some((over, thread)),
         })
     }
 
     /// Sets the current step.
     pub(super) fn doing(&self, what: String) {
-        lock(&self.state).doing = what;
+        if let Some(progress) = &self.progress {
+            progress.doing(what);
+        }
     }
 
     /// The file to remove if the recording does not start.
     pub(super) fn created(&self, output: &Path) {
-        lock(&self.state).output = Some(output.to_owned());
+        *lock(&self.output) = Some(output.to_owned());
     }
 
     /// Recording has begun. Signals have another meaning from now on.
@@ -81,13 +77,14 @@ impl Startup {
             let _ = over.send(());
             let _ = thread.join();
         }
-        lock(&self.state).output = None;
+        self.progress = None;
+        *lock(&self.output) = None;
     }
 }
 
 impl Drop for Startup {
     fn drop(&mut self) {
-        let output = lock(&self.state).output.take();
+        let output = lock(&self.output).take();
         self.over();
         if let Some(output) = output {
             remove(&output);
@@ -95,8 +92,8 @@ impl Drop for Startup {
     }
 }
 
-fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(output: &Output) -> std::sync::MutexGuard<'_, Option<PathBuf>> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes an empty recording.
@@ -110,43 +107,29 @@ fn remove(output: &Path) {
 }
 
 async fn watch(
-    state: &Mutex<State>,
-    mut over: oneshot::Receiver<()>,
+    output: &Output,
+    over: oneshot::Receiver<()>,
     ready: impl FnOnce(),
 ) -> io::Result<()> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terminations = signal(SignalKind::terminate())?;
-    let mut ticks = interval(PATIENCE);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first is at once.
-    ticks.tick().await;
     ready();
-    let mut said = String::new();
-    loop {
-        tokio::select! {
-            _ = &mut over => return Ok(()),
-            _ = interrupts.recv() => interrupted(state, libc::SIGINT),
-            _ = terminations.recv() => interrupted(state, libc::SIGTERM),
-            _ = ticks.tick() => {
-                let doing = lock(state).doing.clone();
-                if doing != said {
-                    // A closed standard error must not end a recording.
-                    let _ = writeln!(io::stderr(), "memtrace: {doing} …");
-                    said = doing;
-                }
-            }
-        }
+    tokio::select! {
+        _ = over => Ok(()),
+        _ = interrupts.recv() => interrupted(output, libc::SIGINT),
+        _ = terminations.recv() => interrupted(output, libc::SIGTERM),
     }
 }
 
 /// Ends memtrace with a shell's exit status for a signal. The kernel removes every probe with the
 /// process, and a command that waits to be launched ends.
-fn interrupted(state: &Mutex<State>, signal: i32) -> ! {
+fn interrupted(output: &Output, signal: i32) -> ! {
     // Held to the end: no file may be created any more.
-    let state = lock(state);
-    if let Some(output) = &state.output {
+    let output = lock(output);
+    if let Some(output) = &*output {
         remove(output);
     }
-    let _ = writeln!(io::stderr(), "memtrace: ended before recording began");
+    progress::clear();
+    progress::say("ended before recording began");
     std::process::exit(128 + signal)
 }

@@ -112,7 +112,6 @@ fn run(
             Order::Write(message) => message,
             Order::Finish(time_ns) => {
                 if let Some(patience) = names.symbolizer.patience() {
-                    tracing::warn!("waiting at most {patience:?} for debug files");
                     names.rewrite(&mut writer, Instant::now() + patience)?;
                 }
                 return writer.finish(time_ns);

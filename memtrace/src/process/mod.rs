@@ -22,6 +22,7 @@ pub(crate) mod ptrace;
 mod smaps;
 pub(crate) mod target;
 pub(crate) mod tasks;
+pub(crate) mod terminal;
 
 /// Whether process `tgid` is gone, or a zombie without running threads.
 pub(crate) fn has_ended(tgid: u32) -> bool {
@@ -36,4 +37,18 @@ pub(crate) fn has_ended(tgid: u32) -> bool {
 pub(crate) fn page_size() -> u64 {
     // SAFETY: no memory is involved.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Every process takes descriptors for its probes: take as many as we may.
+pub(crate) fn raise_file_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: as above. Without it fewer children can be probed, which is counted.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use anstyle::Style;
+
 use super::{
     device_table::name as device_name,
     diagnosis::too_short,
@@ -40,6 +42,10 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     let findings = findings(found, filter);
     let not_traced = untraced(&found.untraced);
     let room = LINES.saturating_sub(not_traced.len());
+    let headline_style = match filter.colour {
+        true => Style::new().bold(),
+        false => Style::new(),
+    };
     let mut lines = Vec::new();
     let mut shown = 0;
     for finding in &findings {
@@ -48,19 +54,21 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
         if shown > 0 && lines.len() + text.len() > room.saturating_sub(2) {
             break;
         }
-        lines.extend(text);
+        let style = std::iter::once(headline_style).chain(std::iter::repeat(Style::new()));
+        lines.extend(style.zip(text));
         shown += 1;
     }
     let hidden = (findings.len() - shown) as u64;
     if hidden > 0 {
-        lines.push(format!("{} more, see below", plural(hidden, "finding")));
+        let more = format!("{} more, see below", plural(hidden, "finding"));
+        lines.push((Style::new(), more));
     }
-    lines.extend(not_traced);
-    if found.too_short > 0 {
-        lines.push(too_short(found.too_short));
-    }
-    for line in &lines {
-        writeln!(out, "{}", cut(line, COLUMNS))?;
+    let notes = not_traced
+        .into_iter()
+        .chain((found.too_short > 0).then(|| too_short(found.too_short)));
+    lines.extend(notes.map(|note| (Style::new(), note)));
+    for (style, line) in &lines {
+        writeln!(out, "{style}{}{style:#}", cut(line, COLUMNS))?;
     }
     Ok(())
 }

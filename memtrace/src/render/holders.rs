@@ -25,8 +25,8 @@ const WAYS: usize = 5;
 /// Steps of a long path that are listed after its container, and at its end.
 const ENDS: usize = 3;
 
-const CYCLE: &str = "only a cycle keeps it: gc.collect() would free it";
-const NOTHING: &str = "nothing points to it: lost";
+pub(super) const CYCLE: &str = "only a cycle keeps it: gc.collect() would free it";
+pub(super) const NOTHING: &str = "nothing points to it: lost";
 
 /// The keeper of the blocks; `line` is the one that fills the container, if it is to be named.
 pub(super) fn sentence(of: &KeptBy, line: Option<String>) -> String {
@@ -175,7 +175,7 @@ fn root(step: &Step) -> String {
 }
 
 /// `module __main__ . service . history  (list, 1,648 items, +27/s like the site)  [i] → Tensor → … → block`
-fn whole(path: &Path, rate: Option<f64>) -> String {
+pub(super) fn whole(path: &Path, rate: Option<f64>) -> String {
     words(path, rate, true).concat().trim_end().to_owned()
 }
 

@@ -5,6 +5,8 @@ mod groups;
 mod health;
 mod stacks;
 
+pub(super) use self::groups::listed as group_list;
+
 use std::{collections::HashMap, io::Write};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};

@@ -26,7 +26,7 @@ pub(crate) struct Config {
     urls: Vec<String>,
     cache: PathBuf,
     /// Without any progress.
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     /// For one file.
     max_time: Duration,
     max_bytes: u64,

@@ -32,6 +32,8 @@ pub(crate) struct Filter {
     pub show_interpreter: bool,
     /// In text: frames of libraries one by one, and C++ names with their arguments.
     pub full: bool,
+    /// In text: headlines stand out.
+    pub colour: bool,
     /// In collapsed stacks and graphs: the thread's name below the process.
     pub by_thread: bool,
 }

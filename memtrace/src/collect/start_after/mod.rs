@@ -6,12 +6,7 @@ mod growth;
 mod python;
 mod watched;
 
-use std::{
-    fmt,
-    io::{self, Write},
-    str::FromStr,
-    time::Duration,
-};
+use std::{fmt, str::FromStr, time::Duration};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -19,7 +14,7 @@ use tokio::{
 };
 
 use super::session::{SessionError, Signals, pass_on, system};
-use crate::{bpf::TracerError, host::Source, process::launch::Launched, units};
+use crate::{bpf::TracerError, host::Source, process::launch::Launched, progress::say, units};
 use calls::Awaited;
 use growth::{Growth, STEP, STEPS};
 pub(super) use watched::Watched;
@@ -116,11 +111,6 @@ impl fmt::Display for StartAfter {
             Self::Line { file, line } => write!(f, "when a call is at {file}:{line}"),
         }
     }
-}
-
-/// A closed standard error must not end a recording.
-fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "memtrace: {line}");
 }
 
 /// A condition, and what it has seen so far.

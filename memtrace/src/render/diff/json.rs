@@ -82,7 +82,7 @@ fn matched(level: &str, row: &Matched) -> Value {
     })
 }
 
-fn site(site: &SiteDifference) -> Value {
+pub(in crate::render) fn site(site: &SiteDifference) -> Value {
     let side = match (&site.baseline_stack, &site.new_stack) {
         (Some(_), Some(_)) => "both",
         (Some(_), None) => "baseline",

@@ -463,7 +463,7 @@ pub(crate) fn values(fact: &Difference) -> (String, String) {
     (one(&fact.baseline), one(&fact.new))
 }
 
-fn sureness(site: &SiteDifference) -> String {
+pub(in crate::render) fn sureness(site: &SiteDifference) -> String {
     match site.delta.interval {
         Some((low, high)) => {
             let doubt = match (site.delta.is_sure(), site.is_beyond_load()) {
@@ -478,7 +478,7 @@ fn sureness(site: &SiteDifference) -> String {
 }
 
 /// `+1.5 KiB`; below ten bytes with decimals, as bytes per iteration may be.
-fn signed(bytes: f64) -> String {
+pub(in crate::render) fn signed(bytes: f64) -> String {
     let sign = match bytes {
         _ if bytes > 0.0 => "+",
         _ if bytes < 0.0 => "−",

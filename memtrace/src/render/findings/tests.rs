@@ -81,6 +81,22 @@ fn text(found: &Diagnosis) -> String {
 }
 
 #[test]
+fn headlines_stand_out_on_a_terminal_only() {
+    let found = leak();
+    let filter = Filter {
+        colour: true,
+        ..Filter::default()
+    };
+    let mut out = Vec::new();
+    section(&mut out, &found, &filter).unwrap();
+    let coloured = String::from_utf8(out).unwrap();
+    assert!(coloured.starts_with("\x1b[1mleak (grade"), "{coloured:?}");
+    assert_eq!(coloured.matches("\x1b[1m").count(), 1);
+    let plain = coloured.replace("\x1b[1m", "").replace("\x1b[0m", "");
+    assert_eq!(plain, text(&found));
+}
+
+#[test]
 fn a_leak_has_its_lines_and_their_cost() {
     assert_eq!(
         text(&leak()),

@@ -24,7 +24,7 @@ fn sums(layer: Layer, sums: &Sums) -> Value {
 }
 
 /// The list `groups`.
-pub(super) fn listed(groups: &[Group]) -> Value {
+pub(in crate::render) fn listed(groups: &[Group]) -> Value {
     let groups = groups.iter().map(|group| {
         let mut value = sums(group.layer, &group.sums);
         value["key"] = json!(group.key);

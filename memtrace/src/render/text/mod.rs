@@ -17,7 +17,7 @@ pub(crate) use health::stack_health;
 use super::{Error, device_table, diagnosis, findings, incomplete, losses, until_closed};
 use crate::{
     analysis::verdict::Diagnosis,
-    escape::clean,
+    escape::{clean, for_shell},
     frames::Runtime,
     recording::{At, Moment, ProcessSnapshot, Snapshot},
     units::{date, duration, seconds},
@@ -186,7 +186,7 @@ impl TextReport<'_> {
         let Some(path) = &self.options.path else {
             return Ok(());
         };
-        let path = quoted(&path.display().to_string());
+        let path = for_shell(&path.display().to_string());
         writeln!(out, "\nNext")?;
         let peak = |process: &ProcessSnapshot| process.moment == Moment::Peak;
         if self.snapshot.at == At::Default && self.snapshot.processes.iter().any(peak) {
@@ -200,16 +200,6 @@ impl TextReport<'_> {
         }
         writeln!(out, "  memtrace diagnose {path}")?;
         writeln!(out, "  memtrace flamegraph {path} -o flamegraph.svg")
-    }
-}
-
-/// `text` for a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.into()
-    } else {
-        format!("'{}'", clean(text).replace('\'', "'\\''"))
     }
 }
 
