@@ -33,7 +33,7 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
-    /// Beside programs of which some may write to memtrace's terminal.
+    /// `is_shared`: other programs may write to memtrace's terminal.
     pub(crate) fn beside(is_shared: bool) -> Self {
         match is_shared {
             true => Manner::Printed,
@@ -65,7 +65,7 @@ impl Progress {
                 Manner::Drawn if !target.is_hidden() => draw(target, &coming, PATIENCE),
                 _ => print(&mut io::stderr(), &coming, PATIENCE),
             });
-        // Without a thread there is no line.
+        // If the thread cannot be started, the line is missing.
         let progress = Self(thread.ok().map(|thread| (steps, thread)));
         progress.doing(doing);
         progress
@@ -143,7 +143,7 @@ pub(crate) fn clear() {
     }
 }
 
-/// Prints a line to standard error, above the line that is drawn. A closed standard error is no error.
+/// Prints a line to standard error, above the line that is drawn. If standard error is closed, the line is lost.
 pub(crate) fn say(text: &str) {
     let _ = Stderr.write_all(format!("memtrace: {text}\n").as_bytes());
 }
@@ -175,7 +175,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_millis(1);
 
-    /// Keeps what is written. Whoever sees the first text ends the work.
+    /// Keeps what is written. The first text ends the work.
     #[derive(Clone, Debug, Default)]
     struct Screen(Arc<Mutex<(String, Option<Sender<String>>)>>);
 

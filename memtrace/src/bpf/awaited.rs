@@ -60,7 +60,7 @@ impl AwaitedCalls {
         file: &File,
         (symbol, offset): (&str, u64),
     ) -> Result<(), TracerError> {
-        // The path of our descriptor leads to the very inode, whatever its name means elsewhere.
+        // The path of our descriptor leads to the very inode; its name may mean another file elsewhere.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let program = uprobe(&mut self.ebpf, PROGRAM)?;
         let link = attach_at(program, tgid, &path, offset, None);

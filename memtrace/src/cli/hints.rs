@@ -32,7 +32,7 @@ pub(super) fn colour() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
-/// Suggests the next command to whoever reads the output on a terminal.
+/// Prints the next command, if a person reads the output on a terminal.
 pub(super) fn next(command: &str) {
     if io::stdout().is_terminal() && io::stderr().is_terminal() {
         say(&format!("next: {command}"));

@@ -1,4 +1,4 @@
-//! `memtrace mcp`: answers the questions of a language model about recordings, by the Model Context Protocol.
+//! `memtrace mcp`: answers a language model's questions about recordings over the Model Context Protocol.
 
 mod protocol;
 mod recorder;
@@ -8,7 +8,7 @@ use std::io;
 
 use self::{recorder::Recorder, tools::Tools};
 
-/// Answer questions about recordings by the Model Context Protocol, on standard input and output
+/// Answer questions about recordings over the Model Context Protocol, on standard input and output
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 A client such as an editor or an assistant starts this command; it ends when its input ends. Answers are \

@@ -76,15 +76,27 @@ impl FromStr for StartAfter {
             let file = file.to_owned();
             return Ok(Self::Line { file, line });
         }
-        let is_name = text.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '~');
-        if is_name && !text.starts_with("SIG") && !text.contains('>') {
-            return Ok(Self::Function(text.to_owned()));
+        if is_function(text) {
+            // As people write any function.
+            let name = text.strip_suffix("()").unwrap_or(text);
+            return Ok(Self::Function(name.to_owned()));
         }
         Err(format!(
             "`{text}` is not a time such as 30s, `rss>SIZE`, `rss>PERCENT%`, `growing`, \
              `SIGUSR1`, a function or `FILE.py:LINE`"
         ))
     }
+}
+
+/// Whether a text can be the name of a function. Otherwise memtrace would wait for a misspelt line or signal.
+fn is_function(text: &str) -> bool {
+    // Parameters and arguments of templates may be anything.
+    let name = text.split(['(', '<']).next().unwrap_or(text);
+    name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && !name.starts_with("SIG")
+        && !name.ends_with(".py")
+        && !name.contains(|c: char| c.is_whitespace() || "/>%".contains(c))
+        && !name.replace("::", "").contains(':')
 }
 
 impl fmt::Display for StartAfter {
@@ -237,9 +249,15 @@ mod tests {
         assert_eq!(read("rss>80%"), Ok(StartAfter::Share(80)));
         assert_eq!(read("growing"), Ok(StartAfter::Growing));
         let function = |name: &str| Ok(StartAfter::Function(name.to_owned()));
-        for name in ["step", "ns::Trainer::step", "Trainer.step"] {
+        for name in [
+            "step",
+            "ns::Trainer::step",
+            "Trainer.step",
+            "f(char const*, a::b<int>)",
+        ] {
             assert_eq!(read(name), function(name));
         }
+        assert_eq!(read("step()"), function("step"));
         let line = Ok(StartAfter::Line {
             file: "train.py".to_owned(),
             line: 30,
@@ -248,6 +266,7 @@ mod tests {
         assert!(read("rss").unwrap_err().contains("quote it"));
         for wrong in [
             "", "rss>", "rss>much", "rss>0%", "rss>101%", "rss>%", "SIGUSR2", "30x", ":5",
+            "a.py:x", "a.py", "a b", "rsss>1g", "a/b",
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

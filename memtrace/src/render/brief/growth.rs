@@ -64,7 +64,11 @@ fn finding_text(finding: &Finding, found: &Diagnosis) -> String {
         text += &format!("\n  {}: {}", item.label, item.text);
     }
     for evidence in finding.verdict.evidence.iter().take(EVIDENCE) {
-        text += &format!("\n  because: {}", words(evidence));
+        let words = words(evidence);
+        // The headline of an open verdict has its reason already.
+        if !text.contains(&words) {
+            text += &format!("\n  because: {words}");
+        }
     }
     text
 }

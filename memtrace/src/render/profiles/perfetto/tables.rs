@@ -104,7 +104,7 @@ impl Tables {
     }
 }
 
-/// The id of a text in the table of strings. 0 is no text.
+/// The id of a text in the table of strings. 0 is the empty text.
 fn iid(place: i64) -> u64 {
     place.cast_unsigned()
 }
