@@ -28,6 +28,7 @@ mod recording;
 mod render;
 mod sigbus;
 mod symbolize;
+mod top;
 mod units;
 mod unwind;
 mod view;

@@ -90,13 +90,14 @@ fn page(name: &str) -> String {
     fs::read_to_string(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The memtrace commands in a page's code blocks, without comments. Blocks marked `text` are output.
+/// The memtrace commands in a page's code blocks, without comments, and without those that need a terminal. Blocks marked
+/// `text` are output.
 fn commands(page: &str) -> Vec<String> {
     let blocks = page.split("\n```").skip(1).step_by(2);
     let input = blocks.filter(|block| block.starts_with('\n'));
     let lines = input.flat_map(|block| block.lines());
     lines
-        .filter(|line| line.starts_with("memtrace "))
+        .filter(|line| line.starts_with("memtrace ") && !line.starts_with("memtrace top "))
         .map(|line| line.split(" #").next().unwrap_or(line).trim().to_owned())
         .collect()
 }

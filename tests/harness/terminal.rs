@@ -123,6 +123,11 @@ impl Terminal {
         self.screen.text()[start..self.seen].replace('\r', "")
     }
 
+    /// Waits for output of which `ready` makes something; `None`: there was none in time.
+    pub fn await_output<T>(&self, ready: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.screen.wait(|delivered| ready(&delivered.text))
+    }
+
     /// Up to where the screen was read.
     pub fn seen(&self) -> usize {
         self.seen

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand. Errors become text here and in
 //! `main`, nowhere else.
 
+mod attach;
 pub(crate) mod check;
 mod choose;
 pub(crate) mod completions;
@@ -20,6 +21,7 @@ pub(crate) mod probes;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod top;
 
 use std::{io, process::ExitCode};
 
@@ -59,6 +61,8 @@ enum Command {
     Record(Box<record::RecordArgs>),
     /// Run a command and fail if its memory leaks or grows
     Run(run::RunArgs),
+    /// Watch live memory on the screen
+    Top(top::TopArgs),
     /// Print a report of a recording
     Report(report::ReportArgs),
     /// Classify the memory growth in a recording and suggest what to do about it
@@ -121,6 +125,7 @@ impl Cli {
         match self.command {
             Command::Record(args) => record::run(*args),
             Command::Run(args) => run::run(&args),
+            Command::Top(args) => top::run(&args),
             Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diagnose(args) => diagnose::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),

@@ -15,11 +15,12 @@ use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 
 use super::{
+    attach::{AttachArgs, Priority},
     choose::{self, ChooseArgs},
     hints,
 };
 use crate::{
-    bpf::{Options, RING_BYTES},
+    bpf::Options,
     check,
     collect::{
         pace::Spacing,
@@ -27,7 +28,6 @@ use crate::{
         session::{self, Summary},
         start_after::StartAfter,
     },
-    probes::allocator::ExtraAllocator,
     push::{self, Header, Pusher, Server},
     recording::Untraced,
     render,
@@ -43,7 +43,7 @@ memtrace record [OPTIONS] [--] <COMMAND>...", after_help = "\
 Recording stops when the command exits, when every process given with --pid or chosen has exited (children do not \
 count), after --duration, or on SIGHUP, Ctrl-C or SIGTERM. Attached processes keep running; \
 a launched command is sent SIGTERM too. \
-The exit status of a launched command is passed on.
+The exit status of a launched command is passed on. SIGUSR1 searches for the holders of the largest sites at once.
 
 Examples:
   memtrace record -p 1234 -d 60s
@@ -82,68 +82,19 @@ pub(crate) struct RecordArgs {
     /// often as the recording grows, so that it has at most 1,000 intervals
     #[arg(long, value_name = "TIME", default_value = "auto")]
     interval: Spacing,
-    /// Leave out existing and future child processes; `record` and reports list the existing ones
-    #[arg(long)]
-    no_follow: bool,
-    /// Do not pause threads while probes are set, and do not use ptrace: the first allocations of
-    /// children and of newly loaded libraries are missed, and holders are not searched for
-    #[arg(long)]
-    no_stop: bool,
-    /// Probe an allocator that is not detected automatically: its file, and the prefix of its function
-    /// names
-    #[arg(long, value_name = "PATH[:PREFIX]")]
-    allocator: Vec<ExtraAllocator>,
+    #[command(flatten)]
+    attach: AttachArgs,
     /// Fetch missing debug information from the servers in DEBUGINFOD_URLS, and wait for it at the end
     /// for at most DEBUGINFOD_TIMEOUT seconds (default 90)
     #[arg(long)]
     debuginfod: bool,
-    /// Size of the buffer between kernel and collector, 4k to 1g, rounded up to a power of two; raise
-    /// it when a report lists `ring_full` losses
-    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = ring_bytes)]
-    ring_buffer: u32,
     /// Write the kernel side's records to a file too, for memtrace's own tests
     #[arg(long, value_name = "FILE", hide = true)]
     capture: Option<PathBuf>,
-    /// Unwind by frame pointers instead of unwind tables: stacks end where one is missing
-    #[arg(long)]
-    frame_pointers: bool,
-    /// Leave out Python frames
-    #[arg(long)]
-    no_python: bool,
-    /// Record the stacks of Python's imports in full. By default, whatever a module does when it is imported by a
-    /// program that has just started is recorded as one frame for the module: the imports of PyTorch alone have
-    /// hundreds of thousands of stacks. 10 seconds after the last new module, stacks are whole in any case
-    #[arg(long)]
-    imports: bool,
-    /// Leave out malloc and its relatives, at a fraction of the cost: record device memory, PyTorch's
-    /// tensors and address space only
-    #[arg(long)]
-    no_heap: bool,
     /// Launch Python with PYTHONMALLOC=malloc, so that each object is an allocation: slower, and not for
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
     python_objects: bool,
-    /// Replace host names, user names and folders with hashes, so that the recording can be shared;
-    /// values that look like secrets are always hidden
-    #[arg(long)]
-    redact: bool,
-    /// Keep each short-lived process separately. By default those with the same command line become one
-    /// row when they end, so that memory and file do not grow with every process that ever lived
-    #[arg(long)]
-    no_fold: bool,
-    /// The collector's priority: `high` runs it before all other processes, for at most 80 % of one processor (4 ms of
-    /// every 5), so that it keeps up on a busy machine; `normal` lets it compete with them, and may lose events
-    #[arg(long, value_enum, default_value_t = Priority::High)]
-    priority: Priority,
-    /// Do not search for the holders of growing memory. By default, processes that still run are searched
-    /// at the end of the recording, with stops of a few milliseconds to verify the result. They are also
-    /// searched when memory is about to run out, and when a device is out of memory; only in the last
-    /// case, the process is stopped for the whole search, for at most 8 seconds
-    #[arg(long, overrides_with = "holders")]
-    no_holders: bool,
-    /// Search for holders, which is the default
-    #[arg(long, hide = true, overrides_with = "no_holders")]
-    holders: bool,
     /// For running processes: print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -178,19 +129,6 @@ pub(crate) struct RecordArgs {
     /// The command to launch, with its arguments. After `--`, memtrace reads no more options of its own
     #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid", conflicts_with_all = choose::OPTIONS)]
     command: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Priority {
-    High,
-    Normal,
-}
-
-impl RecordArgs {
-    fn looks_for_holders(&self) -> bool {
-        // Verifying needs a ptrace stop.
-        (self.holders || !self.no_holders) && !self.no_stop
-    }
 }
 
 /// Records.
@@ -234,25 +172,25 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
             missing.detail
         );
     }
-    let holders = args.looks_for_holders();
+    let holders = args.attach.looks_for_holders();
     let mut pids = BTreeSet::from_iter(args.pid).into_iter().collect();
     let mut choice = args.choose.choice();
     if args.start_after.is_none()
         && let Some(choice) = choice.take()
     {
-        let chosen = choice.find(!args.no_follow)?;
+        let chosen = choice.find(!args.attach.no_follow)?;
         choose::announce(&chosen);
         pids = chosen.iter().map(|of| of.pid).collect();
     }
     let plan = Plan {
         output: args.output,
         options: Options {
-            ring_bytes: args.ring_buffer,
-            follow: !args.no_follow,
+            ring_bytes: args.attach.ring_buffer,
+            follow: !args.attach.no_follow,
             one_by_one: args.one_by_one,
-            frame_pointers: args.frame_pointers,
-            python_frames: !args.no_python,
-            heap: !args.no_heap,
+            frame_pointers: args.attach.frame_pointers,
+            python_frames: !args.attach.no_python,
+            heap: !args.attach.no_heap,
             empty_probes: args.empty_probes,
             verify_every: args.verify_stacks,
             time_walks: args.time_walks,
@@ -262,16 +200,16 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         command: args.command,
         python_objects: args.python_objects,
         force: args.force,
-        stop: !args.no_stop,
+        stop: !args.attach.no_stop,
         duration: args.duration,
         start_after: args.start_after,
         spacing: args.interval,
-        allocators: args.allocator,
-        redact: args.redact,
+        allocators: args.attach.allocator,
+        redact: args.attach.redact,
         holders,
-        summarise_imports: !args.imports,
-        fold: !args.no_fold,
-        ahead: args.priority == Priority::High,
+        summarise_imports: !args.attach.imports,
+        fold: !args.attach.no_fold,
+        ahead: args.attach.priority == Priority::High,
         capture: args.capture,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
         invocation: without_headers(std::env::args().collect()),
@@ -454,19 +392,10 @@ fn parse_every(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is less than `1s`"))
 }
 
-/// Bytes of a ring buffer that the kernel side can have.
-fn ring_bytes(text: &str) -> Result<u32, String> {
-    let bytes = units::parse_size(text)?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|bytes| RING_BYTES.contains(bytes))
-        .ok_or_else(|| format!("`{text}` is outside the range from `4k` to `1g`"))
-}
-
 fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let pids = match args.choose.choice() {
         Some(choice) => {
-            let chosen = choice.find(!args.no_follow)?;
+            let chosen = choice.find(!args.attach.no_follow)?;
             choose::announce(&chosen);
             chosen.iter().map(|of| of.pid).collect()
         }
@@ -476,7 +405,7 @@ fn dry_run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         bail!("`--dry-run` needs a running process: give one with `-p PID`");
     }
     for pid in pids {
-        super::probes::show(pid, &args.allocator, &mut io::stdout().lock())?;
+        super::probes::show(pid, &args.attach.allocator, &mut io::stdout().lock())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -519,8 +448,8 @@ mod tests {
         for size in ["8g", "2g", "100", "0", "x"] {
             assert!(parse(size).is_err(), "{size}");
         }
-        assert_eq!(parse("1g").unwrap().record.ring_buffer, 1 << 30);
-        assert_eq!(parse("4k").unwrap().record.ring_buffer, 4096);
+        assert_eq!(parse("1g").unwrap().record.attach.ring_buffer, 1 << 30);
+        assert_eq!(parse("4k").unwrap().record.attach.ring_buffer, 4096);
     }
 
     #[test]
@@ -552,7 +481,7 @@ mod tests {
         let parse = |options: &[&str]| {
             let arguments = [&["record"], options, &["-p", "1"]].concat();
             let args = Cli::try_parse_from(arguments).unwrap().record;
-            args.looks_for_holders()
+            args.attach.looks_for_holders()
         };
         assert!(parse(&[]));
         assert!(!parse(&["--no-holders"]));

@@ -1,9 +1,10 @@
 //! Searches for holders before the end of the recording, because the process may not live that long: when memory is
-//! about to run out ([`super::pressure`]), and when that of a device has run out. They run in a separate thread on a
-//! copy of the ledger, so that events are handled meanwhile.
+//! about to run out ([`super::pressure`]), when that of a device has run out, and on request (SIGUSR1). They run in a
+//! separate thread on a copy of the ledger, so that events are handled meanwhile.
 
 use std::{
     collections::HashMap,
+    io::{self, Write},
     path::PathBuf,
     sync::{
         Arc,
@@ -29,6 +30,7 @@ use crate::{
     ledger::{Extent, HeapCopy},
     process,
     recording::Found,
+    units,
 };
 
 /// Between two looks at the levels.
@@ -70,6 +72,8 @@ struct Search {
     notes: Vec<String>,
     /// How long the process was stopped.
     stood: Option<Duration>,
+    /// The user waits for the result.
+    is_awaited: bool,
     tgids: Vec<u32>,
     /// The process that is stopped for it, and since when.
     halted: Option<(u32, Instant)>,
@@ -163,6 +167,29 @@ impl Collector {
         Ok(())
     }
 
+    /// The user wants to know the holders now. A search in progress goes on.
+    pub(super) fn search_now(&mut self, now_ns: u64) {
+        let Some(early) = &mut self.early else {
+            return announce([
+                "holders are not searched for (`--no-holders` or `--no-stop`)".to_owned(),
+            ]);
+        };
+        if early.search.is_some() {
+            return;
+        }
+        let known = early.lines.len();
+        self.begin_search("on request".to_owned(), now_ns, None, |_| true);
+        if let Some(early) = &mut self.early {
+            match &mut early.search {
+                Some(search) => search.is_awaited = true,
+                None => {
+                    announce(early.lines.drain(known..));
+                    announce(["no site is large enough yet to search for its holders".to_owned()]);
+                }
+            }
+        }
+    }
+
     /// An allocation on a device has failed for good.
     pub(super) fn device_ran_out(&mut self, tgid: u32, now_ns: u64) {
         let Some(early) = self.early.as_mut().filter(|early| early.search.is_none()) else {
@@ -234,6 +261,7 @@ impl Collector {
                     known: 0,
                     notes,
                     stood: None,
+                    is_awaited: false,
                     tgids,
                     halted,
                     found,
@@ -267,6 +295,7 @@ impl Collector {
         }
         if let Some(early) = &mut self.early {
             match is_done {
+                true if search.is_awaited => announce(search.lines()),
                 true => early.lines.extend(search.lines()),
                 false => early.search = Some(search),
             }
@@ -325,6 +354,14 @@ impl Search {
 
     fn lines(self) -> Vec<String> {
         let at = self.seen.as_secs_f64();
+        if self.is_awaited {
+            let found = format!(
+                "found the holders of {} of {}, at {at:.1} s",
+                self.known,
+                units::plural(self.sites as u64, "large site")
+            );
+            return [vec![found], self.notes].concat();
+        }
         let stood = self.stood.map_or(String::new(), |stood| {
             format!(
                 " (the process was stopped for {:.1} s)",
@@ -336,6 +373,13 @@ impl Search {
             self.cause, self.known, self.sites
         );
         [vec![line], self.notes].concat()
+    }
+}
+
+/// Tells the user at once. A closed standard error must not end a recording.
+fn announce(lines: impl IntoIterator<Item = String>) {
+    for line in lines {
+        let _ = writeln!(io::stderr(), "memtrace: {line}");
     }
 }
 

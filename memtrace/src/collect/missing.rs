@@ -15,7 +15,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    pub(super) fn of(losses: &[(Reason, u64)]) -> Missing {
+    pub(crate) fn of(losses: &[(Reason, u64)]) -> Missing {
         let mut missing = Missing::default();
         for (reason, count) in losses {
             match reason.effect() {
@@ -27,11 +27,9 @@ impl Missing {
         }
         missing
     }
-}
 
-#[cfg(test)]
-impl Missing {
-    pub(super) fn records(self) -> u64 {
+    /// Allocations and releases that were lost.
+    pub(crate) fn records(self) -> u64 {
         self.records
     }
 }

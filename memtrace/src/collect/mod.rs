@@ -25,7 +25,7 @@ mod job;
 mod kernel;
 mod location;
 mod look;
-mod missing;
+pub(crate) mod missing;
 mod modules;
 pub(crate) mod pace;
 pub(crate) mod plan;

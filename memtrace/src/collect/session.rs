@@ -335,6 +335,8 @@ struct Session {
     ring: AsyncFd<RingBuf<MapData>>,
     capture: Option<Capture>,
     signals: Signals,
+    /// SIGUSR1: search for holders now.
+    searches: Signal,
 }
 
 /// The signals that a recording acts on.
@@ -389,6 +391,7 @@ impl Session {
             ring,
             capture: capture.map_err(system("write the capture"))?,
             signals: Signals::watch()?,
+            searches: signal(SignalKind::user_defined1()).map_err(system("watch SIGUSR1"))?,
         })
     }
 
@@ -497,6 +500,7 @@ impl Session {
                     Some(launched) => pass_on(launched, libc::SIGTERM),
                     None => return Ok(()),
                 },
+                _ = self.searches.recv() => collector.search_now(now_ns()),
                 // The terminal is gone; the command was notified as well.
                 _ = self.signals.hangups.recv() => return Ok(()),
             }

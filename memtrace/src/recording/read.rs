@@ -147,6 +147,18 @@ impl Recording {
         Ok(finished.is_none().then_some(reaches))
     }
 
+    /// A number that changes whenever a recorder has committed something.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub(crate) fn version(&self) -> Result<i64, Error> {
+        let version = self
+            .connection
+            .pragma_query_value(None, "data_version", |row| row.get(0));
+        version.map_err(|error| self.reading(&error))
+    }
+
     /// Live memory at a moment.
     ///
     /// # Errors

@@ -108,6 +108,22 @@ impl Recording {
         )
     }
 
+    /// Resident memory of all processes together, bytes, at each interval at which it was read (CLOCK_MONOTONIC ns), in
+    /// order of time. Pages that processes share count in each.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is damaged.
+    pub(crate) fn resident(&self) -> Result<Vec<(u64, u64)>, Error> {
+        self.series(
+            "SELECT time_ns, sum(rss_anon + ifnull(rss_file, 0) + ifnull(rss_shmem, 0)) AS resident \
+             FROM memory JOIN interval ON interval.id = interval \
+             WHERE rss_anon IS NOT NULL GROUP BY interval ORDER BY interval",
+            &[],
+            |row| uint(row, 1),
+        )
+    }
+
     /// A process's memory on each device, whenever it had changed (CLOCK_MONOTONIC ns), in order of
     /// time.
     ///

@@ -8,7 +8,8 @@ use super::{
     device_table::name as device_name,
     diagnosis::too_short,
     evidence::words,
-    holders::{folded, keeper, name_of},
+    fit::{cut, shortened},
+    holders::{folded, kept_by, name_of},
     job::{few, program, untraced},
 };
 use crate::{
@@ -137,18 +138,6 @@ fn wrapped(line: &str) -> Vec<String> {
             vec![line[..space].trim_end().to_owned(), rest]
         }
         None => vec![line.to_owned()],
-    }
-}
-
-/// Its first characters, if there are more than `columns`.
-fn cut(line: &str, columns: usize) -> String {
-    match line.char_indices().nth(columns) {
-        None => line.to_owned(),
-        Some(_) => line
-            .chars()
-            .take(columns.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
     }
 }
 
@@ -293,27 +282,20 @@ fn subject(frame: &Frame) -> String {
 fn kept(of: &KeptBy) -> Vec<Item> {
     let line = of.line.as_ref();
     match &of.how {
-        How::Container(container) => {
-            let before = format!("probably a {container}, filled by ");
+        How::Container(_) => {
+            let before = format!("{}, filled by ", kept_by(of));
             let filled = line.map(|line| named(KEPT_BY, &before, line));
             filled.into_iter().collect()
         }
         How::Path { path, .. } => {
             let mut items = vec![
-                Item::new(KEPT_BY, keeper(path)),
+                Item::new(KEPT_BY, kept_by(of)),
                 Item::new("path", folded(path, COLUMNS - CONTENT)),
             ];
             items.extend(line.map(|line| named("filled by", "", line)));
             items
         }
-        How::Cycle { .. } => vec![Item::new(
-            KEPT_BY,
-            "only a cycle: gc.collect() would free it",
-        )],
-        How::Nothing { .. } => vec![Item::new(
-            KEPT_BY,
-            "nothing: no pointer to these blocks was found",
-        )],
+        How::Cycle { .. } | How::Nothing { .. } => vec![Item::new(KEPT_BY, kept_by(of))],
     }
 }
 
@@ -378,21 +360,6 @@ fn named(label: &'static str, before: &str, frame: &Frame) -> Item {
     let room = (COLUMNS - CONTENT).saturating_sub(named.chars().count());
     let text = named + &shortened(&place, room.min(PATH));
     Item::new(label, text.trim_end())
-}
-
-/// The end of a path, from a folder on, in at most this many characters; the file's name is never
-/// cut.
-fn shortened(path: &str, room: usize) -> String {
-    if path.chars().count() <= room {
-        return path.to_owned();
-    }
-    let mut ends = path.match_indices('/').map(|(at, _)| &path[at..]);
-    let fits = |end: &&str| end.chars().count() < room;
-    let end = ends.clone().find(fits).or_else(|| ends.next_back());
-    match end.filter(|end| end.len() < path.len()) {
-        Some(end) => format!("…{end}"),
-        None => path.to_owned(),
-    }
 }
 
 #[cfg(test)]

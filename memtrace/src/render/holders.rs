@@ -39,6 +39,25 @@ pub(super) fn sentence(of: &KeptBy, line: Option<String>) -> String {
     }
 }
 
+/// The keeper of the blocks, behind a label, without its figures if they do not fit.
+pub(crate) fn kept_by_in(of: &KeptBy, columns: usize) -> String {
+    let whole = kept_by(of);
+    match whole.chars().count() > columns {
+        true => name_of(of).unwrap_or(whole),
+        false => whole,
+    }
+}
+
+/// The keeper of the blocks, behind a label.
+pub(crate) fn kept_by(of: &KeptBy) -> String {
+    match &of.how {
+        How::Container(container) => format!("probably a {container}"),
+        How::Path { path, .. } => keeper(path),
+        How::Cycle { .. } => "only a cycle: gc.collect() would free it".into(),
+        How::Nothing { .. } => "nothing: no pointer to these blocks was found".into(),
+    }
+}
+
 /// The name of the keeper, for a headline without a line. A stack or a register has none that helps.
 pub(super) fn name_of(of: &KeptBy) -> Option<String> {
     let How::Path { path, .. } = &of.how else {
@@ -191,7 +210,7 @@ fn shortened(path: &Path, rate: Option<f64>) -> String {
 }
 
 /// A path without figures, in this many columns if possible: root, container and the last steps stay.
-pub(super) fn folded(path: &Path, columns: usize) -> String {
+pub(crate) fn folded(path: &Path, columns: usize) -> String {
     let words = words(path, None, false);
     let mut is_shown = vec![true; words.len()];
     let text = |is_shown: &[bool]| {
@@ -224,12 +243,9 @@ pub(super) fn folded(path: &Path, columns: usize) -> String {
 
 /// The ways in which the blocks of a site are held, the most frequent first, a line each. Paths through one container
 /// share a line.
-pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
+pub(crate) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
     let unknown = holders.sampled.saturating_sub(known);
-    let seen = holders.seen.map_or(String::new(), |seen| {
-        format!(" at {:.1} s", seen.as_secs_f64())
-    });
     let mut all = alike(holders);
     let rest = all.split_off(all.len().min(WAYS));
     let ways = all.iter().enumerate().map(|(index, of)| {
@@ -243,11 +259,7 @@ pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
             n => format!(", by {n} paths such as"),
         };
         match index {
-            0 => format!(
-                "held{seen}, {} of {} examined{paths}: {held}",
-                of.blocks,
-                blocks(holders.sampled)
-            ),
+            0 => format!("held{}{paths}: {held}", seen(of.blocks, holders)),
             _ => format!("also, {}{paths}: {held}", of.blocks),
         }
     });
@@ -263,6 +275,19 @@ pub(super) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
         (n, _) => Some(format!("unknown for {n}")),
     };
     ways.chain(rest).chain(unknown).collect()
+}
+
+/// ` at 31.4 s, 60 of 60 blocks examined`
+fn seen(held: u32, holders: &Holders) -> String {
+    let at = seen_s(holders).map_or(String::new(), |seen| format!(" at {seen:.1} s"));
+    format!("{at}, {held} of {} examined", blocks(holders.sampled))
+}
+
+/// When a search saw the most frequent way, and for how many blocks; `None`: it saw none.
+pub(crate) fn most_seen(holders: &Holders) -> Option<String> {
+    let most = alike(holders).into_iter().next()?;
+    let seen = seen(most.blocks, holders);
+    Some(seen.trim_start_matches([',', ' ']).to_owned())
 }
 
 fn blocks(count: u32) -> String {

@@ -12,7 +12,7 @@ const NAMED: usize = 2;
 const LINES: usize = 4;
 
 /// The label of a process: its program and its arguments, without folders, as far as they fit.
-pub(super) fn program(comm: &str, cmdline: &[String]) -> String {
+pub(crate) fn program(comm: &str, cmdline: &[String]) -> String {
     let without_folder = |word: &str| match word.starts_with('/') {
         true => word.rsplit('/').next().unwrap_or(word).to_owned(),
         false => word.to_owned(),

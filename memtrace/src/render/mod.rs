@@ -11,6 +11,7 @@ pub(crate) mod diff;
 mod evidence;
 mod fail_on;
 mod findings;
+mod fit;
 mod flamegraph;
 mod holders;
 mod html;
@@ -39,12 +40,16 @@ pub(crate) use collapsed::collapsed;
 pub(crate) use csv::csv;
 pub(crate) use diagnosis::{diagnosis, diagnosis_json};
 pub(crate) use fail_on::{outcome, outcomes_json};
+pub(crate) use fit::{cut, shortened};
 pub(crate) use flamegraph::flamegraph;
-pub(crate) use holders::{holders, holders_json};
+pub(crate) use holders::{
+    folded, holders, holders_json, kept_by, kept_by_in, lines as ways, most_seen,
+};
 pub(crate) use html::{Compared, Recorded, html, html_comparison};
-pub(crate) use job::untraced;
+pub(crate) use job::{program, untraced};
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
 pub(crate) use profiles::{Course, firefox, otlp, perfetto, pprof, speedscope};
+pub(crate) use stack::calls as stack_in_short;
 pub(crate) use text::{TextOptions, stack_health, text};
 
 /// Why something cannot be rendered.

@@ -10,7 +10,7 @@ use crate::{
     frames::{
         Frame, innermost_of_program,
         library::{self, Part},
-        names,
+        names, own_line,
     },
     units::plural,
 };
@@ -32,15 +32,21 @@ pub(super) fn place(frame: &Frame) -> String {
     place
 }
 
-/// A frame with all that is known of it; `full`: with C++'s parameters and template arguments.
-pub(super) fn line(frame: &Frame, full: bool) -> String {
-    let mut line = match full {
+/// A frame's name, and whether it was inlined.
+fn name(frame: &Frame, full: bool) -> String {
+    let name = match full {
         true => names::name(frame),
         false => names::plain(frame),
     };
-    if frame.inlined {
-        line += " (inlined)";
+    match frame.inlined {
+        true => name + " (inlined)",
+        false => name,
     }
+}
+
+/// A frame with all that is known of it; `full`: with C++'s parameters and template arguments.
+pub(super) fn line(frame: &Frame, full: bool) -> String {
+    let mut line = name(frame, full);
     line += &place(frame);
     if let (Some(why), None) = (&frame.unresolved, &frame.function) {
         line += &format!(" ({})", clean(&why.to_string()));
@@ -76,36 +82,80 @@ pub(super) fn words(part: &Part, full: bool) -> String {
 pub(super) fn in_short(out: &mut impl Write, frames: &[&Frame], full: bool) -> io::Result<()> {
     let python = || frames.iter().copied().filter(|frame| frame.is_python());
     let wanted = [python().next(), innermost_of_program(python())];
-    let parts = parts(frames, full);
+    for entry in first(parts(frames, full), LINES, &wanted) {
+        writeln!(out, "        {}", entry.words(full))?;
+    }
+    Ok(())
+}
+
+/// The calls of a stack as names and places, in at most this many lines. If it has more, the first ones and the
+/// program's own line are among them.
+pub(crate) fn calls(frames: &[&Frame], most: usize) -> Vec<(String, String)> {
+    let wanted = [own_line(frames)];
+    let shown = |first_lines| first(parts(frames, false), first_lines, &wanted);
+    let lengths = (0..=most).rev().map(shown);
+    let entries = lengths.into_iter().find(|entries| entries.len() <= most);
+    let entries = entries.unwrap_or_default().into_iter();
+    entries
+        .map(|entry| match entry {
+            Entry::Part(Part::Frame(frame)) => {
+                let source = names::source_line(frame);
+                let module = || frame.function.as_ref().and(frame.module_name()).map(clean);
+                let place = source.or_else(module);
+                (name(frame, false), place.unwrap_or_default())
+            }
+            entry => (entry.words(false), String::new()),
+        })
+        .collect()
+}
+
+/// A line of a stack that is not shown in full.
+enum Entry<'a> {
+    Part(Part<'a>),
+    /// Frames that are left out.
+    LeftOut(u64),
+}
+
+impl Entry<'_> {
+    fn words(&self, full: bool) -> String {
+        match self {
+            Entry::Part(part) => words(part, full),
+            Entry::LeftOut(frames) => format!("… {}", plural(*frames, "more frame")),
+        }
+    }
+}
+
+/// The first parts of a stack, and the wanted frames wherever they are.
+fn first<'a>(parts: Vec<Part<'a>>, lines: usize, wanted: &[Option<&Frame>]) -> Vec<Entry<'a>> {
     // The first of each: recursion has the same frame many times.
-    let wanted = wanted.map(|wanted| {
+    let places = wanted.iter().map(|wanted| {
         let is_it = |part: &Part| match (part, wanted) {
-            (Part::Frame(frame), Some(wanted)) => ptr::eq(*frame, wanted),
+            (Part::Frame(frame), Some(wanted)) => ptr::eq(*frame, *wanted),
             _ => false,
         };
         parts.iter().position(is_it)
     });
+    let places: Vec<_> = places.collect();
+    let mut entries = Vec::new();
     let mut left_out = 0;
     for (index, part) in parts.into_iter().enumerate() {
-        if index >= LINES && !wanted.contains(&Some(index)) {
+        if index >= lines && !places.contains(&Some(index)) {
             left_out += match part {
                 Part::Frame(_) => 1,
                 Part::Folded(_, frames) => frames.len() as u64,
             };
             continue;
         }
-        gap(out, left_out)?;
-        left_out = 0;
-        writeln!(out, "        {}", words(&part, full))?;
+        if left_out > 0 {
+            entries.push(Entry::LeftOut(left_out));
+            left_out = 0;
+        }
+        entries.push(Entry::Part(part));
     }
-    gap(out, left_out)
-}
-
-fn gap(out: &mut impl Write, frames: u64) -> io::Result<()> {
-    if frames > 0 {
-        writeln!(out, "        … {}", plural(frames, "more frame"))?;
+    if left_out > 0 {
+        entries.push(Entry::LeftOut(left_out));
     }
-    Ok(())
+    entries
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(crate) fn alike(holders: &Holders) -> Vec<Alike<'_>> {
 
 /// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
 /// applies to most.
-pub(super) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Option<SiteKey>)> {
+pub(crate) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Option<SiteKey>)> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
     let most = alike(holders).into_iter().next()?;
     let grows = match &most.way.held {

@@ -41,7 +41,7 @@ pub(crate) use detectors::Class;
 #[cfg(test)]
 pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
-pub(crate) use held::{alike, container, filling_line};
+pub(crate) use held::{alike, container, filling_line, kept_by as kept_by_of};
 pub(crate) use kept_by::{How, KeptBy};
 pub(crate) use lost::LostSite;
 #[cfg(test)]
