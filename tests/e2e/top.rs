@@ -257,25 +257,24 @@ fn a_closed_terminal_and_a_kill_end_the_recorder() {
     assert_eq!(left.len(), 1, "{left:?}");
     fs::remove_dir_all(&left[0]).unwrap();
 
-    let Watched {
-        target, temporary, ..
-    } = watched;
-    let mut watched = Watched {
-        target,
-        ..Watched::new(&bench)
-    };
-    watched.begin("");
-    watched.await_screen(LEAK);
-    // The end of its shell closes the terminal.
-    let Watched {
-        mut target, shell, ..
-    } = watched;
-    drop(shell);
-    expect_gone();
-    assert_eq!(files(&temporary), Vec::<PathBuf>::new());
-    assert_eq!(patched_bytes(pid), 0);
-    target.send("?\n");
-    target.await_stdout("alive");
+    // In a session of its own, it gets no signal when the terminal is closed.
+    let Watched { mut target, .. } = watched;
+    for before in ["", "setsid --wait "] {
+        let mut watched = Watched {
+            target,
+            ..Watched::new(&bench)
+        };
+        let top = targets::memtrace().display();
+        watched.shell.send(&format!("{before}{top} top -p {pid}\n"));
+        watched.await_screen(LEAK);
+        watched.shell.hang_up();
+        expect_gone();
+        assert_eq!(files(&watched.temporary), Vec::<PathBuf>::new());
+        assert_eq!(patched_bytes(pid), 0);
+        target = watched.target;
+        target.send("?\n");
+        target.await_stdout("alive");
+    }
 }
 
 #[test]

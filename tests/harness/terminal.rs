@@ -2,11 +2,11 @@
 
 use crate::{running::Output, until};
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::Write,
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::{fs::OpenOptionsExt, process::CommandExt},
     },
     process::{Child, Command, ExitStatus, Stdio},
     ptr::{null, null_mut},
@@ -131,6 +131,24 @@ impl Terminal {
     /// Up to where the screen was read.
     pub fn seen(&self) -> usize {
         self.seen
+    }
+
+    /// Closes the terminal for all programs in it. Needs root.
+    #[track_caller]
+    pub fn hang_up(self) {
+        let its = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(format!("/proc/{}/fd/0", self.pid()))
+            .unwrap();
+        // SAFETY: takes no argument.
+        let result = unsafe { libc::ioctl(its.as_raw_fd(), libc::TIOCVHANGUP) };
+        assert_eq!(
+            result,
+            0,
+            "TIOCVHANGUP: {}",
+            std::io::Error::last_os_error()
+        );
     }
 
     /// Waits until the program has ended and no process has the terminal open.

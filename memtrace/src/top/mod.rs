@@ -4,6 +4,7 @@
 mod draw;
 #[cfg(test)]
 mod fixture;
+mod keyboard;
 mod keys;
 mod reader;
 mod reading;
@@ -20,10 +21,11 @@ use std::{
     time::Duration,
 };
 
-use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::event::Event;
 
 use self::{
     draw::Style,
+    keyboard::Keyboard,
     reader::Reader,
     recorder::Recorder,
     screen::{Screen, ScreenError},
@@ -170,6 +172,7 @@ fn show(
     interruption: &Interruption,
 ) -> Result<(), TopError> {
     let mut screen = Screen::take()?;
+    let keyboard = Keyboard::start().map_err(system("start a thread"))?;
     let mut is_changed = true;
     while !interruption.has_come() {
         if let Some(recorder) = recorder.as_deref_mut() {
@@ -201,11 +204,9 @@ fn show(
                 .draw(|frame| draw::draw(frame, &mut state, style));
             drawn.map_err(system("draw"))?;
         }
-        if !event::poll(LOOK).map_err(system("read the keyboard"))? {
-            continue;
-        }
-        is_changed = true;
-        if let Event::Key(key) = event::read().map_err(system("read the keyboard"))? {
+        let event = keyboard.next(LOOK).map_err(system("read the keyboard"))?;
+        is_changed = event.is_some();
+        if let Some(Event::Key(key)) = event {
             match state.press(key) {
                 Action::Nothing => {}
                 Action::Quit => return Ok(()),
