@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::report::{READING, SelectArgs, SplitBy, check_pid, warn_without_layer, write_file};
+use super::report::{
+    JUDGING, READING, SelectArgs, SplitBy, check_pid, warn_without_layer, write_file,
+};
 use crate::{
+    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     progress::{Progress, say},
     recording::Recording,
     render,
@@ -64,16 +67,20 @@ pub(super) fn check_name(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     check_name(&args.output)?;
     let progress = Progress::begin(READING);
-    let snapshot = Recording::open(&args.file)?.snapshot(args.select.at())?;
+    let recording = Recording::open(&args.file)?;
+    let snapshot = recording.snapshot(args.select.at())?;
     let filter = Filter {
         by_thread: args.by == Some(SplitBy::Thread),
         ..args.select.filter()
     };
     check_pid(&snapshot, filter.pid)?;
     warn_without_layer(&snapshot, filter.layer);
+    progress.doing(JUDGING);
+    let machine = SystemSeries::read(&recording)?;
+    let found = verdict::diagnose(&recording, &machine, &Suppressions::default())?;
     progress.doing("drawing the flame graph");
     let mut svg = Vec::new();
-    let (layer, others) = render::flamegraph(&mut svg, &snapshot, &filter, args.metric)?;
+    let (layer, others) = render::flamegraph(&mut svg, &snapshot, &found, &filter, args.metric)?;
     drop(progress);
     write_file(&args.output, args.force, &svg)?;
     let others: Vec<&str> = others.iter().map(|layer| layer.name()).collect();

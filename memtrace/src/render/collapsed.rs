@@ -211,7 +211,14 @@ mod tests {
         let snapshot = fixture::snapshot();
         collapsed(&mut writer, &snapshot, &Filter::default(), Metric::Peak).unwrap();
         let filter = Filter::default();
-        super::super::flamegraph(&mut writer, &snapshot, &filter, Metric::Peak).unwrap();
+        super::super::flamegraph(
+            &mut writer,
+            &snapshot,
+            &Diagnosis::default(),
+            &filter,
+            Metric::Peak,
+        )
+        .unwrap();
         super::super::export(&mut writer, &snapshot, &Default::default()).unwrap();
         let options = super::super::TextOptions::default();
         super::super::text(&mut writer, &snapshot, &options, &Diagnosis::default()).unwrap();

@@ -30,8 +30,9 @@ const COLUMNS: usize = 100;
 /// Column at which the text after the labels begins.
 const CONTENT: usize = 16;
 
-/// Labels of the holder, of evidence and of advice.
+/// Labels of the holder, of the line that fills it, of evidence and of advice.
 const KEPT_BY: &str = "kept by";
+const FILLED_BY: &str = "filled by";
 pub(super) const EVIDENCE: &str = "evidence";
 pub(super) const NEXT: &str = "next";
 
@@ -72,6 +73,19 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
         writeln!(out, "{style}{}{style:#}", cut(line, COLUMNS))?;
     }
     Ok(())
+}
+
+/// The first finding that is a growth, with the line that fills the container, or else the holder; `None`: nothing grows.
+pub(super) fn in_one_line(found: &Diagnosis, filter: &Filter, columns: usize) -> Option<String> {
+    let findings = findings(found, filter);
+    let first = findings.first().filter(|finding| finding.is_growth())?;
+    let items = items(first, found);
+    let text = |label| items.iter().find(|item| item.label == label);
+    let keeper = text(FILLED_BY).or_else(|| text(KEPT_BY));
+    let keeper = keeper.map(|item| format!("{} {}", item.label, item.text));
+    let headline = items.first().map(|item| item.text.clone());
+    let line: Vec<String> = headline.into_iter().chain(keeper).collect();
+    Some(cut(&line.join("; "), columns))
 }
 
 /// A line of a finding: text behind a label. The headline has no label.
@@ -292,7 +306,7 @@ fn kept(of: &KeptBy) -> Vec<Item> {
                 Item::new(KEPT_BY, kept_by(of)),
                 Item::new("path", folded(path, COLUMNS - CONTENT)),
             ];
-            items.extend(line.map(|line| named("filled by", "", line)));
+            items.extend(line.map(|line| named(FILLED_BY, "", line)));
             items
         }
         How::Cycle { .. } | How::Nothing { .. } => vec![Item::new(KEPT_BY, kept_by(of))],

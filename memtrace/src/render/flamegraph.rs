@@ -13,9 +13,10 @@ use inferno::flamegraph::{
 use super::{
     Error,
     collapsed::{of_sites, part, process},
-    until_closed,
+    findings, until_closed,
 };
 use crate::{
+    analysis::verdict::Diagnosis,
     event::Layer,
     frames::{library, names},
     recording::{At, Snapshot},
@@ -31,9 +32,13 @@ const OWN: Color = Color {
 };
 const LIBRARIES: Palette = Palette::Basic(BasicPalette::Blue);
 
+/// Characters that a line above the picture has room for.
+const COLUMNS: usize = 150;
+
 /// Writes an SVG flame graph, for a browser, of the sites that pass `filter` and whose `metric` is
 /// not zero: those of its layer or, if it has none, of the largest one, and of address space only if there is nothing
-/// else. Mappings by allocators are left out. Returns the drawn layer and the others.
+/// else. Mappings by allocators are left out. If something grows, the first finding stands above the picture. Returns the
+/// drawn layer and the others.
 ///
 /// # Errors
 ///
@@ -42,6 +47,7 @@ const LIBRARIES: Palette = Palette::Basic(BasicPalette::Blue);
 pub(crate) fn flamegraph(
     out: &mut impl Write,
     snapshot: &Snapshot,
+    found: &Diagnosis,
     filter: &Filter,
     metric: Metric,
 ) -> Result<(Layer, Vec<Layer>), Error> {
@@ -63,7 +69,7 @@ pub(crate) fn flamegraph(
     let mut own = own_frames(&sites, filter);
     let mut options = Options::default();
     options.title = title(snapshot, &sites, metric, layer, total);
-    options.subtitle = others(&layers);
+    options.subtitle = findings::in_one_line(found, filter, COLUMNS).or_else(|| others(&layers));
     options.count_name = metric.unit().into();
     // The same function has the same colour in every graph, so that two can be compared.
     options.hash = true;
@@ -122,11 +128,15 @@ fn others(layers: &BTreeMap<Layer, u64>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::fixture;
+    use crate::{
+        analysis::{suppressions::Suppressions, system::SystemSeries, verdict::diagnose},
+        view::fixture,
+    };
 
     fn draw(snapshot: &Snapshot, filter: &Filter) -> Result<String, Error> {
         let mut out = Vec::new();
-        flamegraph(&mut out, snapshot, filter, Metric::LiveBytes)?;
+        let none = Diagnosis::default();
+        flamegraph(&mut out, snapshot, &none, filter, Metric::LiveBytes)?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -145,6 +155,27 @@ mod tests {
         }
         // The mapping is an allocator's, and of another layer.
         assert!(!svg.contains("vm"), "{svg}");
+    }
+
+    #[test]
+    fn the_line_that_keeps_stands_above_a_leak_and_not_above_its_control() {
+        let draw = |name| {
+            let (_folder, recording) = findings::snapshots::read(name);
+            let machine = SystemSeries::read(&recording).unwrap();
+            let found = diagnose(&recording, &machine, &Suppressions::default()).unwrap();
+            let snapshot = recording.snapshot(At::Default).unwrap();
+            let mut out = Vec::new();
+            let filter = Filter::default();
+            flamegraph(&mut out, &snapshot, &found, &filter, Metric::LiveBytes).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let leak = draw("torch-losses-leak");
+        let above = ">leak (grade B): Metrics.update keeps 3 blocks/s (10.2 KiB/s); \
+                     filled by Metrics.update  /#2598bb47/torch_training.py:50<";
+        assert!(leak.contains(above), "{leak}");
+        let ok = draw("torch-losses-ok");
+        assert!(ok.contains("other layers, by --layer"), "{ok}");
+        assert!(!ok.contains("(grade"), "{ok}");
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Finding<'_> {
     }
 
     /// Whether the verdict reports growth.
-    fn is_growth(&self) -> bool {
+    pub(crate) fn is_growth(&self) -> bool {
         !self.is_suppressed && !matches!(self.verdict.class, Class::None | Class::Undetermined)
     }
 
