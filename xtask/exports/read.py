@@ -1,9 +1,10 @@
 """Reads the exports in a folder with the readers' own code, and compares their totals with the report's.
 
-`go tool pprof` is the reader itself; for Perfetto and OpenTelemetry it is the code that these projects generate from
-their protocols.
+For pprof, speedscope and Firefox it is the viewer itself; for Perfetto and OpenTelemetry it is the code that these
+projects generate from their protocols.
 """
 
+import base64
 import collections
 import json
 import pathlib
@@ -44,6 +45,56 @@ def pprof(folder):
         tags = re.search(r"^ layer: Total.*?\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE).group(1)
         for value, of in re.findall(r"^ *([0-9.]+)B? .*?%\): (.*)$", tags, re.MULTILINE):
             totals[layer(of), figure] += round(float(value))
+    return +totals
+
+
+def speedscope(folder):
+    """Its list of profiles has their weights, with two decimals."""
+    content = base64.b64encode((folder / "speedscope").read_bytes()).decode()
+    script = folder / "speedscope.js"
+    script.write_text(f'speedscope.loadFileFromBase64("speedscope.json", "{content}")')
+    page = folder / "node_modules/speedscope/dist/release/index.html"
+    command = ["chromium", "--headless", "--no-sandbox", "--virtual-time-budget=60000", "--dump-dom"]
+    command.append(f"{page.absolute().as_uri()}#localProfilePath={script.absolute()}")
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    totals = collections.Counter()
+    errors = collections.Counter()
+    for name, metric, value, unit in re.findall(r'<tr title="([^"]*), ([a-z]+-bytes)".*?>([0-9.]+) ([KMGT]?B)</td>', text):
+        size = 1024 ** "BKMGT".index(unit[0])
+        of = layer(name), metric.replace("-", "_")
+        totals[of] += float(value) * size
+        errors[of] += 0.005 * size
+    return {of: Rounded(total, errors[of]) for of, total in totals.items()}
+
+
+class Rounded:
+    """A number that is known up to an error."""
+
+    def __init__(self, value, error):
+        self.value, self.error = value, error
+
+    def __eq__(self, exact):
+        return abs(self.value - exact) <= self.error
+
+    def __repr__(self):
+        return f"{self.value} ± {self.error}"
+
+
+def firefox(folder):
+    def cli(*arguments):
+        command = [folder / "venv/bin/node", folder / "node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js"]
+        return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout
+
+    totals = collections.Counter()
+    cli("load", folder / "firefox")
+    try:
+        for thread in json.loads(cli("thread", "list", "--json"))["threads"]:
+            samples = json.loads(cli("thread", "samples", "--thread", thread["threadHandle"], "--include-idle", "--json"))
+            # Without live bytes it shows allocated ones.
+            if samples["callTreeSummaryStrategy"] == "timing":
+                totals[layer(thread["name"]), "live_bytes"] += samples["categoryBreakdown"]["totalSamples"]
+    finally:
+        cli("stop", "--all")
     return +totals
 
 
@@ -92,9 +143,12 @@ def otlp(folder):
 
 folder = pathlib.Path(sys.argv[1])
 expected = reported(folder)
-for reader in (pprof, perfetto, otlp):
+for reader in (pprof, speedscope, firefox, perfetto, otlp):
     found = reader(folder)
-    different = dict(found.items() ^ expected.items())
+    figures = {figure for _, figure in found}
+    wanted = {of: total for of, total in expected.items() if of[1] in figures}
+    different = {of: (found.get(of), total) for of, total in wanted.items() if found.get(of) != total}
+    different |= {of: (total, None) for of, total in found.items() if of not in wanted}
     print(f"{reader.__name__}: {len(found)} totals", f"differ: {different}" if different else "equal the report's")
-    if different:
+    if different or not found:
         sys.exit(1)

