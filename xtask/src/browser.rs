@@ -152,6 +152,30 @@ impl Browser {
         Ok(answer["result"]["value"].clone())
     }
 
+    /// Roles of the parts that a screen reader can reach and that have no name for it.
+    ///
+    /// # Errors
+    /// When the browser ends or does not answer.
+    pub(crate) fn unnamed(&mut self) -> Result<Vec<String>> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({}))?;
+        let nodes = tree["nodes"].as_array().cloned().unwrap_or_default();
+        let is_focusable = |node: &Value| {
+            let mut properties = node["properties"].as_array().into_iter().flatten();
+            properties.any(|of| of["name"] == "focusable" && of["value"]["value"] == true)
+        };
+        let focusable: Vec<&Value> = nodes.iter().filter(|node| is_focusable(node)).collect();
+        if focusable.len() < 2 {
+            bail!("the accessibility tree is empty");
+        }
+        let unnamed = focusable.into_iter().filter(|node| {
+            let name = node["name"]["value"].as_str();
+            name.is_none_or(|name| name.trim().is_empty())
+        });
+        Ok(unnamed
+            .map(|node| node["role"]["value"].to_string())
+            .collect())
+    }
+
     /// Presses a key and releases it.
     ///
     /// # Errors

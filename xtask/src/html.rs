@@ -169,6 +169,12 @@ fn structure(browser: &mut Browser) -> Result<()> {
     ] {
         expect(browser, what, expression)?;
     }
+    let unnamed = browser.unnamed()?;
+    ensure!(
+        unnamed.is_empty(),
+        "a screen reader finds these without a name: {}",
+        unnamed.join(", ")
+    );
     Ok(())
 }
 
