@@ -123,7 +123,7 @@ pub(super) fn verdict(out: &mut impl Write, recorded: &Recorded) -> io::Result<(
     let lines: Vec<String> = text.lines().map(escaped).collect();
     writeln!(
         out,
-        "<details class=\"whole\"><summary>Everything that <code>memtrace diagnose</code> prints</summary><pre tabindex=\"0\">{}</pre></details>",
+        "<details class=\"whole\"><summary>Everything that <code>memtrace diagnose</code> prints</summary><pre tabindex=\"0\" role=\"region\" aria-label=\"Text of memtrace diagnose\">{}</pre></details>",
         lines.join("\n")
     )
 }
@@ -172,7 +172,11 @@ pub(super) fn devices(out: &mut impl Write, recorded: &Recorded) -> io::Result<(
     let failures = String::from_utf8_lossy(&failures);
     if !failures.is_empty() {
         let lines: Vec<String> = failures.lines().map(escaped).collect();
-        writeln!(out, "<pre tabindex=\"0\">{}</pre>", lines.join("\n"))?;
+        writeln!(
+            out,
+            "<pre tabindex=\"0\" role=\"region\" aria-label=\"Failed allocations, and libraries\">{}</pre>",
+            lines.join("\n")
+        )?;
     }
     writeln!(out, "</section>")
 }
