@@ -13,11 +13,11 @@ use clap::Args;
 use serde_json::Value;
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::{SystemTime, UNIX_EPOCH},
 };
-use workloads::WORKLOADS;
+use workloads::{WORKLOADS, Workload};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -29,7 +29,13 @@ pub(crate) struct Options {
     /// Verify each Nth stack
     #[arg(long, value_name = "N", default_value_t = 100)]
     every: u64,
+    /// Virtual environment with PyTorch: adds the workload `torch`
+    #[arg(long, value_name = "DIR")]
+    torch: Option<PathBuf>,
 }
+
+/// Begins a workload in a folder of its own.
+type Begin<'a> = Box<dyn Fn(&Path) -> Result<Workload> + 'a>;
 
 /// Less is a failure, percent of the allocations.
 const COMPLETE: f64 = 99.9;
@@ -74,23 +80,28 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("the oracle")?;
     setup::install(&PACKAGES)?;
     let memtrace = build_memtrace(false)?;
-    let chosen: Vec<_> = WORKLOADS
-        .iter()
-        .filter(|(name, _)| options.only.as_deref().is_none_or(|only| only == *name))
+    let started = WORKLOADS.iter();
+    let mut all: Vec<(&'static str, Begin)> = started
+        .map(|(name, start)| (*name, Box::new(start) as Begin))
         .collect();
+    if let Some(environment) = &options.torch {
+        all.push(("torch", Box::new(|_| workloads::torch(environment))));
+    }
+    let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+    all.retain(|(name, _)| options.only.as_deref().is_none_or(|only| only == *name));
     ensure!(
-        !chosen.is_empty(),
+        !all.is_empty(),
         "unknown workload; expected one of: {}",
-        WORKLOADS.map(|(name, _)| name).join(", ")
+        names.join(", ")
     );
     let mut rows = Vec::new();
-    for &&(name, start) in &chosen {
+    for (name, begin) in &all {
         eprintln!("oracle: {name}, {} s", options.seconds);
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
         // Not in the target folder: a server that is not root's must get there.
         let folder = std::env::temp_dir().join(format!("memtrace-oracle-{now}"));
         fs::create_dir(&folder)?;
-        let row = trace(&memtrace, name, start, &folder, options)
+        let row = trace(&memtrace, name, begin, &folder, options)
             .with_context(|| format!("workload `{name}`"));
         let _ = fs::remove_dir_all(&folder);
         let row = row?;
@@ -131,11 +142,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn trace(
     memtrace: &Path,
     name: &'static str,
-    start: workloads::Start,
+    begin: &Begin,
     folder: &Path,
     options: &Options,
 ) -> Result<Row> {
-    let mut workload = start(folder)?;
+    let mut workload = begin(folder)?;
     let recording = target_dir().join(format!("oracle-{name}.mtr"));
     let (first, others) = workload
         .pids

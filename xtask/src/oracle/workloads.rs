@@ -227,15 +227,24 @@ pub(crate) fn nginx(folder: &Path) -> Result<Workload> {
 
 /// Debian's Python, whose library has been optimised across files.
 fn python(folder: &Path) -> Result<Workload> {
-    let mut python = Running(
-        Command::new("/usr/bin/python3")
-            .arg(root().join("xtask/oracle/load.py"))
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start `/usr/bin/python3`")?,
-    );
+    let mut python = Command::new("/usr/bin/python3");
+    python.arg(root().join("xtask/oracle/load.py"));
+    script(python.current_dir(folder))
+}
+
+/// PyTorch of this virtual environment.
+///
+/// # Errors
+/// When it cannot be started.
+pub(crate) fn torch(environment: &Path) -> Result<Workload> {
+    let mut python = Command::new(environment.join("bin/python"));
+    script(python.arg(root().join("xtask/oracle/training.py")))
+}
+
+/// A script that says when it is ready, and then works.
+fn script(command: &mut Command) -> Result<Workload> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut python = Running(child.with_context(|| format!("cannot start {command:?}"))?);
     let stdout = python.0.stdout.take().context("no stdout")?;
     match BufReader::new(stdout)
         .lines()
