@@ -186,7 +186,7 @@ impl Traits {
         let sides = [&site.baseline_stack, &site.new_stack];
         for (stack, known) in sides.into_iter().zip(&mut traits.modules) {
             for frame in stack.iter().flat_map(|stack| stack.shown()) {
-                traits.has_isa |= !isa(frame).is_empty();
+                traits.has_isa = traits.has_isa || !isa(frame).is_empty();
                 for module in modules(frame) {
                     if !known.contains(&module) {
                         known.push(module);

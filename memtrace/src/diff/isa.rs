@@ -116,8 +116,11 @@ fn token(name: &str, at: usize) -> Option<usize> {
     if !starts {
         return None;
     }
+    let initial = bytes[at].to_ascii_lowercase();
     let length = NAMES
         .iter()
+        // Most words end here.
+        .filter(|known| known.as_bytes().first() == Some(&initial))
         .filter(|known| {
             let text = bytes.get(at..at + known.len());
             text.is_some_and(|text| text.eq_ignore_ascii_case(known.as_bytes()))

@@ -1,6 +1,6 @@
 //! The sites of several baselines against those of one new recording.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, thread};
 
 use super::{
     Error, Growth, Options, Per, Run, SiteDifference, Stack, Workload,
@@ -8,6 +8,9 @@ use super::{
     matching::{self, Group},
 };
 use crate::analysis::statistics::{MIN_POINTS, median};
+
+/// Sites that are worth a thread.
+const MIN_SHARE: usize = 100;
 
 /// A recording and the unit of its growth.
 pub(super) struct Measured<'a> {
@@ -80,10 +83,23 @@ pub(super) fn differences(
     options: &Options,
 ) -> Vec<SiteDifference> {
     let pools = pools(baselines, new, options);
-    pools
-        .iter()
-        .map(|pool| difference(pool, baselines, new))
-        .collect()
+    let of = |pools: &[Pool]| -> Vec<SiteDifference> {
+        let differences = pools.iter().map(|pool| difference(pool, baselines, new));
+        differences.collect()
+    };
+    // Resampling thousands of series takes seconds on one processor.
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let share = pools.len().div_ceil(threads).max(MIN_SHARE);
+    thread::scope(|scope| {
+        let of = &of;
+        let shares = pools.chunks(share);
+        let shares: Vec<_> = shares.map(|share| scope.spawn(|| of(share))).collect();
+        let differences = shares.into_iter().flat_map(|share| match share.join() {
+            Ok(differences) => differences,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        differences.collect()
+    })
 }
 
 fn pools(baselines: &[Measured], new: &Measured, options: &Options) -> Vec<Pool> {

@@ -25,13 +25,21 @@ pub(crate) use warm_up::{WARM_UP, warm_up};
 /// The middle value, or the mean of the middle two; `None` without values. NaN counts as larger
 /// than all numbers.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    median_of(&mut values.to_vec())
+}
+
+/// As [`median`], of values whose order is lost.
+fn median_of(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    if values.is_empty() {
+        return None;
+    }
+    let is_odd = values.len() % 2 == 1;
+    let (below, upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    let lower = below.iter().max_by(|a, b| a.total_cmp(b));
+    match lower.filter(|_| !is_odd) {
+        Some(lower) => Some(f64::midpoint(*lower, *upper)),
+        None => Some(*upper),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::{bootstrap, mann_kendall, mean, median, median_deviation, theil_sen};
+use super::{bootstrap, mann_kendall, mean, median, median_deviation, slope, theil_sen};
 
 /// Blocks that a series is averaged into. Ten are the fewest with which the significance test keeps
 /// its level; more show more of the shape but are less independent (measurements are in
@@ -178,13 +178,19 @@ fn means(values: &[f64], bounds: &[usize]) -> Vec<f64> {
 
 /// Spread of the slope when the residuals are resampled.
 fn interval(slope: f64, rests: &[f64], block_x: &[f64], bounds: &[usize], seed: u64) -> (f64, f64) {
+    // Many sites do not change at all.
+    if rests.iter().all(|rest| *rest == 0.0) {
+        return (slope, slope);
+    }
     let mut rng = Rng::with_seed(seed);
     let length = bootstrap::run_length(rests);
     let mut drawn = Vec::with_capacity(rests.len());
+    let mut between = Vec::new();
     let mut slopes: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
             bootstrap::resample(rests, length, &mut rng, &mut drawn);
-            theil_sen(block_x, &means(&drawn, bounds)).map(|(moved, _)| slope + moved)
+            let moved = slope::slope(block_x, &means(&drawn, bounds), &mut between);
+            moved.map(|moved| slope + moved)
         })
         .collect();
     slopes.sort_unstable_by(f64::total_cmp);
