@@ -14,6 +14,7 @@ mod programs;
 mod python;
 mod rate;
 mod servers;
+mod start;
 mod table;
 mod torch;
 mod walks;
@@ -78,6 +79,8 @@ enum Group {
     Collector,
     /// Events a second, and how many of them are lost
     Rate,
+    /// The start of a launched program
+    Start,
     /// Reading the figures of processes, machine and control groups
     Samples,
     /// Signals, and new threads, processes and programs
@@ -90,7 +93,7 @@ enum Group {
     Torch,
 }
 
-use Group::{Collector, Disturbance, Holders, Rate, Samples, Torch, Walks, Workloads};
+use Group::{Collector, Disturbance, Holders, Rate, Samples, Start, Torch, Walks, Workloads};
 
 /// Those whose time is the kernel side's, whatever the build of the rest.
 const ANY_BUILD: [Group; 3] = [Samples, Walks, Torch];
@@ -118,7 +121,15 @@ impl Options {
             groups.push(Workloads);
         }
         if groups.is_empty() {
-            groups.extend([Workloads, Collector, Rate, Samples, Disturbance, Walks]);
+            groups.extend([
+                Workloads,
+                Collector,
+                Rate,
+                Start,
+                Samples,
+                Disturbance,
+                Walks,
+            ]);
             groups.extend(self.torch.is_some().then_some(Torch));
         }
         groups
@@ -185,6 +196,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 let amount = (options.rounds, options.events);
                 rate::run(&memtrace, &folder, amount, &mut output)?;
             }
+            Start => start::run(&memtrace, &folder, options.rounds, &mut output)?,
             Samples => own()?.samples(&mut output)?,
             Disturbance => {
                 disturbance::run(&memtrace, &folder, options.rounds, &mut output)?;
