@@ -303,3 +303,24 @@ fn a_server_that_is_not_there_does_not_stop_a_recording() {
     assert!(stderr.contains("also the last one"), "{stderr}");
     assert!(!report(&file).totals.is_empty());
 }
+
+#[test]
+fn a_signal_ends_the_wait_for_a_server_that_does_not_answer() {
+    let bench = Bench::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let file = bench.path("pushed.mtr");
+    let mut record = command(["record", "-o"]);
+    record
+        .arg(&file)
+        .arg(format!("--push=otlp=http://{address}"))
+        .args(["--", "true"]);
+    let record = Running::start(&mut record);
+    let connection = listener.accept().expect("a connection at the end");
+    record.signal(libc::SIGINT);
+    let finished = record.wait().expect_code(0);
+    let stderr = &finished.stderr;
+    assert!(stderr.contains("the last profile was not sent"), "{stderr}");
+    assert!(!report(&file).totals.is_empty());
+    drop(connection);
+}

@@ -23,6 +23,7 @@ use crate::{
     bpf::Options,
     check,
     collect::{
+        interruption::Interruption,
         pace::Spacing,
         plan::Plan,
         session::{self, Summary},
@@ -229,9 +230,9 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         pusher.set(push.and_then(|options| start_pushing(options, output)));
     };
     let recorded = |summary: &Summary, output: &Path| {
-        let pushed = pusher.take().map(Pusher::finish);
+        let pushed = pusher.take().map(finish_pushing);
         // If standard error is closed, the message is lost; the status still counts.
-        let _ = conclude(summary, output, pushed.as_ref(), verbose, is_final);
+        let _ = conclude(summary, output, pushed.as_deref(), verbose, is_final);
     };
     let status = runtime.block_on(session::record(plan, begun, recorded))?;
     Ok(status)
@@ -257,6 +258,15 @@ fn start_pushing(options: push::Options, output: &Path) -> Option<Pusher> {
             tracing::warn!("no profile will be sent: cannot start a thread: {error}")
         })
         .ok()
+}
+
+/// Sends the last profile; says what was sent.
+fn finish_pushing(pusher: Pusher) -> String {
+    let interruption = Interruption::begin();
+    match pusher.finish(|| interruption.has_come()) {
+        Some(counts) => counts.to_string(),
+        None => "interrupted: the last profile was not sent".to_owned(),
+    }
 }
 
 /// memtrace's command line without the values of headers, which may be secrets.
@@ -298,7 +308,7 @@ fn say_untraced(err: &mut impl Write, untraced: &[Untraced]) -> io::Result<()> {
 fn conclude(
     summary: &Summary,
     output: &Path,
-    pushed: Option<&push::Counts>,
+    pushed: Option<&str>,
     verbose: bool,
     is_final: bool,
 ) -> io::Result<()> {

@@ -28,6 +28,9 @@ const LARGEST: u64 = 512 << 20;
 /// The thread's priority: reading a recording must not take time from the traced program.
 const NICE: i32 = 10;
 
+/// How often the end waits for the thread and for signals.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Where to send profiles, and how often.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -88,12 +91,19 @@ impl Pusher {
         Ok(Self { finish, thread })
     }
 
-    /// Sends the end of the recording, which is complete.
-    pub(crate) fn finish(self) -> Counts {
+    /// Sends the end of the recording, which is complete. A server may take its time: `None` if nobody wants to wait any
+    /// longer.
+    pub(crate) fn finish(self, is_interrupted: impl Fn() -> bool) -> Option<Counts> {
         // A thread that has ended has panicked, which `join` returns.
         let _ = self.finish.send(());
+        while !self.thread.is_finished() {
+            if is_interrupted() {
+                return None;
+            }
+            std::thread::sleep(LOOK);
+        }
         match self.thread.join() {
-            Ok(counts) => counts,
+            Ok(counts) => Some(counts),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
