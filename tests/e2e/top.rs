@@ -12,6 +12,7 @@ use memtrace_tests::{
     until,
 };
 use std::{
+    ffi::OsStr,
     fs,
     num::NonZero,
     path::{Path, PathBuf},
@@ -307,6 +308,17 @@ fn a_recording_that_is_kept_can_be_read_meanwhile_and_later() {
         watched.expect_clean(0);
         watched.shell.run("unset NO_COLOR");
     }
+
+    // A recording that is about to be overwritten is not shown.
+    let other = bench.path("other.mtr");
+    let options = ["record", "-o"].map(OsStr::new);
+    let program = ["--", "true"].map(OsStr::new);
+    let arguments = options.into_iter().chain([other.as_os_str()]);
+    memtrace(arguments.chain(program)).expect_code(0);
+    watched.begin(&format!("-f -o {}", other.display()));
+    watched.await_screen(LEAK);
+    watched.shell.send("q");
+    watched.expect_clean(0);
 }
 
 #[test]

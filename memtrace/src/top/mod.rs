@@ -16,7 +16,7 @@ mod state;
 use std::{
     ffi::OsString,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
@@ -86,9 +86,8 @@ pub(crate) fn run(source: Source, may_colour: bool) -> Result<ExitCode, TopError
             // An error is plain text while there is no screen.
             Recording::open(&path)?;
             let state = State::new(Origin::File(path.display().to_string()));
-            let reader = Reader::start(path, false).map_err(system("start a thread"))?;
             let interruption = Interruption::begin();
-            show(state, style, &reader, None, &interruption)?;
+            show(state, style, &path, None, &interruption)?;
             Ok(ExitCode::SUCCESS)
         }
         Source::Live {
@@ -126,11 +125,10 @@ fn record(
     let interruption = Interruption::begin();
     let recorder = Recorder::start(&pids, &path, &options);
     let mut recorder = recorder.map_err(system("start the recorder"))?;
-    let reader = Reader::start(path, true).map_err(system("start a thread"))?;
     let shown = show(
         State::new(Origin::Live(pids)),
         style,
-        &reader,
+        &path,
         Some(&mut recorder),
         &interruption,
     );
@@ -167,12 +165,13 @@ fn say(line: &str) {
 fn show(
     mut state: State,
     style: Style,
-    reader: &Reader,
+    path: &Path,
     mut recorder: Option<&mut Recorder>,
     interruption: &Interruption,
 ) -> Result<(), TopError> {
     let mut screen = Screen::take()?;
     let keyboard = Keyboard::start().map_err(system("start a thread"))?;
+    let mut reader = None;
     let mut is_changed = true;
     while !interruption.has_come() {
         if let Some(recorder) = recorder.as_deref_mut() {
@@ -194,7 +193,13 @@ fn show(
                 is_changed = true;
             }
         }
-        if let Some(reading) = reader.newest()? {
+        // Before the recorder has begun, there may be a file that it is about to overwrite.
+        if reader.is_none() && recorder.as_deref().is_none_or(Recorder::is_recording) {
+            let started = Reader::start(path.to_owned(), recorder.is_some());
+            reader = Some(started.map_err(system("start a thread"))?);
+        }
+        let newest = reader.as_ref().map(Reader::newest).transpose()?;
+        if let Some(reading) = newest.flatten() {
             state.take(reading);
             is_changed = true;
         }
