@@ -8,7 +8,7 @@ use memtrace_tests::{
     record::{command, memtrace},
     running::Running,
     targets,
-    terminal::{self, CTRL_C, Terminal},
+    terminal::{self, CTRL_C, CTRL_Z, Terminal},
     until,
 };
 use std::{
@@ -239,6 +239,25 @@ fn every_way_out_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn ctrl_z_gives_the_terminal_back_until_the_job_goes_on() {
+    let bench = Bench::new();
+    let mut watched = Watched::new(&bench);
+    watched.shell.run("set -m");
+    watched.begin("");
+    watched.await_screen(LEAK);
+    watched.shell.send(CTRL_Z);
+    watched.shell.await_text("Stopped");
+    watched.shell.await_prompt();
+    assert!(!watched.screen().screen().alternate_screen());
+    assert_eq!(settings(&mut watched.shell), watched.settings);
+    watched.shell.send("fg; echo status $?\n");
+    watched.await_screen(LEAK);
+    watched.shell.send("q");
+    watched.expect_clean(0);
+    watched.expect_unharmed();
+}
+
+#[test]
 fn a_closed_terminal_and_a_kill_end_the_recorder() {
     let bench = Bench::new();
     let mut watched = Watched::new(&bench);
@@ -358,4 +377,10 @@ fn without_a_terminal_a_process_or_a_recording_there_is_one_clear_line() {
         watched.shell.await_text(&format!("memtrace: {message}"));
         watched.expect_clean(2);
     }
+    watched.shell.run("stty rows 0 cols 0");
+    watched.settings = settings(&mut watched.shell);
+    watched.top("-p 1");
+    let message = "memtrace: the terminal does not know its size";
+    watched.shell.await_text(message);
+    watched.expect_clean(2);
 }

@@ -145,6 +145,11 @@ pub(crate) fn is_interrupt(key: KeyEvent) -> bool {
     key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c')
 }
 
+/// Whether a key is Ctrl-Z.
+pub(crate) fn is_suspend(key: KeyEvent) -> bool {
+    key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('z')
+}
+
 /// What a key asks for, outside of a text being typed.
 pub(crate) fn command(key: KeyEvent) -> Option<Command> {
     if key.kind == KeyEventKind::Release {

@@ -215,6 +215,7 @@ fn show(
             match state.press(key) {
                 Action::Nothing => {}
                 Action::Quit => return Ok(()),
+                Action::Suspend => screen.suspend().map_err(system("use the terminal"))?,
                 Action::Search => {
                     if let Some(recorder) = recorder.as_deref_mut() {
                         recorder.search();

@@ -3,19 +3,26 @@
 use std::{
     env,
     io::{self, IsTerminal, Stdout},
+    mem::ManuallyDrop,
     panic,
     sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use ratatui::{
     Terminal,
     backend::CrosstermBackend,
     crossterm::{
-        cursor::{Hide, Show},
+        cursor::{Hide, MoveTo, Show},
         execute,
-        terminal::{self, EnterAlternateScreen, LeaveAlternateScreen},
+        terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen},
     },
 };
+
+/// Docker gives a new terminal its size a moment after the program starts.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether the terminal is taken over.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -31,13 +38,16 @@ pub(crate) enum ScreenError {
         "the terminal type is `{0}`, on which nothing can be placed; set TERM to the type of your terminal, such as `xterm`, or use `memtrace record` and `memtrace report`"
     )]
     Dumb(String),
+    #[error("the terminal does not know its size; set it, for example with `stty rows 24 cols 80`")]
+    NoSize,
     #[error("cannot use the terminal: {0}")]
     System(#[from] io::Error),
 }
 
 /// The terminal while it is taken over. Dropping it gives it back.
 pub(crate) struct Screen {
-    pub(crate) terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Its own drop would panic if the terminal and standard error are gone.
+    pub(crate) terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
 }
 
 /// Checks that there is a terminal that can be drawn on.
@@ -50,9 +60,17 @@ pub(crate) fn check() -> Result<(), ScreenError> {
     }
     let kind = env::var("TERM").unwrap_or_default();
     match kind.as_str() {
-        "" | "dumb" | "unknown" => Err(ScreenError::Dumb(kind)),
-        _ => Ok(()),
+        "" | "dumb" | "unknown" => return Err(ScreenError::Dumb(kind)),
+        _ => {}
     }
+    let begun = Instant::now();
+    while matches!(terminal::size()?, (0, _) | (_, 0)) {
+        if begun.elapsed() >= PATIENCE {
+            return Err(ScreenError::NoSize);
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 impl Screen {
@@ -68,17 +86,44 @@ impl Screen {
             give_back();
             before(info);
         }));
-        terminal::enable_raw_mode()?;
-        IS_TAKEN.store(true, Ordering::Relaxed);
-        let entered = execute!(io::stdout(), EnterAlternateScreen, Hide);
-        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        let terminal = take_over().and_then(|()| empty());
         if terminal.is_err() {
             give_back();
         }
         Ok(Screen {
-            terminal: terminal?,
+            terminal: ManuallyDrop::new(terminal?),
         })
     }
+
+    /// Stops this job as Ctrl-Z does elsewhere, with the terminal as it was. Returns when the job goes on, with an empty
+    /// screen.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        give_back();
+        // SAFETY: no memory is involved. The shell waits for the whole process group; without one, nothing happens.
+        unsafe { libc::kill(0, libc::SIGTSTP) };
+        take_over()?;
+        self.terminal = ManuallyDrop::new(empty()?);
+        Ok(())
+    }
+}
+
+/// A terminal of which nothing is drawn.
+fn empty() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    Terminal::new(CrosstermBackend::new(io::stdout()))
+}
+
+fn take_over() -> io::Result<()> {
+    terminal::enable_raw_mode()?;
+    IS_TAKEN.store(true, Ordering::Relaxed);
+    execute!(
+        io::stdout(),
+        EnterAlternateScreen,
+        Clear(ClearType::All),
+        Hide
+    )
 }
 
 impl Drop for Screen {
@@ -90,7 +135,14 @@ impl Drop for Screen {
 /// Leaves the terminal as it was. A terminal that is gone needs nothing.
 fn give_back() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
-        let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+        // Terminals without a second screen, such as Linux's console, would keep the picture.
+        let _ = execute!(
+            io::stdout(),
+            Clear(ClearType::All),
+            MoveTo(0, 0),
+            LeaveAlternateScreen,
+            Show
+        );
         let _ = terminal::disable_raw_mode();
     }
 }

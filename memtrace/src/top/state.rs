@@ -35,6 +35,8 @@ pub(crate) enum Phase {
 pub(crate) enum Action {
     Nothing,
     Quit,
+    /// Stop until the shell lets it go on.
+    Suspend,
     /// Have the recorder search for holders.
     Search,
 }
@@ -122,6 +124,9 @@ impl State {
 
     /// Acts on a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Action {
+        if keys::is_suspend(key) {
+            return Action::Suspend;
+        }
         if self.is_typing() {
             return self.type_key(key);
         }

@@ -155,6 +155,8 @@ fn every_way_to_quit_quits() {
     press(&mut typing, KeyCode::Char('/'));
     assert_eq!(press(&mut typing, KeyCode::Char('q')), Action::Nothing);
     assert_eq!(typing.press(control_c), Action::Quit);
+    let control_z = KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL);
+    assert_eq!(live().press(control_z), Action::Suspend);
 }
 
 #[test]
