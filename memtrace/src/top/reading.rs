@@ -11,6 +11,7 @@ use crate::{
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
     recording::{At, Error, ProcessRow, Recording, Snapshot},
+    view::is_indirect,
 };
 use std::collections::HashSet;
 
@@ -20,7 +21,7 @@ const RECENT_NS: u64 = 30_000_000_000;
 /// The state of a recording at its last interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    /// With the sites of running processes; if none runs any more, with all, at the peaks of their processes.
+    /// Only running processes hold memory; if none runs any more, all do, at the peaks of their processes.
     pub(crate) snapshot: Snapshot,
     /// Live memory of each site and layer over time.
     pub(crate) courses: Courses,
@@ -62,12 +63,11 @@ impl Reading {
     /// When the file cannot be read or is damaged.
     pub(crate) fn of(recording: &Recording) -> Result<Reading, Error> {
         let mut snapshot = recording.snapshot(At::Default)?;
-        leave_out_ended(&mut snapshot);
-        let live = snapshot.sites.iter();
-        let live = live.filter(|site| site.totals.live_bytes > 0);
-        let live = live.map(|site| site.key).collect();
+        empty_ended(&mut snapshot);
+        // Also those that are empty now: their release is part of the change of their line.
+        let all = snapshot.sites.iter().map(|site| site.key).collect();
         Ok(Reading {
-            courses: Courses::read(recording, &snapshot, &live)?,
+            courses: Courses::read(recording, &snapshot, &all)?,
             snapshot,
             resident: recording.resident()?,
             verdicts: verdicts(recording)?,
@@ -155,27 +155,31 @@ impl Reading {
             .collect()
     }
 
-    /// Live bytes by layer, without mappings that hold the blocks of other sites; the largest first.
+    /// Live bytes by layer, without mappings of allocators and the dynamic linker; the largest first.
     pub(crate) fn layers(&self) -> Vec<(Layer, u64)> {
         let mut live: FastMap<Layer, u64> = FastMap::default();
-        let sites = self.snapshot.sites.iter();
-        for site in sites.filter(|site| !site.key.by_allocator) {
+        let Snapshot { sites, stacks, .. } = &self.snapshot;
+        let sites = sites.iter().filter(|site| site.totals.live_bytes > 0);
+        for site in sites.filter(|site| !is_indirect(&site.key, stacks.get(site.key.stack))) {
             *live.entry(site.key.layer).or_default() += site.totals.live_bytes;
         }
-        let mut layers: Vec<_> = live.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+        let mut layers: Vec<_> = live.into_iter().collect();
         layers.sort_by_key(|(layer, bytes)| (std::cmp::Reverse(*bytes), *layer));
         layers
     }
 }
 
-/// Leaves out the sites of ended processes, unless no process runs any more: they hold nothing.
-fn leave_out_ended(snapshot: &mut Snapshot) {
+/// Empties the sites of ended processes, unless no process runs any more.
+fn empty_ended(snapshot: &mut Snapshot) {
     let rows = snapshot.processes.iter().map(|process| &process.row);
     let running = rows.filter(|row| row.ended_ns.is_none());
     let running: HashSet<ProcessId> = running.map(|row| row.id).collect();
     if !running.is_empty() {
-        let sites = &mut snapshot.sites;
-        sites.retain(|site| running.contains(&site.key.process));
+        let sites = snapshot.sites.iter_mut();
+        for site in sites.filter(|site| !running.contains(&site.key.process)) {
+            site.totals.live_bytes = 0;
+            site.totals.live_count = 0;
+        }
     }
 }
 
@@ -207,19 +211,20 @@ mod tests {
     fn ended_processes_are_shown_once_none_runs() {
         let processes = |snapshot: &Snapshot| -> HashSet<u32> {
             let sites = snapshot.sites.iter();
-            sites.map(|site| site.key.process.0).collect()
+            let live = sites.filter(|site| site.totals.live_bytes > 0);
+            live.map(|site| site.key.process.0).collect()
         };
         let mut snapshot = fixture::snapshot();
         let tgids = snapshot.processes.iter().map(|process| process.row.tgid);
         assert_eq!(tgids.collect::<Vec<_>>(), [PARENT, CHILD]);
         assert_eq!(processes(&snapshot), [1, 2].into());
-        leave_out_ended(&mut snapshot);
+        empty_ended(&mut snapshot);
         assert_eq!(processes(&snapshot), [1].into());
 
         let mut snapshot = fixture::snapshot();
         let parent = &mut snapshot.processes[0].row;
         parent.ended_ns = Some(parent.started_ns + 1);
-        leave_out_ended(&mut snapshot);
+        empty_ended(&mut snapshot);
         assert_eq!(processes(&snapshot), [1, 2].into());
     }
 }

@@ -103,6 +103,8 @@ impl Mark {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RowId {
     pub(crate) layer: Layer,
+    /// Other rows have the memory, too.
+    pub(crate) is_indirect: bool,
     key: String,
     site: Option<SiteKey>,
 }
@@ -127,8 +129,6 @@ pub(crate) struct Row {
     pub(crate) tgids: Vec<u32>,
     /// What keeps the blocks of the largest site, if that was searched for.
     pub(crate) kept_by: Option<String>,
-    /// The program requested none of it itself.
-    pub(crate) is_indirect: bool,
     /// One of its sites leaks, by the verdicts.
     pub(crate) is_leak: bool,
     /// Its site with the most live bytes, among those that leak if any does.
@@ -158,8 +158,7 @@ pub(crate) fn rows(reading: &Reading, choice: &Choice, mark: Option<&Mark>) -> V
     let mut groups: BTreeMap<RowId, Group> = BTreeMap::new();
     for shown in &selection.sites {
         let change = change(reading, shown, mark, recent);
-        // Memory that was freed is of interest since a mark only.
-        if shown.live_bytes == 0 && (mark.is_none() || change == 0.0) {
+        if shown.live_bytes == 0 && change == 0.0 {
             continue;
         }
         let group = groups.entry(id(choice.grouping, shown)).or_default();
@@ -168,6 +167,8 @@ pub(crate) fn rows(reading: &Reading, choice: &Choice, mark: Option<&Mark>) -> V
     let mut rows: Vec<Row> = groups
         .into_iter()
         .filter_map(|(id, group)| group.row(id, reading, choice.grouping))
+        // Memory that was freed is of interest since a mark only.
+        .filter(|row| row.live_bytes > 0 || mark.is_some())
         .filter(|row| row.has(&choice.text))
         .collect();
     sort(&mut rows, choice.sort);
@@ -194,6 +195,7 @@ fn id(grouping: Grouping, shown: &Shown) -> RowId {
     };
     RowId {
         layer: shown.site.key.layer,
+        is_indirect: shown.is_indirect(),
         key,
         site,
     }
@@ -209,7 +211,7 @@ fn sort(rows: &mut [Row], by: Sort) {
             Sort::Blocks => b.live_count.cmp(&a.live_count),
         };
         // Mappings of allocators hold the blocks of the other rows.
-        let indirect = a.is_indirect.cmp(&b.is_indirect);
+        let indirect = a.id.is_indirect.cmp(&b.id.is_indirect);
         let live = Reverse(a.live_bytes).cmp(&Reverse(b.live_bytes));
         indirect.then(order).then(live).then(a.id.cmp(&b.id))
     });
@@ -228,7 +230,11 @@ impl<'a> Group<'a> {
         self.growth += change;
     }
 
-    fn row(self, id: RowId, reading: &Reading, grouping: Grouping) -> Option<Row> {
+    fn row(mut self, id: RowId, reading: &Reading, grouping: Grouping) -> Option<Row> {
+        // Empty sites count for the change only, unless all are.
+        if self.sites.iter().any(|shown| shown.live_bytes > 0) {
+            self.sites.retain(|shown| shown.live_bytes > 0);
+        }
         let mut sites = self.sites.iter();
         let leaks = |shown: &&&Shown| reading.is_leak(&shown.site.key);
         let live = |shown: &&&Shown| shown.live_bytes;
@@ -250,7 +256,6 @@ impl<'a> Group<'a> {
             sites: self.sites.len() as u64,
             tgids,
             kept_by: kept.map(|kept| render::kept_by(&kept)),
-            is_indirect: self.sites.iter().all(|shown| shown.is_indirect()),
             is_leak: leak.is_some(),
             largest: largest.site.key,
             id,

@@ -154,10 +154,7 @@ impl State {
             }
             Command::Layer => self.next_layer(),
             Command::Freeze => self.freeze(),
-            Command::Mark => {
-                self.mark = self.reading.as_ref().map(Mark::at);
-                self.refresh();
-            }
+            Command::Mark => self.mark(),
             Command::Unmark => {
                 self.mark = None;
                 self.refresh();
@@ -231,6 +228,19 @@ impl State {
         }
     }
 
+    fn mark(&mut self) {
+        match &self.reading {
+            Some(reading) if reading.has_ended() => {
+                self.message = "no process runs any more: nothing changes".into();
+            }
+            Some(reading) => {
+                self.mark = Some(Mark::at(reading));
+                self.refresh();
+            }
+            None => self.message = "there is nothing to mark yet".into(),
+        }
+    }
+
     fn search(&mut self) -> Action {
         let (message, action) = match (&self.origin, self.phase) {
             (Origin::File(_), _) => (
@@ -256,6 +266,10 @@ impl State {
     /// Makes the rows again. The selection stays with its row.
     fn refresh(&mut self) {
         let reading = self.reading.as_ref();
+        // Peaks are shown then, which are no change since a mark.
+        if reading.is_some_and(Reading::has_ended) {
+            self.mark = None;
+        }
         self.rows = reading.map_or(Vec::new(), |reading| {
             rows::rows(reading, &self.choice, self.mark.as_ref())
         });

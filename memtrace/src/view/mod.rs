@@ -12,7 +12,7 @@ mod select;
 
 pub(crate) use group::By;
 pub(crate) use metric::Metric;
-pub(crate) use select::{Filter, Selection, Shown};
+pub(crate) use select::{Filter, Selection, Shown, is_indirect};
 
 /// Why there is nothing to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use crate::{
         mappings::{self, Use},
     },
     hash::FastMap,
-    ledger::{ProcessId, Totals},
+    ledger::{ProcessId, SiteKey, Totals},
     recording::{At, ProcessSnapshot, SiteSnapshot, Snapshot, Stack},
 };
 
@@ -204,13 +204,7 @@ impl Shown<'_> {
     /// Whether the program did not request it itself: an allocator's memory contains the blocks of
     /// other sites, and the dynamic linker maps the libraries that the program loads.
     pub(crate) fn is_indirect(&self) -> bool {
-        let key = &self.site.key;
-        key.by_allocator
-            || key.layer == Layer::Vm
-                && matches!(
-                    mappings::of(key.by_allocator, self.stack.frames()),
-                    Use::Allocator | Use::Library
-                )
+        is_indirect(&self.site.key, self.stack)
     }
 
     /// The process's tgid, 0 if it is unknown, and for a group.
@@ -237,6 +231,16 @@ impl Selection<'_> {
         self.hidden_sites += 1;
         *self.hidden_bytes.entry(layer).or_default() += live_bytes;
     }
+}
+
+/// See [`Shown::is_indirect`].
+pub(crate) fn is_indirect(key: &SiteKey, stack: Stack) -> bool {
+    key.by_allocator
+        || key.layer == Layer::Vm
+            && matches!(
+                mappings::of(key.by_allocator, stack.frames()),
+                Use::Allocator | Use::Library
+            )
 }
 
 #[cfg(test)]

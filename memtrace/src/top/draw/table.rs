@@ -98,7 +98,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, style: Style) -
         };
         let look = match row {
             _ if index == state.selected() => style.selected,
-            _ if row.is_indirect => style.indirect,
+            _ if row.id.is_indirect => style.indirect,
             _ => style.plain,
         };
         let growth = growth(row.growth);
@@ -209,7 +209,7 @@ fn growth(bytes: f64) -> String {
 /// In parentheses if other rows have the memory, too.
 fn layer(row: &Row) -> String {
     let name = row.id.layer.name();
-    match row.is_indirect {
+    match row.id.is_indirect {
         true => format!("({name})"),
         false => name.to_owned(),
     }

@@ -167,3 +167,51 @@ fn a_mark_knows_new_sites() {
     state.take(later(64));
     assert_eq!(state.rows()[0].growth, 64.0);
 }
+
+#[test]
+fn freed_memory_counts_for_the_change_of_its_row() {
+    let layers = |state: &mut State| {
+        while state.choice.grouping != Grouping::Layer {
+            press(state, KeyCode::Char('g'));
+        }
+    };
+    let emptied = || {
+        let mut reading = reading();
+        reading.snapshot.sites[1].totals.live_bytes = 0;
+        reading
+    };
+    let mut state = live();
+    layers(&mut state);
+    press(&mut state, KeyCode::Char('m'));
+    state.take(emptied());
+    let heap = &state.rows()[0];
+    assert_eq!((heap.live_bytes, heap.growth), (100, -f64::from(1 << 20)));
+    assert_eq!(heap.sites, 1);
+
+    // Seventy seconds after the start, there were three steps of the ten to go.
+    let mut reading = emptied();
+    let start = reading.snapshot.meta.started_ns;
+    let times = (1..=10).map(|step| start + step * 10_000_000_000);
+    reading.courses.times_ns = times.collect();
+    let mut state = live();
+    layers(&mut state);
+    state.take(reading);
+    let before = f64::from((1 << 20) - 3 * (100 << 10));
+    assert_eq!(state.rows()[0].growth, (100.0 - before) / 30.0);
+}
+
+#[test]
+fn peaks_are_no_change_since_a_mark() {
+    let mut state = live();
+    press(&mut state, KeyCode::Char('m'));
+    assert!(state.mark.is_some());
+    let mut ended = reading();
+    for process in &mut ended.snapshot.processes {
+        process.row.ended_ns = Some(process.row.started_ns + 1);
+    }
+    state.take(ended);
+    assert!(state.mark.is_none());
+    press(&mut state, KeyCode::Char('m'));
+    assert!(state.mark.is_none());
+    assert!(state.message.contains("nothing changes"));
+}
