@@ -131,10 +131,12 @@ fn figure(
         (Some(least), Some(most)) => format!("{} to {}", size(least), size(most)),
         _ => String::new(),
     };
+    // On a narrow screen, the course is worth more than its range.
+    let range_width = if area.width < 60 { 0 } else { 25 };
     let [label, bars, legend] = Layout::horizontal([
         Constraint::Length(18),
         Constraint::Fill(1),
-        Constraint::Length(25),
+        Constraint::Length(range_width),
     ])
     .areas(area);
     text::line(frame, label, style.plain, &format!("{name:<6}{now:>11}"));

@@ -12,7 +12,7 @@ const COLUMNS: [&str; 9] = [
     "          recording: over all of it); CHANGE: since the mark",
     "AGE       of the median live byte when blocks were last scanned, at least once",
     "          a minute; grows with a leak, stays small if blocks come and go",
-    "(vm)      mappings of allocators, which hold the blocks of other rows",
+    "(vm)      libraries, and mappings of allocators, which hold other rows' blocks",
     "*         the column that rows are sorted by",
     "RSS       resident memory of all processes; shared pages count in each",
     "live      heap and Python's arenas, or the layer chosen with l",

@@ -20,14 +20,17 @@ const GROWTH: usize = 11;
 const AGE: usize = 6;
 const PROCESSES: usize = 8;
 
+/// If a narrow screen leaves less room for names, BLOCKS is left out, then AGE.
+const LEAST_PLACE: usize = 12;
+
 /// Widths that depend on the rows.
+/// A column of width 0 is left out.
 struct Widths {
+    age: usize,
     blocks: usize,
     layer: usize,
-    /// 0: the column is left out.
     processes: usize,
     place: usize,
-    /// As above.
     kept_by: usize,
 }
 
@@ -44,14 +47,22 @@ impl Widths {
             true => PROCESSES,
             false => 0,
         };
-        let numbers = [LIVE, GROWTH, AGE, blocks, layer, processes];
-        let gaps = numbers.iter().filter(|width| **width > 0).count() + 1;
-        let rest = columns.saturating_sub(numbers.iter().sum::<usize>() + gaps);
+        let rest = |age, blocks| {
+            let numbers = [LIVE, GROWTH, age, blocks, layer, processes];
+            let gaps = numbers.iter().filter(|width| **width > 0).count() + 1;
+            columns.saturating_sub(numbers.iter().sum::<usize>() + gaps)
+        };
+        let (age, blocks) = [(AGE, blocks), (AGE, 0)]
+            .into_iter()
+            .find(|(age, blocks)| rest(*age, *blocks) >= LEAST_PLACE)
+            .unwrap_or((0, 0));
+        let rest = rest(age, blocks);
         let kept_by = match is_wide && rows.iter().any(|row| row.kept_by.is_some()) {
             true => rest / 2,
             false => 0,
         };
         Widths {
+            age,
             blocks,
             layer,
             processes,
@@ -63,12 +74,14 @@ impl Widths {
     /// One line, whose cells are already harmless.
     fn join(&self, cells: [&str; 8]) -> String {
         let [live, growth, age, blocks, processes, layer, place, kept_by] = cells;
-        let mut line = format!(
-            "{live:>LIVE$} {growth:>GROWTH$} {age:>AGE$} {blocks:>0$}",
-            self.blocks
-        );
-        if self.processes > 0 {
-            line += &format!(" {processes:>0$}", self.processes);
+        let mut line = format!("{live:>LIVE$} {growth:>GROWTH$}");
+        let numbers = [
+            (age, self.age),
+            (blocks, self.blocks),
+            (processes, self.processes),
+        ];
+        for (cell, width) in numbers.into_iter().filter(|(_, width)| *width > 0) {
+            line += &format!(" {cell:>width$}");
         }
         line += &format!(" {layer:<0$}  {place:<1$}", self.layer, self.place);
         if self.kept_by > 0 {

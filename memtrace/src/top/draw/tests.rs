@@ -326,6 +326,16 @@ fn the_help_has_every_key_and_fits() {
 }
 
 #[test]
+fn a_narrow_terminal_keeps_names_and_figures() {
+    let small = lines(&mut state(reading()), 40, 10);
+    assert!(small[1].starts_with("RSS       9.5 MiB"), "{}", small[1]);
+    assert!(small[1].ends_with('█'), "{}", small[1]);
+    assert_has(&small.join("\n"), &["LAYER  WHERE", "heap   grow;it"]);
+    let wider = lines(&mut state(reading()), 50, 12).join("\n");
+    assert_has(&wider, &["AGE LAYER", "6 s heap "]);
+}
+
+#[test]
 fn a_tiny_terminal_gets_a_line_instead() {
     let mut state = state(reading());
     assert_has(

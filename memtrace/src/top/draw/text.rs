@@ -53,11 +53,11 @@ pub(super) fn parts(parts: &[String], columns: usize) -> String {
 }
 
 /// A name and its place in at most this many columns. The file's name and line stay if possible: the folders before them
-/// are left out first, then the end of the name.
+/// are left out first, then namespaces, then the end of the name.
 pub(super) fn named(name: &str, place: &str, columns: usize) -> String {
     let (name, place) = (narrow(name), narrow(place));
     if place.is_empty() {
-        return first(&name, columns);
+        return unqualified(&name, columns);
     }
     let room = columns.saturating_sub(name.chars().count() + 2);
     let place = render::shortened(&place, room);
@@ -69,9 +69,28 @@ pub(super) fn named(name: &str, place: &str, columns: usize) -> String {
     let room = columns.saturating_sub(place.chars().count() + 2);
     let name = match name.chars().count() > room && room < columns / 3 {
         true => name,
-        false => first(&name, room),
+        false => unqualified(&name, room),
     };
     first(&format!("{name}  {place}"), columns)
+}
+
+/// A name in at most this many columns: namespaces and classes are left out first, then its end.
+fn unqualified(name: &str, columns: usize) -> String {
+    let mut depth = 0_usize;
+    let mut own = name.to_owned();
+    for (at, c) in name.char_indices() {
+        if own.chars().count() <= columns {
+            break;
+        }
+        let rest = name.get(at..).unwrap_or_default();
+        match c {
+            '<' | '(' | '{' => depth += 1,
+            '>' | ')' | '}' => depth = depth.saturating_sub(1),
+            _ if depth == 0 && rest.starts_with("::") => own = format!("…{rest}"),
+            _ => {}
+        }
+    }
+    first(&own, columns)
 }
 
 /// One line of text.
@@ -133,6 +152,11 @@ mod tests {
         assert_eq!(of(26), "remember_answer  leak.c:22");
         assert_eq!(of(20), "remember…  leak.c:22");
         assert_eq!(named("main", "", 20), "main");
+        let of = |columns| named("shop::Cart<a::b>::add_item", "/srv/cart.cc:7", columns);
+        assert_eq!(of(60), "shop::Cart<a::b>::add_item  /srv/cart.cc:7");
+        assert_eq!(of(36), "…::Cart<a::b>::add_item  cart.cc:7");
+        assert_eq!(of(24), "…::add_item  cart.cc:7");
+        assert_eq!(of(18), "…::add…  cart.cc:7");
         for columns in 0..60 {
             assert!(of(columns).chars().count() <= columns, "{columns}");
         }
