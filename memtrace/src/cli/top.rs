@@ -42,7 +42,7 @@ pub(crate) struct TopArgs {
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     output: Option<PathBuf>,
     /// Overwrite an existing file
-    #[arg(short, long, requires = "output")]
+    #[arg(short, long, requires = "output", conflicts_with = "file")]
     force: bool,
     #[command(flatten)]
     attach: AttachArgs,

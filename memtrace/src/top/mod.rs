@@ -132,8 +132,11 @@ fn record(
         Some(&mut recorder),
         &interruption,
     );
-    drop(reader);
-    let before = recorder.printed.len();
+    // What it said while there was a screen is of no interest, unless it has ended by itself.
+    let before = match recorder.ended() {
+        Some(_) => 0,
+        None => recorder.printed.len(),
+    };
     // A recorder that is ended while it sets probes fails, as it should.
     let may_fail = !recorder.is_recording() && recorder.ended().is_none();
     if is_kept && recorder.ended().is_none() && !interruption.has_come() {

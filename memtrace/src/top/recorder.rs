@@ -24,12 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How the line begins with which a recorder says that it records.
 const RECORDING: &str = "recording to ";
 
+/// How the line begins with which it names the next command.
+const NEXT: &str = "next: ";
+
 /// A running `memtrace record`. Dropping it ends it.
 pub(crate) struct Recorder {
     child: Child,
     lines: Receiver<String>,
     reader: Option<JoinHandle<()>>,
-    /// All that it printed.
+    /// All else that it printed.
     pub(crate) printed: Vec<String>,
     is_recording: bool,
 }
@@ -94,12 +97,15 @@ impl Recorder {
         let mut last = None;
         for line in self.lines.try_iter() {
             let message = line.strip_prefix("memtrace: ").unwrap_or(&line).to_owned();
-            self.printed.push(line);
             if message.starts_with(RECORDING) {
                 // The screen shows that by itself.
                 self.is_recording = true;
                 last = Some(String::new());
-            } else if !message.is_empty() {
+                continue;
+            }
+            self.printed.push(line);
+            // The recording may be gone by then.
+            if !message.is_empty() && !message.starts_with(NEXT) {
                 last = Some(message);
             }
         }
