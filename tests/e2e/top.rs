@@ -83,6 +83,14 @@ impl Watched {
         unsafe { libc::kill(self.process().cast_signed(), signal) };
     }
 
+    fn kill_recorder(&self) {
+        let screen = self.process();
+        let watchers = watchers(self.target.pid());
+        let recorder = watchers.into_iter().find(|pid| *pid != screen).unwrap();
+        // SAFETY: no memory is involved; the process was just looked up.
+        unsafe { libc::kill(recorder.cast_signed(), libc::SIGKILL) };
+    }
+
     /// The screen as a user sees it, now.
     fn screen(&self) -> vt100::Parser {
         let screen = self.shell.await_output(|output| Some(screen(output)));
@@ -218,6 +226,14 @@ fn every_way_out_leaves_everything_as_it_was() {
         watched.expect_clean(0);
         watched.expect_unharmed();
     }
+    watched.begin("");
+    watched.await_screen(LEAK);
+    watched.kill_recorder();
+    watched
+        .shell
+        .await_text("the recorder was killed by signal 9");
+    watched.expect_clean(2);
+    watched.expect_unharmed();
     watched.begin("");
     watched.await_screen(LEAK);
     watched.shell.send(CTRL_C);

@@ -16,6 +16,7 @@ mod state;
 use std::{
     ffi::OsString,
     io::{self, Write},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -152,6 +153,11 @@ fn record(
     };
     for line in said {
         say(line);
+    }
+    if failed && let Some(signal) = status.and_then(|status| status.signal()) {
+        say(&format!(
+            "memtrace: the recorder was killed by signal {signal}"
+        ));
     }
     Ok(match failed {
         true => ExitCode::from(2),
