@@ -18,7 +18,8 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
     process::Command,
     sync::mpsc::{Receiver, Sender, channel},
 };
@@ -284,6 +285,16 @@ fn to_a_collector_of_opentelemetry() {
     pushed_to("otlp", collector);
 }
 
+/// Records a command that ends at once; only its end is sent.
+fn begin_short(file: &Path, address: SocketAddr) -> Running {
+    let mut record = command(["record", "-o"]);
+    record
+        .arg(file)
+        .arg(format!("--push=otlp=http://{address}"))
+        .args(["--", "true"]);
+    Running::start(&mut record)
+}
+
 #[test]
 fn a_server_that_is_not_there_does_not_stop_a_recording() {
     let bench = Bench::new();
@@ -292,12 +303,7 @@ fn a_server_that_is_not_there_does_not_stop_a_recording() {
     let address = listener.local_addr().expect("an address");
     drop(listener);
     let file = bench.path("pushed.mtr");
-    let mut record = command(["record", "-o"]);
-    record
-        .arg(&file)
-        .arg(format!("--push=otlp=http://{address}"))
-        .args(["--", "true"]);
-    let finished = Running::start(&mut record).wait().expect_code(0);
+    let finished = begin_short(&file, address).wait().expect_code(0);
     let stderr = &finished.stderr;
     assert!(stderr.contains("0 profiles sent"), "{stderr}");
     assert!(stderr.contains("also the last one"), "{stderr}");
@@ -310,12 +316,7 @@ fn a_signal_ends_the_wait_for_a_server_that_does_not_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let file = bench.path("pushed.mtr");
-    let mut record = command(["record", "-o"]);
-    record
-        .arg(&file)
-        .arg(format!("--push=otlp=http://{address}"))
-        .args(["--", "true"]);
-    let record = Running::start(&mut record);
+    let record = begin_short(&file, address);
     let connection = listener.accept().expect("a connection at the end");
     record.signal(libc::SIGINT);
     let finished = record.wait().expect_code(0);
