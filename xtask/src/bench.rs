@@ -275,7 +275,15 @@ mod tests {
 
     #[test]
     fn chosen_groups_and_workloads_replace_the_default() {
-        let default = [Workloads, Collector, Rate, Samples, Disturbance, Walks];
+        let default = [
+            Workloads,
+            Collector,
+            Rate,
+            Start,
+            Samples,
+            Disturbance,
+            Walks,
+        ];
         assert_eq!(groups(&[]), default);
         assert_eq!(groups(&["--torch", "x"]), [&default[..], &[Torch]].concat());
         assert_eq!(groups(&["--only", "walks,holders"]), [Walks, Holders]);
