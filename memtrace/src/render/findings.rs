@@ -75,7 +75,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     Ok(())
 }
 
-/// The first finding that is a growth, with the line that fills the container, or else the holder; `None`: nothing grows.
+/// The first finding, and the line that fills its container, or else the holder; `None`: nothing grows.
 pub(super) fn in_one_line(found: &Diagnosis, filter: &Filter, columns: usize) -> Option<String> {
     let findings = findings(found, filter);
     let first = findings.first().filter(|finding| finding.is_growth())?;
