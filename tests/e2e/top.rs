@@ -209,7 +209,7 @@ fn the_leaking_line_is_on_the_first_screen_and_q_leaves_everything_as_it_was() {
     watched.shell.send("?");
     watched.await_screen("BLOCKS");
     watched.shell.send("/nothing has this\r");
-    watched.await_screen("No row has what you look for.");
+    watched.await_screen("No row matches.");
     watched.shell.send("q");
     watched.expect_clean(0);
     watched.expect_unharmed();

@@ -17,12 +17,12 @@ use crate::top::{self, Source};
 #[command(group(ArgGroup::new("watched").args(["pid", "file"]).args(choose::OPTIONS).multiple(true).required(true)),
 override_usage = "memtrace top [OPTIONS] --pid <PID>\n       memtrace top [OPTIONS] --name <NAME>\n       \
 memtrace top <FILE>", after_help = "\
-Shows the lines whose memory is live, with size, growth and age, and for the selected one its stack and what keeps \
-its blocks. Press ? for the keys.
+Shows the program lines with live memory: size, growth and age, and the stack and the holder of the selected line. \
+Press ? for the keys.
 
 For a running process, it runs `memtrace record`, with the same options and cost, and ends it with the screen; the process keeps \
-running. FILE is a finished recording, or one that is being written. The screen shows a recording as it was at its \
-last commit, which is once a second.
+running. FILE is a finished recording, or one that is being written. The screen shows what was last committed to the \
+recording; a recorder commits once a second.
 
 Examples:
   memtrace top -p 1234

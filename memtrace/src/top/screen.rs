@@ -35,7 +35,7 @@ pub(crate) enum ScreenError {
     )]
     NoTerminal,
     #[error(
-        "the terminal type is `{0}`, on which nothing can be placed; set TERM to the type of your terminal, such as `xterm`, or use `memtrace record` and `memtrace report`"
+        "the terminal type is `{0}`, which cannot position text; set TERM to the type of your terminal, such as `xterm`, or use `memtrace record` and `memtrace report`"
     )]
     Dumb(String),
     #[error("the terminal does not know its size; set it, for example with `stty rows 24 cols 80`")]

@@ -244,7 +244,7 @@ impl State {
     fn search(&mut self) -> Action {
         let (message, action) = match (&self.origin, self.phase) {
             (Origin::File(_), _) => (
-                "holders are searched for while recording: `memtrace top -p PID`",
+                "holders can be searched for only while recording: `memtrace top -p PID`",
                 Action::Nothing,
             ),
             (Origin::Live(_), Phase::Starting) => ("probes are still being set", Action::Nothing),

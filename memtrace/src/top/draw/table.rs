@@ -193,7 +193,7 @@ fn empty(frame: &mut Frame, area: Rect, state: &State, style: Style) {
         ],
         _ if state.reading().is_none() => ["Reading the recording ...", ""],
         _ if !state.choice.text.is_empty() || state.choice.layer.is_some() => [
-            "No row has what you look for.",
+            "No row matches.",
             "/ and then Esc clears the filter; l goes on to the next layer.",
         ],
         Origin::File(_) => ["The recording has no live blocks.", ""],

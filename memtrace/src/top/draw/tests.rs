@@ -236,7 +236,7 @@ fn a_filter_leaves_rows_that_have_its_text() {
     type_text(&mut state, "nothing has this");
     assert_has(
         &screen(&mut state),
-        &["No row has what you look for.", "Esc clears the filter"],
+        &["No row matches.", "Esc clears the filter"],
     );
     assert_eq!(press(&mut state, KeyCode::Esc), Action::Nothing);
     assert_eq!(state.rows().len(), 3);
