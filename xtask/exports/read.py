@@ -1,11 +1,14 @@
 """Reads the exports in a folder with the readers' own code, and compares their totals with the report's.
 
+    read.py FOLDER [TRACE_PROCESSOR]
+
 For pprof, speedscope and Firefox it is the viewer itself; for Perfetto and OpenTelemetry it is the code that these
-projects generate from their protocols.
+projects generate from their protocols. With Perfetto's trace processor, that reads the export too.
 """
 
 import base64
 import collections
+import csv
 import json
 import pathlib
 import re
@@ -121,6 +124,30 @@ def perfetto(folder):
     return +totals
 
 
+def trace_processor(folder):
+    def query(sql):
+        command = [sys.argv[2], "query", folder / "perfetto", sql]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return list(csv.reader(text.splitlines()))[1:]
+
+    problems = query("select name, value from stats where value != 0 and severity in ('error', 'data_loss')")
+    assert not problems, problems
+    curves = {name for (name,) in query("select distinct name from counter join track on track.id = track_id")}
+    assert "resident memory" in curves and any(name.startswith("live bytes: ") for name in curves), curves
+    totals = collections.Counter()
+    allocations = """
+        select heap_name, sum(size), sum(count), sum(iif(size > 0, size, 0)), sum(iif(count > 0, count, 0))
+        from heap_profile_allocation
+        join stack_profile_callsite on stack_profile_callsite.id = callsite_id
+        join stack_profile_frame on stack_profile_frame.id = frame_id
+        where stack_profile_frame.name != ''
+        group by heap_name"""
+    for name, *values in query(allocations):
+        for figure, value in zip(FIGURES.values(), values, strict=True):
+            totals[layer(name), figure] += int(value)
+    return +totals
+
+
 def otlp(folder):
     request = ExportProfilesServiceRequest.FromString((folder / "otlp").read_bytes())
     tables = request.dictionary
@@ -143,7 +170,10 @@ def otlp(folder):
 
 folder = pathlib.Path(sys.argv[1])
 expected = reported(folder)
-for reader in (pprof, speedscope, firefox, perfetto, otlp):
+readers = [pprof, speedscope, firefox, perfetto, otlp]
+if len(sys.argv) > 2:
+    readers.append(trace_processor)
+for reader in readers:
     found = reader(folder)
     figures = {figure for _, figure in found}
     wanted = {of: total for of, total in expected.items() if of[1] in figures}

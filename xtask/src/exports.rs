@@ -26,6 +26,9 @@ const FROM_NPM: [&str; 2] = ["speedscope@1.25.0", "@firefox-devtools/profiler-cl
 
 #[derive(Args)]
 pub(crate) struct Options {
+    /// Perfetto's `trace_processor_shell` (56 or later), which then reads its export too; no package registry has it
+    #[arg(long, value_name = "PROGRAM")]
+    trace_processor: Option<PathBuf>,
     /// Recordings; by default some of the repository
     recordings: Vec<PathBuf>,
 }
@@ -71,7 +74,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         fs::write(folder.join("report.json"), report).context("cannot write the report")?;
         let mut python = Command::new(environment.join("bin/python"));
         let script = command::root().join("xtask/exports/read.py");
-        command::run(python.arg(script).arg(&folder))?;
+        command::run(
+            python
+                .arg(script)
+                .arg(&folder)
+                .args(&options.trace_processor),
+        )?;
     }
     Ok(())
 }
