@@ -137,11 +137,13 @@ fn heaps(profile: &pb::Profile, snapshot: &Snapshot) -> TracePacket {
         let sum = heap.entry(callstack_id).or_default();
         let value = |at: usize| sample.value.get(at).copied().map_or(0, i64::cast_unsigned);
         let [allocations, allocated, blocks, live] = [0, 1, 2, 3].map(value);
+        // A mapping that was unmapped in the middle is two blocks of one allocation, which this format cannot say.
+        let allocations = allocations.max(blocks);
         sum.callstack_id = callstack_id;
         sum.self_allocated += allocated;
         sum.self_freed += allocated.saturating_sub(live);
         sum.alloc_count += allocations;
-        sum.free_count += allocations.saturating_sub(blocks);
+        sum.free_count += allocations - blocks;
     }
     let reaches_ns = snapshot.time_ns.or(snapshot.finished_ns);
     let time_ns = reaches_ns.unwrap_or(snapshot.meta.started_ns);

@@ -111,6 +111,24 @@ fn totals_are_those_of_the_report() {
 }
 
 #[test]
+fn blocks_are_right_where_a_mapping_became_two() {
+    let mut snapshot = fixture::snapshot();
+    let site = &mut snapshot.sites[0];
+    (site.totals.alloc_count, site.totals.live_count) = (1, 2);
+    let (layer, live) = (site.key.layer, snapshot.sites.iter());
+    let live = live.filter(|of| of.key.layer == layer);
+    let live: u64 = live.map(|of| of.totals.live_count).sum();
+    let only = Filter {
+        layer: Some(layer),
+        ..Filter::default()
+    };
+    let trace = without_course(&snapshot, &only);
+    let samples = trace.heaps().iter().flat_map(|heap| &heap.samples);
+    let blocks: u64 = samples.map(|of| of.alloc_count - of.free_count).sum();
+    assert_eq!(blocks, live);
+}
+
+#[test]
 fn every_frame_has_a_mapping_and_stacks_begin_at_the_root() {
     let mut snapshot = fixture::snapshot_of_python();
     let id = snapshot.sites[1].key.stack;
