@@ -11,7 +11,8 @@ use memtrace_common::{
 use crate::{
     atomic::fetch_add,
     maps::{
-        IMPORTS, INTERPRETER_OF, LOGS, MAPPINGS, REQUESTS, SETTINGS, SNAPSHOTS, changed, loaded,
+        CODE_ENDS, IMPORTS, INTERPRETER_OF, INTERPRETERS, LOGS, MAPPINGS, REQUESTS, SETTINGS,
+        SNAPSHOTS, changed, loaded,
     },
     rows,
 };
@@ -212,6 +213,15 @@ pub(crate) fn interpreter(tgid: u32) -> u32 {
     unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0)
 }
 
+/// Whether the end of each code object of a process is seen, which has the interpreter with this number.
+#[inline(always)]
+pub(crate) fn has_code_ends(tgid: u32, interpreter: u32) -> bool {
+    // SAFETY: copied at once.
+    let file = unsafe { CODE_ENDS.get(&tgid) }.copied();
+    let python = INTERPRETERS.get(interpreter);
+    file.is_some() && python.map(|python| python.exec) == file
+}
+
 /// Whether a process's imports are summarised.
 #[inline(always)]
 pub(crate) fn has_imports(tgid: u32) -> bool {
@@ -352,6 +362,7 @@ static EMPTY: Log = Log {
 /// Nothing is known of a new program.
 #[inline(always)]
 pub(crate) fn executed(tgid: u32) {
+    let _ = CODE_ENDS.remove(&tgid);
     let _ = IMPORTS.remove(&tgid);
     let _ = INTERPRETER_OF.remove(&tgid);
     match LOGS.get_ptr_mut(&tgid) {
@@ -369,6 +380,7 @@ pub(crate) fn executed(tgid: u32) {
 /// Forgets a process that has ended.
 #[inline(always)]
 pub(crate) fn exited(tgid: u32) {
+    let _ = CODE_ENDS.remove(&tgid);
     let _ = IMPORTS.remove(&tgid);
     let _ = INTERPRETER_OF.remove(&tgid);
     let _ = LOGS.remove(&tgid);

@@ -1,51 +1,115 @@
-//! The code objects of the Python frames of a thread's last walk, so that the next one need not read all of them again.
+//! Code objects of Python as walks have met them, so that the next one need not read them again.
 //!
-//! A frame at the same place with the same code object as in the thread's walk before is mostly the same. But another code
-//! object can have come to the address without a call of malloc, so what it consists of is compared: its words, and not
-//! what they point to.
+//! Where the end of each code object is seen, one that was met is the same until one at such an address ends. Elsewhere
+//! another one can have come to the address without a call of malloc. So a code object that the thread's walk before has
+//! met is compared: its words, and not what they point to.
 
-use aya_ebpf::{macros::map, maps::PerCpuArray};
+use aya_ebpf::{
+    macros::{map, uprobe},
+    maps::{Array, PerCpuArray},
+    programs::ProbeContext,
+};
 
-use crate::scratch::{SLOTS, Scratch};
+use crate::{
+    arch::arguments,
+    atomic::increment,
+    scratch::{SLOTS, Scratch},
+};
 
-/// Frames of each [`Scratch`] of each CPU, at the places that their addresses give.
+/// Those that walks of each [`Scratch`] of each CPU have met, at the places that their addresses give.
 #[map]
 static CODES: PerCpuArray<[Seen; PLACES]> = PerCpuArray::with_max_entries(SLOTS, 0);
 
-/// A power of two. Python's own limit of nested calls is 1,000, but few stacks come close to this.
-const PLACES: usize = 256;
+const PLACES_BITS: u32 = 9;
 
-/// A frame as a walk has met it.
+/// A loop runs few. A value of a map per CPU has 32 KiB at most (PCPU_MIN_UNIT_SIZE, include/linux/percpu.h).
+const PLACES: usize = 1 << PLACES_BITS;
+
+/// Ends of code objects, counted for all addresses with the same hash, of any process.
+#[map]
+static ENDS: Array<u64> = Array::with_max_entries(1 << ENDS_BITS, 0);
+
+const ENDS_BITS: u32 = 12;
+
+/// A code object.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Seen {
-    pub(crate) frame: u64,
     pub(crate) code: u64,
-    /// The code's file name, a string object.
+    /// Its file name, a string object.
     pub(crate) filename: u64,
-    /// The thread's walk, see [`crate::thread::Thread::next_walk`].
-    pub(crate) walk: u64,
     pub(crate) fingerprint: u64,
-    /// A hash of the words by which the code object is known.
+    /// A hash of the words by which it is known.
     pub(crate) words: u64,
+    /// The thread's walk that has met it last, see [`crate::thread::Thread::next_walk`].
+    walk: u64,
+    /// [`ends`] before it was read, and the program and the memory in which it is.
+    ends: u64,
+    image: u64,
+    space: u64,
 }
 
-/// The place of a frame.
+/// The place of a code object.
 #[inline(always)]
-pub(crate) fn place(scratch: &Scratch, frame: u64) -> Option<&'static mut Seen> {
+pub(crate) fn place(scratch: &Scratch, code: u64) -> Option<&'static mut Seen> {
     let seen = CODES.get_ptr_mut(scratch.slot as u32)?;
-    // Frames are some dozen bytes apart, and begin at multiples of 8.
-    let index = ((frame >> 3) ^ (frame >> 9)) as usize & (PLACES - 1);
+    let index = hash(code, PLACES_BITS) as usize & (PLACES - 1);
     // SAFETY: a live map value, which belongs to the claimed scratch.
     Some(unsafe { &mut (*seen)[index] })
 }
 
+/// Fibonacci hashing: the addresses are multiples of 16, and often of more.
+#[inline(always)]
+fn hash(code: u64, bits: u32) -> u64 {
+    code.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)
+}
+
+/// How many code objects with such an address have ended.
+#[inline(always)]
+pub(crate) fn ends(code: u64) -> u64 {
+    // SAFETY: a live map value.
+    ENDS.get_ptr(hash(code, ENDS_BITS) as u32)
+        .map_or(0, |count| unsafe { core::ptr::read_volatile(count) })
+}
+
 impl Seen {
-    /// Whether it is this frame with this code, as the thread's walk before `walk`, or this one, has met it.
+    /// Whether the code object at `code` is this one for certain, as so many have ended.
     #[inline(always)]
-    pub(crate) fn is(&self, frame: u64, code: u64, walk: u64) -> bool {
-        walk != 0 && self.frame == frame && self.code == code && walk.wrapping_sub(self.walk) <= 1
+    pub(crate) fn holds(&self, code: u64, ends: u64, scratch: &Scratch) -> bool {
+        scratch.walk.memo.of.has_code_ends != 0
+            && self.code == code
+            && self.ends == ends
+            && self.image == scratch.caller.image
+            && self.space == u64::from(scratch.caller.space)
+    }
+
+    /// Whether the thread's walk before, or this one, has met it at `code`.
+    #[inline(always)]
+    pub(crate) fn was_met(&self, code: u64, scratch: &Scratch) -> bool {
+        let walk = scratch.walk.number;
+        walk != 0 && self.code == code && walk.wrapping_sub(self.walk) <= 1
+    }
+
+    /// This walk has met it, after so many had ended.
+    #[inline(always)]
+    pub(crate) fn meet(&mut self, ends: u64, scratch: &Scratch) {
+        self.walk = scratch.walk.number;
+        self.ends = ends;
+        self.image = scratch.caller.image;
+        self.space = u64::from(scratch.caller.space);
     }
 }
 
-const _: () = assert!(PLACES.is_power_of_two());
+/// A code object is about to be freed, and another one may come to its address.
+#[uprobe]
+pub fn code_dealloc(context: ProbeContext) -> u32 {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let [code, ..] = arguments(unsafe { &*context.regs });
+    if let Some(count) = ENDS.get_ptr_mut(hash(code, ENDS_BITS) as u32) {
+        // SAFETY: a live map value.
+        unsafe { increment(count) };
+    }
+    0
+}
+
+const _: () = assert!(size_of::<[Seen; PLACES]>() <= 32 << 10);

@@ -10,6 +10,7 @@ use memtrace_common::{
 };
 
 use crate::{
+    codes,
     loops::{BREAK, CONTINUE, repeat},
     maps::IMPORTS,
     memory::word_or_zero,
@@ -74,7 +75,7 @@ pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter)
         return NOT_FOUND;
     }
     if import.system != import.last {
-        let print = python::fingerprint_of(state, interpreter, import.system_frame, import.system);
+        let print = python::fingerprint_of(state, interpreter, import.system);
         if print == python::UNREADABLE {
             return NOT_FOUND;
         }
@@ -84,7 +85,7 @@ pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter)
     if import.module == 0 {
         return u64::from(IMPORT_NATIVE_FRAMES);
     }
-    let module = python::fingerprint_of(state, interpreter, import.module_frame, import.module);
+    let module = python::fingerprint_of(state, interpreter, import.module);
     if module == python::UNREADABLE {
         return NOT_FOUND;
     }
@@ -110,16 +111,17 @@ unsafe extern "C" fn next_frame(_index: u64, finding: *mut Finding) -> u64 {
     if python::is_shim(python, boundary) {
         return CONTINUE;
     }
-    let filename = match code == state.import.last {
-        true => state.imports.files[0],
-        false => word_or_zero(code.wrapping_add(u64::from(python.code_filename))),
+    let is_last = code == state.import.last;
+    let filename = match codes::place(scratch, code) {
+        _ if is_last => scratch.walk.python.imports.files[0],
+        Some(seen) if seen.holds(code, codes::ends(code), scratch) => seen.filename,
+        _ => word_or_zero(code.wrapping_add(u64::from(python.code_filename))),
     };
+    let state = &mut scratch.walk.python;
     if filename != 0 && state.imports.files.contains(&filename) {
-        state.import.system_frame = frame;
         state.import.system = code;
         return BREAK;
     }
-    state.import.module_frame = frame;
     state.import.module = code;
     CONTINUE
 }

@@ -33,7 +33,7 @@ pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 16, 0);
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
 
 /// Slot 0: counts changes of what is kept of processes (PROCESSES, the sequences of LOGS, INTERPRETER_OF,
-/// IMPORTS), by both sides, each after its change. The collector counts through a mapping.
+/// IMPORTS, CODE_ENDS), by both sides, each after its change. The collector counts through a mapping.
 #[map]
 static CHANGES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
@@ -152,6 +152,11 @@ pub(crate) static INTERPRETER_OF: HashMap<u32, u32> = HashMap::with_max_entries(
 /// Processes whose imports are summarised, by tgid, as PROCESSES.
 #[map]
 pub(crate) static IMPORTS: HashMap<u32, Imports> = HashMap::with_max_entries(16_384, 0);
+
+/// Processes in which [`crate::codes::code_dealloc`] runs at the end of each code object, by tgid, as PROCESSES, and the
+/// file of the interpreter.
+#[map]
+pub(crate) static CODE_ENDS: HashMap<u32, u32> = HashMap::with_max_entries(16_384, 0);
 
 /// Addresses of the thread states of Python's threads, by tid. An evicted one is searched again.
 #[map]

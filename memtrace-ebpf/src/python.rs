@@ -131,19 +131,15 @@ pub(crate) extern "C" fn next_python_frame(
     if python.minor < 11 || (python.minor == 11 && boundary == 1) {
         state.end_run();
     }
-    let walk = scratch.walk.number;
-    let Some(seen) = codes::place(scratch, frame) else {
+    let Some(seen) = codes::place(scratch, code) else {
         return BREAK;
     };
-    let is_known = seen.is(frame, code, walk);
-    if !identify(&mut scratch.walk.python, python, code, seen, is_known) {
+    if !identify(scratch, python, code, seen) {
         let state = &mut scratch.walk.python;
         state.frame = 0;
         state.end_run();
         return CONTINUE;
     }
-    seen.frame = frame;
-    seen.walk = walk;
     let (filename, print) = (seen.filename, seen.fingerprint as u32);
     let image = scratch.caller.image;
     let state = &mut scratch.walk.python;
@@ -163,15 +159,28 @@ pub(crate) extern "C" fn next_python_frame(
     CONTINUE
 }
 
-/// Reads what identifies a code object into `seen`; false if it cannot be read. `is_known`: `seen` is of this code
-/// object, and stays as it is if the words are the same.
+/// Reads what identifies a code object into its place `seen`, unless that has it; false if it cannot be read.
 #[inline(always)]
-fn identify(
+fn identify(scratch: &mut Scratch, python: &Interpreter, code: u64, seen: &mut Seen) -> bool {
+    let ends = codes::ends(code);
+    if !seen.holds(code, ends, scratch) {
+        let was_met = seen.was_met(code, scratch);
+        if !read(&mut scratch.walk.python, python, code, seen, was_met) {
+            return false;
+        }
+    }
+    seen.meet(ends, scratch);
+    true
+}
+
+/// Reads it. `was_met`: `seen` is of this code object, and stays as it is if the words are the same.
+#[inline(always)]
+fn read(
     state: &mut PythonState,
     python: &Interpreter,
     code: u64,
     seen: &mut Seen,
-    is_known: bool,
+    was_met: bool,
 ) -> bool {
     let from = code.wrapping_add(u64::from(CODE_WINDOW));
     if !state.object.copy(from, CODE_BYTES) {
@@ -187,7 +196,7 @@ fn identify(
         mix(mix(mix(name_hash, name), filename), linetable),
         first_line,
     );
-    if is_known && seen.words == words {
+    if was_met && seen.words == words {
         return true;
     }
     let from = linetable.wrapping_add(u64::from(python.bytes_size));
@@ -237,29 +246,24 @@ pub(crate) fn summarise(scratch: &mut Scratch, code: u64, print: u32) {
 /// The result of [`fingerprint_of`] if the code object cannot be read; others have 32 bits.
 pub(crate) const UNREADABLE: u64 = u64::MAX;
 
-/// The fingerprint of a frame's code object.
+/// The fingerprint of a code object.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn fingerprint_of(
     scratch: *mut Scratch,
     python: *const Interpreter,
-    frame: u64,
     code: u64,
 ) -> u64 {
     // SAFETY: null, or the caller's map values.
     let (Some(scratch), Some(python)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
         return UNREADABLE;
     };
-    let walk = scratch.walk.number;
-    let Some(seen) = codes::place(scratch, frame) else {
+    let Some(seen) = codes::place(scratch, code) else {
         return UNREADABLE;
     };
-    let is_known = seen.is(frame, code, walk);
-    if !identify(&mut scratch.walk.python, python, code, seen, is_known) {
+    if !identify(scratch, python, code, seen) {
         return UNREADABLE;
     }
-    seen.frame = frame;
-    seen.walk = walk;
     seen.fingerprint
 }
 

@@ -210,11 +210,9 @@ pub(crate) struct PythonState {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Import {
-    /// The frame that the import system has called, and its code; 0: none.
-    pub(crate) module_frame: u64,
+    /// The code of the frame that the import system has called; 0: none.
     pub(crate) module: u64,
-    /// The import system's innermost frame, and its code; 0: none.
-    pub(crate) system_frame: u64,
+    /// The code of the import system's innermost frame; 0: none.
     pub(crate) system: u64,
     /// The last code of the import system, the program that it belongs to, and its fingerprint. It is frozen into the
     /// interpreter, and stays as long as that runs.

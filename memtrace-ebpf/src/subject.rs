@@ -11,7 +11,9 @@ pub(crate) struct Subject {
     pub(crate) interpreter: u32,
     pub(crate) epoch: u64,
     /// 1 if its imports are summarised.
-    pub(crate) has_imports: u64,
+    pub(crate) has_imports: u32,
+    /// 1 if the end of each code object is seen.
+    pub(crate) has_code_ends: u32,
     /// Changes of the code so far, see `memtrace_common::code_map`; or [`UNKNOWN`].
     pub(crate) sequence: u64,
 }
@@ -23,11 +25,13 @@ impl Subject {
     /// That of the caller's process now.
     #[inline(always)]
     pub(crate) fn of(caller: &Caller) -> Self {
+        let interpreter = code::interpreter(caller.space);
         Self {
             space: caller.space,
-            interpreter: code::interpreter(caller.space),
+            interpreter,
             epoch: caller.epoch,
             has_imports: code::has_imports(caller.space).into(),
+            has_code_ends: code::has_code_ends(caller.space, interpreter).into(),
             sequence: code::sequence(caller.space).unwrap_or(UNKNOWN),
         }
     }

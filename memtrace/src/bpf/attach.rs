@@ -38,7 +38,8 @@ pub(super) enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
     Multi {
         programs: Vec<OwnedFd>,
-        unwinding: OwnedFd,
+        /// By [`Plain`].
+        plain: [OwnedFd; PLAIN.len()],
     },
     /// Older ones: a perf event for each, by the programs of these names.
     Perf([&'static str; 5]),
@@ -60,8 +61,17 @@ const EMPTY_PROGRAMS: [&str; 5] = [
     "empty_entry",
 ];
 
-/// Stops a thread that an exception is about to unwind through probed functions.
-const UNWINDING: &str = "unwinding";
+/// Programs without a cookie.
+#[derive(Clone, Copy)]
+pub(super) enum Plain {
+    /// Stops a thread that an exception is about to unwind through probed functions.
+    Unwinding,
+    /// Counts the ends of Python's code objects.
+    CodeDealloc,
+}
+
+/// Their names.
+const PLAIN: [&str; 2] = ["unwinding", "code_dealloc"];
 
 /// Place in the above.
 fn program_of(probe: &Probe, at_return: bool) -> usize {
@@ -82,7 +92,16 @@ impl Programs {
     pub(super) fn new(ebpf: &Ebpf, object: &[u8], empty: bool, one_by_one: bool) -> Self {
         let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
         let [entry, ret, device_entry, device_return, request] = names;
-        let all = [entry, ret, device_entry, device_return, request, UNWINDING];
+        let [unwinding, code_dealloc] = PLAIN;
+        let all = [
+            entry,
+            ret,
+            device_entry,
+            device_return,
+            request,
+            unwinding,
+            code_dealloc,
+        ];
         let multi = match one_by_one {
             true => None,
             false => match multi::Prepared::new(ebpf, object, all) {
@@ -99,12 +118,20 @@ impl Programs {
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(self) -> Attacher {
         match self.multi.as_ref().map(multi::Prepared::load) {
-            Some(Ok([entry, ret, device_entry, device_return, request, unwinding])) => {
-                Attacher::Multi {
-                    programs: vec![entry, ret, device_entry, device_return, request],
+            Some(Ok(
+                [
+                    entry,
+                    ret,
+                    device_entry,
+                    device_return,
+                    request,
                     unwinding,
-                }
-            }
+                    code_dealloc,
+                ],
+            )) => Attacher::Multi {
+                programs: vec![entry, ret, device_entry, device_return, request],
+                plain: [unwinding, code_dealloc],
+            },
             Some(Err(error)) => {
                 tracing::debug!("uprobes one by one: {error}");
                 Attacher::Perf(self.names)
@@ -120,7 +147,7 @@ impl Attacher {
         let Attacher::Perf(programs) = self else {
             return Ok(());
         };
-        for &program in programs.iter().chain(&[UNWINDING]) {
+        for &program in programs.iter().chain(&PLAIN) {
             match uprobe(ebpf, program)?.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
                 Err(source) => return Err(TracerError::program(program, source)),
@@ -185,30 +212,31 @@ impl Attacher {
         }
     }
 
-    /// Attaches the program that restores return addresses to offsets of the file, open at `file`,
-    /// at which unwinding begins, in one process.
-    pub(super) fn attach_unwinding(
+    /// Attaches a program to offsets of the file, open at `file`, in one process.
+    pub(super) fn attach_plain(
         &self,
         ebpf: &mut Ebpf,
+        program: Plain,
         tgid: u32,
         file: &fs::File,
         offsets: &[u64],
     ) -> Result<Vec<Link>, TracerError> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         match self {
-            Attacher::Multi { unwinding, .. } => {
-                let link = multi::attach_plain(unwinding, tgid, &path, offsets)
+            Attacher::Multi { plain, .. } => {
+                let link = multi::attach_plain(&plain[program as usize], tgid, &path, offsets)
                     .map_err(|source| TracerError::Uprobes { tgid, source })?;
                 Ok(vec![Link::Multi(link)])
             }
             Attacher::Perf(_) => {
-                let uprobe = uprobe(ebpf, UNWINDING)?;
+                let name = PLAIN[program as usize];
+                let uprobe = uprobe(ebpf, name)?;
                 offsets
                     .iter()
                     .map(|&offset| attach_at(uprobe, tgid, &path, offset, None))
                     .collect::<Result<_, _>>()
                     .map_err(|source| TracerError::Uprobe {
-                        symbol: UNWINDING.to_owned(),
+                        symbol: name.to_owned(),
                         tgid,
                         source,
                     })

@@ -49,6 +49,7 @@ pub(crate) struct CodeMaps {
     interpreters: Array<MapData, Raw<Interpreter>>,
     interpreter_of: BpfHashMap<MapData, u32, u32>,
     imports: BpfHashMap<MapData, u32, Raw<Imports>>,
+    code_ends: BpfHashMap<MapData, u32, u32>,
     numbers: Interpreters,
     extents: Extents,
     /// By tgid: the place of its snapshot.
@@ -73,6 +74,7 @@ impl CodeMaps {
             interpreters: no_interpreter(Array::try_from(take(ebpf, "INTERPRETERS")?)?)?,
             interpreter_of: BpfHashMap::try_from(take(ebpf, "INTERPRETER_OF")?)?,
             imports: BpfHashMap::try_from(take(ebpf, "IMPORTS")?)?,
+            code_ends: BpfHashMap::try_from(take(ebpf, "CODE_ENDS")?)?,
             numbers: Interpreters::default(),
             extents: Extents::new(capacity),
             published: HashMap::new(),
@@ -95,12 +97,21 @@ impl CodeMaps {
         tgid: u32,
         imports: Option<Imports>,
     ) -> Result<(), MapError> {
-        match imports {
-            Some(imports) => self.imports.insert(tgid, Raw(imports), 0)?,
-            None => match self.imports.remove(&tgid) {
-                Err(MapError::KeyNotFound) => {}
-                removed => removed?,
-            },
+        set(&mut self.imports, tgid, imports.map(Raw))?;
+        self.changes.announce();
+        Ok(())
+    }
+
+    /// Publishes that the end of each code object of a process is seen, of the interpreter in the file number `exec`;
+    /// `None`: it is not any more.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), MapError> {
+        set(&mut self.code_ends, tgid, exec)?;
+        // As in `publish`.
+        if self.logs.get(&tgid, 0).is_err() {
+            let _ = self.code_ends.remove(&tgid);
         }
         self.changes.announce();
         Ok(())
@@ -243,6 +254,21 @@ impl CodeMaps {
             let _ = self.requests.remove(tgid);
         }
         wanted
+    }
+}
+
+/// Sets a process's value, or removes it if there is one.
+fn set<V: aya::Pod>(
+    map: &mut BpfHashMap<MapData, u32, V>,
+    tgid: u32,
+    value: Option<V>,
+) -> Result<(), MapError> {
+    match value {
+        Some(value) => map.insert(tgid, value, 0),
+        None => match map.remove(&tgid) {
+            Err(MapError::KeyNotFound) => Ok(()),
+            removed => removed,
+        },
     }
 }
 

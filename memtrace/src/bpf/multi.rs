@@ -52,8 +52,11 @@ pub(super) enum MultiError {
 pub(super) struct Prepared {
     object: Object,
     types: Option<OwnedFd>,
-    names: [&'static str; 6],
+    names: [&'static str; COUNT],
 }
+
+/// Programs that are attached this way.
+const COUNT: usize = 7;
 
 impl Prepared {
     /// Programs of an object whose maps `ebpf` holds.
@@ -63,7 +66,7 @@ impl Prepared {
     pub(super) fn new(
         ebpf: &Ebpf,
         object: &[u8],
-        names: [&'static str; 6],
+        names: [&'static str; COUNT],
     ) -> Result<Prepared, MultiError> {
         let mut object = Object::parse(object)?;
         let maps = std::mem::take(&mut object.maps);
@@ -93,7 +96,7 @@ impl Prepared {
     /// # Errors
     /// A kernel before 6.6 does not have such links; one whose filter is broken is refused
     /// here.
-    pub(super) fn load(&self) -> Result<[OwnedFd; 6], MultiError> {
+    pub(super) fn load(&self) -> Result<[OwnedFd; COUNT], MultiError> {
         let load = |name| load_one(&self.object, self.types.as_ref(), name);
         let programs = std::thread::scope(|scope| {
             let loading = self.names.map(|name| scope.spawn(move || load(name)));

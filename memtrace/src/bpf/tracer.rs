@@ -22,7 +22,7 @@ use memtrace_common::{
 
 use super::{
     abi,
-    attach::{Attacher, Link, Programs, detach},
+    attach::{Attacher, Link, Plain, Programs, detach},
     btf,
     changes::Changes,
     code_maps::CodeMaps,
@@ -362,7 +362,19 @@ impl Tracer {
         offsets: &[u64],
     ) -> Result<Vec<Link>, TracerError> {
         self.attacher
-            .attach_unwinding(&mut self.ebpf, tgid, file, offsets)
+            .attach_plain(&mut self.ebpf, Plain::Unwinding, tgid, file, offsets)
+    }
+
+    /// Has the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
+    /// they end.
+    pub(crate) fn attach_code_dealloc(
+        &mut self,
+        tgid: u32,
+        file: &fs::File,
+        offset: u64,
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attacher
+            .attach_plain(&mut self.ebpf, Plain::CodeDealloc, tgid, file, &[offset])
     }
 
     /// The kernel side's counters so far: by reason, and records it tried to emit.
@@ -394,12 +406,8 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        if let Attacher::Multi {
-            programs,
-            unwinding,
-        } = &self.attacher
-        {
-            fds.extend(programs.iter().chain([unwinding]).map(AsRawFd::as_raw_fd));
+        if let Attacher::Multi { programs, plain } = &self.attacher {
+            fds.extend(programs.iter().chain(plain).map(AsRawFd::as_raw_fd));
         }
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");

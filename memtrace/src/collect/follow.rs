@@ -60,6 +60,10 @@ impl Collector {
                     // waits.
                     process.probed = false;
                     process.unwinders = None;
+                    process.code_ends = None;
+                    if let Err(error) = self.kernel.set_code_ends(tgid, None) {
+                        tracing::debug!("{error}");
+                    }
                     process.links.append(&mut process.unwinding_links);
                     bpf::detach(std::mem::take(&mut process.links));
                 }
@@ -411,9 +415,42 @@ impl Collector {
         if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
             && self.processes.set_interpreter(tgid, interpreter)
             && self.abilities.python_frames
-            && let Err(error) = self.kernel.set_interpreter(tgid, interpreter)
         {
-            tracing::warn!("stacks of process {tgid} have no Python frames: {error}");
+            match self.kernel.set_interpreter(tgid, interpreter) {
+                Ok(()) => self.see_code_ends(tgid),
+                Err(error) => {
+                    tracing::warn!("stacks of process {tgid} have no Python frames: {error}");
+                }
+            }
+        }
+    }
+
+    /// Lets the kernel side rely on what it has read of code objects. Without it, it reads them again for each stack.
+    fn see_code_ends(&mut self, tgid: u32) {
+        let interpreter = self.processes.interpreter(tgid).copied();
+        let Some((interpreter, process)) = interpreter.zip(self.processes.get_mut(tgid)) else {
+            return;
+        };
+        let index = ModuleIndex(interpreter.exec);
+        let module = self.modules.get(index);
+        let Some(offset) = module.code_dealloc.filter(|_| self.abilities.python_frames) else {
+            return;
+        };
+        if process.code_ends != Some(index) {
+            let attached = self
+                .kernel
+                .attach_code_dealloc(tgid, &module.file.file, offset);
+            match attached {
+                Ok(links) => process.links.extend(links),
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    return;
+                }
+            }
+            process.code_ends = Some(index);
+        }
+        if let Err(error) = self.kernel.set_code_ends(tgid, Some(interpreter.exec)) {
+            tracing::debug!("{error}");
         }
     }
 
@@ -504,6 +541,7 @@ impl Collector {
         for index in self.modules.allocators() {
             self.probe_module(tgid, index);
         }
+        self.see_code_ends(tgid);
     }
 
     fn probe_module(&mut self, tgid: u32, index: ModuleIndex) {

@@ -171,6 +171,12 @@ impl Collector {
         };
         process.held = false;
         if process.unwinders.take().is_some() {
+            // Before its probe goes with the others.
+            if process.code_ends.take().is_some()
+                && let Err(error) = self.kernel.set_code_ends(tgid, None)
+            {
+                tracing::debug!("{error}");
+            }
             bpf::detach(std::mem::take(&mut process.links));
             bpf::detach(std::mem::take(&mut process.unwinding_links));
             process.probed = false;

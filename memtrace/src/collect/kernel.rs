@@ -65,6 +65,19 @@ pub(super) trait Kernel {
         offsets: &[u64],
     ) -> Result<Vec<Link>, TracerError>;
 
+    /// Has the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
+    /// they end. Nothing is relied on before [`Kernel::set_code_ends`].
+    fn attach_code_dealloc(
+        &mut self,
+        tgid: u32,
+        file: &File,
+        offset: u64,
+    ) -> Result<Vec<Link>, TracerError>;
+
+    /// Publishes that the end of each code object of a process is seen, of the interpreter in the file number `exec`;
+    /// `None`: it is not any more.
+    fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), MapError>;
+
     /// Records that a file needs no stop when it is mapped, and the meaning of its mappings.
     fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError>;
 
@@ -165,6 +178,19 @@ impl Kernel for Tracer {
         offsets: &[u64],
     ) -> Result<Vec<Link>, TracerError> {
         self.attach_unwinding(tgid, file, offsets)
+    }
+
+    fn attach_code_dealloc(
+        &mut self,
+        tgid: u32,
+        file: &File,
+        offset: u64,
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attach_code_dealloc(tgid, file, offset)
+    }
+
+    fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), MapError> {
+        self.code.set_code_ends(tgid, exec)
     }
 
     fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {

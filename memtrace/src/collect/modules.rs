@@ -46,6 +46,8 @@ pub(super) struct Module {
     pub(super) unwinding: Vec<u64>,
     /// It may throw without a symbol that shows it, see [`plan::hides_unwinding`].
     pub(super) hides_unwinding: bool,
+    /// Where code objects of its interpreter end, offset into the file.
+    pub(super) code_dealloc: Option<u64>,
     segments: Vec<Segment>,
     /// See [`ModuleFile::version`].
     pub(super) version: u32,
@@ -315,6 +317,10 @@ impl Modules {
         let version = file.version().unwrap_or_default();
         let bytes = FileBytes::new(&file.file);
         let of_elf = |elf: Elf<'_>| {
+            let python = python::find(&elf, &file.path);
+            let candidate = python.as_ref().ok().and_then(Option::as_ref);
+            let code_dealloc = candidate.and_then(|candidate| candidate.code_dealloc);
+            let code_dealloc = code_dealloc.and_then(|virt| plan::code_dealloc(&elf, virt));
             (
                 elf.build_id.clone(),
                 library(&file, &elf),
@@ -322,7 +328,7 @@ impl Modules {
                 plan::lacking(&elf, &file.path),
                 (plan::unwinding(&elf), plan::hides_unwinding(&elf)),
                 elf.segments().to_vec(),
-                python::find(&elf, &file.path),
+                (python, code_dealloc),
             )
         };
         let (build_id, library, probes, lacking, unwinding, segments, python) =
@@ -335,7 +341,7 @@ impl Modules {
                     None,
                     Default::default(),
                     Vec::new(),
-                    Ok(None),
+                    (Ok(None), None),
                 )
             });
         let name = file.path.file_name().and_then(|name| name.to_str());
@@ -349,7 +355,8 @@ impl Modules {
             unwinding: unwinding.0,
             hides_unwinding: unwinding.1,
             segments,
-            python,
+            python: python.0,
+            code_dealloc: python.1,
             file,
         }
     }

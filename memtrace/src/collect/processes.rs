@@ -10,6 +10,7 @@ use memtrace_common::python::Interpreter;
 
 use super::{
     addresses::Addresses, device_records::OnDevices, fingerprint::Fingerprint, images::Images,
+    location::ModuleIndex,
 };
 use crate::{
     bpf::Link,
@@ -40,6 +41,8 @@ pub(super) struct Process {
     /// How many of the files in which unwinding begins have their probe; `None` if no function is
     /// probed that an exception may leave.
     pub(super) unwinders: Option<usize>,
+    /// The interpreter's file in which the end of code objects has its probe.
+    pub(super) code_ends: Option<ModuleIndex>,
     /// It executes a 32-bit program.
     pub(super) is_32_bit: bool,
 }
@@ -57,6 +60,7 @@ impl Process {
             held: false,
             given_up: false,
             unwinders: None,
+            code_ends: None,
             is_32_bit: false,
             row,
         }

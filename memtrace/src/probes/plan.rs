@@ -117,16 +117,25 @@ pub(crate) fn unwinding(elf: &Elf<'_>) -> Vec<u64> {
     let mut offsets: Vec<u64> = elf
         .functions()
         .filter(|function| UNWINDING.contains(&function.name))
-        .map(|function| {
-            let body = body(elf, function.file_offset, function.size);
-            let size_known = function.size == body.len() as u64;
-            let site = arch::probe_site(elf.architecture, body, size_known, Reads::NOTHING);
-            function.file_offset + site.offset
-        })
+        .map(|function| start(elf, function.file_offset, function.size, Reads::NOTHING))
         .collect();
     offsets.sort_unstable();
     offsets.dedup();
     offsets
+}
+
+/// Where to probe the start of the function that frees Python's code objects, its address before relocation: offset into
+/// the file.
+pub(crate) fn code_dealloc(elf: &Elf<'_>, virt: u64) -> Option<u64> {
+    Some(start(elf, elf.file_offset(virt)?, 0, Reads::in_place(0)))
+}
+
+/// Where to probe the start of a function of `size` bytes (0: unknown): offset into the file.
+fn start(elf: &Elf<'_>, file_offset: u64, size: u64, reads: Reads) -> u64 {
+    let body = body(elf, file_offset, size);
+    let size_known = size != 0 && size == body.len() as u64;
+    let site = arch::probe_site(elf.architecture, body, size_known, reads);
+    file_offset + site.offset
 }
 
 /// Whether a file may throw through functions of its own without symbols: it handles exceptions and

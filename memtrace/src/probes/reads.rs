@@ -1,6 +1,6 @@
 //! Which registers the kernel side reads where a function is entered, so that its probe can be
 //! placed before any of them changes. It repeats what the entry programs of `memtrace-ebpf` do
-//! (`calls.rs`, `device.rs`, `measure.rs`): a register that they begin to read belongs here as well.
+//! (`calls.rs`, `codes.rs`, `device.rs`, `measure.rs`): a register that they begin to read belongs here as well.
 
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
 

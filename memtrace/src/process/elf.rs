@@ -255,6 +255,21 @@ impl<'data> Elf<'data> {
         std::str::from_utf8(name.ok()?).ok()
     }
 
+    /// Where the pointer at `virt` leads once the file is loaded, an address before relocation; `None` if that is not the
+    /// file's own, or the pointer is none.
+    pub(crate) fn pointer(&self, virt: u64) -> Option<u64> {
+        let mut relocations = self.file.dynamic_relocations().into_iter().flatten();
+        let target = match relocations.find(|&(at, _)| at == virt) {
+            Some((_, relocation)) => match relocation.target() {
+                RelocationTarget::Absolute => relocation.addend().cast_unsigned(),
+                _ => return None,
+            },
+            // It never moves, or the word itself has the address (DT_RELR).
+            None => u64::from_le_bytes(self.initial(virt, 8)?.try_into().ok()?),
+        };
+        (target != 0).then_some(target)
+    }
+
     /// The variables that the file defines with an address in a segment, dynamic symbols first.
     pub(crate) fn variables(&self) -> impl Iterator<Item = Variable<'data>> {
         self.data_symbols(elf::STT_OBJECT)

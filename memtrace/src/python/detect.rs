@@ -22,6 +22,8 @@ pub(crate) struct Candidate {
     /// Functions that the loop calls for the instructions, in an interpreter built with tail calls
     /// (3.14). Native frames there belong to the loop and mean nothing to the user.
     pub handlers: Option<[u64; 2]>,
+    /// Start of the function that frees code objects.
+    pub code_dealloc: Option<u64>,
 }
 
 /// An interpreter whose frames are not supported.
@@ -74,6 +76,7 @@ pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsu
         runtime: runtime.virt,
         eval: [[main.start, main.end], [cold.start, cold.end]],
         handlers: handlers(elf),
+        code_dealloc: code_dealloc(elf),
     }))
 }
 
@@ -184,6 +187,19 @@ fn jumps_out(body: &[u8], main: &Range<u64>) -> Vec<u64> {
     targets.sort_unstable();
     targets.dedup();
     targets
+}
+
+/// `PyTypeObject.tp_dealloc`, bytes: the same in all versions (Include/cpython/object.h).
+const TP_DEALLOC: u64 = 48;
+
+/// Where the type of code objects refers to. The function itself has no symbol in a stripped file.
+fn code_dealloc(elf: &Elf<'_>) -> Option<u64> {
+    let code = elf.variables().find(|v| v.name == "PyCode_Type")?;
+    let function = elf.pointer(code.virt.checked_add(TP_DEALLOC)?)?;
+    let is_code = |offset| !elf.code(offset, 1).is_empty();
+    elf.file_offset(function)
+        .is_some_and(is_code)
+        .then_some(function)
 }
 
 /// From the first to the last of the functions for single instructions.

@@ -215,6 +215,14 @@ impl Kernel for Captured {
         Ok(Vec::new())
     }
 
+    fn attach_code_dealloc(&mut self, _: u32, _: &File, _: u64) -> Result<Vec<Link>, TracerError> {
+        Ok(Vec::new())
+    }
+
+    fn set_code_ends(&mut self, _: u32, _: Option<u32>) -> Result<(), MapError> {
+        Ok(())
+    }
+
     fn file_known(&mut self, _: FileKey, known: KnownFile) -> Result<(), TracerError> {
         self.asked.borrow_mut().known.insert(known.exec);
         Ok(())

@@ -34,6 +34,8 @@ fn compiled(dir: &Path, name: &str, version: &str) -> PathBuf {
         }
         void _TAIL_CALL_NOP(void) {}
         void _TAIL_CALL_RESUME(void) {}
+        static void code_dealloc(void *code) { hot(code); }
+        void *PyCode_Type[10] = {[6] = code_dealloc};
         void hot(int *p) { *p = 1; }
         void cold(int *p) { *p = 2; }
         ",
@@ -78,6 +80,22 @@ fn the_cold_part_is_found_without_its_symbol() {
     let stripped = Command::new("strip").arg(&file).status().unwrap();
     assert!(stripped.success());
     assert_eq!(candidate(&file).unwrap().unwrap(), with_symbols);
+}
+
+#[test]
+fn the_end_of_code_objects_is_found_however_its_pointer_is_relocated() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = |option: &str| {
+        let file = compiled(dir.path(), "libpython3.11.so", option);
+        let bytes = std::fs::read(&file).unwrap();
+        let elf = Elf::parse(&bytes).unwrap();
+        let symbol = elf.functions().find(|of| of.name == "code_dealloc");
+        let expected = symbol.map(|of| of.virt);
+        assert!(expected.is_some());
+        assert_eq!(candidate(&file).unwrap().unwrap().code_dealloc, expected);
+    };
+    found("-g0");
+    found("-Wl,-z,pack-relative-relocs");
 }
 
 #[test]
@@ -135,6 +153,10 @@ fn the_interpreters_here_have_their_loops() {
         assert!(cold[0] == cold[1] || cold[1] <= main[0] || cold[0] >= main[1]);
         let bytes = std::fs::read(&path).unwrap();
         let elf = Elf::parse(&bytes).unwrap();
+        let mut functions = elf.functions().filter(|of| of.name == "code_dealloc");
+        let known = functions.next().map(|of| of.virt);
+        let freeing = candidate.code_dealloc;
+        assert!(freeing.is_some() && (known.is_none() || known == freeing));
         let found = by_jumps(&elf, &(main[0]..main[1])).unwrap_or(0..0);
         // gcc leaves a few instructions there that nothing leads to.
         if found.is_empty() {

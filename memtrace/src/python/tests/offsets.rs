@@ -12,6 +12,7 @@ fn described(minor: u32, bytes: &[u8]) -> Result<Interpreter, Error> {
         runtime: 0x1000,
         eval: [[0x10, 0x20], [0, 0]],
         handlers: None,
+        code_dealloc: None,
     };
     interpreter(&candidate, 7, 0x5000_0000, &|address, buffer| {
         assert_eq!(address, 0x5000_1000);
@@ -88,7 +89,8 @@ fn other_interpreters_are_refused() {
                 minor: 13,
                 runtime: 0,
                 eval: [[0; 2]; 2],
-                handlers: None
+                handlers: None,
+                code_dealloc: None,
             },
             0,
             0x1000,
