@@ -213,7 +213,7 @@ pub(crate) fn interpreter(tgid: u32) -> u32 {
     unsafe { INTERPRETER_OF.get(&tgid) }.copied().unwrap_or(0)
 }
 
-/// Whether the end of each code object of a process is seen, which has the interpreter with this number.
+/// Whether the end of each code object is seen in a process that has the interpreter with this number.
 #[inline(always)]
 pub(crate) fn has_code_ends(tgid: u32, interpreter: u32) -> bool {
     // SAFETY: copied at once.

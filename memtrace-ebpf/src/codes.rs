@@ -16,13 +16,13 @@ use crate::{
     scratch::{SLOTS, Scratch},
 };
 
-/// Those that walks of each [`Scratch`] of each CPU have met, at the places that their addresses give.
+/// The ones that walks of each [`Scratch`] of each CPU have met, at the places that their addresses give.
 #[map]
 static CODES: PerCpuArray<[Seen; PLACES]> = PerCpuArray::with_max_entries(SLOTS, 0);
 
 const PLACES_BITS: u32 = 9;
 
-/// A loop runs few. A value of a map per CPU has 32 KiB at most (PCPU_MIN_UNIT_SIZE, include/linux/percpu.h).
+/// The code objects of a loop are few. A value of a map per CPU has 32 KiB at most (PCPU_MIN_UNIT_SIZE, include/linux/percpu.h).
 const PLACES: usize = 1 << PLACES_BITS;
 
 /// Ends of code objects, counted for all addresses with the same hash, of any process.
@@ -73,7 +73,7 @@ pub(crate) fn ends(code: u64) -> u64 {
 }
 
 impl Seen {
-    /// Whether the code object at `code` is this one for certain, as so many have ended.
+    /// Whether the code object at `code` is certainly this one. `ends`: the present [`ends`] of its address.
     #[inline(always)]
     pub(crate) fn holds(&self, code: u64, ends: u64, scratch: &Scratch) -> bool {
         scratch.walk.memo.of.has_code_ends != 0
@@ -90,7 +90,7 @@ impl Seen {
         walk != 0 && self.code == code && walk.wrapping_sub(self.walk) <= 1
     }
 
-    /// This walk has met it, after so many had ended.
+    /// This walk has met it. `ends`: as before it was read.
     #[inline(always)]
     pub(crate) fn meet(&mut self, ends: u64, scratch: &Scratch) {
         self.walk = scratch.walk.number;

@@ -365,7 +365,7 @@ impl Tracer {
             .attach_plain(&mut self.ebpf, Plain::Unwinding, tgid, file, offsets)
     }
 
-    /// Has the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
+    /// Lets the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
     /// they end.
     pub(crate) fn attach_code_dealloc(
         &mut self,

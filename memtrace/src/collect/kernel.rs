@@ -65,7 +65,7 @@ pub(super) trait Kernel {
         offsets: &[u64],
     ) -> Result<Vec<Link>, TracerError>;
 
-    /// Has the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
+    /// Lets the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
     /// they end. Nothing is relied on before [`Kernel::set_code_ends`].
     fn attach_code_dealloc(
         &mut self,
