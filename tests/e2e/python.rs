@@ -223,12 +223,13 @@ fn of_a_running_program() {
 
 #[test]
 fn code_objects_that_take_each_others_place_are_told_apart() {
-    const ROUNDS: u64 = 500;
+    /// Of a parent and a child.
+    const ROUNDS: u64 = 2 * 500;
     let others = (9..=14).filter_map(targets::installed_python);
     for python in others.chain([distributions().into()]) {
         let bench = Bench::new();
         let target = [python.clone(), targets::source("python/replaced.py")];
-        let report = Record::launch(&bench, &["--imports"], target).finish(0);
+        let report = Record::launch(&bench, &["--imports", "--no-fold"], target).finish(0);
         let of_line = |line: u32| -> u64 {
             let sites = report.sites.iter().filter(|site| site.layer == "heap");
             let is_there = |site: &&ReportedSite| {
