@@ -149,6 +149,9 @@ fn check(args: &ExportArgs) -> anyhow::Result<()> {
             "`--format {}` has every metric but the peak; leave out `--metric`, and choose one in the viewer",
             args.format.name()
         ),
+        Format::Perfetto if args.by.is_some() => anyhow::bail!(
+            "`--format perfetto` does not separate threads; leave out `--by`, or choose another format"
+        ),
         Format::Csv if args.metric.is_some() => {
             anyhow::bail!("`--format csv` has a column for each metric; leave out `--metric`")
         }
@@ -187,7 +190,7 @@ fn write(
         Format::Pprof => {
             let sites = render::pprof(out, snapshot, &filter)?;
             say_if_nothing(sites);
-            say_if_layers_overlap(snapshot, &filter);
+            say_if_layers_overlap(snapshot, &filter, "layer");
         }
         Format::Speedscope => {
             let metrics = args.metric.map(|metric| vec![metric]);
@@ -200,7 +203,7 @@ fn write(
         }
         Format::Otlp => {
             say_if_nothing(render::otlp(out, snapshot, &filter)?);
-            say_if_layers_overlap(snapshot, &filter);
+            say_if_layers_overlap(snapshot, &filter, "memtrace.layer");
         }
         Format::Firefox => say_if_nothing(render::firefox(out, snapshot, &filter)?),
         Format::Csv => say_if_nothing(render::csv(out, snapshot, &filter)?),
@@ -228,13 +231,13 @@ fn say_if_nothing(sites: usize) {
 }
 
 /// A viewer adds up whatever a profile contains.
-fn say_if_layers_overlap(snapshot: &Snapshot, filter: &Filter) {
+fn say_if_layers_overlap(snapshot: &Snapshot, filter: &Filter, label: &str) {
     let sites = snapshot.sites.iter().map(|site| site.key.layer);
     let layers: BTreeSet<&str> = sites.map(Layer::name).collect();
     if filter.layer.is_none() && layers.len() > 1 {
         let layers = Vec::from_iter(layers).join(", ");
         say(&format!(
-            "the layers {layers} overlap: choose one, with `--layer` or by the label `layer` in the viewer"
+            "the layers {layers} overlap: choose one, with `--layer` or by the label `{label}` in the viewer"
         ));
     }
 }

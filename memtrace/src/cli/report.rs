@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 use super::hints;
@@ -231,9 +230,7 @@ pub(super) fn write_file(
     if path == std::path::Path::new("-") {
         return Ok(io::stdout().lock().write_all(content)?);
     }
-    let mut file = crate::recording::create_private(path, force)?;
-    file.write_all(content)
-        .with_context(|| format!("cannot write `{}`", path.display()))
+    Ok(crate::recording::write_private(path, force, content)?)
 }
 
 pub(super) fn parse_at(text: &str) -> Result<At, String> {
@@ -341,5 +338,17 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         write_file(&path, true, b"third").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"third");
+    }
+
+    #[test]
+    fn a_file_stays_if_its_replacement_cannot_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.svg");
+        write_file(&path, false, b"first").unwrap();
+        // The name of the replacement before it takes the place of the file.
+        let new = format!("out.svg.new-{}", std::process::id());
+        std::fs::create_dir(directory.path().join(new)).unwrap();
+        assert!(write_file(&path, true, b"second").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
     }
 }

@@ -2,17 +2,19 @@
 
 use std::{
     ffi::OsString,
-    fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, FromArgMatches};
 use tempfile::TempDir;
 
-use super::{diagnose, record, report::JUDGING};
+use super::{
+    diagnose, record,
+    report::{JUDGING, write_file},
+};
 use crate::{
     analysis::{
         suppressions::Suppressions,
@@ -21,7 +23,7 @@ use crate::{
     },
     escape::for_shell,
     progress::Progress,
-    recording::{At, Recording, Snapshot},
+    recording::{self, At, Recording, Snapshot},
     render,
     view::fail_on::{Condition, State, check},
 };
@@ -51,7 +53,7 @@ pub(crate) struct RunArgs {
     /// Exit status if a condition holds
     #[arg(long, value_name = "STATUS", default_value_t = 99, value_parser = clap::value_parser!(u8).range(1..))]
     exit_code: u8,
-    /// Also write the result as JSON to this file
+    /// Also write the result as JSON to this file; `-` for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// The recording to write and to keep
@@ -77,6 +79,14 @@ pub(crate) struct RunArgs {
 /// Nothing could be recorded, or the recording cannot be judged.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let suppressions = diagnose::suppressions(args.suppressions.as_deref())?;
+    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+        ensure!(
+            args.json != args.output,
+            "--json and --output name the same file, `{}`",
+            path.display()
+        );
+        recording::may_create(path, args.force)?;
+    }
     let (folder, file) = match &args.output {
         Some(file) => (None, file.clone()),
         None => {
@@ -86,11 +96,22 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             (Some(folder), file)
         }
     };
-    let judged = record::record(record_args(args, &file)?, false)
-        .and_then(|status| Ok((status, read(&file, &suppressions)?)));
-    let (status, (found, end)) = match judged {
-        Ok(judged) => judged,
+    let status = match record::record(record_args(args, &file)?, false) {
+        Ok(status) => status,
         Err(error) => return Err(with_recording(error, folder, &file)),
+    };
+    // The command failed, whatever else goes wrong.
+    let failure = status.filter(|status| *status != 0).map(record::exit_code);
+    let or_failure = |error: anyhow::Error| match failure {
+        Some(failure) => {
+            tracing::error!("{error:#}");
+            Ok(failure)
+        }
+        None => Err(error),
+    };
+    let (found, end) = match read(&file, &suppressions) {
+        Ok(judged) => judged,
+        Err(error) => return or_failure(with_recording(error, folder, &file)),
     };
     let outcomes: Vec<_> = args
         .fail_on
@@ -113,12 +134,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.json {
         let text = render::outcomes_json(&outcomes, kept.as_deref()).to_string() + "\n";
-        write_json(path, args.force, &text)?;
+        if let Err(error) = write_file(path, args.force, text.as_bytes()) {
+            return or_failure(error);
+        }
     }
-    Ok(match status {
-        Some(status) if status != 0 => record::exit_code(status),
-        _ if fails => ExitCode::from(args.exit_code),
-        _ => ExitCode::SUCCESS,
+    Ok(match failure {
+        Some(failure) => failure,
+        None if fails => ExitCode::from(args.exit_code),
+        None => ExitCode::SUCCESS,
     })
 }
 
@@ -143,17 +166,6 @@ fn with_recording(error: anyhow::Error, folder: Option<TempDir>, file: &Path) ->
     }
 }
 
-fn write_json(path: &Path, force: bool, text: &str) -> anyhow::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let options = options.write(true).truncate(true);
-    let file = match force {
-        true => options.create(true).open(path),
-        false => options.create_new(true).open(path),
-    };
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .with_context(|| format!("cannot write `{}`", path.display()))
-}
-
 /// As for `memtrace record`.
 fn record_args(args: &RunArgs, file: &Path) -> anyhow::Result<record::RecordArgs> {
     let mut line: Vec<OsString> = vec!["record".into(), "--output".into(), file.into()];
@@ -171,6 +183,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use std::fs;
 
     #[derive(Parser)]
     struct Cli {

@@ -37,6 +37,7 @@ mod records;
 mod release;
 pub(crate) mod sampling;
 pub(crate) mod session;
+mod signals;
 mod sink;
 mod stacks;
 pub(crate) mod start_after;

@@ -1,7 +1,7 @@
 //! The time line of a recording: start, wait, intervals, signals, end.
 
 use std::{
-    io::{self, Write},
+    io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
@@ -25,6 +25,7 @@ use super::{
     plan::{Plan, default_output, meta},
     priority::Priority,
     sampling::Costs,
+    signals::{Signals, pass_on},
     start_after::{Waiting, Watched},
     startup::Startup,
     store::Store,
@@ -148,7 +149,7 @@ pub(crate) async fn record(
     // Without a name of its own, it will be named after the first of the chosen processes.
     if plan.choice.is_none() || plan.output.is_some() {
         let output = output(&plan, launched.as_ref(), &redactor);
-        Writer::may_create(&output, plan.force)?;
+        recording::may_create(&output, plan.force)?;
     }
     let waiting = Waiting::new(start_after)?;
     let mut signals = Signals::watch()?;
@@ -176,8 +177,11 @@ pub(crate) async fn record(
         }
         (Err(error), Some(launched)) => {
             tracing::error!("{error}");
-            signals.wait_for(launched).await?;
-            Err(error)
+            // A status of failure is the command's own, and not memtrace's.
+            match signals.wait_for(launched).await? {
+                0 => Err(error),
+                status => Ok(Some(status)),
+            }
         }
         (result, _) => result,
     }
@@ -317,7 +321,13 @@ async fn record_now(
         Some(launched) if launched.is_released() => Some(session.signals.wait_for(launched).await?),
         _ => None,
     };
-    result.map(|()| status)
+    match (result, status) {
+        (Err(error), Some(failure @ 1..)) => {
+            tracing::error!("{error}");
+            Ok(Some(failure))
+        }
+        (result, status) => result.map(|()| status),
+    }
 }
 
 fn start_holder(
@@ -337,50 +347,6 @@ struct Session {
     signals: Signals,
     /// SIGUSR1: search for holders now.
     searches: Signal,
-}
-
-/// The signals that a recording acts on.
-pub(super) struct Signals {
-    pub(super) interrupts: Signal,
-    pub(super) terminations: Signal,
-    pub(super) hangups: Signal,
-}
-
-impl Signals {
-    fn watch() -> Result<Self, SessionError> {
-        Ok(Self {
-            interrupts: signal(SignalKind::interrupt()).map_err(system("watch SIGINT"))?,
-            terminations: signal(SignalKind::terminate()).map_err(system("watch SIGTERM"))?,
-            hangups: signal(SignalKind::hangup()).map_err(system("watch SIGHUP"))?,
-        })
-    }
-
-    /// Waits for the command to end, which may be long after the recording did.
-    async fn wait_for(&mut self, launched: &mut Launched) -> Result<i32, SessionError> {
-        let waiting = system("wait for the command");
-        if let Some(status) = launched.try_wait().map_err(&waiting)? {
-            return Ok(status);
-        }
-        // A closed standard error must not keep the status from being passed on.
-        let _ = writeln!(
-            io::stderr(),
-            "memtrace: waiting for process {} to end, to pass on its exit status",
-            launched.tgid()
-        );
-        let fd = pidfd(launched.tgid()).map_err(&waiting)?;
-        loop {
-            tokio::select! {
-                ended = fd.readable() => {
-                    drop(ended.map_err(&waiting)?);
-                    return launched.wait().map_err(&waiting);
-                }
-                _ = self.terminations.recv() => pass_on(launched, libc::SIGTERM),
-                // The terminal sent these to the command too.
-                _ = self.interrupts.recv() => {}
-                _ = self.hangups.recv() => {}
-            }
-        }
-    }
 }
 
 impl Session {
@@ -566,7 +532,7 @@ fn find_target(pid: u32) -> Result<Target, SessionError> {
 }
 
 /// A descriptor that becomes readable when the process ends.
-fn pidfd(tgid: u32) -> io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn pidfd(tgid: u32) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: no memory is involved.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tgid, 0) };
     if fd < 0 {
@@ -580,12 +546,6 @@ fn watch<T: AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: both things watched here, a ring buffer and a pidfd, own their
     // descriptor and keep the same one until they are dropped.
     Ok(unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) }?)
-}
-
-/// Sends the command a signal that was sent to memtrace alone.
-pub(super) fn pass_on(launched: &Launched, signal: i32) {
-    // SAFETY: no memory is involved; the child is not reaped yet.
-    unsafe { libc::kill(launched.tgid().cast_signed(), signal) };
 }
 
 /// CLOCK_MONOTONIC, as the kernel side's times.

@@ -291,7 +291,13 @@ impl FromStr for Server {
                 "a URL with a name or a password would be visible to all users: leave it out, and set {AUTHORIZATION}"
             ));
         }
-        if host.contains(['?', '#', ' ']) {
+        let authority = host.split('/').next().unwrap_or_default();
+        let port = match authority.rsplit_once(':') {
+            // The end of an IPv6 address is none.
+            Some((_, port)) if !port.ends_with(']') => port,
+            _ => "80",
+        };
+        if host.contains(['?', '#', ' ']) || port.parse::<u16>().is_err() {
             return Err(wrong());
         }
         Ok(Self {
@@ -317,6 +323,9 @@ impl FromStr for Header {
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err("expected the name of a header before the colon".into());
+        }
+        if value.chars().any(char::is_control) {
+            return Err("expected the value of a header on one line".into());
         }
         Ok(Self {
             name: name.into(),
@@ -346,7 +355,9 @@ mod tests {
             parse("parca=http://[::1]:7070").unwrap().engine,
             Engine::Parca
         );
-        assert_eq!(parse("otlp=http://h:4318").unwrap().engine, Engine::Otlp);
+        for url in ["http://h:4318", "http://h", "https://[::1]/x:y"] {
+            assert_eq!(parse(&format!("otlp={url}")).unwrap().engine, Engine::Otlp);
+        }
         for wrong in [
             "",
             "http://localhost:4040",
@@ -357,6 +368,8 @@ mod tests {
             "pyroscope=http:///x",
             "grafana=http://h",
             "otlp=http://h/?x=1",
+            "otlp=http://h:99999",
+            "otlp=http://h:port/x",
         ] {
             let error = parse(wrong).unwrap_err();
             assert!(error.contains("pyroscope=URL"), "{wrong}: {error}");

@@ -3,33 +3,99 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{self, ErrorKind},
-    os::unix::fs::{OpenOptionsExt, fchown},
+    io::{self, ErrorKind, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt, fchown},
     path::{Path, PathBuf},
 };
 
-use super::Error;
+use super::{Error, schema};
 
-/// Makes `path` a new empty file of mode 0600, owned by the invoking user under sudo. With `force`
-/// it takes the place of a regular file in one step, so a failure leaves the old one as it was.
+/// Makes `path` a new empty file for a recording, of mode 0600, owned by the invoking user under sudo. With `force` it
+/// takes the place of a regular file in one step, so a failure leaves the old one as it was. It is locked: no other
+/// memtrace replaces it as long as the result is open.
 ///
 /// # Errors
 ///
-/// When something is at `path` already (with `force`: something other than a regular file), or
-/// when it cannot be created.
-pub(crate) fn create_private(path: &Path, force: bool) -> Result<File, Error> {
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if !metadata.is_file() => {
-            return Err(Error::NotReplaceable {
-                path: path.into(),
-                found: describe(metadata.file_type()),
-            });
-        }
-        Ok(_) if !force => return Err(Error::Exists { path: path.into() }),
-        Ok(_) => return replace(path).map_err(|error| cannot_create(path, &error)),
-        // Any other failure shows again, and with its cause, when the file is opened.
-        Err(_) => {}
+/// When something is at `path` already (with `force`: something other than a regular file, or a recording in progress),
+/// or when it cannot be created.
+pub(super) fn create_recording(path: &Path, force: bool) -> Result<File, Error> {
+    let file = match is_free(path, force)? {
+        true => create(path)?,
+        false => replace(path, b"").map_err(|error| cannot_create(path, &error))?,
+    };
+    // Not every file system has locks.
+    let _ = file.try_lock();
+    Ok(file)
+}
+
+/// Whether [`create_recording`] can be expected to work later; an existing file is left as it is.
+///
+/// # Errors
+/// As [`create_recording`].
+pub(crate) fn may_create(path: &Path, force: bool) -> Result<(), Error> {
+    if is_free(path, force)? {
+        create(path)?;
+        // It is empty.
+        let _ = fs::remove_file(path);
     }
+    Ok(())
+}
+
+/// Writes a new file that is no recording, of mode 0600, owned by the invoking user under sudo. A failure leaves no file,
+/// or with `force` the old one.
+///
+/// # Errors
+///
+/// When something is at `path` already (with `force`: something other than a regular file, or a recording), or when it
+/// cannot be written.
+pub(crate) fn write_private(path: &Path, force: bool, content: &[u8]) -> Result<(), Error> {
+    if !is_free(path, force)? {
+        if is_recording(path) {
+            return Err(Error::IsRecording { path: path.into() });
+        }
+        return match replace(path, content) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(cannot_create(path, &error)),
+        };
+    }
+    let written = create(path)?.write_all(content);
+    written.map_err(|error| {
+        let _ = fs::remove_file(path);
+        cannot_create(path, &error)
+    })
+}
+
+/// Whether nothing is at `path`. What is there may be replaced.
+fn is_free(path: &Path, force: bool) -> Result<bool, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(Error::NotReplaceable {
+            path: path.into(),
+            found: describe(metadata.file_type()),
+        }),
+        Ok(_) if !force => Err(Error::Exists { path: path.into() }),
+        Ok(_) if is_locked(path) => Err(Error::BeingRecorded { path: path.into() }),
+        Ok(_) => Ok(false),
+        // Any other failure shows again, and with its cause, when the file is opened.
+        Err(_) => Ok(true),
+    }
+}
+
+fn is_locked(path: &Path) -> bool {
+    let file = File::open(path);
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+}
+
+/// By the header of an SQLite database (<https://sqlite.org/fileformat.html>, 1.3).
+fn is_recording(path: &Path) -> bool {
+    let mut header = [0; 72];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut header, 0));
+    let application = schema::APPLICATION_ID as u32;
+    read.is_ok()
+        && header.starts_with(b"SQLite format 3\0")
+        && header.ends_with(&application.to_be_bytes())
+}
+
+fn create(path: &Path) -> Result<File, Error> {
     let file = open_new(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
         _ => cannot_create(path, &error),
@@ -38,10 +104,14 @@ pub(crate) fn create_private(path: &Path, force: bool) -> Result<File, Error> {
     Ok(file)
 }
 
-fn replace(path: &Path) -> io::Result<File> {
+/// Puts a new file with this content in the place of another one.
+fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
     let new = with_suffix(path, &format!(".new-{}", std::process::id()));
-    let file = open_new(&new)?;
-    if let Err(error) = give_to_invoker(&file).and_then(|()| fs::rename(&new, path)) {
+    let mut file = open_new(&new)?;
+    let done = file
+        .write_all(content)
+        .and_then(|()| give_to_invoker(&file));
+    if let Err(error) = done.and_then(|()| fs::rename(&new, path)) {
         return fs::remove_file(&new).and(Err(error));
     }
     // A journal of the old file must never be rolled back into the new one.

@@ -12,15 +12,19 @@ use rusqlite::ErrorCode;
 /// Failure to write or read a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error(
-        "`{path}` exists already; choose another name with `-o` or overwrite it with `--force`"
-    )]
+    #[error("`{path}` exists already; choose another name or overwrite it with `--force`")]
     Exists { path: PathBuf },
     #[error(
-        "`{path}` is {found}, expected a regular file; choose another name with `-o` (`--force` replaces regular files only)"
+        "`{path}` is {found}, expected a regular file; choose another name (`--force` replaces regular files only)"
     )]
     NotReplaceable { path: PathBuf, found: &'static str },
-    #[error("cannot create `{path}`: {cause}; choose another place with `-o`")]
+    #[error(
+        "`{path}` is a recording, which `--force` does not replace by something else; choose another name"
+    )]
+    IsRecording { path: PathBuf },
+    #[error("another memtrace is recording to `{path}`; choose another name")]
+    BeingRecorded { path: PathBuf },
+    #[error("cannot create `{path}`: {cause}; choose another place")]
     Create { path: PathBuf, cause: String },
     #[error(
         "cannot write `{path}`: {cause}; data up to the last interval stays readable: {remedy}"

@@ -1,6 +1,6 @@
 //! Writing a recording: rows collect in a transaction that an interval commits.
 
-use std::{collections::HashMap, path::Path, path::PathBuf, time::Duration};
+use std::{collections::HashMap, fs::File, path::Path, path::PathBuf, time::Duration};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
@@ -39,6 +39,8 @@ pub struct Writer {
     frames: HashMap<Frame, i64>,
     pub(super) written: Written,
     losses: HashMap<Reason, u64>,
+    /// Closed after SQLite's own descriptors, whose locks would end with it.
+    _lock: File,
 }
 
 impl Writer {
@@ -49,8 +51,8 @@ impl Writer {
     /// When something is at `path` already (with `force`: something other than a regular
     /// file), or when it cannot be created or written.
     pub fn create(path: &Path, force: bool, meta: &Meta) -> Result<Writer, Error> {
-        create::create_private(path, force)?;
-        Self::initialise(path, meta).map_err(|error| {
+        let lock = create::create_recording(path, force)?;
+        Self::initialise(path, lock, meta).map_err(|error| {
             // An empty file would only be mistaken for a recording. The failure before is reported,
             // not this one.
             let _ = std::fs::remove_file(path);
@@ -61,21 +63,7 @@ impl Writer {
         })
     }
 
-    /// Whether [`Writer::create`] can be expected to work later; an existing file is left as it is.
-    ///
-    /// # Errors
-    /// As [`Writer::create`].
-    pub(crate) fn may_create(path: &Path, force: bool) -> Result<(), Error> {
-        if force && path.exists() {
-            return Ok(());
-        }
-        create::create_private(path, false)?;
-        // It is empty.
-        let _ = std::fs::remove_file(path);
-        Ok(())
-    }
-
-    fn initialise(path: &Path, meta: &Meta) -> rusqlite::Result<Writer> {
+    fn initialise(path: &Path, lock: File, meta: &Meta) -> rusqlite::Result<Writer> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         connection.set_prepared_statement_cache_capacity(32);
@@ -108,6 +96,7 @@ impl Writer {
             frames: HashMap::new(),
             written: Written::default(),
             losses: HashMap::new(),
+            _lock: lock,
         })
     }
 

@@ -94,6 +94,9 @@ fn keeper(outcome: &Outcome) -> Option<String> {
 fn why(outcome: &Outcome) -> String {
     match outcome.state {
         State::Undetermined(Some(of)) => evidence::words(of),
+        _ if matches!(outcome.condition, Condition::Live(_)) => {
+            "the recording ended before the command".to_owned()
+        }
         _ => "no process ran long enough to be judged".to_owned(),
     }
 }

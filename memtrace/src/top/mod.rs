@@ -115,7 +115,7 @@ fn record(
     // It is removed when this returns.
     let mut folder = None;
     let path = if let Some(path) = output {
-        recording::Writer::may_create(&path, force)?;
+        recording::may_create(&path, force)?;
         path
     } else {
         let made = tempfile::Builder::new().prefix("memtrace-top-").tempdir();

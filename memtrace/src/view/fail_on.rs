@@ -10,7 +10,7 @@ use crate::{
     analysis::verdict::{Class, Diagnosis, Evidence, KeptBy, Scope, Verdict},
     event::Layer,
     frames::{Frame, own_line},
-    recording::Snapshot,
+    recording::{Origin, Snapshot},
     units,
 };
 
@@ -62,7 +62,8 @@ impl fmt::Display for Condition {
 pub(crate) enum State<'a> {
     Holds,
     DoesNotHold,
-    /// With the reason, if there is one in the recording; otherwise no process ran long enough.
+    /// With the reason, if there is one in the recording. Otherwise no process ran long enough or, for live memory, the
+    /// command ran longer than the recording.
     Undetermined(Option<&'a Evidence>),
 }
 
@@ -152,9 +153,14 @@ fn live(limit: u64, end: &Snapshot) -> Outcome<'_> {
         let frames: Vec<&Frame> = end.stacks.get(site.key.stack).of_caller().collect();
         own_line(&frames)
     });
+    let goes_on = end
+        .processes
+        .iter()
+        .any(|of| of.row.origin == Origin::Launched && of.row.ended_ns.is_none());
     Outcome {
         condition: Condition::Live(limit),
         state: match bytes > limit {
+            true if goes_on => State::Undetermined(None),
             true => State::Holds,
             false => State::DoesNotHold,
         },
@@ -298,5 +304,16 @@ mod tests {
         assert_eq!(live(bytes - 1, &snapshot).state, State::Holds);
         assert_eq!(live(bytes, &snapshot).state, State::DoesNotHold);
         assert!(live(bytes, &snapshot).allocates.is_some());
+    }
+
+    #[test]
+    fn live_memory_of_a_command_that_goes_on_is_undetermined() {
+        let mut snapshot = fixture::snapshot();
+        let launched = &mut snapshot.processes[0].row;
+        (launched.origin, launched.ended_ns) = (Origin::Launched, None);
+        assert_eq!(live(0, &snapshot).state, State::Undetermined(None));
+        assert_eq!(live(u64::MAX, &snapshot).state, State::DoesNotHold);
+        snapshot.processes[0].row.ended_ns = Some(1);
+        assert_eq!(live(0, &snapshot).state, State::Holds);
     }
 }

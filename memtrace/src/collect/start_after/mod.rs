@@ -13,7 +13,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
-use super::session::{SessionError, Signals, pass_on, system};
+use super::{
+    session::{SessionError, system},
+    signals::{Signals, pass_on},
+};
 use crate::{bpf::TracerError, host::Source, process::launch::Launched, progress::say, units};
 use calls::Awaited;
 use growth::{Growth, STEP, STEPS};

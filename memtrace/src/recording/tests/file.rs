@@ -21,6 +21,32 @@ fn write_small(path: &Path) {
     writer.finish(START + SECOND).unwrap();
 }
 
+#[test]
+fn a_recording_in_progress_is_not_replaced() {
+    let (_directory, path) = temporary();
+    let writer = Writer::create(&path, false, &meta()).unwrap();
+    for refused in [
+        Writer::create(&path, true, &meta()).map(|_| ()),
+        may_create(&path, true),
+        write_private(&path, true, b"x"),
+    ] {
+        assert!(
+            matches!(refused, Err(Error::BeingRecorded { .. })),
+            "{refused:?}"
+        );
+    }
+    writer.finish(START + SECOND).unwrap();
+    // Another recording may take its place now, but nothing else.
+    let refused = write_private(&path, true, b"x");
+    assert!(
+        matches!(refused, Err(Error::IsRecording { .. })),
+        "{refused:?}"
+    );
+    assert!(Recording::open(&path).is_ok());
+    may_create(&path, true).unwrap();
+    Writer::create(&path, true, &meta()).unwrap();
+}
+
 /// Whether some descriptor of this process other than `file` has the lock of a writer (SQLite's RESERVED_BYTE).
 fn is_being_written(file: &fs::File) -> bool {
     let mut lock = libc::flock {

@@ -194,7 +194,9 @@ fn tracks(snapshot: &Snapshot, filter: &Filter, course: &Course) -> Vec<TracePac
         let parent = tracks.process(pid(row), name);
         let samples = course.memory.get(&row.id).into_iter().flatten();
         let resident = samples.filter_map(|(time, sample)| Some((*time, sample.resident()?)));
-        tracks.counter(parent, "resident memory", resident);
+        // Viewers draw the last value to the end of the trace.
+        let ended = row.ended_ns.map(|time| (time, 0));
+        tracks.counter(parent, "resident memory", resident, ended);
         for ((id, layer, by_allocator), live) in &layers {
             if *id == row.id && filter.covers(Some(process), *layer) {
                 let name = format!(
@@ -205,7 +207,7 @@ fn tracks(snapshot: &Snapshot, filter: &Filter, course: &Course) -> Vec<TracePac
                 let lives = row.ended_ns.unwrap_or(u64::MAX);
                 let points = times.zip(live.iter().copied());
                 let points = points.filter(|(time, _)| *time >= row.started_ns && *time <= lives);
-                tracks.counter(parent, &name, points);
+                tracks.counter(parent, &name, points, ended);
             }
         }
     }
@@ -229,8 +231,14 @@ impl Tracks {
         })
     }
 
-    /// Bytes over time; no track without any.
-    fn counter(&mut self, parent: u64, name: &str, points: impl Iterator<Item = (u64, u64)>) {
+    /// Bytes over time, and at last; no track without any.
+    fn counter(
+        &mut self,
+        parent: u64,
+        name: &str,
+        points: impl Iterator<Item = (u64, u64)>,
+        last: Option<(u64, u64)>,
+    ) {
         let mut points = points.peekable();
         if points.peek().is_none() {
             return;
@@ -241,6 +249,7 @@ impl Tracks {
             counter: Some(CounterDescriptor { unit: BYTES }),
             ..TrackDescriptor::default()
         });
+        let points = points.chain(last);
         self.packets.extend(points.map(|(time, bytes)| TracePacket {
             track_event: Some(TrackEvent {
                 r#type: COUNTER,

@@ -218,6 +218,9 @@ fn memory_has_a_track_with_the_times_of_the_recording() {
             points.collect::<Vec<_>>(),
         )
     };
+    // The child ended after 5 s.
+    let mut child = track("leaker", "live bytes: heap", &[(0, 1), (1, 2)]);
+    child.2.push((started + 5 * SECOND, 0));
     let expected = [
         track("leaker", "resident memory", &[(0, 105), (1, 205)]),
         track(
@@ -226,8 +229,7 @@ fn memory_has_a_track_with_the_times_of_the_recording() {
             &[(0, 7), (1, 7), (2, 7)],
         ),
         track("leaker", "live bytes: heap", &[(0, 10), (1, 20), (2, 30)]),
-        // The child ended after 5 s.
-        track("leaker", "live bytes: heap", &[(0, 1), (1, 2)]),
+        child,
     ];
     assert_eq!(trace.counters(), expected);
     let clocks = trace.packet[0].clock_snapshot.clone().unwrap();
