@@ -565,3 +565,31 @@ fn a_disk_that_fills() {
     target.expect_alive();
     progress.await_rounds(100);
 }
+
+/// The command's own failure is what its caller wants to know.
+#[test]
+fn a_disk_that_fills_does_not_hide_the_commands_failure() {
+    let bench = Bench::new();
+    let disk = SmallDisk::new(&bench);
+    let file = disk.0.join("recording.mtr");
+    let mut command = record::command(["record", "-o", text(&file), "--interval", "100ms", "--"]);
+    // Allocates at ever new places until its input ends.
+    let script = "import os\nkept, number = [], 0\nprint('runs', flush=True)\n\
+        os.set_blocking(0, False)\n\
+        def ended():\n    try:\n        return os.read(0, 1) == b''\n    except BlockingIOError:\n        return False\n\
+        while not ended():\n    number += 1\n    \
+        exec(f'def f{number}(): return bytearray(2000)\\nkept.append(f{number}())')\n\
+        os._exit(4)";
+    command.arg(targets::interpreter()).args(["-c", script]);
+    let mut running = Running::start(&mut command);
+    running.await_stdout("runs");
+    until("an interval in the recording", || {
+        let report = try_report(&file).ok()?;
+        (report.received > 0).then_some(())
+    });
+    disk.fill();
+    running.await_stderr("memtrace: waiting for process");
+    running.close_stdin();
+    let finished = running.wait().expect_code(4);
+    assert!(finished.stderr.contains("cannot write"), "{finished:#?}");
+}

@@ -78,6 +78,19 @@ fn the_status_of_a_command_that_fails_is_passed_on() {
 }
 
 #[test]
+fn a_result_that_cannot_be_written_is_refused_before_the_command_runs() {
+    let bench = Bench::new();
+    let (taken, trace) = (bench.path("taken.json"), bench.path("trace"));
+    fs::write(&taken, "mine").expect("written");
+    let mut command = record::command(["run", "--fail-on", "live=4m", "--json"]);
+    command.arg(&taken).arg("--").arg("touch").arg(&trace);
+    let finished = Running::start(&mut command).wait().expect_code(2);
+    assert!(finished.stderr.contains("exists already"), "{finished:#?}");
+    assert!(!trace.exists());
+    assert_eq!(fs::read_to_string(&taken).expect("kept"), "mine");
+}
+
+#[test]
 fn what_is_open_is_reported_and_does_not_fail() {
     let bench = Bench::new();
     let kept = bench.path("kept.mtr");
