@@ -172,7 +172,7 @@ fn force_replaces_regular_files_only() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("No such file") && error.contains("-o"),
+        error.contains("No such file") && error.contains("choose another place"),
         "{error}"
     );
 }
