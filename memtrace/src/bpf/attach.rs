@@ -39,7 +39,7 @@ pub(super) enum Attacher {
     Multi {
         programs: Vec<OwnedFd>,
         /// By [`Plain`].
-        plain: [OwnedFd; PLAIN.len()],
+        plain: Vec<OwnedFd>,
     },
     /// Older ones: a perf event for each, by the programs of these names.
     Perf([&'static str; 5]),
@@ -91,17 +91,7 @@ impl Programs {
     /// Those of `object`, whose maps `ebpf` holds.
     pub(super) fn new(ebpf: &Ebpf, object: &[u8], empty: bool, one_by_one: bool) -> Self {
         let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
-        let [entry, ret, device_entry, device_return, request] = names;
-        let [unwinding, code_dealloc] = PLAIN;
-        let all = [
-            entry,
-            ret,
-            device_entry,
-            device_return,
-            request,
-            unwinding,
-            code_dealloc,
-        ];
+        let all = [names.as_slice(), &PLAIN].concat();
         let multi = match one_by_one {
             true => None,
             false => match multi::Prepared::new(ebpf, object, all) {
@@ -118,20 +108,10 @@ impl Programs {
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(self) -> Attacher {
         match self.multi.as_ref().map(multi::Prepared::load) {
-            Some(Ok(
-                [
-                    entry,
-                    ret,
-                    device_entry,
-                    device_return,
-                    request,
-                    unwinding,
-                    code_dealloc,
-                ],
-            )) => Attacher::Multi {
-                programs: vec![entry, ret, device_entry, device_return, request],
-                plain: [unwinding, code_dealloc],
-            },
+            Some(Ok(mut programs)) => {
+                let plain = programs.split_off(self.names.len());
+                Attacher::Multi { programs, plain }
+            }
             Some(Err(error)) => {
                 tracing::debug!("uprobes one by one: {error}");
                 Attacher::Perf(self.names)

@@ -52,11 +52,8 @@ pub(super) enum MultiError {
 pub(super) struct Prepared {
     object: Object,
     types: Option<OwnedFd>,
-    names: [&'static str; COUNT],
+    names: Vec<&'static str>,
 }
-
-/// Programs that are attached this way.
-const COUNT: usize = 7;
 
 impl Prepared {
     /// Programs of an object whose maps `ebpf` holds.
@@ -66,7 +63,7 @@ impl Prepared {
     pub(super) fn new(
         ebpf: &Ebpf,
         object: &[u8],
-        names: [&'static str; COUNT],
+        names: Vec<&'static str>,
     ) -> Result<Prepared, MultiError> {
         let mut object = Object::parse(object)?;
         let maps = std::mem::take(&mut object.maps);
@@ -91,18 +88,21 @@ impl Prepared {
         })
     }
 
-    /// Loads them at the same time: the verifier takes its time for each.
+    /// Loads them, in the order of their names, at the same time: the verifier takes its time for each.
     ///
     /// # Errors
     /// A kernel before 6.6 does not have such links; one whose filter is broken is refused
     /// here.
-    pub(super) fn load(&self) -> Result<[OwnedFd; COUNT], MultiError> {
+    pub(super) fn load(&self) -> Result<Vec<OwnedFd>, MultiError> {
         let load = |name| load_one(&self.object, self.types.as_ref(), name);
         let programs = std::thread::scope(|scope| {
-            let loading = self.names.map(|name| scope.spawn(move || load(name)));
-            loading.map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
-        });
-        let programs: Vec<OwnedFd> = programs.into_iter().collect::<Result<_, _>>()?;
+            let names = self.names.iter();
+            let loading: Vec<_> = names.map(|&name| scope.spawn(move || load(name))).collect();
+            let loaded = loading.into_iter();
+            loaded
+                .map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
+                .collect::<Result<Vec<OwnedFd>, _>>()
+        })?;
         // `/` cannot be probed. The error shows how far the kernel got.
         let refusal = |pid| match create_link(&programs[0], pid, c"/", [&[0], &[0], &[0]], 0) {
             Err(error) => error.raw_os_error(),
@@ -117,7 +117,7 @@ impl Prepared {
         if refusal(u32::MAX) != Some(libc::EINVAL) {
             return Err(MultiError::ThreadFilter);
         }
-        programs.try_into().map_err(|_| MultiError::Unknown)
+        Ok(programs)
     }
 }
 
