@@ -173,7 +173,7 @@ fn identify(scratch: &mut Scratch, python: &Interpreter, code: u64, seen: &mut S
     true
 }
 
-/// Reads it. `was_met`: `seen` is of this code object, and stays as it is if the words are the same.
+/// Reads a code object. `was_met`: `seen` is of this code object, and stays as it is if the words are the same.
 #[inline(always)]
 fn read(
     state: &mut PythonState,

@@ -66,7 +66,7 @@ pub(super) trait Kernel {
     ) -> Result<Vec<Link>, TracerError>;
 
     /// Lets the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
-    /// they end. Nothing is relied on before [`Kernel::set_code_ends`].
+    /// they end. The kernel side relies on it only after [`Kernel::set_code_ends`].
     fn attach_code_dealloc(
         &mut self,
         tgid: u32,

@@ -293,8 +293,8 @@ impl FromStr for Server {
         }
         let authority = host.split('/').next().unwrap_or_default();
         let port = match authority.rsplit_once(':') {
-            // The end of an IPv6 address is none.
-            Some((_, port)) if !port.ends_with(']') => port,
+            // An IPv6 address without a port.
+            Some((_, port)) if !authority.ends_with(']') => port,
             _ => "80",
         };
         if host.contains(['?', '#', ' ']) || port.parse::<u16>().is_err() {

@@ -41,7 +41,7 @@ pub(crate) fn may_create(path: &Path, force: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a new file that is no recording, of mode 0600, owned by the invoking user under sudo. A failure leaves no file,
+/// Writes a new file other than a recording, of mode 0600, owned by the invoking user under sudo. A failure leaves no file,
 /// or with `force` the old one.
 ///
 /// # Errors
@@ -65,7 +65,7 @@ pub(crate) fn write_private(path: &Path, force: bool, content: &[u8]) -> Result<
     })
 }
 
-/// Whether nothing is at `path`. What is there may be replaced.
+/// True if nothing is at `path`, false if what is there may be replaced.
 fn is_free(path: &Path, force: bool) -> Result<bool, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(Error::NotReplaceable {

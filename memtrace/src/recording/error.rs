@@ -19,7 +19,7 @@ pub enum Error {
     )]
     NotReplaceable { path: PathBuf, found: &'static str },
     #[error(
-        "`{path}` is a recording, which `--force` does not replace by something else; choose another name"
+        "`{path}` is a recording, and `--force` replaces one only with another recording; choose another name"
     )]
     IsRecording { path: PathBuf },
     #[error("another memtrace is recording to `{path}`; choose another name")]

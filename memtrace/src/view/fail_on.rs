@@ -62,8 +62,8 @@ impl fmt::Display for Condition {
 pub(crate) enum State<'a> {
     Holds,
     DoesNotHold,
-    /// With the reason, if there is one in the recording. Otherwise no process ran long enough or, for live memory, the
-    /// command ran longer than the recording.
+    /// With the reason, if the recording has one. Otherwise no process ran long enough or, for live memory, the command ran
+    /// longer than the recording.
     Undetermined(Option<&'a Evidence>),
 }
 
