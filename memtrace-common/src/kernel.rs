@@ -84,4 +84,7 @@ pub struct Sampling {
     pub bytes: u64,
     /// Walks that were chosen, and left out because of the limit or a full ring buffer.
     pub skipped: u64,
+    /// Walks that were recognised as earlier ones and made again, and those that then had another stack.
+    pub found: u64,
+    pub found_wrong: u64,
 }

@@ -41,10 +41,20 @@ pub(crate) unsafe fn claim(flag: *mut u64) -> bool {
 #[inline(always)]
 pub(crate) unsafe fn claim_for(word: *mut u64, owner: u64) -> bool {
     // SAFETY: the caller's promise.
-    let (_, claimed) = unsafe {
-        atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, 0, owner)
+    unsafe { exchange(word, 0, owner) }
+}
+
+/// Turns `old` into `new`; false if it was something else.
+///
+/// # Safety
+/// As for [`increment`].
+#[inline(always)]
+pub(crate) unsafe fn exchange(word: *mut u64, old: u64, new: u64) -> bool {
+    // SAFETY: the caller's promise.
+    let (_, exchanged) = unsafe {
+        atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, old, new)
     };
-    claimed
+    exchanged
 }
 
 /// Releases a claim of [`claim`]. A plain store: the flag is per CPU, and one CPU sees its own

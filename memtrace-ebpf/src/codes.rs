@@ -13,6 +13,7 @@ use aya_ebpf::{
 use crate::{
     arch::arguments,
     atomic::increment,
+    caller::Caller,
     scratch::{SLOTS, Scratch},
 };
 
@@ -30,6 +31,10 @@ const PLACES: usize = 1 << PLACES_BITS;
 static ENDS: Array<u64> = Array::with_max_entries(1 << ENDS_BITS, 0);
 
 const ENDS_BITS: u32 = 12;
+
+/// The same for the memory of all processes with the same lower bits of their tgid.
+#[map]
+static ENDS_IN: Array<u64> = Array::with_max_entries(1 << ENDS_BITS, 0);
 
 /// A code object.
 #[derive(Clone, Copy)]
@@ -67,8 +72,34 @@ fn hash(code: u64, bits: u32) -> u64 {
 /// How many code objects with such an address have ended.
 #[inline(always)]
 pub(crate) fn ends(code: u64) -> u64 {
+    ends_at(end_place(code))
+}
+
+/// Where the ends of code objects with such an address are counted.
+#[inline(always)]
+pub(crate) fn end_place(code: u64) -> u32 {
+    hash(code, ENDS_BITS) as u32
+}
+
+/// How many code objects have ended whose place is this.
+#[inline(always)]
+pub(crate) fn ends_at(place: u32) -> u64 {
     // SAFETY: a live map value.
-    ENDS.get_ptr(hash(code, ENDS_BITS) as u32)
+    ENDS.get_ptr(place)
+        .map_or(0, |count| unsafe { core::ptr::read_volatile(count) })
+}
+
+#[inline(always)]
+fn place_in(space: u32) -> u32 {
+    space & ((1 << ENDS_BITS) - 1)
+}
+
+/// How many code objects have ended in the memory of such processes.
+#[inline(always)]
+pub(crate) fn ends_in(space: u32) -> u64 {
+    // SAFETY: a live map value.
+    ENDS_IN
+        .get_ptr(place_in(space))
         .map_or(0, |count| unsafe { core::ptr::read_volatile(count) })
 }
 
@@ -90,6 +121,12 @@ impl Seen {
         walk != 0 && self.code == code && walk.wrapping_sub(self.walk) <= 1
     }
 
+    /// The [`ends`] of its address before it was read.
+    #[inline(always)]
+    pub(crate) fn ends(&self) -> u64 {
+        self.ends
+    }
+
     /// This walk has met it. `ends`: as before it was read.
     #[inline(always)]
     pub(crate) fn meet(&mut self, ends: u64, scratch: &Scratch) {
@@ -105,7 +142,13 @@ impl Seen {
 pub fn code_dealloc(context: ProbeContext) -> u32 {
     // SAFETY: the context of a uprobe is the thread's registers.
     let [code, ..] = arguments(unsafe { &*context.regs });
-    if let Some(count) = ENDS.get_ptr_mut(hash(code, ENDS_BITS) as u32) {
+    if let Some(count) = ENDS.get_ptr_mut(end_place(code)) {
+        // SAFETY: a live map value.
+        unsafe { increment(count) };
+    }
+    if let Some(caller) = Caller::traced()
+        && let Some(count) = ENDS_IN.get_ptr_mut(place_in(caller.space))
+    {
         // SAFETY: a live map value.
         unsafe { increment(count) };
     }

@@ -34,6 +34,7 @@ mod tracepoint;
 mod unwind;
 mod verify;
 mod vm;
+mod walks;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo) -> ! {

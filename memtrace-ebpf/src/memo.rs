@@ -1,22 +1,19 @@
-//! The steps of the walk before, so that a walk need not repeat them.
+//! The steps of the walk before, so that a walk need not search for what it has in common with that one.
 //!
 //! A step is determined by the registers, the code at their program counter, and two words of the stack at most: the
 //! return address and the saved frame pointer. So a step that was made before holds again if these are as they were.
-//! A loop's walks are the same from the first step on: then nothing but those words is read. Otherwise a walk meets the
-//! one before further out, where both have the same callers.
+//! Two walks that differ mostly meet further out, where both have the same callers.
 //!
 //! Steps that depend on anything else are not kept: they are made again each time.
 
 use aya_ebpf::{macros::map, maps::PerCpuArray};
-use memtrace_common::unwind::{End, Registers, cfa, fp, rbx};
+use memtrace_common::unwind::{Registers, cfa, fp, rbx};
 
 use crate::{
-    kernel::Task,
-    loops::{BREAK, CONTINUE, repeat},
-    maps::{SETTINGS, loaded},
     memory::StackMemory,
     scratch::{SLOTS, Scratch},
     subject::Subject,
+    walks::Reads,
 };
 
 /// The last walk of each [`Scratch`], and the one in progress.
@@ -32,28 +29,10 @@ const STEPS: usize = 256;
 pub(crate) struct Memo {
     of: Subject,
     /// Steps that are kept.
-    n: u32,
-    /// 1 if these are all, and lead to the outermost frame by themselves.
-    is_whole: u32,
-    /// The stack's hash.
-    hash: u64,
-    /// The stack's key, once it was sent, for a thread of this name; else 0.
-    key: u64,
-    name: [u64; 2],
-    /// 1 if the thread's own frame pointer matters.
-    uses_fp: u64,
+    n: u64,
     steps: [Step; STEPS],
-    /// The guards of the steps.
-    guards: [[Guard; AT_ONCE]; STEPS / AT_ONCE],
-}
-
-impl Memo {
-    /// The guard of a step.
-    #[inline(always)]
-    fn guard(&mut self, step: usize) -> &mut Guard {
-        let place = step & (STEPS - 1);
-        &mut self.guards[place / AT_ONCE][place % AT_ONCE]
-    }
+    /// What the walk as a whole depends on.
+    pub(crate) reads: Reads,
 }
 
 /// A frame, and how its caller was found.
@@ -65,24 +44,10 @@ pub(crate) struct Step {
     fp: u64,
     bx: u64,
     word: u64,
-    /// Of the frames so far.
-    hash: u64,
     /// Where `fp` was read; 0: it is the thread's.
     fp_from: u64,
     /// Flags below, and [`Registers::bx_is`] above [`BX_SHIFT`].
     flags: u64,
-}
-
-/// The words on the stack that a step depends on, so that a walk can be compared without looking at its steps.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Guard {
-    /// Where the return address is, and what it was; 0: the step depends on more than these.
-    slot: u64,
-    pc: u64,
-    /// Where the frame pointer was saved, if it matters, and what it was; 0: it does not matter, or is the thread's.
-    fp_from: u64,
-    fp: u64,
 }
 
 /// The next step follows from this one and the words on the stack.
@@ -104,107 +69,6 @@ pub(crate) fn of(scratch: &Scratch) -> Option<(*mut Memo, *mut Memo)> {
     ))
 }
 
-/// The result of [`repeated`] if the walk is the one before, but its key is not known.
-pub(crate) const WITHOUT_KEY: u64 = 1;
-
-/// The key of the walk from `scratch.at` on, whose frames are still in place, if it is the one before as a whole, or
-/// [`WITHOUT_KEY`]; else 0, and `held` says how many steps are the same.
-#[inline(always)]
-pub(crate) fn repeated(scratch: &mut Scratch) -> u64 {
-    of(scratch).map_or(0, |(before, _)| compare(scratch, before))
-}
-
-/// The state of [`check`].
-struct Checking {
-    scratch: *mut Scratch,
-    memo: *const Memo,
-}
-
-// VERIFIER: a global function, as are all that are exported here.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn compare(scratch: *mut Scratch, memo: *const Memo) -> u64 {
-    // SAFETY: null, or the caller's map values.
-    let (Some(state), Some(known)) = (unsafe { (scratch.as_mut(), memo.as_ref()) }) else {
-        return 0;
-    };
-    state.walk.stack.clear();
-    let (first, at) = (&known.steps[0], &state.at);
-    state.walk.memo.held = 0;
-    state.walk.memo.is_whole = 0;
-    if known.n == 0
-        || !is_of(known, &state.walk.memo.of)
-        || first.pc != at.pc
-        || first.sp != at.sp
-        || (known.uses_fp != 0 && first.fp != at.fp)
-    {
-        return 0;
-    }
-    // All of the stack that is compared, if it fits: elsewhere it is copied page by page.
-    let last = &known.steps[known.n.wrapping_sub(1) as usize & (STEPS - 1)];
-    let start = at.sp & !7;
-    state
-        .walk
-        .stack
-        .copy(start, last.sp.wrapping_sub(start) & !7);
-    let mut checking = Checking { scratch, memo };
-    repeat((STEPS / AT_ONCE) as u32, check, &mut checking);
-    // SAFETY: `checking` was made from this reference.
-    let state = unsafe { &mut *checking.scratch };
-    if state.walk.memo.is_whole == 0 {
-        return 0;
-    }
-    state.record.stack = known.hash;
-    state.record.n = known.n;
-    state.walk.end = End::Complete;
-    if known.key == 0 || loaded(&SETTINGS.verify_every) != 0 || known.name != Task::current_name() {
-        return WITHOUT_KEY;
-    }
-    known.key
-}
-
-/// Steps that one call of [`check`] compares.
-const AT_ONCE: usize = 8;
-
-/// Callback of [`repeat`]: whether the next steps lead to the same callers as before.
-unsafe extern "C" fn check(index: u64, checking: *mut Checking) -> u64 {
-    // SAFETY: the pointers are those that `compare` passed.
-    let (scratch, memo) = unsafe { (&mut *(*checking).scratch, &*(*checking).memo) };
-    let guards = &memo.guards[index as usize & (STEPS / AT_ONCE - 1)];
-    let mut at = index as u32 * AT_ONCE as u32;
-    let mut differs = 0;
-    for guard in guards {
-        at += 1;
-        // The outermost frame has no caller.
-        if at >= memo.n {
-            if differs == 0 {
-                scratch.walk.memo.is_whole = memo.is_whole;
-                scratch.walk.memo.held = at - 1;
-            }
-            return BREAK;
-        }
-        if guard.slot == 0 {
-            return BREAK;
-        }
-        let memory = stack(scratch);
-        let Some(pc) = memory.aligned(guard.slot) else {
-            return BREAK;
-        };
-        differs |= pc ^ guard.pc;
-        if guard.fp_from != 0 {
-            let Some(fp) = memory.aligned(guard.fp_from) else {
-                return BREAK;
-            };
-            differs |= fp ^ guard.fp;
-        }
-    }
-    if differs != 0 {
-        return BREAK;
-    }
-    scratch.walk.memo.held = at;
-    CONTINUE
-}
-
 #[inline(always)]
 fn stack(scratch: &mut Scratch) -> StackMemory {
     StackMemory(&raw mut scratch.walk.stack)
@@ -222,75 +86,35 @@ fn return_slot(sp: u64) -> u64 {
     sp.wrapping_sub(8)
 }
 
-/// Whether a walk's steps are true of `subject`.
-#[inline(always)]
-fn is_of(memo: &Memo, subject: &Subject) -> bool {
-    memo.of == *subject
-}
-
-/// Begins the memo of a walk. If it is of the same as the one before, the steps that held are its first.
+/// Begins the memo of a walk.
 #[inline(always)]
 pub(crate) fn begin(scratch: &mut Scratch, old: &Memo, new: &mut Memo) {
     new.n = 0;
-    new.key = 0;
-    new.uses_fp = 0;
-    scratch.walk.memo.is_whole = 0;
     new.of = scratch.walk.memo.of;
-    scratch.walk.memo.fp_from = 0;
-    scratch.walk.memo.is_forgotten = 0;
-    scratch.walk.memo.next = 0;
-    if !is_of(old, &scratch.walk.memo.of) {
-        // Nothing of it can be met.
-        scratch.walk.memo.next = STEPS as u32;
-        return;
-    }
-    let held = scratch.walk.memo.held;
-    // Another attempt at this walk begins anew.
-    scratch.walk.memo.held = 0;
-    if held == 0 {
-        return;
-    }
-    new.uses_fp = old.uses_fp;
-    let mut copying = Copying { old, new };
-    repeat(held, copy, &mut copying);
-    new.n = held;
-    let state = &mut scratch.walk;
-    let step = &old.steps[held as usize & (STEPS - 1)];
-    state.at.pc = step.pc;
-    state.at.sp = step.sp;
-    if step.fp_from != 0 {
-        // It was read a moment ago, by this walk or the one before; what cannot be read any more leads nowhere.
-        state.at.fp = StackMemory(&raw mut state.stack)
-            .aligned(step.fp_from)
-            .unwrap_or(0);
-    }
-    state.memo.fp_from = step.fp_from;
-    carry(step, &mut state.at);
-    state.memo.next = held;
-    scratch.record.n = held;
-    scratch.record.stack = old.steps[(held - 1) as usize & (STEPS - 1)].hash;
+    new.reads.clear();
+    let state = &mut scratch.walk.memo;
+    state.uses_fp = 0;
+    state.fp_from = 0;
+    state.is_forgotten = 0;
+    // Nothing of a walk of something else can be met.
+    state.next = if old.of == state.of { 0 } else { STEPS as u32 };
 }
 
-/// Ends the memo of a walk that was made anew, which is the walk before from now on. `is_valid`: what it is of has not
-/// changed meanwhile.
+/// Ends the memo of a walk, which is the walk before from now on. `is_valid`: what it is of has not changed meanwhile.
 #[inline(always)]
 pub(crate) fn end(scratch: &mut Scratch, new: &mut Memo, is_valid: bool) {
     scratch.walk.memo.side ^= 1;
-    new.hash = scratch.record.stack;
     if !is_valid || scratch.walk.memo.is_forgotten() {
         new.n = 0;
+        new.reads.open();
     }
-    // Python frames are no steps.
-    new.is_whole = match new.n == scratch.record.n {
-        true => scratch.walk.memo.is_whole,
-        false => 0,
-    };
 }
 
 /// Forgets the walk before, because its frames are overwritten.
 #[inline(always)]
 pub(crate) fn forget(old: &mut Memo) {
     old.n = 0;
+    old.reads.open();
 }
 
 /// rbx after steps that hold: where a frame among them saved it, or as it was.
@@ -301,23 +125,6 @@ fn carry(step: &Step, at: &mut Registers) {
         at.bx = step.bx;
         at.bx_is = bx_is;
     }
-}
-
-struct Copying {
-    old: *const Memo,
-    new: *mut Memo,
-}
-
-/// Callback of [`repeat`].
-unsafe extern "C" fn copy(index: u64, copying: *mut Copying) -> u64 {
-    let place = index as usize & (STEPS - 1);
-    // SAFETY: the pointers are those that `begin` passed.
-    unsafe {
-        (*(*copying).new).steps[place] = (*(*copying).old).steps[place];
-        let guard = (*(*copying).old).guards[place / AT_ONCE][place % AT_ONCE];
-        *(*(*copying).new).guard(place) = guard;
-    }
-    CONTINUE
 }
 
 /// Whether [`follow`] may find anything.
@@ -343,13 +150,13 @@ pub(crate) extern "C" fn follow(scratch: *mut Scratch, old: *const Memo, new: *m
     let sp = state.at.sp;
     for _ in 0..PASSED {
         let index = state.memo.next;
-        if index >= old.n || old.steps[index as usize & (STEPS - 1)].sp >= sp {
+        if u64::from(index) >= old.n || old.steps[index as usize & (STEPS - 1)].sp >= sp {
             break;
         }
         state.memo.next = index + 1;
     }
     let index = state.memo.next;
-    if index.wrapping_add(1) >= old.n {
+    if u64::from(index) + 1 >= old.n {
         return 0;
     }
     let step = &old.steps[index as usize & (STEPS - 1)];
@@ -391,31 +198,42 @@ pub(crate) extern "C" fn follow(scratch: *mut Scratch, old: *const Memo, new: *m
     // Frames that hold are of files. If there is no room, the next step ends the walk.
     scratch.push(step.word, 0);
     let n = new.n;
-    if n < STEPS as u32 {
+    if n < STEPS as u64 {
         new.n = n + 1;
         let kept = &mut new.steps[n as usize & (STEPS - 1)];
         *kept = *step;
         kept.fp = fp;
         kept.fp_from = fp_from;
-        kept.hash = scratch.record.stack;
-        let guard = new.guard(n as usize);
-        guard.slot = return_slot(next.sp);
-        guard.pc = next.pc;
-        guard.fp_from = if step.flags & USES_FP != 0 {
-            fp_from
-        } else {
-            0
-        };
-        guard.fp = fp;
-        if step.flags & USES_FP != 0 && fp_from == 0 {
-            new.uses_fp = 1;
-        }
+    }
+    new.reads.stack(return_slot(next.sp), next.pc);
+    if step.flags & USES_FP != 0 {
+        needs_fp(scratch, &mut new.reads, fp_from, fp);
     }
     1
 }
 
+/// A frame is found by its frame pointer.
+#[inline(always)]
+fn needs_fp(scratch: &mut Scratch, reads: &mut Reads, fp_from: u64, fp: u64) {
+    if fp_from == 0 {
+        scratch.walk.memo.uses_fp = 1;
+    } else {
+        reads.stack(fp_from, fp);
+    }
+}
+
+/// How the caller of a frame was found.
+pub(crate) mod found {
+    /// By nothing but the row and the stack.
+    pub(crate) const BY_ROW: u64 = 1;
+    /// The frame itself is one that depends on the row alone.
+    pub(crate) const IS_PLAIN: u64 = 2;
+    /// There is none.
+    pub(crate) const OUTERMOST: u64 = 4;
+}
+
 /// Keeps the present frame, whose word was pushed, and how its caller was found, whose stack pointer and program counter
-/// these are (0: it has none). `holds`: by nothing but the row and the stack.
+/// these are.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn keep(
@@ -423,13 +241,12 @@ pub(crate) extern "C" fn keep(
     memo: *mut Memo,
     caller_sp: u64,
     caller_pc: u64,
-    holds: u64,
+    how: u64,
 ) -> u64 {
     // SAFETY: null, or the caller's map values.
     let (Some(scratch), Some(memo)) = (unsafe { (scratch.as_mut(), memo.as_mut()) }) else {
         return 0;
     };
-    let hash = scratch.record.stack;
     let state = &mut scratch.walk;
     let (at, rule, fp_from) = (&state.at, state.row.rule, state.memo.fp_from);
     let kind = rule.fp & fp::MASK;
@@ -439,57 +256,42 @@ pub(crate) extern "C" fn keep(
         fp::AT_FP => state.memo.fp_from = at.fp.wrapping_add(offset),
         _ => {}
     }
-    let mut flags = at.bx_is << BX_SHIFT | (state.is_return & 1) << 1;
     let by_rule = matches!(rule.cfa, cfa::SP | cfa::FP | cfa::PLT);
-    if holds != 0 && by_rule && (caller_sp | state.memo.fp_from) & 7 == 0 {
+    let aligned = (caller_sp | state.memo.fp_from) & 7 == 0;
+    let by_stack = how & found::BY_ROW != 0 && by_rule && aligned;
+    let mut flags = at.bx_is << BX_SHIFT | (state.is_return & 1) << 1;
+    if by_stack && how & found::IS_PLAIN != 0 {
         flags |= HOLDS;
     }
     if rule.cfa == cfa::FP || kind == fp::AT_FP {
         flags |= USES_FP;
     }
+    let fp = at.fp;
     let n = memo.n;
-    if n >= STEPS as u32 {
+    if n < STEPS as u64 {
+        memo.n = n + 1;
+        // VERIFIER: written in place, because the program's own stack is small.
+        let step = &mut memo.steps[n as usize & (STEPS - 1)];
+        step.pc = at.pc;
+        step.sp = at.sp;
+        step.fp = fp;
+        step.bx = at.bx;
+        step.word = state.row.word;
+        step.fp_from = fp_from;
+        step.flags = flags;
+    }
+    if how & found::OUTERMOST != 0 {
         return 0;
     }
-    memo.n = n + 1;
-    // VERIFIER: written in place, because the program's own stack is small.
-    let step = &mut memo.steps[n as usize & (STEPS - 1)];
-    step.pc = at.pc;
-    step.sp = at.sp;
-    step.fp = at.fp;
-    step.bx = at.bx;
-    step.word = state.row.word;
-    step.hash = hash;
-    step.fp_from = fp_from;
-    step.flags = flags;
-    let uses_fp = flags & USES_FP != 0;
-    let guard = memo.guard(n as usize);
-    guard.slot = if flags & HOLDS != 0 {
-        return_slot(caller_sp)
+    if by_stack {
+        memo.reads.stack(return_slot(caller_sp), caller_pc);
     } else {
-        0
-    };
-    guard.pc = caller_pc;
-    guard.fp_from = if uses_fp { fp_from } else { 0 };
-    guard.fp = at.fp;
-    if uses_fp && fp_from == 0 {
-        memo.uses_fp = 1;
+        memo.reads.open();
+    }
+    if flags & USES_FP != 0 {
+        needs_fp(scratch, &mut memo.reads, fp_from, fp);
     }
     0
-}
-
-/// Keeps the key of the stack that was walked and sent, if a walk may be recognised as a whole.
-#[inline(always)]
-pub(crate) fn set_key(scratch: &Scratch, key: u64) {
-    if scratch.walk.memo.is_forgotten() {
-        return;
-    }
-    if let Some((memo, _)) = of(scratch) {
-        // SAFETY: a live map value, which belongs to the claimed scratch.
-        let memo = unsafe { &mut *memo };
-        memo.key = key;
-        memo.name = Task::current_name();
-    }
 }
 
 const _: () = assert!(STEPS.is_power_of_two());

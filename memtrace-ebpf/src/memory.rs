@@ -75,6 +75,24 @@ impl<const N: usize> Window<N> {
         (offset < len && offset & 7 == 0).then(|| self.words[(offset >> 3) as usize & (N - 1)])
     }
 
+    /// Whether the word at `abs_addr` was copied.
+    #[inline(always)]
+    pub(crate) fn has(&self, abs_addr: u64) -> bool {
+        abs_addr.wrapping_sub(self.start) < self.len
+    }
+
+    /// Whether it is a copy of just this.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, start: u64, len: u64) -> bool {
+        self.start == start && self.len == len
+    }
+
+    /// The word at `abs_addr`, which was copied.
+    #[inline(always)]
+    pub(crate) fn masked(&self, abs_addr: u64) -> u64 {
+        self.words[(abs_addr.wrapping_sub(self.start) >> 3) as usize & (N - 1)]
+    }
+
     /// Copies `len` bytes, or [`Window::BYTES`] if that is less. False, and nothing, if they cannot be
     /// read.
     #[inline(always)]
@@ -128,9 +146,8 @@ impl StackMemory {
     pub(crate) fn aligned(&self, abs_addr: u64) -> Option<u64> {
         // SAFETY: as in `read`.
         let window = unsafe { &mut *self.0 };
-        let offset = abs_addr.wrapping_sub(window.start);
-        if offset < window.len {
-            return Some(window.words[(offset >> 3) as usize & (STACK_WORDS - 1)]);
+        if window.has(abs_addr) {
+            return Some(window.masked(abs_addr));
         }
         (read_stack(window, abs_addr) != 0).then_some(window.read)
     }

@@ -26,6 +26,7 @@ use crate::{
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
     maps::{IMPORTS, INTERPRETERS, SEEN_CODE, THREAD_STATES},
+    memo::Memo,
     memory::{Window, copy, word_or_zero},
     scratch::{PythonState, Scratch, ThreadSearch},
 };
@@ -49,7 +50,7 @@ pub(crate) fn evaluates(python: &Interpreter, word: u64) -> bool {
 
 /// Whether Python frames come before this native frame of an evaluation loop; then [`next_python_frame`] collects them.
 #[inline(always)]
-pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter) -> bool {
+pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, memo: &mut Memo) -> bool {
     let state = &mut scratch.walk.python;
     if state.done != 0 {
         state.done = 0;
@@ -57,7 +58,11 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter) -> bool {
     }
     if state.searched == 0 {
         state.searched = 1;
-        find_innermost(state, python, scratch.caller.image);
+        if find_innermost(state, python, scratch.caller.image) == AT_ONCE {
+            keep_innermost(state, python, memo);
+        } else {
+            memo.reads.open();
+        }
         // VERIFIER: a copy: Linux 6.1 takes no key from the memory of a global function's argument.
         let space = scratch.caller.space;
         if scratch.walk.memo.of.has_imports != 0
@@ -102,14 +107,21 @@ pub(crate) fn is_shim(python: &Interpreter, boundary: u8) -> bool {
 pub(crate) extern "C" fn next_python_frame(
     scratch: *mut Scratch,
     python: *const Interpreter,
+    memo: *mut Memo,
 ) -> u64 {
     // SAFETY: null, or the caller's map values.
-    let (Some(scratch), Some(python)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
+    let (Some(scratch), Some(python), Some(memo)) =
+        (unsafe { (scratch.as_mut(), python.as_ref(), memo.as_mut()) })
+    else {
         return BREAK;
     };
+    let reads = &mut memo.reads;
     let state = &mut scratch.walk.python;
     let frame = state.frame;
     if frame == 0 || !state.copy_frame(frame, python) {
+        if frame != 0 {
+            reads.open();
+        }
         state.frame = 0;
         state.end_run();
         return CONTINUE;
@@ -118,6 +130,22 @@ pub(crate) extern "C" fn next_python_frame(
     let code = code_of(state, frame, python);
     let boundary = boundary_of(state, frame, python);
     let instruction = word(python.frame_instruction);
+    // The instruction is in the code object since 3.11.
+    let code_word = match python.minor >= 11 {
+        true => NONE,
+        false => python.frame_code,
+    };
+    for offset in [
+        code_word,
+        python.frame_previous,
+        python.frame_instruction,
+        python.frame_boundary,
+    ] {
+        if offset != NONE {
+            let address = frame.wrapping_add(u64::from(offset & !7));
+            reads.memory(address, field(&state.frames, frame, offset));
+        }
+    }
     state.frame = word(python.frame_previous);
     if is_shim(python, boundary) {
         state.end_run();
@@ -135,10 +163,16 @@ pub(crate) extern "C" fn next_python_frame(
         return BREAK;
     };
     if !identify(scratch, python, code, seen) {
+        reads.open();
         let state = &mut scratch.walk.python;
         state.frame = 0;
         state.end_run();
         return CONTINUE;
+    }
+    if scratch.walk.memo.of.has_code_ends != 0 {
+        reads.code(code, seen.ends());
+    } else {
+        reads.open();
     }
     let (filename, print) = (seen.filename, seen.fingerprint as u32);
     let image = scratch.caller.image;
@@ -276,6 +310,44 @@ struct Searching {
     python: *const Interpreter,
 }
 
+/// The result of [`find_innermost`] if the thread state was the one that is known.
+const AT_ONCE: u64 = 2;
+
+/// Keeps what [`find_innermost`] has read, if it needed no search.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn keep_innermost(
+    state: *const PythonState,
+    python: *const Interpreter,
+    memo: *mut Memo,
+) -> u64 {
+    // SAFETY: null, or the caller's map values.
+    let (Some(state), Some(python), Some(memo)) =
+        (unsafe { (state.as_ref(), python.as_ref(), memo.as_mut()) })
+    else {
+        return 0;
+    };
+    let mut keep = |address: u64, offset: u32, value: u64| {
+        memo.reads
+            .memory(address.wrapping_add(u64::from(offset)), value);
+    };
+    keep(python.runtime, python.runtime_interpreters, state.alone);
+    for offset in [python.thread_id, python.thread_frame] {
+        keep(
+            state.thread,
+            offset,
+            field(&state.object, state.thread, offset),
+        );
+    }
+    let frame = field(&state.object, state.thread, python.thread_frame);
+    if python.cframe_frame != NONE && frame != 0 {
+        // It is on the stack.
+        let address = frame.wrapping_add(u64::from(python.cframe_frame));
+        memo.reads.stack(address, state.frame);
+    }
+    0
+}
+
 /// Finds the innermost Python frame of the current thread; 0 if there is none.
 ///
 /// By the thread pointer and not by the interpreter's own "current" one, which is unset while the global lock is
@@ -317,7 +389,7 @@ pub(crate) extern "C" fn find_innermost(
         if field(&state.object, known, python.thread_id) == id {
             state.thread = known;
             state.frame = innermost(field(&state.object, known, python.thread_frame), python);
-            return 1;
+            return AT_ONCE;
         }
     }
     let thread = {

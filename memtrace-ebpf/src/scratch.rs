@@ -129,6 +129,17 @@ pub(crate) struct WalkState {
     pub(crate) row: FoundRow,
     pub(crate) stack: StackWindow,
     pub(crate) memo: MemoState,
+    /// The key of this walk, if it is among [`crate::walks`]; else 0.
+    pub(crate) found: u64,
+    /// The number of the walk before among those, 0: none, and its thread.
+    pub(crate) before: u64,
+    pub(crate) before_of: u64,
+    /// Walks since one was found there.
+    pub(crate) missed: u64,
+    /// Place of a walk in its set that this one replaces, plus one; 0: any.
+    pub(crate) replaced: u64,
+    /// The place of memory that is compared next.
+    pub(crate) piece: u64,
     /// The number of changes as of which the subject is right.
     pub(crate) as_of: u64,
     /// See [`crate::thread::Thread::next_walk`]; 0: none of those.
@@ -151,13 +162,11 @@ pub(crate) struct MemoState {
     pub(crate) side: u32,
     /// Its step that this walk may meet next.
     pub(crate) next: u32,
-    /// Steps that hold from the first on.
-    pub(crate) held: u32,
-    /// 1 if this walk is the one before as a whole; then, if it came to the outermost frame.
-    pub(crate) is_whole: u32,
     /// 1 if the frames are not those of the steps any more.
     pub(crate) is_forgotten: u32,
     pad: u32,
+    /// 1 if the thread's own frame pointer matters.
+    pub(crate) uses_fp: u64,
     /// Where the present frame pointer was read; 0: it is the thread's.
     pub(crate) fp_from: u64,
     /// What its steps are true of.

@@ -27,7 +27,7 @@ use crate::{
     scratch::{FRAMES, Scratch},
     subject::Subject,
     thread::Thread,
-    timing, unwind, verify,
+    timing, unwind, verify, walks,
 };
 
 /// Key of the current user stack, 0 (counted) if there is none. `at` fills in the
@@ -44,6 +44,7 @@ pub(crate) fn take(
         return 0;
     };
     scratch.caller = *caller;
+    scratch.walk.found = 0;
     match thread {
         Some(thread) => {
             let (subject, as_of) = thread.subject();
@@ -63,12 +64,14 @@ pub(crate) fn take(
             follow_frame_pointers(context, scratch);
             return;
         }
-        key = memo::repeated(scratch);
-        if key == 0 {
+        key = walks::look_up(scratch);
+        scratch.walk.found = key;
+        if key == 0 || verify::is_on() {
+            key = 0;
             follow_tables(scratch);
         }
     });
-    if key <= memo::WITHOUT_KEY {
+    if key == 0 {
         key = finish(scratch);
     }
     scratch.release();
@@ -195,7 +198,8 @@ extern "C" fn finish(scratch: *mut Scratch) -> u64 {
         return 0;
     }
     let thread = name_thread(&mut scratch.record.comm);
-    let key = mix(scratch.record.stack ^ thread, end as u64).max(1);
+    let key = mix(scratch.record.stack ^ thread, end as u64).max(walks::NO_KEY + 1);
+    verify::compare(scratch.walk.found, key);
     // Array indices are always in range.
     let Some(seen) = SEEN.get_ptr_mut(key as u32 & (SEEN_SETS - 1)) else {
         return key;
@@ -204,12 +208,16 @@ extern "C" fn finish(scratch: *mut Scratch) -> u64 {
     let seen = unsafe { &mut *seen };
     if !was_sent(seen, key) {
         python::report(scratch);
-        if !send(scratch, key, end) {
-            return key;
+        if send(scratch, key, end) {
+            remember(seen, key);
         }
-        remember(seen, key);
+    } else if end == End::Complete
+        && scratch.walk.found == 0
+        && let Some((memo, _)) = memo::of(scratch)
+    {
+        // Its stack was met before, and may be met again. SAFETY: a live map value, which belongs to the claimed scratch.
+        walks::store(scratch, unsafe { &raw mut (*memo).reads }, key);
     }
-    memo::set_key(scratch, key);
     key
 }
 

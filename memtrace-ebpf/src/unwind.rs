@@ -17,7 +17,7 @@ use crate::{
     kernel::PendingReturns,
     loops::{BREAK, CONTINUE, repeat},
     maps::{INTERPRETERS, changes},
-    memo::{self, Memo},
+    memo::{self, Memo, found},
     memory::{StackMemory, UserMemory},
     python, rows,
     scratch::{Scratch, WalkState},
@@ -173,15 +173,15 @@ const STEPS: u32 = 3 * MAX_FRAMES as u32;
 unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
     // SAFETY: the pointers are those that `walk` was called with.
     let (scratch, python) = unsafe { (&mut *(*walk).scratch, &*(*walk).python) };
+    // SAFETY: as above.
+    let (before, memo) = unsafe { (&*(*walk).before, &mut *(*walk).memo) };
     if scratch.walk.python.is_running() {
         // VERIFIER: the return value of a callback must be provably 0 or 1.
-        return match core::hint::black_box(python::next_python_frame(scratch, python)) {
+        return match core::hint::black_box(python::next_python_frame(scratch, python, memo)) {
             CONTINUE => CONTINUE,
             _ => BREAK,
         };
     }
-    // SAFETY: as above.
-    let (before, memo) = unsafe { (&*(*walk).before, &mut *(*walk).memo) };
     if memo::may_follow(scratch) && memo::follow(scratch, before, memo) != 0 {
         // A few more at once: a call of this function costs as much as a step.
         for _ in 1..AT_ONCE {
@@ -216,7 +216,7 @@ fn advance(scratch: &mut Scratch, python: &Interpreter, memo: &mut Memo) -> u64 
     }
     let word = scratch.walk.row.word;
     let evaluates = python::evaluates(python, word);
-    if evaluates && python::enters(scratch, python) {
+    if evaluates && python::enters(scratch, python, memo) {
         return CONTINUE;
     }
     let salt = if Word::is_file(word) {
@@ -230,7 +230,7 @@ fn advance(scratch: &mut Scratch, python: &Interpreter, memo: &mut Memo) -> u64 
     if scratch.walk.row.rule == rows::SEARCH && search(scratch) != CONTINUE {
         return BREAK;
     }
-    match climb(scratch, memo, !evaluates) {
+    match climb(scratch, memo, evaluates) {
         Ok(()) => CONTINUE,
         Err(end) => ended(&mut scratch.walk, end),
     }
@@ -285,15 +285,14 @@ extern "C" fn search(scratch: *mut Scratch) -> u64 {
     CONTINUE
 }
 
-/// Goes to the caller by the present row. `holds`: the frame depends on the row alone.
+/// Goes to the caller by the present row. `evaluates`: Python frames may come before the frame.
 #[inline(always)]
-fn climb(scratch: &mut Scratch, memo: &mut Memo, holds: bool) -> Result<(), End> {
+fn climb(scratch: &mut Scratch, memo: &mut Memo, evaluates: bool) -> Result<(), End> {
     let state = &mut scratch.walk;
     let rule = state.row.rule;
     let rule = match rule.cfa {
         cfa::STOP => {
-            state.memo.is_whole = u32::from(holds);
-            memo::keep(scratch, memo, 0, 0, 0);
+            memo::keep(scratch, memo, 0, 0, found::OUTERMOST);
             return Err(End::Complete);
         }
         cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&state.at, rule, state.by_frame_pointer),
@@ -310,9 +309,15 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, holds: bool) -> Result<(), End>
     if caller.slot != 0 {
         caller.registers.pc = state.returns.original(read, caller.slot);
     }
-    let holds = holds && read == caller.registers.pc;
     let (pc, sp) = (caller.registers.pc, caller.registers.sp);
-    memo::keep(scratch, memo, sp, pc, u64::from(holds));
+    let mut how = 0;
+    if read == pc {
+        how |= found::BY_ROW;
+    }
+    if !evaluates {
+        how |= found::IS_PLAIN;
+    }
+    memo::keep(scratch, memo, sp, pc, how);
     let state = &mut scratch.walk;
     state.is_return = u64::from(caller.slot != 0);
     state.at = caller.registers;

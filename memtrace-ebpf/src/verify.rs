@@ -42,6 +42,29 @@ pub(crate) fn sample(scratch: &Scratch, end: End) {
     }
 }
 
+/// Whether walks are verified at all.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    loaded(&SETTINGS.verify_every) != 0
+}
+
+/// Counts a walk that was found among [`crate::walks`] (else 0), and was made all the same. `key`: that of the stack.
+#[inline(always)]
+pub(crate) fn compare(found: u64, key: u64) {
+    if !is_on() || found == 0 {
+        return;
+    }
+    if let Some(sampling) = SAMPLING.get_ptr_mut(0) {
+        // SAFETY: a live map value.
+        unsafe {
+            increment(&raw mut (*sampling).found);
+            if found != key {
+                increment(&raw mut (*sampling).found_wrong);
+            }
+        }
+    }
+}
+
 /// Takes one record off the budget of this second. Several CPUs may begin a second at the same
 /// time and forget some of the other's bytes.
 ///

@@ -50,6 +50,31 @@ fn another_unwinder_finds_the_same_stacks_below_python() {
     expect_agreement(&findings(&mut command, "verified: ", 0));
 }
 
+/// Python functions that call each other at different places, again and again, and code objects that come and go.
+#[test]
+fn recognized_walks_have_the_same_stacks_when_made_again() {
+    let bench = Bench::new();
+    let mut command = record::command(["record", "-f", "--verify-stacks", "10", "-o"]);
+    command.arg(bench.path("verify.mtr")).args([
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        "def leaf(n): return bytes(n)\n\
+         def inner(n): return leaf(n), [leaf(n) for _ in range(2)]\n\
+         def yields(n):\n\
+        \x20   while True: yield leaf(n)\n\
+         kept = yields(5000)\n\
+         for i in range(200):\n\
+        \x20   inner(3000); leaf(4000); next(kept); next(yields(6000))\n\
+        \x20   exec(compile(f'def made(): return bytes({7000 + i % 3})', 'made', 'exec')); made()\n",
+    ]);
+    let verified = findings(&mut command, "verified: ", 0);
+    expect_agreement(&verified);
+    // Five of its places are the same in each turn.
+    let recognized = verified["recognized"].as_u64().expect("a number");
+    assert!(recognized > 500, "{verified}");
+}
+
 #[track_caller]
 fn expect_agreement(verified: &Value) {
     let count = |key: &str| verified[key].as_u64().expect("a number");

@@ -110,18 +110,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         rows.push(row);
     }
     println!(
-        "{:<12} {:>10} {:>11} {:>9} {:>9} {:>9} {:>11}",
-        "", "events", "complete %", "verified", "to end", "frames", "mismatches"
+        "{:<12} {:>10} {:>11} {:>9} {:>9} {:>9} {:>11} {:>11}",
+        "", "events", "complete %", "verified", "to end", "frames", "recognized", "mismatches"
     );
     for row in &rows {
         println!(
-            "{:<12} {:>10} {:>11.4} {:>9} {:>9} {:>9} {:>11}",
+            "{:<12} {:>10} {:>11.4} {:>9} {:>9} {:>9} {:>11} {:>11}",
             row.name,
             row.events,
             row.complete,
             row.count("stacks"),
             row.count("whole"),
             row.count("frames"),
+            row.count("recognized"),
             row.count("mismatches")
         );
     }

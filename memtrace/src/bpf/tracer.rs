@@ -392,9 +392,9 @@ impl Tracer {
         Ok((losses, sums[COUNTER_EMITTED as usize]))
     }
 
-    /// Walks that were chosen to be verified and were not sent.
-    pub(crate) fn unverified(&self) -> Result<u64, TracerError> {
-        Ok(self.sampling.get(&0, 0)?.0.skipped)
+    /// Which walks were verified.
+    pub(crate) fn sampling(&self) -> Result<Sampling, TracerError> {
+        Ok(self.sampling.get(&0, 0)?.0)
     }
 
     /// Runs of our programs that the kernel skipped because another program was

@@ -6,6 +6,7 @@ use std::{fs::File, sync::Arc};
 use aya::maps::MapError;
 use memtrace_common::{
     code_map::{self, KnownFile},
+    kernel::Sampling,
     process::FileKey,
     python::{Imports, Interpreter},
 };
@@ -128,8 +129,8 @@ pub(super) trait Kernel {
     /// Losses so far, by reason, and the number of records that were to be sent.
     fn counters(&self) -> Result<(Losses, u64), TracerError>;
 
-    /// Walks that were chosen to be verified and were not sent.
-    fn unverified(&self) -> Result<u64, TracerError>;
+    /// Which walks were verified.
+    fn sampling(&self) -> Result<Sampling, TracerError>;
 
     /// Forwards the kernel side's log.
     fn flush_log(&mut self);
@@ -258,8 +259,8 @@ impl Kernel for Tracer {
         self.counters()
     }
 
-    fn unverified(&self) -> Result<u64, TracerError> {
-        self.unverified()
+    fn sampling(&self) -> Result<Sampling, TracerError> {
+        self.sampling()
     }
 
     fn flush_log(&mut self) {

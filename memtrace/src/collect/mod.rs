@@ -403,8 +403,8 @@ impl Collector {
     /// Result of verifying walks, once everything was read; `None` if none were to be verified.
     fn verified(&mut self) -> Option<verify::Counts> {
         let mut counts = self.verifier.take()?.finish();
-        match self.kernel.unverified() {
-            Ok(count) => counts.over_budget = count,
+        match self.kernel.sampling() {
+            Ok(sampling) => counts.add_sampling(&sampling),
             Err(error) => tracing::debug!("{error}"),
         }
         Some(counts)

@@ -14,6 +14,7 @@ use aya::maps::MapError;
 use memtrace_common::{
     code_map::{self, KnownFile},
     event::{Kind, Lifecycle},
+    kernel::Sampling,
     loss::Reason,
     process::FileKey,
     python::{Imports, Interpreter},
@@ -293,8 +294,8 @@ impl Kernel for Captured {
         Ok((self.asked.borrow().lost.clone(), 0))
     }
 
-    fn unverified(&self) -> Result<u64, TracerError> {
-        Ok(0)
+    fn sampling(&self) -> Result<Sampling, TracerError> {
+        Ok(Sampling::default())
     }
 
     fn flush_log(&mut self) {}

@@ -22,6 +22,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use memtrace_common::kernel::Sampling;
 use serde_json::{Value, json};
 
 use self::{
@@ -66,6 +67,9 @@ pub(crate) struct Counts {
     /// Signal frames that were crossed.
     pub signal_frames: u64,
     pub mismatches: u64,
+    /// Walks that the kernel side recognised as earlier ones. It made them again; those that then had another stack are
+    /// mismatches too.
+    pub recognized: u64,
     /// Walks with only their first frames compared, by the obstacle.
     pub partly: BTreeMap<&'static str, u64>,
     /// Walks chosen but not sent: over the kernel side's budget.
@@ -86,6 +90,12 @@ impl Counts {
         }
     }
 
+    pub(super) fn add_sampling(&mut self, sampling: &Sampling) {
+        self.over_budget = sampling.skipped;
+        self.recognized = sampling.found;
+        self.mismatches += sampling.found_wrong;
+    }
+
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "stacks": self.stacks,
@@ -93,6 +103,7 @@ impl Counts {
             "frames": self.frames,
             "signal_frames": self.signal_frames,
             "mismatches": self.mismatches,
+            "recognized": self.recognized,
             "partly": self.partly,
             "over_budget": self.over_budget,
             "dropped": self.dropped,
