@@ -24,6 +24,7 @@ mod measure;
 mod memo;
 mod memory;
 mod python;
+mod reads;
 mod rows;
 mod scratch;
 mod stack;

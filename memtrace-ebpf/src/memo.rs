@@ -11,9 +11,9 @@ use memtrace_common::unwind::{Registers, cfa, fp, rbx};
 
 use crate::{
     memory::StackMemory,
+    reads::Reads,
     scratch::{SLOTS, Scratch},
     subject::Subject,
-    walks::Reads,
 };
 
 /// The last walk of each [`Scratch`], and the one in progress.

@@ -81,6 +81,12 @@ impl<const N: usize> Window<N> {
         abs_addr.wrapping_sub(self.start) < self.len
     }
 
+    /// The word at `index`, whether or not it was copied.
+    #[inline(always)]
+    pub(crate) fn word(&self, index: u16) -> u64 {
+        self.words[index as usize & (N - 1)]
+    }
+
     /// Whether it is a copy of just this.
     #[inline(always)]
     pub(crate) fn is_of(&self, start: u64, len: u64) -> bool {

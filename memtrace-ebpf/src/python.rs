@@ -313,7 +313,8 @@ struct Searching {
 /// The result of [`find_innermost`] if the thread state was the one that is known.
 const AT_ONCE: u64 = 2;
 
-/// Keeps what [`find_innermost`] has read, if it needed no search.
+/// Keeps what [`find_innermost`] has read, if it needed no search. Whether there is another interpreter need not be kept:
+/// if the thread ran frames of that one, its native stack would have further evaluation loops.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn keep_innermost(
@@ -327,21 +328,14 @@ extern "C" fn keep_innermost(
     else {
         return 0;
     };
-    let mut keep = |address: u64, offset: u32, value: u64| {
-        memo.reads
-            .memory(address.wrapping_add(u64::from(offset)), value);
-    };
-    keep(python.runtime, python.runtime_interpreters, state.alone);
     for offset in [python.thread_id, python.thread_frame] {
-        keep(
-            state.thread,
-            offset,
-            field(&state.object, state.thread, offset),
-        );
+        let address = state.thread.wrapping_add(u64::from(offset));
+        let value = field(&state.object, state.thread, offset);
+        memo.reads.memory(address, value);
     }
     let frame = field(&state.object, state.thread, python.thread_frame);
     if python.cframe_frame != NONE && frame != 0 {
-        // It is on the stack.
+        // Mostly on the stack, so it is kept among the words of that.
         let address = frame.wrapping_add(u64::from(python.cframe_frame));
         memo.reads.stack(address, state.frame);
     }

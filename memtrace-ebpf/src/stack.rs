@@ -216,7 +216,7 @@ extern "C" fn finish(scratch: *mut Scratch) -> u64 {
         && let Some((memo, _)) = memo::of(scratch)
     {
         // Its stack was met before, and may be met again. SAFETY: a live map value, which belongs to the claimed scratch.
-        walks::store(scratch, unsafe { &raw mut (*memo).reads }, key);
+        walks::store(scratch, unsafe { &raw const (*memo).reads }, key);
     }
     key
 }

@@ -7,13 +7,13 @@
 //! Any CPU reads and writes the table at any time without a lock: a number that changes with each write shows whether a
 //! walk was replaced meanwhile. Only the thread that made a walk finds it.
 
-use core::{
-    ffi::c_void,
-    sync::atomic::{Ordering, compiler_fence},
-};
+use core::sync::atomic::{Ordering, compiler_fence};
 
-use aya_ebpf::{helpers::generated::bpf_probe_read_kernel, macros::map, maps::Array};
-use memtrace_common::{hash::mix, unwind::End};
+use aya_ebpf::{macros::map, maps::Array};
+use memtrace_common::{
+    hash::{SEED, mix},
+    unwind::End,
+};
 
 use crate::{
     atomic::exchange,
@@ -21,12 +21,13 @@ use crate::{
     kernel::Task,
     loops::{BREAK, CONTINUE, repeat},
     memory::StackWindow,
+    reads::{CODES, MEMORY, Reads, STACK, Words},
     scratch::Scratch,
     subject::Subject,
 };
 
 /// Walks in sets, chosen by where a walk begins.
-const SETS: u32 = 256;
+const SETS: u32 = 1024;
 
 /// Walks of a set.
 const WAYS: usize = 7;
@@ -45,165 +46,107 @@ static WALK_SETS: Array<Set> = Array::with_max_entries(SETS, 0);
 #[map]
 static WALKS: Array<Known> = Array::with_max_entries(SETS * WAYS as u32, 0);
 
-/// A word of the process's memory.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Word {
-    address: u64,
-    value: u64,
-}
-
-/// Words of the stack, words of other memory, and code objects that a walk may depend on, if it is to be kept.
-const STACK: usize = 256;
-const MEMORY: usize = 128;
-const CODES: usize = 32;
-
 /// Memory that is copied at once.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Piece {
     start: u64,
-    len: u64,
+    /// Bytes.
+    len: u32,
+    /// Words up to its last one.
+    until: u32,
+    /// Of the values of its words.
+    hash: u64,
 }
 
 /// Pieces in which the words of one kind may lie.
-const PIECES: usize = 16;
+const PIECES: usize = 8;
 
 /// A copy of so many bytes takes as long as the call that makes it: words that lie further apart are copied by themselves.
 const GAP: u64 = 2048;
 
-/// Words that a walk has read, in its order.
+/// Where words are, and a hash of their values: many walks are kept, and most of the cost of a comparison is to fetch
+/// what it compares with.
 #[repr(C)]
-struct Words<const N: usize> {
-    n: u64,
-    /// How many pieces they lie in, once that was found out.
-    pieces: u64,
+struct Places<const N: usize> {
+    /// How many words and pieces.
+    n: u32,
+    pieces: u32,
     piece: [Piece; PIECES],
-    word: [Word; N],
+    /// In words from the start of the piece.
+    offset: [u16; N],
 }
 
-impl<const N: usize> Words<N> {
-    /// False if there is no room.
+impl<const N: usize> Places<N> {
+    /// Takes those of a walk. False if they lie too far apart.
     #[inline(always)]
-    fn push(&mut self, address: u64, value: u64) -> bool {
-        let n = self.n;
-        if n >= N as u64 {
-            return false;
-        }
-        self.word[n as usize & (N - 1)] = Word { address, value };
-        self.n = n + 1;
-        true
-    }
-
-    /// Finds out in which pieces they lie. False if those are too many.
-    #[inline(always)]
-    fn divide(&mut self) -> bool {
+    fn take(&mut self, words: &Words<N>) -> bool {
+        self.n = words.n as u32;
         self.pieces = 0;
-        let mut dividing = Dividing { words: self };
-        repeat(N as u32, next_word, &mut dividing);
-        // SAFETY: `dividing` was made from this reference.
-        unsafe { (*dividing.words).pieces <= PIECES as u64 }
-    }
-
-    /// Copies those of a walk.
-    #[inline(always)]
-    fn copy_from(&mut self, from: &Self) {
-        self.n = from.n;
-        copy(&mut self.piece, &from.piece, from.pieces);
-        copy(&mut self.word, &from.word, from.n);
+        let mut taking = Taking {
+            places: self,
+            words,
+        };
+        repeat(N as u32, next_piece, &mut taking);
+        // SAFETY: `taking` was made from this reference.
+        let places = unsafe { &mut *taking.places };
+        let pieces = places.pieces;
+        // From now on the piece of the next word.
+        places.pieces = 0;
+        repeat(N as u32, next_offset, &mut taking);
+        pieces <= PIECES as u32
     }
 }
 
-/// The state of [`next_word`].
-struct Dividing<const N: usize> {
-    words: *mut Words<N>,
+/// The state of the callbacks below.
+struct Taking<const N: usize> {
+    places: *mut Places<N>,
+    words: *const Words<N>,
 }
 
-/// Callback of [`repeat`].
-unsafe extern "C" fn next_word<const N: usize>(index: u64, dividing: *mut Dividing<N>) -> u64 {
-    // SAFETY: the pointer is that which `divide` passed.
-    let words = unsafe { &mut *(*dividing).words };
+/// Callback of [`repeat`]: finds the piece of a word.
+unsafe extern "C" fn next_piece<const N: usize>(index: u64, taking: *mut Taking<N>) -> u64 {
+    // SAFETY: the pointers are those that `take` passed.
+    let (places, words) = unsafe { (&mut *(*taking).places, &*(*taking).words) };
     if index >= words.n {
         return BREAK;
     }
+    let until = index as u32 + 1;
     let address = words.word[index as usize & (N - 1)].address;
-    let last = &mut words.piece[words.pieces.wrapping_sub(1) as usize & (PIECES - 1)];
+    let last = &mut places.piece[places.pieces.wrapping_sub(1) as usize & (PIECES - 1)];
     let start = last.start.min(address);
-    let end = last
-        .start
-        .wrapping_add(last.len)
-        .max(address.wrapping_add(8));
+    let end = (last.start.wrapping_add(last.len.into())).max(address.wrapping_add(8));
     let len = end.wrapping_sub(start);
-    if words.pieces != 0 && len <= StackWindow::BYTES && len.wrapping_sub(last.len) <= GAP {
-        *last = Piece { start, len };
+    if places.pieces != 0 && len <= StackWindow::BYTES && len.wrapping_sub(last.len.into()) <= GAP {
+        last.start = start;
+        last.len = len as u32;
+        last.until = until;
         return CONTINUE;
     }
-    words.piece[words.pieces as usize & (PIECES - 1)] = Piece {
-        start: address,
-        len: 8,
-    };
-    words.pieces += 1;
+    let next = &mut places.piece[places.pieces as usize & (PIECES - 1)];
+    next.start = address;
+    next.len = 8;
+    next.until = until;
+    next.hash = SEED;
+    places.pieces += 1;
     CONTINUE
 }
 
-/// Everything in memory that a walk depends on.
-#[repr(C)]
-pub(crate) struct Reads {
-    /// 1 if the walk depends on more than this.
-    is_open: u64,
-    stack: Words<STACK>,
-    memory: Words<MEMORY>,
-    codes: u64,
-    /// Places of [`codes::ends_at`], and how many had ended.
-    ends: [Word; CODES],
-}
-
-impl Reads {
-    /// Begins anew.
-    #[inline(always)]
-    pub(crate) fn clear(&mut self) {
-        self.is_open = 0;
-        self.stack.n = 0;
-        self.memory.n = 0;
-        self.codes = 0;
+/// Callback of [`repeat`]: finds a word's place in its piece, which is complete by now.
+unsafe extern "C" fn next_offset<const N: usize>(index: u64, taking: *mut Taking<N>) -> u64 {
+    // SAFETY: the pointers are those that `take` passed.
+    let (places, words) = unsafe { (&mut *(*taking).places, &*(*taking).words) };
+    if index >= words.n {
+        return BREAK;
     }
-
-    /// The walk depends on something else as well.
-    #[inline(always)]
-    pub(crate) fn open(&mut self) {
-        self.is_open = 1;
+    let word = &words.word[index as usize & (N - 1)];
+    let piece = &mut places.piece[places.pieces as usize & (PIECES - 1)];
+    places.offset[index as usize & (N - 1)] = (word.address.wrapping_sub(piece.start) >> 3) as u16;
+    piece.hash = mix(piece.hash, word.value);
+    if index + 1 >= piece.until.into() {
+        places.pieces += 1;
     }
-
-    /// The walk has read a word of the stack. `address`: a multiple of 8.
-    #[inline(always)]
-    pub(crate) fn stack(&mut self, address: u64, value: u64) {
-        if !self.stack.push(address, value) {
-            self.open();
-        }
-    }
-
-    /// The walk has read a word of other memory. `address`: a multiple of 8.
-    #[inline(always)]
-    pub(crate) fn memory(&mut self, address: u64, value: u64) {
-        if !self.memory.push(address, value) {
-            self.open();
-        }
-    }
-
-    /// The walk has met a code object, when this many at such an address had ended.
-    #[inline(always)]
-    pub(crate) fn code(&mut self, code: u64, ends: u64) {
-        let n = self.codes;
-        if n >= CODES as u64 {
-            self.open();
-            return;
-        }
-        self.ends[n as usize & (CODES - 1)] = Word {
-            address: u64::from(codes::end_place(code)),
-            value: ends,
-        };
-        self.codes = n + 1;
-    }
+    CONTINUE
 }
 
 /// A walk that was made before.
@@ -229,7 +172,12 @@ struct Known {
     next: u32,
     /// Code objects of the process that had ended.
     ends: u64,
-    reads: Reads,
+    /// Places of [`codes::ends_at`], and a hash of how many had ended.
+    codes: u64,
+    codes_hash: u64,
+    code: [u16; CODES],
+    stack: Places<STACK>,
+    memory: Places<MEMORY>,
 }
 
 #[inline(always)]
@@ -264,10 +212,6 @@ pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
     };
     scratch.walk.stack.clear();
     scratch.walk.replaced = 0;
-    let tag = tag(scratch);
-    let Some(set) = WALK_SETS.get(set(tag)) else {
-        return 0;
-    };
     let before = match scratch.walk.before_of == owner(scratch) {
         true => scratch.walk.before as u32,
         false => 0,
@@ -288,6 +232,10 @@ pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
             expected = 0;
         }
     }
+    let tag = tag(scratch);
+    let Some(set) = WALK_SETS.get(set(tag)) else {
+        return 0;
+    };
     for way in 0..WAYS {
         let index = index(tag, way);
         if set.tags[way] == tag
@@ -359,14 +307,13 @@ extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
     if walk.pc != at.pc || walk.sp != at.sp || (walk.uses_fp != 0 && walk.fp != at.fp) {
         return 0;
     }
-    if !are_same(state, &walk.reads.stack) {
+    if !are_same(state, &walk.stack) {
         return 0;
     }
-    if walk.reads.codes != 0 && walk.ends != codes::ends_in(state.caller.space) && !have_codes(walk)
-    {
+    if walk.codes != 0 && walk.ends != codes::ends_in(state.caller.space) && !have_codes(walk) {
         return STALE;
     }
-    if walk.reads.memory.n != 0 && !are_same(state, &walk.reads.memory) {
+    if !are_same(state, &walk.memory) {
         return 0;
     }
     let (key, frames) = (walk.key, walk.frames);
@@ -384,22 +331,27 @@ extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
 /// The state of [`compare`].
 struct Comparing<const N: usize> {
     scratch: *mut Scratch,
-    words: *const Words<N>,
+    places: *const Places<N>,
     are_same: u64,
 }
 
 /// Whether all words are as they were.
 #[inline(always)]
-fn are_same<const N: usize>(scratch: &mut Scratch, words: &Words<N>) -> bool {
-    // Often it was copied for another walk from the same place.
-    let (first, window) = (words.piece[0], &mut scratch.walk.stack);
-    if !window.is_of(first.start, first.len) {
-        window.copy(first.start, first.len);
+fn are_same<const N: usize>(scratch: &mut Scratch, places: &Places<N>) -> bool {
+    if places.n == 0 {
+        return true;
     }
-    scratch.walk.piece = 1;
+    // Often it was copied for another walk from the same place.
+    let (first, window) = (&places.piece[0], &mut scratch.walk.stack);
+    let len = first.len.into();
+    if !window.is_of(first.start, len) && !window.copy(first.start, len) {
+        return false;
+    }
+    scratch.walk.piece = 0;
+    scratch.walk.hash = SEED;
     let mut comparing = Comparing {
         scratch,
-        words,
+        places,
         are_same: 0,
     };
     repeat((N / AT_ONCE) as u32 + 1, compare, &mut comparing);
@@ -412,31 +364,38 @@ const AT_ONCE: usize = 16;
 /// Callback of [`repeat`].
 unsafe extern "C" fn compare<const N: usize>(index: u64, comparing: *mut Comparing<N>) -> u64 {
     // SAFETY: the pointers are those that `are_same` passed.
-    let (scratch, words) = unsafe { (&mut *(*comparing).scratch, &*(*comparing).words) };
-    let window = &mut scratch.walk.stack;
+    let (scratch, places) = unsafe { (&mut *(*comparing).scratch, &*(*comparing).places) };
     let mut at = index * AT_ONCE as u64;
-    let mut differs = 0;
+    let mut piece = &places.piece[scratch.walk.piece as usize & (PIECES - 1)];
+    let mut hash = scratch.walk.hash;
     for _ in 0..AT_ONCE {
-        if at >= words.n {
+        if at >= u64::from(places.n) {
             // SAFETY: as above.
-            unsafe { (*comparing).are_same = u64::from(differs == 0) };
+            unsafe { (*comparing).are_same = u64::from(hash == piece.hash) };
             return BREAK;
         }
-        let word = &words.word[at as usize & (N - 1)];
-        if !window.has(word.address) {
-            let piece = &words.piece[scratch.walk.piece as usize & (PIECES - 1)];
+        if at >= u64::from(piece.until) {
+            if hash != piece.hash {
+                return BREAK;
+            }
             scratch.walk.piece += 1;
-            if differs != 0 || copy_piece(window, piece.start, piece.len) == 0 {
+            piece = &places.piece[scratch.walk.piece as usize & (PIECES - 1)];
+            hash = SEED;
+            if copy_piece(&raw mut scratch.walk.stack, piece.start, piece.len.into()) == 0 {
                 return BREAK;
             }
         }
-        if !window.has(word.address) {
-            return BREAK;
-        }
-        differs |= window.masked(word.address) ^ word.value;
+        hash = mix(
+            hash,
+            scratch
+                .walk
+                .stack
+                .word(places.offset[at as usize & (N - 1)]),
+        );
         at += 1;
     }
-    if differs != 0 { BREAK } else { CONTINUE }
+    scratch.walk.hash = hash;
+    CONTINUE
 }
 
 // VERIFIER: not inlined into each of the steps above.
@@ -450,33 +409,48 @@ extern "C" fn copy_piece(window: *mut StackWindow, start: u64, len: u64) -> u64 
     }
 }
 
-/// The state of [`compare_codes`].
+/// The state of [`next_code`].
 struct Codes {
     walk: *const Known,
-    are_same: u64,
+    hash: u64,
 }
 
 /// Whether none of a walk's code objects has ended.
 #[inline(always)]
 fn have_codes(walk: &Known) -> bool {
-    let mut codes = Codes { walk, are_same: 0 };
-    repeat(CODES as u32 + 1, compare_codes, &mut codes);
-    codes.are_same != 0
+    let mut codes = Codes { walk, hash: SEED };
+    repeat(CODES as u32, next_code, &mut codes);
+    codes.hash == walk.codes_hash
 }
 
 /// Callback of [`repeat`].
-unsafe extern "C" fn compare_codes(index: u64, codes: *mut Codes) -> u64 {
+unsafe extern "C" fn next_code(index: u64, codes: *mut Codes) -> u64 {
     // SAFETY: the pointers are those that `have_codes` passed.
-    let reads = unsafe { &(*(*codes).walk).reads };
-    if index >= reads.codes {
-        // SAFETY: as above.
-        unsafe { (*codes).are_same = 1 };
+    let (codes, walk) = unsafe { (&mut *codes, &*(*codes).walk) };
+    if index >= walk.codes {
         return BREAK;
     }
-    let ends = &reads.ends[index as usize & (CODES - 1)];
-    if codes::ends_at(ends.address as u32) != ends.value {
+    let place = walk.code[index as usize & (CODES - 1)];
+    codes.hash = mix(codes.hash, codes::ends_at(place.into()));
+    CONTINUE
+}
+
+/// The state of [`keep_code`].
+struct KeepingCodes {
+    walk: *mut Known,
+    codes: *const Words<CODES>,
+}
+
+/// Callback of [`repeat`].
+unsafe extern "C" fn keep_code(index: u64, keeping: *mut KeepingCodes) -> u64 {
+    // SAFETY: the pointers are those that `store` passed.
+    let (walk, codes) = unsafe { (&mut *(*keeping).walk, &*(*keeping).codes) };
+    if index >= codes.n {
         return BREAK;
     }
+    let word = &codes.word[index as usize & (CODES - 1)];
+    walk.code[index as usize & (CODES - 1)] = word.address as u16;
+    walk.codes_hash = mix(walk.codes_hash, word.value);
     CONTINUE
 }
 
@@ -488,9 +462,9 @@ const SELDOM: u64 = 16;
 /// Keeps the walk that was just made, whose stack has this key, if it depends on nothing but these.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *mut Reads, key: u64) -> u64 {
+pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: u64) -> u64 {
     // SAFETY: null, or the caller's claimed map values.
-    let (Some(scratch), Some(reads)) = (unsafe { (scratch.as_mut(), reads.as_mut()) }) else {
+    let (Some(scratch), Some(reads)) = (unsafe { (scratch.as_mut(), reads.as_ref()) }) else {
         return 0;
     };
     let missed = scratch.walk.missed;
@@ -498,7 +472,7 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *mut Reads, key: u6
     if missed > PATIENCE && missed & (SELDOM - 1) != 0 {
         return 0;
     }
-    if reads.is_open != 0 || !reads.stack.divide() || !reads.memory.divide() {
+    if reads.is_open != 0 {
         return 0;
     }
     let tag = tag(scratch);
@@ -539,10 +513,18 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *mut Reads, key: u6
         known.key = key;
         known.frames = scratch.record.n;
         known.ends = codes::ends_in(scratch.caller.space);
-        known.reads.stack.copy_from(&reads.stack);
-        known.reads.memory.copy_from(&reads.memory);
-        known.reads.codes = reads.codes;
-        copy(&mut known.reads.ends, &reads.ends, reads.codes);
+        known.codes = reads.codes.n;
+        known.codes_hash = SEED;
+        let mut keeping = KeepingCodes {
+            walk: known,
+            codes: &raw const reads.codes,
+        };
+        repeat(CODES as u32, keep_code, &mut keeping);
+        let known = &mut *keeping.walk;
+        if !known.stack.take(&reads.stack) || !known.memory.take(&reads.memory) {
+            // Nothing has this.
+            known.owner = 0;
+        }
         compiler_fence(Ordering::Release);
         core::ptr::write_volatile(&raw mut known.version, (version | 1).wrapping_add(1));
     }
@@ -550,28 +532,6 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *mut Reads, key: u6
     0
 }
 
-/// Copies the first `n` items.
-#[inline(always)]
-fn copy<T, const N: usize>(to: &mut [T; N], from: &[T; N], n: u64) {
-    if n == 0 {
-        return;
-    }
-    // VERIFIER: the mask bounds the length.
-    let len = (n.wrapping_sub(1) & (N as u64 - 1)) + 1;
-    // SAFETY: both are map values of at least this length.
-    unsafe {
-        bpf_probe_read_kernel(
-            to.as_mut_ptr().cast(),
-            (len * size_of::<T>() as u64) as u32,
-            from.as_ptr().cast::<c_void>(),
-        );
-    }
-}
-
 const _: () = assert!(SETS.is_power_of_two());
 const _: () = assert!(SELDOM.is_power_of_two());
-const _: () = assert!(STACK.is_power_of_two());
-const _: () = assert!(MEMORY.is_power_of_two());
 const _: () = assert!(PIECES.is_power_of_two());
-const _: () = assert!(PIECES.is_power_of_two());
-const _: () = assert!(CODES.is_power_of_two());
