@@ -48,10 +48,10 @@ pub(crate) struct Seen {
     pub(crate) words: u64,
     /// The thread's walk that has met it last, see [`crate::thread::Thread::next_walk`].
     walk: u64,
-    /// [`ends`] before it was read, and the program and the memory in which it is.
+    /// [`ends`] before it was read, and the program and the epoch of the process in which it is.
     ends: u64,
     image: u64,
-    space: u64,
+    epoch: u64,
 }
 
 /// The place of a code object.
@@ -111,7 +111,7 @@ impl Seen {
             && self.code == code
             && self.ends == ends
             && self.image == scratch.caller.image
-            && self.space == u64::from(scratch.caller.space)
+            && self.epoch == scratch.caller.epoch
     }
 
     /// Whether the thread's walk before, or this one, has met it at `code`.
@@ -133,7 +133,7 @@ impl Seen {
         self.walk = scratch.walk.number;
         self.ends = ends;
         self.image = scratch.caller.image;
-        self.space = u64::from(scratch.caller.space);
+        self.epoch = scratch.caller.epoch;
     }
 }
 

@@ -281,6 +281,7 @@ pub(crate) extern "C" fn keep(
         step.flags = flags;
     }
     if how & found::OUTERMOST != 0 {
+        memo.reads.is_whole = 1;
         return 0;
     }
     if by_stack {

@@ -381,9 +381,12 @@ pub(crate) extern "C" fn find_innermost(
             .object
             .copy(known.wrapping_add(u64::from(first)), bytes);
         if field(&state.object, known, python.thread_id) == id {
-            state.thread = known;
             state.frame = innermost(field(&state.object, known, python.thread_frame), python);
-            return AT_ONCE;
+            // One that runs nothing may have been freed, with its words still there.
+            if state.frame != 0 {
+                state.thread = known;
+                return AT_ONCE;
+            }
         }
     }
     let thread = {

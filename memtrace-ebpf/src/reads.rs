@@ -41,6 +41,8 @@ impl<const N: usize> Words<N> {
 pub(crate) struct Reads {
     /// 1 if the walk depends on more than this.
     pub(crate) is_open: u64,
+    /// 1 if the walk came to the end that a rule gives. Other ends depend on more.
+    pub(crate) is_whole: u64,
     pub(crate) stack: Words<STACK>,
     pub(crate) memory: Words<MEMORY>,
     /// Places of [`codes::ends_at`], and how many had ended.
@@ -52,6 +54,7 @@ impl Reads {
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.is_open = 0;
+        self.is_whole = 0;
         self.stack.n = 0;
         self.memory.n = 0;
         self.codes.n = 0;

@@ -11,6 +11,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 
 use aya_ebpf::{macros::map, maps::Array};
 use memtrace_common::{
+    event::COMM,
     hash::{SEED, mix},
     unwind::End,
 };
@@ -472,7 +473,7 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
     if missed > PATIENCE && missed & (SELDOM - 1) != 0 {
         return 0;
     }
-    if reads.is_open != 0 {
+    if reads.is_open != 0 || reads.is_whole == 0 {
         return 0;
     }
     let tag = tag(scratch);
@@ -505,7 +506,8 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
         known.of = scratch.walk.memo.of;
         known.image = scratch.caller.image;
         known.owner = owner(scratch);
-        known.name = Task::current_name();
+        // The name that is part of the key: the present one may be another.
+        known.name = core::mem::transmute::<[u8; COMM], [u64; 2]>(scratch.record.comm);
         known.pc = scratch.at.pc;
         known.sp = scratch.at.sp;
         known.fp = scratch.at.fp;

@@ -75,6 +75,22 @@ fn recognized_walks_have_the_same_stacks_when_made_again() {
     assert!(recognized > 500, "{verified}");
 }
 
+/// A walk that ends at such an address depends on more than the words of its frames.
+#[test]
+fn walks_that_end_at_a_zero_are_not_recognized_as_others() {
+    let bench = Bench::new();
+    let mut command = record::command(["record", "-f", "--verify-stacks", "1", "-o"]);
+    command
+        .arg(bench.path("verify.mtr"))
+        .arg("--")
+        .arg(targets::program("zero_return.c"));
+    let verified = findings(&mut command, "verified: ", 0);
+    expect_agreement(&verified);
+    // Those with a caller.
+    let recognized = verified["recognized"].as_u64().expect("a number");
+    assert!(recognized > 40, "{verified}");
+}
+
 #[track_caller]
 fn expect_agreement(verified: &Value) {
     let count = |key: &str| verified[key].as_u64().expect("a number");

@@ -121,6 +121,8 @@ pub(crate) struct Tracer {
     /// Walks are sent to be verified.
     pub verifies: bool,
     sampling: Array<MapData, Raw<Sampling>>,
+    /// Processes whose tracing began here.
+    traced: u32,
     /// tracefs was mounted by us.
     pub mounted_tracefs: bool,
 }
@@ -223,6 +225,7 @@ impl Tracer {
             heap: options.heap,
             verifies: options.verify_every != 0,
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
+            traced: 0,
             stop_maps,
             processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
             threads_created: HashMap::try_from(take(&mut ebpf, "THREADS_CREATED")?)?,
@@ -294,8 +297,9 @@ impl Tracer {
 
     /// Begins tracing a process whose probes are in place (or that will exec).
     pub(crate) fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
-        // Any value that other processes are unlikely to have.
-        let image = u64::from(tgid) << 32 | 1;
+        // Any value that other processes are unlikely to have, an earlier one of this number included.
+        self.traced += 1;
+        let image = u64::from(tgid) << 32 | u64::from(self.traced);
         let process = Process {
             epoch: image,
             image,
