@@ -3,7 +3,7 @@
 
 use memtrace_tests::{Bench, record, running::Running, targets};
 use serde_json::Value;
-use std::process::Command;
+use std::{ffi::OsStr, process::Command};
 
 /// Records a target with many functions, threads and children; returns the [`reported`] values.
 fn checked(options: &[&str], key: &str) -> Value {
@@ -36,29 +36,34 @@ fn another_unwinder_finds_the_same_stacks() {
     expect_agreement(&checked(&["--verify-stacks", "1"], "verified: "));
 }
 
+/// The findings while every Nth stack of a command is verified.
+fn verified(every: &str, arguments: &[&OsStr]) -> Value {
+    let bench = Bench::new();
+    let mut command = record::command(["record", "-f", "--verify-stacks", every, "-o"]);
+    command
+        .arg(bench.path("verify.mtr"))
+        .arg("--")
+        .args(arguments);
+    findings(&mut command, "verified: ", 0)
+}
+
+/// The same for a program of Python's.
+fn verified_python(program: &str) -> Value {
+    verified("10", &["/usr/bin/python3", "-c", program].map(OsStr::new))
+}
+
 /// Python's frames, which it does not see, do not count as differences.
 #[test]
 fn another_unwinder_finds_the_same_stacks_below_python() {
-    let bench = Bench::new();
-    let mut command = record::command(["record", "-f", "--verify-stacks", "10", "-o"]);
-    command.arg(bench.path("verify.mtr")).args([
-        "--",
-        "/usr/bin/python3",
-        "-c",
+    expect_agreement(&verified_python(
         "import json; json.dumps(json.loads('[[1, 2], {\"a\": [3]}]'))",
-    ]);
-    expect_agreement(&findings(&mut command, "verified: ", 0));
+    ));
 }
 
 /// Python functions that call each other at different places, again and again, and code objects that come and go.
 #[test]
 fn recognized_walks_have_the_same_stacks_when_made_again() {
-    let bench = Bench::new();
-    let mut command = record::command(["record", "-f", "--verify-stacks", "10", "-o"]);
-    command.arg(bench.path("verify.mtr")).args([
-        "--",
-        "/usr/bin/python3",
-        "-c",
+    let verified = verified_python(
         "def leaf(n): return bytes(n)\n\
          def inner(n): return leaf(n), [leaf(n) for _ in range(2)]\n\
          def yields(n):\n\
@@ -67,28 +72,25 @@ fn recognized_walks_have_the_same_stacks_when_made_again() {
          for i in range(200):\n\
         \x20   inner(3000); leaf(4000); next(kept); next(yields(6000))\n\
         \x20   exec(compile(f'def made(): return bytes({7000 + i % 3})', 'made', 'exec')); made()\n",
-    ]);
-    let verified = findings(&mut command, "verified: ", 0);
-    expect_agreement(&verified);
+    );
     // Five of its places are the same in each turn.
-    let recognized = verified["recognized"].as_u64().expect("a number");
-    assert!(recognized > 500, "{verified}");
+    expect_recognized(&verified, 500);
 }
 
 /// A walk that ends at such an address depends on more than the words of its frames.
 #[test]
 fn walks_that_end_at_a_zero_are_not_recognized_as_others() {
-    let bench = Bench::new();
-    let mut command = record::command(["record", "-f", "--verify-stacks", "1", "-o"]);
-    command
-        .arg(bench.path("verify.mtr"))
-        .arg("--")
-        .arg(targets::program("zero_return.c"));
-    let verified = findings(&mut command, "verified: ", 0);
-    expect_agreement(&verified);
+    let program = targets::program("zero_return.c");
     // Those with a caller.
+    expect_recognized(&verified("1", &[program.as_os_str()]), 40);
+}
+
+/// No difference, and more than so many walks recognized.
+#[track_caller]
+fn expect_recognized(verified: &Value, least: u64) {
+    expect_agreement(verified);
     let recognized = verified["recognized"].as_u64().expect("a number");
-    assert!(recognized > 40, "{verified}");
+    assert!(recognized > least, "{verified}");
 }
 
 #[track_caller]
