@@ -19,6 +19,7 @@ use crate::{
     arch::{after_return, argument, arguments, entry_stack_pointer, return_value, stack_pointer},
     caller::Caller,
     emit::{Wake, emit, header, lost},
+    kernel_stack,
     maps::CALLED,
     stack,
     thread::{Call, Thread},
@@ -29,6 +30,7 @@ use crate::{
 pub fn call_entry(context: ProbeContext) -> u32 {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
+    kernel_stack::use_own(&context, registers);
     // SAFETY: the context is the program's own.
     let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
     enter(registers, cookie);
@@ -121,6 +123,7 @@ pub fn call_return(context: RetProbeContext) -> u32 {
 fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
+    kernel_stack::use_own(context, registers);
     let (caller, thread) = Thread::current().ok()?;
     let sp = entry_stack_pointer(registers);
     let Some(call) = thread.pop(sp) else {

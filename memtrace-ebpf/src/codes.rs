@@ -14,6 +14,7 @@ use crate::{
     arch::arguments,
     atomic::increment,
     caller::Caller,
+    kernel_stack,
     scratch::{SLOTS, Scratch},
 };
 
@@ -141,7 +142,9 @@ impl Seen {
 #[uprobe]
 pub fn code_dealloc(context: ProbeContext) -> u32 {
     // SAFETY: the context of a uprobe is the thread's registers.
-    let [code, ..] = arguments(unsafe { &*context.regs });
+    let registers = unsafe { &*context.regs };
+    kernel_stack::use_own(&context, registers);
+    let [code, ..] = arguments(registers);
     if let Some(count) = ENDS.get_ptr_mut(end_place(code)) {
         // SAFETY: a live map value.
         unsafe { increment(count) };

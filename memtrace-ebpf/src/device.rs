@@ -32,7 +32,7 @@ use crate::{
     caller::Caller,
     calls::release,
     emit::{Wake, emit, emit_in_place, header, lost},
-    lifecycle,
+    kernel_stack, lifecycle,
     maps::{CONTEXTS, ENTRY_POINTS},
     measure, stack,
     thread::{Call, Thread},
@@ -57,6 +57,8 @@ pub fn device_entry(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn enter(context: &ProbeContext) -> Option<()> {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    kernel_stack::use_own(context, unsafe { &*context.regs });
     // SAFETY: the context is the program's own.
     let packed = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
     if Cookie(packed).operation() == Operation::Report as u8 {
@@ -235,6 +237,7 @@ pub fn device_return(context: RetProbeContext) -> u32 {
 fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
+    kernel_stack::use_own(context, registers);
     let (caller, thread) = Thread::current().ok()?;
     let sp = entry_stack_pointer(registers);
     let Some(call) = thread.pop(sp) else {
@@ -437,6 +440,8 @@ pub fn device_request(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn requested(context: &ProbeContext) -> Option<()> {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    kernel_stack::use_own(context, unsafe { &*context.regs });
     let (caller, _) = traced()?;
     // SAFETY: the context is the program's own.
     let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };

@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     emit::lost,
     kernel::{MAX_PENDING_RETURNS, PendingReturns},
-    lifecycle,
+    kernel_stack, lifecycle,
     loops::{BREAK, CONTINUE, repeat},
     maps::{UNWINDING, recording},
     memory::word_or_zero,
@@ -38,10 +38,12 @@ pub fn unwinding(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn unwind(context: &ProbeContext) -> Option<()> {
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    kernel_stack::use_own(context, registers);
     // The return addresses are replaced before recording begins, and until the probes are gone.
     let caller = Caller::traced()?;
-    // SAFETY: the context of a uprobe is the thread's registers.
-    let sp = stack_pointer(unsafe { &*context.regs });
+    let sp = stack_pointer(registers);
     let outermost = match Thread::find(&caller) {
         Some(thread) if recording() && thread.depth != 0 => thread.leave_throwing(sp)?,
         // Nothing is known of calls: they began before recording did.

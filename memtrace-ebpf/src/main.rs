@@ -17,6 +17,7 @@ mod emit;
 mod exceptions;
 mod imports;
 mod kernel;
+mod kernel_stack;
 mod lifecycle;
 mod loops;
 mod maps;

@@ -217,7 +217,8 @@ fn a_static_program_without_symbols() {
     let bench = Bench::new();
     let truth = bench.path("truth");
     let target = targets::stripped_static("overload.c");
-    let Record { running, file } = Record::launch(&bench, &[], [&target, &truth]);
+    let command = [&target, &truth, &"8".into(), &"100000".into()];
+    let Record { running, file } = Record::launch(&bench, &[], command);
     let finished = running.wait().expect_code(0);
     let mut lines = finished.stderr.lines();
     let said = lines.find(|line| line.contains("symbol") && line.contains("overload"));

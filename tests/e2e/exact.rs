@@ -123,6 +123,19 @@ fn a_file_that_is_rewritten_while_it_is_read() {
     report.expect_no_losses_but(&[Reason::FileChanged, Reason::StackStale], 0);
 }
 
+/// No more threads than places for walks on a CPU, but more than CPUs on a small machine: on a kernel that preempts
+/// programs, they do so in each other's programs.
+#[test]
+fn threads_that_preempt_one_another() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::program("overload.c");
+    let command = [&target, &truth, &"4".into(), &"20000".into()];
+    let report = Record::launch(&bench, &[], command).finish(0);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}
+
 /// Kernels before 6.10 take a perf event for each probe instead of one link for all.
 #[test]
 fn probes_attached_one_by_one() {

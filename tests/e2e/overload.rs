@@ -20,7 +20,7 @@ fn events_dropped_by_a_tiny_ring_buffer_are_counted() {
     let record = Record::launch(
         &bench,
         &["--ring-buffer", "4k", "--priority", "normal"],
-        [&target, &truth],
+        [&target, &truth, &"8".into(), &"100000".into()],
     );
     let file = record.file.clone();
     let report = record.finish(0);

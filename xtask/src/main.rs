@@ -79,7 +79,7 @@ enum Task {
     },
     /// Run part of the end-to-end tests on other kernels, in virtual machines (as root)
     Vm {
-        /// 6.1, 6.12, 5.10 (which is refused) or host; by default 6.1, 6.12 and host
+        /// 6.1, 6.12, newest (of Debian's), 5.10 (which is refused) or host; by default all but 5.10
         kernels: Vec<String>,
     },
     /// Trace large programs under load and verify their stacks (slow; as root)

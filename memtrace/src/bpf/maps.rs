@@ -29,6 +29,7 @@ pub(super) fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
         | Map::LruHashMap(data)
         | Map::PerCpuArray(data)
         | Map::PerfEventArray(data)
+        | Map::ProgramArray(data)
         | Map::RingBuf(data)
         | Map::StackTraceMap(data) => Some(data.fd().as_fd()),
         _ => None,

@@ -1,6 +1,7 @@
 //! The stack use of the kernel side's functions, so that excess is noticed without a kernel. The
 //! kernel adds up the frames along each call chain, callbacks of its helpers included, and refuses
-//! more than 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c).
+//! more than 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c). Since 6.13 it gives large frames a place for each
+//! CPU instead, which uprobe programs must not have (`memtrace-ebpf/src/kernel_stack.rs`).
 
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SymbolKind};
@@ -10,6 +11,12 @@ use std::collections::BTreeMap;
 const LIMIT: u64 = 400;
 /// Frames are rounded up to this many bytes; newer kernels round to 16.
 const ROUNDED: u64 = 32;
+/// Frames of at least as many bytes are private (BPF_PRIV_STACK_MIN_SIZE).
+const PRIVATE: u64 = 64;
+/// Sections of the programs that can be preempted.
+const UPROBES: [&str; 2] = ["uprobe", "uretprobe"];
+/// The helper that lets a program have no private frames (BPF_FUNC_tail_call).
+const TAIL_CALL: i32 = 12;
 /// Frames that a chain may have (MAX_CALL_FRAMES, include/linux/bpf_verifier.h).
 const FRAMES: usize = 8;
 
@@ -35,6 +42,8 @@ struct Function {
     /// Bytes of its frame, rounded up.
     frame: u64,
     calls: Vec<Place>,
+    is_uprobe: bool,
+    has_tail_call: bool,
 }
 
 /// The chain of calls that takes most stack: its bytes, and its functions from the outermost.
@@ -47,7 +56,7 @@ pub(super) struct Chain {
 /// Finds the deepest chain of an object.
 ///
 /// # Errors
-/// The object cannot be read, a chain is too deep, or a function calls itself.
+/// The object cannot be read, a chain is too deep, a function calls itself, or a uprobe program would have private frames.
 pub(super) fn check(object: &[u8]) -> Result<Chain> {
     deepest(&functions(object)?)
 }
@@ -84,9 +93,19 @@ fn descend<'a>(
         .get(&place)
         .with_context(|| format!("a call leads to no function: {place:?}"))?;
     path.push(function);
-    if path.len() > FRAMES {
+    let names = || {
         let names: Vec<_> = path.iter().map(|function| &*function.name).collect();
-        bail!("more than {FRAMES} frames: {}", names.join(" → "));
+        names.join(" → ")
+    };
+    if path.len() > FRAMES {
+        bail!("more than {FRAMES} frames: {}", names());
+    }
+    if path[0].is_uprobe && !path[0].has_tail_call && function.frame >= PRIVATE {
+        bail!(
+            "a frame of {} bytes in a uprobe program without a tail call: {}",
+            function.frame,
+            names()
+        );
     }
     let bytes = path.iter().map(|function| function.frame).sum();
     if bytes > deepest.bytes {
@@ -117,6 +136,7 @@ fn functions(object: &[u8]) -> Result<BTreeMap<Place, Function>> {
         let name = shown(symbol.name()?);
         let section = file.section_by_index(SectionIndex(index))?;
         let data = section.data()?;
+        let is_uprobe = UPROBES.contains(&section.name()?);
         let (start, end) = (symbol.address(), symbol.address() + symbol.size());
         let code = usize::try_from(start)
             .ok()
@@ -127,6 +147,8 @@ fn functions(object: &[u8]) -> Result<BTreeMap<Place, Function>> {
             name,
             frame: frame(code),
             calls: Vec::new(),
+            is_uprobe,
+            has_tail_call: code.chunks_exact(INSTRUCTION).any(is_tail_call),
         };
         for (offset, relocation) in section.relocations() {
             if !(start..end).contains(&offset) {
@@ -188,6 +210,10 @@ fn frame(code: &[u8]) -> u64 {
         .next_multiple_of(ROUNDED)
 }
 
+fn is_tail_call(instruction: &[u8]) -> bool {
+    instruction[0] == CALL && instruction[1] >> 4 == 0 && immediate(instruction) == TAIL_CALL
+}
+
 fn immediate(instruction: &[u8]) -> i32 {
     match instruction.get(4..8) {
         Some(&[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]),
@@ -233,6 +259,7 @@ mod tests {
                 name: number.to_string(),
                 frame,
                 calls: calls.iter().map(|&call| (0, call)).collect(),
+                ..Function::default()
             };
             ((0, number as u64), function)
         };
@@ -258,6 +285,25 @@ mod tests {
     }
 
     #[test]
+    fn a_uprobe_without_a_tail_call_has_small_frames_only() {
+        let mut functions = tree(&[(32, &[1]), (64, &[])]);
+        assert!(deepest(&functions).is_ok());
+        let uprobe = functions.get_mut(&(0, 0)).unwrap();
+        uprobe.is_uprobe = true;
+        let error = deepest(&functions).unwrap_err().to_string();
+        assert!(error.ends_with("without a tail call: 0 → 1"), "{error}");
+        functions.get_mut(&(0, 0)).unwrap().has_tail_call = true;
+        assert!(deepest(&functions).is_ok());
+    }
+
+    #[test]
+    fn a_tail_call_is_the_helper_of_that_number() {
+        assert!(is_tail_call(&instruction(CALL, 0, 0, 0, 12)));
+        assert!(!is_tail_call(&instruction(CALL, 0, 0, 0, 14)));
+        assert!(!is_tail_call(&instruction(CALL, 0, PSEUDO_CALL, 0, 12)));
+    }
+
+    #[test]
     fn recursion_and_calls_to_nowhere_are_refused() {
         assert!(deepest(&tree(&[(32, &[0])])).is_err());
         assert!(deepest(&tree(&[(32, &[7])])).is_err());
@@ -278,6 +324,11 @@ mod tests {
                 .iter()
                 .any(|call| functions[call].name.ends_with(called))
         };
+        assert!(
+            functions
+                .values()
+                .any(|function| function.is_uprobe && function.has_tail_call)
+        );
         assert!(calls("call_return", "walk"));
         // Called by bpf_loop.
         assert!(calls("walk", "next_frame"));

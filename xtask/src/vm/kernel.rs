@@ -15,9 +15,11 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const NEWEST: &str = "linux-image-cloud-amd64";
 
 /// Versions by name, and the release that has them.
-pub(crate) const RELEASES: [(&str, &str); 3] = [
+pub(crate) const RELEASES: [(&str, &str); 4] = [
     ("6.1", "bookworm"),
     ("6.12", "bookworm-backports"),
+    // Preempts programs anywhere.
+    ("newest", "sid"),
     // Older than the oldest supported kernel.
     ("5.10", "bullseye"),
 ];
@@ -81,12 +83,21 @@ fn unpacked(folder: &Path) -> Result<Option<Kernel>> {
     let Some(package) = only(folder.join("packages"))? else {
         return Ok(None);
     };
-    let Some(modules) = only(package.join("lib/modules"))? else {
+    let mut modules = only(package.join("lib/modules"))?;
+    if modules.is_none() {
+        modules = only(package.join("usr/lib/modules"))?;
+    }
+    let Some(modules) = modules else {
         return Ok(None);
     };
     let release = modules.file_name().unwrap_or_default().to_string_lossy();
-    let image = package.join("boot").join(format!("vmlinuz-{release}"));
-    Ok(image.is_file().then_some(Kernel { image, modules }))
+    let mut images = [
+        package.join("boot").join(format!("vmlinuz-{release}")),
+        modules.join("vmlinuz"),
+    ]
+    .into_iter();
+    let image = images.find(|image| image.is_file());
+    Ok(image.map(|image| Kernel { image, modules }))
 }
 
 /// apt with lists of one release only.
@@ -130,36 +141,54 @@ impl Apt {
 
     /// The package that the release's newest kernel is in.
     fn newest(&self) -> Result<String> {
-        let depends = command::output(self.command("apt-cache").args(["depends", NEWEST]))?;
-        depends
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("Depends: "))
-            .map(str::to_owned)
+        self.depends(NEWEST)?
+            .into_iter()
+            .find(|package| package.starts_with("linux-image-"))
             .with_context(|| format!("apt knows no package {NEWEST}"))
     }
 
+    /// What a package depends on.
+    fn depends(&self, package: &str) -> Result<Vec<String>> {
+        let depends = command::output(self.command("apt-cache").args(["depends", package]))?;
+        Ok(depends
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "))
+            .map(str::to_owned)
+            .collect())
+    }
+
+    /// Unpacks a kernel's package, and those that newer ones leave its parts to.
     fn unpack(&self, package: &str, to: &Path) -> Result<()> {
         eprintln!("vm: fetching {package}");
         let archives = self.folder.join("archives");
+        let parts = self
+            .depends(package)?
+            .into_iter()
+            .filter(|name| name.starts_with("linux-binary-") || name.starts_with("linux-modules-"));
         command::output(
             self.command("apt-get")
                 .args(["download", "-qq", package])
+                .args(parts)
                 .current_dir(&archives),
         )?;
         let unfinished = to.with_extension("unfinished");
-        let archive = fs::read_dir(&archives)?
-            .filter_map(Result::ok)
-            .map(|entry| entry.path())
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .with_context(|| format!("apt fetched nothing for {package}"))?;
         fs::create_dir_all(&unfinished)?;
-        command::output(
-            Command::new("dpkg-deb")
-                .arg("-x")
-                .arg(&archive)
-                .arg(&unfinished),
-        )?;
-        fs::remove_file(archive)?;
+        for entry in fs::read_dir(&archives)? {
+            let archive = entry?.path();
+            if archive
+                .extension()
+                .is_none_or(|extension| extension != "deb")
+            {
+                continue;
+            }
+            command::output(
+                Command::new("dpkg-deb")
+                    .arg("-x")
+                    .arg(&archive)
+                    .arg(&unfinished),
+            )?;
+            fs::remove_file(archive)?;
+        }
         fs::rename(unfinished, to)?;
         Ok(())
     }

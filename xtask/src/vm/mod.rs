@@ -12,8 +12,8 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf, process::Command
 
 /// The kernel that this runs on, without a virtual machine.
 const HOST: &str = "host";
-/// The default: the oldest and the newest of Debian 12's kernels, and the host's.
-const USUAL: [&str; 3] = ["6.1", "6.12", HOST];
+/// The default: the oldest and the newest of Debian 12's kernels, Debian's newest, and the host's.
+const USUAL: [&str; 4] = ["6.1", "6.12", "newest", HOST];
 /// From here on the walk by tables can be verified (bpf_loop).
 const SUPPORTED: (u32, u32) = (5, 17);
 /// From here on one link holds all probes of a file.
@@ -34,6 +34,7 @@ const TESTS: [(&str, &[(&str, &str)]); 10] = [
             ),
             ("exact", "attached_while_it_waits"),
             ("exact", "probes_attached_one_by_one"),
+            ("exact", "threads_that_preempt_one_another"),
         ],
     ),
     (
