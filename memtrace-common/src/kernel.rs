@@ -62,6 +62,10 @@ pub struct Settings {
     pub time_walks: u32,
     /// Bytes of a page, a power of two.
     pub page_size: u32,
+    /// Most bytes in the ring buffer.
+    pub ring_bytes: u64,
+    /// Of a position in the ring buffer: a power of two minus one.
+    pub ring_mask: u64,
     /// Unread bytes in the ring buffer at which the collector is woken.
     pub wake_bytes: u64,
     /// One in this many walks is sent to be verified; 0: none.

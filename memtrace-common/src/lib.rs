@@ -17,6 +17,7 @@ pub mod limits;
 pub mod loss;
 pub mod process;
 pub mod python;
+pub mod ring;
 pub mod row_cache;
 pub mod unwind;
 pub mod unwind_table;

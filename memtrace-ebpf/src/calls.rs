@@ -18,7 +18,7 @@ use memtrace_common::{
 use crate::{
     arch::{after_return, argument, arguments, entry_stack_pointer, return_value, stack_pointer},
     caller::Caller,
-    emit::{Wake, emit, header, lost},
+    emit::{Wake, emit_here, header, lost},
     kernel_stack,
     maps::CALLED,
     stack,
@@ -51,7 +51,8 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     if cookie.operation() == Operation::Free as u8 {
         if block != 0 && !nested {
             let repeated = thread.released_already(block, sp, packed);
-            release(Kind::Free, &caller, cookie, block, repeated);
+            let record = release(Kind::Free, &caller, cookie, block, repeated);
+            emit_here(&record, Reason::RingFullFree, Wake::Lazily);
         }
         return None;
     }
@@ -78,7 +79,8 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
         && cookie.operation() == Operation::Realloc as u8
         && block != 0
     {
-        release(Kind::ReallocBegin, &caller, cookie, block, false);
+        let record = release(Kind::ReallocBegin, &caller, cookie, block, false);
+        emit_here(&record, Reason::RingFullFree, Wake::Lazily);
     }
     None
 }
@@ -104,12 +106,19 @@ pub(crate) fn product(size: u64, count: u64) -> u64 {
     }
 }
 
+/// The record of a release.
 #[inline(always)]
-pub(crate) fn release(kind: Kind, caller: &Caller, cookie: Cookie, addr: u64, repeated: bool) {
+pub(crate) fn release(
+    kind: Kind,
+    caller: &Caller,
+    cookie: Cookie,
+    addr: u64,
+    repeated: bool,
+) -> Free {
     let mut header = header(kind, caller);
     header.flags = if repeated { flags::REPEATED } else { 0 };
     header.layer = cookie.layer();
-    emit(&Free { header, addr }, Reason::RingFullFree, Wake::Lazily);
+    Free { header, addr }
 }
 
 /// An allocation function returned.
@@ -159,7 +168,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         0
     } else {
         let at = |at: &mut Registers| *at = after_return(registers);
-        stack::take(context.as_ptr(), &caller, Some(thread), at)
+        stack::take_here(context.as_ptr(), &caller, thread, at)
     };
     let mut header = header(
         if realloc {
@@ -176,7 +185,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         size: call.size,
         stack,
     };
-    emit(&record, Reason::RingFullAlloc, Wake::Lazily);
+    emit_here(&record, Reason::RingFullAlloc, Wake::Lazily);
     None
 }
 

@@ -4,10 +4,7 @@
 //! `emitted = received + dropped` holds because each attempt counts as emitted
 //! first and then either becomes a record or one of the `ring_full_*` reasons.
 
-use aya_ebpf::{
-    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
-    helpers::bpf_ktime_get_ns,
-};
+use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_probe_read_kernel};
 use memtrace_common::{
     event::{Header, Kind},
     loss::{COUNTER_EMITTED, Reason},
@@ -16,7 +13,8 @@ use memtrace_common::{
 use crate::{
     atomic::increment,
     caller::Caller,
-    maps::{COUNTERS_MAP, EVENTS, SETTINGS, loaded},
+    maps::{COUNTERS_MAP, SETTINGS, loaded},
+    ring::{self, Entry},
 };
 
 /// Counts one loss.
@@ -61,15 +59,14 @@ pub(crate) enum Wake {
 }
 
 impl Wake {
+    /// After a record of so many bytes, which is complete, and so many of this CPU.
     #[inline(always)]
-    fn flags(self, emitted: u64, bytes: u64) -> u64 {
+    fn after(self, bytes: u64, emitted: u64) {
         if self == Wake::Now
             || ((bytes >= LARGE || emitted & (LOOK_EVERY - 1) == 0)
-                && EVENTS.query(u64::from(BPF_RB_AVAIL_DATA)) >= loaded(&SETTINGS.wake_bytes))
+                && ring::unread() >= loaded(&SETTINGS.wake_bytes))
         {
-            u64::from(BPF_RB_FORCE_WAKEUP)
-        } else {
-            u64::from(BPF_RB_NO_WAKEUP)
+            ring::wake();
         }
     }
 }
@@ -95,6 +92,23 @@ pub(crate) fn emit<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) ->
     emit_after(record, reason, wake, || true)
 }
 
+/// As [`emit`], with less time and more code: for the most frequent records.
+#[inline(always)]
+pub(crate) fn emit_here<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) -> bool {
+    let bytes = size_of::<T>() as u64;
+    let Some(mut entry) = Entry::reserve_here(bytes) else {
+        count();
+        lost(reason);
+        return false;
+    };
+    // SAFETY: there is room for one.
+    unsafe { entry.record::<T>().write(*record) };
+    let emitted = count();
+    entry.submit(bytes);
+    wake.after(bytes, emitted);
+    true
+}
+
 /// Sends one record if there is room and `commit` returns true. Reserving comes first, so that `commit` never acts
 /// without being reported.
 #[inline(always)]
@@ -104,18 +118,21 @@ pub(crate) fn emit_after<T: Copy + 'static>(
     wake: Wake,
     commit: impl FnOnce() -> bool,
 ) -> bool {
-    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+    let bytes = size_of::<T>() as u64;
+    let Some(mut entry) = Entry::reserve(bytes, bytes) else {
         count();
         lost(reason);
         return false;
     };
-    entry.write(*record);
+    // SAFETY: there is room for one.
+    unsafe { entry.record::<T>().write(*record) };
     if commit() {
         let emitted = count();
-        entry.submit(wake.flags(emitted, size_of::<T>() as u64));
+        entry.submit(bytes);
+        wake.after(bytes, emitted);
         true
     } else {
-        entry.discard(u64::from(BPF_RB_NO_WAKEUP));
+        entry.discard(bytes);
         false
     }
 }
@@ -128,37 +145,35 @@ pub(crate) fn emit_in_place<T: 'static>(
     wake: Wake,
     fill: impl FnOnce(*mut T),
 ) -> bool {
-    let Some(mut entry) = EVENTS.reserve::<T>(0) else {
+    let bytes = size_of::<T>() as u64;
+    let Some(mut entry) = Entry::reserve(bytes, bytes) else {
         if let Some(reason) = reason {
             count();
             lost(reason);
         }
         return false;
     };
-    fill(entry.as_mut_ptr());
+    fill(entry.record());
     let emitted = count();
-    entry.submit(wake.flags(emitted, size_of::<T>() as u64));
+    entry.submit(bytes);
+    wake.after(bytes, emitted);
     true
 }
 
-/// Sends a record of variable length.
+/// Sends a record of variable length, `most` bytes at most.
 ///
 /// # Safety
 /// `data` must be valid for `len` bytes, which the verifier must be able to see.
 #[inline(always)]
-pub(crate) unsafe fn emit_bytes(data: *const u8, len: u64, reason: Reason) -> bool {
+pub(crate) unsafe fn emit_bytes(data: *const u8, len: u64, most: u64, reason: Reason) -> bool {
     let emitted = count();
-    // SAFETY: the caller's promise; the map pointer is the ring buffer's.
-    let error = unsafe {
-        aya_ebpf::helpers::generated::bpf_ringbuf_output(
-            (&raw const EVENTS).cast_mut().cast(),
-            data.cast_mut().cast(),
-            len,
-            Wake::Lazily.flags(emitted, len),
-        )
-    };
-    if error != 0 {
+    let Some(mut entry) = Entry::reserve(len, most) else {
         lost(reason);
-    }
-    error == 0
+        return false;
+    };
+    // SAFETY: there is room for `most` bytes; the rest is the caller's promise.
+    unsafe { bpf_probe_read_kernel(entry.record(), len as u32, data.cast()) };
+    entry.submit(len);
+    Wake::Lazily.after(len, emitted);
+    true
 }

@@ -26,6 +26,7 @@ mod memo;
 mod memory;
 mod python;
 mod reads;
+mod ring;
 mod rows;
 mod scratch;
 mod stack;

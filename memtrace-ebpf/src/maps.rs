@@ -5,7 +5,7 @@ use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
     btf_maps,
     macros::{btf_map, map},
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, StackTrace},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, StackTrace},
 };
 use memtrace_common::{
     code_map::{KnownFile, Log, Mapping, Snapshot},
@@ -22,17 +22,12 @@ use memtrace_common::{
 
 use crate::atomic::increment;
 
-/// All events, in one order (see `memtrace_common::event`). The collector
-/// chooses the size when it loads the object; this is the least it may be.
-#[map]
-pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 16, 0);
-
 /// Traced processes by tgid. As many as a machine of ordinary `pid_max` runs;
 /// past that children are counted as untraced.
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
 
-/// Slot 0: counts changes of what is kept of processes (PROCESSES, the sequences of LOGS, INTERPRETER_OF,
+/// Slot 0: counts changes of what is kept of processes (RECORDING, PROCESSES, the sequences of LOGS, INTERPRETER_OF,
 /// IMPORTS, CODE_ENDS), by both sides, each after its change. The collector counts through a mapping.
 #[map]
 static CHANGES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
@@ -232,6 +227,8 @@ pub(crate) static SETTINGS: Settings = Settings {
     unwind: 0,
     time_walks: 0,
     page_size: 0,
+    ring_bytes: 0,
+    ring_mask: 0,
     wake_bytes: 0,
     verify_every: 0,
     verify_bytes: 0,

@@ -532,18 +532,18 @@ fn capture(record: &mut Record, caller: &Caller, python: &Interpreter, address: 
     let field = |offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     let linetable = field(python.code_linetable);
     let linetable_len = word_or_zero(linetable.wrapping_add(u64::from(python.bytes_size))) as u32;
-    record.code = Code {
-        header: header(Kind::PythonCode, caller),
-        image: caller.image,
-        code: address,
-        filename: text(python, field(python.code_filename), &mut record.filename),
-        name: text(python, field(python.code_name), &mut record.name),
-        linetable,
-        linetable_len,
-        first_line: field(python.code_first_line) as u32,
-        fingerprint: print,
-        pad: 0,
-    };
+    // VERIFIER: a field at a time, or all of it is on the stack first.
+    let code = &mut record.code;
+    code.header = header(Kind::PythonCode, caller);
+    code.image = caller.image;
+    code.code = address;
+    code.filename = text(python, field(python.code_filename), &mut record.filename);
+    code.name = text(python, field(python.code_name), &mut record.name);
+    code.linetable = linetable;
+    code.linetable_len = linetable_len;
+    code.first_line = field(python.code_first_line) as u32;
+    code.fingerprint = print;
+    code.pad = 0;
     copy(
         &mut record.linetable,
         linetable.wrapping_add(u64::from(python.bytes_data)),

@@ -21,31 +21,40 @@ fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// Does `walk`, and sends its duration if that is requested.
+/// When a walk began, and the duration of the kernel's own if that came before it, else 0.
+pub(crate) struct Began {
+    at_ns: u64,
+    stackid_ns: u64,
+}
+
+/// A walk is about to begin.
 #[inline(always)]
-pub(crate) fn measure(
-    context: *mut c_void,
-    scratch: &mut Scratch,
-    walk: impl FnOnce(&mut Scratch),
-) {
-    let timed = loaded(&SETTINGS.time_walks) != 0;
-    let begin = if timed { now() } else { 0 };
-    // Whichever comes second finds the stack in the cache: each comes first about as often.
-    let stackid_first = begin & 64 != 0;
-    let mut stackid_ns = if timed && stackid_first {
-        stackid(context)
-    } else {
-        0
+pub(crate) fn begin(context: *mut c_void) -> Began {
+    let mut began = Began {
+        at_ns: 0,
+        stackid_ns: 0,
     };
-    let begin = if timed { now() } else { 0 };
-    walk(scratch);
-    if !timed {
+    if loaded(&SETTINGS.time_walks) != 0 {
+        // Whichever comes second finds the stack in the cache: each comes first about as often.
+        if now() & 64 != 0 {
+            began.stackid_ns = stackid(context);
+        }
+        began.at_ns = now();
+    }
+    began
+}
+
+/// It has ended: sends its duration if that is requested.
+#[inline(always)]
+pub(crate) fn end(context: *mut c_void, scratch: &Scratch, began: Began) {
+    if loaded(&SETTINGS.time_walks) == 0 {
         return;
     }
-    let walk_ns = now().wrapping_sub(begin);
-    if !stackid_first {
-        stackid_ns = stackid(context);
-    }
+    let walk_ns = now().wrapping_sub(began.at_ns);
+    let stackid_ns = match began.stackid_ns {
+        0 => stackid(context),
+        known => known,
+    };
     let timing = Timing {
         header: header(Kind::Timing, &scratch.caller),
         walk_ns,

@@ -208,9 +208,15 @@ fn index(tag: u64, way: usize) -> u32 {
 #[inline(never)]
 pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
     // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
-        return 0;
-    };
+    match unsafe { scratch.as_mut() } {
+        Some(scratch) => look_up_here(scratch),
+        None => 0,
+    }
+}
+
+/// As [`look_up`], without a call if it is the expected one.
+#[inline(always)]
+pub(crate) fn look_up_here(scratch: &mut Scratch) -> u64 {
     scratch.walk.stack.clear();
     scratch.walk.replaced = 0;
     let before = match scratch.walk.before_of == owner(scratch) {
@@ -222,7 +228,7 @@ pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
     if expected != 0
         && let Some(known) = WALKS.get_ptr(expected - 1)
     {
-        let key = holds(scratch, known);
+        let key = is_known(scratch, known);
         if key > STALE {
             scratch.walk.before = expected.into();
             scratch.walk.missed = 0;
@@ -233,6 +239,18 @@ pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
             expected = 0;
         }
     }
+    search_set(scratch, before.into(), expected.into())
+}
+
+/// As [`look_up`], if the walk is not the `expected` one after the one `before`.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn search_set(scratch: *mut Scratch, before: u64, expected: u64) -> u64 {
+    // SAFETY: null, or the caller's claimed map value.
+    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+        return 0;
+    };
+    let (before, expected) = (before as u32, expected as u32);
     let tag = tag(scratch);
     let Some(set) = WALK_SETS.get(set(tag)) else {
         return 0;
@@ -291,7 +309,16 @@ const STALE: u64 = NO_KEY;
 #[inline(never)]
 extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
     // SAFETY: null, or the caller's map values.
-    let (Some(state), Some(walk)) = (unsafe { (scratch.as_mut(), known.as_ref()) }) else {
+    match unsafe { scratch.as_mut() } {
+        Some(scratch) => is_known(scratch, known),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn is_known(state: &mut Scratch, known: *const Known) -> u64 {
+    // SAFETY: null, or a live map value.
+    let Some(walk) = (unsafe { known.as_ref() }) else {
         return 0;
     };
     // SAFETY: a reference is valid to read.

@@ -12,7 +12,7 @@ use super::{
     attach::{Link, attach_at, detach, uprobe},
     error::TracerError,
     maps::take,
-    tracer::{OBJECT, RING_BYTES},
+    tracer::OBJECT,
 };
 
 const PROGRAM: &str = "awaited_call";
@@ -37,9 +37,7 @@ impl AwaitedCalls {
     /// The kernel refuses it.
     pub(crate) fn load() -> Result<Self, TracerError> {
         abi::check(OBJECT)?;
-        let mut ebpf = EbpfLoader::new()
-            .map_max_entries("EVENTS", *RING_BYTES.start())
-            .load(OBJECT)?;
+        let mut ebpf = EbpfLoader::new().load(OBJECT)?;
         uprobe(&mut ebpf, PROGRAM)?
             .load()
             .map_err(|source| TracerError::program(PROGRAM, source))?;

@@ -24,6 +24,9 @@ use crate::probes::Probe;
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
 const AT_RETURN: u32 = 1;
 
+/// The program by which it is found out whether there are such links.
+const TRIED: &str = "empty_entry";
+
 /// Why this way of attaching cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MultiError {
@@ -95,16 +98,10 @@ impl Prepared {
     /// here.
     pub(super) fn load(&self) -> Result<Vec<OwnedFd>, MultiError> {
         let load = |name| load_one(&self.object, self.types.as_ref(), name);
-        let programs = std::thread::scope(|scope| {
-            let names = self.names.iter();
-            let loading: Vec<_> = names.map(|&name| scope.spawn(move || load(name))).collect();
-            let loaded = loading.into_iter();
-            loaded
-                .map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
-                .collect::<Result<Vec<OwnedFd>, _>>()
-        })?;
+        // The others have a map that later takes no programs but such (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        let program = load(TRIED)?;
         // `/` cannot be probed. The error shows how far the kernel got.
-        let refusal = |pid| match create_link(&programs[0], pid, c"/", [&[0], &[0], &[0]], 0) {
+        let refusal = |pid| match create_link(&program, pid, c"/", [&[0], &[0], &[0]], 0) {
             Err(error) => error.raw_os_error(),
             Ok(_) => None,
         };
@@ -117,7 +114,14 @@ impl Prepared {
         if refusal(u32::MAX) != Some(libc::EINVAL) {
             return Err(MultiError::ThreadFilter);
         }
-        Ok(programs)
+        std::thread::scope(|scope| {
+            let names = self.names.iter();
+            let loading: Vec<_> = names.map(|&name| scope.spawn(move || load(name))).collect();
+            let loaded = loading.into_iter();
+            loaded
+                .map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
+                .collect()
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, MapData, PerCpuArray},
     programs::{ProgramError, RawTracePoint, TracePoint},
 };
 use aya_log::EbpfLogger;
@@ -18,6 +18,7 @@ use memtrace_common::{
     kernel::{Sampling, Settings},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
+    ring::CHUNK,
 };
 
 use super::{
@@ -29,6 +30,7 @@ use super::{
     error::TracerError,
     maps::take,
     raw::Raw,
+    ring::{self, Ring},
     rows::Rows,
     stops::StopMaps,
     tracefs,
@@ -127,7 +129,7 @@ pub(crate) struct Tracer {
     pub mounted_tracefs: bool,
 }
 
-/// Size of the ring buffer in bytes: at least a page, at most the kernel's limit.
+/// Size of the ring buffer in bytes.
 pub(crate) const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=1 << 30;
 
 /// As `memtrace record` without options.
@@ -189,17 +191,19 @@ impl Drop for Tracer {
 impl Tracer {
     /// Loads and verifies the programs and attaches the tracepoints. Nothing is
     /// recorded before [`Tracer::set_recording`].
-    pub(crate) fn load(options: Options) -> Result<(Self, RingBuf<MapData>), TracerError> {
+    pub(crate) fn load(options: Options) -> Result<(Self, Ring), TracerError> {
         abi::check(OBJECT)?;
         let offsets = btf::kernel_offsets()?;
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
-        // The kernel requires a power of two.
+        // So that a position's place is a mask away.
         let ring_bytes = options.ring_bytes.next_power_of_two();
         let settings = Settings {
             follow: u32::from(options.follow),
             unwind: u32::from(!options.frame_pointers),
             time_walks: u32::from(options.time_walks),
             page_size: u32::try_from(crate::process::page_size()).unwrap_or(4096),
+            ring_bytes: u64::from(ring_bytes),
+            ring_mask: (ring::chunks(ring_bytes) as usize * CHUNK - 1) as u64,
             wake_bytes: u64::from(ring_bytes / 4),
             verify_every: options.verify_every,
             verify_bytes: u64::from(ring_bytes / 4),
@@ -207,13 +211,13 @@ impl Tracer {
         let mut ebpf = EbpfLoader::new()
             .override_global("OFFSETS", &Raw(offsets), true)
             .override_global("SETTINGS", &Raw(settings), true)
-            .map_max_entries("EVENTS", ring_bytes)
+            .map_max_entries("RING", ring::chunks(ring_bytes))
             .load(OBJECT)?;
         let programs = Programs::new(&ebpf, OBJECT, options.empty_probes, options.one_by_one);
         let attacher = load(&mut ebpf, programs)?;
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
-        let ring = RingBuf::try_from(take(&mut ebpf, "EVENTS")?)?;
+        let ring = Ring::of(&mut ebpf, ring_bytes)?;
         let stop_maps = StopMaps::of(&ebpf)?;
         let mut tracer = Self {
             rows: Arc::new(Rows::new(&ebpf)?),
@@ -292,7 +296,9 @@ impl Tracer {
 
     /// Starts or stops recording in all processes at one moment.
     pub(crate) fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
-        Ok(self.recording.set(0, u32::from(on), 0)?)
+        self.recording.set(0, u32::from(on), 0)?;
+        self.changes.announce();
+        Ok(())
     }
 
     /// Begins tracing a process whose probes are in place (or that will exec).

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use aya::maps::{MapData, RingBuf};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     signal::unix::{Signal, SignalKind, signal},
@@ -33,7 +32,7 @@ use super::{
     verify,
 };
 use crate::{
-    bpf::{Tracer, TracerError},
+    bpf::{Ring, Tracer, TracerError},
     hold::{Hold, Holder, Line},
     host::{self, Redactor, Source},
     process::{
@@ -342,7 +341,7 @@ fn start_holder(
 }
 
 struct Session {
-    ring: AsyncFd<RingBuf<MapData>>,
+    ring: AsyncFd<Ring>,
     capture: Option<Capture>,
     signals: Signals,
     /// SIGUSR1: search for holders now.
@@ -350,7 +349,7 @@ struct Session {
 }
 
 impl Session {
-    fn new(ring: RingBuf<MapData>, capture: Option<&Path>) -> Result<Self, SessionError> {
+    fn new(ring: Ring, capture: Option<&Path>) -> Result<Self, SessionError> {
         let ring = watch(ring).map_err(system("watch the ring buffer"))?;
         let capture = capture.map(Capture::create).transpose();
         Ok(Self {
@@ -479,6 +478,7 @@ impl Session {
     /// Handles the contents of the ring buffer; false if there was more than a turn's worth.
     fn drain(&mut self, collector: &mut Collector) -> Result<bool, SessionError> {
         let start = Instant::now();
+        self.ring.get_mut().begin();
         while start.elapsed() < TURN {
             for _ in 0..BATCH {
                 let Some(record) = self.ring.get_mut().next() else {
@@ -486,9 +486,9 @@ impl Session {
                     return Ok(true);
                 };
                 if let Some(capture) = &mut self.capture {
-                    capture.add(&record).map_err(system("write the capture"))?;
+                    capture.add(record).map_err(system("write the capture"))?;
                 }
-                collector.handle(&record)?;
+                collector.handle(record)?;
             }
         }
         collector.look_around();

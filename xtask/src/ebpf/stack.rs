@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SymbolKind};
 use std::collections::BTreeMap;
 
-/// Most bytes of any chain: the limit that the kernel has for other compilers.
-const LIMIT: u64 = 400;
+/// Most bytes of any chain, with some room for what another compiler makes of it.
+const LIMIT: u64 = 448;
 /// Frames are rounded up to this many bytes; newer kernels round to 16.
 const ROUNDED: u64 = 32;
 /// Frames of at least as many bytes are private (BPF_PRIV_STACK_MIN_SIZE).
@@ -276,11 +276,11 @@ mod tests {
 
     #[test]
     fn a_chain_beyond_the_limit_is_refused_by_its_names() {
-        let error = deepest(&tree(&[(224, &[1]), (192, &[])])).unwrap_err();
+        let error = deepest(&tree(&[(256, &[1]), (224, &[])])).unwrap_err();
         assert!(
             error
                 .to_string()
-                .ends_with("416 bytes of stack, more than 400: 0 (224) → 1 (192)")
+                .ends_with("480 bytes of stack, more than 448: 0 (256) → 1 (224)")
         );
     }
 
