@@ -54,7 +54,7 @@ impl Ring {
 
     /// The next record, if it is complete.
     pub(crate) fn next(&mut self) -> Option<&[u8]> {
-        let tail = self.ends.get_mut(TAIL as usize).map(|tail| atomic(tail))?;
+        let tail = self.ends.get_mut(TAIL as usize).map(atomic)?;
         let is_record = self.reader.advance(&mut self.words, tail);
         is_record.then(|| self.reader.record(&self.words))?
     }
@@ -107,7 +107,7 @@ impl Reader {
                 self.move_tail(tail);
             }
             let index = self.index(words, self.at);
-            let word = words.get_mut(index).map(|word| atomic(word));
+            let word = words.get_mut(index).map(atomic);
             let word = word.map_or(0, |word| word.load(Ordering::Acquire));
             let Some((len, is_record)) = ring::parse(word) else {
                 self.move_tail(tail);
@@ -266,7 +266,7 @@ mod tests {
                 refused += 1;
             }
             // Slower than the producer for some time, then faster.
-            let reads = if buffer.head / (1 << 22) % 2 == 0 {
+            let reads = if (buffer.head >> 22).is_multiple_of(2) {
                 1
             } else {
                 2
