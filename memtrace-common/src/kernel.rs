@@ -62,9 +62,12 @@ pub struct Settings {
     pub time_walks: u32,
     /// Bytes of a page, a power of two.
     pub page_size: u32,
-    /// Most bytes in the ring buffer.
+    /// Index of the first spare scratch.
+    pub spares: u32,
+    pub pad: u32,
+    /// Size of the ring buffer in bytes.
     pub ring_bytes: u64,
-    /// Of a position in the ring buffer: a power of two minus one.
+    /// Mask that turns a position in the ring buffer into an offset.
     pub ring_mask: u64,
     /// Unread bytes in the ring buffer at which the collector is woken.
     pub wake_bytes: u64,

@@ -11,3 +11,9 @@ pub const MAX_FRAME_POINTERS: usize = 127;
 /// Allocation functions that may be in flight in one thread at once, each
 /// nested in the one before it.
 pub const MAX_IN_FLIGHT: usize = 8;
+
+/// Stack walks that may be in progress on one CPU at once, because threads were preempted in them.
+pub const SCRATCHES: u32 = 4;
+
+/// And on all CPUs beyond those.
+pub const SPARE_SCRATCHES: u32 = 32;

@@ -2,8 +2,7 @@
 //!
 //! A producer takes room by moving the head, writes its record, and then the word before it. The consumer reads records
 //! at the tail as long as their words are not 0, sets what it has read to 0, and moves the tail. Positions count bytes
-//! since the beginning. The kernel's own ring buffer takes a lock and two calls for each record, which is most of the
-//! time that a small one takes.
+//! since the beginning. The kernel's own ring buffer takes a lock and several calls for each record.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -15,11 +14,11 @@ pub const CHUNK: usize = 256 << 10;
 #[repr(C)]
 pub struct Chunk(pub [u64; CHUNK / 8]);
 
-/// Elements of the RING_ENDS map, which are not in one cache line.
+/// Number of elements of the RING_ENDS map. The head and the tail are not in one cache line.
 pub const ENDS: u32 = 32;
-/// The head's, where the next record begins. Only producers write it.
+/// Index of the head: the position of the next record. Only producers write it.
 pub const HEAD: u32 = 0;
-/// The tail's, up to where records were read. Only the consumer writes it.
+/// Index of the tail: the position up to which records were read. Only the consumer writes it.
 pub const TAIL: u32 = 16;
 
 /// Bytes before each record.

@@ -2,7 +2,10 @@
 //! none in `core::sync::atomic` (it declares no compare-and-swap), though the
 //! machine has them since Linux 5.12: hence the compiler's own intrinsics.
 
-use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd};
+use core::{
+    intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd},
+    sync::atomic::{Ordering, compiler_fence},
+};
 
 /// Adds one.
 ///
@@ -57,13 +60,13 @@ pub(crate) unsafe fn exchange(word: *mut u64, old: u64, new: u64) -> bool {
     exchanged
 }
 
-/// Releases a claim of [`claim`]. A plain store: the flag is per CPU, and one CPU sees its own
-/// stores in order.
+/// Releases a claim of [`claim`]. A plain store: an x86 keeps the order of stores.
 ///
 /// # Safety
 /// As for [`increment`].
 #[inline(always)]
 pub(crate) unsafe fn release(flag: *mut u64) {
+    compiler_fence(Ordering::Release);
     // SAFETY: the caller's promise.
     unsafe { core::ptr::write_volatile(flag, 0) };
 }

@@ -6,25 +6,20 @@
 
 use aya_ebpf::{
     macros::{map, uprobe},
-    maps::{Array, PerCpuArray},
+    maps::Array,
     programs::ProbeContext,
 };
 
-use crate::{
-    arch::arguments,
-    atomic::increment,
-    caller::Caller,
-    kernel_stack,
-    scratch::{SLOTS, Scratch},
-};
+use crate::{arch::arguments, atomic::increment, caller::Caller, kernel_stack, scratch::Scratch};
 
-/// The ones that walks of each [`Scratch`] of each CPU have met, at the places that their addresses give.
+/// The ones that walks of each [`Scratch`] have met, at the places that their addresses give. The collector chooses the
+/// number of elements.
 #[map]
-static CODES: PerCpuArray<[Seen; PLACES]> = PerCpuArray::with_max_entries(SLOTS, 0);
+static CODES: Array<[Seen; PLACES]> = Array::with_max_entries(1, 0);
 
 const PLACES_BITS: u32 = 9;
 
-/// The code objects of a loop are few. A value of a map per CPU has 32 KiB at most (PCPU_MIN_UNIT_SIZE, include/linux/percpu.h).
+/// The code objects of a loop are few.
 const PLACES: usize = 1 << PLACES_BITS;
 
 /// Ends of code objects, counted for all addresses with the same hash, of any process.
@@ -157,5 +152,3 @@ pub fn code_dealloc(context: ProbeContext) -> u32 {
     }
     0
 }
-
-const _: () = assert!(size_of::<[Seen; PLACES]>() <= 32 << 10);

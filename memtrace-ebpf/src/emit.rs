@@ -95,18 +95,13 @@ pub(crate) fn emit<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) ->
 /// As [`emit`], with less time and more code: for the most frequent records.
 #[inline(always)]
 pub(crate) fn emit_here<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) -> bool {
-    let bytes = size_of::<T>() as u64;
-    let Some(mut entry) = Entry::reserve_here(bytes) else {
-        count();
-        lost(reason);
-        return false;
-    };
-    // SAFETY: there is room for one.
-    unsafe { entry.record::<T>().write(*record) };
-    let emitted = count();
-    entry.submit(bytes);
-    wake.after(bytes, emitted);
-    true
+    put(
+        Entry::reserve_here(size_of::<T>() as u64),
+        record,
+        reason,
+        wake,
+        || true,
+    )
 }
 
 /// Sends one record if there is room and `commit` returns true. Reserving comes first, so that `commit` never acts
@@ -119,17 +114,26 @@ pub(crate) fn emit_after<T: Copy + 'static>(
     commit: impl FnOnce() -> bool,
 ) -> bool {
     let bytes = size_of::<T>() as u64;
-    let Some(mut entry) = Entry::reserve(bytes, bytes) else {
-        count();
-        lost(reason);
+    put(Entry::reserve(bytes, bytes), record, reason, wake, commit)
+}
+
+#[inline(always)]
+fn put<T: Copy + 'static>(
+    room: Option<Entry>,
+    record: &T,
+    reason: Reason,
+    wake: Wake,
+    commit: impl FnOnce() -> bool,
+) -> bool {
+    let bytes = size_of::<T>() as u64;
+    let Some(mut entry) = room else {
+        no_room(reason);
         return false;
     };
     // SAFETY: there is room for one.
     unsafe { entry.record::<T>().write(*record) };
     if commit() {
-        let emitted = count();
-        entry.submit(bytes);
-        wake.after(bytes, emitted);
+        submit(entry, bytes, wake);
         true
     } else {
         entry.discard(bytes);
@@ -148,32 +152,47 @@ pub(crate) fn emit_in_place<T: 'static>(
     let bytes = size_of::<T>() as u64;
     let Some(mut entry) = Entry::reserve(bytes, bytes) else {
         if let Some(reason) = reason {
-            count();
-            lost(reason);
+            no_room(reason);
         }
         return false;
     };
     fill(entry.record());
-    let emitted = count();
-    entry.submit(bytes);
-    wake.after(bytes, emitted);
+    submit(entry, bytes, wake);
     true
 }
 
-/// Sends a record of variable length, `most` bytes at most.
+/// Sends a record of variable length.
 ///
 /// # Safety
-/// `data` must be valid for `len` bytes, which the verifier must be able to see.
+/// `data` must be valid for `len` bytes, which the verifier must be able to see to be `MOST` at most.
 #[inline(always)]
-pub(crate) unsafe fn emit_bytes(data: *const u8, len: u64, most: u64, reason: Reason) -> bool {
-    let emitted = count();
-    let Some(mut entry) = Entry::reserve(len, most) else {
-        lost(reason);
+pub(crate) unsafe fn emit_bytes<const MOST: u64>(
+    data: *const u8,
+    len: u64,
+    reason: Reason,
+) -> bool {
+    let Some(mut entry) = Entry::reserve(len, MOST) else {
+        no_room(reason);
         return false;
     };
-    // SAFETY: there is room for `most` bytes; the rest is the caller's promise.
+    // SAFETY: there is room for `MOST` bytes; the rest is the caller's promise.
     unsafe { bpf_probe_read_kernel(entry.record(), len as u32, data.cast()) };
-    entry.submit(len);
-    Wake::Lazily.after(len, emitted);
+    submit(entry, len, Wake::Lazily);
     true
+}
+
+/// A record of so many bytes is complete.
+#[inline(always)]
+fn submit(entry: Entry, bytes: u64, wake: Wake) {
+    let emitted = count();
+    entry.submit(bytes);
+    wake.after(bytes, emitted);
+}
+
+/// There was no room for a record.
+#[inline(always)]
+fn no_room(reason: Reason) {
+    count();
+    lost(reason);
+    ring::wake();
 }

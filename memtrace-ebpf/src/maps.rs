@@ -27,7 +27,7 @@ use crate::atomic::increment;
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
 
-/// Slot 0: counts changes of what is kept of processes (RECORDING, PROCESSES, the sequences of LOGS, INTERPRETER_OF,
+/// Slot 0: counts changes of what is kept of processes (PROCESSES, the sequences of LOGS, INTERPRETER_OF,
 /// IMPORTS, CODE_ENDS), by both sides, each after its change. The collector counts through a mapping.
 #[map]
 static CHANGES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
@@ -227,6 +227,8 @@ pub(crate) static SETTINGS: Settings = Settings {
     unwind: 0,
     time_walks: 0,
     page_size: 0,
+    spares: 0,
+    pad: 0,
     ring_bytes: 0,
     ring_mask: 0,
     wake_bytes: 0,

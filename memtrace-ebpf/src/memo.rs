@@ -6,22 +6,16 @@
 //!
 //! Steps that depend on anything else are not kept: they are made again each time.
 
-use aya_ebpf::{macros::map, maps::PerCpuArray};
+use aya_ebpf::{macros::map, maps::Array};
 use memtrace_common::unwind::{Registers, cfa, fp, rbx};
 
-use crate::{
-    memory::StackMemory,
-    reads::Reads,
-    scratch::{SLOTS, Scratch},
-    subject::Subject,
-};
+use crate::{memory::StackMemory, reads::Reads, scratch::Scratch, subject::Subject};
 
-/// The last walk of each [`Scratch`], and the one in progress.
+/// The last walk of each [`Scratch`], and the one in progress. The collector chooses the number of elements.
 #[map]
-static MEMOS: PerCpuArray<Memo> = PerCpuArray::with_max_entries(2 * SLOTS, 0);
+static MEMOS: Array<Memo> = Array::with_max_entries(2, 0);
 
-/// Steps that are kept: the rest of a deeper walk is made anew. A value of a map per CPU has 32 KiB at most
-/// (PCPU_MIN_UNIT_SIZE, include/linux/percpu.h).
+/// Steps that are kept: the rest of a deeper walk is made anew.
 const STEPS: usize = 256;
 
 /// A walk.
@@ -296,4 +290,3 @@ pub(crate) extern "C" fn keep(
 }
 
 const _: () = assert!(STEPS.is_power_of_two());
-const _: () = assert!(size_of::<Memo>() <= 32 << 10);

@@ -31,8 +31,10 @@ pub(crate) struct Entry {
     word: *mut u64,
 }
 
-/// No position: there is no room, or another producer was faster.
+/// No position: there is no room.
 const FULL: u64 = u64::MAX;
+
+/// No position: another producer or the consumer was faster.
 const TAKEN: u64 = u64::MAX - 1;
 
 impl Entry {
@@ -97,7 +99,7 @@ pub(crate) fn unread() -> u64 {
 /// Wakes the collector.
 #[inline(always)]
 pub(crate) fn wake() {
-    // If there is no room, it has been woken and has not looked yet.
+    // If there is no room, it has been woken. In any other case it looks by itself before long.
     if let Some(mut entry) = BELL.reserve::<u64>(0) {
         entry.write(0);
         entry.submit(u64::from(BPF_RB_FORCE_WAKEUP));
@@ -129,7 +131,9 @@ fn take(len: u64, most: u64) -> u64 {
     }
     let to = position + room(len);
     if to.wrapping_sub(tail) > loaded(&SETTINGS.ring_bytes) {
-        return FULL;
+        // There may be room by now, if this thread was preempted between its looks at both.
+        let is_full = end(TAIL) == tail && end(HEAD) == from;
+        return if is_full { FULL } else { TAKEN };
     }
     // SAFETY: as above.
     if !unsafe { exchange(head, from, to) } {
@@ -151,11 +155,11 @@ struct Taking {
     position: u64,
 }
 
-/// More attempts than other producers can be faster.
+/// Attempts before a record is given up, which is counted as if there were no room.
 const ATTEMPTS: u32 = 1 << 16;
 
 // VERIFIER: a global function.
-/// As [`take`], again while other producers are faster.
+/// As [`take`], again while others are faster.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn take_in_turn(len: u64, most: u64) -> u64 {

@@ -1,11 +1,11 @@
 //! The state of a stack walk. It does not fit the 512 bytes of a program's own stack, so it lives
 //! in a map.
 
-use aya_ebpf::{macros::map, maps::PerCpuArray};
+use aya_ebpf::{helpers::generated, macros::map, maps::Array};
 use memtrace_common::{
     event::Stack,
     hash::{SEED, mix},
-    limits::MAX_FRAMES,
+    limits::{MAX_FRAMES, SCRATCHES, SPARE_SCRATCHES},
     python::{FRAME_BYTES, FRAME_BYTES_BEFORE_311, IMPORT_FILES, Imports, Interpreter},
     row_cache::FoundRow,
     unwind::{End, Registers},
@@ -16,21 +16,22 @@ use crate::{
     caller::Caller,
     code::Code,
     kernel::PendingReturns,
+    maps::{SETTINGS, loaded},
     memory::{PAGE, StackWindow, Window},
     subject::Subject,
 };
 
-/// Uprobe programs can be preempted, so each CPU has several.
+/// Uprobe programs can be preempted, so each CPU has several, and more are for any CPU whose own are all in use. The
+/// collector chooses the number of elements when it loads the object.
 #[map]
-static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(SLOTS, 0);
-pub(crate) const SLOTS: u32 = 4;
+static SCRATCH: Array<Scratch> = Array::with_max_entries(1, 0);
 
 /// A stack record in the making. One word more than frames, so that a masked
 /// index is always in range.
 #[repr(C)]
 pub(crate) struct Scratch {
     busy: u64,
-    /// Its number on this CPU.
+    /// Its index in the map.
     pub(crate) slot: u64,
     pub(crate) caller: Caller,
     /// Where the walk begins.
@@ -43,10 +44,12 @@ pub(crate) struct Scratch {
 pub(crate) const FRAMES: usize = MAX_FRAMES + 1;
 
 impl Scratch {
-    /// A free one of this CPU's.
+    /// A free one of this CPU's, or a spare one.
     #[inline(always)]
     pub(crate) fn claim() -> Option<&'static mut Self> {
-        for slot in 0..SLOTS {
+        // SAFETY: the helper has no preconditions.
+        let own = unsafe { generated::bpf_get_smp_processor_id() } * SCRATCHES;
+        for slot in own..own + SCRATCHES {
             let scratch = SCRATCH.get_ptr_mut(slot)?;
             // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
             unsafe {
@@ -56,7 +59,10 @@ impl Scratch {
                 }
             }
         }
-        None
+        // Threads that were preempted have all of them.
+        let spare = SCRATCH.get_ptr_mut(claim_spare() as u32)?;
+        // SAFETY: as above.
+        Some(unsafe { &mut *spare })
     }
 
     /// Gives it back.
@@ -110,6 +116,27 @@ impl Scratch {
         self.record.stack = mix(self.record.stack ^ epoch, word);
         true
     }
+}
+
+// VERIFIER: a global function.
+/// The index of a spare scratch that was free, and no index if there is none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn claim_spare() -> u64 {
+    for spare in 0..SPARE_SCRATCHES {
+        let slot = loaded(&SETTINGS.spares) + spare;
+        let Some(scratch) = SCRATCH.get_ptr_mut(slot) else {
+            break;
+        };
+        // SAFETY: as in `claim`.
+        unsafe {
+            if claim(&raw mut (*scratch).busy) {
+                (*scratch).slot = u64::from(slot);
+                return u64::from(slot);
+            }
+        }
+    }
+    u64::from(u32::MAX)
 }
 
 /// Where a walk along native frames is.

@@ -252,18 +252,41 @@ fn send(scratch: &mut Scratch, key: u64, end: End) -> bool {
     scratch.record.image = scratch.caller.image;
     scratch.record.stack = key;
     scratch.record.end = end as u32;
-    // VERIFIER: the mask bounds the length.
-    let n = u64::from(scratch.record.n) & (FRAMES as u64 - 1);
-    let len = size_of::<Stack>() as u64 + n * 8;
-    // SAFETY: the record and its frames lie side by side, and `len` ends in them.
+    let record = (&raw const scratch.record).cast();
+    let n = &raw const scratch.record.n;
+    // Room at the end of a chunk is left empty if the longest record would not fit.
+    // SAFETY: the record and its frames lie side by side, and the length ends in them.
     unsafe {
-        emit_bytes(
-            (&raw const scratch.record).cast(),
-            len,
-            (size_of::<Stack>() + FRAMES * 8) as u64,
-            Reason::RingFullStack,
-        )
+        if u64::from(n.read()) < SHORT {
+            emit_bytes::<{ bytes(SHORT) }>(record, bytes(below::<SHORT>(n)), REASON)
+        } else {
+            emit_bytes::<{ bytes(MOST) }>(record, bytes(below::<MOST>(n)), REASON)
+        }
     }
+}
+
+/// VERIFIER: a number that it sees to be below `N`, a power of two. Volatile, or the compiler drops the mask.
+///
+/// # Safety
+/// `n` must be valid to read.
+#[inline(always)]
+unsafe fn below<const N: u64>(n: *const u32) -> u64 {
+    // SAFETY: the caller's promise.
+    u64::from(unsafe { n.read_volatile() }) & (N - 1)
+}
+
+/// Why a stack is not sent.
+const REASON: Reason = Reason::RingFullStack;
+
+/// Most stacks have fewer words; a power of two.
+const SHORT: u64 = 256;
+
+/// All stacks have fewer words; a power of two.
+const MOST: u64 = FRAMES as u64;
+
+/// Bytes of the record of a stack of `n` words.
+const fn bytes(n: u64) -> u64 {
+    size_of::<Stack>() as u64 + n * 8
 }
 
 /// Writes the current thread's name; returns a hash that distinguishes it.

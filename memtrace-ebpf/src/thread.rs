@@ -18,7 +18,13 @@ use memtrace_common::{
     loss::Reason,
 };
 
-use crate::{atomic::claim_for, caller::Caller, emit::lost, maps::changes, subject::Subject};
+use crate::{
+    atomic::claim_for,
+    caller::Caller,
+    emit::lost,
+    maps::{changes, recording},
+    subject::Subject,
+};
 
 /// Threads of traced processes. A thread takes the place that its tid gives, or the next free one, when it first
 /// allocates, and leaves it when it ends. No hash map: its look-up would take more of an event's time than all else.
@@ -114,7 +120,7 @@ impl Syscall {
     };
 }
 
-/// What the thread's process is, and that events are wanted of it. True as long as [`changes`] has the same value.
+/// What the thread's process is. True as long as [`changes`] has the same value.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Known {
@@ -147,16 +153,21 @@ impl Thread {
     /// The reason why its calls are lost: its process is not traced, no events are wanted, or there is no free place.
     #[inline(always)]
     pub(crate) fn current() -> Result<(Caller, &'static mut Thread), Reason> {
+        if !recording() {
+            return Err(Reason::NotTraced);
+        }
         let owner = bpf_get_current_pid_tgid();
         let now = changes();
-        let own = at(own_place(owner).into()).ok_or(Reason::NotTraced)?;
-        let thread = if own.owner == owner && own.known.as_of == now {
-            own
+        let own = own_place(owner);
+        let known = THREADS.get(own).ok_or(Reason::NotTraced)?;
+        let place = if known.owner == owner && known.known.as_of == now {
+            u64::from(own)
         } else {
-            match admit(owner) {
-                FULL => return Err(Reason::ThreadTableFull),
-                place => at(place).ok_or(Reason::NotTraced)?,
-            }
+            admit(owner)
+        };
+        let thread = match place {
+            FULL => return Err(Reason::ThreadTableFull),
+            place => at(place).ok_or(Reason::NotTraced)?,
         };
         let known = &thread.known;
         let caller = Caller {
@@ -365,7 +376,7 @@ extern "C" fn place_of(owner: u64) -> u64 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn settle(owner: u64) -> u64 {
-    if Caller::current().is_none() {
+    if Caller::traced().is_none() {
         return NOWHERE;
     }
     for distance in 0..REACH {
@@ -397,7 +408,7 @@ extern "C" fn settle(owner: u64) -> u64 {
 extern "C" fn learn(place: u64) -> u64 {
     // Before the rest, which may change meanwhile.
     let as_of = changes();
-    let (Some(thread), Some(caller)) = (at(place), Caller::current()) else {
+    let (Some(thread), Some(caller)) = (at(place), Caller::traced()) else {
         return NOWHERE;
     };
     thread.known = Known {

@@ -228,7 +228,7 @@ pub(crate) fn look_up_here(scratch: &mut Scratch) -> u64 {
     if expected != 0
         && let Some(known) = WALKS.get_ptr(expected - 1)
     {
-        let key = is_known(scratch, known);
+        let key = holds_here(scratch, known);
         if key > STALE {
             scratch.walk.before = expected.into();
             scratch.walk.missed = 0;
@@ -310,13 +310,14 @@ const STALE: u64 = NO_KEY;
 extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
     // SAFETY: null, or the caller's map values.
     match unsafe { scratch.as_mut() } {
-        Some(scratch) => is_known(scratch, known),
+        Some(scratch) => holds_here(scratch, known),
         None => 0,
     }
 }
 
+/// As [`holds`], without a call.
 #[inline(always)]
-fn is_known(state: &mut Scratch, known: *const Known) -> u64 {
+fn holds_here(state: &mut Scratch, known: *const Known) -> u64 {
     // SAFETY: null, or a live map value.
     let Some(walk) = (unsafe { known.as_ref() }) else {
         return 0;

@@ -123,8 +123,8 @@ fn a_file_that_is_rewritten_while_it_is_read() {
     report.expect_no_losses_but(&[Reason::FileChanged, Reason::StackStale], 0);
 }
 
-/// No more threads than places for walks on a CPU, but more than CPUs on a small machine: on a kernel that preempts
-/// programs, they do so in each other's programs.
+/// More threads than CPUs on a small machine: where the kernel preempts tracing programs, one thread's program is
+/// interrupted by another's.
 #[test]
 fn threads_that_preempt_one_another() {
     let bench = Bench::new();

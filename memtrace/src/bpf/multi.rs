@@ -98,7 +98,8 @@ impl Prepared {
     /// here.
     pub(super) fn load(&self) -> Result<Vec<OwnedFd>, MultiError> {
         let load = |name| load_one(&self.object, self.types.as_ref(), name);
-        // The others have a map that later takes no programs but such (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        // First, because the kernel would then refuse the others as programs of perf events: a map of programs has the
+        // type of the first one that uses it (`bpf_prog_map_compatible`, kernel/bpf/core.c).
         let program = load(TRIED)?;
         // `/` cannot be probed. The error shows how far the kernel got.
         let refusal = |pid| match create_link(&program, pid, c"/", [&[0], &[0], &[0]], 0) {

@@ -103,7 +103,8 @@ impl<T> Deref for Shared<T> {
 
 impl<T> DerefMut for Shared<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above; the kernel side only reads.
+        // SAFETY: as above. What the kernel side writes too is used through atomic operations, and the records of the
+        // ring buffer only while they belong to this side.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

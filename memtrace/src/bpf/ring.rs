@@ -26,13 +26,13 @@ pub(crate) struct Ring {
     reader: Reader,
 }
 
-/// How many chunks a buffer of this many bytes has: a power of two, if that is one.
+/// How many chunks a buffer has. `bytes`: a power of two; the result is one too.
 pub(super) fn chunks(bytes: u32) -> u32 {
     bytes.div_ceil(CHUNK as u32)
 }
 
 impl Ring {
-    /// Of at most `bytes`, with [`chunks`] of them.
+    /// The buffer of a loaded object. `bytes`: its size, a power of two; it has as many [`chunks`].
     pub(super) fn of(ebpf: &mut Ebpf, bytes: u32) -> Result<Self, TracerError> {
         let words = chunks(bytes) as usize * CHUNK / size_of::<u64>();
         let map = |name, len| {
@@ -71,13 +71,13 @@ fn atomic(word: &mut u64) -> &AtomicU64 {
     unsafe { AtomicU64::from_ptr(word) }
 }
 
-/// The tail is moved this often while the buffer is read once: producers read it for each record, and it costs them most
-/// when it has just been written.
+/// How often the tail moves in each round through the buffer. Producers read it for each record, which takes them longest
+/// when it has just moved.
 const MOVES: u64 = 64;
 
 /// Where the consumer is.
 struct Reader {
-    /// Most bytes of the buffer.
+    /// Size of the buffer.
     bytes: u64,
     /// Position of the present record's word, or of the next one's.
     at: u64,
@@ -126,7 +126,7 @@ impl Reader {
         words.get(begin..)?.as_bytes().get(..self.len? as usize)
     }
 
-    /// Leaves as many bytes as they were before a record was there.
+    /// Clears so many bytes from the present position on, and goes on behind them.
     fn give_back(&mut self, words: &mut [u64], bytes: u64) {
         let begin = self.index(words, self.at);
         if let Some(read) = words.get_mut(begin..begin + (bytes / WORD) as usize) {
@@ -167,8 +167,13 @@ mod tests {
     impl Buffer {
         fn new(chunks: u32) -> Self {
             let bytes = chunks * CHUNK as u32;
+            Self::of(bytes, bytes)
+        }
+
+        /// Of `bytes`, in chunks that have `space`.
+        fn of(bytes: u32, space: u32) -> Self {
             Self {
-                words: vec![0; bytes as usize / 8],
+                words: vec![0; space as usize / 8],
                 bytes: bytes.into(),
                 head: 0,
                 tail: AtomicU64::new(0),
@@ -176,11 +181,11 @@ mod tests {
             }
         }
 
-        /// The position of room for a record, as the kernel side takes it.
-        fn take(&mut self, len: u64) -> Option<u64> {
+        /// The position of room for a record that has `most` bytes at most, as the kernel side takes it.
+        fn take_most(&mut self, len: u64, most: u64) -> Option<u64> {
             let offset = self.head % CHUNK as u64;
             let left = CHUNK as u64 - offset;
-            let position = match ring::room(len) <= left {
+            let position = match ring::room(most) <= left {
                 true => self.head,
                 false => self.head + left,
             };
@@ -193,6 +198,10 @@ mod tests {
             }
             self.head = head;
             Some(position)
+        }
+
+        fn take(&mut self, len: u64) -> Option<u64> {
+            self.take_most(len, len)
         }
 
         fn write(&mut self, position: u64, word: u64) {
@@ -244,6 +253,19 @@ mod tests {
         buffer.write(given_up, ring::empty(24));
         assert_eq!(buffer.read(), Some(vec![]));
         assert_eq!(buffer.read(), None);
+    }
+
+    #[test]
+    fn a_buffer_smaller_than_a_chunk_passes_records_for_ever() {
+        let mut buffer = Buffer::of(4096, CHUNK as u32);
+        for _ in 0..100_000 {
+            let position = buffer.take_most(40, 1000).unwrap();
+            buffer.fill(position, 40, 7);
+            buffer.write(position, ring::ready(40));
+            assert_eq!(buffer.read(), Some(vec![7; 40]));
+            assert_eq!(buffer.read(), None);
+        }
+        assert!(buffer.head > 10 * CHUNK as u64);
     }
 
     /// Whatever fits is read once, in order and as it was, and everything is 0 in the end.

@@ -16,6 +16,7 @@ use memtrace_common::{
     code_map::KnownFile,
     device::EntryPoint,
     kernel::{Sampling, Settings},
+    limits::{SCRATCHES, SPARE_SCRATCHES},
     loss::{COUNTER_EMITTED, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
     ring::CHUNK,
@@ -197,11 +198,16 @@ impl Tracer {
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
         // So that a position's place is a mask away.
         let ring_bytes = options.ring_bytes.next_power_of_two();
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| TracerError::State(error))?;
+        let spares = u32::try_from(cpus).unwrap_or(u32::MAX) * SCRATCHES;
+        let scratches = spares + SPARE_SCRATCHES;
         let settings = Settings {
             follow: u32::from(options.follow),
             unwind: u32::from(!options.frame_pointers),
             time_walks: u32::from(options.time_walks),
             page_size: u32::try_from(crate::process::page_size()).unwrap_or(4096),
+            spares,
+            pad: 0,
             ring_bytes: u64::from(ring_bytes),
             ring_mask: (ring::chunks(ring_bytes) as usize * CHUNK - 1) as u64,
             wake_bytes: u64::from(ring_bytes / 4),
@@ -212,6 +218,9 @@ impl Tracer {
             .override_global("OFFSETS", &Raw(offsets), true)
             .override_global("SETTINGS", &Raw(settings), true)
             .map_max_entries("RING", ring::chunks(ring_bytes))
+            .map_max_entries("SCRATCH", scratches)
+            .map_max_entries("MEMOS", 2 * scratches)
+            .map_max_entries("CODES", scratches)
             .load(OBJECT)?;
         let programs = Programs::new(&ebpf, OBJECT, options.empty_probes, options.one_by_one);
         let attacher = load(&mut ebpf, programs)?;
@@ -296,9 +305,7 @@ impl Tracer {
 
     /// Starts or stops recording in all processes at one moment.
     pub(crate) fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
-        self.recording.set(0, u32::from(on), 0)?;
-        self.changes.announce();
-        Ok(())
+        Ok(self.recording.set(0, u32::from(on), 0)?)
     }
 
     /// Begins tracing a process whose probes are in place (or that will exec).

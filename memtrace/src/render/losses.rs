@@ -42,7 +42,9 @@ const fn meaning(reason: Reason) -> &'static str {
             "children that were not traced because the table of processes was full"
         }
         Reason::StopFailed => "threads that could not be stopped before their library ran",
-        Reason::ScratchBusy => "stack walks without working space on their CPU",
+        Reason::ScratchBusy => {
+            "stack walks without working space: too many threads were preempted in theirs"
+        }
         Reason::StackUnreadable => "stacks that end at unreadable memory",
         Reason::ProgramSkipped => {
             "events that the kernel skipped because another tracing program ran on the CPU"

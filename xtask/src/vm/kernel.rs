@@ -18,7 +18,7 @@ const NEWEST: &str = "linux-image-cloud-amd64";
 pub(crate) const RELEASES: [(&str, &str); 4] = [
     ("6.1", "bookworm"),
     ("6.12", "bookworm-backports"),
-    // Preempts programs anywhere.
+    // Preempts tracing programs.
     ("newest", "sid"),
     // Older than the oldest supported kernel.
     ("5.10", "bullseye"),
