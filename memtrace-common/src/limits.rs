@@ -16,4 +16,4 @@ pub const MAX_IN_FLIGHT: usize = 8;
 pub const SCRATCHES: u32 = 4;
 
 /// And on all CPUs beyond those.
-pub const SPARE_SCRATCHES: u32 = 32;
+pub const SPARE_SCRATCHES: u32 = 64;
