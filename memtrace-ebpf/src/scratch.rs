@@ -49,7 +49,9 @@ impl Scratch {
     pub(crate) fn claim() -> Option<&'static mut Self> {
         // SAFETY: the helper has no preconditions.
         let own = unsafe { generated::bpf_get_smp_processor_id() } * SCRATCHES;
-        for slot in own..own + SCRATCHES {
+        // VERIFIER: from 0, so that it sees the end of the loop.
+        for slot in 0..SCRATCHES {
+            let slot = own + slot;
             let scratch = SCRATCH.get_ptr_mut(slot)?;
             // SAFETY: a live map value; `busy` makes this program the only user of the rest of it.
             unsafe {
