@@ -59,7 +59,7 @@ pub(crate) enum Wake {
 }
 
 impl Wake {
-    /// After a record of so many bytes, which is complete, and so many of this CPU.
+    /// Wakes the collector if necessary. `bytes`: size of the record just sent; `emitted`: records of this CPU so far.
     #[inline(always)]
     fn after(self, bytes: u64, emitted: u64) {
         if self == Wake::Now
@@ -92,7 +92,7 @@ pub(crate) fn emit<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) ->
     emit_after(record, reason, wake, || true)
 }
 
-/// As [`emit`], with less time and more code: for the most frequent records.
+/// Like [`emit`], but faster and with more code; the most frequent records use it.
 #[inline(always)]
 pub(crate) fn emit_here<T: Copy + 'static>(record: &T, reason: Reason, wake: Wake) -> bool {
     put(
@@ -181,7 +181,7 @@ pub(crate) unsafe fn emit_bytes<const MOST: u64>(
     true
 }
 
-/// A record of so many bytes is complete.
+/// Completes a record of this many bytes.
 #[inline(always)]
 fn submit(entry: Entry, bytes: u64, wake: Wake) {
     let emitted = count();
@@ -189,7 +189,7 @@ fn submit(entry: Entry, bytes: u64, wake: Wake) {
     wake.after(bytes, emitted);
 }
 
-/// There was no room for a record.
+/// Counts a record that found no room, and wakes the collector.
 #[inline(always)]
 fn no_room(reason: Reason) {
     count();

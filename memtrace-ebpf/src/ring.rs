@@ -38,13 +38,13 @@ const FULL: u64 = u64::MAX;
 const TAKEN: u64 = u64::MAX - 1;
 
 impl Entry {
-    /// For a record of `len` bytes, which are `most` at most; `None` if there is no room. `most`: a constant.
+    /// Reserves room for a record of `len` bytes; `None` if there is no room. `most`: a constant upper bound of `len`.
     #[inline(always)]
     pub(crate) fn reserve(len: u64, most: u64) -> Option<Self> {
         Self::at(take_in_turn(len, most), most)
     }
 
-    /// As [`Entry::reserve`], without a call, for the most frequent records.
+    /// Like [`Entry::reserve`], but inlined; the most frequent records use it.
     #[inline(always)]
     pub(crate) fn reserve_here(len: u64) -> Option<Self> {
         let mut position = take(len, len);
@@ -99,7 +99,7 @@ pub(crate) fn unread() -> u64 {
 /// Wakes the collector.
 #[inline(always)]
 pub(crate) fn wake() {
-    // If there is no room, it has been woken. In any other case it looks by itself before long.
+    // Without room, the collector has been woken already. It polls as well.
     if let Some(mut entry) = BELL.reserve::<u64>(0) {
         entry.write(0);
         entry.submit(u64::from(BPF_RB_FORCE_WAKEUP));
@@ -131,7 +131,7 @@ fn take(len: u64, most: u64) -> u64 {
     }
     let to = position + room(len);
     if to.wrapping_sub(tail) > loaded(&SETTINGS.ring_bytes) {
-        // There may be room by now, if this thread was preempted between its looks at both.
+        // If this thread was preempted between the two reads, there may be room by now.
         let is_full = end(TAIL) == tail && end(HEAD) == from;
         return if is_full { FULL } else { TAKEN };
     }

@@ -42,7 +42,7 @@ pub(crate) fn take(
     take_by::<false>(context, caller, thread, at)
 }
 
-/// As [`take`], with less time and more code: for the most frequent records.
+/// Like [`take`], but faster and with more code; the most frequent records use it.
 #[inline(always)]
 pub(crate) fn take_here(
     context: *mut c_void,

@@ -214,7 +214,7 @@ pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
     }
 }
 
-/// As [`look_up`], without a call if it is the expected one.
+/// Like [`look_up`], but inlined for the expected walk.
 #[inline(always)]
 pub(crate) fn look_up_here(scratch: &mut Scratch) -> u64 {
     scratch.walk.stack.clear();
@@ -315,7 +315,7 @@ extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
     }
 }
 
-/// As [`holds`], without a call.
+/// Like [`holds`], but inlined.
 #[inline(always)]
 fn holds_here(state: &mut Scratch, known: *const Known) -> u64 {
     // SAFETY: null, or a live map value.

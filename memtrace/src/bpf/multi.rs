@@ -24,7 +24,7 @@ use crate::probes::Probe;
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
 const AT_RETURN: u32 = 1;
 
-/// The program by which it is found out whether there are such links.
+/// The program that tests whether the kernel has such links.
 const TRIED: &str = "empty_entry";
 
 /// Why this way of attaching cannot be had.
@@ -98,8 +98,8 @@ impl Prepared {
     /// here.
     pub(super) fn load(&self) -> Result<Vec<OwnedFd>, MultiError> {
         let load = |name| load_one(&self.object, self.types.as_ref(), name);
-        // First, because the kernel would then refuse the others as programs of perf events: a map of programs has the
-        // type of the first one that uses it (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        // This program comes first because it uses no program array. The first user of such an array fixes its type
+        // (`bpf_prog_map_compatible`, kernel/bpf/core.c), and the kernel would then refuse the programs of perf events.
         let program = load(TRIED)?;
         // `/` cannot be probed. The error shows how far the kernel got.
         let refusal = |pid| match create_link(&program, pid, c"/", [&[0], &[0], &[0]], 0) {

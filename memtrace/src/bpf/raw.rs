@@ -103,8 +103,8 @@ impl<T> Deref for Shared<T> {
 
 impl<T> DerefMut for Shared<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above. What the kernel side writes too is used through atomic operations, and the records of the
-        // ring buffer only while they belong to this side.
+        // SAFETY: as above. Words that the kernel side writes too are accessed by atomic operations, and records of the
+        // ring buffer only while this side owns them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

@@ -47,7 +47,7 @@ impl Ring {
         })
     }
 
-    /// The records are about to be read: the kernel side can ask for it again.
+    /// Empties the bell before the records are read, so that the kernel side can wake the collector again.
     pub(crate) fn begin(&mut self) {
         while self.bell.next().is_some() {}
     }
