@@ -10,25 +10,25 @@ use memtrace_common::{
     python::Code,
     unwind::{End, Registers, Word},
 };
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, KnownLayout, error::CastError};
 
-/// A record as the kernel side wrote it.
+/// A record as the kernel side wrote it, where it lies: a copy would take longer than all else that most records need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Record {
-    Alloc(Alloc),
-    Free(Free),
-    Map(Map),
-    Unmap(Unmap),
-    Lifecycle(Lifecycle),
+pub(crate) enum Record<'a> {
+    Alloc(&'a Alloc),
+    Free(&'a Free),
+    Map(&'a Map),
+    Unmap(&'a Unmap),
+    Lifecycle(&'a Lifecycle),
     /// A new stack and its frames.
-    Stack(Stack, Vec<u64>),
+    Stack(&'a Stack, &'a [u64]),
     /// A new code object and the bytes copied of it.
-    PythonCode(Box<Code>, Vec<u8>),
+    PythonCode(&'a Code, &'a [u8]),
     Verify(Box<Sample>),
-    Timing(Timing),
-    DeviceAlloc(device::Alloc),
-    DeviceReport(device::Report),
-    DeviceRange(device::Range),
+    Timing(&'a Timing),
+    DeviceAlloc(&'a device::Alloc),
+    DeviceReport(&'a device::Report),
+    DeviceRange(&'a device::Range),
 }
 
 /// A [`Verify`] without its unused parts.
@@ -53,13 +53,15 @@ pub(crate) enum DecodeError {
     Kind(u8),
     #[error("record of {got} bytes, expected {expected}")]
     Length { got: usize, expected: usize },
+    #[error("record at an address that is not a multiple of 8")]
+    Misaligned,
     #[error("walk with the unknown end {0}")]
     End(u32),
 }
 
-/// Decodes one record.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
-    let header: Header = prefix(bytes)?;
+/// Decodes one record. `bytes`: at an address that is a multiple of 8.
+pub(crate) fn decode(bytes: &[u8]) -> Result<(Kind, Record<'_>), DecodeError> {
+    let header: &Header = prefix(bytes)?;
     let kind = Kind::try_from(header.kind).map_err(DecodeError::Kind)?;
     let record = match kind {
         Kind::Alloc | Kind::ReallocEnd => Record::Alloc(prefix(bytes)?),
@@ -70,26 +72,16 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
         Kind::Stack => {
             let (stack, words) = split::<Stack>(bytes)?;
             let wanted = stack.n as usize;
-            let words: Vec<u64> = words
-                .as_chunks()
-                .0
-                .iter()
-                .take(wanted)
-                .map(|word| u64::from_ne_bytes(*word))
-                .collect();
-            if words.len() < wanted {
-                return Err(DecodeError::Length {
-                    got: words.len(),
-                    expected: wanted,
-                });
-            }
+            let got = words.len() / size_of::<u64>();
+            let (words, _) = <[u64]>::ref_from_prefix_with_elems(words, wanted)
+                .map_err(|error| error_of(error, got, wanted))?;
             Record::Stack(stack, words)
         }
         Kind::PythonCode => {
             let (code, copied) = split(bytes)?;
-            Record::PythonCode(Box::new(code), copied.to_vec())
+            Record::PythonCode(code, copied)
         }
-        Kind::Verify => Record::Verify(Box::new(sample(&prefix(bytes)?)?)),
+        Kind::Verify => Record::Verify(Box::new(sample(prefix(bytes)?)?)),
         Kind::Timing => Record::Timing(prefix(bytes)?),
         Kind::DeviceAlloc => Record::DeviceAlloc(prefix(bytes)?),
         Kind::DeviceReport => Record::DeviceReport(prefix(bytes)?),
@@ -104,16 +96,20 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Kind, Record), DecodeError> {
 }
 
 /// The head of a record.
-fn prefix<T: FromBytes>(bytes: &[u8]) -> Result<T, DecodeError> {
+fn prefix<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<&T, DecodeError> {
     split(bytes).map(|(value, _)| value)
 }
 
 /// The head of a record, and the rest.
-fn split<T: FromBytes>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
-    T::read_from_prefix(bytes).map_err(|_| DecodeError::Length {
-        got: bytes.len(),
-        expected: size_of::<T>(),
-    })
+fn split<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<(&T, &[u8]), DecodeError> {
+    T::ref_from_prefix(bytes).map_err(|error| error_of(error, bytes.len(), size_of::<T>()))
+}
+
+fn error_of<A, B: ?Sized>(error: CastError<A, B>, got: usize, expected: usize) -> DecodeError {
+    match error {
+        CastError::Alignment(_) => DecodeError::Misaligned,
+        CastError::Size(_) => DecodeError::Length { got, expected },
+    }
 }
 
 fn sample(walk: &Verify) -> Result<Sample, DecodeError> {
@@ -142,13 +138,15 @@ fn is_python(word: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use memtrace_common::event::COPIED_PAGE;
-    use zerocopy::{Immutable, IntoBytes};
+    use zerocopy::IntoBytes;
 
     use super::*;
 
-    /// The bytes that the kernel side would write.
-    fn bytes_of<T: IntoBytes + Immutable>(value: &T) -> Vec<u8> {
-        value.as_bytes().to_vec()
+    /// The words that the kernel side would write.
+    fn words_of<T: IntoBytes + Immutable>(value: &T) -> Vec<u64> {
+        let words = value.as_bytes().chunks(8);
+        let words = words.map(|word| u64::read_from_bytes(word).unwrap());
+        words.collect()
     }
 
     fn header(kind: Kind) -> Header {
@@ -172,8 +170,8 @@ mod tests {
             stack: 9,
         };
         assert_eq!(
-            decode(&bytes_of(&alloc)),
-            Ok((Kind::Alloc, Record::Alloc(alloc)))
+            decode(words_of(&alloc).as_bytes()),
+            Ok((Kind::Alloc, Record::Alloc(&alloc)))
         );
         let map = Map {
             header: header(Kind::Mmap),
@@ -187,7 +185,10 @@ mod tests {
             dev: 8,
             pad: 0,
         };
-        assert_eq!(decode(&bytes_of(&map)), Ok((Kind::Mmap, Record::Map(map))));
+        assert_eq!(
+            decode(words_of(&map).as_bytes()),
+            Ok((Kind::Mmap, Record::Map(&map)))
+        );
         let life = Lifecycle {
             header: header(Kind::Fork),
             value: 1,
@@ -195,8 +196,8 @@ mod tests {
             pad: 0,
         };
         assert_eq!(
-            decode(&bytes_of(&life)),
-            Ok((Kind::Fork, Record::Lifecycle(life)))
+            decode(words_of(&life).as_bytes()),
+            Ok((Kind::Fork, Record::Lifecycle(&life)))
         );
     }
 
@@ -210,19 +211,19 @@ mod tests {
             image: 4,
             comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
         };
-        let mut bytes = bytes_of(&stack);
-        bytes.extend(10u64.to_ne_bytes());
+        let mut words = words_of(&stack);
+        words.push(10);
         assert_eq!(
-            decode(&bytes),
+            decode(words.as_bytes()),
             Err(DecodeError::Length {
                 got: 1,
                 expected: 2
             })
         );
-        bytes.extend(11u64.to_ne_bytes());
+        words.push(11);
         assert_eq!(
-            decode(&bytes),
-            Ok((Kind::Stack, Record::Stack(stack, vec![10, 11])))
+            decode(words.as_bytes()),
+            Ok((Kind::Stack, Record::Stack(&stack, &[10, 11])))
         );
     }
 
@@ -254,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_walk_to_verify_has_its_declared_stack_only() {
-        let (_, record) = decode(&bytes_of(&walk())).unwrap();
+        let words = words_of(&walk());
+        let (_, record) = decode(words.as_bytes()).unwrap();
         let Record::Verify(sample) = record else {
             panic!("{record:?}");
         };
@@ -271,7 +273,8 @@ mod tests {
     fn an_oversized_walk_has_the_bytes_that_exist() {
         let mut walk = walk();
         (walk.pending, walk.n, walk.pages) = (u32::MAX, u32::MAX, u32::MAX);
-        let (_, record) = decode(&bytes_of(&walk)).unwrap();
+        let words = words_of(&walk);
+        let (_, record) = decode(words.as_bytes()).unwrap();
         let Record::Verify(sample) = record else {
             panic!("{record:?}");
         };
@@ -279,7 +282,10 @@ mod tests {
         assert_eq!(sample.frames.len(), MAX_FRAMES - 2);
         assert_eq!(sample.copy.len(), COPIED_PAGES * COPIED_PAGE);
         walk.end = 99;
-        assert_eq!(decode(&bytes_of(&walk)), Err(DecodeError::End(99)));
+        assert_eq!(
+            decode(words_of(&walk).as_bytes()),
+            Err(DecodeError::End(99))
+        );
     }
 
     #[test]
@@ -292,8 +298,8 @@ mod tests {
             device: 4,
             error: 5,
         };
-        let expected = Ok((Kind::DeviceAlloc, Record::DeviceAlloc(alloc)));
-        assert_eq!(decode(&bytes_of(&alloc)), expected);
+        let expected = Ok((Kind::DeviceAlloc, Record::DeviceAlloc(&alloc)));
+        assert_eq!(decode(words_of(&alloc).as_bytes()), expected);
         let report = device::Report {
             header: header(Kind::DeviceReport),
             addr: 1,
@@ -304,8 +310,8 @@ mod tests {
             device: 6,
             pad: 0,
         };
-        let expected = Ok((Kind::DeviceReport, Record::DeviceReport(report)));
-        assert_eq!(decode(&bytes_of(&report)), expected);
+        let expected = Ok((Kind::DeviceReport, Record::DeviceReport(&report)));
+        assert_eq!(decode(words_of(&report).as_bytes()), expected);
         let range = device::Range {
             header: header(Kind::DeviceMap),
             addr: 1,
@@ -314,24 +320,26 @@ mod tests {
             device: 4,
             pad: 0,
         };
-        let expected = Ok((Kind::DeviceMap, Record::DeviceRange(range)));
-        assert_eq!(decode(&bytes_of(&range)), expected);
-        assert!(decode(&bytes_of(&range)[..55]).is_err());
+        let expected = Ok((Kind::DeviceMap, Record::DeviceRange(&range)));
+        assert_eq!(decode(words_of(&range).as_bytes()), expected);
+        assert!(decode(&words_of(&range).as_bytes()[..55]).is_err());
     }
 
     #[test]
     fn short_and_foreign_records_are_errors() {
         assert!(matches!(
-            decode(&[1, 2, 3]),
+            decode(&[0; 8].as_bytes()[..3]),
             Err(DecodeError::Length { got: 3, .. })
         ));
         let free = Free {
             header: header(Kind::Free),
             addr: 7,
         };
-        assert!(decode(&bytes_of(&free)[..31]).is_err());
-        let mut bytes = bytes_of(&free);
-        bytes[0] = 99;
-        assert_eq!(decode(&bytes), Err(DecodeError::Kind(99)));
+        assert!(decode(&words_of(&free).as_bytes()[..31]).is_err());
+        let mut words = words_of(&free);
+        words.as_mut_bytes()[0] = 99;
+        assert_eq!(decode(words.as_bytes()), Err(DecodeError::Kind(99)));
+        let shifted = &words.as_bytes()[1..];
+        assert_eq!(decode(shifted), Err(DecodeError::Misaligned));
     }
 }

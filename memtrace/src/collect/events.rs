@@ -21,12 +21,12 @@ impl Collector {
         });
     }
 
-    pub(super) fn allocated(&mut self, kind: Kind, alloc: Alloc) {
+    pub(super) fn allocated(&mut self, kind: Kind, alloc: &Alloc) {
         let Ok(layer) = Layer::try_from(alloc.header.layer) else {
             self.lost(Reason::Undecodable);
             return;
         };
-        let Alloc { addr, size, .. } = alloc;
+        let Alloc { addr, size, .. } = *alloc;
         // A failed realloc has no stack, and needs none.
         let stack = if addr == 0 {
             StackId::UNKNOWN

@@ -32,7 +32,7 @@ impl Collector {
         match decode::decode(bytes) {
             Ok((kind, Record::Stack(stack, frames))) => {
                 debug_assert_eq!(kind, Kind::Stack);
-                self.new_stack(stack, &frames)
+                self.new_stack(stack, frames)
             }
             Ok((_, Record::PythonCode(code, areas))) => {
                 self.runs(code.header.tgid, code.image);
@@ -40,8 +40,8 @@ impl Collector {
                 let Some(interpreter) = self.processes.interpreter(code.header.tgid) else {
                     return Ok(());
                 };
-                let (id, object, is_new) = self.pythons.learn(interpreter, &code, &areas);
-                self.learn_imports(&code, &object);
+                let (id, object, is_new) = self.pythons.learn(interpreter, code, areas);
+                self.learn_imports(code, &object);
                 if is_new {
                     self.sink.send(Message::Code(id, object))?;
                 }
@@ -52,18 +52,18 @@ impl Collector {
                 Ok(())
             }
             Ok((kind, Record::Free(free))) => {
-                self.freed(kind, &free);
+                self.freed(kind, free);
                 Ok(())
             }
             Ok((kind, Record::Unmap(unmap))) => {
-                self.unmapped(kind, unmap);
+                self.unmapped(kind, *unmap);
                 Ok(())
             }
             Ok((kind, Record::Map(map))) => {
-                self.mapped(kind, map);
+                self.mapped(kind, *map);
                 Ok(())
             }
-            Ok((kind, Record::Lifecycle(life))) => self.lifecycle(kind, life),
+            Ok((kind, Record::Lifecycle(life))) => self.lifecycle(kind, *life),
             Ok((_, Record::Verify(sample))) => {
                 if let Some(verifier) = &mut self.verifier {
                     verifier.sample(sample);
@@ -71,19 +71,19 @@ impl Collector {
                 Ok(())
             }
             Ok((_, Record::DeviceAlloc(alloc))) => {
-                self.device_alloc(alloc);
+                self.device_alloc(*alloc);
                 Ok(())
             }
             Ok((_, Record::DeviceReport(report))) => {
-                self.device_report(report);
+                self.device_report(*report);
                 Ok(())
             }
             Ok((kind, Record::DeviceRange(range))) => {
-                self.device_range(kind, range);
+                self.device_range(kind, *range);
                 Ok(())
             }
             Ok((_, Record::Timing(timing))) => {
-                self.timings.add(&timing);
+                self.timings.add(timing);
                 Ok(())
             }
             Err(error) => {
@@ -111,7 +111,7 @@ impl Collector {
         }
     }
 
-    fn new_stack(&mut self, stack: Stack, frames: &[u64]) -> Result<(), CollectError> {
+    fn new_stack(&mut self, stack: &Stack, frames: &[u64]) -> Result<(), CollectError> {
         let Ok(end) = End::try_from(stack.end) else {
             self.lost(Reason::Undecodable);
             return Ok(());

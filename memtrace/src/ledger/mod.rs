@@ -247,25 +247,21 @@ impl Ledger {
             Action::Fork { child, shared_vm } => self.fork(tgid, child, shared_vm),
             Action::Exec => self.exec(tgid),
             Action::Exit { .. } => self.end(tgid),
-            _ => {
-                if matches!(
-                    self.processes.get(&tgid),
-                    None | Some(Process {
-                        memory: AddressSpace::Ended,
-                        ..
-                    })
-                ) {
-                    self.start_process(tgid);
-                }
-                // Events of a vfork child on borrowed memory carry the owner's tgid.
-                if let Some(Process {
+            _ => match self.processes.get_mut(&tgid) {
+                Some(Process {
                     memory: AddressSpace::Own(space),
                     ..
-                }) = self.processes.get_mut(&tgid)
-                {
-                    apply_to_space(space, &mut self.book, tid, time_ns, action);
+                }) => apply_to_space(space, &mut self.book, tid, time_ns, action),
+                // Events of a vfork child on borrowed memory carry the owner's tgid.
+                Some(Process {
+                    memory: AddressSpace::Borrowed(_),
+                    ..
+                }) => {}
+                _ => {
+                    self.start_process(tgid);
+                    self.apply(event);
                 }
-            }
+            },
         }
     }
 

@@ -180,7 +180,7 @@ fn children_of_a_storm_have_parents() {
 /// Threads that wait for the collector.
 fn stops(capture: &Capture) -> Vec<Lifecycle> {
     let stops = capture.decoded().filter_map(|(kind, record)| match record {
-        Record::Lifecycle(life) if kind == Kind::Stopped => Some(life),
+        Record::Lifecycle(life) if kind == Kind::Stopped => Some(*life),
         _ => None,
     });
     let stops = stops.filter(|life| life.header.flags & flags::FAILED == 0);

@@ -64,7 +64,7 @@ impl Capture {
         &self.0
     }
 
-    pub(super) fn decoded(&self) -> impl Iterator<Item = (Kind, Record)> {
+    pub(super) fn decoded(&self) -> impl Iterator<Item = (Kind, Record<'_>)> {
         self.0.iter().map(|record| decode::decode(record).unwrap())
     }
 
@@ -73,7 +73,7 @@ impl Capture {
         pid_at(&self.0[0], 4)
     }
 
-    pub(super) fn without(&self, is_lost: impl Fn(Kind, &Record) -> bool) -> Self {
+    pub(super) fn without(&self, is_lost: impl Fn(Kind, &Record<'_>) -> bool) -> Self {
         let kept = self.decoded().zip(&self.0);
         let kept = kept.filter(|((kind, record), _)| !is_lost(*kind, record));
         Self(kept.map(|(_, bytes)| bytes.clone()).collect())
