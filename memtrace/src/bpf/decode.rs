@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn short_and_foreign_records_are_errors() {
         assert!(matches!(
-            decode(&[0; 8].as_bytes()[..3]),
+            decode(&[0u64].as_bytes()[..3]),
             Err(DecodeError::Length { got: 3, .. })
         ));
         let free = Free {
