@@ -12,7 +12,7 @@ use memtrace_common::{
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout, error::CastError};
 
-/// A record as the kernel side wrote it, where it lies: a copy would take longer than all else that most records need.
+/// A record as the kernel side wrote it, borrowed from the ring buffer: every event would pay for a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Alloc(&'a Alloc),

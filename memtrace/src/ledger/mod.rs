@@ -257,7 +257,11 @@ impl Ledger {
                     memory: AddressSpace::Borrowed(_),
                     ..
                 }) => {}
-                _ => {
+                Some(Process {
+                    memory: AddressSpace::Ended,
+                    ..
+                })
+                | None => {
                     self.start_process(tgid);
                     self.apply(event);
                 }
