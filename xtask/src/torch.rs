@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Run only the faulty programs
     #[arg(long, conflicts_with = "backend")]
     cases: bool,
+    /// Run only the faulty program with this name
+    #[arg(long, conflicts_with_all = ["backend", "cases"], value_parser = cases::CASES)]
+    case: Option<String>,
 }
 
 #[derive(Args)]
@@ -126,8 +129,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     fs::create_dir_all(&folder)?;
     let versions = versions(&python)?;
     println!("{versions}");
-    if options.cases {
-        return cases::run(&memtrace, &python, &folder);
+    if options.cases || options.case.is_some() {
+        return cases::run(&memtrace, &python, &folder, options.case.as_deref());
     }
     let version = version(&versions)?;
     let mut compared = 0;
@@ -152,7 +155,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     match options.backend {
         Some(_) => Ok(()),
-        None => cases::run(&memtrace, &python, &folder),
+        None => cases::run(&memtrace, &python, &folder, None),
     }
 }
 

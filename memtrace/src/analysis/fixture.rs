@@ -9,8 +9,8 @@ use crate::{
         SiteKey, SiteTotals, Totals,
     },
     recording::{
-        Holders, Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow,
-        Recording, StackRow, Writer,
+        Fact, Holders, Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow,
+        Recording, StackRow, Writer, capacity_of,
     },
 };
 use memtrace_common::{loss::Reason, unwind::End};
@@ -34,6 +34,8 @@ pub(super) struct Moment {
     pub(super) device: Option<DeviceTotals>,
     /// Process total on that device, MiB.
     pub(super) device_usage: Option<f64>,
+    /// Capacity of that device, MiB.
+    pub(super) capacity: Option<u64>,
     /// Its memory on another device, and the sites there.
     pub(super) other: Option<(Device, DeviceTotals, Vec<SiteCourse>)>,
     /// Failed allocations on device 0: layer, function name of a site, bytes, and the memory held
@@ -216,6 +218,12 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             })
             .collect();
         let device = moment.device.map(|totals| ((row.id, Some(0)), totals));
+        let capacity = moment.capacity.map(|mib| Fact {
+            process: Some(row.id),
+            field: capacity_of(0),
+            value: (mib << 20).to_string(),
+        });
+        writer.facts(capacity.as_slice()).unwrap();
         let other = moment.other.as_ref();
         let other = other.map(|(device, totals, _)| ((row.id, *device), *totals));
         changes.devices.extend(device.into_iter().chain(other));

@@ -19,7 +19,7 @@ pub(crate) use self::site::{Ages, SiteSeries};
 
 pub(crate) use self::course::least_life;
 use self::{
-    course::{Course, Grid, end_of},
+    course::{Course, Grid, end_of, end_of_use},
     figure::FIGURES,
     heap_allocator::Mapped,
 };
@@ -171,7 +171,10 @@ impl ProcessSeries {
             .flat_map(|device| [&device.outstanding, &device.held])
             .chain(self.beside.values())
             .chain([&live]);
-        let end = parts.map(|part| end_of(part)).min().unwrap_or(0);
+        let ends = parts.map(|part| end_of(part));
+        let uses = self.devices.iter();
+        let uses = uses.map(|device| end_of_use(&device.outstanding));
+        let end = ends.chain(uses).min().unwrap_or(0);
         self.truncate(end.max(MIN_POINTS));
         self
     }

@@ -304,7 +304,11 @@ fn rows(device: &DeviceSnapshot, by: &str) -> Vec<Row> {
         (Some(total), Some(rest)) => {
             let sign = if rest < 0 { "-" } else { "" };
             let rest = format!("{sign}{}", size(rest.unsigned_abs()));
-            line("unattributed (context, modules, libraries)", rest, "");
+            let note = match sign {
+                "" => "",
+                _ => "NVML was read earlier, or managed memory is not on the device",
+            };
+            line("unattributed (context, modules, libraries)", rest, note);
             line("  process total (NVML)", size(total), "");
         }
         _ => line(
@@ -482,7 +486,10 @@ mod tests {
     fn a_total_of_another_moment_may_be_too_small() {
         let value = json(&snapshot(Some(20 * MIB)), &Filter::default());
         assert_eq!(value[0]["unattributed"], -(6 << 20));
-        assert!(rendered(&snapshot(Some(20 * MIB))).contains("-6.0 MiB"));
+        let text = rendered(&snapshot(Some(20 * MIB)));
+        assert!(text.contains("-6.0 MiB   NVML was read earlier"), "{text}");
+        let text = rendered(&snapshot(Some(300 * MIB)));
+        assert!(!text.contains("NVML was read earlier"), "{text}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{fmt::Write, path::Path, process::Command};
 
-const CASES: [&str; 7] = [
+pub(super) const CASES: [&str; 7] = [
     "outputs",
     "results",
     "graph",
@@ -37,9 +37,12 @@ struct Truth {
     verdict: Option<String>,
 }
 
-/// Runs each case; returns the results, a line each.
-pub(super) fn run(memtrace: &Path, python: &Path, folder: &Path) -> Result<()> {
-    for name in CASES {
+/// Runs each case, or only one, and prints a line for each.
+pub(super) fn run(memtrace: &Path, python: &Path, folder: &Path, only: Option<&str>) -> Result<()> {
+    for name in CASES
+        .into_iter()
+        .filter(|name| only.is_none_or(|only| only == *name))
+    {
         let found = case(name, memtrace, python, folder).with_context(|| format!("case {name}"))?;
         println!("{name:<20} {found}");
     }

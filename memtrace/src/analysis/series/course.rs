@@ -114,6 +114,19 @@ pub(super) fn end_of(held: &[f64]) -> usize {
     end - usize::from(began)
 }
 
+/// Where an ended process stopped using a device: the point after its last rise, if memory only falls
+/// from there on. In the last eighth. Leaving a driver can take seconds, in which more than half
+/// of the memory is still held.
+pub(super) fn end_of_use(held: &[f64]) -> usize {
+    let lately = held.len() - held.len() / 8;
+    let mut pairs = held.windows(2);
+    let last_rise = pairs.rposition(|pair| pair[1] > pair[0]);
+    match last_rise.map(|before| before + 1) {
+        Some(at) if at >= lately && held.last() < held.get(at) => at + 1,
+        _ => held.len(),
+    }
+}
+
 /// A series in the making: the value since the last change, and the means so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Course {

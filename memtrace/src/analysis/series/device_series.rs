@@ -75,6 +75,7 @@ fn device(
     usage: &[(usize, u64)],
 ) -> DeviceSeries {
     let (mut outstanding, mut held) = (Course::default(), Course::default());
+    let mut all_held = Vec::with_capacity(changes.len());
     let mut reported = None;
     for (nth, (at, totals)) in changes.iter().enumerate() {
         let mut totals = *totals;
@@ -88,17 +89,25 @@ fn device(
         let had = attached && totals.cache.is_some() && nth == 0;
         let from = if had { grid.first } else { *at };
         held.set(grid, from, totals.known() as f64);
+        all_held.push((from, totals.known() as f64));
         outstanding.set(grid, from, totals.outstanding() as f64);
     }
     let mut total = Course::default();
-    for (nth, (at, bytes)) in usage.iter().enumerate() {
-        // Before the first reading it is assumed to have held as much, unless it began then.
-        let from = if attached && nth == 0 {
-            grid.first
-        } else {
-            *at
-        };
-        total.set(grid, from, *bytes as f64);
+    // The first reading may come seconds after the first request: until then, the process is assumed
+    // to have had as much besides its requests as at that reading.
+    if let Some((first, bytes)) = usage.first() {
+        let before: Vec<_> = all_held.iter().filter(|(at, _)| at < first).collect();
+        let at_first = before.last().map_or(0.0, |(_, held)| *held);
+        let beside = (*bytes as f64 - at_first).max(0.0);
+        if attached {
+            total.set(grid, grid.first, beside);
+        }
+        for (at, held) in before {
+            total.set(grid, *at, held + beside);
+        }
+    }
+    for (at, bytes) in usage {
+        total.set(grid, *at, *bytes as f64);
     }
     DeviceSeries {
         index,

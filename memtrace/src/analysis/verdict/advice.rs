@@ -52,8 +52,14 @@ pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<St
     of_cache.into_iter().chain([of_class]).collect()
 }
 
-/// For a process; `has_sites`: some of its sites have the same verdict.
-pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<String> {
+/// For a process; `has_sites`: some of its sites have the same verdict, `on_device`: it is about the
+/// memory of a device.
+pub(super) fn process(
+    class: Class,
+    has_sites: bool,
+    on_device: bool,
+    context: &Context,
+) -> Vec<String> {
     let description = class.description();
     let advice = of(Layer::Heap, context);
     let lines = description.next.iter();
@@ -69,7 +75,7 @@ pub(super) fn process(class: Class, has_sites: bool, context: &Context) -> Vec<S
     if description.cache {
         next.push(context.series.caching_allocator().advice.into());
     }
-    if !advice.heap && !has_sites && class == Class::Undetermined {
+    if !advice.heap && !has_sites && !on_device && class == Class::Undetermined {
         next.insert(0, NO_HEAP.into());
     }
     if description.longer || next.is_empty() && !description.next.is_empty() {

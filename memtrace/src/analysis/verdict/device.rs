@@ -94,7 +94,9 @@ impl OnDevice<'_> {
         let growth = self.outstanding.trend.growth();
         match self.outstanding.shape() {
             Shape::Steady => Some(Grade::B),
-            Shape::Stepped if self.leaking >= MAJORITY * growth => Some(Grade::C),
+            // Blocks that live for one step of the program blur the course of the whole, not that of
+            // a site.
+            Shape::Stepped | Shape::Between if self.leaking >= MAJORITY * growth => Some(Grade::C),
             _ => None,
         }
     }

@@ -129,13 +129,18 @@ pub(super) fn judge(
         findings.push(finding);
     }
     let blamed: Vec<Class> = sites.iter().map(|site| site.verdict.class).collect();
-    let next = |class| {
+    let next = |finding: &Finding| {
+        let class = finding.class;
+        let on_device = finding
+            .evidence
+            .iter()
+            .any(|of| of.amount("device").is_some());
         if !reliable {
             vec![advice::lose_less()]
         } else if (n < 2 * MIN_POINTS || is_short) && class == Class::Undetermined {
             vec![advice::enough(quality)]
         } else {
-            advice::process(class, blamed.contains(&class), &context)
+            advice::process(class, blamed.contains(&class), on_device, &context)
         }
     };
     let verdicts = findings.into_iter().map(|finding| Verdict {
@@ -144,9 +149,9 @@ pub(super) fn judge(
         scope: Scope::Process,
         class: finding.class,
         grade: finding.grade,
+        next: next(&finding),
         evidence: finding.evidence,
         runner_up: finding.runner_up,
-        next: next(finding.class),
         rate: finding.rate,
         blocks: None,
         kept_by: None,

@@ -19,7 +19,7 @@ pub(super) const CLASS: Description = Description {
 
 pub(super) const DEVICE: Rule<OfProcess> = Rule {
     class: Class::GpuLeak,
-    evidence: "live memory there rises steadily (the device's table, docs/gpu.md), or in steps, with 60 % of the growth at leaking sites",
+    evidence: "live memory there rises steadily (the device's table, docs/gpu.md), or less clearly with 60 % of the growth at leaking sites",
     find: OfProcess::Device(|on: &OnDevice| {
         let rate = on.outstanding.trend.slope;
         let grade = on.leaks()?;

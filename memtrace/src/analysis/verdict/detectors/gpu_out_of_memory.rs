@@ -53,6 +53,11 @@ pub(in crate::analysis::verdict) static HOLDER: Statement = Statement {
     sentence: "{line} held {bytes} in {blocks} blocks",
 };
 
+static TOO_LARGE: Statement = Statement {
+    name: "larger_than_device",
+    sentence: "the request is larger than the device",
+};
+
 static ENOUGH_IN_PIECES: Statement = Statement {
     name: "fragmented",
     sentence: "fragmentation: {unused} is reserved but in no block, split into pieces or kept for other streams",
@@ -71,6 +76,17 @@ static ELSEWHERE: Statement = Statement {
 static FULL: Statement = Statement {
     name: "device_full",
     sentence: "full: the reserved memory is in use",
+};
+
+pub(super) const IMPOSSIBLE: Rule<OfProcess> = Rule {
+    class: Class::GpuOutOfMemory,
+    evidence: "the request is larger than the device",
+    find: OfProcess::Failed(|about| {
+        let next = vec!["check the shapes and types that give the size of this request".to_owned()];
+        (about.requested() > about.capacity?)
+            .then(|| about.found(Grade::B, TOO_LARGE.with([]), next))
+            .flatten()
+    }),
 };
 
 pub(super) const FRAGMENTED: Rule<OfProcess> = Rule {

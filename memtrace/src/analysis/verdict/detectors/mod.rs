@@ -108,6 +108,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
     Question {
         asks: "in addition, however short the recording: did an allocation on a device fail for lack of memory?",
         rules: &[
+            gpu_out_of_memory::IMPOSSIBLE,
             gpu_out_of_memory::FRAGMENTED,
             gpu_out_of_memory::HELD_BY_OTHERS,
             gpu_out_of_memory::LIKELY_FRAGMENTED,

@@ -133,6 +133,68 @@ fn a_gpu_that_is_first_used_late_had_nothing_before() {
 }
 
 #[test]
+fn a_first_reading_that_comes_late_is_not_growth() {
+    let found = of(&|t| Moment {
+        device: Some(DeviceTotals {
+            // It loads a model, long before the first reading, and drops it later.
+            driver: (if t < 50.0 { 200.0 } else { 0.0 } * MIB) as u64,
+            ..DeviceTotals::default()
+        }),
+        device_usage: (t > 30.0).then_some(if t < 50.0 { 500.0 } else { 300.0 }),
+        ..heap(5.0, 50.0)
+    });
+    let rows = rows(&found, Kind::Device(Some(0)));
+    assert_eq!(rows, [("outstanding", -200)]);
+}
+
+/// A tenth is freed in the last seconds, while the driver is left.
+#[test]
+fn a_leak_on_a_device_that_is_left_slowly_is_a_leak() {
+    let found = judged(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        ends: true,
+        lost: 0,
+        at: &|t| {
+            let grown = if t < 89.0 { t / 10.0 } else { 0.0 };
+            let allocated = ((70.0 + grown) * MIB) as u64;
+            let cache = CacheTotals {
+                allocated,
+                reserved: Some(100 << 20),
+                ..CacheTotals::default()
+            };
+            Moment {
+                sites: vec![
+                    site(Layer::TorchCuda, "model", 70.0),
+                    site(Layer::TorchCuda, "loss", grown),
+                ],
+                ..of_cache(cache)
+            }
+        },
+    });
+    expect(&found, Class::GpuLeak);
+}
+
+/// Blocks of a training step come and go: at some points the total is higher by more than it grows.
+#[test]
+fn a_blurred_leak_on_a_device_is_that_of_its_sites() {
+    let found = of(&|t| {
+        let step = if t % 13.0 < 5.0 { 2.0 } else { 0.0 };
+        let kept = t / 20.0;
+        Moment {
+            device: Some(DeviceTotals {
+                driver: ((70.0 + step + kept) * MIB) as u64,
+                ..DeviceTotals::default()
+            }),
+            sites: vec![site(Layer::CudaDriver, "loss", kept)],
+            ..heap(5.0, 50.0)
+        }
+    });
+    expect(&found, Class::GpuLeak);
+    assert_eq!(found.verdicts[0].grade, Grade::C);
+}
+
+#[test]
 fn the_largest_free_block_is_that_before_the_end() {
     let found = judged(&Course {
         origin: Origin::Launched,

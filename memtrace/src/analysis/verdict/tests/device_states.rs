@@ -71,6 +71,30 @@ fn fragmentation_is_distinguished_from_a_full_device() {
     }
 }
 
+/// The process has 300 MiB and asks for 700 MiB more.
+#[test]
+fn the_capacity_of_the_device_decides() {
+    for (capacity, kind) in [
+        (600, "larger_than_device"),
+        (900, "device_full"),
+        (1100, "held_by_others"),
+    ] {
+        let held = cache(290, 300);
+        let found = of(&|t| Moment {
+            device: Some(held),
+            capacity: Some(capacity),
+            failures: match t {
+                50.0 => vec![(Layer::TorchCuda, "tensor", 700 * BYTES_OF_MIB, held)],
+                _ => vec![],
+            },
+            ..heap(5.0, 50.0)
+        });
+        expect(&found, Class::GpuOutOfMemory);
+        let kinds = kinds(&found.verdicts[0]);
+        assert!(kinds.contains(&kind), "{capacity}: {kinds:?}");
+    }
+}
+
 #[test]
 fn the_line_that_asked_and_the_largest_holders_are_named() {
     let found = refused(100, Origin::Launched, cache(900, 1000));
