@@ -49,6 +49,8 @@ pub(crate) enum Term {
     LivePython,
     LiveMappings,
     Stacks,
+    /// Requested from a device's driver, which maps it as shared memory.
+    PageLocked,
     Libraries,
     /// Of a device: in blocks of its caching allocator, and other requests.
     Outstanding(Cache),
@@ -71,6 +73,7 @@ impl Term {
             Term::LivePython => "live Python arenas",
             Term::LiveMappings => "live mappings of the program",
             Term::Stacks => "thread stacks",
+            Term::PageLocked => "page-locked memory",
             Term::Libraries => "libraries loaded",
             Term::Outstanding(_) => "outstanding",
             Term::Kept(Cache(of)) | Term::KeptAsKnown(Cache(of)) => {
@@ -93,6 +96,7 @@ impl Term {
             Term::LivePython => "upper bound: whole arenas, touched or not",
             Term::LiveMappings => "upper bound: lengths, up to the growth of resident memory",
             Term::Stacks => "upper bound: 128 KiB for each thread",
+            Term::PageLocked => "upper bound: requests, up to the growth of resident memory",
             Term::Libraries => "upper bound: lengths, up to the growth of resident memory",
             Term::Outstanding(Cache(of)) => {
                 let blocks = format!("exact: {of}'s blocks after rounding");
@@ -177,21 +181,23 @@ pub(crate) fn accounts(series: &ProcessSeries, window: Window) -> Vec<Account> {
     let anonymous: f64 = accounts.iter().map(|of| of.of(Term::LiveMappings)).sum();
     let mut mappings = window.change(&series.mapped(Use::Program)) - anonymous;
     let libraries = window.change(&series.mapped(Use::Library));
-    for (kind, figure, libraries) in [
-        (Kind::Shared, Figure::Shmem, 0.0),
-        (Kind::File, Figure::File, libraries),
+    let page_locked = series.pinned().map_or(0.0, |of| window.change(of));
+    for (kind, figure, of_kind, bytes) in [
+        (Kind::Shared, Figure::Shmem, Term::PageLocked, page_locked),
+        (Kind::File, Figure::File, Term::Libraries, libraries),
     ] {
         let Some(growth) = change(figure) else {
             continue;
         };
         let mut rest = Rest(growth);
-        let libraries = rest.explain(libraries);
+        let explained = rest.explain(bytes);
         let own = rest.explain(mappings);
         mappings -= own;
-        let mut rows = vec![(Term::LiveMappings, own), (Term::Unattributed, rest.0)];
-        if kind == Kind::File {
-            rows.insert(1, (Term::Libraries, libraries));
-        }
+        let rows = vec![
+            (Term::LiveMappings, own),
+            (of_kind, explained),
+            (Term::Unattributed, rest.0),
+        ];
         accounts.push(Account { kind, growth, rows });
     }
     let cache = Cache(series.caching_allocator().name);

@@ -395,6 +395,10 @@ fn page_locked_memory_has_a_class_of_its_own() {
         ..Moment::default()
     });
     expect(&seen, Class::Pinned);
+    let [("page-locked memory", grown)] = rows(&seen, Kind::Shared)[..] else {
+        panic!("{:?}", seen.accounts);
+    };
+    assert!((70..=100).contains(&grown), "{grown} MiB of a hundred");
     let unseen = of(&|t| Moment {
         sites: vec![site(Layer::Pinned, "buffer", t)],
         ..heap(5.0, 50.0)
