@@ -2,7 +2,8 @@
 //! perf events.
 
 use std::{
-    fs,
+    collections::{BTreeSet, HashMap},
+    fs, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
@@ -17,7 +18,11 @@ use aya::{
     },
 };
 
-use super::{error::TracerError, multi, semaphore};
+use super::{
+    error::TracerError,
+    multi::{self, MultiError},
+    semaphore,
+};
 use crate::probes::Probe;
 
 /// Attached programs; dropping it detaches them.
@@ -40,6 +45,7 @@ pub(super) enum Attacher {
         programs: Vec<OwnedFd>,
         /// By [`Plain`].
         plain: Vec<OwnedFd>,
+        own: OwnPrograms,
     },
     /// Older ones: a perf event for each, by the programs of these names.
     Perf([&'static str; 5]),
@@ -60,6 +66,12 @@ const EMPTY_PROGRAMS: [&str; 5] = [
     "empty_return",
     "empty_entry",
 ];
+
+/// Functions that programs call most: each has a program of its own.
+const HOT: [&str; 2] = ["malloc", "free"];
+
+/// Most such programs: a kernel checks each when it is loaded.
+const OWN_PROGRAMS: usize = 8;
 
 /// Programs without a cookie.
 #[derive(Clone, Copy)]
@@ -107,17 +119,70 @@ impl Programs {
 
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(self) -> Attacher {
-        match self.multi.as_ref().map(multi::Prepared::load) {
-            Some(Ok(mut programs)) => {
-                let plain = programs.split_off(self.names.len());
-                Attacher::Multi { programs, plain }
-            }
-            Some(Err(error)) => {
+        let Some(prepared) = self.multi else {
+            return Attacher::Perf(self.names);
+        };
+        match prepared.load() {
+            Ok(mut programs) => Attacher::Multi {
+                plain: programs.split_off(self.names.len()),
+                programs,
+                own: OwnPrograms {
+                    entry: self.names[0],
+                    prepared: Box::new(prepared),
+                    by_cookie: HashMap::new(),
+                },
+            },
+            Err(error) => {
                 tracing::debug!("uprobes one by one: {error}");
                 Attacher::Perf(self.names)
             }
-            None => Attacher::Perf(self.names),
         }
+    }
+}
+
+/// Whether it is worth a program of its own.
+fn is_hot(probe: &Probe) -> bool {
+    let mut names = iter::once(&probe.symbol).chain(&probe.aliases);
+    program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
+}
+
+/// Copies of the program for entries, each for one function.
+pub(super) struct OwnPrograms {
+    entry: &'static str,
+    prepared: Box<multi::Prepared>,
+    /// `None`: the kernel refused it.
+    by_cookie: HashMap<u64, Option<OwnedFd>>,
+}
+
+impl OwnPrograms {
+    /// Loads those of some probes, at the same time, as far as there may be more.
+    fn load(&mut self, probes: &[&Probe]) {
+        let cookies = probes.iter().map(|probe| probe.cookie());
+        let new = cookies.filter(|cookie| !self.by_cookie.contains_key(cookie));
+        let new: BTreeSet<u64> = new.take(OWN_PROGRAMS - self.by_cookie.len()).collect();
+        let (prepared, entry) = (&self.prepared, self.entry);
+        let loaded: Vec<_> = std::thread::scope(|scope| {
+            let load = |cookie| scope.spawn(move || prepared.load_for(entry, cookie));
+            let loading: Vec<_> = new.iter().map(|&cookie| load(cookie)).collect();
+            let loaded = loading.into_iter();
+            loaded
+                .map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
+                .collect()
+        });
+        let loaded = loaded.into_iter().map(|program| {
+            let program = program.inspect_err(|error| tracing::debug!("{error}"));
+            program.ok()
+        });
+        self.by_cookie.extend(new.into_iter().zip(loaded));
+    }
+
+    /// That of a probe, if it has one.
+    fn of(&self, probe: &Probe) -> Option<&OwnedFd> {
+        self.by_cookie.get(&probe.cookie())?.as_ref()
+    }
+
+    pub(super) fn loaded(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.by_cookie.values().flatten()
     }
 }
 
@@ -140,7 +205,7 @@ impl Attacher {
     /// first: a release without its allocation is known to be one, an allocation
     /// without its release looks like a leak.
     pub(super) fn attach(
-        &self,
+        &mut self,
         ebpf: &mut Ebpf,
         tgid: u32,
         file: &fs::File,
@@ -152,24 +217,37 @@ impl Attacher {
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
         match self {
-            Attacher::Multi { programs, .. } => {
+            Attacher::Multi { programs, own, .. } => {
                 let mut links = Vec::new();
+                let mut attach = |program: &OwnedFd, probes: &[&Probe], at_return| {
+                    let link = multi::attach(program, tgid, &path, probes, at_return)
+                        .map_err(|source| TracerError::Uprobes { tgid, source })?;
+                    links.push(Link::Multi(link));
+                    Ok::<_, TracerError>(())
+                };
+                let hot = probes.iter().filter(|probe| is_hot(probe));
+                own.load(&hot.collect::<Vec<_>>());
                 // Returns before entries: an entry without its return would look in flight forever.
                 for (probes, at_return) in [
                     (&releasing, false),
                     (&allocating, true),
                     (&allocating, false),
                 ] {
+                    let mut shared = probes.clone();
+                    if !at_return {
+                        for probe in shared.extract_if(.., |probe| is_hot(probe)) {
+                            let program = own.of(probe).unwrap_or(&programs[0]);
+                            attach(program, &[probe], false)?;
+                        }
+                    }
                     for (place, program) in programs.iter().enumerate() {
-                        let own: Vec<&Probe> = probes
+                        let own: Vec<&Probe> = shared
                             .iter()
                             .copied()
                             .filter(|probe| program_of(probe, at_return) == place)
                             .collect();
                         if !own.is_empty() {
-                            let link = multi::attach(program, tgid, &path, &own, at_return)
-                                .map_err(|source| TracerError::Uprobes { tgid, source })?;
-                            links.push(Link::Multi(link));
+                            attach(program, &own, at_return)?;
                         }
                     }
                 }

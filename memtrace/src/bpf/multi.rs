@@ -7,6 +7,7 @@
 //! system calls here.
 
 use std::{
+    borrow::Cow,
     ffi::{CStr, CString},
     io,
     os::fd::{AsRawFd, OwnedFd},
@@ -15,7 +16,10 @@ use std::{
 use aya::Ebpf;
 use aya_obj::{
     Object,
-    generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_prog_type},
+    generated::{
+        BPF_ALU64, BPF_CALL, BPF_DW, BPF_IMM, BPF_JMP, BPF_LD, BPF_MOV, BPF_X, bpf_attach_type,
+        bpf_attr, bpf_cmd, bpf_func_id::BPF_FUNC_get_attach_cookie, bpf_insn, bpf_prog_type,
+    },
 };
 
 use super::{maps::map_fd, raw::bpf};
@@ -45,6 +49,8 @@ pub(super) enum MultiError {
         program: &'static str,
         source: io::Error,
     },
+    #[error("program `{0}` does not use a cookie as expected")]
+    Cookie(&'static str),
     #[error("the kernel has no such links")]
     Unknown,
     #[error("the kernel filters threads instead of processes")]
@@ -97,7 +103,7 @@ impl Prepared {
     /// A kernel before 6.6 does not have such links; one whose filter is broken is refused
     /// here.
     pub(super) fn load(&self) -> Result<Vec<OwnedFd>, MultiError> {
-        let load = |name| load_one(&self.object, self.types.as_ref(), name);
+        let load = |name| self.load_one(name, None);
         // This program comes first because it uses no program array. The first user of such an array fixes its type
         // (`bpf_prog_map_compatible`, kernel/bpf/core.c), and the kernel would then refuse the programs of perf events.
         let program = load(TRIED)?;
@@ -124,6 +130,93 @@ impl Prepared {
                 .collect()
         })
     }
+
+    /// Loads a copy of a program in which the cookie is a constant. That saves a call of the kernel's, and the kernel
+    /// leaves out the code for other functions.
+    ///
+    /// # Errors
+    /// The program does not use its cookie as expected, or the kernel refuses it.
+    pub(super) fn load_for(&self, name: &'static str, cookie: u64) -> Result<OwnedFd, MultiError> {
+        self.load_one(name, Some(cookie))
+    }
+
+    fn load_one(&self, name: &'static str, cookie: Option<u64>) -> Result<OwnedFd, MultiError> {
+        let object = &self.object;
+        let program = object.programs.get(name).ok_or(MultiError::Missing(name))?;
+        let function = object
+            .functions
+            .get(&program.function_key())
+            .ok_or(MultiError::Missing(name))?;
+        let mut instructions = Cow::from(&function.instructions);
+        if let Some(cookie) = cookie {
+            fix_cookie(instructions.to_mut(), cookie).ok_or(MultiError::Cookie(name))?;
+        }
+        // SAFETY: an all-zero attribute is a valid one.
+        let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: this is the member for BPF_PROG_LOAD, and only it is written.
+        let load = unsafe { &mut attr.__bindgen_anon_3 };
+        load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
+        load.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
+        load.insns = instructions.as_ptr() as u64;
+        load.insn_cnt = u32::try_from(instructions.len()).unwrap_or(u32::MAX);
+        load.license = program.license.as_ptr() as u64;
+        let functions = function.func_info.func_info_bytes();
+        if let Some(types) = &self.types {
+            load.prog_btf_fd = types.as_raw_fd().cast_unsigned();
+            load.func_info = functions.as_ptr() as u64;
+            load.func_info_cnt = u32::try_from(function.func_info.func_info.len()).unwrap_or(0);
+            load.func_info_rec_size = u32::try_from(function.func_info_rec_size).unwrap_or(0);
+        }
+        for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
+            *to = from.cast_signed();
+        }
+        let refused = match bpf(bpf_cmd::BPF_PROG_LOAD, &attr) {
+            Ok(program) => return Ok(program),
+            Err(error) => error,
+        };
+        // Load again to get the verifier's reasons.
+        let mut log = vec![0; 1 << 20];
+        // SAFETY: as above.
+        let load = unsafe { &mut attr.__bindgen_anon_3 };
+        load.log_level = 1;
+        load.log_buf = log.as_mut_ptr() as u64;
+        load.log_size = 1 << 20;
+        let _ = bpf(bpf_cmd::BPF_PROG_LOAD, &attr);
+        tracing::debug!("{}", String::from_utf8_lossy(&log).trim_end_matches('\0'));
+        Err(MultiError::Load {
+            program: name,
+            source: refused,
+        })
+    }
+}
+
+/// Replaces the one call that gives the cookie, and the instruction before it that sets its argument, by one of the same
+/// length that loads a constant. `None`: they are not as expected.
+fn fix_cookie(instructions: &mut [bpf_insn], cookie: u64) -> Option<()> {
+    const CALL: u8 = (BPF_JMP | BPF_CALL) as u8;
+    const COPY: u8 = (BPF_ALU64 | BPF_MOV | BPF_X) as u8;
+    const LOAD: u8 = (BPF_LD | BPF_IMM | BPF_DW) as u8;
+    let pairs = instructions.windows(2);
+    let mut gives = pairs.enumerate().filter(|(_, pair)| {
+        let call = &pair[1];
+        let calls = call.code == CALL && call.src_reg() == 0;
+        calls && call.imm == BPF_FUNC_get_attach_cookie as i32
+    });
+    let (at, pair) = gives.next()?;
+    if gives.next().is_some() || pair[0].code != COPY || pair[0].dst_reg() != 1 {
+        return None;
+    }
+    // Into register 0, which holds results.
+    let half = |code, imm: u64| bpf_insn {
+        code,
+        _bitfield_align_1: [],
+        _bitfield_1: bpf_insn::new_bitfield_1(0, 0),
+        off: 0,
+        imm: (imm as u32).cast_signed(),
+    };
+    instructions[at] = half(LOAD, cookie);
+    instructions[at + 1] = half(0, cookie >> 32);
+    Some(())
 }
 
 /// The object's BTF, by which the kernel finds callback functions.
@@ -144,54 +237,6 @@ fn load_types(object: &mut Object) -> Result<Option<OwnedFd>, MultiError> {
     bpf(bpf_cmd::BPF_BTF_LOAD, &attr)
         .map(Some)
         .map_err(MultiError::Types)
-}
-
-fn load_one(
-    object: &Object,
-    types: Option<&OwnedFd>,
-    name: &'static str,
-) -> Result<OwnedFd, MultiError> {
-    let program = object.programs.get(name).ok_or(MultiError::Missing(name))?;
-    let function = object
-        .functions
-        .get(&program.function_key())
-        .ok_or(MultiError::Missing(name))?;
-    // SAFETY: an all-zero attribute is a valid one.
-    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
-    // SAFETY: this is the member for BPF_PROG_LOAD, and only it is written.
-    let load = unsafe { &mut attr.__bindgen_anon_3 };
-    load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
-    load.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
-    load.insns = function.instructions.as_ptr() as u64;
-    load.insn_cnt = u32::try_from(function.instructions.len()).unwrap_or(u32::MAX);
-    load.license = program.license.as_ptr() as u64;
-    let functions = function.func_info.func_info_bytes();
-    if let Some(types) = types {
-        load.prog_btf_fd = types.as_raw_fd().cast_unsigned();
-        load.func_info = functions.as_ptr() as u64;
-        load.func_info_cnt = u32::try_from(function.func_info.func_info.len()).unwrap_or(0);
-        load.func_info_rec_size = u32::try_from(function.func_info_rec_size).unwrap_or(0);
-    }
-    for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
-        *to = from.cast_signed();
-    }
-    let refused = match bpf(bpf_cmd::BPF_PROG_LOAD, &attr) {
-        Ok(program) => return Ok(program),
-        Err(error) => error,
-    };
-    // Load again to get the verifier's reasons.
-    let mut log = vec![0; 1 << 20];
-    // SAFETY: as above.
-    let load = unsafe { &mut attr.__bindgen_anon_3 };
-    load.log_level = 1;
-    load.log_buf = log.as_mut_ptr() as u64;
-    load.log_size = 1 << 20;
-    let _ = bpf(bpf_cmd::BPF_PROG_LOAD, &attr);
-    tracing::debug!("{}", String::from_utf8_lossy(&log).trim_end_matches('\0'));
-    Err(MultiError::Load {
-        program: name,
-        source: refused,
-    })
 }
 
 /// Attaches a loaded program to places of the file at `path`, in one process.
@@ -252,4 +297,38 @@ fn create_link(
     multi.flags = flags;
     multi.pid = pid;
     bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::tracer::OBJECT;
+
+    #[test]
+    fn the_cookie_of_a_copy_is_a_constant() {
+        let object = Object::parse(OBJECT).unwrap();
+        let instructions = |name: &str| {
+            let program = object.programs.get(name).unwrap();
+            object.functions[&program.function_key()]
+                .instructions
+                .clone()
+        };
+        let before = instructions("call_entry");
+        let mut copy = before.clone();
+        fix_cookie(&mut copy, 0x1234_5678_9abc_def0).unwrap();
+        let changed = (0..copy.len()).filter(|&at| {
+            let (old, new) = (&before[at], &copy[at]);
+            old.code != new.code || old.imm != new.imm
+        });
+        let changed: Vec<usize> = changed.collect();
+        let [first, second] = changed[..] else {
+            panic!("{changed:?}");
+        };
+        assert_eq!(second, first + 1);
+        assert_eq!((copy[first].code, copy[first].dst_reg()), (0x18, 0));
+        assert_eq!(copy[first].imm as u32, 0x9abc_def0);
+        assert_eq!(copy[second].imm, 0x1234_5678);
+        assert!(fix_cookie(&mut copy, 1).is_none(), "it has none any more");
+        assert!(fix_cookie(&mut instructions("call_return"), 1).is_none());
+    }
 }

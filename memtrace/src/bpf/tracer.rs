@@ -423,8 +423,14 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        if let Attacher::Multi { programs, plain } = &self.attacher {
-            fds.extend(programs.iter().chain(plain).map(AsRawFd::as_raw_fd));
+        if let Attacher::Multi {
+            programs,
+            plain,
+            own,
+        } = &self.attacher
+        {
+            let all = programs.iter().chain(plain).chain(own.loaded());
+            fds.extend(all.map(AsRawFd::as_raw_fd));
         }
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");
