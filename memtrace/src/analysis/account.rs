@@ -13,6 +13,10 @@ use crate::{
     ledger::SiteKey,
 };
 
+/// Why a process's total on a device may be less than its requests.
+pub(crate) const OLDER_TOTAL: &str =
+    "NVML was read earlier, or managed memory is not on the device";
+
 /// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -63,6 +67,8 @@ pub(crate) enum Term {
     /// Given back to the allocator and not to the kernel, or never handed out.
     Retained,
     Unattributed,
+    /// Of a device.
+    NotRequested,
 }
 
 impl Term {
@@ -81,7 +87,7 @@ impl Term {
             }
             Term::HeldOpen(_) => "held open by surviving blocks",
             Term::Retained => "retained by the allocator",
-            Term::Unattributed => "unattributed",
+            Term::Unattributed | Term::NotRequested => "unattributed",
         };
         name.into()
     }
@@ -111,6 +117,10 @@ impl Term {
             }
             Term::Retained => {
                 "upper bound: memory that the allocator has mapped beyond the live heap"
+            }
+            Term::NotRequested if bytes < 0.0 => OLDER_TOTAL,
+            Term::NotRequested => {
+                "not requested since the recording began: context, modules, libraries, older memory"
             }
             Term::Unattributed if bytes < 0.0 => {
                 "the bounds above are too high: together they exceed the growth"
@@ -158,7 +168,7 @@ pub(crate) fn touched(series: &ProcessSeries, window: Window, what: Use) -> Opti
     let term = match what {
         Use::Program => Term::LiveMappings,
         Use::Stack => Term::Stacks,
-        Use::Allocator | Use::Library => return None,
+        Use::Allocator | Use::Driver | Use::Library => return None,
     };
     let length = window.change(&series.mapped(what));
     let accounts = accounts(series, window);
@@ -239,7 +249,7 @@ fn device_account(device: &DeviceSeries, cache: Cache, window: Window) -> Accoun
         rows: vec![
             (Term::Outstanding(cache), outstanding),
             (kept, held - outstanding),
-            (Term::Unattributed, growth - held),
+            (Term::NotRequested, growth - held),
         ],
     }
 }
@@ -259,10 +269,12 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
     let spare =
         |at: fn(&[f64]) -> f64| (at(&series.mapped(Use::Allocator)) - at(&series.heap)).max(0.0);
     let end = spare(|values| values.last().copied().unwrap_or(0.0));
-    let retained = rest.explain(
-        end.max(window.change(&series.mapped(Use::Allocator)) - heap)
-            .max(0.0),
-    );
+    let grown = window.change(&series.mapped(Use::Allocator)) - heap;
+    // If its live blocks are not known, neither is what it has beyond them.
+    let retained = match series.has_heap {
+        true => rest.explain(end.max(grown).max(0.0)),
+        false => 0.0,
+    };
     let allocator = series.heap_allocator.unwrap_or(&GLIBC).name;
     let mut rows = vec![
         (Term::LiveHeap, heap),

@@ -3,13 +3,16 @@
 
 use crate::{
     event::{Layer, OUT_OF_MEMORY},
-    frames::{Frame, caching},
+    frames::caching,
     ledger::FailureKey,
     recording::{FailureSnapshot, Stack, Stacks},
 };
 
 /// File name prefixes of the runtimes that call the driver.
 const RUNTIMES: &[&str] = &["libcudart", "libamdhip64"];
+
+/// In the names that NVIDIA gives the functions of a runtime that is linked statically.
+const STATIC_RUNTIME: &str = "libcudart_static_";
 
 /// Innermost frames searched for the caching allocator's retry.
 const OWN_FRAMES: usize = 4;
@@ -38,12 +41,16 @@ fn part_of(
 ) -> Option<PartOf> {
     let key = &failure.key;
     let stack = stacks.get(key.stack);
-    let leaf = stack.frames().next().and_then(Frame::module_name)?;
+    let caller = stack.frames().next()?;
+    let leaf = caller.module_name()?;
     let fails = |layer: &dyn Fn(Layer) -> bool| {
         let mut all = failures.iter();
         all.any(|other| layer(other.key.layer) && is_beside(&other.key, key))
     };
-    if key.layer == Layer::CudaDriver && RUNTIMES.iter().any(|file| leaf.starts_with(file)) {
+    let function = caller.function.as_deref().unwrap_or_default();
+    let by_runtime =
+        RUNTIMES.iter().any(|file| leaf.starts_with(file)) || function.starts_with(STATIC_RUNTIME);
+    if key.layer == Layer::CudaDriver && by_runtime {
         let above = fails(&|layer| matches!(layer, Layer::CudaRuntime | Layer::Hip));
         return above.then_some(PartOf::Above);
     }
@@ -75,7 +82,10 @@ mod tests {
     use super::*;
     use crate::{
         event::StackId,
-        frames::fixture::{native, python},
+        frames::{
+            Frame,
+            fixture::{native, python},
+        },
         ledger::{Failure, ProcessId},
     };
     use memtrace_common::unwind::End;
@@ -142,14 +152,16 @@ mod tests {
             &[native("CudaMallocAsync::mallocAsync(void**)", C10)],
             &[native("my_buffer", "/srv/program")],
             &[native("cudaMalloc", CUDART)],
+            &[native("libcudart_static_5382377d", "/srv/program")],
         ]);
         let failures = [
             failed(Layer::CudaRuntime, 1),
             failed(Layer::CudaDriver, 2),
             failed(Layer::CudaDriver, 3),
+            failed(Layer::CudaDriver, 4),
         ];
         let above = Some(PartOf::Above);
-        assert_eq!(parts(&failures, &stacks), [None, None, above]);
-        assert_eq!(parts(&failures[2..], &stacks), [None]);
+        assert_eq!(parts(&failures, &stacks), [None, None, above, above]);
+        assert_eq!(parts(&failures[2..], &stacks), [None, None]);
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Course<'a> {
     /// Whether the process ends with the recording.
     pub(super) ends: bool,
     pub(super) lost: u64,
+    /// Whether malloc is recorded.
+    pub(super) heap: bool,
     pub(super) at: &'a dyn Fn(f64) -> Moment,
 }
 
@@ -90,7 +92,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         interval_is_auto: false,
         page_size: 4096,
         allocator_prefixes: vec![],
-        without_heap: false,
+        without_heap: !course.heap,
     };
     let mut writer = Writer::create(&path, false, &meta).unwrap();
     let mut row = ProcessRow {

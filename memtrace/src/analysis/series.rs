@@ -65,6 +65,8 @@ pub(crate) struct ProcessSeries {
     pub is_child: bool,
     /// It runs a Python interpreter, according to its facts or its stacks.
     pub is_python: bool,
+    /// Whether malloc was recorded.
+    pub has_heap: bool,
     /// Seconds since the start of the recording, in about equal steps.
     pub times: Vec<f64>,
     /// Figures that were read at least once.
@@ -283,8 +285,9 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         };
         keys.push((number, key));
         if key.layer == Layer::Vm {
-            uses.insert(key, mappings::of(key.by_allocator, stack.frames()));
-            if key.by_allocator {
+            let made_for = mappings::of(key.by_allocator, stack.frames());
+            uses.insert(key, made_for);
+            if made_for == Use::Allocator {
                 let mapped = mapped.entry(key.process).or_default();
                 mapped.add(stack.frames(), site.totals.peak_bytes);
             }
@@ -296,6 +299,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         let provider = heap_allocator::provider(&facts, id);
         let is_python = |fact: &Fact| fact.process == Some(id) && fact.field == "python.version";
         building.series.is_python |= facts.iter().any(is_python);
+        building.series.has_heap = !overview.meta.without_heap;
         building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);
         let (history, usage) = (recording.device_history(id)?, recording.device_usage(id)?);
@@ -388,6 +392,7 @@ impl<'a> Building<'a> {
                 row: row.clone(),
                 is_child: false,
                 is_python: false,
+                has_heap: true,
                 times,
                 figures: HashMap::new(),
                 last_read: HashMap::new(),

@@ -18,11 +18,7 @@ use aya::{
     },
 };
 
-use super::{
-    error::TracerError,
-    multi::{self, MultiError},
-    semaphore,
-};
+use super::{error::TracerError, multi, semaphore};
 use crate::probes::Probe;
 
 /// Attached programs; dropping it detaches them.
@@ -158,20 +154,27 @@ impl OwnPrograms {
     /// Loads those of some probes, at the same time, as far as there may be more.
     fn load(&mut self, probes: &[&Probe]) {
         let cookies = probes.iter().map(|probe| probe.cookie());
-        let new = cookies.filter(|cookie| !self.by_cookie.contains_key(cookie));
-        let new: BTreeSet<u64> = new.take(OWN_PROGRAMS - self.by_cookie.len()).collect();
-        let (prepared, entry) = (&self.prepared, self.entry);
-        let loaded: Vec<_> = std::thread::scope(|scope| {
-            let load = |cookie| scope.spawn(move || prepared.load_for(entry, cookie));
-            let loading: Vec<_> = new.iter().map(|&cookie| load(cookie)).collect();
-            let loaded = loading.into_iter();
-            loaded
-                .map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
-                .collect()
-        });
-        let loaded = loaded.into_iter().map(|program| {
+        let new: BTreeSet<u64> = cookies
+            .filter(|cookie| !self.by_cookie.contains_key(cookie))
+            .collect();
+        let new: Vec<u64> = new
+            .into_iter()
+            .take(OWN_PROGRAMS - self.by_cookie.len())
+            .collect();
+        let load = |cookie| {
+            let program = self.prepared.load_for(self.entry, cookie);
             let program = program.inspect_err(|error| tracing::debug!("{error}"));
             program.ok()
+        };
+        let loaded: Vec<_> = std::thread::scope(|scope| {
+            let start = |&cookie: &u64| {
+                let thread = std::thread::Builder::new();
+                // Without another thread, the function shares the program of all.
+                thread.spawn_scoped(scope, move || load(cookie)).ok()
+            };
+            let loading: Vec<_> = new.iter().map(start).collect();
+            let loaded = loading.into_iter();
+            loaded.map(|thread| thread?.join().ok()?).collect()
         });
         self.by_cookie.extend(new.into_iter().zip(loaded));
     }
@@ -235,19 +238,21 @@ impl Attacher {
                 ] {
                     let mut shared = probes.clone();
                     if !at_return {
-                        for probe in shared.extract_if(.., |probe| is_hot(probe)) {
-                            let program = own.of(probe).unwrap_or(&programs[0]);
-                            attach(program, &[probe], false)?;
+                        for &probe in probes {
+                            if let Some(program) = own.of(probe) {
+                                attach(program, &[probe], false)?;
+                            }
                         }
+                        shared.retain(|probe| own.of(probe).is_none());
                     }
                     for (place, program) in programs.iter().enumerate() {
-                        let own: Vec<&Probe> = shared
+                        let at_place: Vec<&Probe> = shared
                             .iter()
                             .copied()
                             .filter(|probe| program_of(probe, at_return) == place)
                             .collect();
-                        if !own.is_empty() {
-                            attach(program, &own, at_return)?;
+                        if !at_place.is_empty() {
+                            attach(program, &at_place, at_return)?;
                         }
                     }
                 }

@@ -7,6 +7,8 @@ use super::Frame;
 pub(crate) enum Use {
     /// An allocator's: the heap's blocks are in it.
     Allocator,
+    /// A device driver's, for the device's memory.
+    Driver,
     /// Stacks of threads.
     Stack,
     /// Libraries, mapped by the dynamic linker.
@@ -20,6 +22,9 @@ const THREADS: &[&str] = &["allocate_stack", "pthread_create"];
 
 /// In the names of the dynamic linkers' functions that map files (glibc elf/dl-map-segments.h, musl ldso/dynlink.c).
 const LINKERS: &[&str] = &["_dl_map", "dl_map", "map_library", "open_path"];
+
+/// File name prefixes of the libraries that map device memory.
+const DRIVERS: &[&str] = &["libcuda.", "libnvidia-", "libamdhip64", "libhsa-runtime64"];
 
 /// Frames within which these functions must be: callers further out request something else.
 const NEAR: usize = 6;
@@ -38,7 +43,13 @@ pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>
         let file = file.unwrap_or_default();
         file.starts_with("ld-linux") || file.starts_with("ld-musl") || file.starts_with("ld64")
     };
-    if by_allocator {
+    let driver = || {
+        let mut files = near.iter().filter_map(|frame| frame.module_name());
+        files.any(|file| DRIVERS.iter().any(|driver| file.starts_with(driver)))
+    };
+    if by_allocator && driver() {
+        Use::Driver
+    } else if by_allocator {
         Use::Allocator
     } else if named(THREADS) {
         Use::Stack
@@ -64,6 +75,14 @@ mod tests {
         let plain = [mmap.clone(), main.clone()];
         assert_eq!(of(true, plain.iter()), Use::Allocator);
         assert_eq!(of(false, plain.iter()), Use::Program);
+        let in_driver = frame("cuMemAlloc_v2", "/usr/lib/libcuda.so.580.159.04");
+        let device = [mmap.clone(), in_driver, main.clone()];
+        assert_eq!(of(true, device.iter()), Use::Driver);
+        assert_eq!(
+            of(false, device.iter()),
+            Use::Program,
+            "requested by nobody"
+        );
         let thread = [mmap, create, main.clone()];
         assert_eq!(of(false, thread.iter()), Use::Stack);
         assert_eq!(of(false, [linker, main].iter()), Use::Library);

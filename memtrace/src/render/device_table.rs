@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::stack;
 use crate::{
-    analysis::failures::{self, PartOf},
+    analysis::{
+        account::OLDER_TOTAL,
+        failures::{self, PartOf},
+    },
     escape::clean,
     event::{Device, OUT_OF_MEMORY, StackId},
     frames::caching::{self, CachingAllocator},
@@ -306,7 +309,7 @@ fn rows(device: &DeviceSnapshot, by: &str) -> Vec<Row> {
             let rest = format!("{sign}{}", size(rest.unsigned_abs()));
             let note = match sign {
                 "" => "",
-                _ => "NVML was read earlier, or managed memory is not on the device",
+                _ => OLDER_TOTAL,
             };
             line("unattributed (context, modules, libraries)", rest, note);
             line("  process total (NVML)", size(total), "");

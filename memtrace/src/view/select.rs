@@ -239,7 +239,7 @@ pub(crate) fn is_indirect(key: &SiteKey, stack: Stack) -> bool {
         || key.layer == Layer::Vm
             && matches!(
                 mappings::of(key.by_allocator, stack.frames()),
-                Use::Allocator | Use::Library
+                Use::Allocator | Use::Driver | Use::Library
             )
 }
 

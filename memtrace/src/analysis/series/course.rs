@@ -114,15 +114,25 @@ pub(super) fn end_of(held: &[f64]) -> usize {
     end - usize::from(began)
 }
 
-/// Where an ended process stopped using a device: the point after its last rise, if memory only falls
-/// from there on. In the last eighth. Leaving a driver can take seconds, in which more than half
-/// of the memory is still held.
+/// Where an ended process stopped using a device: after its last peak, if memory only falls from
+/// there on, by enough to matter. In the last eighth. Leaving a driver can take a second or more, in
+/// which more than half of the memory is still held.
 pub(super) fn end_of_use(held: &[f64]) -> usize {
+    const FALLEN: f64 = 0.01;
     let lately = held.len() - held.len() / 8;
-    let mut pairs = held.windows(2);
-    let last_rise = pairs.rposition(|pair| pair[1] > pair[0]);
-    match last_rise.map(|before| before + 1) {
-        Some(at) if at >= lately && held.last() < held.get(at) => at + 1,
+    let peak = held[lately..].iter().copied().fold(0.0, f64::max);
+    let last = held.iter().rposition(|value| *value >= peak);
+    match last {
+        Some(at) if at >= lately => {
+            let only_falls = held[at..].is_sorted_by(|before, after| before >= after);
+            let fallen = peak - held[held.len() - 1];
+            let least = (FALLEN * peak).max(SITE_FLOOR as f64);
+            if only_falls && fallen >= least {
+                at + 1
+            } else {
+                held.len()
+            }
+        }
         _ => held.len(),
     }
 }
@@ -165,5 +175,35 @@ impl Course {
             *sum /= grid.per_point as f64;
         }
         self.sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 160 points of 50 MB, but for the last ones.
+    fn course(last: &[f64]) -> Vec<f64> {
+        let mut values = vec![50e6; 160 - last.len()];
+        values.extend(last);
+        values
+    }
+
+    #[test]
+    fn use_of_a_device_ends_where_its_memory_only_falls() {
+        let flat = [51e6; 10];
+        let falls = [50e6, 45e6, 45e6, 40e6];
+        let left = course(&[flat.as_slice(), &falls].concat());
+        assert_eq!(end_of_use(&left), 156, "the flat part is use");
+        for (why, last) in [
+            ("it grows again", vec![51e6, 45e6, 45e6, 45e6, 46e6]),
+            ("a small part was freed", vec![51e6, 51e6, 50.9e6, 50.9e6]),
+            ("it only grows", vec![51e6, 52e6, 53e6]),
+            ("nothing changes", vec![]),
+        ] {
+            assert_eq!(end_of_use(&course(&last)), 160, "{why}");
+        }
+        assert_eq!(end_of_use(&[]), 0);
+        assert_eq!(end_of_use(&[5e6, 1e6]), 2);
     }
 }

@@ -93,20 +93,25 @@ fn device(
         outstanding.set(grid, from, totals.outstanding() as f64);
     }
     let mut total = Course::default();
+    let requested = |at: usize| {
+        let before = all_held.partition_point(|(from, _)| *from < at);
+        before.checked_sub(1).map_or(0.0, |last| all_held[last].1)
+    };
     // The first reading may come seconds after the first request: until then, the process is assumed
-    // to have had as much besides its requests as at that reading.
-    if let Some((first, bytes)) = usage.first() {
-        let before: Vec<_> = all_held.iter().filter(|(at, _)| at < first).collect();
-        let at_first = before.last().map_or(0.0, |(_, held)| *held);
-        let beside = (*bytes as f64 - at_first).max(0.0);
+    // to have had as much besides its requests as at that reading. An older one is of no use.
+    let whole = usage
+        .iter()
+        .position(|(at, bytes)| *bytes as f64 >= requested(*at));
+    if let Some((first, bytes)) = whole.map(|whole| usage[whole]) {
+        let beside = bytes as f64 - requested(first);
         if attached {
             total.set(grid, grid.first, beside);
         }
-        for (at, held) in before {
+        for (at, held) in all_held.iter().filter(|(at, _)| *at < first) {
             total.set(grid, *at, held + beside);
         }
     }
-    for (at, bytes) in usage {
+    for (at, bytes) in &usage[whole.unwrap_or(0)..] {
         total.set(grid, *at, *bytes as f64);
     }
     DeviceSeries {

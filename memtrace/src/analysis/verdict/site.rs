@@ -185,10 +185,12 @@ impl SiteFinding {
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
     let series = context.series;
     // An allocator's own mappings hold blocks, whose sites are judged.
-    let sites = series
-        .sites
-        .iter()
-        .filter(|site| !matches!(site.mapping, Some(Use::Allocator | Use::Library)));
+    let sites = series.sites.iter().filter(|site| {
+        !matches!(
+            site.mapping,
+            Some(Use::Allocator | Use::Driver | Use::Library)
+        )
+    });
     let tested: Vec<(&SiteSeries, Judged)> = sites
         .filter(|site| {
             let last = site.live_bytes.last();

@@ -56,6 +56,7 @@ fn of(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
         n: 100,
         ends: false,
         lost: 0,
+        heap: true,
         at,
     })
 }
@@ -294,6 +295,7 @@ fn a_childs_pages_become_its_own() {
         n: 100,
         ends: false,
         lost: 0,
+        heap: true,
         at: &at,
     };
     expect(&judged(&course(Origin::Child)), Class::CopyOnWrite);
@@ -308,6 +310,7 @@ fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
         origin,
         n,
         lost,
+        heap: true,
         at: &at,
     };
     let short = judged(&course(Origin::Launched, 12, 0));
@@ -340,6 +343,7 @@ fn of_tenths(origin: Origin, n: u64) -> Diagnosis {
         n,
         ends: origin == Origin::Child,
         lost: 0,
+        heap: true,
         at: &|t| heap(t, 5.0 + t),
     });
     let path = folder.path().join("test.mtr");
@@ -381,6 +385,7 @@ fn suppressed_sites_are_listed_separately() {
         n: 100,
         ends: false,
         lost: 0,
+        heap: true,
         at: &|t| heap(t, 5.0 + t),
     });
     let suppressions = Suppressions::parse("leak:^gro*$\n").unwrap();
@@ -403,6 +408,7 @@ fn more_intervals_than_points_are_taken_together() {
         n: 1000,
         ends: false,
         lost: 0,
+        heap: true,
         at: &|t| heap(t / 10.0, 5.0 + t / 10.0),
     });
     expect(&found, Class::Leak);
@@ -418,6 +424,7 @@ fn beside(machine: &SystemSeries) -> Diagnosis {
         n: 100,
         ends: false,
         lost: 0,
+        heap: true,
         at: &|_| heap(3.0, 20.0),
     });
     diagnose(&recording, machine, &Suppressions::default()).unwrap()
@@ -528,6 +535,30 @@ fn holes_between_leaking_blocks_are_not_retention() {
     assert_eq!(found.verdicts[0].grade, Grade::C);
 }
 
+/// The allocator has mapped more, for blocks that are not recorded.
+#[test]
+fn nothing_is_retained_if_the_blocks_are_not_known() {
+    let found = |heap| {
+        judged(&Course {
+            origin: Origin::Launched,
+            n: 100,
+            ends: false,
+            lost: 0,
+            heap,
+            at: &|t| Moment {
+                memory: resident(50.0 + t, 2.0, 0.0),
+                sites: vec![(Layer::Vm, "brk", true, (50.0 + t) * MIB, 1)],
+                ..Moment::default()
+            },
+        })
+    };
+    expect(&found(true), Class::Retention);
+    let without = found(false);
+    expect(&without, Class::Undetermined);
+    let next = without.verdicts[0].next.join("\n");
+    assert!(next.contains("without `--no-heap`"), "{next}");
+}
+
 #[test]
 fn the_end_of_a_process_is_left_out() {
     let found = judged(&Course {
@@ -535,6 +566,7 @@ fn the_end_of_a_process_is_left_out() {
         n: 100,
         ends: true,
         lost: 0,
+        heap: true,
         at: &|t| match t {
             ..97.0 => heap(t, 50.0 + t),
             // It has begun to end.

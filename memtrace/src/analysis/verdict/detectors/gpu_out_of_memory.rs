@@ -1,5 +1,5 @@
-//! An allocation of device memory failed: free memory is fragmented, other processes hold it, or the
-//! process uses it all.
+//! An allocation of device memory failed: it is larger than the device, free memory is fragmented,
+//! other processes hold it, or the process uses it all.
 
 use crate::analysis::verdict::{
     Class, Grade,

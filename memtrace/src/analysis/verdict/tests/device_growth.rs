@@ -155,6 +155,7 @@ fn a_leak_on_a_device_that_is_left_slowly_is_a_leak() {
         n: 100,
         ends: true,
         lost: 0,
+        heap: true,
         at: &|t| {
             let grown = if t < 89.0 { t / 10.0 } else { 0.0 };
             let allocated = ((70.0 + grown) * MIB) as u64;
@@ -201,6 +202,7 @@ fn the_largest_free_block_is_that_before_the_end() {
         n: 100,
         ends: true,
         lost: 0,
+        heap: true,
         at: &|t| {
             let held = if t < 100.0 { 50.0 + t } else { 0.0 };
             let cache = CacheTotals {
@@ -226,6 +228,7 @@ fn a_leak_freed_at_exit_is_a_leak() {
         n: 100,
         ends: true,
         lost: 0,
+        heap: true,
         at: &|t| {
             // The interpreter frees all blocks at its end, but the caching allocator keeps their
             // memory.
@@ -351,6 +354,7 @@ fn kept_memory_is_exact_only_if_the_allocator_reported_it() {
             n: 100,
             ends: false,
             lost: 0,
+            heap: true,
             at: &|t| {
                 let cache = CacheTotals {
                     allocated: 1 << 30,
@@ -432,6 +436,7 @@ fn earlier_memory_of_a_caching_allocator_is_not_growth() {
         n: 100,
         ends: false,
         lost: 0,
+        heap: true,
         at: &|t| Moment {
             device: (t > 60.0).then_some(totals),
             ..heap(5.0, 50.0)

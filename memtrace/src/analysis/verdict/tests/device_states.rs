@@ -28,6 +28,7 @@ fn refused(n: u64, origin: Origin, held: DeviceTotals) -> Diagnosis {
         n,
         ends: false,
         lost: 0,
+        heap: true,
         at: &|t| {
             let asks = t == n as f64 - 1.0;
             let failure = (Layer::TorchCuda, "tensor", 700 * BYTES_OF_MIB, held);

@@ -71,6 +71,7 @@ fn kept_beside(container: &'static str, origin: Origin, buffer: fn(f64) -> f64) 
         n: 100,
         ends: false,
         lost: 0,
+        heap: true,
         at: &at,
     });
     expect(&found, Class::Leak);
