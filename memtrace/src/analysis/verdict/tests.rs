@@ -61,6 +61,18 @@ fn of(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
     })
 }
 
+/// The same of a process that ends.
+fn ended(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
+    judged(&Course {
+        origin: Origin::Launched,
+        n: 100,
+        ends: true,
+        lost: 0,
+        heap: true,
+        at,
+    })
+}
+
 #[track_caller]
 fn expect(found: &Diagnosis, class: Class) {
     let process = &found.verdicts[0];
@@ -535,44 +547,13 @@ fn holes_between_leaking_blocks_are_not_retention() {
     assert_eq!(found.verdicts[0].grade, Grade::C);
 }
 
-/// The allocator has mapped more, for blocks that are not recorded.
-#[test]
-fn nothing_is_retained_if_the_blocks_are_not_known() {
-    let found = |heap| {
-        judged(&Course {
-            origin: Origin::Launched,
-            n: 100,
-            ends: false,
-            lost: 0,
-            heap,
-            at: &|t| Moment {
-                memory: resident(50.0 + t, 2.0, 0.0),
-                sites: vec![(Layer::Vm, "brk", true, (50.0 + t) * MIB, 1)],
-                ..Moment::default()
-            },
-        })
-    };
-    expect(&found(true), Class::Retention);
-    let without = found(false);
-    expect(&without, Class::Undetermined);
-    let next = without.verdicts[0].next.join("\n");
-    assert!(next.contains("without `--no-heap`"), "{next}");
-}
-
 #[test]
 fn the_end_of_a_process_is_left_out() {
-    let found = judged(&Course {
-        origin: Origin::Launched,
-        n: 100,
-        ends: true,
-        lost: 0,
-        heap: true,
-        at: &|t| match t {
-            ..97.0 => heap(t, 50.0 + t),
-            // It has begun to end.
-            97.0 => heap(60.0, 50.0 + t),
-            _ => heap(0.0, 50.0 + t),
-        },
+    let found = ended(&|t| match t {
+        ..97.0 => heap(t, 50.0 + t),
+        // It has begun to end.
+        97.0 => heap(60.0, 50.0 + t),
+        _ => heap(0.0, 50.0 + t),
     });
     expect(&found, Class::Leak);
     assert_eq!(found.verdicts.len(), 2, "{found:#?}");

@@ -150,28 +150,21 @@ fn a_first_reading_that_comes_late_is_not_growth() {
 /// A tenth is freed in the last seconds, while the driver is left.
 #[test]
 fn a_leak_on_a_device_that_is_left_slowly_is_a_leak() {
-    let found = judged(&Course {
-        origin: Origin::Launched,
-        n: 100,
-        ends: true,
-        lost: 0,
-        heap: true,
-        at: &|t| {
-            let grown = if t < 89.0 { t / 10.0 } else { 0.0 };
-            let allocated = ((70.0 + grown) * MIB) as u64;
-            let cache = CacheTotals {
-                allocated,
-                reserved: Some(100 << 20),
-                ..CacheTotals::default()
-            };
-            Moment {
-                sites: vec![
-                    site(Layer::TorchCuda, "model", 70.0),
-                    site(Layer::TorchCuda, "loss", grown),
-                ],
-                ..of_cache(cache)
-            }
-        },
+    let found = ended(&|t| {
+        let grown = if t < 89.0 { t / 10.0 } else { 0.0 };
+        let allocated = ((70.0 + grown) * MIB) as u64;
+        let cache = CacheTotals {
+            allocated,
+            reserved: Some(100 << 20),
+            ..CacheTotals::default()
+        };
+        Moment {
+            sites: vec![
+                site(Layer::TorchCuda, "model", 70.0),
+                site(Layer::TorchCuda, "loss", grown),
+            ],
+            ..of_cache(cache)
+        }
     });
     expect(&found, Class::GpuLeak);
 }
@@ -197,21 +190,14 @@ fn a_blurred_leak_on_a_device_is_that_of_its_sites() {
 
 #[test]
 fn the_largest_free_block_is_that_before_the_end() {
-    let found = judged(&Course {
-        origin: Origin::Launched,
-        n: 100,
-        ends: true,
-        lost: 0,
-        heap: true,
-        at: &|t| {
-            let held = if t < 100.0 { 50.0 + t } else { 0.0 };
-            let cache = CacheTotals {
-                reserved: Some((held * MIB) as u64),
-                largest_free: Some(if t < 100.0 { 7 << 20 } else { 0 }),
-                ..CacheTotals::default()
-            };
-            of_cache(cache)
-        },
+    let found = ended(&|t| {
+        let held = if t < 100.0 { 50.0 + t } else { 0.0 };
+        let cache = CacheTotals {
+            reserved: Some((held * MIB) as u64),
+            largest_free: Some(if t < 100.0 { 7 << 20 } else { 0 }),
+            ..CacheTotals::default()
+        };
+        of_cache(cache)
     });
     expect(&found, Class::GpuCache);
     let evidence = &found.verdicts[0].evidence;
@@ -223,27 +209,20 @@ fn the_largest_free_block_is_that_before_the_end() {
 
 #[test]
 fn a_leak_freed_at_exit_is_a_leak() {
-    let found = judged(&Course {
-        origin: Origin::Launched,
-        n: 100,
-        ends: true,
-        lost: 0,
-        heap: true,
-        at: &|t| {
-            // The interpreter frees all blocks at its end, but the caching allocator keeps their
-            // memory.
-            let held = ((50.0 + t) * MIB) as u64;
-            let allocated = if t < 99.0 { held } else { 0 };
-            let cache = CacheTotals {
-                allocated,
-                reserved: Some(held),
-                ..CacheTotals::default()
-            };
-            Moment {
-                sites: vec![site(Layer::TorchCuda, "tensor", allocated as f64 / MIB)],
-                ..of_cache(cache)
-            }
-        },
+    let found = ended(&|t| {
+        // The interpreter frees all blocks at its end, but the caching allocator keeps their
+        // memory.
+        let held = ((50.0 + t) * MIB) as u64;
+        let allocated = if t < 99.0 { held } else { 0 };
+        let cache = CacheTotals {
+            allocated,
+            reserved: Some(held),
+            ..CacheTotals::default()
+        };
+        Moment {
+            sites: vec![site(Layer::TorchCuda, "tensor", allocated as f64 / MIB)],
+            ..of_cache(cache)
+        }
     });
     expect(&found, Class::GpuLeak);
     let sites = found.verdicts.iter().filter(|v| v.scope != Scope::Process);

@@ -211,3 +211,27 @@ fn the_buffer_of_the_container_has_no_verdict_of_its_own() {
     assert_eq!(classes("buffer"), [Class::Leak, Class::Cache]);
     assert_eq!(classes(VECTOR), [Class::Leak]);
 }
+
+/// The allocator has mapped more, for blocks that are not recorded.
+#[test]
+fn nothing_is_retained_if_the_blocks_are_not_known() {
+    let found = |heap| {
+        judged(&Course {
+            origin: Origin::Launched,
+            n: 100,
+            ends: false,
+            lost: 0,
+            heap,
+            at: &|t| Moment {
+                memory: resident(50.0 + t, 2.0, 0.0),
+                sites: vec![(Layer::Vm, "brk", true, (50.0 + t) * MIB, 1)],
+                ..Moment::default()
+            },
+        })
+    };
+    expect(&found(true), Class::Retention);
+    let without = found(false);
+    expect(&without, Class::Undetermined);
+    let next = without.verdicts[0].next.join("\n");
+    assert!(next.contains("without `--no-heap`"), "{next}");
+}
