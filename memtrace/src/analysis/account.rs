@@ -14,8 +14,7 @@ use crate::{
 };
 
 /// Why a process's total on a device may be less than its requests.
-pub(crate) const OLDER_TOTAL: &str =
-    "NVML was read earlier, or managed memory is not on the device";
+pub(crate) const OLDER_TOTAL: &str = "NVML was read earlier, or managed memory is in host memory";
 
 /// Kind of memory that a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +66,7 @@ pub(crate) enum Term {
     /// Given back to the allocator and not to the kernel, or never handed out.
     Retained,
     Unattributed,
-    /// Of a device.
+    /// Of a device: not requested since the recording began.
     NotRequested,
 }
 

@@ -11,7 +11,7 @@ use crate::{
 /// File name prefixes of the runtimes that call the driver.
 const RUNTIMES: &[&str] = &["libcudart", "libamdhip64"];
 
-/// In the names that NVIDIA gives the functions of a runtime that is linked statically.
+/// Prefix of the names that NVIDIA gives the functions of a statically linked runtime.
 const STATIC_RUNTIME: &str = "libcudart_static_";
 
 /// Innermost frames searched for the caching allocator's retry.

@@ -66,7 +66,7 @@ const EMPTY_PROGRAMS: [&str; 5] = [
 /// Functions that programs call most: each has a program of its own.
 const HOT: [&str; 2] = ["malloc", "free"];
 
-/// Most such programs: a kernel checks each when it is loaded.
+/// Most such programs: the kernel verifies each when it is loaded.
 const OWN_PROGRAMS: usize = 8;
 
 /// Programs without a cookie.
@@ -136,7 +136,7 @@ impl Programs {
     }
 }
 
-/// Whether it is worth a program of its own.
+/// Whether a probe is worth a program of its own.
 fn is_hot(probe: &Probe) -> bool {
     let mut names = iter::once(&probe.symbol).chain(&probe.aliases);
     program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
@@ -146,12 +146,12 @@ fn is_hot(probe: &Probe) -> bool {
 pub(super) struct OwnPrograms {
     entry: &'static str,
     prepared: Box<multi::Prepared>,
-    /// `None`: the kernel refused it.
+    /// `None`: it could not be loaded.
     by_cookie: HashMap<u64, Option<OwnedFd>>,
 }
 
 impl OwnPrograms {
-    /// Loads those of some probes, at the same time, as far as there may be more.
+    /// Loads the missing programs of some probes in parallel, up to [`OWN_PROGRAMS`].
     fn load(&mut self, probes: &[&Probe]) {
         let cookies = probes.iter().map(|probe| probe.cookie());
         let new: BTreeSet<u64> = cookies
@@ -169,7 +169,7 @@ impl OwnPrograms {
         let loaded: Vec<_> = std::thread::scope(|scope| {
             let start = |&cookie: &u64| {
                 let thread = std::thread::Builder::new();
-                // Without another thread, the function shares the program of all.
+                // If no thread can be started, the function uses the shared program.
                 thread.spawn_scoped(scope, move || load(cookie)).ok()
             };
             let loading: Vec<_> = new.iter().map(start).collect();
@@ -179,11 +179,12 @@ impl OwnPrograms {
         self.by_cookie.extend(new.into_iter().zip(loaded));
     }
 
-    /// That of a probe, if it has one.
+    /// The program of a probe, if it has its own.
     fn of(&self, probe: &Probe) -> Option<&OwnedFd> {
         self.by_cookie.get(&probe.cookie())?.as_ref()
     }
 
+    /// All that the kernel accepted.
     pub(super) fn loaded(&self) -> impl Iterator<Item = &OwnedFd> {
         self.by_cookie.values().flatten()
     }

@@ -131,8 +131,8 @@ impl Prepared {
         })
     }
 
-    /// Loads a copy of a program in which the cookie is a constant. That saves a call of the kernel's, and the kernel
-    /// leaves out the code for other functions.
+    /// Loads a copy of a program in which the cookie is a constant. This saves a helper call, and the verifier
+    /// removes the code for other functions.
     ///
     /// # Errors
     /// The program does not use its cookie as expected, or the kernel refuses it.
@@ -190,8 +190,8 @@ impl Prepared {
     }
 }
 
-/// Replaces the one call that gives the cookie, and the instruction before it that sets its argument, by one of the same
-/// length that loads a constant. `None`: they are not as expected.
+/// Replaces the only call that returns the cookie, and the instruction before it that sets its argument, with a load of a
+/// constant, which has the same length. `None`: they are not as expected.
 fn fix_cookie(instructions: &mut [bpf_insn], cookie: u64) -> Option<()> {
     const CALL: u8 = (BPF_JMP | BPF_CALL) as u8;
     const COPY: u8 = (BPF_ALU64 | BPF_MOV | BPF_X) as u8;

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(
             of(false, device.iter()),
             Use::Program,
-            "requested by nobody"
+            "not within a request"
         );
         let thread = [mmap, create, main.clone()];
         assert_eq!(of(false, thread.iter()), Use::Stack);

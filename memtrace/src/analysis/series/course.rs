@@ -114,9 +114,9 @@ pub(super) fn end_of(held: &[f64]) -> usize {
     end - usize::from(began)
 }
 
-/// Where an ended process stopped using a device: after its last peak, if memory only falls from
-/// there on, by enough to matter. In the last eighth. Leaving a driver can take a second or more, in
-/// which more than half of the memory is still held.
+/// The end of the time in which an ended process used a device: its last peak in the last eighth, if
+/// memory only falls from there on, by enough to matter. Shutting down a driver can take a second or
+/// more, and most of the memory is held until then.
 pub(super) fn end_of_use(held: &[f64]) -> usize {
     const FALLEN: f64 = 0.01;
     let lately = held.len() - held.len() / 8;

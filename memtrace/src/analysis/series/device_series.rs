@@ -98,7 +98,7 @@ fn device(
         before.checked_sub(1).map_or(0.0, |last| all_held[last].1)
     };
     // The first reading may come seconds after the first request: until then, the process is assumed
-    // to have had as much besides its requests as at that reading. An older one is of no use.
+    // to have had as much besides its requests as at that reading. A reading below the requests is too old.
     let whole = usage
         .iter()
         .position(|(at, bytes)| *bytes as f64 >= requested(*at));

@@ -123,18 +123,14 @@ pub(super) fn judge(
     let mut findings: Vec<Finding> = devices
         .filter_map(|of| device::judge(&context, of, &sites))
         .collect();
+    let on_devices = findings.len();
     // If something grows, "nothing else grows" is not worth a verdict.
     let grows = findings.iter().any(|of| of.class != Class::GpuUnused);
     if finding.class != Class::None || !grows {
         findings.push(finding);
     }
     let blamed: Vec<Class> = sites.iter().map(|site| site.verdict.class).collect();
-    let next = |finding: &Finding| {
-        let class = finding.class;
-        let on_device = finding
-            .evidence
-            .iter()
-            .any(|of| of.amount("device").is_some());
+    let next = |class, on_device| {
         if !reliable {
             vec![advice::lose_less()]
         } else if (n < 2 * MIN_POINTS || is_short) && class == Class::Undetermined {
@@ -143,19 +139,22 @@ pub(super) fn judge(
             advice::process(class, blamed.contains(&class), on_device, &context)
         }
     };
-    let verdicts = findings.into_iter().map(|finding| Verdict {
-        process: series.row.id,
-        tgid: series.row.tgid,
-        scope: Scope::Process,
-        class: finding.class,
-        grade: finding.grade,
-        next: next(&finding),
-        evidence: finding.evidence,
-        runner_up: finding.runner_up,
-        rate: finding.rate,
-        blocks: None,
-        kept_by: None,
-    });
+    let verdicts = findings
+        .into_iter()
+        .enumerate()
+        .map(|(nth, finding)| Verdict {
+            process: series.row.id,
+            tgid: series.row.tgid,
+            scope: Scope::Process,
+            class: finding.class,
+            grade: finding.grade,
+            next: next(finding.class, nth < on_devices),
+            evidence: finding.evidence,
+            runner_up: finding.runner_up,
+            rate: finding.rate,
+            blocks: None,
+            kept_by: None,
+        });
     Some(JudgedProcess {
         verdicts: verdicts.collect(),
         sites: sites.into_iter().map(|site| site.verdict).collect(),
