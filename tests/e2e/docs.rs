@@ -14,20 +14,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Pages with commands to type.
-const PAGES: [&str; 10] = [
-    "README.md",
-    "docs/README.md",
-    "docs/ci.md",
-    "docs/containers.md",
-    "docs/diff.md",
-    "docs/gpu-recipe.md",
-    "docs/holders.md",
-    "docs/machines.md",
-    "docs/tutorial.md",
-    "docs/verdicts.md",
-];
-
 /// Options that choose processes by their surroundings.
 const CHOICES: [&str; 5] = ["--cgroup", "--container", "--pod", "--unit", "--name"];
 
@@ -115,37 +101,59 @@ fn provide(words: &[String], recording: &Path, folder: &Path) {
     }
 }
 
-#[test]
-fn examples_run_as_written() {
-    let bench = Bench::new();
+/// Runs the commands of a page.
+fn examples(name: &str) {
+    let bench = Bench::shared();
     let server = Server::start();
     let recording = bench.path("any.mtr");
     let line = "memtrace record -p PID -d 2s -o any.mtr";
     server.run(line, "2s", bench.folder()).expect_code(0);
-    let mut run = 0;
-    for name in PAGES {
-        let folder = bench.path(&name.replace('/', "-"));
-        fs::create_dir(&folder).expect("a folder");
-        for line in commands(&page(name)) {
-            let words = server.words(&line, "2s");
-            provide(&words, &recording, &folder);
-            let finished = server.run(&line, "2s", &folder);
-            // Of `diff` and `run`, if the condition of `--fail-on` holds.
-            let may_fail = line.contains("--fail-on");
-            let code = finished.status.code();
-            assert!(
-                code == Some(0) || may_fail && matches!(code, Some(1 | 99)),
-                "{name}: `{line}`: {finished:#?}"
-            );
-            run += 1;
-        }
+    let folder = bench.path("page");
+    fs::create_dir(&folder).expect("a folder");
+    let commands = commands(&page(name));
+    assert!(!commands.is_empty(), "no command was found");
+    for line in commands {
+        let words = server.words(&line, "2s");
+        provide(&words, &recording, &folder);
+        let finished = server.run(&line, "2s", &folder);
+        // Of `diff` and `run`, if the condition of `--fail-on` holds.
+        let may_fail = line.contains("--fail-on");
+        let code = finished.status.code();
+        assert!(
+            code == Some(0) || may_fail && matches!(code, Some(1 | 99)),
+            "`{line}`: {finished:#?}"
+        );
     }
-    assert!(run > 30, "only {run} commands were found");
+}
+
+/// A test of each page with commands to type.
+macro_rules! pages {
+    ($($test:ident: $page:literal,)*) => {
+        mod examples_of {
+            $(#[test]
+            fn $test() {
+                super::examples($page);
+            })*
+        }
+    };
+}
+
+pages! {
+    the_readme: "README.md",
+    first_steps: "docs/README.md",
+    ci: "docs/ci.md",
+    containers: "docs/containers.md",
+    diff: "docs/diff.md",
+    gpu_recipe: "docs/gpu-recipe.md",
+    holders: "docs/holders.md",
+    machines: "docs/machines.md",
+    tutorial: "docs/tutorial.md",
+    verdicts: "docs/verdicts.md",
 }
 
 #[test]
 fn the_first_recipe_names_the_list() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let server = Server::start();
     let readme = page("README.md");
     let (_, recipe) = readme.split_once("\n## Recipes").expect("recipes");

@@ -92,7 +92,7 @@ fn line_of(source: &str, text: &str) -> Option<u32> {
 
 #[test]
 fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let (stderr, found) = recorded(&bench, "py-leak-service", &[]);
     assert!(stderr.contains("searched for the holders of"), "{stderr}");
     assert!(stderr.contains("longest stop"), "{stderr}");
@@ -120,7 +120,7 @@ fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
 
 #[test]
 fn without_a_search_a_container_is_probable() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let (stderr, found) = recorded(&bench, "py-leak-service", &["--no-holders"]);
     assert!(!stderr.contains("searched for"), "{stderr}");
     let kept = kept_by(&found);
@@ -130,7 +130,7 @@ fn without_a_search_a_container_is_probable() {
 
 #[test]
 fn sites_that_do_not_leak_have_no_holder() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let (_, found) = recorded(&bench, "py-service", &[]);
     assert_eq!(found.verdicts[0].class, "none");
     assert!(kept_by(&found).is_empty(), "{found:#?}");
@@ -138,7 +138,7 @@ fn sites_that_do_not_leak_have_no_holder() {
 
 #[test]
 fn a_device_without_memory_is_searched_for_at_once() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let target = [targets::program("device_full.c"), targets::fake_devices()];
     let record = Record::launch(&bench, &[], target);
     let file = record.file.clone();

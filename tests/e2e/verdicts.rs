@@ -176,7 +176,7 @@ fn diagnosed(file: &Path, options: &[&str]) -> Diagnosis {
 
 #[test]
 fn a_leak_is_reported_with_its_function_and_can_be_suppressed() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let found = judged(&bench, "leak-malloc", &[]);
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_heap"), "{found:#?}");
@@ -193,14 +193,14 @@ fn a_leak_is_reported_with_its_function_and_can_be_suppressed() {
 
 #[test]
 fn a_python_list_that_grows_is_a_leak_of_its_line() {
-    let found = judged(&Bench::new(), "py-leak-list", &[]);
+    let found = judged(&Bench::shared(), "py-leak-list", &[]);
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_list"), "{found:#?}");
 }
 
 #[test]
 fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let found = judged(&bench, "py-leak-service", &[]);
     found.expect("leak");
     let blamed = found.blamed("leak");
@@ -235,7 +235,7 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
 
 #[test]
 fn small_blocks_that_hold_much_open_are_a_leak_not_retention() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let found = judged(&bench, "leak-shrunk", &[]);
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_shrunk"), "{found:#?}");
@@ -244,7 +244,7 @@ fn small_blocks_that_hold_much_open_are_a_leak_not_retention() {
 
 #[test]
 fn fifteen_seconds_with_default_options_are_enough_for_a_leak() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let found = judged_by_default(&bench, "py-leak-list");
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_list"), "{found:#?}");
@@ -261,39 +261,39 @@ fn fifteen_seconds_with_default_options_are_enough_for_a_leak() {
 
 #[test]
 fn a_slowly_filling_cache_is_not_a_leak_with_default_options() {
-    let found = judged_by_default(&Bench::new(), "py-cache-functools");
+    let found = judged_by_default(&Bench::shared(), "py-cache-functools");
     found.expect("cache");
     assert!(found.blamed("leak").is_empty(), "{found:#?}");
 }
 
 #[test]
 fn a_full_cache_is_not_a_leak() {
-    judged(&Bench::new(), "cache-lru", &[]).expect("cache");
+    judged(&Bench::shared(), "cache-lru", &[]).expect("cache");
 }
 
 #[test]
 fn freed_memory_kept_by_the_allocator_is_retention() {
-    judged(&Bench::new(), "arenas", &[]).expect("retention");
+    judged(&Bench::shared(), "arenas", &[]).expect("retention");
 }
 
 #[test]
 fn huge_pages_around_little_data_are_reported() {
-    judged(&Bench::new(), "thp", &[]).expect("thp");
+    judged(&Bench::shared(), "thp", &[]).expect("thp");
 }
 
 #[test]
 fn a_load_that_comes_and_goes_is_not_growth() {
-    judged(&Bench::new(), "sawtooth-mapped", &[]).expect("none");
+    judged(&Bench::shared(), "sawtooth-mapped", &[]).expect("none");
 }
 
 #[test]
 fn descriptors_that_pile_up_are_reported() {
-    judged(&Bench::new(), "leak-fd", &[]).expect("fd-leak");
+    judged(&Bench::shared(), "leak-fd", &[]).expect("fd-leak");
 }
 
 #[test]
 fn thread_churn_is_reported() {
-    judged(&Bench::new(), "thread-churn", &[]).expect("thread-churn");
+    judged(&Bench::shared(), "thread-churn", &[]).expect("thread-churn");
 }
 
 /// Starts a job whose main process prints which others it has started, and returns these.
@@ -336,7 +336,7 @@ fn listed(pids: &[u32]) -> String {
 
 #[test]
 fn workers_that_lived_before_are_traced_and_judged_as_one_job() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let (main, mut workers) = started("py-leak-workers", "60");
     let (file, said) = attached(&bench, &main, &[]);
     assert!(!said.contains("not traced"), "{said}");
@@ -371,7 +371,7 @@ fn workers_that_lived_before_are_traced_and_judged_as_one_job() {
 
 #[test]
 fn workers_that_are_left_out_are_named() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let (main, mut workers) = started("py-leak-workers", "60");
     workers.sort_unstable();
     let (file, said) = attached(&bench, &main, &["--no-follow"]);
@@ -391,7 +391,7 @@ fn workers_that_are_left_out_are_named() {
 
 #[test]
 fn workers_that_keep_nothing_are_not_a_finding() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let (main, workers) = started("py-workers", "60");
     let (file, _) = attached(&bench, &main, &[]);
     let found = diagnosed(&file, &[]);
@@ -403,7 +403,7 @@ fn workers_that_keep_nothing_are_not_a_finding() {
 
 #[test]
 fn pages_copied_by_an_older_child_are_reported() {
-    let bench = Bench::new();
+    let bench = Bench::shared();
     let (main, children) = started("py-copy-on-write", "8");
     let (file, _) = attached(&bench, &main, &[]);
     let found = diagnosed(&file, &[]);

@@ -2,38 +2,51 @@
 
 use std::{
     fs::{self, File, OpenOptions},
+    io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 /// Held for the length of a test. Tests that trace disturb one another (the
-/// machine's load, the bystander check), so there is one at a time, whichever
-/// process or thread it runs in.
+/// machine's load, the bystander check), so most run one at a time, whichever
+/// process or thread they run in.
 pub struct Bench {
     folder: tempfile::TempDir,
     _turn: File,
 }
 
 impl Bench {
-    /// Waits for the test's turn.
+    /// Waits until no other test has a bench.
     ///
     /// # Panics
     /// Without root.
     #[allow(clippy::new_without_default, reason = "it waits and it may panic")]
     pub fn new() -> Self {
+        Self::after(File::lock)
+    }
+
+    /// Waits until all other benches are of this kind: for tests whose targets mostly sleep.
+    ///
+    /// # Panics
+    /// Without root.
+    pub fn shared() -> Self {
+        Self::after(File::lock_shared)
+    }
+
+    fn after(lock: fn(&File) -> io::Result<()>) -> Self {
         // SAFETY: takes nothing and cannot fail.
         let user = unsafe { libc::geteuid() };
         assert_eq!(
             user, 0,
             "these tests load BPF programs and need root: run `sudo -E cargo test -p memtrace-tests`"
         );
-        let lock = std::env::temp_dir().join("memtrace-tests.lock");
+        let path = std::env::temp_dir().join("memtrace-tests.lock");
         let turn = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(lock)
+            .open(path)
             .unwrap();
-        turn.lock().unwrap();
+        lock(&turn).unwrap();
         // A shell ignores these for background jobs, which may be the tests.
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
             // SAFETY: installs no handler.

@@ -6,7 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 fn sources() -> &'static Path {
@@ -126,6 +126,8 @@ pub fn build(compiler: &str, flags: &[&str], sources: &[&str], libraries: &[&str
     for path in paths.iter().chain(&headers_beside(&paths[0])) {
         fs::read(path).unwrap().hash(&mut hash);
     }
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let name = paths[0].file_stem().unwrap().to_str().unwrap();
     let result = build_folder().join(format!("{name}-{:016x}", hash.finish()));
     if result.exists() {
