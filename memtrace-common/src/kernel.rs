@@ -10,6 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[repr(C)]
 pub struct Offsets {
     pub task_tgid: u32,
+    /// `task_struct.pid`: the id of the thread.
+    pub task_pid: u32,
     pub task_mm: u32,
     pub task_files: u32,
     pub task_signal: u32,

@@ -18,9 +18,10 @@ use memtrace_common::{
 use crate::{
     arch::{after_return, argument, arguments, entry_stack_pointer, return_value, stack_pointer},
     caller::Caller,
-    emit::{Wake, emit_here, header, lost},
+    emit::{Wake, emit_here, header_at, lost},
+    kernel::CurrentTask,
     kernel_stack,
-    maps::CALLED,
+    maps::{CALLED, recording},
     stack,
     thread::{Call, Thread},
 };
@@ -51,7 +52,7 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     if cookie.operation() == Operation::Free as u8 {
         if block != 0 && !nested {
             let repeated = thread.released_already(block, sp, packed);
-            let record = release(Kind::Free, &caller, cookie, block, repeated);
+            let record = release(Kind::Free, &caller, thread.now(), cookie, block, repeated);
             emit_here(&record, Reason::RingFullFree, Wake::Lazily);
         }
         return None;
@@ -79,7 +80,14 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
         && cookie.operation() == Operation::Realloc as u8
         && block != 0
     {
-        let record = release(Kind::ReallocBegin, &caller, cookie, block, false);
+        let record = release(
+            Kind::ReallocBegin,
+            &caller,
+            thread.now(),
+            cookie,
+            block,
+            false,
+        );
         emit_here(&record, Reason::RingFullFree, Wake::Lazily);
     }
     None
@@ -111,11 +119,12 @@ pub(crate) fn product(size: u64, count: u64) -> u64 {
 pub(crate) fn release(
     kind: Kind,
     caller: &Caller,
+    time_ns: u64,
     cookie: Cookie,
     addr: u64,
     repeated: bool,
 ) -> Free {
-    let mut header = header(kind, caller);
+    let mut header = header_at(kind, caller, time_ns);
     header.flags = if repeated { flags::REPEATED } else { 0 };
     header.layer = cookie.layer();
     Free { header, addr }
@@ -133,7 +142,11 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
     kernel_stack::use_own(context, registers);
-    let (caller, thread) = Thread::current().ok()?;
+    if !recording() {
+        return None;
+    }
+    let task = CurrentTask::get();
+    let (caller, thread) = Thread::of(task).ok()?;
     let sp = entry_stack_pointer(registers);
     let Some(call) = thread.pop(sp) else {
         lost(Reason::BeganBeforeAttach);
@@ -168,15 +181,16 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         0
     } else {
         let at = |at: &mut Registers| *at = after_return(registers);
-        stack::take_here(context.as_ptr(), &caller, thread, at)
+        stack::take_here(context.as_ptr(), task, &caller, thread, at)
     };
-    let mut header = header(
+    let mut header = header_at(
         if realloc {
             Kind::ReallocEnd
         } else {
             Kind::Alloc
         },
         &caller,
+        thread.now(),
     );
     header.layer = cookie.layer();
     let record = Alloc {

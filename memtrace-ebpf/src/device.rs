@@ -89,7 +89,7 @@ fn begin(context: &ProbeContext, packed: u64) -> Option<()> {
     if operation == Operation::Free as u8 {
         if block != 0 && !nested {
             let repeated = thread.released_already(block, sp, packed);
-            let record = release(Kind::Free, caller, cookie, block, repeated);
+            let record = release(Kind::Free, caller, thread.now(), cookie, block, repeated);
             emit(&record, Reason::RingFullFree, Wake::Lazily);
         }
         return None;

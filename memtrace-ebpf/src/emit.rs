@@ -74,6 +74,13 @@ impl Wake {
 /// First bytes of a record made now.
 #[inline(always)]
 pub(crate) fn header(kind: Kind, caller: &Caller) -> Header {
+    // SAFETY: the helper has no preconditions.
+    header_at(kind, caller, unsafe { bpf_ktime_get_ns() })
+}
+
+/// First bytes of a record made at a time that is known.
+#[inline(always)]
+pub(crate) fn header_at(kind: Kind, caller: &Caller, time_ns: u64) -> Header {
     Header {
         kind: kind as u8,
         layer: 0,
@@ -81,8 +88,7 @@ pub(crate) fn header(kind: Kind, caller: &Caller) -> Header {
         tgid: caller.space,
         tid: caller.tid,
         pad: 0,
-        // SAFETY: the helper has no preconditions.
-        time_ns: unsafe { bpf_ktime_get_ns() },
+        time_ns,
     }
 }
 

@@ -22,6 +22,49 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct Task(u64);
 
+/// The current thread's `task_struct`. The verifier knows its type, so its fields are read without a helper.
+#[derive(Clone, Copy)]
+pub(crate) struct CurrentTask(*const u8);
+
+impl CurrentTask {
+    #[inline(always)]
+    pub(crate) fn get() -> Self {
+        // SAFETY: the helper has no preconditions.
+        Self(unsafe { bpf_get_current_task_btf() }.cast())
+    }
+
+    /// The field at an offset.
+    ///
+    /// # Safety
+    /// It must be a `T`.
+    #[inline(always)]
+    unsafe fn field<T: Integer>(self, offset: u32) -> T {
+        // SAFETY: the pointer is valid, and the rest is the caller's promise.
+        unsafe { core::ptr::read_volatile(self.0.add(offset as usize).cast()) }
+    }
+
+    /// The ids of process and thread, in the upper and the lower half.
+    #[inline(always)]
+    pub(crate) fn ids(self) -> u64 {
+        // SAFETY: both are integers of 32 bits.
+        let (tgid, pid): (u32, u32) = unsafe {
+            (
+                self.field(loaded(&OFFSETS.task_tgid)),
+                self.field(loaded(&OFFSETS.task_pid)),
+            )
+        };
+        u64::from(tgid) << 32 | u64::from(pid)
+    }
+
+    /// The thread's name, for comparison.
+    #[inline(always)]
+    pub(crate) fn name(self) -> [u64; 2] {
+        let offset = loaded(&OFFSETS.task_comm);
+        // SAFETY: 16 bytes of any value.
+        unsafe { [self.field(offset), self.field(offset + 8)] }
+    }
+}
+
 /// Reads kernel memory; 0 where it cannot be read, which every caller treats as absent.
 #[inline(always)]
 fn read<T: Integer>(address: u64) -> T {
@@ -48,20 +91,6 @@ impl Task {
     pub(crate) fn current() -> Self {
         // SAFETY: the helper has no preconditions.
         Self(unsafe { bpf_get_current_task() })
-    }
-
-    /// The current thread's name, for comparison.
-    #[inline(always)]
-    pub(crate) fn current_name() -> [u64; 2] {
-        // SAFETY: the helper gives a valid pointer, of a type that the verifier knows.
-        unsafe {
-            let task = bpf_get_current_task_btf().cast::<u8>();
-            let name = task.add(loaded(&OFFSETS.task_comm) as usize).cast::<u64>();
-            [
-                core::ptr::read_volatile(name),
-                core::ptr::read_volatile(name.add(1)),
-            ]
-        }
     }
 
     #[inline(always)]

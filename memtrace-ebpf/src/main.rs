@@ -24,6 +24,7 @@ mod maps;
 mod measure;
 mod memo;
 mod memory;
+mod places;
 mod python;
 mod reads;
 mod ring;

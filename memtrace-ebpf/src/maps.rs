@@ -192,6 +192,7 @@ pub(crate) static ABI: u64 = memtrace_common::ABI;
 #[unsafe(no_mangle)]
 pub(crate) static OFFSETS: Offsets = Offsets {
     task_tgid: 0,
+    task_pid: 0,
     task_mm: 0,
     task_files: 0,
     task_signal: 0,

@@ -83,8 +83,8 @@ impl<const N: usize> Window<N> {
 
     /// The word at `index`, whether or not it was copied.
     #[inline(always)]
-    pub(crate) fn word(&self, index: u16) -> u64 {
-        self.words[index as usize & (N - 1)]
+    pub(crate) fn word(&self, index: u16) -> &u64 {
+        &self.words[index as usize & (N - 1)]
     }
 
     /// Whether it is a copy of just this.

@@ -21,6 +21,7 @@ use memtrace_common::{
 use crate::{
     caller::Caller,
     emit::{emit_bytes, header, lost},
+    kernel::CurrentTask,
     loops::{BREAK, CONTINUE, repeat},
     maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, changes, loaded},
     memo, python,
@@ -39,26 +40,32 @@ pub(crate) fn take(
     thread: Option<&mut Thread>,
     at: impl FnOnce(&mut Registers),
 ) -> u64 {
-    take_by::<false>(context, caller, thread, at)
+    take_by(context, caller, thread, at, |scratch| {
+        walks::look_up(scratch)
+    })
 }
 
 /// Like [`take`], but faster and with more code; the most frequent records use it.
 #[inline(always)]
 pub(crate) fn take_here(
     context: *mut c_void,
+    task: CurrentTask,
     caller: &Caller,
     thread: &mut Thread,
     at: impl FnOnce(&mut Registers),
 ) -> u64 {
-    take_by::<true>(context, caller, Some(thread), at)
+    take_by(context, caller, Some(thread), at, |scratch| {
+        walks::look_up_here(scratch, task)
+    })
 }
 
 #[inline(always)]
-fn take_by<const HERE: bool>(
+fn take_by(
     context: *mut c_void,
     caller: &Caller,
     thread: Option<&mut Thread>,
     at: impl FnOnce(&mut Registers),
+    look_up: impl FnOnce(&mut Scratch) -> u64,
 ) -> u64 {
     let Some(scratch) = Scratch::claim() else {
         lost(Reason::ScratchBusy);
@@ -84,10 +91,7 @@ fn take_by<const HERE: bool>(
     if loaded(&SETTINGS.unwind) == 0 {
         follow_frame_pointers(context, scratch);
     } else {
-        key = match HERE {
-            true => walks::look_up_here(scratch),
-            false => walks::look_up(scratch),
-        };
+        key = look_up(scratch);
         scratch.walk.found = key;
         if key == 0 || verify::is_on() {
             key = 0;

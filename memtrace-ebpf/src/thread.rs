@@ -6,7 +6,7 @@
 //! is in flight: within a layer only the outermost call counts, and no layer hides another.
 
 use aya_ebpf::{
-    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns},
+    helpers::{bpf_ktime_get_ns, generated::bpf_jiffies64},
     macros::map,
     maps::Array,
 };
@@ -22,6 +22,7 @@ use crate::{
     atomic::claim_for,
     caller::Caller,
     emit::lost,
+    kernel::CurrentTask,
     maps::{changes, recording},
     subject::Subject,
 };
@@ -129,6 +130,29 @@ struct Known {
     subject: Subject,
 }
 
+/// The time of a thread's last calls. Calls that follow each other closely share it, because reading the clock would take
+/// a third of the time that their programs need.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Clock {
+    time_ns: u64,
+    /// The kernel's tick in which the clock was read.
+    tick: u64,
+    /// Calls that have this time.
+    calls: u64,
+}
+
+impl Clock {
+    const NEVER: Clock = Clock {
+        time_ns: 0,
+        tick: 0,
+        calls: CALLS_AT_ONCE,
+    };
+}
+
+/// Most calls of a thread that share a time.
+const CALLS_AT_ONCE: u64 = 16;
+
 /// Value of the THREADS map.
 #[repr(C)]
 pub(crate) struct Thread {
@@ -138,6 +162,7 @@ pub(crate) struct Thread {
     pub(crate) calls: [Call; MAX_IN_FLIGHT],
     pub(crate) depth: u64,
     walks: u64,
+    clock: Clock,
     pub(crate) syscall: Syscall,
     /// The last release of the heap, and of anything else, by which one releasing function
     /// implemented by another (free_sized → free) is recognised.
@@ -156,7 +181,16 @@ impl Thread {
         if !recording() {
             return Err(Reason::NotTraced);
         }
-        let owner = bpf_get_current_pid_tgid();
+        Self::of(CurrentTask::get())
+    }
+
+    /// The same while recording, of a task that is known.
+    ///
+    /// # Errors
+    /// As above.
+    #[inline(always)]
+    pub(crate) fn of(task: CurrentTask) -> Result<(Caller, &'static mut Thread), Reason> {
+        let owner = task.ids();
         let now = changes();
         let own = own_place(owner);
         let known = THREADS.get(own).ok_or(Reason::NotTraced)?;
@@ -205,6 +239,21 @@ impl Thread {
     pub(crate) fn next_walk(&mut self) -> u64 {
         self.walks = self.walks.wrapping_add(1);
         self.walks
+    }
+
+    /// The present time, or that of up to 15 calls before in the same tick of the kernel's (1 to 10 ms).
+    #[inline(always)]
+    pub(crate) fn now(&mut self) -> u64 {
+        // SAFETY: the helpers have no preconditions.
+        let tick = unsafe { bpf_jiffies64() };
+        let clock = &mut self.clock;
+        if clock.tick != tick || clock.calls >= CALLS_AT_ONCE {
+            clock.time_ns = unsafe { bpf_ktime_get_ns() };
+            clock.tick = tick;
+            clock.calls = 0;
+        }
+        clock.calls += 1;
+        clock.time_ns
     }
 
     /// Forgets calls that can no longer return: those deeper than `sp`, and one
@@ -393,6 +442,7 @@ extern "C" fn settle(owner: u64) -> u64 {
             thread.known.as_of = 0;
             thread.syscall = Syscall::EMPTY;
             thread.devices = 0;
+            thread.clock = Clock::NEVER;
             // SAFETY: the helper has no preconditions.
             thread.walks = owner << 32 | unsafe { bpf_ktime_get_ns() } & FIRST_WALKS;
             thread.freed = [Freed::NONE; 2];

@@ -19,9 +19,9 @@ use memtrace_common::{
 use crate::{
     atomic::exchange,
     codes,
-    kernel::Task,
+    kernel::CurrentTask,
     loops::{BREAK, CONTINUE, repeat},
-    memory::StackWindow,
+    places::{Places, are_same},
     reads::{CODES, MEMORY, Reads, STACK, Words},
     scratch::Scratch,
     subject::Subject,
@@ -46,109 +46,6 @@ static WALK_SETS: Array<Set> = Array::with_max_entries(SETS, 0);
 
 #[map]
 static WALKS: Array<Known> = Array::with_max_entries(SETS * WAYS as u32, 0);
-
-/// Memory that is copied at once.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Piece {
-    start: u64,
-    /// Bytes.
-    len: u32,
-    /// Words up to its last one.
-    until: u32,
-    /// Of the values of its words.
-    hash: u64,
-}
-
-/// Pieces in which the words of one kind may lie.
-const PIECES: usize = 8;
-
-/// A copy of so many bytes takes as long as the call that makes it: words that lie further apart are copied by themselves.
-const GAP: u64 = 2048;
-
-/// Where words are, and a hash of their values: many walks are kept, and most of the cost of a comparison is to fetch
-/// what it compares with.
-#[repr(C)]
-struct Places<const N: usize> {
-    /// How many words and pieces.
-    n: u32,
-    pieces: u32,
-    piece: [Piece; PIECES],
-    /// In words from the start of the piece.
-    offset: [u16; N],
-}
-
-impl<const N: usize> Places<N> {
-    /// Takes those of a walk. False if they lie too far apart.
-    #[inline(always)]
-    fn take(&mut self, words: &Words<N>) -> bool {
-        self.n = words.n as u32;
-        self.pieces = 0;
-        let mut taking = Taking {
-            places: self,
-            words,
-        };
-        repeat(N as u32, next_piece, &mut taking);
-        // SAFETY: `taking` was made from this reference.
-        let places = unsafe { &mut *taking.places };
-        let pieces = places.pieces;
-        // From now on the piece of the next word.
-        places.pieces = 0;
-        repeat(N as u32, next_offset, &mut taking);
-        pieces <= PIECES as u32
-    }
-}
-
-/// The state of the callbacks below.
-struct Taking<const N: usize> {
-    places: *mut Places<N>,
-    words: *const Words<N>,
-}
-
-/// Callback of [`repeat`]: finds the piece of a word.
-unsafe extern "C" fn next_piece<const N: usize>(index: u64, taking: *mut Taking<N>) -> u64 {
-    // SAFETY: the pointers are those that `take` passed.
-    let (places, words) = unsafe { (&mut *(*taking).places, &*(*taking).words) };
-    if index >= words.n {
-        return BREAK;
-    }
-    let until = index as u32 + 1;
-    let address = words.word[index as usize & (N - 1)].address;
-    let last = &mut places.piece[places.pieces.wrapping_sub(1) as usize & (PIECES - 1)];
-    let start = last.start.min(address);
-    let end = (last.start.wrapping_add(last.len.into())).max(address.wrapping_add(8));
-    let len = end.wrapping_sub(start);
-    if places.pieces != 0 && len <= StackWindow::BYTES && len.wrapping_sub(last.len.into()) <= GAP {
-        last.start = start;
-        last.len = len as u32;
-        last.until = until;
-        return CONTINUE;
-    }
-    let next = &mut places.piece[places.pieces as usize & (PIECES - 1)];
-    next.start = address;
-    next.len = 8;
-    next.until = until;
-    next.hash = SEED;
-    places.pieces += 1;
-    CONTINUE
-}
-
-/// Callback of [`repeat`]: finds a word's place in its piece, which is complete by now.
-unsafe extern "C" fn next_offset<const N: usize>(index: u64, taking: *mut Taking<N>) -> u64 {
-    // SAFETY: the pointers are those that `take` passed.
-    let (places, words) = unsafe { (&mut *(*taking).places, &*(*taking).words) };
-    if index >= words.n {
-        return BREAK;
-    }
-    let word = &words.word[index as usize & (N - 1)];
-    let piece = &mut places.piece[places.pieces as usize & (PIECES - 1)];
-    places.offset[index as usize & (N - 1)] = (word.address.wrapping_sub(piece.start) >> 3) as u16;
-    piece.hash = mix(piece.hash, word.value);
-    if index + 1 >= piece.until.into() {
-        places.pieces += 1;
-    }
-    CONTINUE
-}
 
 /// A walk that was made before.
 #[repr(C)]
@@ -209,14 +106,19 @@ fn index(tag: u64, way: usize) -> u32 {
 pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
     // SAFETY: null, or the caller's claimed map value.
     match unsafe { scratch.as_mut() } {
-        Some(scratch) => look_up_here(scratch),
+        Some(scratch) => look_up_by(scratch, |scratch, known| holds(scratch, known)),
         None => 0,
     }
 }
 
 /// Like [`look_up`], but inlined for the expected walk.
 #[inline(always)]
-pub(crate) fn look_up_here(scratch: &mut Scratch) -> u64 {
+pub(crate) fn look_up_here(scratch: &mut Scratch, task: CurrentTask) -> u64 {
+    look_up_by(scratch, |scratch, known| holds_here(scratch, known, task))
+}
+
+#[inline(always)]
+fn look_up_by(scratch: &mut Scratch, holds: impl FnOnce(&mut Scratch, *const Known) -> u64) -> u64 {
     scratch.walk.stack.clear();
     scratch.walk.replaced = 0;
     let before = match scratch.walk.before_of == owner(scratch) {
@@ -228,7 +130,7 @@ pub(crate) fn look_up_here(scratch: &mut Scratch) -> u64 {
     if expected != 0
         && let Some(known) = WALKS.get_ptr(expected - 1)
     {
-        let key = holds_here(scratch, known);
+        let key = holds(scratch, known);
         if key > STALE {
             scratch.walk.before = expected.into();
             scratch.walk.missed = 0;
@@ -310,14 +212,14 @@ const STALE: u64 = NO_KEY;
 extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
     // SAFETY: null, or the caller's map values.
     match unsafe { scratch.as_mut() } {
-        Some(scratch) => holds_here(scratch, known),
+        Some(scratch) => holds_here(scratch, known, CurrentTask::get()),
         None => 0,
     }
 }
 
 /// Like [`holds`], but inlined.
 #[inline(always)]
-fn holds_here(state: &mut Scratch, known: *const Known) -> u64 {
+fn holds_here(state: &mut Scratch, known: *const Known, task: CurrentTask) -> u64 {
     // SAFETY: null, or a live map value.
     let Some(walk) = (unsafe { known.as_ref() }) else {
         return 0;
@@ -346,7 +248,7 @@ fn holds_here(state: &mut Scratch, known: *const Known) -> u64 {
         return 0;
     }
     let (key, frames) = (walk.key, walk.frames);
-    let is_named = walk.name == Task::current_name();
+    let is_named = walk.name == task.name();
     // Everything above was read before this. The processor keeps that order too: it is an x86.
     compiler_fence(Ordering::Acquire);
     if !is_named || version() != before {
@@ -355,87 +257,6 @@ fn holds_here(state: &mut Scratch, known: *const Known) -> u64 {
     state.record.n = frames;
     state.walk.end = End::Complete;
     key
-}
-
-/// The state of [`compare`].
-struct Comparing<const N: usize> {
-    scratch: *mut Scratch,
-    places: *const Places<N>,
-    are_same: u64,
-}
-
-/// Whether all words are as they were.
-#[inline(always)]
-fn are_same<const N: usize>(scratch: &mut Scratch, places: &Places<N>) -> bool {
-    if places.n == 0 {
-        return true;
-    }
-    // Often it was copied for another walk from the same place.
-    let (first, window) = (&places.piece[0], &mut scratch.walk.stack);
-    let len = first.len.into();
-    if !window.is_of(first.start, len) && !window.copy(first.start, len) {
-        return false;
-    }
-    scratch.walk.piece = 0;
-    scratch.walk.hash = SEED;
-    let mut comparing = Comparing {
-        scratch,
-        places,
-        are_same: 0,
-    };
-    repeat((N / AT_ONCE) as u32 + 1, compare, &mut comparing);
-    comparing.are_same != 0
-}
-
-/// Words that one call of [`compare`] compares.
-const AT_ONCE: usize = 16;
-
-/// Callback of [`repeat`].
-unsafe extern "C" fn compare<const N: usize>(index: u64, comparing: *mut Comparing<N>) -> u64 {
-    // SAFETY: the pointers are those that `are_same` passed.
-    let (scratch, places) = unsafe { (&mut *(*comparing).scratch, &*(*comparing).places) };
-    let mut at = index * AT_ONCE as u64;
-    let mut piece = &places.piece[scratch.walk.piece as usize & (PIECES - 1)];
-    let mut hash = scratch.walk.hash;
-    for _ in 0..AT_ONCE {
-        if at >= u64::from(places.n) {
-            // SAFETY: as above.
-            unsafe { (*comparing).are_same = u64::from(hash == piece.hash) };
-            return BREAK;
-        }
-        if at >= u64::from(piece.until) {
-            if hash != piece.hash {
-                return BREAK;
-            }
-            scratch.walk.piece += 1;
-            piece = &places.piece[scratch.walk.piece as usize & (PIECES - 1)];
-            hash = SEED;
-            if copy_piece(&raw mut scratch.walk.stack, piece.start, piece.len.into()) == 0 {
-                return BREAK;
-            }
-        }
-        hash = mix(
-            hash,
-            scratch
-                .walk
-                .stack
-                .word(places.offset[at as usize & (N - 1)]),
-        );
-        at += 1;
-    }
-    scratch.walk.hash = hash;
-    CONTINUE
-}
-
-// VERIFIER: not inlined into each of the steps above.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn copy_piece(window: *mut StackWindow, start: u64, len: u64) -> u64 {
-    // SAFETY: null, or part of the caller's claimed map value.
-    match unsafe { window.as_mut() } {
-        Some(window) => window.copy(start, len).into(),
-        None => 0,
-    }
 }
 
 /// The state of [`next_code`].
@@ -564,4 +385,3 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
 
 const _: () = assert!(SETS.is_power_of_two());
 const _: () = assert!(SELDOM.is_power_of_two());
-const _: () = assert!(PIECES.is_power_of_two());

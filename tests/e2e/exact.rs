@@ -63,6 +63,35 @@ fn attached_while_it_waits() {
     report.expect_no_losses(FREED_OF_BEFORE);
 }
 
+/// Calls in one tick of the kernel share a time.
+#[test]
+fn lifetimes_to_a_tick() {
+    /// The longest of any kernel, nanoseconds.
+    const TICK: u64 = 10_000_000;
+    let bench = Bench::new();
+    let record = Record::launch(&bench, &[], [targets::program("lifetimes.c")]);
+    let line = record.running.await_stdout("lived ");
+    let words = line.split_whitespace().skip(1);
+    let bounds: Vec<u64> = words.map(|word| word.parse().expect("ns")).collect();
+    let report = record.finish(0);
+
+    let mut sites = report.sites.iter();
+    let site = sites.find(|site| site.layer == "heap" && site.name() == Some("lived"));
+    let lifetimes = site.and_then(|site| site.lifetimes.as_ref()).expect("some");
+    assert_eq!(lifetimes.iter().sum::<u64>(), 20);
+    let present = || (0..lifetimes.len()).filter(|i| lifetimes[*i] > 0);
+    let shortest = present().next().map(|i| 1 << (i + 1));
+    let longest = present().next_back().map(|i| 1 << i);
+    assert!(
+        shortest > Some(bounds[0] - TICK),
+        "{bounds:?}: {lifetimes:?}"
+    );
+    assert!(
+        longest <= Some(bounds[1] + TICK),
+        "{bounds:?}: {lifetimes:?}"
+    );
+}
+
 #[test]
 fn cpp_operators_on_libc() {
     let bench = Bench::new();

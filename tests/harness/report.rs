@@ -113,6 +113,8 @@ pub struct ReportedSite {
     pub frames: Vec<Frame>,
     /// Name of the thread.
     pub thread: Option<String>,
+    /// Freed blocks: number `i` lived [2^i, 2^(i+1)) ns.
+    pub lifetimes: Option<Vec<u64>>,
     end: String,
 }
 

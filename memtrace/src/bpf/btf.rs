@@ -40,6 +40,7 @@ pub(crate) fn kernel_offsets() -> Result<Offsets, BtfError> {
 fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
     Ok(Offsets {
         task_tgid: btf.offset("task_struct", "tgid")?,
+        task_pid: btf.offset("task_struct", "pid")?,
         task_mm: btf.offset("task_struct", "mm")?,
         task_files: btf.offset("task_struct", "files")?,
         task_signal: btf.offset("task_struct", "signal")?,
