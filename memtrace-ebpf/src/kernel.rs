@@ -213,15 +213,7 @@ impl PendingReturns {
     #[inline(always)]
     pub(crate) fn current() -> Self {
         let task = Task::current();
-        let utask: u64 = match loaded(&OFFSETS.task_utask) {
-            0 => 0,
-            offset => read(task.0 + u64::from(offset)),
-        };
-        let list: u64 = if utask == 0 {
-            0
-        } else {
-            read(utask + u64::from(loaded(&OFFSETS.utask_return_instances)))
-        };
+        let list = pending_returns(task);
         let trampoline = if list == 0 {
             0
         } else {
@@ -263,6 +255,27 @@ impl PendingReturns {
         }
         original_return(self.list, pc, slot)
     }
+}
+
+/// Where the list of a thread begins; 0: it has none.
+#[inline(always)]
+fn pending_returns(task: Task) -> u64 {
+    let utask: u64 = match loaded(&OFFSETS.task_utask) {
+        0 => 0,
+        offset => read(task.0 + u64::from(offset)),
+    };
+    match utask {
+        0 => 0,
+        utask => read(utask + u64::from(loaded(&OFFSETS.utask_return_instances))),
+    }
+}
+
+// VERIFIER: a global function, see `unwind::walk`.
+/// The original of the return address at `slot`, which was replaced; 0 if the kernel does not know it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn original_at(slot: u64) -> u64 {
+    original_return(pending_returns(Task::current()), 0, slot)
 }
 
 /// A search for the entry of a stack position.

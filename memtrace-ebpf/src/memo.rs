@@ -9,7 +9,12 @@
 use aya_ebpf::{macros::map, maps::Array};
 use memtrace_common::unwind::{Registers, cfa, fp, rbx};
 
-use crate::{memory::StackMemory, reads::Reads, scratch::Scratch, subject::Subject};
+use crate::{
+    memory::StackMemory,
+    reads::{Reads, Replaced},
+    scratch::Scratch,
+    subject::Subject,
+};
 
 /// The last walk of each [`Scratch`], and the one in progress. The collector chooses the number of elements.
 #[map]
@@ -224,6 +229,8 @@ pub(crate) mod found {
     pub(crate) const IS_PLAIN: u64 = 2;
     /// There is none.
     pub(crate) const OUTERMOST: u64 = 4;
+    /// As by [`BY_ROW`], but a return probe has replaced the return address.
+    pub(crate) const REPLACED: u64 = 8;
 }
 
 /// Keeps the present frame, whose word was pushed, and how its caller was found, whose stack pointer and program counter
@@ -252,7 +259,8 @@ pub(crate) extern "C" fn keep(
     }
     let by_rule = matches!(rule.cfa, cfa::SP | cfa::FP | cfa::PLT);
     let aligned = (caller_sp | state.memo.fp_from) & 7 == 0;
-    let by_stack = how & found::BY_ROW != 0 && by_rule && aligned;
+    let on_stack = by_rule && aligned;
+    let by_stack = how & found::BY_ROW != 0 && on_stack;
     let mut flags = at.bx_is << BX_SHIFT | (state.is_return & 1) << 1;
     if by_stack && how & found::IS_PLAIN != 0 {
         flags |= HOLDS;
@@ -280,6 +288,12 @@ pub(crate) extern "C" fn keep(
     }
     if by_stack {
         memo.reads.stack(return_slot(caller_sp), caller_pc);
+    } else if how & found::REPLACED != 0 && on_stack {
+        let replaced = Replaced {
+            slot: return_slot(caller_sp),
+            original: caller_pc,
+        };
+        memo.reads.replaced(replaced, state.returns.trampoline());
     } else {
         memo.reads.open();
     }

@@ -15,6 +15,15 @@ pub(crate) const STACK: usize = 256;
 pub(crate) const MEMORY: usize = 128;
 pub(crate) const CODES: usize = 32;
 
+/// A return address that a return probe has replaced: the kernel knows the original.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Replaced {
+    /// Where it is; 0: there is none.
+    pub(crate) slot: u64,
+    pub(crate) original: u64,
+}
+
 /// Words that a walk has read, in its order.
 #[repr(C)]
 pub(crate) struct Words<const N: usize> {
@@ -45,6 +54,8 @@ pub(crate) struct Reads {
     pub(crate) is_whole: u64,
     pub(crate) stack: Words<STACK>,
     pub(crate) memory: Words<MEMORY>,
+    /// One at most: an allocator below another one.
+    pub(crate) replaced: Replaced,
     /// Places of [`codes::ends_at`], and how many had ended.
     pub(crate) codes: Words<CODES>,
 }
@@ -57,6 +68,7 @@ impl Reads {
         self.is_whole = 0;
         self.stack.n = 0;
         self.memory.n = 0;
+        self.replaced.slot = 0;
         self.codes.n = 0;
     }
 
@@ -72,6 +84,16 @@ impl Reads {
         if !self.stack.push(address, value) {
             self.open();
         }
+    }
+
+    /// The walk has found the return address `present` replaced.
+    #[inline(always)]
+    pub(crate) fn replaced(&mut self, replaced: Replaced, present: u64) {
+        if self.replaced.slot != 0 {
+            self.open();
+        }
+        self.replaced = replaced;
+        self.stack(replaced.slot, present);
     }
 
     /// The walk has read a word of other memory. `address`: a multiple of 8.

@@ -310,10 +310,10 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, evaluates: bool) -> Result<(), 
         caller.registers.pc = state.returns.original(read, caller.slot);
     }
     let (pc, sp) = (caller.registers.pc, caller.registers.sp);
-    let mut how = 0;
-    if read == pc {
-        how |= found::BY_ROW;
-    }
+    let mut how = match read == pc {
+        true => found::BY_ROW,
+        false => found::REPLACED,
+    };
     if !evaluates {
         how |= found::IS_PLAIN;
     }

@@ -19,10 +19,10 @@ use memtrace_common::{
 use crate::{
     atomic::exchange,
     codes,
-    kernel::CurrentTask,
+    kernel::{CurrentTask, original_at},
     loops::{BREAK, CONTINUE, repeat},
     places::{Places, are_same},
-    reads::{CODES, MEMORY, Reads, STACK, Words},
+    reads::{CODES, MEMORY, Reads, Replaced, STACK, Words},
     scratch::Scratch,
     subject::Subject,
 };
@@ -74,6 +74,7 @@ struct Known {
     codes: u64,
     codes_hash: u64,
     code: [u16; CODES],
+    replaced: Replaced,
     stack: Places<STACK>,
     memory: Places<MEMORY>,
 }
@@ -241,6 +242,10 @@ fn holds_here(state: &mut Scratch, known: *const Known, task: CurrentTask) -> u6
     if !are_same(state, &walk.stack) {
         return 0;
     }
+    let replaced = walk.replaced;
+    if replaced.slot != 0 && original_at(replaced.slot) != replaced.original {
+        return 0;
+    }
     if walk.codes != 0 && walk.ends != codes::ends_in(state.caller.space) && !have_codes(walk) {
         return STALE;
     }
@@ -364,6 +369,7 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
         known.key = key;
         known.frames = scratch.record.n;
         known.ends = codes::ends_in(scratch.caller.space);
+        known.replaced = reads.replaced;
         known.codes = reads.codes.n;
         known.codes_hash = SEED;
         let mut keeping = KeepingCodes {

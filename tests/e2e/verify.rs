@@ -85,6 +85,15 @@ fn walks_that_end_at_a_zero_are_not_recognized_as_others() {
     expect_recognized(&verified("1", &[program.as_os_str()]), 40);
 }
 
+/// Two in each turn are of the inner allocator and two of the outer one.
+#[test]
+fn walks_below_another_allocator_are_recognized() {
+    let program = targets::program("nested_layers.c");
+    let folder = targets::fake_devices();
+    let verified = verified("1", &[program.as_os_str(), folder.as_os_str()]);
+    expect_recognized(&verified, 700);
+}
+
 /// No difference, and more than so many walks recognized.
 #[track_caller]
 fn expect_recognized(verified: &Value, least: u64) {
