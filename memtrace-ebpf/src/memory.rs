@@ -49,8 +49,8 @@ pub(crate) struct Window<const N: usize = WORDS> {
 /// Some frames of a stack: the cost of a copy hardly depends on its length, so copies are few and long.
 const WORDS: usize = 256;
 
-/// Dozens of frames, which are copied at once where they are expected to be unchanged.
-const STACK_WORDS: usize = 1024;
+/// Hundreds of frames: all memory that a walk depends on is copied where it is expected to be unchanged.
+const STACK_WORDS: usize = 4096;
 
 /// A copy of a stack.
 pub(crate) type StackWindow = Window<STACK_WORDS>;
@@ -106,6 +106,38 @@ impl<const N: usize> Window<N> {
         let copied = copy(&mut self.words, start, len);
         self.start = start;
         self.len = if copied { len.min(Self::BYTES) } else { 0 };
+        copied
+    }
+}
+
+impl StackWindow {
+    /// Most bytes of one of the copies that lie side by side; a mask.
+    pub(crate) const AT_ONCE: u64 = 8191;
+
+    /// Where the last one may begin.
+    pub(crate) const LAST: u64 = Self::BYTES - Self::AT_ONCE - 1;
+
+    /// Copies `len` bytes to the offset `at`. False if they cannot be read, or there is no room. The window is of what is
+    /// at its beginning.
+    #[inline(always)]
+    pub(crate) fn copy_to(&mut self, at: u64, start: u64, len: u64) -> bool {
+        // VERIFIER: read back, as in `copy`.
+        // SAFETY: a reference is valid to read.
+        let at = unsafe { core::ptr::read_volatile(&raw const at) };
+        if at > Self::LAST {
+            return false;
+        }
+        // SAFETY: as above.
+        let len = unsafe { core::ptr::read_volatile(&raw const len) } & Self::AT_ONCE;
+        // SAFETY: there is room for `len` bytes; the helper checks the source.
+        let copied = unsafe {
+            let to = self.words.as_mut_ptr().cast::<u8>().add(at as usize);
+            generated::bpf_probe_read_user(to.cast(), len as u32, start as *const c_void) == 0
+        };
+        if at == 0 {
+            self.start = start;
+            self.len = if copied { len } else { 0 };
+        }
         copied
     }
 }

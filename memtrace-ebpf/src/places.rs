@@ -16,66 +16,98 @@ struct Piece {
     start: u64,
     /// Bytes.
     len: u32,
-    /// Words up to its last one.
-    until: u32,
-    /// Of the values of its words, see [`add`].
-    hash: u64,
+    /// Where in the window its copy begins, in bytes.
+    at: u32,
 }
 
-/// Adds a word to the hash of a piece. A processor mixes several words at once: only this multiplication waits for the
-/// word before.
-#[inline(always)]
-fn add(hash: u64, word: u64) -> u64 {
-    hash.wrapping_mul(SEED).wrapping_add(mix(0, word))
-}
+impl Piece {
+    /// Takes in a word nearby. False if it is none.
+    #[inline(always)]
+    fn take(&mut self, address: u64) -> bool {
+        let start = self.start.min(address);
+        let end = (self.start.wrapping_add(self.len.into())).max(address.wrapping_add(8));
+        let len = end.wrapping_sub(start);
+        if len > StackWindow::AT_ONCE || len.wrapping_sub(self.len.into()) > GAP {
+            return false;
+        }
+        self.start = start;
+        self.len = len as u32;
+        true
+    }
 
-/// The word at an offset.
-#[inline(always)]
-fn word(window: &StackWindow, offset: &u16) -> u64 {
-    // VERIFIER: volatile, or the compiler loads many before it mixes the first, for which it takes too much of the
-    // program's stack. SAFETY: references are valid to read.
-    unsafe {
-        let offset = core::ptr::read_volatile(offset);
-        core::ptr::read_volatile(window.word(offset))
+    #[inline(always)]
+    fn has(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start) < self.len.into()
     }
 }
+
+/// A copy of so many bytes takes as long as the call that makes it: words that lie further apart are copied by themselves.
+const GAP: u64 = 2048;
 
 /// Pieces in which the words of one kind may lie.
 const PIECES: usize = 8;
 
-/// A copy of so many bytes takes as long as the call that makes it: words that lie further apart are copied by themselves.
-const GAP: u64 = 2048;
+/// The memory in which words lie.
+#[repr(C)]
+struct Pieces {
+    n: u64,
+    piece: [Piece; PIECES],
+}
 
 /// Where words are, and a hash of their values: many walks are kept, and most of the cost of a comparison is to fetch
 /// what it compares with.
 #[repr(C)]
 pub(crate) struct Places<const N: usize> {
-    /// How many words and pieces.
-    n: u32,
-    pieces: u32,
-    piece: [Piece; PIECES],
-    /// In words from the start of the piece.
+    /// A multiple of [`AT_ONCE`]: the last word stands for those that are missing.
+    n: u64,
+    /// Of the values, see [`add`].
+    hash: u64,
+    pieces: Pieces,
+    /// In words from the beginning of the window.
     offset: [u16; N],
 }
 
+/// Words that are compared at once. Walks have a multiple of this as room for words.
+const AT_ONCE: usize = 16;
+
+/// Adds a word to a hash. A processor mixes several words at once: only this multiplication waits for the word before.
+#[inline(always)]
+fn add(hash: u64, word: u64) -> u64 {
+    hash.wrapping_mul(SEED).wrapping_add(mix(0, word))
+}
+
 impl<const N: usize> Places<N> {
-    /// Takes those of a walk. False if they lie too far apart.
+    /// Takes those of a walk, whose copies are to begin at `at` in the window. Where they end; `None` if they lie too far
+    /// apart.
     #[inline(always)]
-    pub(crate) fn take(&mut self, words: &Words<N>) -> bool {
-        self.n = words.n as u32;
-        self.pieces = 0;
+    pub(crate) fn take(&mut self, words: &Words<N>, at: u64) -> Option<u64> {
+        self.n = words.n.wrapping_add(AT_ONCE as u64 - 1) & !(AT_ONCE as u64 - 1);
+        self.hash = 0;
+        self.pieces.n = 0;
         let mut taking = Taking {
             places: self,
             words,
         };
         repeat(N as u32, next_piece, &mut taking);
         // SAFETY: `taking` was made from this reference.
-        let places = unsafe { &mut *taking.places };
-        let pieces = places.pieces;
-        // From now on the piece of the next word.
-        places.pieces = 0;
+        let pieces = unsafe { &mut (*taking.places).pieces };
+        let n = pieces.n;
+        if n > PIECES as u64 {
+            return None;
+        }
+        let mut end = at;
+        for (number, piece) in pieces.piece.iter_mut().enumerate() {
+            if number as u64 >= n {
+                break;
+            }
+            piece.at = end as u32;
+            if end > StackWindow::LAST {
+                return None;
+            }
+            end += u64::from(piece.len);
+        }
         repeat(N as u32, next_offset, &mut taking);
-        pieces <= PIECES as u32
+        Some(end)
     }
 }
 
@@ -85,48 +117,53 @@ struct Taking<const N: usize> {
     words: *const Words<N>,
 }
 
-/// Callback of [`repeat`]: finds the piece of a word.
+/// Callback of [`repeat`]: puts a word into a piece.
 unsafe extern "C" fn next_piece<const N: usize>(index: u64, taking: *mut Taking<N>) -> u64 {
     // SAFETY: the pointers are those that `take` passed.
     let (places, words) = unsafe { (&mut *(*taking).places, &*(*taking).words) };
     if index >= words.n {
         return BREAK;
     }
-    let until = index as u32 + 1;
     let address = words.word[index as usize & (N - 1)].address;
-    let last = &mut places.piece[places.pieces.wrapping_sub(1) as usize & (PIECES - 1)];
-    let start = last.start.min(address);
-    let end = (last.start.wrapping_add(last.len.into())).max(address.wrapping_add(8));
-    let len = end.wrapping_sub(start);
-    if places.pieces != 0 && len <= StackWindow::BYTES && len.wrapping_sub(last.len.into()) <= GAP {
-        last.start = start;
-        last.len = len as u32;
-        last.until = until;
-        return CONTINUE;
+    let pieces = &mut places.pieces;
+    let n = pieces.n;
+    for number in 0..PIECES {
+        let piece = &mut pieces.piece[number];
+        if number as u64 >= n {
+            *piece = Piece {
+                start: address,
+                len: 8,
+                at: 0,
+            };
+            pieces.n = n + 1;
+            return CONTINUE;
+        }
+        if piece.take(address) {
+            return CONTINUE;
+        }
     }
-    let next = &mut places.piece[places.pieces as usize & (PIECES - 1)];
-    next.start = address;
-    next.len = 8;
-    next.until = until;
-    next.hash = 0;
-    places.pieces += 1;
-    CONTINUE
+    pieces.n = PIECES as u64 + 1;
+    BREAK
 }
 
 /// Callback of [`repeat`]: finds a word's place in its piece, which is complete by now.
 unsafe extern "C" fn next_offset<const N: usize>(index: u64, taking: *mut Taking<N>) -> u64 {
     // SAFETY: the pointers are those that `take` passed.
     let (places, words) = unsafe { (&mut *(*taking).places, &*(*taking).words) };
-    if index >= words.n {
+    if index >= places.n {
         return BREAK;
     }
-    let word = &words.word[index as usize & (N - 1)];
-    let piece = &mut places.piece[places.pieces as usize & (PIECES - 1)];
-    places.offset[index as usize & (N - 1)] = (word.address.wrapping_sub(piece.start) >> 3) as u16;
-    piece.hash = add(piece.hash, word.value);
-    if index + 1 >= piece.until.into() {
-        places.pieces += 1;
+    let last = words.n.wrapping_sub(1);
+    let number = if index < last { index } else { last };
+    let word = &words.word[number as usize & (N - 1)];
+    for piece in &places.pieces.piece {
+        if piece.has(word.address) {
+            let offset = u64::from(piece.at).wrapping_add(word.address.wrapping_sub(piece.start));
+            places.offset[index as usize & (N - 1)] = (offset >> 3) as u16;
+            break;
+        }
     }
+    places.hash = add(places.hash, word.value);
     CONTINUE
 }
 
@@ -134,101 +171,78 @@ unsafe extern "C" fn next_offset<const N: usize>(index: u64, taking: *mut Taking
 struct Comparing<const N: usize> {
     scratch: *mut Scratch,
     places: *const Places<N>,
-    are_same: u64,
 }
 
 /// Whether all words are as the walk read them.
 #[inline(always)]
 pub(crate) fn are_same<const N: usize>(scratch: &mut Scratch, places: &Places<N>) -> bool {
-    if places.n == 0 {
+    let n = places.n;
+    if n == 0 {
         return true;
     }
+    let (first, window) = (&places.pieces.piece[0], &mut scratch.walk.stack);
+    let (at, len) = (first.at.into(), first.len.into());
     // Often it was copied for another walk from the same place.
-    let (first, window) = (&places.piece[0], &mut scratch.walk.stack);
-    let len = first.len.into();
-    if !window.is_of(first.start, len) && !window.copy(first.start, len) {
+    let is_there = at == 0 && window.is_of(first.start, len);
+    if !is_there && !window.copy_to(at, first.start, len) {
         return false;
     }
-    if places.pieces == 1 && places.n <= AT_ONCE as u32 {
-        return first_hash(scratch, places) == first.hash;
+    if places.pieces.n > 1 && copy_others(window, &raw const places.pieces) == 0 {
+        return false;
     }
-    scratch.walk.piece = 0;
     scratch.walk.hash = 0;
-    let mut comparing = Comparing {
-        scratch,
-        places,
-        are_same: 0,
-    };
-    repeat((N / AT_ONCE) as u32 + 1, compare, &mut comparing);
-    comparing.are_same != 0
+    if n <= AT_ONCE as u64 {
+        mix_words(scratch, places, 0);
+    } else {
+        let times = if n < N as u64 { n } else { N as u64 } / AT_ONCE as u64;
+        let mut comparing = Comparing { scratch, places };
+        repeat(times as u32, compare, &mut comparing);
+    }
+    scratch.walk.hash == places.hash
 }
 
-/// The present hash of words that are no more than this, and lie in one piece.
-#[inline(always)]
-fn first_hash<const N: usize>(scratch: &Scratch, places: &Places<N>) -> u64 {
-    let mut hash = 0u64;
-    for number in 0..AT_ONCE {
-        if number as u32 >= places.n {
+// VERIFIER: a global function.
+/// Copies all pieces but the first. 0 if one cannot be read.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn copy_others(window: *mut StackWindow, pieces: *const Pieces) -> u64 {
+    // SAFETY: null, or parts of the caller's map values.
+    let (Some(window), Some(pieces)) = (unsafe { (window.as_mut(), pieces.as_ref()) }) else {
+        return 0;
+    };
+    let n = pieces.n;
+    for number in 1..PIECES {
+        if number as u64 >= n {
             break;
         }
-        hash = add(hash, word(&scratch.walk.stack, &places.offset[number]));
+        let piece = &pieces.piece[number];
+        if !window.copy_to(piece.at.into(), piece.start, piece.len.into()) {
+            return 0;
+        }
     }
-    hash
+    1
 }
-
-/// Words that one call of [`compare`] compares.
-const AT_ONCE: usize = 16;
 
 /// Callback of [`repeat`].
 unsafe extern "C" fn compare<const N: usize>(index: u64, comparing: *mut Comparing<N>) -> u64 {
     // SAFETY: the pointers are those that `are_same` passed.
     let (scratch, places) = unsafe { (&mut *(*comparing).scratch, &*(*comparing).places) };
-    let mut at = index * AT_ONCE as u64;
-    let mut piece = &places.piece[scratch.walk.piece as usize & (PIECES - 1)];
-    let mut hash = scratch.walk.hash;
-    // Mostly all are of one piece.
-    if at + AT_ONCE as u64 <= piece.until.into() {
-        let offsets = &places.offset[at as usize & (N - AT_ONCE)..][..AT_ONCE];
-        for offset in offsets {
-            hash = add(hash, word(&scratch.walk.stack, offset));
-        }
-        scratch.walk.hash = hash;
-        return CONTINUE;
-    }
-    for _ in 0..AT_ONCE {
-        if at >= u64::from(places.n) {
-            // SAFETY: as above.
-            unsafe { (*comparing).are_same = u64::from(hash == piece.hash) };
-            return BREAK;
-        }
-        if at >= u64::from(piece.until) {
-            if hash != piece.hash {
-                return BREAK;
-            }
-            scratch.walk.piece += 1;
-            piece = &places.piece[scratch.walk.piece as usize & (PIECES - 1)];
-            hash = 0;
-            if copy_piece(&raw mut scratch.walk.stack, piece.start, piece.len.into()) == 0 {
-                return BREAK;
-            }
-        }
-        let offset = &places.offset[at as usize & (N - 1)];
-        hash = add(hash, word(&scratch.walk.stack, offset));
-        at += 1;
-    }
-    scratch.walk.hash = hash;
+    mix_words(scratch, places, index as usize * AT_ONCE);
     CONTINUE
 }
 
-// VERIFIER: not inlined into each of the steps above.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn copy_piece(window: *mut StackWindow, start: u64, len: u64) -> u64 {
-    // SAFETY: null, or part of the caller's claimed map value.
-    match unsafe { window.as_mut() } {
-        Some(window) => window.copy(start, len).into(),
-        None => 0,
+/// Adds some of the words in the window, from number `from` on, to the hash.
+#[inline(always)]
+fn mix_words<const N: usize>(scratch: &mut Scratch, places: &Places<N>, from: usize) {
+    let mut hash = scratch.walk.hash;
+    for offset in &places.offset[from & (N - AT_ONCE)..][..AT_ONCE] {
+        // VERIFIER: volatile, or the compiler loads many before it mixes the first, for which it takes too much of the
+        // program's stack. SAFETY: references are valid to read.
+        let word = unsafe {
+            let offset = core::ptr::read_volatile(offset);
+            core::ptr::read_volatile(scratch.walk.stack.word(offset))
+        };
+        hash = add(hash, word);
     }
+    scratch.walk.hash = hash;
 }
-
-const _: () = assert!(PIECES.is_power_of_two());

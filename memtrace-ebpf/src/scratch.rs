@@ -167,8 +167,7 @@ pub(crate) struct WalkState {
     pub(crate) missed: u64,
     /// Place of a walk in its set that this one replaces, plus one; 0: any.
     pub(crate) replaced: u64,
-    /// The piece of memory that is compared, and the hash of its words so far.
-    pub(crate) piece: u64,
+    /// Of the words that were compared so far.
     pub(crate) hash: u64,
     /// The number of changes as of which the subject is right.
     pub(crate) as_of: u64,

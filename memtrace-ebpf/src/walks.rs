@@ -378,7 +378,11 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
         };
         repeat(CODES as u32, keep_code, &mut keeping);
         let known = &mut *keeping.walk;
-        if !known.stack.take(&reads.stack) || !known.memory.take(&reads.memory) {
+        let stack = known.stack.take(&reads.stack, 0);
+        if stack
+            .and_then(|end| known.memory.take(&reads.memory, end))
+            .is_none()
+        {
             // Nothing has this.
             known.owner = 0;
         }
