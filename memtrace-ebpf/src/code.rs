@@ -1,7 +1,6 @@
 //! The meaning of a process's addresses: the collector's snapshot of its executable mappings, and later changes (see
 //! `memtrace_common::code_map`).
 
-use aya_ebpf::helpers::bpf_ktime_get_ns;
 use memtrace_common::{
     code_map::{Change, LOG, LOG_EXEC, Log, Mapping, Snapshot, mapping_kind},
     process::Process,
@@ -11,6 +10,7 @@ use memtrace_common::{
 
 use crate::{
     atomic::fetch_add,
+    emit,
     maps::{
         CODE_ENDS, IMPORTS, INTERPRETER_OF, INTERPRETERS, LOGS, MAPPINGS, REQUESTS, SETTINGS,
         SNAPSHOTS, changed, loaded,
@@ -392,9 +392,7 @@ pub(crate) fn exited(tgid: u32) {
 /// code at the same address. By the time as well: a child may get the number of one that has ended.
 #[inline(always)]
 pub(crate) fn next_epoch(process: &Process, tgid: u32) -> u64 {
-    // SAFETY: the helper has no preconditions.
-    let now = unsafe { bpf_ktime_get_ns() };
-    (process.epoch ^ (tgid as u64) << 32 ^ now)
+    (process.epoch ^ (tgid as u64) << 32 ^ emit::now())
         .wrapping_mul(0x5851_f42d_4c95_7f2d)
         .wrapping_add(0x1405_7b7e_f767_814f)
 }

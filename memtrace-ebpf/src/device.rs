@@ -31,7 +31,7 @@ use crate::{
     },
     caller::Caller,
     calls::release,
-    emit::{Wake, emit, emit_in_place, header, lost},
+    emit::{Wake, emit, emit_in_place, header, lost, now},
     kernel_stack, lifecycle,
     maps::{CONTEXTS, ENTRY_POINTS},
     measure, stack,
@@ -89,7 +89,7 @@ fn begin(context: &ProbeContext, packed: u64) -> Option<()> {
     if operation == Operation::Free as u8 {
         if block != 0 && !nested {
             let repeated = thread.released_already(block, sp, packed);
-            let record = release(Kind::Free, caller, thread.now(), cookie, block, repeated);
+            let record = release(Kind::Free, caller, now(), cookie, block, repeated);
             emit(&record, Reason::RingFullFree, Wake::Lazily);
         }
         return None;

@@ -74,11 +74,17 @@ impl Wake {
 /// First bytes of a record made now.
 #[inline(always)]
 pub(crate) fn header(kind: Kind, caller: &Caller) -> Header {
-    // SAFETY: the helper has no preconditions.
-    header_at(kind, caller, unsafe { bpf_ktime_get_ns() })
+    header_at(kind, caller, now())
 }
 
-/// First bytes of a record made at a time that is known.
+/// The time.
+#[inline(always)]
+pub(crate) fn now() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// First bytes of a record made at `time_ns`.
 #[inline(always)]
 pub(crate) fn header_at(kind: Kind, caller: &Caller, time_ns: u64) -> Header {
     Header {

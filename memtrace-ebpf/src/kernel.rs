@@ -22,7 +22,8 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct Task(u64);
 
-/// The current thread's `task_struct`. The verifier knows its type, so its fields are read without a helper.
+/// The current thread's `task_struct`. The verifier knows its type, so its own fields are read without a helper; a
+/// [`Task`] serves for what they point to.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentTask(*const u8);
 

@@ -293,7 +293,8 @@ pub(crate) extern "C" fn keep(
             slot: return_slot(caller_sp),
             original: caller_pc,
         };
-        memo.reads.replaced(replaced, state.returns.trampoline());
+        memo.reads
+            .return_replaced(replaced, state.returns.trampoline());
     } else {
         memo.reads.open();
     }

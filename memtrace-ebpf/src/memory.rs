@@ -35,7 +35,7 @@ pub(crate) fn word_or_zero(abs_addr: u64) -> u64 {
     }
 }
 
-/// A copy of one place, of as many bytes as `N` words have.
+/// A copy of memory, of as many bytes as `N` words have.
 #[repr(C)]
 pub(crate) struct Window<const N: usize = WORDS> {
     start: u64,
@@ -49,10 +49,10 @@ pub(crate) struct Window<const N: usize = WORDS> {
 /// Some frames of a stack: the cost of a copy hardly depends on its length, so copies are few and long.
 const WORDS: usize = 256;
 
-/// Hundreds of frames: all memory that a walk depends on is copied where it is expected to be unchanged.
+/// Room for all memory that a walk depends on, which is copied where it is expected to be unchanged.
 const STACK_WORDS: usize = 4096;
 
-/// A copy of a stack.
+/// A copy of a stack, and of other memory behind it.
 pub(crate) type StackWindow = Window<STACK_WORDS>;
 
 impl<const N: usize> Window<N> {
@@ -111,14 +111,14 @@ impl<const N: usize> Window<N> {
 }
 
 impl StackWindow {
-    /// Most bytes of one of the copies that lie side by side; a mask.
-    pub(crate) const AT_ONCE: u64 = 8191;
+    /// A piece, copied beside others, has fewer bytes; a power of two.
+    pub(crate) const PIECE: u64 = 8192;
 
-    /// Where the last one may begin.
-    pub(crate) const LAST: u64 = Self::BYTES - Self::AT_ONCE - 1;
+    /// Where the last piece may begin.
+    pub(crate) const LAST: u64 = Self::BYTES - Self::PIECE;
 
-    /// Copies `len` bytes to the offset `at`. False if they cannot be read, or there is no room. The window is of what is
-    /// at its beginning.
+    /// Copies `len` bytes to the offset `at`. False if they cannot be read, or there is no room. Only the copy at offset
+    /// 0 is found by address.
     #[inline(always)]
     pub(crate) fn copy_to(&mut self, at: u64, start: u64, len: u64) -> bool {
         // VERIFIER: read back, as in `copy`.
@@ -128,7 +128,11 @@ impl StackWindow {
             return false;
         }
         // SAFETY: as above.
-        let len = unsafe { core::ptr::read_volatile(&raw const len) } & Self::AT_ONCE;
+        let len = unsafe { core::ptr::read_volatile(&raw const len) } & (Self::PIECE - 1);
+        // The piece may come from a walk that is being replaced, and lie where it should not.
+        if at < self.len {
+            self.len = at;
+        }
         // SAFETY: there is room for `len` bytes; the helper checks the source.
         let copied = unsafe {
             let to = self.words.as_mut_ptr().cast::<u8>().add(at as usize);

@@ -5,7 +5,7 @@ use memtrace_common::hash::{SEED, mix};
 use crate::{
     loops::{BREAK, CONTINUE, repeat},
     memory::StackWindow,
-    reads::Words,
+    reads::{MEMORY, STACK, Words},
     scratch::Scratch,
 };
 
@@ -21,13 +21,13 @@ struct Piece {
 }
 
 impl Piece {
-    /// Takes in a word nearby. False if it is none.
+    /// Extends the piece to a word nearby. False if it is too far away.
     #[inline(always)]
     fn take(&mut self, address: u64) -> bool {
         let start = self.start.min(address);
         let end = (self.start.wrapping_add(self.len.into())).max(address.wrapping_add(8));
         let len = end.wrapping_sub(start);
-        if len > StackWindow::AT_ONCE || len.wrapping_sub(self.len.into()) > GAP {
+        if len >= StackWindow::PIECE || len.wrapping_sub(self.len.into()) > GAP {
             return false;
         }
         self.start = start;
@@ -58,7 +58,7 @@ struct Pieces {
 /// what it compares with.
 #[repr(C)]
 pub(crate) struct Places<const N: usize> {
-    /// A multiple of [`AT_ONCE`]: the last word stands for those that are missing.
+    /// A multiple of [`GROUP`]: the last word stands for those that are missing.
     n: u64,
     /// Of the values, see [`add`].
     hash: u64,
@@ -67,8 +67,8 @@ pub(crate) struct Places<const N: usize> {
     offset: [u16; N],
 }
 
-/// Words that are compared at once. Walks have a multiple of this as room for words.
-const AT_ONCE: usize = 16;
+/// Words that are compared together. `STACK` and `MEMORY` are multiples of it.
+const GROUP: usize = 16;
 
 /// Adds a word to a hash. A processor mixes several words at once: only this multiplication waits for the word before.
 #[inline(always)]
@@ -77,11 +77,11 @@ fn add(hash: u64, word: u64) -> u64 {
 }
 
 impl<const N: usize> Places<N> {
-    /// Takes those of a walk, whose copies are to begin at `at` in the window. Where they end; `None` if they lie too far
-    /// apart.
+    /// Takes the words of a walk. Their copies begin at `at` in the window. Returns where they end; `None` if the words lie
+    /// too far apart.
     #[inline(always)]
     pub(crate) fn take(&mut self, words: &Words<N>, at: u64) -> Option<u64> {
-        self.n = words.n.wrapping_add(AT_ONCE as u64 - 1) & !(AT_ONCE as u64 - 1);
+        self.n = words.n.wrapping_add(GROUP as u64 - 1) & !(GROUP as u64 - 1);
         self.hash = 0;
         self.pieces.n = 0;
         let mut taking = Taking {
@@ -191,10 +191,11 @@ pub(crate) fn are_same<const N: usize>(scratch: &mut Scratch, places: &Places<N>
         return false;
     }
     scratch.walk.hash = 0;
-    if n <= AT_ONCE as u64 {
+    if n <= GROUP as u64 {
         mix_words(scratch, places, 0);
     } else {
-        let times = if n < N as u64 { n } else { N as u64 } / AT_ONCE as u64;
+        // Not more, whatever a walk that is being replaced has.
+        let times = n.min(N as u64) / GROUP as u64;
         let mut comparing = Comparing { scratch, places };
         repeat(times as u32, compare, &mut comparing);
     }
@@ -227,7 +228,7 @@ extern "C" fn copy_others(window: *mut StackWindow, pieces: *const Pieces) -> u6
 unsafe extern "C" fn compare<const N: usize>(index: u64, comparing: *mut Comparing<N>) -> u64 {
     // SAFETY: the pointers are those that `are_same` passed.
     let (scratch, places) = unsafe { (&mut *(*comparing).scratch, &*(*comparing).places) };
-    mix_words(scratch, places, index as usize * AT_ONCE);
+    mix_words(scratch, places, index as usize * GROUP);
     CONTINUE
 }
 
@@ -235,7 +236,7 @@ unsafe extern "C" fn compare<const N: usize>(index: u64, comparing: *mut Compari
 #[inline(always)]
 fn mix_words<const N: usize>(scratch: &mut Scratch, places: &Places<N>, from: usize) {
     let mut hash = scratch.walk.hash;
-    for offset in &places.offset[from & (N - AT_ONCE)..][..AT_ONCE] {
+    for offset in &places.offset[from & (N - GROUP)..][..GROUP] {
         // VERIFIER: volatile, or the compiler loads many before it mixes the first, for which it takes too much of the
         // program's stack. SAFETY: references are valid to read.
         let word = unsafe {
@@ -246,3 +247,6 @@ fn mix_words<const N: usize>(scratch: &mut Scratch, places: &Places<N>, from: us
     }
     scratch.walk.hash = hash;
 }
+
+const _: () = assert!(GROUP.is_power_of_two());
+const _: () = assert!(STACK.is_multiple_of(GROUP) && MEMORY.is_multiple_of(GROUP));

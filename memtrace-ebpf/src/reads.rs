@@ -88,7 +88,7 @@ impl Reads {
 
     /// The walk has found the return address `present` replaced.
     #[inline(always)]
-    pub(crate) fn replaced(&mut self, replaced: Replaced, present: u64) {
+    pub(crate) fn return_replaced(&mut self, replaced: Replaced, present: u64) {
         if self.replaced.slot != 0 {
             self.open();
         }

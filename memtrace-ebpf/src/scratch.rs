@@ -166,7 +166,7 @@ pub(crate) struct WalkState {
     /// Walks since one was found there.
     pub(crate) missed: u64,
     /// Place of a walk in its set that this one replaces, plus one; 0: any.
-    pub(crate) replaced: u64,
+    pub(crate) replaces: u64,
     /// Of the words that were compared so far.
     pub(crate) hash: u64,
     /// The number of changes as of which the subject is right.

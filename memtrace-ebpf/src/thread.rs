@@ -5,11 +5,7 @@
 //! (longjmp) are below any later caller's stack pointer and go when seen. A call counts unless another one of its layer
 //! is in flight: within a layer only the outermost call counts, and no layer hides another.
 
-use aya_ebpf::{
-    helpers::{bpf_ktime_get_ns, generated::bpf_jiffies64},
-    macros::map,
-    maps::Array,
-};
+use aya_ebpf::{helpers::generated::bpf_jiffies64, macros::map, maps::Array};
 use memtrace_common::{
     Layer,
     device::Current,
@@ -21,7 +17,7 @@ use memtrace_common::{
 use crate::{
     atomic::claim_for,
     caller::Caller,
-    emit::lost,
+    emit::{self, lost},
     kernel::CurrentTask,
     maps::{changes, recording},
     subject::Subject,
@@ -130,8 +126,8 @@ struct Known {
     subject: Subject,
 }
 
-/// The time of a thread's last calls. Calls that follow each other closely share it, because reading the clock would take
-/// a third of the time that their programs need.
+/// The time of a thread's last calls. Calls that follow each other closely share it: reading the clock takes about as long
+/// as the rest of a release.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Clock {
@@ -146,12 +142,12 @@ impl Clock {
     const NEVER: Clock = Clock {
         time_ns: 0,
         tick: 0,
-        calls: CALLS_AT_ONCE,
+        calls: CALLS_PER_TIME,
     };
 }
 
 /// Most calls of a thread that share a time.
-const CALLS_AT_ONCE: u64 = 16;
+const CALLS_PER_TIME: u64 = 16;
 
 /// Value of the THREADS map.
 #[repr(C)]
@@ -184,10 +180,10 @@ impl Thread {
         Self::of(CurrentTask::get())
     }
 
-    /// The same while recording, of a task that is known.
+    /// Like [`Thread::current`], of a task that the caller has. The caller has checked [`recording`].
     ///
     /// # Errors
-    /// As above.
+    /// As there.
     #[inline(always)]
     pub(crate) fn of(task: CurrentTask) -> Result<(Caller, &'static mut Thread), Reason> {
         let owner = task.ids();
@@ -241,14 +237,14 @@ impl Thread {
         self.walks
     }
 
-    /// The present time, or that of up to 15 calls before in the same tick of the kernel's (1 to 10 ms).
+    /// The time now, or that of an earlier call in the same tick of the kernel (1 to 10 ms): up to 16 calls share it.
     #[inline(always)]
     pub(crate) fn now(&mut self) -> u64 {
-        // SAFETY: the helpers have no preconditions.
+        // SAFETY: the helper has no preconditions.
         let tick = unsafe { bpf_jiffies64() };
         let clock = &mut self.clock;
-        if clock.tick != tick || clock.calls >= CALLS_AT_ONCE {
-            clock.time_ns = unsafe { bpf_ktime_get_ns() };
+        if clock.tick != tick || clock.calls >= CALLS_PER_TIME {
+            clock.time_ns = emit::now();
             clock.tick = tick;
             clock.calls = 0;
         }
@@ -443,8 +439,7 @@ extern "C" fn settle(owner: u64) -> u64 {
             thread.syscall = Syscall::EMPTY;
             thread.devices = 0;
             thread.clock = Clock::NEVER;
-            // SAFETY: the helper has no preconditions.
-            thread.walks = owner << 32 | unsafe { bpf_ktime_get_ns() } & FIRST_WALKS;
+            thread.walks = owner << 32 | emit::now() & FIRST_WALKS;
             thread.freed = [Freed::NONE; 2];
             return place;
         }

@@ -3,23 +3,14 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{
-    bindings::BPF_F_USER_STACK,
-    helpers::{bpf_ktime_get_ns, generated::bpf_get_stackid},
-};
+use aya_ebpf::{bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stackid};
 use memtrace_common::event::{Kind, Timing};
 
 use crate::{
-    emit::{Wake, emit_in_place, header},
+    emit::{Wake, emit_in_place, header, now},
     maps::{SETTINGS, STACK_IDS, loaded},
     scratch::Scratch,
 };
-
-#[inline(always)]
-fn now() -> u64 {
-    // SAFETY: the helper has no preconditions.
-    unsafe { bpf_ktime_get_ns() }
-}
 
 /// When a walk began, and the duration of the kernel's own if that came before it, else 0.
 pub(crate) struct Began {

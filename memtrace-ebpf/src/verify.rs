@@ -3,10 +3,7 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{
-    bpf_ktime_get_ns,
-    generated::{bpf_probe_read_kernel, bpf_probe_read_user},
-};
+use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_user};
 use memtrace_common::{
     event::{COPIED_PAGE, COPIED_PAGES, COPIED_RETURNS, Kind, Verify},
     kernel::Sampling,
@@ -16,7 +13,7 @@ use memtrace_common::{
 use crate::{
     atomic::{fetch_add, increment},
     code::Code,
-    emit::{Wake, emit_in_place, header},
+    emit::{self, Wake, emit_in_place, header},
     kernel::PendingReturns,
     maps::{SAMPLING, SETTINGS, loaded},
     scratch::Scratch,
@@ -72,9 +69,9 @@ pub(crate) fn compare(found: u64, key: u64) {
 /// `sampling` must point to a live map value.
 #[inline(always)]
 unsafe fn has_budget(sampling: *mut Sampling) -> bool {
-    // SAFETY: the helper has no preconditions; the rest is the caller's promise.
+    let second = emit::now() >> 30;
+    // SAFETY: the caller's promise.
     unsafe {
-        let second = bpf_ktime_get_ns() >> 30;
         if core::ptr::read_volatile(&raw const (*sampling).second) != second {
             core::ptr::write_volatile(&raw mut (*sampling).second, second);
             core::ptr::write_volatile(&raw mut (*sampling).bytes, 0);

@@ -121,7 +121,7 @@ pub(crate) fn look_up_here(scratch: &mut Scratch, task: CurrentTask) -> u64 {
 #[inline(always)]
 fn look_up_by(scratch: &mut Scratch, holds: impl FnOnce(&mut Scratch, *const Known) -> u64) -> u64 {
     scratch.walk.stack.clear();
-    scratch.walk.replaced = 0;
+    scratch.walk.replaces = 0;
     let before = match scratch.walk.before_of == owner(scratch) {
         true => scratch.walk.before as u32,
         false => 0,
@@ -173,7 +173,7 @@ extern "C" fn search_set(scratch: *mut Scratch, before: u64, expected: u64) -> u
                 return key;
             }
             if key == STALE {
-                scratch.walk.replaced = way as u64 + 1;
+                scratch.walk.replaces = way as u64 + 1;
             }
         }
     }
@@ -336,7 +336,7 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
     };
     // SAFETY: a live map value; whichever of the writers wins.
     let set = unsafe { &mut *set };
-    let way = match scratch.walk.replaced {
+    let way = match scratch.walk.replaces {
         0 => {
             let next = set.next;
             set.next = if next + 1 >= WAYS as u64 { 0 } else { next + 1 };

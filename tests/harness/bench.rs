@@ -1,4 +1,4 @@
-//! The workplace of one test: the machine for itself and a folder.
+//! The workplace of one test: a folder, and mostly the machine for itself.
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -1,8 +1,8 @@
 //! Harness for the end-to-end tests: real processes, traced by the real
 //! program, with counts known to the byte.
 //!
-//! A test begins with [`Bench::new`], which holds the machine for it, and ends by comparing a [`report::Report`] with
-//! the target's own output. Every wait has a deadline, nothing sleeps in the hope that something has happened
+//! A test begins with [`Bench::new`], which holds the machine for it (or [`Bench::shared`]), and ends by comparing a
+//! [`report::Report`] with the target's own output. Every wait has a deadline, nothing sleeps in the hope that something has happened
 //! meanwhile, and every process ends with the value that stands for it. A missing prerequisite (root, gcc, an
 //! allocator) fails a test with the command that helps; nothing is skipped.
 #![allow(

@@ -158,19 +158,28 @@ pub fn fake_devices() -> PathBuf {
         ("libc10.c", "libc10.so"),
         ("libc10_cuda.c", "libc10_cuda.so"),
     ];
-    let folder = build_folder().join("fakecuda");
-    fs::create_dir_all(&folder).unwrap();
-    for (source, name) in LIBRARIES {
-        let soname = format!("-Wl,-soname,{name}");
-        let more = ["-shared", "-fPIC", "-fvisibility=hidden", &soname];
-        let built = compile(&format!("../fakecuda/{source}"), &more);
-        let link = folder.join(name);
-        // A separate file under this name, by which memtrace recognises it.
-        let unfinished = link.with_extension(std::process::id().to_string());
-        fs::copy(&built, &unfinished).unwrap();
-        fs::rename(unfinished, &link).unwrap();
-    }
-    folder
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let folder = build_folder().join("fakecuda");
+        fs::create_dir_all(&folder).unwrap();
+        for (source, name) in LIBRARIES {
+            fake_device(&folder, source, name);
+        }
+        folder
+    };
+    FOLDER.get_or_init(make).clone()
+}
+
+/// One of them.
+fn fake_device(folder: &Path, source: &str, name: &str) {
+    let soname = format!("-Wl,-soname,{name}");
+    let more = ["-shared", "-fPIC", "-fvisibility=hidden", &soname];
+    let built = compile(&format!("../fakecuda/{source}"), &more);
+    let link = folder.join(name);
+    // A separate file under this name, by which memtrace recognises it.
+    let unfinished = link.with_extension(std::process::id().to_string());
+    fs::copy(&built, &unfinished).unwrap();
+    fs::rename(unfinished, &link).unwrap();
 }
 
 fn headers_beside(source: &Path) -> Vec<PathBuf> {

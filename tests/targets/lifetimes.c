@@ -2,7 +2,7 @@
 #include "site.h"
 #include <time.h>
 
-enum { BLOCKS = 20, WHILE_NS = 20 * 1000 * 1000 };
+enum { BLOCKS = 20, WHILE_NS = 50 * 1000 * 1000 };
 
 SITE(lived, malloc(a))
 

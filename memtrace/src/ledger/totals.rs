@@ -135,7 +135,9 @@ impl Book {
         if tally.totals.alloc_count == 0 {
             tally.first_ns = time_ns;
         }
-        tally.last_ns = time_ns;
+        // Threads share a site, and their times can differ by a tick of the kernel.
+        tally.first_ns = tally.first_ns.min(time_ns);
+        tally.last_ns = tally.last_ns.max(time_ns);
         tally.totals.gain(size, time_ns);
         if layer.totals.gain(size, time_ns) {
             layer.peak_epoch += 1;

@@ -191,10 +191,16 @@ pub(super) fn by_layer(live: &BTreeMap<Layer, u64>) -> String {
     layers.collect::<Vec<_>>().join(", ")
 }
 
+/// Calls in one tick of the kernel share a time, so shorter lifetimes are not known. The longest that Linux has, ns.
+const TICK: u64 = 10_000_000;
+
 /// The range and the median of the lifetimes of freed blocks, to a power of two; none is above `longest`, ns.
 fn lifetimes(counts: &[u64], longest: u64) -> Option<String> {
     let first = counts.iter().position(|count| *count > 0)?;
     let last = counts.iter().rposition(|count| *count > 0)?;
+    if 2 << last <= TICK {
+        return Some(format!(", freed blocks lived less than {}", duration(TICK)));
+    }
     let half = counts.iter().sum::<u64>().div_ceil(2);
     let mut seen = 0;
     let median = counts.iter().position(|count| {
@@ -203,9 +209,9 @@ fn lifetimes(counts: &[u64], longest: u64) -> Option<String> {
     })?;
     Some(format!(
         ", freed blocks lived about {} to {}, half of them less than about {}",
-        duration(if first == 0 { 0 } else { 1 << first }),
+        duration(if 1 << first < TICK { 0 } else { 1 << first }),
         duration(longest.min(2 << last)),
-        duration(longest.min(2 << median)),
+        duration(longest.min((2 << median).max(TICK))),
     ))
 }
 
@@ -234,6 +240,27 @@ mod tests {
     }
 
     #[test]
+    fn lifetimes_are_known_to_a_tick() {
+        let told = |counts: &[(usize, u64)]| {
+            let mut all = [0; 48];
+            counts.iter().for_each(|(i, count)| all[*i] = *count);
+            super::lifetimes(&all, 1 << 33).unwrap_or_default()
+        };
+        assert_eq!(
+            told(&[(0, 3), (22, 1)]),
+            ", freed blocks lived less than 10 ms"
+        );
+        assert_eq!(
+            told(&[(0, 3), (32, 1)]),
+            ", freed blocks lived about 0 to 8.6 s, half of them less than about 10 ms"
+        );
+        assert_eq!(
+            told(&[(26, 1), (30, 3)]),
+            ", freed blocks lived about 67 ms to 2.1 s, half of them less than about 2.1 s"
+        );
+    }
+
+    #[test]
     fn sites_have_figures_and_whole_stacks() {
         let report = render(&fixture::snapshot(), &TextOptions::default());
         assert_parts(
@@ -242,7 +269,7 @@ mod tests {
                 "Top 3 of 4 sites by live-bytes",
                 "  1. 1.0 MiB in 4 blocks (heap of pid 4242)",
                 "allocated 1.0 MiB in 5, freed 64 B in 1, peak 1.0 MiB",
-                "first 1.0 s, last 9.0 s, freed blocks lived about 1 ms to 2 ms",
+                "first 1.0 s, last 9.0 s, freed blocks lived less than 10 ms",
                 "grow;it (inlined)  /src/leaker.c:7  [leaker]",
                 "leaker+0x1234 (no symbols)",
                 "[ends here: more frames than are kept]",
