@@ -42,6 +42,14 @@ impl Growth {
         }
     }
 
+    /// That of a series `scale` times as large.
+    pub(super) fn times(self, scale: f64) -> Growth {
+        Growth {
+            rate: self.rate * scale,
+            interval: self.interval.map(|(low, high)| (low * scale, high * scale)),
+        }
+    }
+
     /// `self − baseline`. The interval's ends are as far from the difference as the root of the summed
     /// squares of how far those of both are from theirs (the method of variance estimates recovery:
     /// Zou and Donner, "Construction of confidence limits about effect measures", Statistics in

@@ -1,7 +1,7 @@
 //! The parts of a frame that are compared, at each level.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -69,6 +69,8 @@ pub(super) struct Keys<'a> {
     same_builds: BTreeSet<String>,
     /// Modules by path.
     modules: HashMap<&'a str, String>,
+    /// Functions by their full name.
+    symbols: HashMap<&'a str, String>,
     /// By address: a recording has each frame once.
     numbers: [HashMap<*const Frame, Numbers>; 2],
     interned: HashMap<String, u32>,
@@ -77,8 +79,11 @@ pub(super) struct Keys<'a> {
 impl<'a> Keys<'a> {
     pub(super) fn new(sides: [&'a [Site]; 2], templates: bool) -> Keys<'a> {
         let frames = |side: &'a [Site]| {
-            side.iter()
-                .flat_map(|site| site.stack.frames.iter().map(Arc::as_ref))
+            let all = side.iter().flat_map(|site| site.stack.frames.iter());
+            // Each once: stacks share frames.
+            let mut known: HashSet<*const Frame> = HashSet::new();
+            let first = move |frame: &&Arc<Frame>| known.insert(Arc::as_ptr(frame));
+            all.filter(first).map(Arc::as_ref)
         };
         let mut modules: HashMap<&str, String> = HashMap::new();
         let mut builds: [BTreeMap<String, BTreeSet<Option<&str>>>; 2] = Default::default();
@@ -110,6 +115,7 @@ impl<'a> Keys<'a> {
             python: PythonPaths::new(python),
             same_builds: baseline.into_iter().filter_map(same).collect(),
             modules,
+            symbols: HashMap::new(),
             numbers: Default::default(),
             interned: HashMap::new(),
         }
@@ -202,7 +208,11 @@ impl<'a> Keys<'a> {
         let place = format!("{} {:?}", build.unwrap_or(path), frame.file_offset);
         let symbol = match &frame.function {
             Some(function) => {
-                let (name, _) = symbol::normalise(function, self.templates);
+                let templates = self.templates;
+                let name = self.symbols.entry(function).or_insert_with(|| {
+                    let (name, _) = symbol::normalise(function, templates);
+                    name
+                });
                 format!("s {module} {name}")
             }
             // Nothing to compare but the place.

@@ -1,6 +1,10 @@
 //! The sites of several baselines against those of one new recording.
 
-use std::{collections::BTreeMap, sync::Arc, thread};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
 
 use super::{
     Error, Growth, Options, Per, Run, SiteDifference, Stack, Workload,
@@ -18,6 +22,42 @@ pub(super) struct Measured<'a> {
     units: Vec<f64>,
     /// Points of the program's start.
     start: usize,
+    /// Of sites whose series have this shape. Resampling takes long, and most sites just come, stay or go.
+    known: Mutex<HashMap<Shape, Growth>>,
+}
+
+/// A series without its size: where it changes, and to which value.
+type Shape = Vec<(usize, u64)>;
+
+/// The shape of a series of bytes, and its size: the greatest common divisor of its values.
+fn shape(series: &[f64]) -> (Shape, u64) {
+    let values = || series.iter().map(|value| *value as u64);
+    let least = values().min().unwrap_or(0);
+    let size = values()
+        .fold(0, |size, value| gcd(value - least, size))
+        .max(1);
+    let mut before = 0;
+    let mut changes = Vec::new();
+    for (index, value) in values().map(|value| (value - least) / size).enumerate() {
+        if value != before {
+            changes.push((index, value));
+            before = value;
+        }
+    }
+    (changes, size)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A series of this shape.
+fn of_shape(shape: &Shape, points: usize) -> Vec<f64> {
+    let mut series = vec![0.0; points];
+    for (index, value) in shape {
+        series[*index..].fill(*value as f64);
+    }
+    series
 }
 
 impl<'a> Measured<'a> {
@@ -33,6 +73,7 @@ impl<'a> Measured<'a> {
                 start: run.start(),
                 units,
                 run,
+                known: Mutex::default(),
             }),
         }
     }
@@ -47,7 +88,17 @@ impl<'a> Measured<'a> {
             return Growth::NONE;
         }
         let live = self.run.live(sites.iter().copied());
-        Growth::of(&self.units, &live, self.start)
+        let start = self.start.min(live.len());
+        let (shape, size) = shape(&live[start..]);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().get(&shape).copied();
+        let growth = found.unwrap_or_else(|| {
+            let units = &self.units[start..];
+            let growth = Growth::of(units, &of_shape(&shape, units.len()), 0);
+            known().insert(shape, growth);
+            growth
+        });
+        growth.times(size as f64)
     }
 
     fn bytes(&self, sites: &[usize]) -> u64 {
@@ -224,4 +275,45 @@ pub(super) fn workload(baselines: &[Measured], new: &Measured, per: &Per) -> Opt
         baseline: median(&rates?)?,
         new: new.rate()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Growth, of_shape, shape};
+
+    #[test]
+    fn a_series_is_its_shape_times_its_size() {
+        let series = [1000.0, 1000.0, 1300.0, 1200.0, 1200.0];
+        let (changes, size) = shape(&series);
+        assert_eq!((&*changes, size), (&[(2, 3), (3, 2)][..], 100));
+        let again: Vec<f64> = of_shape(&changes, 5)
+            .iter()
+            .map(|value| 1000.0 + 100.0 * value)
+            .collect();
+        assert_eq!(again, series);
+        assert_eq!(shape(&[7.0; 3]), (vec![], 1));
+        assert_eq!(shape(&[]), (vec![], 1));
+    }
+
+    #[test]
+    fn its_growth_is_that_of_its_shape_times_its_size() {
+        let x: Vec<f64> = (0..60).map(f64::from).collect();
+        let y: Vec<f64> = (0..60u64)
+            .map(|i| (4096 + 48 * (i * i % 17 + i)) as f64)
+            .collect();
+        let (changes, size) = shape(&y);
+        let whole = Growth::of(&x, &y, 0);
+        let scaled = Growth::of(&x, &of_shape(&changes, 60), 0).times(size as f64);
+        let parts = |growth: Growth| {
+            let (low, high) = growth.interval.unwrap_or_default();
+            [growth.rate, low, high]
+        };
+        assert!(size >= 48);
+        for (one, other) in parts(whole).into_iter().zip(parts(scaled)) {
+            assert!(
+                (one - other).abs() < 1e-6 * whole.rate.abs(),
+                "{whole:?} {scaled:?}"
+            );
+        }
+    }
 }

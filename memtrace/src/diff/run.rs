@@ -191,14 +191,15 @@ impl Run {
 
 /// Stacks and frames, each once.
 #[derive(Default)]
-struct SharedStacks<'a> {
+struct SharedStacks {
     stacks: HashMap<StackId, Arc<Stack>>,
     wrappers: Wrappers,
-    frames: HashMap<&'a Frame, Arc<Frame>>,
+    /// By address: a recording has each frame once.
+    frames: HashMap<*const Frame, Arc<Frame>>,
 }
 
-impl<'a> SharedStacks<'a> {
-    fn of(&mut self, id: StackId, frames: impl IntoIterator<Item = &'a Frame>) -> Arc<Stack> {
+impl SharedStacks {
+    fn of<'a>(&mut self, id: StackId, frames: impl IntoIterator<Item = &'a Frame>) -> Arc<Stack> {
         let known = &mut self.frames;
         let shared = |frame: &'a Frame| {
             let shared = known

@@ -252,7 +252,7 @@ mod tests {
         );
         assert_eq!(
             told(&[(0, 3), (32, 1)]),
-            ", freed blocks lived about 0 to 8.6 s, half of them less than about 10 ms"
+            ", freed blocks lived about 0 ns to 8.6 s, half of them less than about 10 ms"
         );
         assert_eq!(
             told(&[(26, 1), (30, 3)]),
