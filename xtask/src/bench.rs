@@ -2,17 +2,20 @@
 //! figures and asserts nothing about time: compare ratios of one run, never absolute figures of two
 //! machines.
 
+mod allocators;
 pub(crate) mod child;
 mod collector;
 mod disturbance;
 mod figures;
 mod holders;
+mod imports;
 mod native;
 mod paired;
 mod peers;
 mod programs;
 mod python;
 mod rate;
+mod reading;
 mod servers;
 mod start;
 mod table;
@@ -49,8 +52,8 @@ pub(crate) struct Options {
     /// Interpreter of the workloads in Python
     #[arg(long, default_value = "/usr/bin/python3")]
     python: PathBuf,
-    /// Virtual environment with PyTorch: adds the group `torch`, the workloads `torch-…`, and to
-    /// `holders` a program
+    /// Virtual environment with PyTorch: adds the groups `imports` and `torch`, the workloads
+    /// `torch-…`, to `holders` a program, and to `reading` recordings
     #[arg(long, value_name = "DIR")]
     torch: Option<PathBuf>,
     /// Device for the group `torch`: `cuda`, a stand-in for a GPU while another process computes
@@ -63,7 +66,7 @@ pub(crate) struct Options {
     /// Live blocks to keep when the ledger is measured
     #[arg(long, default_value_t = 2_000_000)]
     blocks: u64,
-    /// Events of each run of the group `rate`
+    /// Events of each run of the groups `rate` and `reading`
     #[arg(long, default_value_t = 4_000_000)]
     events: u64,
     /// Walks of each depth to time
@@ -75,6 +78,8 @@ pub(crate) struct Options {
 enum Group {
     /// Programs untraced and traced in several ways: a table for each
     Workloads,
+    /// The same work with glibc's allocator, jemalloc, tcmalloc and mimalloc
+    Allocators,
     /// Memory of the ledger, growth of the recording
     Collector,
     /// Events a second, and how many of them are lost
@@ -89,11 +94,18 @@ enum Group {
     Walks,
     /// The search for holders
     Holders,
+    /// Launching `import torch` (needs `--torch DIR`)
+    Imports,
+    /// Reading a recording of many events, and with `--torch DIR` those of launches of `import torch`
+    Reading,
     /// Steps of PyTorch on devices, all in one process (needs `--torch DIR`)
     Torch,
 }
 
-use Group::{Collector, Disturbance, Holders, Rate, Samples, Start, Torch, Walks, Workloads};
+use Group::{
+    Allocators, Collector, Disturbance, Holders, Imports, Rate, Reading, Samples, Start, Torch,
+    Walks, Workloads,
+};
 
 /// Those whose time is the kernel side's, whatever the build of the rest.
 const ANY_BUILD: [Group; 3] = [Samples, Walks, Torch];
@@ -123,14 +135,18 @@ impl Options {
         if groups.is_empty() {
             groups.extend([
                 Workloads,
+                Allocators,
                 Collector,
                 Rate,
                 Start,
                 Samples,
                 Disturbance,
                 Walks,
+                Reading,
             ]);
-            groups.extend(self.torch.is_some().then_some(Torch));
+            if self.torch.is_some() {
+                groups.extend([Imports, Torch]);
+            }
         }
         groups
     }
@@ -151,9 +167,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "nothing to measure"
     );
     let groups = options.groups();
+    let needs_torch = |group: &Group| [Imports, Torch].contains(group);
     ensure!(
-        !groups.contains(&Torch) || options.torch.is_some(),
-        "`--only torch` needs `--torch DIR`, a virtual environment with PyTorch"
+        options.torch.is_some() || !groups.iter().any(needs_torch),
+        "`--only imports` and `--only torch` need `--torch DIR`, a virtual environment with PyTorch"
     );
     let folder = target_dir().join("bench");
     fs::create_dir_all(&folder)?;
@@ -172,21 +189,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .as_deref()
         .map(std::path::absolute)
         .transpose()?;
+    let means = workloads::Means {
+        memtrace: &memtrace,
+        folder: &folder,
+        rounds: options.rounds,
+        peers: options.peers,
+        pairs: options.pairs,
+        python: &std::path::absolute(&options.python)?,
+        torch: torch.as_deref(),
+    };
     for group in &groups {
         let own = || collector::Own::new(&memtrace, &folder);
         match group {
-            Workloads => {
-                let means = workloads::Means {
-                    memtrace: &memtrace,
-                    folder: &folder,
-                    rounds: options.rounds,
-                    peers: options.peers,
-                    pairs: options.pairs,
-                    python: &std::path::absolute(&options.python)?,
-                    torch: torch.as_deref(),
-                };
-                workloads::run(&means, &options.workload, &mut output)?;
-            }
+            Workloads => workloads::run(&means, &options.workload, &mut output)?,
+            Allocators => allocators::run(&means, &mut output)?,
             Collector => {
                 let own = own()?;
                 own.ledger(options.blocks, &mut output)?;
@@ -206,6 +222,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 walks::run_python(&memtrace, &folder, options.walks, &mut output)?;
             }
             Holders => holders::run(&memtrace, &folder, torch.as_deref(), &mut output)?,
+            Imports => {
+                let imports = imports::Imports::new(&means).context("no virtual environment")?;
+                output.table(&imports.table(options.rounds)?);
+            }
+            Reading => reading::run(&means, options.events, &mut output)?,
             Torch => {
                 let environment = torch.as_deref().context("no virtual environment")?;
                 let only = options.torch_on.as_deref();
@@ -277,15 +298,20 @@ mod tests {
     fn chosen_groups_and_workloads_replace_the_default() {
         let default = [
             Workloads,
+            Allocators,
             Collector,
             Rate,
             Start,
             Samples,
             Disturbance,
             Walks,
+            Reading,
         ];
         assert_eq!(groups(&[]), default);
-        assert_eq!(groups(&["--torch", "x"]), [&default[..], &[Torch]].concat());
+        assert_eq!(
+            groups(&["--torch", "x"]),
+            [&default[..], &[Imports, Torch]].concat()
+        );
         assert_eq!(groups(&["--only", "walks,holders"]), [Walks, Holders]);
         assert_eq!(groups(&["--workload", "pairs,redis"]), [Workloads]);
         assert_eq!(

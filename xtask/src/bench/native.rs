@@ -3,7 +3,7 @@
 use super::workloads::{Kind, Means, Program, Workload};
 use crate::command::{self, compile_c_with, find, root};
 use anyhow::Result;
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
 /// Frames below a thread's first, and threads.
 const DEPTHS: [u32; 3] = [4, 16, 64];
@@ -21,24 +21,53 @@ const CONTAINERS: [(&str, &str); 2] = [
     ("strings", "C++, strings that grow"),
 ];
 
-/// Builds their programs.
-pub(super) fn workloads(means: &Means) -> Result<Vec<Workload>> {
-    let pairs = means.folder.join("pairs-O2");
-    let source = root().join("xtask/bench/pairs.c");
-    compile_c_with(&["-O2", "-pthread"], &source, &pairs)?;
-    let program = |first: &str, count: u64, rest: &[String]| {
+/// `xtask/bench/pairs.c`, compiled.
+pub(super) struct Pairs {
+    program: PathBuf,
+    /// Pairs of malloc and free in a run.
+    count: u64,
+}
+
+impl Pairs {
+    pub(super) fn build(means: &Means) -> Result<Pairs> {
+        let program = means.folder.join("pairs-O2");
+        let source = root().join("xtask/bench/pairs.c");
+        compile_c_with(&["-O2", "-pthread"], &source, &program)?;
+        Ok(Pairs {
+            program,
+            count: means.pairs,
+        })
+    }
+
+    /// Pairs, `depth` frames below each thread's first.
+    pub(super) fn run(&self, depth: u32, threads: u32) -> Program {
+        let rest = [depth.to_string(), threads.to_string()];
+        self.program("run", self.count, &rest)
+    }
+
+    /// Chains of realloc.
+    pub(super) fn realloc(&self) -> Program {
+        self.program("realloc", self.count / PAIRS_PER_CHAIN + 1, &[])
+    }
+
+    fn program(&self, first: &str, count: u64, rest: &[String]) -> Program {
         let arguments = |count: u64| {
             let mut arguments = vec![first.to_owned(), count.to_string()];
             arguments.extend_from_slice(rest);
             arguments
         };
-        Kind::Program(Program {
-            program: pairs.clone(),
+        Program {
+            program: self.program.clone(),
             arguments: arguments(count),
             untraced: Some(arguments(count * MORE_UNTRACED)),
             python: false,
-        })
-    };
+        }
+    }
+}
+
+/// Builds their programs.
+pub(super) fn workloads(means: &Means) -> Result<Vec<Workload>> {
+    let pairs = Pairs::build(means)?;
     let mut all = Vec::new();
     for threads in THREADS {
         for depth in DEPTHS {
@@ -47,11 +76,7 @@ pub(super) fn workloads(means: &Means) -> Result<Vec<Workload>> {
                 name: format!("pairs-d{depth}-t{threads}"),
                 what: format!("malloc(64) and free, {depth} frames deep, {threads} thread{plural}"),
                 unit: "ns per pair of a thread",
-                kind: program(
-                    "run",
-                    means.pairs,
-                    &[depth.to_string(), threads.to_string()],
-                ),
+                kind: Kind::Program(pairs.run(depth, threads)),
             });
         }
     }
@@ -59,7 +84,7 @@ pub(super) fn workloads(means: &Means) -> Result<Vec<Workload>> {
         name: "realloc".to_owned(),
         what: "malloc, 7 × realloc and free".to_owned(),
         unit: "ns per chain",
-        kind: program("realloc", means.pairs / PAIRS_PER_CHAIN + 1, &[]),
+        kind: Kind::Program(pairs.realloc()),
     });
     let containers = means.folder.join("containers");
     let compiler = find("c++");

@@ -21,17 +21,13 @@ pub(super) enum Way {
 /// Empty programs at the probes that memtrace would use.
 pub(super) const EMPTY: Way = Way::Record(&["--empty-probes"]);
 pub(super) const NO_PYTHON: Way = Way::Record(&["--no-python"]);
+pub(super) const NO_HEAP: Way = Way::Record(&["--no-heap"]);
 
 /// What every workload is measured with.
-pub(super) const WAYS: [Way; 4] = [
-    Way::Untraced,
-    EMPTY,
-    Way::Record(&[]),
-    Way::Record(&["--no-heap"]),
-];
+pub(super) const WAYS: [Way; 4] = [Way::Untraced, EMPTY, Way::Record(&[]), NO_HEAP];
 
 impl Way {
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         match self {
             Way::Untraced => "no tracing".to_owned(),
             EMPTY => "empty probes".to_owned(),
@@ -63,6 +59,11 @@ impl Measured {
             value,
             collected: None,
         }
+    }
+
+    /// Events that memtrace lost.
+    pub(super) fn lost(&self) -> u64 {
+        self.collected.map_or(0, |collected| collected.lost)
     }
 
     pub(super) fn traced(value: f64, way: Way, ended: &Ended) -> Result<Measured> {
@@ -111,6 +112,12 @@ struct Figures {
     refused: Option<String>,
 }
 
+/// The order of `count` measurements in a round. Each round begins with another: the first can find the machine as the
+/// last left it.
+pub(super) fn turns(round: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |turn| (turn + round) % count)
+}
+
 /// Measures all rounds. `refused` gives a reason to leave a way out. A failure of another tool
 /// becomes a remark, as it is not memtrace's.
 pub(super) fn run(
@@ -128,9 +135,7 @@ pub(super) fn run(
         })
         .collect();
     for round in 0..rounds {
-        for turn in 0..ways.len() {
-            // Each round begins with another way: the first can find the machine as the last left it.
-            let index = (turn + round) % ways.len();
+        for index in turns(round, ways.len()) {
             let (Some(way), Some(column)) = (ways.get(index), all.get_mut(index)) else {
                 continue;
             };

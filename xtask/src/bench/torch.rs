@@ -8,13 +8,12 @@ use super::{
     Output,
     child::{Collector, Target},
     figures::median,
-    parse_figure,
     programs::Counting,
     table::{Table, column},
 };
-use crate::command::{self, find, root};
+use crate::command::{find, root};
 use anyhow::{Context, Result, bail};
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 /// The options of `memtrace record`.
 const WAYS: [&[&str]; 3] = [&["--no-heap", "--no-python"], &["--no-heap"], &[]];
@@ -72,7 +71,6 @@ pub(super) fn run(
         python.display().to_string(),
         root().join("xtask/torch/loop.py").display().to_string(),
     );
-    output.table(&imports(memtrace, folder, &python)?);
     let env = find("env").context("no program `env`")?;
     for (device, what, warm_up, steps) in DEVICES {
         if only.is_some_and(|only| only != device) {
@@ -99,36 +97,6 @@ pub(super) fn run(
         output.table(&table);
     }
     Ok(())
-}
-
-/// CPU time of launching `import torch`, alone and traced: nearly every allocation is at a stack of
-/// its own.
-fn imports(memtrace: &Path, folder: &Path, python: &str) -> Result<Table> {
-    const SCRIPT: &str = "import time, torch; print(time.process_time_ns())";
-    let alone = parse_figure(&lines(Command::new(python).args(["-c", SCRIPT]))?)?;
-    let columns = [
-        column("cpu_s", "CPU s", 1),
-        column("times_untraced", "× alone", 1),
-    ];
-    let mut table = Table::new("torch-import", "launching `import torch`", &columns);
-    table.row("alone", &[Some(alone / 1e9)]);
-    for options in [&[][..], &["--no-python"], &["--no-heap"]] {
-        let mut command = Command::new(memtrace);
-        command.args(["record", "--force", "-o"]);
-        command.arg(folder.join("torch.mtr")).args(options);
-        command.args(["--", python, "-c", SCRIPT]);
-        let traced = parse_figure(&lines(&mut command)?)?;
-        let way = [&["record"], options].concat().join(" ");
-        table.row(way, &[Some(traced / 1e9), Some(traced / alone)]);
-    }
-    Ok(table)
-}
-
-fn lines(command: &mut Command) -> Result<Vec<String>> {
-    Ok(command::output(command)?
-        .lines()
-        .map(str::to_owned)
-        .collect())
 }
 
 impl Bench<'_> {

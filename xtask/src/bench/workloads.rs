@@ -25,6 +25,7 @@ pub(super) struct Means<'a> {
 }
 
 /// A program that says "ready", waits for a line, and prints the figure of its work.
+#[derive(Clone)]
 pub(super) struct Program {
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
@@ -128,7 +129,7 @@ impl Workload {
 }
 
 impl Program {
-    fn measure(&self, way: Way, means: &Means) -> Result<Measured> {
+    pub(super) fn measure(&self, way: Way, means: &Means) -> Result<Measured> {
         let of = |arguments: &[String]| arguments.to_vec();
         let arguments = match (way, &self.untraced) {
             (Way::Untraced, Some(untraced)) => of(untraced),
