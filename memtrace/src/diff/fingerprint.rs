@@ -49,16 +49,7 @@ pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Ve
     let fields = recordings.iter().flat_map(BTreeMap::keys);
     let fields: BTreeSet<&str> = fields.copied().collect();
     let unlike = |field: &&str| olds.iter().all(|old| known::differs(field, old, new));
-    let sites = sites.iter().enumerate();
-    let mut weighed: Vec<_> = sites
-        .map(|(index, site)| Traits::new(index, site))
-        .collect();
-    weighed.sort_by(|a, b| {
-        let order = b.weight.total_cmp(&a.weight);
-        order.then_with(|| a.modules.cmp(&b.modules))
-    });
-    weighed.retain(|site| site.weight > 0.0);
-    weighed.truncate(SITES);
+    let weighed = weighed(sites);
     let whole: f64 = weighed.iter().map(|site| site.weight).sum();
 
     let programs = recordings.iter().flat_map(|values| of(values, "exe.path"));
@@ -134,6 +125,32 @@ pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Ve
     ranked.into_iter().map(|fact| fact.difference).collect()
 }
 
+/// The sites that weigh most, the heaviest first.
+fn weighed(sites: &[SiteDifference]) -> Vec<Traits> {
+    let mut weights: Vec<f64> = sites.iter().map(weight).filter(|it| *it > 0.0).collect();
+    weights.sort_by(|a, b| b.total_cmp(a));
+    // Traits take long: only those of sites that can be among the first.
+    let least = weights.get(SITES - 1).or(weights.last());
+    let heavy = sites
+        .iter()
+        .enumerate()
+        .filter(|(_, site)| least.is_some_and(|least| weight(site) >= *least));
+    let mut weighed: Vec<Traits> = heavy
+        .map(|(index, site)| Traits::new(index, site))
+        .collect();
+    weighed.sort_by(|a, b| {
+        let order = b.weight.total_cmp(&a.weight);
+        order.then_with(|| a.modules.cmp(&b.modules))
+    });
+    weighed.truncate(SITES);
+    weighed
+}
+
+/// Bytes per unit, without sign: with the sides exchanged, the same facts come first.
+fn weight(site: &SiteDifference) -> f64 {
+    site.delta.rate.abs()
+}
+
 struct Ranked {
     score: f64,
     /// A package or library on the stacks that grow.
@@ -167,7 +184,7 @@ fn joined(values: &BTreeSet<&str>) -> Option<String> {
 /// Traits of a site that facts can be about.
 struct Traits {
     index: usize,
-    /// Bytes per unit, without sign: with the sides exchanged, the same facts come first.
+    /// See [`weight`].
     weight: f64,
     /// Modules on both sides' stacks, in an order that does not depend on the sides' order.
     /// Normalised, the leaf's first, each once; Python packages too.
@@ -179,7 +196,7 @@ impl Traits {
     fn new(index: usize, site: &SiteDifference) -> Traits {
         let mut traits = Traits {
             index,
-            weight: site.delta.rate.abs(),
+            weight: weight(site),
             modules: Default::default(),
             has_isa: false,
         };

@@ -333,7 +333,7 @@ pub(crate) fn compare(
         let bytes = (a.new_bytes, b.new_bytes);
         order
             .then(bytes.1.cmp(&bytes.0))
-            .then_with(|| a.place().cmp(&b.place()))
+            .then_with(|| a.place().cmp(b.place()))
     });
     let (mappings, sites) = sites.into_iter().partition(|site| site.by_allocator);
     let sites: Vec<SiteDifference> = sites;
@@ -366,10 +366,8 @@ pub(crate) fn compare(
 
 impl SiteDifference {
     /// For an order that does not depend on chance.
-    fn place(&self) -> Vec<(Option<&str>, Option<u64>)> {
+    fn place(&self) -> impl Iterator<Item = (Option<&str>, Option<u64>)> {
         let frames = self.frames().iter();
-        frames
-            .map(|frame| (frame.function.as_deref(), frame.file_offset))
-            .collect()
+        frames.map(|frame| (frame.function.as_deref(), frame.file_offset))
     }
 }
