@@ -13,6 +13,12 @@ pub(crate) fn clean(text: &str) -> String {
     clean
 }
 
+/// The same for text that may have several lines.
+pub(crate) fn clean_lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(clean).collect();
+    lines.join("\n")
+}
+
 /// `text` for a shell.
 pub(crate) fn for_shell(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%".contains(c);

@@ -38,7 +38,8 @@ fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the message is lost.
-            let _ = writeln!(io::stderr(), "memtrace: {}", whole(&error));
+            let line = format!("memtrace: {}\n", whole(&error));
+            let _ = memtrace::Stderr.write_all(line.as_bytes());
             ExitCode::from(FAILED)
         }
     }

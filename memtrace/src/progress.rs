@@ -13,6 +13,8 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::escape::{clean, clean_lines};
+
 /// Work that ends sooner is not worth a line.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two pictures of the line.
@@ -75,7 +77,7 @@ impl Progress {
     pub(crate) fn doing(&self, what: impl Into<String>) {
         if let Some((steps, _)) = &self.0 {
             // The thread ends after this does.
-            let _ = steps.send(what.into());
+            let _ = steps.send(clean(&what.into()));
         }
     }
 }
@@ -148,16 +150,20 @@ pub(crate) fn say(text: &str) {
     let _ = Stderr.write_all(format!("memtrace: {text}\n").as_bytes());
 }
 
-/// Standard error for whole lines that may come while a line is drawn.
+/// Standard error for whole lines that may come while a line is drawn. Names of files and programs in them cannot
+/// control the terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = clean_lines(&String::from_utf8_lossy(bytes));
+        let write = || io::stderr().write_all(text.as_bytes());
         match &*drawn() {
-            Some(bar) => bar.suspend(|| io::stderr().write(bytes)),
-            None => io::stderr().write(bytes),
+            Some(bar) => bar.suspend(write)?,
+            None => write()?,
         }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

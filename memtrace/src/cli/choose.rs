@@ -1,10 +1,11 @@
 //! Options that choose running processes, for the commands that take `--pid`.
 
-use std::io::{self, Write};
-
 use anyhow::bail;
 
-use crate::process::choose::{Choice, Chosen, listed};
+use crate::{
+    process::choose::{Choice, Chosen, listed},
+    progress::say,
+};
 
 /// The names of the options.
 pub(super) const OPTIONS: [&str; 6] = ["cgroup", "container", "pod", "unit", "name", "user"];
@@ -79,6 +80,5 @@ impl ChooseArgs {
 
 /// Lists the chosen processes on standard error.
 pub(super) fn announce(chosen: &[Chosen]) {
-    // A closed standard error must not keep a recording from beginning.
-    let _ = writeln!(io::stderr(), "memtrace: chosen: {}", listed(chosen));
+    say(&format!("chosen: {}", listed(chosen)));
 }

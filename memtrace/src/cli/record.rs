@@ -4,7 +4,7 @@ use std::{
     cell::Cell,
     collections::BTreeSet,
     ffi::OsString,
-    io::{self, Write},
+    io::{self, LineWriter, Write},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
@@ -29,6 +29,7 @@ use crate::{
         session::{self, Summary},
         start_after::StartAfter,
     },
+    progress::{Stderr, say},
     push::{self, Header, Pusher, Server},
     recording::Untraced,
     render,
@@ -62,7 +63,7 @@ pub(crate) struct RecordArgs {
     /// The recording to write [default: memtrace-PROGRAM-HOST-PID.mtr]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Overwrite an existing file
+    /// Overwrite an existing recording
     #[arg(short, long)]
     force: bool,
     /// Stop recording after this time, such as 90s or 10m; a number alone means seconds. A launched command
@@ -242,12 +243,8 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
 fn announce(plan: &Plan, output: &Path, untraced: &[Untraced]) {
     let what = until(!plan.command.is_empty(), plan.duration);
     // A closed standard error must not end a recording.
-    let _ = say_untraced(&mut io::stderr(), untraced);
-    let _ = writeln!(
-        io::stderr(),
-        "memtrace: recording to `{}`; {what}",
-        output.display()
-    );
+    let _ = say_untraced(&mut LineWriter::new(Stderr), untraced);
+    say(&format!("recording to `{}`; {what}", output.display()));
 }
 
 /// A recording without profiles elsewhere is better than none.
@@ -312,7 +309,7 @@ fn conclude(
     verbose: bool,
     is_final: bool,
 ) -> io::Result<()> {
-    let mut err = io::stderr().lock();
+    let mut err = LineWriter::new(Stderr);
     let Summary {
         received,
         missing,

@@ -2,7 +2,6 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -22,7 +21,7 @@ use crate::{
         verdict::{self, Diagnosis},
     },
     escape::for_shell,
-    progress::Progress,
+    progress::{Progress, say},
     recording::{self, At, Recording, Snapshot},
     render,
     view::fail_on::{Condition, State, check},
@@ -59,7 +58,7 @@ pub(crate) struct RunArgs {
     /// The recording to write and to keep
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Overwrite existing files
+    /// Overwrite an existing recording, and an existing result
     #[arg(short, long)]
     force: bool,
     /// Ignore the sites listed in this file, see `memtrace diagnose --help`
@@ -85,7 +84,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             "--json and --output name the same file, `{}`",
             path.display()
         );
-        recording::may_create(path, args.force)?;
+        recording::may_write(path, args.force)?;
     }
     let (folder, file) = match &args.output {
         Some(file) => (None, file.clone()),
@@ -124,13 +123,11 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         // Its name is printed below.
         let _ = folder.keep();
     }
-    // A closed standard error must not change the status.
-    let mut err = io::stderr().lock();
     for line in outcomes.iter().filter_map(render::outcome) {
-        let _ = writeln!(err, "memtrace: {line}");
+        say(&line);
     }
     if let Some(kept) = kept.as_ref().filter(|_| fails) {
-        let _ = writeln!(err, "memtrace: next: memtrace diagnose {}", for_shell(kept));
+        say(&format!("next: memtrace diagnose {}", for_shell(kept)));
     }
     if let Some(path) = &args.json {
         let text = render::outcomes_json(&outcomes, kept.as_deref()).to_string() + "\n";

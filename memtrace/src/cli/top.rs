@@ -41,7 +41,7 @@ pub(crate) struct TopArgs {
     /// Keep the recording. By default, it is in the folder for temporary files (TMPDIR), and removed at the end
     #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     output: Option<PathBuf>,
-    /// Overwrite an existing file
+    /// Overwrite an existing recording
     #[arg(short, long, requires = "output", conflicts_with = "file")]
     force: bool,
     #[command(flatten)]

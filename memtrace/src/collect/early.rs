@@ -4,7 +4,6 @@
 
 use std::{
     collections::HashMap,
-    io::{self, Write},
     path::PathBuf,
     sync::{
         Arc,
@@ -29,6 +28,7 @@ use crate::{
     host::cgroup::Level,
     ledger::{Extent, HeapCopy},
     process,
+    progress::say,
     recording::Found,
     units,
 };
@@ -376,10 +376,10 @@ impl Search {
     }
 }
 
-/// Tells the user at once. A closed standard error must not end a recording.
+/// Tells the user at once.
 fn announce(lines: impl IntoIterator<Item = String>) {
     for line in lines {
-        let _ = writeln!(io::stderr(), "memtrace: {line}");
+        say(&line);
     }
 }
 

@@ -148,7 +148,7 @@ pub(crate) async fn record(
     // Without a name of its own, it will be named after the first of the chosen processes.
     if plan.choice.is_none() || plan.output.is_some() {
         let output = output(&plan, launched.as_ref(), &redactor);
-        recording::may_create(&output, plan.force)?;
+        recording::may_record(&output, plan.force)?;
     }
     let waiting = Waiting::new(start_after)?;
     let mut signals = Signals::watch()?;

@@ -1,11 +1,9 @@
 //! The signals that a recording acts on, and those that it passes on to a launched command.
 
-use std::io::{self, Write};
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::session::{SessionError, pidfd, system};
-use crate::process::launch::Launched;
+use crate::{process::launch::Launched, progress::say};
 
 /// The signals that a recording acts on.
 pub(super) struct Signals {
@@ -29,12 +27,10 @@ impl Signals {
         if let Some(status) = launched.try_wait().map_err(&waiting)? {
             return Ok(status);
         }
-        // A closed standard error must not keep the status from being passed on.
-        let _ = writeln!(
-            io::stderr(),
-            "memtrace: waiting for process {} to end, to pass on its exit status",
+        say(&format!(
+            "waiting for process {} to end, to pass on its exit status",
             launched.tgid()
-        );
+        ));
         let fd = pidfd(launched.tgid()).map_err(&waiting)?;
         loop {
             tokio::select! {

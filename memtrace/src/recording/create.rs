@@ -11,15 +11,15 @@ use std::{
 use super::{Error, schema};
 
 /// Makes `path` a new empty file for a recording, of mode 0600, owned by the invoking user under sudo. With `force` it
-/// takes the place of a regular file in one step, so a failure leaves the old one as it was. It is locked: no other
+/// takes the place of another recording in one step, so a failure leaves the old one as it was. It is locked: no other
 /// memtrace replaces it as long as the result is open.
 ///
 /// # Errors
 ///
-/// When something is at `path` already (with `force`: something other than a regular file, or a recording in progress),
-/// or when it cannot be created.
+/// When something is at `path` already (with `force`: something other than a recording or an empty file, or a recording
+/// in progress), or when it cannot be created.
 pub(super) fn create_recording(path: &Path, force: bool) -> Result<File, Error> {
-    let file = match is_free(path, force)? {
+    let file = match is_free_for_recording(path, force)? {
         true => create(path)?,
         false => replace(path, b"").map_err(|error| cannot_create(path, &error))?,
     };
@@ -32,8 +32,20 @@ pub(super) fn create_recording(path: &Path, force: bool) -> Result<File, Error> 
 ///
 /// # Errors
 /// As [`create_recording`].
-pub(crate) fn may_create(path: &Path, force: bool) -> Result<(), Error> {
-    if is_free(path, force)? {
+pub(crate) fn may_record(path: &Path, force: bool) -> Result<(), Error> {
+    may_create(path, is_free_for_recording(path, force)?)
+}
+
+/// The same for [`write_private`].
+///
+/// # Errors
+/// As [`write_private`].
+pub(crate) fn may_write(path: &Path, force: bool) -> Result<(), Error> {
+    may_create(path, is_free_for_other(path, force)?)
+}
+
+fn may_create(path: &Path, free: bool) -> Result<(), Error> {
+    if free {
         create(path)?;
         // It is empty.
         let _ = fs::remove_file(path);
@@ -49,10 +61,7 @@ pub(crate) fn may_create(path: &Path, force: bool) -> Result<(), Error> {
 /// When something is at `path` already (with `force`: something other than a regular file, or a recording), or when it
 /// cannot be written.
 pub(crate) fn write_private(path: &Path, force: bool, content: &[u8]) -> Result<(), Error> {
-    if !is_free(path, force)? {
-        if is_recording(path) {
-            return Err(Error::IsRecording { path: path.into() });
-        }
+    if !is_free_for_other(path, force)? {
         return match replace(path, content) {
             Ok(_) => Ok(()),
             Err(error) => Err(cannot_create(path, &error)),
@@ -63,6 +72,25 @@ pub(crate) fn write_private(path: &Path, force: bool, content: &[u8]) -> Result<
         let _ = fs::remove_file(path);
         cannot_create(path, &error)
     })
+}
+
+/// As [`is_free`]. If the name after `-o` is forgotten, the program to trace takes its place, and must not be
+/// overwritten.
+fn is_free_for_recording(path: &Path, force: bool) -> Result<bool, Error> {
+    let full = fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
+    if full && !is_recording(path)? {
+        return Err(Error::IsNoRecording { path: path.into() });
+    }
+    is_free(path, force)
+}
+
+/// As [`is_free`], for files other than recordings.
+fn is_free_for_other(path: &Path, force: bool) -> Result<bool, Error> {
+    let free = is_free(path, force)?;
+    if !free && is_recording(path)? {
+        return Err(Error::IsRecording { path: path.into() });
+    }
+    Ok(free)
 }
 
 /// True if nothing is at `path`, false if what is there may be replaced.
@@ -86,13 +114,15 @@ fn is_locked(path: &Path) -> bool {
 }
 
 /// By the header of an SQLite database (<https://sqlite.org/fileformat.html>, 1.3).
-fn is_recording(path: &Path) -> bool {
+fn is_recording(path: &Path) -> Result<bool, Error> {
     let mut header = [0; 72];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut header, 0));
+    match read {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+        read => read.map_err(|error| Error::opening(path, &error))?,
+    }
     let application = schema::APPLICATION_ID as u32;
-    read.is_ok()
-        && header.starts_with(b"SQLite format 3\0")
-        && header.ends_with(&application.to_be_bytes())
+    Ok(header.starts_with(b"SQLite format 3\0") && header.ends_with(&application.to_be_bytes()))
 }
 
 fn create(path: &Path) -> Result<File, Error> {

@@ -22,6 +22,10 @@ pub enum Error {
         "`{path}` is a recording, and `--force` replaces one only with another recording; choose another name"
     )]
     IsRecording { path: PathBuf },
+    #[error(
+        "`{path}` exists already and is not a recording, so it is not replaced; choose another name, or delete the file"
+    )]
+    IsNoRecording { path: PathBuf },
     #[error("another memtrace is recording to `{path}`; choose another name")]
     BeingRecorded { path: PathBuf },
     #[error("cannot create `{path}`: {cause}; choose another place")]

@@ -32,7 +32,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use create::{may_create, write_private};
+pub(crate) use create::{may_record, may_write, write_private};
 pub(crate) use device_tables::{DeviceSnapshot, LibraryRow};
 pub(crate) use error::Error;
 pub(crate) use facts::{Fact, capacity_of};

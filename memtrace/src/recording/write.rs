@@ -48,8 +48,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// When something is at `path` already (with `force`: something other than a regular
-    /// file), or when it cannot be created or written.
+    /// When something is at `path` already (with `force`: something other than a recording or an
+    /// empty file), or when it cannot be created or written.
     pub fn create(path: &Path, force: bool, meta: &Meta) -> Result<Writer, Error> {
         let lock = create::create_recording(path, force)?;
         Self::initialise(path, lock, meta).map_err(|error| {

@@ -34,6 +34,7 @@ use self::{
 };
 use crate::{
     collect::interruption::Interruption,
+    progress::{Stderr, say},
     recording::{self, Recording},
 };
 
@@ -115,7 +116,7 @@ fn record(
     // It is removed when this returns.
     let mut folder = None;
     let path = if let Some(path) = output {
-        recording::may_create(&path, force)?;
+        recording::may_record(&path, force)?;
         path
     } else {
         let made = tempfile::Builder::new().prefix("memtrace-top-").tempdir();
@@ -141,7 +142,7 @@ fn record(
     // A recorder that is ended while it sets probes fails, as it should.
     let may_fail = !recorder.is_recording() && recorder.ended().is_none();
     if is_kept && recorder.ended().is_none() && !interruption.has_come() {
-        say("memtrace: completing the recording; Ctrl-C skips the search for holders");
+        say("completing the recording; Ctrl-C skips the search for holders");
     }
     let status = recorder.end(is_kept, &interruption);
     shown?;
@@ -152,22 +153,16 @@ fn record(
         (false, false) => &[],
     };
     for line in said {
-        say(line);
+        // If standard error is closed, the line is lost.
+        let _ = Stderr.write_all(format!("{line}\n").as_bytes());
     }
     if failed && let Some(signal) = status.and_then(|status| status.signal()) {
-        say(&format!(
-            "memtrace: the recorder was killed by signal {signal}"
-        ));
+        say(&format!("the recorder was killed by signal {signal}"));
     }
     Ok(match failed {
         true => ExitCode::from(2),
         false => ExitCode::SUCCESS,
     })
-}
-
-/// Prints a line. If standard error is closed, it is lost.
-fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// The screen, until the user quits, a signal comes, or the recorder fails.

@@ -27,7 +27,7 @@ fn a_recording_in_progress_is_not_replaced() {
     let writer = Writer::create(&path, false, &meta()).unwrap();
     for refused in [
         Writer::create(&path, true, &meta()).map(|_| ()),
-        may_create(&path, true),
+        may_record(&path, true),
         write_private(&path, true, b"x"),
     ] {
         assert!(
@@ -43,7 +43,7 @@ fn a_recording_in_progress_is_not_replaced() {
         "{refused:?}"
     );
     assert!(Recording::open(&path).is_ok());
-    may_create(&path, true).unwrap();
+    may_record(&path, true).unwrap();
     Writer::create(&path, true, &meta()).unwrap();
 }
 
@@ -175,6 +175,23 @@ fn force_replaces_regular_files_only() {
         error.contains("No such file") && error.contains("choose another place"),
         "{error}"
     );
+}
+
+#[test]
+fn force_replaces_no_program() {
+    let (_directory, path) = temporary();
+    let program = b"#!/usr/bin/env python3\nprint('trained for a week')\n";
+    fs::write(&path, program).unwrap();
+    let error = Writer::create(&path, true, &meta()).unwrap_err();
+    assert!(error.to_string().contains("is not a recording"), "{error}");
+    let error = may_record(&path, true).unwrap_err();
+    assert!(error.to_string().contains("is not a recording"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), program);
+    // Such as mktemp(1) makes.
+    fs::write(&path, b"").unwrap();
+    may_record(&path, true).unwrap();
+    drop(Writer::create(&path, true, &meta()).unwrap());
+    drop(Writer::create(&path, true, &meta()).unwrap());
 }
 
 #[test]
