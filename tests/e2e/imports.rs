@@ -49,6 +49,12 @@ fn of_shelf(report: &Report) -> impl Iterator<Item = &ReportedSite> {
     })
 }
 
+/// Its stack reaches the beginning of the interpreter.
+fn is_begun(site: &ReportedSite) -> bool {
+    let mut frames = site.frames.iter();
+    frames.any(|frame| frame.function.as_deref() == Some("Py_BytesMain"))
+}
+
 fn python(site: &ReportedSite) -> Vec<&Frame> {
     let frames = site.frames.iter();
     frames.filter(|frame| frame.kind == "python").collect()
@@ -98,4 +104,78 @@ fn an_import_is_whole_on_request() {
         main.is_some_and(|file| file.ends_with("/main.py")),
         "{filling:?}"
     );
+}
+
+#[test]
+fn without_python_frames_an_import_is_one_frame_too() {
+    let bench = Bench::new();
+    let report = recorded(&bench, &["--no-python"]);
+    let importing: Vec<&ReportedSite> = of_shelf(&report).collect();
+    let blocks: u64 = importing.iter().map(|site| site.counts.alloc_count).sum();
+    assert!(blocks >= 300, "{importing:?}");
+    for site in importing {
+        let names: Vec<_> = python(site)
+            .iter()
+            .map(|frame| frame.function.clone())
+            .collect();
+        assert!(
+            names.len() == 2 && is_in(python(site)[0], "<module>"),
+            "{names:?}"
+        );
+    }
+    let heap = report.sites.iter().filter(|site| site.layer == "heap");
+    let others: Vec<&ReportedSite> = heap
+        .filter(|site| python(site).is_empty())
+        .filter(|site| is_begun(site))
+        .collect();
+    let blocks: u64 = others.iter().map(|site| site.counts.alloc_count).sum();
+    assert!(
+        blocks >= 200,
+        "the work after the import has {blocks} blocks"
+    );
+
+    let report = recorded(&bench, &["--no-python", "--imports"]);
+    let with_python = report.sites.iter().find(|site| !python(site).is_empty());
+    assert!(with_python.is_none(), "{with_python:?}");
+    let filling = |site: &&ReportedSite| site.counts.alloc_count == 300 && is_begun(site);
+    assert!(
+        report.sites.iter().any(|site| filling(&site)),
+        "no whole stack of an import"
+    );
+}
+
+/// A worker that is forked within an import.
+const FORKING: &str = "
+import os
+worker = os.fork()
+if worker == 0:
+    kept = [bytes(7000 + i) for i in range(400)]
+    os._exit(0)
+os.waitpid(worker, 0)
+";
+
+#[test]
+fn a_forked_worker_has_no_python_frames_if_none_are_wanted() {
+    let bench = Bench::new();
+    fs::write(bench.path("pool.py"), FORKING).expect("a module");
+    fs::write(bench.path("main.py"), "import pool").expect("a program");
+    let main = bench.path("main.py");
+    let command = ["/usr/bin/python3".as_ref(), "-B".as_ref(), main.as_os_str()];
+    let report = Record::launch(&bench, &["--no-python"], command).finish(0);
+    report.expect_balance();
+    let launched = |tgid| {
+        let mut processes = report.processes.iter();
+        processes.any(|process| process.tgid == tgid && process.origin == "launched")
+    };
+    let (own, workers): (Vec<_>, Vec<_>) =
+        report.sites.iter().partition(|site| launched(site.tgid));
+    assert!(own.iter().any(|site| !python(site).is_empty()), "{own:?}");
+    let allocating = workers.iter().filter(|site| site.counts.alloc_count > 0);
+    let allocating: Vec<_> = allocating.collect();
+    assert!(
+        allocating.iter().any(|site| site.counts.alloc_count >= 400),
+        "{allocating:?}"
+    );
+    let with_python = allocating.iter().find(|site| !python(site).is_empty());
+    assert!(with_python.is_none(), "{with_python:?}");
 }

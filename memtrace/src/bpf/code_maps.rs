@@ -224,15 +224,21 @@ impl CodeMaps {
         }
     }
 
-    /// Publishes which interpreter a process runs.
+    /// Publishes which interpreter a process runs; `None`: its stacks have no Python frames any more.
     ///
     /// # Errors
     /// There are too many different ones, or the kernel refuses; stacks then have no Python frames.
     pub(crate) fn set_interpreter(
         &mut self,
         tgid: u32,
-        interpreter: Interpreter,
+        interpreter: Option<Interpreter>,
     ) -> Result<(), MapError> {
+        let Some(interpreter) = interpreter else {
+            self.numbers.release(tgid);
+            set(&mut self.interpreter_of, tgid, None)?;
+            self.changes.announce();
+            return Ok(());
+        };
         let (number, new) = self.numbers.number(tgid, interpreter);
         if new && let Err(error) = self.interpreters.set(number, Raw(interpreter), 0) {
             self.numbers.release(tgid);

@@ -25,12 +25,12 @@ pub(super) struct AttachArgs {
     /// Unwind by frame pointers instead of unwind tables: stacks end where one is missing
     #[arg(long)]
     pub(super) frame_pointers: bool,
-    /// Leave out Python frames
+    /// Leave out Python frames, except those of summarised imports (see `--imports`)
     #[arg(long)]
     pub(super) no_python: bool,
     /// Record the stacks of Python's imports in full. By default, whatever a module does when it is imported by a
     /// program that has just started is recorded as one frame for the module: the imports of PyTorch alone have
-    /// hundreds of thousands of stacks. 10 seconds after the last new module, stacks are whole in any case
+    /// hundreds of thousands of stacks. 30 seconds after the last new module, stacks are whole in any case
     #[arg(long)]
     pub(super) imports: bool,
     /// Leave out malloc and its relatives, at a fraction of the cost: record device memory, PyTorch's

@@ -129,6 +129,7 @@ impl Collector {
         {
             tracing::debug!("{error}");
         }
+        self.inherit_imports(parent, child);
         self.adopt(child, parent, life.header.time_ns)?;
         self.inherit_facts(parent, child)
     }
@@ -414,9 +415,9 @@ impl Collector {
         // The layer `python` needs the interpreter even if stacks are without Python frames.
         if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
             && self.processes.set_interpreter(tgid, interpreter)
-            && self.abilities.python_frames
+            && self.finds_python_frames(tgid)
         {
-            match self.kernel.set_interpreter(tgid, interpreter) {
+            match self.kernel.set_interpreter(tgid, Some(interpreter)) {
                 Ok(()) => self.see_code_ends(tgid),
                 Err(error) => {
                     tracing::warn!("stacks of process {tgid} have no Python frames: {error}");
@@ -425,15 +426,23 @@ impl Collector {
         }
     }
 
+    /// Whether the kernel side looks for a process's Python frames: also without them in stacks, to summarise imports.
+    pub(super) fn finds_python_frames(&self, tgid: u32) -> bool {
+        let imports = self.imports.as_ref();
+        self.abilities.python_frames
+            || self.saw_start(tgid) && imports.is_some_and(|imports| !imports.are_over(tgid))
+    }
+
     /// Lets the kernel side rely on what it has read of code objects. Without it, it reads them again for each stack.
     fn see_code_ends(&mut self, tgid: u32) {
+        let finds_python_frames = self.finds_python_frames(tgid);
         let interpreter = self.processes.interpreter(tgid).copied();
         let Some((interpreter, process)) = interpreter.zip(self.processes.get_mut(tgid)) else {
             return;
         };
         let index = ModuleIndex(interpreter.exec);
         let module = self.modules.get(index);
-        let Some(offset) = module.code_dealloc.filter(|_| self.abilities.python_frames) else {
+        let Some(offset) = module.code_dealloc.filter(|_| finds_python_frames) else {
             return;
         };
         if process.code_ends != Some(index) {

@@ -47,6 +47,26 @@ fn is_import_system(object: &CodeObject) -> bool {
     object.filename.starts_with(IMPORT_SYSTEM)
 }
 
+/// The native frames of a stack that is no summary of an import; `None`: it is, or has no other frames.
+pub(super) fn native(words: &[u64]) -> Option<Vec<u64>> {
+    let outermost = Word::decode(*words.last()?);
+    if matches!(
+        outermost,
+        Some(Word::PythonAt {
+            instruction: NOT_BEGUN,
+            ..
+        })
+    ) {
+        return None;
+    }
+    let is_native = |word: &u64| {
+        let word = Word::decode(*word);
+        !matches!(word, Some(Word::Python(_) | Word::PythonAt { .. }))
+    };
+    let native: Vec<u64> = words.iter().copied().filter(is_native).collect();
+    (native.len() < words.len()).then_some(native)
+}
+
 impl Imports {
     /// The words of a stack of an import as the kernel side summarises them; `None`: the stack stays as it is. `object`
     /// finds the code object of an address and a fingerprint.
@@ -111,6 +131,16 @@ impl Imports {
         }
         // With one part alone, a frame of the other one would pass for a module.
         (importing.knows == [true; PARTS.len()]).then_some(importing.files)
+    }
+
+    /// Whether the imports of a process are over.
+    pub(super) fn are_over(&self, tgid: u32) -> bool {
+        self.of.get(&tgid).is_some_and(Option::is_none)
+    }
+
+    /// The imports of a process are over.
+    pub(super) fn end(&mut self, tgid: u32) {
+        self.of.insert(tgid, None);
     }
 
     /// Processes whose imports are over.
@@ -208,6 +238,18 @@ mod tests {
         assert_eq!(imports.summarise(7, &words, object), Some(summary));
         assert_eq!(imports.summarise(7, &frame(0x30, 9), object), None);
         assert_eq!(imports.summarise(8, &words, object), None);
+    }
+
+    #[test]
+    fn without_python_frames_only_summaries_have_some() {
+        let native = [Word::file(4, 1), Word::file(4, 2)];
+        let frame = |at| [Word::python(0x10), Word::python_at(at, 5)];
+        let words = [&native[..1], &frame(7), &frame(NOT_BEGUN), &native[1..]].concat();
+        assert_eq!(super::native(&words), Some(native.to_vec()));
+        assert_eq!(super::native(&native), None);
+        let summary = [frame(NOT_BEGUN), frame(NOT_BEGUN)].concat();
+        assert_eq!(super::native(&summary), None);
+        assert_eq!(super::native(&[]), None);
     }
 
     #[test]

@@ -27,9 +27,7 @@ impl Collector {
             .as_mut()
             .map(|imports| imports.take_ended(now_ns));
         for tgid in ended.into_iter().flatten() {
-            if let Err(error) = self.kernel.set_imports(tgid, None) {
-                tracing::debug!("imports of process {tgid} are still summarised: {error}");
-            }
+            self.end_imports(tgid);
         }
         let (mut counted, emitted) = self.kernel.counters()?;
         let of_ledger = self.ledger.counts().by_reason();

@@ -111,8 +111,12 @@ pub(super) trait Kernel {
     /// Processes for which the kernel side requests a new snapshot.
     fn code_requests(&mut self) -> Vec<u32>;
 
-    /// Publishes which interpreter a process runs.
-    fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError>;
+    /// Publishes which interpreter a process runs; `None`: its stacks have no Python frames any more.
+    fn set_interpreter(
+        &mut self,
+        tgid: u32,
+        interpreter: Option<Interpreter>,
+    ) -> Result<(), MapError>;
 
     /// Publishes the import system of a process whose imports are to be summarised; `None`: they are not any more.
     fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), MapError>;
@@ -235,7 +239,11 @@ impl Kernel for Tracer {
         self.code.requests()
     }
 
-    fn set_interpreter(&mut self, tgid: u32, interpreter: Interpreter) -> Result<(), MapError> {
+    fn set_interpreter(
+        &mut self,
+        tgid: u32,
+        interpreter: Option<Interpreter>,
+    ) -> Result<(), MapError> {
         self.code.set_interpreter(tgid, interpreter)
     }
 

@@ -11,6 +11,7 @@ use memtrace_common::{
 use super::{
     CollectError, Collector,
     addresses::Addresses,
+    imports,
     location::Location,
     sink::Message,
     stacks::{Owner, Walk},
@@ -131,10 +132,13 @@ impl Collector {
                     .map(|(_, object)| object)
             })
         });
-        let (frames, end) = match &summary {
-            Some(summary) => (&summary[..], End::Complete),
-            None => (frames, end),
+        let end = summary.as_ref().map_or(end, |_| End::Complete);
+        let kept = match self.abilities.python_frames {
+            true => summary,
+            // They were found only to summarise imports.
+            false => summary.or_else(|| imports::native(frames)),
         };
+        let frames = kept.as_deref().unwrap_or(frames);
         let locate = |index: usize| {
             Some(match Word::decode(frames[index]) {
                 Some(Word::File { exec, vaddr }) => modules.locate(exec, vaddr),
@@ -166,8 +170,7 @@ impl Collector {
     /// Has the imports of a process that was seen to start summarised.
     fn learn_imports(&mut self, code: &Code, object: &CodeObject) {
         let tgid = code.header.tgid;
-        let process = self.processes.get_mut(tgid);
-        if process.is_none_or(|process| process.row.origin == Origin::Attached) {
+        if !self.saw_start(tgid) {
             return;
         }
         let imports = self.imports.as_mut();
@@ -175,6 +178,39 @@ impl Collector {
             && let Err(error) = self.kernel.set_imports(tgid, Some(files))
         {
             tracing::debug!("imports of process {tgid} are not summarised: {error}");
+        }
+    }
+
+    /// Whether a process began while it was recorded.
+    pub(super) fn saw_start(&self, tgid: u32) -> bool {
+        let process = self.processes.get(tgid);
+        process.is_some_and(|process| process.row.origin != Origin::Attached)
+    }
+
+    /// From now on, stacks of imports are as whole as others.
+    pub(super) fn end_imports(&mut self, tgid: u32) {
+        let Some(imports) = &mut self.imports else {
+            return;
+        };
+        imports.end(tgid);
+        let mut ended = self.kernel.set_imports(tgid, None);
+        if !self.abilities.python_frames {
+            ended = ended.and(self.kernel.set_interpreter(tgid, None));
+        }
+        if let Err(error) = ended {
+            tracing::debug!("imports of process {tgid} are still summarised: {error}");
+        }
+    }
+
+    /// A forked child does not begin with imports.
+    pub(super) fn inherit_imports(&mut self, parent: u32, child: u32) {
+        if self.abilities.python_frames || self.processes.interpreter(child).is_none() {
+            return;
+        }
+        if self.finds_python_frames(parent) {
+            self.end_imports(child);
+        } else if let Some(imports) = &mut self.imports {
+            imports.end(child);
         }
     }
 

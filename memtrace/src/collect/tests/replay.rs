@@ -272,7 +272,7 @@ impl Kernel for Captured {
         self.asked.borrow().wanted.clone()
     }
 
-    fn set_interpreter(&mut self, _: u32, _: Interpreter) -> Result<(), MapError> {
+    fn set_interpreter(&mut self, _: u32, _: Option<Interpreter>) -> Result<(), MapError> {
         Ok(())
     }
 
