@@ -413,7 +413,7 @@ impl Collector {
     fn look_for_python(&mut self, tgid: u32, index: ModuleIndex, bias: u64) {
         let module = self.modules.get(index);
         // The layer `python` needs the interpreter even if stacks are without Python frames.
-        if let Some(interpreter) = self.pythons.mapped(tgid, index, module, bias)
+        if let Some(interpreter) = self.pythons.mapped(index, module, bias)
             && self.processes.set_interpreter(tgid, interpreter)
             && self.finds_python_frames(tgid)
         {

@@ -49,7 +49,6 @@ impl Pythons {
     /// Checks a file that a process maps with this bias for an interpreter.
     pub(super) fn mapped(
         &mut self,
-        tgid: u32,
         index: ModuleIndex,
         module: &Module,
         bias: u64,
@@ -63,7 +62,7 @@ impl Pythons {
                 return None;
             }
         };
-        match python::interpreter(candidate, index.0, bias, &read(tgid)) {
+        match python::interpreter(candidate, index.0, bias) {
             Ok(interpreter) if !fits(&interpreter) => {
                 if self.warned.insert(index) {
                     tracing::warn!(

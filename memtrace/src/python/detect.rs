@@ -24,6 +24,8 @@ pub(crate) struct Candidate {
     pub handlers: Option<[u64; 2]>,
     /// Start of the function that frees code objects.
     pub code_dealloc: Option<u64>,
+    /// Its description of its own layout, which it has since 3.13; empty if there is none.
+    pub description: Vec<u8>,
 }
 
 /// An interpreter whose frames are not supported.
@@ -77,6 +79,7 @@ pub(crate) fn find(elf: &Elf<'_>, path: &Path) -> Result<Option<Candidate>, Unsu
         eval: [[main.start, main.end], [cold.start, cold.end]],
         handlers: handlers(elf),
         code_dealloc: code_dealloc(elf),
+        description: super::offsets::description(elf, runtime.virt, minor),
     }))
 }
 

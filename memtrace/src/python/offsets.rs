@@ -3,20 +3,17 @@
 //! `_Py_DebugOffsets` at the beginning of `_PyRuntime` (Include/internal/pycore_runtime.h in 3.13,
 //! pycore_debug_offsets.h in 3.14). x86-64.
 
-use super::{Candidate, Read};
+use super::Candidate;
 use crate::process::elf::Elf;
 use memtrace_common::python::{Interpreter, NONE};
-use std::io;
 
 /// Why the layout of an interpreter is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot read the interpreter's state at {address:#x}: {source}")]
-    Read { address: u64, source: io::Error },
     #[error("Python 3.{0} is not supported, expected 3.9 to 3.14")]
     Version(u32),
-    /// `PY_VERSION_HEX` of the running one.
-    #[error("the interpreter in memory is of version {got:#x}, expected a release of 3.{minor}")]
+    /// `PY_VERSION_HEX`.
+    #[error("the interpreter is of version {got:#x}, expected a release of 3.{minor}")]
     OtherVersion { minor: u32, got: u64 },
     #[error("free-threaded Python 3.{0} is not supported")]
     FreeThreaded(u32),
@@ -25,12 +22,11 @@ pub(crate) enum Error {
 }
 
 /// The layout of the interpreter of a process. `exec`: number of its file; `bias`: difference
-/// between addresses in the process and in the file. `read` reads the process's memory.
+/// between addresses in the process and in the file.
 pub(crate) fn interpreter(
     candidate: &Candidate,
     exec: u32,
     bias: u64,
-    read: &Read<'_>,
 ) -> Result<Interpreter, Error> {
     let minor = candidate.minor;
     let runtime = candidate.runtime.wrapping_add(bias);
@@ -41,13 +37,7 @@ pub(crate) fn interpreter(
         12 => V3_12,
         13 | 14 => {
             let described = Described::of(minor).ok_or(Error::Version(minor))?;
-            let mut words = [0; MAX_WORDS * 8];
-            let bytes = &mut words[..described.words * 8];
-            read(runtime, bytes).map_err(|source| Error::Read {
-                address: runtime,
-                source,
-            })?;
-            described.parse(minor, bytes)?
+            described.parse(minor, &candidate.description)?
         }
         other => return Err(Error::Version(other)),
     };
@@ -58,6 +48,14 @@ pub(crate) fn interpreter(
         minor,
         ..layout
     })
+}
+
+/// What the file has for `_Py_DebugOffsets`. The memory of a process may not have it yet: its interpreter is found as soon
+/// as its code is mapped.
+pub(super) fn description(elf: &Elf<'_>, runtime: u64, minor: u32) -> Vec<u8> {
+    let words = Described::of(minor).map_or(0, |described| described.words);
+    let bytes = elf.initial(runtime, words * 8);
+    bytes.unwrap_or_default().to_vec()
 }
 
 /// Whether the file's `_PyRuntime` is marked as free-threaded; 3.13 and later.

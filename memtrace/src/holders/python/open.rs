@@ -17,7 +17,7 @@ use crate::{
     },
     python::{self, Candidate},
 };
-use std::{io, path::Path};
+use std::path::Path;
 
 /// Why the objects of an interpreter cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -53,13 +53,7 @@ impl Python {
     }
 
     fn at(candidate: &Candidate, bias: u64, memory: &dyn Memory) -> Result<Python, NotRecognised> {
-        let read = |address: u64, buffer: &mut [u8]| -> io::Result<()> {
-            let is_read = memory.read(address, buffer);
-            is_read
-                .then_some(())
-                .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-        };
-        let at = python::interpreter(candidate, 0, bias, &read)
+        let at = python::interpreter(candidate, 0, bias)
             .map_err(|error| NotRecognised::Interpreter(error.to_string()))?;
         let wrong = |what| NotRecognised::Layout {
             minor: at.minor,

@@ -270,8 +270,7 @@ fn stacks_of_running_interpreters_match_the_script() {
         }
         let script = Script::start(&program, &path, 8 + 3);
         let (_, candidate, bias) = script.interpreter().unwrap().unwrap();
-        let read = |address, bytes: &mut [u8]| script.read(address, bytes);
-        let at = interpreter(&candidate, 0, bias, &read).unwrap();
+        let at = interpreter(&candidate, 0, bias).unwrap();
         let walker = Walker {
             script: &script,
             at,
@@ -372,8 +371,8 @@ fn code_that_changed_meanwhile_is_not_taken() {
     );
     let script = Script::start(Path::new(DISTRIBUTION), &path, 1);
     let (_, candidate, bias) = script.interpreter().unwrap().unwrap();
+    let at = interpreter(&candidate, 0, bias).unwrap();
     let read = |address, bytes: &mut [u8]| script.read(address, bytes);
-    let at = interpreter(&candidate, 0, bias, &read).unwrap();
     let walker = Walker {
         script: &script,
         at,
