@@ -133,9 +133,14 @@ pub(crate) struct Ended {
 impl Ended {
     /// Events recorded and lost, from memtrace's last figures.
     pub(crate) fn events(&self) -> Result<(u64, u64)> {
-        let events = self.stderr.iter().find_map(|line| parse_events(line));
-        events.context("memtrace printed no line `memtrace: N events recorded, M lost`")
+        events(self.stderr.iter().map(String::as_str))
     }
+}
+
+/// Events recorded and lost, from memtrace's lines.
+pub(super) fn events<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<(u64, u64)> {
+    let events = lines.into_iter().find_map(parse_events);
+    events.context("memtrace printed no line `memtrace: N events recorded, M lost`")
 }
 
 /// `memtrace: N events recorded, M lost`, where N can have commas, and more can follow.

@@ -1,6 +1,7 @@
 //! Launching `import torch`: nearly every allocation has a stack of its own.
 
 use super::{
+    child,
     figures::{median, times},
     paired::{EMPTY, NO_HEAP, NO_PYTHON, Way, turns},
     parse_figure,
@@ -11,7 +12,6 @@ use crate::command;
 use anyhow::{Context, Result, ensure};
 use std::{
     fs,
-    io::Read,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -41,6 +41,17 @@ struct Collector {
     memory: f64,
     /// Size of the recording, bytes.
     file: f64,
+    lost: f64,
+}
+
+/// A recorded launch.
+pub(super) struct Launched {
+    /// By the program.
+    printed: String,
+    /// By memtrace, on standard error.
+    said: String,
+    /// Memtrace's anonymous memory at most, bytes.
+    memory: f64,
 }
 
 pub(super) struct Imports<'a> {
@@ -75,6 +86,7 @@ impl<'a> Imports<'a> {
             column("times_empty", "× empty probes", 2),
             column("collector_mib", "collector, MiB", 0),
             column("file_mb", "recording, MB", 1),
+            column("lost", "events lost", 0),
         ];
         let title = format!("launching `import torch`, median of {rounds} rounds");
         let mut table = Table::new("imports", title, &columns);
@@ -97,6 +109,7 @@ impl<'a> Imports<'a> {
                     ratio(1),
                     Some(of(|it| it.memory) / f64::from(1 << 20)),
                     Some(of(|it| it.file) / 1e6),
+                    Some(of(|it| it.lost)),
                 ],
             );
         }
@@ -113,20 +126,25 @@ impl<'a> Imports<'a> {
             }
         };
         let file = self.folder.join("imports.mtr");
-        let (printed, memory) = self.record(&file, options)?;
+        let Launched {
+            printed,
+            said,
+            memory,
+        } = self.record(&file, options)?;
         let collector = match way {
             // Empty programs send nothing to a collector.
             EMPTY => None,
             _ => Some(Collector {
                 memory,
                 file: fs::metadata(&file)?.len() as f64,
+                lost: child::events(said.lines())?.1 as f64,
             }),
         };
         measured(&printed, collector)
     }
 
-    /// Records a launch: what the program printed, and memtrace's anonymous memory at most, bytes.
-    pub(super) fn record(&self, file: &Path, options: &[&str]) -> Result<(String, f64)> {
+    /// Records a launch.
+    pub(super) fn record(&self, file: &Path, options: &[&str]) -> Result<Launched> {
         let mut command = Command::new(self.memtrace);
         command.args(["record", "--force", "-o"]).arg(file);
         command.args(options).arg("--").arg(&self.python);
@@ -134,26 +152,28 @@ impl<'a> Imports<'a> {
             .args(["-c", SCRIPT])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start `{}`", command::shown(&command)))?;
         let mut memory = 0.0;
-        let status = loop {
+        // What it prints fits into the pipes.
+        while child.try_wait()?.is_none() {
             memory = anonymous(child.id()).max(memory);
-            match child.try_wait()? {
-                Some(status) => break status,
-                None => thread::sleep(LOOK),
-            }
-        };
+            thread::sleep(LOOK);
+        }
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8(output.stderr)?;
         ensure!(
-            status.success(),
-            "`{}` failed: {status}",
-            command::shown(&command)
+            output.status.success(),
+            "`{}` failed: {}: {said}",
+            command::shown(&command),
+            output.status
         );
-        let mut printed = String::new();
-        let stdout = child.stdout.as_mut().context("no standard output")?;
-        stdout.read_to_string(&mut printed)?;
-        Ok((printed, memory))
+        Ok(Launched {
+            printed: String::from_utf8(output.stdout)?,
+            said,
+            memory,
+        })
     }
 }
 
