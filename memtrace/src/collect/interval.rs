@@ -22,17 +22,14 @@ impl Collector {
         if !retired.is_empty() {
             std::thread::spawn(move || bpf::detach(retired));
         }
-        let ended = self
-            .imports
-            .as_mut()
-            .map(|imports| imports.take_ended(now_ns));
-        for tgid in ended.into_iter().flatten() {
-            self.end_imports(tgid);
-        }
         let (mut counted, emitted) = self.kernel.counters()?;
         let of_ledger = self.ledger.counts().by_reason();
         for (reason, count) in self.losses.clone().into_iter().chain(of_ledger) {
             *counted.entry(reason).or_default() += count;
+        }
+        if !self.abilities.python_frames {
+            // Its stacks lack nothing that was wanted.
+            counted.remove(&Reason::PythonAmbiguous);
         }
         let losses = Reason::ALL.map(|reason| (reason, counted.remove(&reason).unwrap_or(0)));
         self.describe_libraries()?;

@@ -138,6 +138,7 @@ impl Collector {
             // They were found only to summarise imports.
             false => summary.or_else(|| imports::native(frames)),
         };
+        let has_lost_python = kept.is_some() && !self.abilities.python_frames;
         let frames = kept.as_deref().unwrap_or(frames);
         let locate = |index: usize| {
             Some(match Word::decode(frames[index]) {
@@ -161,6 +162,10 @@ impl Collector {
             owner,
         };
         self.stacks.learn(&walk, locate);
+        if end == End::Truncated && has_lost_python {
+            // Without Python frames, there is room for the whole of such a stack.
+            self.end_imports(tgid);
+        }
         if self.stacks.has_much_news() {
             self.hand_over_stacks()?;
         }
@@ -185,6 +190,15 @@ impl Collector {
     pub(super) fn saw_start(&self, tgid: u32) -> bool {
         let process = self.processes.get(tgid);
         process.is_some_and(|process| process.row.origin != Origin::Attached)
+    }
+
+    /// Ends the imports of processes that have had no new module for a while.
+    pub(super) fn end_old_imports(&mut self, now_ns: u64) {
+        let imports = self.imports.as_mut();
+        let ended = imports.map(|imports| imports.take_ended(now_ns));
+        for tgid in ended.unwrap_or_default() {
+            self.end_imports(tgid);
+        }
     }
 
     /// From now on, stacks of imports are as whole as others.

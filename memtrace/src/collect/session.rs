@@ -423,7 +423,9 @@ impl Session {
                 }
                 _ = poll.tick() => {
                     self.drain(collector)?;
-                    collector.look_ahead(now_ns()).map_err(CollectError::from)?;
+                    let now = now_ns();
+                    collector.end_old_imports(now);
+                    collector.look_ahead(now).map_err(CollectError::from)?;
                 }
                 () = tables.notified() => collector.look_around(),
                 () = sleep_until(next) => {
