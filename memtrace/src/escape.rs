@@ -1,7 +1,7 @@
 //! Text of traced programs, harmless to a terminal.
 
 /// Control characters are escaped.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {

@@ -34,7 +34,8 @@ mod unwind;
 mod view;
 
 pub use cli::Cli;
-pub use progress::Stderr;
+pub use escape::clean;
+pub use progress::{Stderr, say};
 
 /// Makes the recording of `examples/workers.rs`: events, through the ledger to the file.
 pub mod made_up {

@@ -1,10 +1,6 @@
 //! The `memtrace` command.
 
-use std::{
-    env, fmt,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{env, fmt, io, process::ExitCode};
 
 use memtrace::Cli;
 use tracing::{Event, Level, Subscriber};
@@ -37,9 +33,7 @@ fn main() -> ExitCode {
         // A closed pipe (`| head`) is not an error.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed, the message is lost.
-            let line = format!("memtrace: {}\n", whole(&error));
-            let _ = memtrace::Stderr.write_all(line.as_bytes());
+            memtrace::say(&whole(&error));
             ExitCode::from(FAILED)
         }
     }
@@ -64,8 +58,9 @@ where
         if level > Level::WARN {
             write!(out, "{level} ")?;
         }
-        context.format_fields(out.by_ref(), event)?;
-        writeln!(out)
+        let mut line = String::new();
+        context.format_fields(Writer::new(&mut line), event)?;
+        writeln!(out, "{}", memtrace::clean(&line))
     }
 }
 

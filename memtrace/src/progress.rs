@@ -146,8 +146,8 @@ pub(crate) fn clear() {
 }
 
 /// Prints a line to standard error, above the line that is drawn. If standard error is closed, the line is lost.
-pub(crate) fn say(text: &str) {
-    let _ = Stderr.write_all(format!("memtrace: {text}\n").as_bytes());
+pub fn say(text: &str) {
+    let _ = Stderr.write_all(format!("memtrace: {}\n", clean(text)).as_bytes());
 }
 
 /// Standard error for whole lines that may come while a line is drawn. Names of files and programs in them cannot

@@ -12,8 +12,9 @@ use memtrace_tests::{
     targets, until,
 };
 use std::{
+    ffi::OsStr,
     fs,
-    os::unix::process::CommandExt,
+    os::unix::{ffi::OsStrExt, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -136,9 +137,20 @@ fn an_output_that_exists() {
 }
 
 #[test]
+fn an_argument_that_is_not_text() {
+    let bench = Bench::new();
+    let output = bench.path("recording.mtr");
+    let arguments = ["record", "-o", text(&output), "--", "echo"].map(OsStr::new);
+    let argument = OsStr::from_bytes(b"caf\xe9");
+    let finished = memtrace(arguments.into_iter().chain([argument])).expect_code(0);
+    assert!(finished.stdout.starts_with("caf"), "{finished:#?}");
+    assert!(output.exists());
+}
+
+#[test]
 fn a_name_that_would_control_the_terminal() {
-    let finished = memtrace(["report", "/no/\u{1b}[2J.mtr"]);
-    expect_refusal(&finished, &["/no/\\u{1b}[2J.mtr"]);
+    let finished = memtrace(["report", "/no/\u{1b}[2J\nmemtrace: 0 lost"]);
+    expect_refusal(&finished, &["/no/\\u{1b}[2J\\nmemtrace: 0 lost"]);
 }
 
 #[test]

@@ -214,7 +214,11 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         ahead: args.attach.priority == Priority::High,
         capture: args.capture,
         debuginfod: args.debuginfod.then(Config::from_env).transpose()?,
-        invocation: without_headers(std::env::args().collect()),
+        invocation: without_headers(
+            std::env::args_os()
+                .map(|argument| argument.to_string_lossy().into_owned())
+                .collect(),
+        ),
     };
     let push = args.push.map(|server| push::Options {
         server: server.with_headers(args.push_header),

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    path::{Path, PathBuf},
+    path::{Path, PathBuf, absolute},
     process::ExitCode,
 };
 
@@ -79,8 +79,9 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let suppressions = diagnose::suppressions(args.suppressions.as_deref())?;
     if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+        let output = args.output.as_deref();
         ensure!(
-            args.json != args.output,
+            output.is_none_or(|output| absolute(output).ok() != absolute(path).ok()),
             "--json and --output name the same file, `{}`",
             path.display()
         );
