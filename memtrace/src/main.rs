@@ -54,13 +54,14 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         write!(out, "memtrace: ")?;
-        let level = *event.metadata().level();
-        if level > Level::WARN {
-            write!(out, "{level} ")?;
-        }
         let mut line = String::new();
         context.format_fields(Writer::new(&mut line), event)?;
-        writeln!(out, "{}", memtrace::clean(&line))
+        let level = *event.metadata().level();
+        if level > Level::WARN {
+            writeln!(out, "{level} {line}")
+        } else {
+            writeln!(out, "{}", memtrace::clean(&line))
+        }
     }
 }
 
