@@ -179,3 +179,37 @@ fn a_forked_worker_has_no_python_frames_if_none_are_wanted() {
     let with_python = allocating.iter().find(|site| !python(site).is_empty());
     assert!(with_python.is_none(), "{with_python:?}");
 }
+
+/// Recurses too deep for a record with Python frames, again and again.
+const DEEP: &str = "
+import sys, time
+sys.setrecursionlimit(3000)
+kept = []
+def deeper(left):
+    if left:
+        deeper(left - 1)
+    else:
+        kept.append(bytearray(6000))
+for _ in range(200):
+    deeper(1500)
+    time.sleep(0.01)
+";
+
+/// While imports are summarised, the kernel side finds Python frames that nobody wants.
+#[test]
+fn deep_stacks_are_soon_whole_without_python_frames() {
+    let bench = Bench::new();
+    fs::write(bench.path("main.py"), DEEP).expect("a program");
+    let main = bench.path("main.py");
+    let command = ["/usr/bin/python3".as_ref(), "-B".as_ref(), main.as_os_str()];
+    let report = Record::launch(&bench, &["--no-python"], command).finish(0);
+    let of_recursion = report.sites.iter().filter(|site| {
+        let counts = &site.counts;
+        site.layer == "heap"
+            && counts.alloc_count >= 20
+            && (6000..6100).contains(&(counts.alloc_bytes / counts.alloc_count))
+    });
+    let whole = of_recursion.clone().find(|site| is_begun(site));
+    let all: Vec<_> = of_recursion.collect();
+    assert!(whole.is_some(), "{all:?}");
+}
