@@ -426,7 +426,7 @@ impl Collector {
         }
     }
 
-    /// Whether the kernel side looks for a process's Python frames: also without them in stacks, to summarise imports.
+    /// Whether the kernel side looks for a process's Python frames. Even `--no-python` needs them, to summarise imports.
     pub(super) fn finds_python_frames(&self, tgid: u32) -> bool {
         let imports = self.imports.as_ref();
         self.abilities.python_frames

@@ -47,7 +47,7 @@ fn is_import_system(object: &CodeObject) -> bool {
     object.filename.starts_with(IMPORT_SYSTEM)
 }
 
-/// The native frames of a stack that is no summary of an import; `None`: it is, or has no other frames.
+/// The native frames of a stack that has Python frames and is not a summary of an import; `None` for other stacks.
 pub(super) fn native(words: &[u64]) -> Option<Vec<u64>> {
     let outermost = Word::decode(*words.last()?);
     if matches!(

@@ -28,7 +28,7 @@ impl Collector {
             *counted.entry(reason).or_default() += count;
         }
         if !self.abilities.python_frames {
-            // Its stacks lack nothing that was wanted.
+            // No Python frames were wanted, so none are missing.
             counted.remove(&Reason::PythonAmbiguous);
         }
         let losses = Reason::ALL.map(|reason| (reason, counted.remove(&reason).unwrap_or(0)));

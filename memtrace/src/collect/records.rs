@@ -135,10 +135,10 @@ impl Collector {
         let end = summary.as_ref().map_or(end, |_| End::Complete);
         let kept = match self.abilities.python_frames {
             true => summary,
-            // They were found only to summarise imports.
+            // Python frames were found only to summarise imports.
             false => summary.or_else(|| imports::native(frames)),
         };
-        let has_lost_python = kept.is_some() && !self.abilities.python_frames;
+        let lost_python = kept.is_some() && !self.abilities.python_frames;
         let frames = kept.as_deref().unwrap_or(frames);
         let locate = |index: usize| {
             Some(match Word::decode(frames[index]) {
@@ -162,7 +162,7 @@ impl Collector {
             owner,
         };
         self.stacks.learn(&walk, locate);
-        if end == End::Truncated && has_lost_python {
+        if end == End::Truncated && lost_python {
             // Without Python frames, there is room for the whole of such a stack.
             self.end_imports(tgid);
         }

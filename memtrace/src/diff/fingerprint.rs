@@ -129,7 +129,7 @@ pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Ve
 fn weighed(sites: &[SiteDifference]) -> Vec<Traits> {
     let mut weights: Vec<f64> = sites.iter().map(weight).filter(|it| *it > 0.0).collect();
     weights.sort_by(|a, b| b.total_cmp(a));
-    // Traits take long: only those of sites that can be among the first.
+    // Computing traits takes long, so only sites that can be among the first get them.
     let least = weights.get(SITES - 1).or(weights.last());
     let heavy = sites
         .iter()

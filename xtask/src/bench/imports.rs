@@ -1,4 +1,4 @@
-//! Launching `import torch`: nearly every allocation has a stack of its own.
+//! Launching `import torch`: every second allocation has a stack of its own.
 
 use super::{
     child,
