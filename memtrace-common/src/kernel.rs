@@ -18,6 +18,10 @@ pub struct Offsets {
     pub task_exit_code: u32,
     /// `signal_struct.live`, an `atomic_t`: threads that have not begun to exit.
     pub signal_live: u32,
+    /// Fields of tracepoints' records.
+    pub newtask_pid: u32,
+    pub newtask_clone_flags: u32,
+    pub exec_old_pid: u32,
     pub files_fdt: u32,
     pub fdtable_fd: u32,
     pub file_inode: u32,

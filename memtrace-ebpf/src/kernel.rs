@@ -95,11 +95,6 @@ impl Task {
     }
 
     #[inline(always)]
-    pub(crate) fn at(address: u64) -> Self {
-        Self(address)
-    }
-
-    #[inline(always)]
     pub(crate) fn tgid(self) -> u32 {
         read(self.0 + u64::from(loaded(&OFFSETS.task_tgid)))
     }

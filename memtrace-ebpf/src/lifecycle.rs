@@ -1,13 +1,16 @@
 //! Fork, exec and exit of processes, and the stops that keep a new one from
 //! running before its probes are in place.
 //!
+//! The tracepoints are those of perf. Since Linux 7.0 a raw tracepoint's program can be preempted, and the kernel
+//! then skips it in every other task of the processor (kernel/trace/bpf_trace.c, `__bpf_trace_run`).
+//!
 //! Stops are those of ptrace, which only the tracer sees (`memtrace/src/hold/`).
 
 use aya_ebpf::{
     EbpfContext,
     helpers::{bpf_get_current_comm, bpf_get_current_uid_gid, generated::bpf_send_signal_thread},
-    macros::{raw_tracepoint, tracepoint},
-    programs::{RawTracePointContext, TracePointContext},
+    macros::tracepoint,
+    programs::TracePointContext,
 };
 use aya_log_ebpf::warn;
 use memtrace_common::{
@@ -24,8 +27,8 @@ use crate::{
     emit::{Wake, emit, emit_after, header, lost},
     kernel::Task,
     maps::{
-        HOLDER, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS_CREATED, UNWINDING, changed,
-        loaded, recording,
+        HOLDER, OFFSETS, PROCESSES, SETTINGS, STOPPED, THREAD_STATES, THREADS_CREATED, UNWINDING,
+        changed, loaded, recording,
     },
     thread::Thread,
     tracepoint,
@@ -36,26 +39,35 @@ const SIGSTOP: u32 = 19;
 /// `BPF_NOEXIST`, include/uapi/linux/bpf.h: an element that is there stays as it is.
 const BPF_NOEXIST: u64 = 1;
 
-/// `sched_process_fork(parent, child)`: a thread or process was made, in the
-/// parent's context, before the child runs.
-#[raw_tracepoint(tracepoint = "sched_process_fork")]
-pub fn process_fork(context: RawTracePointContext) -> i32 {
-    forked(Task::at(context.arg(0)), Task::at(context.arg(1)));
+// Flags of clone(2) (include/uapi/linux/sched.h).
+const CLONE_VM: u64 = 0x100;
+const CLONE_THREAD: u64 = 0x1_0000;
+/// Set for the kernel's own threads, of io_uring for example.
+const CLONE_UNTRACED: u64 = 0x80_0000;
+
+/// `task:task_newtask`: a thread or process was made, in the parent's context, before the child
+/// runs.
+#[tracepoint]
+pub fn process_fork(context: TracePointContext) -> u32 {
+    forked(&context);
     0
 }
 
 #[inline(always)]
-fn forked(parent: Task, child: Task) -> Option<()> {
+fn forked(context: &TracePointContext) -> Option<()> {
     let caller = Caller::current()?;
-    let tgid = child.tgid();
-    if tgid == caller.tgid {
-        count_thread(tgid);
+    let clone_flags: u64 = tracepoint::field(context, &OFFSETS.newtask_clone_flags);
+    if clone_flags & CLONE_THREAD != 0 {
+        if clone_flags & CLONE_UNTRACED == 0 {
+            count_thread(caller.tgid);
+        }
         return None;
     }
     if loaded(&SETTINGS.follow) == 0 {
         return None;
     }
-    let shared = child.mm() == parent.mm();
+    let tgid: u32 = tracepoint::field(context, &OFFSETS.newtask_pid);
+    let shared = clone_flags & CLONE_VM != 0;
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&caller.tgid) }?;
     let space = if shared { process.space } else { tgid };
@@ -119,12 +131,12 @@ pub fn clone_exit(context: TracePointContext) -> u32 {
     0
 }
 
-/// `sched_process_exec(task, old_pid, binprm)`: an exec that can no longer fail.
+/// `sched:sched_process_exec`: an exec that can no longer fail.
 /// The old pid differs where a thread other than the leader called exec: the
 /// probes' scope ended with the old leader then.
-#[raw_tracepoint(tracepoint = "sched_process_exec")]
-pub fn process_exec(context: RawTracePointContext) -> i32 {
-    if let Some(caller) = executed(context.arg(1)) {
+#[tracepoint]
+pub fn process_exec(context: TracePointContext) -> u32 {
+    if let Some(caller) = executed(tracepoint::field(&context, &OFFSETS.exec_old_pid)) {
         // The kernel stops a traced task a few lines further on (fs/exec.c, `exec_binprm`).
         stop(&context, &caller, Stop::Exec);
     }
@@ -282,9 +294,9 @@ fn report_tracer(tgid: u32) -> Option<()> {
     Some(())
 }
 
-/// `sched_process_exit(task)`: a thread ends.
-#[raw_tracepoint(tracepoint = "sched_process_exit")]
-pub fn process_exit(_context: RawTracePointContext) -> i32 {
+/// `sched:sched_process_exit`: a thread ends.
+#[tracepoint]
+pub fn process_exit(_context: TracePointContext) -> u32 {
     exited();
     0
 }

@@ -1,7 +1,9 @@
-//! Records of the system call tracepoints: the number is at 8, arguments or the result from 16
+//! Records of tracepoints. In those of system calls the number is at 8, arguments or the result from 16
 //! (include/trace/events/syscalls.h, struct syscall_trace_enter).
 
 use aya_ebpf::programs::TracePointContext;
+
+use crate::maps::loaded;
 
 const NUMBER: usize = 8;
 const FIRST: usize = 16;
@@ -27,4 +29,11 @@ pub(crate) fn result(context: &TracePointContext) -> Option<u64> {
     let result: i64 = unsafe { context.read_at(FIRST) }.unwrap_or(-1);
     // Errors are -MAX_ERRNO to -1 (include/linux/err.h); addresses may look negative too.
     (!(-4095..0).contains(&result)).then_some(result as u64)
+}
+
+/// A field whose offset the collector has set, 0 if it cannot be read.
+#[inline(always)]
+pub(crate) fn field<T: Copy + Default>(context: &TracePointContext, offset: &'static u32) -> T {
+    // SAFETY: the kernel's types have a field of that size there.
+    unsafe { context.read_at(loaded(offset) as usize) }.unwrap_or_default()
 }

@@ -131,6 +131,23 @@ fn children_are_reported_with_their_parents() {
     }
 }
 
+/// More processes than CPUs on a small machine. Since Linux 7.0 a task can be preempted within a raw tracepoint.
+#[test]
+fn forks_that_preempt_one_another() {
+    const FORKERS: u64 = 8;
+    const TIMES: u64 = 50;
+    let bench = Bench::new();
+    let target = targets::program("forks.c");
+    let command = [target, FORKERS.to_string().into(), TIMES.to_string().into()];
+    let report = Record::launch(&bench, &["--no-fold"], command).finish(0);
+    report.expect_no_losses(0);
+    assert_eq!(report.processes.len() as u64, 1 + FORKERS + FORKERS * TIMES);
+    let sites = report.sites.iter();
+    let sites = sites.filter(|site| site.layer == "heap" && site.name() == Some("forked"));
+    let made: u64 = sites.map(|site| site.counts.alloc_count).sum();
+    assert_eq!(made, FORKERS * TIMES);
+}
+
 #[test]
 fn the_default_file_is_named_after_the_program_and_private() {
     let bench = Bench::new();

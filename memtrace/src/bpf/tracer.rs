@@ -9,7 +9,7 @@ use std::{
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, PerCpuArray},
-    programs::{ProgramError, RawTracePoint, TracePoint},
+    programs::{ProgramError, TracePoint},
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
@@ -44,33 +44,29 @@ pub(crate) type Losses = std::collections::HashMap<Reason, u64>;
 /// The kernel side, built by `cargo xtask build-ebpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
 
-/// Program, tracepoint of `syscalls`, whether recording is wrong without it.
+/// Program, category and name of the tracepoint, whether recording is wrong without it.
 /// The optional ones do not exist on every architecture or kernel.
-const SYSCALLS: &[(&str, &str, bool)] = &[
-    ("mmap_enter", "sys_enter_mmap", true),
-    ("map_exit", "sys_exit_mmap", true),
-    ("munmap_enter", "sys_enter_munmap", true),
-    ("unmap_exit", "sys_exit_munmap", true),
-    ("mremap_enter", "sys_enter_mremap", true),
-    ("map_exit", "sys_exit_mremap", true),
-    ("brk_enter", "sys_enter_brk", true),
-    ("map_exit", "sys_exit_brk", true),
-    ("shmat_enter", "sys_enter_shmat", false),
-    ("map_exit", "sys_exit_shmat", false),
-    ("shmdt_enter", "sys_enter_shmdt", false),
-    ("unmap_exit", "sys_exit_shmdt", false),
-    ("clone_exit", "sys_exit_clone", true),
-    ("clone_exit", "sys_exit_clone3", false),
-    ("clone_exit", "sys_exit_fork", false),
-    ("clone_exit", "sys_exit_vfork", false),
-    ("ptrace_enter", "sys_enter_ptrace", false),
-];
-
-/// Program, tracepoint.
-const RAW_TRACEPOINTS: &[(&str, &str)] = &[
-    ("process_fork", "sched_process_fork"),
-    ("process_exec", "sched_process_exec"),
-    ("process_exit", "sched_process_exit"),
+const TRACEPOINTS: &[(&str, &str, &str, bool)] = &[
+    ("process_fork", "task", "task_newtask", true),
+    ("process_exec", "sched", "sched_process_exec", true),
+    ("process_exit", "sched", "sched_process_exit", true),
+    ("mmap_enter", "syscalls", "sys_enter_mmap", true),
+    ("map_exit", "syscalls", "sys_exit_mmap", true),
+    ("munmap_enter", "syscalls", "sys_enter_munmap", true),
+    ("unmap_exit", "syscalls", "sys_exit_munmap", true),
+    ("mremap_enter", "syscalls", "sys_enter_mremap", true),
+    ("map_exit", "syscalls", "sys_exit_mremap", true),
+    ("brk_enter", "syscalls", "sys_enter_brk", true),
+    ("map_exit", "syscalls", "sys_exit_brk", true),
+    ("shmat_enter", "syscalls", "sys_enter_shmat", false),
+    ("map_exit", "syscalls", "sys_exit_shmat", false),
+    ("shmdt_enter", "syscalls", "sys_enter_shmdt", false),
+    ("unmap_exit", "syscalls", "sys_exit_shmdt", false),
+    ("clone_exit", "syscalls", "sys_exit_clone", true),
+    ("clone_exit", "syscalls", "sys_exit_clone3", false),
+    ("clone_exit", "syscalls", "sys_exit_fork", false),
+    ("clone_exit", "syscalls", "sys_exit_vfork", false),
+    ("ptrace_enter", "syscalls", "sys_enter_ptrace", false),
 ];
 
 /// Options for loading.
@@ -108,7 +104,7 @@ pub(crate) struct Tracer {
     counters: PerCpuArray<MapData, u64>,
     stop_maps: StopMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
-    /// Links of system call tracepoints.
+    /// Links of tracepoints.
     tracepoints: Vec<Link>,
     attacher: Attacher,
     /// The kernel side's maps of addresses.
@@ -154,14 +150,9 @@ impl Default for Options {
 fn load(ebpf: &mut Ebpf, programs: Programs) -> Result<Attacher, TracerError> {
     std::thread::scope(|scope| {
         let attacher = scope.spawn(|| programs.load());
-        for &(name, _) in RAW_TRACEPOINTS {
-            let raw: &mut RawTracePoint = typed(ebpf, name)?;
-            raw.load()
-                .map_err(|source| TracerError::program(name, source))?;
-        }
-        for &(name, _, _) in SYSCALLS {
-            let syscall: &mut TracePoint = typed(ebpf, name)?;
-            match syscall.load() {
+        for &(name, ..) in TRACEPOINTS {
+            let program: &mut TracePoint = typed(ebpf, name)?;
+            match program.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
                 Err(source) => return Err(TracerError::program(name, source)),
             }
@@ -275,16 +266,11 @@ impl Tracer {
     }
 
     fn attach_tracepoints(&mut self) -> Result<(), TracerError> {
-        for &(program, tracepoint) in RAW_TRACEPOINTS {
-            let raw: &mut RawTracePoint = typed(&mut self.ebpf, program)?;
-            raw.attach(tracepoint)
-                .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
-        }
-        for &(program, tracepoint, required) in SYSCALLS {
-            let syscall: &mut TracePoint = typed(&mut self.ebpf, program)?;
-            match syscall.attach("syscalls", tracepoint) {
+        for &(program, category, tracepoint, required) in TRACEPOINTS {
+            let program: &mut TracePoint = typed(&mut self.ebpf, program)?;
+            match program.attach(category, tracepoint) {
                 Ok(id) => {
-                    let link = syscall.take_link(id);
+                    let link = program.take_link(id);
                     let link =
                         link.map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
                     self.tracepoints.push(Link::Tracepoint(link));
