@@ -9,6 +9,7 @@
 pub mod arch;
 pub mod code_map;
 pub mod device;
+pub mod element;
 pub mod event;
 pub mod function;
 pub mod hash;

@@ -144,3 +144,7 @@ pub const COUNTER_EMITTED: u32 = {
 };
 /// Total number of counter slots.
 pub const COUNTERS: u32 = COUNTER_EMITTED + 1;
+
+/// Words of a CPU's counters, the value of the COUNTERS_MAP: a power of two, for a mask, and whole cache lines.
+pub const COUNTER_WORDS: usize = (COUNTERS as usize).next_power_of_two();
+const _: () = assert!(COUNTER_WORDS.is_multiple_of(8));

@@ -4,10 +4,13 @@
 //! `emitted = received + dropped` holds because each attempt counts as emitted
 //! first and then either becomes a record or one of the `ring_full_*` reasons.
 
-use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_probe_read_kernel};
+use aya_ebpf::helpers::{
+    bpf_ktime_get_ns,
+    generated::{bpf_get_smp_processor_id, bpf_probe_read_kernel},
+};
 use memtrace_common::{
     event::{Header, Kind},
-    loss::{COUNTER_EMITTED, Reason},
+    loss::{COUNTER_EMITTED, COUNTER_WORDS, Reason},
 };
 
 use crate::{
@@ -26,11 +29,16 @@ pub(crate) fn lost(reason: Reason) {
 /// Gives the counter of this CPU.
 #[inline(always)]
 fn add(slot: u32) -> u64 {
-    COUNTERS_MAP.get_ptr_mut(slot).map_or(0, |counter| {
-        // Atomic although the map is per CPU: a uprobe program can be preempted
+    // SAFETY: the helper has no preconditions.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    COUNTERS_MAP.get_ptr_mut(cpu).map_or(0, |counters| {
+        // Atomic although they are this CPU's: a uprobe program can be preempted
         // between load and store, and the sums have to add up.
-        // SAFETY: the pointer is to a live, aligned map value.
+        // SAFETY: the pointer is to a live, aligned map value, and the place within it.
         unsafe {
+            let counter = counters
+                .cast::<u64>()
+                .add(slot as usize & (COUNTER_WORDS - 1));
             increment(counter);
             core::ptr::read_volatile(counter)
         }

@@ -13,6 +13,7 @@ mod calls;
 mod code;
 mod codes;
 mod device;
+mod elements;
 mod emit;
 mod exceptions;
 mod imports;

@@ -12,7 +12,7 @@ use memtrace_common::{
     device::{ContextKey, Current, EntryPoint},
     event::Unwinding,
     kernel::{Offsets, Sampling, Settings},
-    loss::COUNTERS,
+    loss::COUNTER_WORDS,
     process::{FileKey, Process},
     python::{Imports, Interpreter},
     row_cache::{CachedRow, HOT_PLACES, PLACES},
@@ -91,9 +91,11 @@ pub(crate) static RECORDING: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static CALLED: Array<u32> = Array::with_max_entries(1, 0);
 
-/// Counters by `memtrace_common::loss`.
+/// Counters by `memtrace_common::loss`, of each CPU. The collector sets the number of CPUs, and reads them through a
+/// mapping.
 #[map]
-pub(crate) static COUNTERS_MAP: PerCpuArray<u64> = PerCpuArray::with_max_entries(COUNTERS, 0);
+pub(crate) static COUNTERS_MAP: Array<[u64; COUNTER_WORDS]> =
+    Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// Unwind tables by file number, see [`Exec`]. As many files as a frame's word can name.
 #[btf_map]

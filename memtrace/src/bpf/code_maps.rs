@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::fd::AsFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,15 +14,17 @@ use aya::{
 };
 use memtrace_common::{
     code_map::{LOG_EXEC, Log, Mapping, Snapshot},
+    element::Table,
     python::{Imports, Interpreter, NONE},
 };
 
 use super::{
     changes::Changes,
+    elements::{ElementMap, Elements},
     error::TracerError,
     interpreters::Interpreters,
     maps::{descriptor, take},
-    raw::{Raw, Shared},
+    raw::{Plain, Raw, Shared},
 };
 
 /// A list that nothing refers to any more is overwritten only after this time: a
@@ -43,13 +46,14 @@ pub(crate) enum CodeError {
 /// The snapshots of all processes.
 pub(crate) struct CodeMaps {
     mappings: Shared<Mapping>,
-    snapshots: BpfHashMap<MapData, u32, Raw<Snapshot>>,
-    logs: BpfHashMap<MapData, u32, Raw<Log>>,
-    requests: BpfHashMap<MapData, u32, u8>,
+    snapshots: ElementMap<u32, Snapshot>,
+    logs: ElementMap<u32, Log>,
+    requests: ElementMap<u32, u8>,
+    requested: BpfHashMap<MapData, u32, u8>,
     interpreters: Array<MapData, Raw<Interpreter>>,
-    interpreter_of: BpfHashMap<MapData, u32, u32>,
-    imports: BpfHashMap<MapData, u32, Raw<Imports>>,
-    code_ends: BpfHashMap<MapData, u32, u32>,
+    interpreter_of: ElementMap<u32, u32>,
+    imports: ElementMap<u32, Imports>,
+    code_ends: ElementMap<u32, u32>,
     numbers: Interpreters,
     extents: Extents,
     /// By tgid: the place of its snapshot.
@@ -60,7 +64,7 @@ pub(crate) struct CodeMaps {
 }
 
 impl CodeMaps {
-    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, TracerError> {
+    pub(super) fn take(ebpf: &mut Ebpf, elements: &Arc<Elements>) -> Result<Self, TracerError> {
         let fd = descriptor(ebpf, "MAPPINGS")?;
         let array = ebpf
             .map("MAPPINGS")
@@ -68,13 +72,14 @@ impl CodeMaps {
         let capacity = Array::<_, Raw<Mapping>>::try_from(array)?.len();
         Ok(Self {
             mappings: Shared::map(fd.as_fd(), capacity as usize).map_err(TracerError::State)?,
-            snapshots: BpfHashMap::try_from(take(ebpf, "SNAPSHOTS")?)?,
-            logs: BpfHashMap::try_from(take(ebpf, "LOGS")?)?,
-            requests: BpfHashMap::try_from(take(ebpf, "REQUESTS")?)?,
+            snapshots: ElementMap::new(elements, Table::Snapshots),
+            logs: ElementMap::new(elements, Table::Logs),
+            requests: ElementMap::new(elements, Table::Requests),
+            requested: BpfHashMap::try_from(take(ebpf, "REQUESTS")?)?,
             interpreters: no_interpreter(Array::try_from(take(ebpf, "INTERPRETERS")?)?)?,
-            interpreter_of: BpfHashMap::try_from(take(ebpf, "INTERPRETER_OF")?)?,
-            imports: BpfHashMap::try_from(take(ebpf, "IMPORTS")?)?,
-            code_ends: BpfHashMap::try_from(take(ebpf, "CODE_ENDS")?)?,
+            interpreter_of: ElementMap::new(elements, Table::InterpreterOf),
+            imports: ElementMap::new(elements, Table::Imports),
+            code_ends: ElementMap::new(elements, Table::CodeEnds),
             numbers: Interpreters::default(),
             extents: Extents::new(capacity),
             published: HashMap::new(),
@@ -97,7 +102,7 @@ impl CodeMaps {
         tgid: u32,
         imports: Option<Imports>,
     ) -> Result<(), MapError> {
-        set(&mut self.imports, tgid, imports.map(Raw))?;
+        set(&mut self.imports, tgid, imports)?;
         self.changes.announce();
         Ok(())
     }
@@ -110,8 +115,8 @@ impl CodeMaps {
     pub(crate) fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), MapError> {
         set(&mut self.code_ends, tgid, exec)?;
         // As in `publish`.
-        if self.logs.get(&tgid, 0).is_err() {
-            let _ = self.code_ends.remove(&tgid);
+        if self.logs.get(tgid).is_err() {
+            let _ = self.code_ends.remove(tgid);
         }
         self.changes.announce();
         Ok(())
@@ -131,16 +136,16 @@ impl CodeMaps {
     }
 
     fn set_log(&mut self, tgid: u32, log: Log) -> Result<(), MapError> {
-        self.logs.insert(tgid, Raw(log), 0)?;
+        self.logs.insert(tgid, log)?;
         self.changes.announce();
         Ok(())
     }
 
     /// Whether a process's code has changed, or may have, since it was published.
     pub(crate) fn is_behind(&self, tgid: u32) -> bool {
-        let snapshot = self.snapshots.get(&tgid, 0);
+        let snapshot = self.snapshots.get(tgid);
         match (self.sequence(tgid), snapshot) {
-            (Ok(sequence), Ok(Raw(snapshot))) => sequence != snapshot.as_of,
+            (Ok(sequence), Ok(snapshot)) => sequence != snapshot.as_of,
             _ => true,
         }
     }
@@ -150,7 +155,7 @@ impl CodeMaps {
     /// # Errors
     /// The process is not traced.
     pub(crate) fn sequence(&self, tgid: u32) -> Result<u64, MapError> {
-        Ok(self.logs.get(&tgid, 0)?.0.sequence)
+        Ok(self.logs.get(tgid)?.sequence)
     }
 
     /// Publishes the executable mappings of a process, sorted by address, as of `sequence`.
@@ -169,7 +174,7 @@ impl CodeMaps {
             let known = self.mappings.get(first..first + snapshot.count as usize);
             if known == Some(mappings) {
                 snapshot.as_of = sequence;
-                self.snapshots.insert(tgid, Raw(*snapshot), 0)?;
+                self.snapshots.insert(tgid, *snapshot)?;
                 return Ok(());
             }
         }
@@ -188,13 +193,13 @@ impl CodeMaps {
             count: mappings.len() as u32,
             as_of: sequence,
         };
-        self.snapshots.insert(tgid, Raw(snapshot), 0)?;
+        self.snapshots.insert(tgid, snapshot)?;
         if let Some((old, _)) = self.published.insert(tgid, (extent, snapshot)) {
             self.extents.release(old, Instant::now());
         }
         // The kernel side removes both when a process ends; it may just have.
-        if self.logs.get(&tgid, 0).is_err() {
-            let _ = self.snapshots.remove(&tgid);
+        if self.logs.get(tgid).is_err() {
+            let _ = self.snapshots.remove(tgid);
         }
         Ok(())
     }
@@ -203,9 +208,9 @@ impl CodeMaps {
     /// parent has another snapshot by now, so that the child needs its own.
     pub(crate) fn forked(&mut self, parent: u32, child: u32) -> bool {
         self.numbers.forked(parent, child);
-        let copied = self.snapshots.get(&child, 0);
+        let copied = self.snapshots.get(child);
         match (self.published.get(&parent), copied) {
-            (Some(&(extent, known)), Ok(Raw(snapshot))) if snapshot == known => {
+            (Some(&(extent, known)), Ok(snapshot)) if snapshot == known => {
                 self.extents.share(extent);
                 if let Some((old, _)) = self.published.insert(child, (extent, known)) {
                     self.extents.release(old, Instant::now());
@@ -244,10 +249,10 @@ impl CodeMaps {
             self.numbers.release(tgid);
             return Err(error);
         }
-        self.interpreter_of.insert(tgid, number, 0)?;
+        self.interpreter_of.insert(tgid, number)?;
         // As in `publish`.
-        if self.logs.get(&tgid, 0).is_err() {
-            let _ = self.interpreter_of.remove(&tgid);
+        if self.logs.get(tgid).is_err() {
+            let _ = self.interpreter_of.remove(tgid);
         }
         self.changes.announce();
         Ok(())
@@ -255,23 +260,23 @@ impl CodeMaps {
 
     /// Processes for which the kernel side requests a new snapshot.
     pub(crate) fn requests(&mut self) -> Vec<u32> {
-        let wanted: Vec<u32> = self.requests.keys().filter_map(Result::ok).collect();
+        let wanted: Vec<u32> = self.requested.keys().filter_map(Result::ok).collect();
         for tgid in &wanted {
-            let _ = self.requests.remove(tgid);
+            let _ = self.requests.remove(*tgid);
         }
         wanted
     }
 }
 
 /// Sets a process's value, or removes it if there is one.
-fn set<V: aya::Pod>(
-    map: &mut BpfHashMap<MapData, u32, V>,
+fn set<V: Plain>(
+    map: &mut ElementMap<u32, V>,
     tgid: u32,
     value: Option<V>,
 ) -> Result<(), MapError> {
     match value {
-        Some(value) => map.insert(tgid, value, 0),
-        None => match map.remove(&tgid) {
+        Some(value) => map.insert(tgid, value),
+        None => match map.remove(tgid) {
             Err(MapError::KeyNotFound) => Ok(()),
             removed => removed,
         },

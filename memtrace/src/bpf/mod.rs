@@ -8,6 +8,7 @@ pub(crate) mod btf;
 mod changes;
 pub(crate) mod code_maps;
 pub(crate) mod decode;
+mod elements;
 mod error;
 mod interpreters;
 pub(crate) mod inventory;

@@ -8,16 +8,17 @@ use std::{
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray},
-    programs::{ProgramError, TracePoint},
+    maps::{Array, HashMap, MapData},
+    programs::{ProgramError, RawTracePoint, TracePoint},
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
     code_map::KnownFile,
     device::EntryPoint,
+    element::{Table, slot},
     kernel::{Sampling, Settings},
     limits::{SCRATCHES, SPARE_SCRATCHES},
-    loss::{COUNTER_EMITTED, COUNTERS, Reason},
+    loss::{COUNTER_EMITTED, COUNTER_WORDS, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
     ring::CHUNK,
 };
@@ -28,9 +29,10 @@ use super::{
     btf,
     changes::Changes,
     code_maps::CodeMaps,
+    elements::{self, ElementMap, Elements},
     error::TracerError,
-    maps::take,
-    raw::Raw,
+    maps::{descriptor, take},
+    raw::{Raw, Shared},
     ring::{self, Ring},
     rows::Rows,
     stops::StopMaps,
@@ -96,12 +98,13 @@ pub(crate) struct Options {
 pub(crate) struct Tracer {
     ebpf: Ebpf,
     changes: Changes,
-    processes: HashMap<MapData, u32, Raw<Process>>,
-    threads_created: HashMap<MapData, u32, u64>,
-    files: HashMap<MapData, Raw<FileKey>, Raw<KnownFile>>,
+    processes: ElementMap<u32, Process>,
+    threads_created: ElementMap<u32, u64>,
+    files: ElementMap<FileKey, KnownFile>,
     recording: Array<MapData, u32>,
     holder: Array<MapData, u32>,
-    counters: PerCpuArray<MapData, u64>,
+    /// Of each CPU.
+    counters: Shared<[u64; COUNTER_WORDS]>,
     stop_maps: StopMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     /// Links of tracepoints.
@@ -150,6 +153,10 @@ impl Default for Options {
 fn load(ebpf: &mut Ebpf, programs: Programs) -> Result<Attacher, TracerError> {
     std::thread::scope(|scope| {
         let attacher = scope.spawn(|| programs.load());
+        let element: &mut RawTracePoint = typed(ebpf, elements::PROGRAM)?;
+        element
+            .load()
+            .map_err(|source| TracerError::program(elements::PROGRAM, source))?;
         for &(name, ..) in TRACEPOINTS {
             let program: &mut TracePoint = typed(ebpf, name)?;
             match program.load() {
@@ -208,6 +215,7 @@ impl Tracer {
         let mut ebpf = EbpfLoader::new()
             .override_global("OFFSETS", &Raw(offsets), true)
             .override_global("SETTINGS", &Raw(settings), true)
+            .map_max_entries("COUNTERS_MAP", u32::try_from(cpus).unwrap_or(u32::MAX))
             .map_max_entries("RING", ring::chunks(ring_bytes))
             .map_max_entries("SCRATCH", scratches)
             .map_max_entries("MEMOS", 2 * scratches)
@@ -218,10 +226,13 @@ impl Tracer {
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
         let ring = Ring::of(&mut ebpf, ring_bytes)?;
-        let stop_maps = StopMaps::of(&ebpf)?;
+        let [program, slots] = Elements::descriptors(&mut ebpf)?;
+        let stop_maps = StopMaps::of(&ebpf, &program, &slots)?;
+        let elements =
+            Elements::new(program, slots.as_fd(), slot::COLLECTOR).map_err(TracerError::State)?;
         let mut tracer = Self {
             rows: Arc::new(Rows::new(&ebpf)?),
-            code: CodeMaps::take(&mut ebpf)?,
+            code: CodeMaps::take(&mut ebpf, &elements)?,
             changes: Changes::of(&ebpf)?,
             has_file_versions: offsets.inode_mtime_sec != 0,
             unwinds: !options.frame_pointers,
@@ -231,12 +242,13 @@ impl Tracer {
             sampling: Array::try_from(take(&mut ebpf, "SAMPLING")?)?,
             traced: 0,
             stop_maps,
-            processes: HashMap::try_from(take(&mut ebpf, "PROCESSES")?)?,
-            threads_created: HashMap::try_from(take(&mut ebpf, "THREADS_CREATED")?)?,
-            files: HashMap::try_from(take(&mut ebpf, "FILES")?)?,
+            processes: ElementMap::new(&elements, Table::Processes),
+            threads_created: ElementMap::new(&elements, Table::ThreadsCreated),
+            files: ElementMap::new(&elements, Table::Files),
             recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
             holder: Array::try_from(take(&mut ebpf, "HOLDER")?)?,
-            counters: PerCpuArray::try_from(take(&mut ebpf, "COUNTERS_MAP")?)?,
+            counters: Shared::map(descriptor(&ebpf, "COUNTERS_MAP")?.as_fd(), cpus)
+                .map_err(TracerError::State)?,
             ebpf,
             log: None,
             tracepoints: Vec::new(),
@@ -305,20 +317,20 @@ impl Tracer {
             space: tgid,
             flags: process_flags::ACTIVE,
         };
-        self.processes.insert(tgid, Raw(process), 0)?;
+        self.processes.insert(tgid, process)?;
         self.changes.announce();
         Ok(image)
     }
 
     /// Whether a process is traced.
     pub(crate) fn traces(&self, tgid: u32) -> bool {
-        self.processes.get(&tgid, 0).is_ok()
+        self.processes.get(tgid).is_ok()
     }
 
     /// Threads that a running process has created while recording; the count restarts when a
     /// process ends, and is 0 for processes beyond the limit (16,384 have one).
     pub(crate) fn threads_created(&self, tgid: u32) -> u64 {
-        self.threads_created.get(&tgid, 0).unwrap_or(0)
+        self.threads_created.get(tgid).unwrap_or(0)
     }
 
     /// Starts tracking the code of a process.
@@ -338,7 +350,7 @@ impl Tracer {
 
     /// Records that a file needs no stop when it is mapped, and the meaning of its mappings.
     pub(crate) fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
-        Ok(self.files.insert(Raw(key), Raw(known), 0)?)
+        Ok(self.files.insert(key, known)?)
     }
 
     /// Starts stopping threads for the process `holder`, if that traces them; 0: for none.
@@ -382,10 +394,14 @@ impl Tracer {
 
     /// The kernel side's counters so far: by reason, and records it tried to emit.
     pub(crate) fn counters(&self) -> Result<(Losses, u64), TracerError> {
-        let mut sums = Vec::with_capacity(COUNTERS as usize);
-        for slot in 0..COUNTERS {
-            sums.push(self.counters.get(&slot, 0)?.iter().sum::<u64>());
-        }
+        let sum = |slot: usize| -> u64 {
+            let read = |counters: &[u64; COUNTER_WORDS]| {
+                // SAFETY: a reference is valid to read; the kernel side counts meanwhile.
+                unsafe { (&raw const counters[slot]).read_volatile() }
+            };
+            self.counters.iter().map(read).sum()
+        };
+        let sums: [u64; COUNTERS as usize] = std::array::from_fn(sum);
         let skipped = self.skipped()?;
         let mut losses: Losses = Reason::ALL
             .into_iter()

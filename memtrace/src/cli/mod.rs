@@ -94,10 +94,8 @@ enum Command {
     Hold {
         #[arg(long)]
         with_children: bool,
-        /// Descriptors of maps
-        stopped: i32,
-        unwinding: i32,
-        recording: i32,
+        /// Descriptors of the kernel side
+        descriptors: Vec<i32>,
     },
     /// Keeps a copy of a process until `memtrace holders` has searched it
     #[command(hide = true, name = crate::holders::SUBCOMMAND)]
@@ -148,11 +146,9 @@ impl Cli {
             }
             Command::Hold {
                 with_children,
-                stopped,
-                unwinding,
-                recording,
+                descriptors,
             } => {
-                let stops = crate::bpf::OpenStopMaps::open([stopped, unwinding, recording])?;
+                let stops = crate::bpf::OpenStopMaps::open(&descriptors)?;
                 crate::hold::run(stops, with_children)?;
                 Ok(ExitCode::SUCCESS)
             }
