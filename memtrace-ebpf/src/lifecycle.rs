@@ -71,6 +71,8 @@ fn forked(context: &TracePointContext) -> Option<()> {
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&caller.tgid) }?;
     let space = if shared { process.space } else { tgid };
+    // Code generated from now on is its own.
+    let epoch = code::next_epoch(&process, tgid);
     let mut header = header(Kind::Fork, &caller);
     header.tgid = tgid;
     header.flags = if shared { flags::SHARED_VM } else { 0 };
@@ -80,14 +82,14 @@ fn forked(context: &TracePointContext) -> Option<()> {
         other: caller.space,
         pad: 0,
     };
+    let mut known = false;
     emit_after(&record, Reason::RingFullLifecycle, Wake::Now, || {
-        let known = PROCESSES
+        known = PROCESSES
             .insert(
                 &tgid,
                 &Process {
                     space,
-                    // Code generated from now on is its own.
-                    epoch: code::next_epoch(&process, tgid),
+                    epoch,
                     ..process
                 },
                 0,
@@ -100,6 +102,18 @@ fn forked(context: &TracePointContext) -> Option<()> {
         }
         known
     });
+    if known && !shared {
+        let child = Caller {
+            tgid,
+            tid: tgid,
+            space,
+            epoch,
+            image: process.image,
+        };
+        // The holder traces the children of those that it traces.
+        let stopping = clone_flags & CLONE_UNTRACED == 0 && is_held();
+        stop_if(stopping, context, &child, Stop::Fork);
+    }
     None
 }
 
@@ -114,21 +128,6 @@ fn count_thread(tgid: u32) {
         // SAFETY: a live map value.
         unsafe { increment(count) };
     }
-}
-
-/// Exit of fork, vfork, clone and clone3, which happens in the child too, there with result 0.
-#[tracepoint]
-pub fn clone_exit(context: TracePointContext) -> u32 {
-    let (tgid, tid) = current_ids();
-    // A new thread is not its process's leader, a new process is.
-    if tracepoint::result(&context) == Some(0)
-        && tgid == tid
-        && let Some(caller) = Caller::current()
-        && caller.space == caller.tgid
-    {
-        stop(&context, &caller, Stop::Fork);
-    }
-    0
 }
 
 /// `sched:sched_process_exec`: an exec that can no longer fail.
@@ -184,12 +183,18 @@ fn is_held() -> bool {
 /// Stops the current thread before it returns to user code, and reports that to the collector,
 /// which has it continued. Without room for the record it is not stopped. A thread that cannot be
 /// stopped is counted, and reported all the same.
+#[inline(always)]
+pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
+    stop_if(is_held(), context, caller, why);
+}
+
+/// As [`stop`], for a thread of which is known whether it can be stopped. It is the current one, or one that this has
+/// just forked.
 // VERIFIER: a function of its own, lest its stack counts where stacks are walked.
 #[inline(never)]
-pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
+fn stop_if<C: EbpfContext>(stopping: bool, context: &C, caller: &Caller, why: Stop) {
     let mut header = header(Kind::Stopped, caller);
     header.tgid = caller.tgid;
-    let stopping = is_held();
     if !stopping {
         header.flags = flags::FAILED;
     }

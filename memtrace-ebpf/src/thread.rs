@@ -103,6 +103,8 @@ impl Freed {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Syscall {
+    /// Its number and one more; 0: its exit was seen, or none was entered.
+    pub(crate) entered: u64,
     pub(crate) args: [u64; 6],
     /// Of an mmap of code: the file's inode and device, else 0.
     pub(crate) ino: u64,
@@ -111,6 +113,7 @@ pub(crate) struct Syscall {
 
 impl Syscall {
     const EMPTY: Syscall = Syscall {
+        entered: 0,
         args: [0; 6],
         ino: 0,
         dev: 0,

@@ -46,14 +46,19 @@ fn enter(context: &TracePointContext, n: usize) -> Option<(Caller, [u64; 6])> {
             *arg = argument(context, index);
         }
     }
+    thread.syscall.entered = u64::from(number(context)) + 1;
     thread.syscall.args = args;
     Some((caller, args))
 }
 
-/// The arguments kept by the entry, and whether an allocator made the call.
+/// The arguments kept by the entry, and whether an allocator made the call. `None` if the entry was not seen.
 #[inline(always)]
-fn exit() -> Option<(Caller, &'static mut Syscall, u16)> {
+fn exit(context: &TracePointContext) -> Option<(Caller, &'static mut Syscall, u16)> {
     let (caller, thread) = Thread::current().ok()?;
+    if thread.syscall.entered != u64::from(number(context)) + 1 {
+        return None;
+    }
+    thread.syscall.entered = 0;
     let flags = if thread.depth == 0 {
         0
     } else {
@@ -107,7 +112,7 @@ pub fn mmap_enter(context: TracePointContext) -> u32 {
 /// Exit of mmap, mremap, brk and shmat.
 #[tracepoint]
 pub fn map_exit(context: TracePointContext) -> u32 {
-    if let Some((caller, syscall, by)) = exit() {
+    if let Some((caller, syscall, by)) = exit(&context) {
         match number(&context) {
             SYSCALL_MMAP => mmap_done(&context, &caller, syscall, by),
             SYSCALL_MREMAP => mremap_done(&context, &caller, syscall, by),
@@ -220,7 +225,7 @@ pub fn shmdt_enter(context: TracePointContext) -> u32 {
 /// Exit of munmap and shmdt.
 #[tracepoint]
 pub fn unmap_exit(context: TracePointContext) -> u32 {
-    if let Some((caller, syscall, _)) = exit() {
+    if let Some((caller, syscall, _)) = exit(&context) {
         let args = syscall.args;
         let flags = if result(&context).is_some() {
             code::unmapped(caller.space, args[0], args[1]);

@@ -11,6 +11,15 @@ use std::{
     },
 };
 
+/// Whether tasks can be preempted in a program of a system call's tracepoint. The kernel then skips the program in every
+/// other task of that CPU.
+pub fn preempts_programs_of_system_calls() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|number| number.parse::<u32>());
+    let mut number = || numbers.next().and_then(Result::ok);
+    (number(), number()) >= (Some(7), Some(1))
+}
+
 /// BPF objects that a process holds, by id: the kernel knows them by it for as
 /// long as anything (a descriptor, an attachment, a pin) keeps them alive.
 #[derive(Debug, Default)]

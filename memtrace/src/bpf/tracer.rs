@@ -64,10 +64,6 @@ const TRACEPOINTS: &[(&str, &str, &str, bool)] = &[
     ("map_exit", "syscalls", "sys_exit_shmat", false),
     ("shmdt_enter", "syscalls", "sys_enter_shmdt", false),
     ("unmap_exit", "syscalls", "sys_exit_shmdt", false),
-    ("clone_exit", "syscalls", "sys_exit_clone", true),
-    ("clone_exit", "syscalls", "sys_exit_clone3", false),
-    ("clone_exit", "syscalls", "sys_exit_fork", false),
-    ("clone_exit", "syscalls", "sys_exit_vfork", false),
     ("ptrace_enter", "syscalls", "sys_enter_ptrace", false),
 ];
 

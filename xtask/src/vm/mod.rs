@@ -54,7 +54,10 @@ const TESTS: [(&str, &[(&str, &str)]); 10] = [
     ),
     (
         "fork",
-        &[("launch", "children_are_reported_with_their_parents")],
+        &[
+            ("launch", "children_are_reported_with_their_parents"),
+            ("launch", "forks_that_preempt_one_another"),
+        ],
     ),
     (
         "exec",
