@@ -1,5 +1,6 @@
-//! How user space has elements of the kernel side's hash maps read and written: it describes the operation in a slot of
-//! the ELEMENTS map, and runs a program of the kernel side by BPF_PROG_RUN (`memtrace-ebpf/src/elements.rs`).
+//! Elements of the kernel side's hash maps, read and written for user space by a program of the kernel side
+//! (`memtrace-ebpf/src/elements.rs`). User space describes the operation in a slot of the ELEMENTS map, and runs the
+//! program by BPF_PROG_RUN with three arguments: a [`Table`], an [`Operation`] and the slot's index.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -34,19 +35,7 @@ wire_enum! {
     }
 }
 
-/// The program's arguments, as those of a raw tracepoint.
-#[derive(Clone, Copy, Debug, Immutable, IntoBytes)]
-#[repr(C)]
-pub struct Arguments {
-    /// A [`Table`].
-    pub table: u64,
-    /// An [`Operation`].
-    pub operation: u64,
-    /// Index in the ELEMENTS map.
-    pub slot: u64,
-}
-
-/// Words of the largest key and of the largest value.
+/// Words that suffice for the largest key and for the largest value.
 pub const KEY_WORDS: usize = 2;
 pub const VALUE_WORDS: usize = 253;
 

@@ -1,5 +1,5 @@
 //! Every way in which an event or a stack can be lost, left out or cut short.
-//! The kernel side counts in one per-CPU array indexed by [`Reason`], the user
+//! The kernel side counts in an array for each CPU, indexed by [`Reason`], the user
 //! side adds its own; a recording holds them all, zero included.
 
 /// The effect of a loss on the totals.

@@ -25,7 +25,7 @@ static ELEMENTS: Array<Element> = Array::with_max_entries(slot::COUNT, BPF_F_MMA
 const ENOENT: u64 = 2;
 const EINVAL: u64 = 22;
 
-/// Run by BPF_PROG_RUN only. The context is [`memtrace_common::element::Arguments`].
+/// Run by BPF_PROG_RUN only, with the arguments of `memtrace_common::element`.
 #[raw_tracepoint]
 pub fn element(context: RawTracePointContext) -> i32 {
     let (table, operation, slot): (u64, u64, u64) =

@@ -95,6 +95,17 @@ impl Task {
     }
 
     #[inline(always)]
+    pub(crate) fn at(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// The id of the thread.
+    #[inline(always)]
+    pub(crate) fn tid(self) -> u32 {
+        read(self.0 + u64::from(loaded(&OFFSETS.task_pid)))
+    }
+
+    #[inline(always)]
     pub(crate) fn tgid(self) -> u32 {
         read(self.0 + u64::from(loaded(&OFFSETS.task_tgid)))
     }

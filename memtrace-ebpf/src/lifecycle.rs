@@ -1,16 +1,18 @@
 //! Fork, exec and exit of processes, and the stops that keep a new one from
 //! running before its probes are in place.
 //!
-//! The tracepoints are those of perf. Since Linux 7.0 a raw tracepoint's program can be preempted, and the kernel
-//! then skips it in every other task of the processor (kernel/trace/bpf_trace.c, `__bpf_trace_run`).
+//! The collector attaches programs to raw tracepoints or to those of perf. A raw tracepoint's program can be preempted
+//! since Linux 7.0, and the kernel then skips it in every other task of the CPU (kernel/trace/bpf_trace.c,
+//! `__bpf_trace_run`). Perf's programs never are, but are skipped while a task of the CPU is preempted in bpf(2)
+//! (`trace_call_bpf`).
 //!
 //! Stops are those of ptrace, which only the tracer sees (`memtrace/src/hold/`).
 
 use aya_ebpf::{
     EbpfContext,
     helpers::{bpf_get_current_comm, bpf_get_current_uid_gid, generated::bpf_send_signal_thread},
-    macros::tracepoint,
-    programs::TracePointContext,
+    macros::{raw_tracepoint, tracepoint},
+    programs::{RawTracePointContext, TracePointContext},
 };
 use aya_log_ebpf::warn;
 use memtrace_common::{
@@ -45,18 +47,26 @@ const CLONE_THREAD: u64 = 0x1_0000;
 /// Set for the kernel's own threads, of io_uring for example.
 const CLONE_UNTRACED: u64 = 0x80_0000;
 
-/// `task:task_newtask`: a thread or process was made, in the parent's context, before the child
-/// runs.
-#[tracepoint]
-pub fn process_fork(context: TracePointContext) -> u32 {
-    forked(&context);
+/// `task_newtask(task, clone_flags)`: a thread or process was made, in the parent's context, before
+/// the child runs.
+#[raw_tracepoint]
+pub fn process_fork_raw(context: RawTracePointContext) -> i32 {
+    forked(&context, Task::at(context.arg(0)).tid(), context.arg(1));
     0
 }
 
+/// As [`process_fork_raw`].
+#[tracepoint]
+pub fn process_fork(context: TracePointContext) -> u32 {
+    let tid = tracepoint::field(&context, &OFFSETS.newtask_pid);
+    let clone_flags = tracepoint::field(&context, &OFFSETS.newtask_clone_flags);
+    forked(&context, tid, clone_flags);
+    tracepoint::PASS_ON
+}
+
 #[inline(always)]
-fn forked(context: &TracePointContext) -> Option<()> {
+fn forked<C: EbpfContext>(context: &C, tid: u32, clone_flags: u64) -> Option<()> {
     let caller = Caller::current()?;
-    let clone_flags: u64 = tracepoint::field(context, &OFFSETS.newtask_clone_flags);
     if clone_flags & CLONE_THREAD != 0 {
         if clone_flags & CLONE_UNTRACED == 0 {
             count_thread(caller.tgid);
@@ -66,7 +76,8 @@ fn forked(context: &TracePointContext) -> Option<()> {
     if loaded(&SETTINGS.follow) == 0 {
         return None;
     }
-    let tgid: u32 = tracepoint::field(context, &OFFSETS.newtask_pid);
+    // It is its process's first thread.
+    let tgid = tid;
     let shared = clone_flags & CLONE_VM != 0;
     // SAFETY: copied before anything could remove it.
     let process: Process = *unsafe { PROCESSES.get(&caller.tgid) }?;
@@ -110,7 +121,7 @@ fn forked(context: &TracePointContext) -> Option<()> {
             epoch,
             image: process.image,
         };
-        // The holder traces the children of those that it traces.
+        // The holder traces the children of those that it traced when the fork began; it checks this itself.
         let stopping = clone_flags & CLONE_UNTRACED == 0 && is_held();
         stop_if(stopping, context, &child, Stop::Fork);
     }
@@ -130,20 +141,24 @@ fn count_thread(tgid: u32) {
     }
 }
 
-/// `sched:sched_process_exec`: an exec that can no longer fail.
+/// `sched_process_exec(task, old_pid, binprm)`: an exec that can no longer fail.
 /// The old pid differs where a thread other than the leader called exec: the
 /// probes' scope ended with the old leader then.
-#[tracepoint]
-pub fn process_exec(context: TracePointContext) -> u32 {
-    if let Some(caller) = executed(tracepoint::field(&context, &OFFSETS.exec_old_pid)) {
-        // The kernel stops a traced task a few lines further on (fs/exec.c, `exec_binprm`).
-        stop(&context, &caller, Stop::Exec);
-    }
+#[raw_tracepoint]
+pub fn process_exec_raw(context: RawTracePointContext) -> i32 {
+    executed(&context, context.arg(1));
     0
 }
 
+/// As [`process_exec_raw`].
+#[tracepoint]
+pub fn process_exec(context: TracePointContext) -> u32 {
+    executed(&context, tracepoint::field(&context, &OFFSETS.exec_old_pid));
+    tracepoint::PASS_ON
+}
+
 #[inline(always)]
-fn executed(old_tid: u32) -> Option<Caller> {
+fn executed<C: EbpfContext>(context: &C, old_tid: u32) -> Option<()> {
     let mut caller = Caller::current()?;
     let process = PROCESSES.get_ptr_mut(&caller.tgid)?;
     // SAFETY: a live map value; the process has one thread now.
@@ -169,7 +184,9 @@ fn executed(old_tid: u32) -> Option<Caller> {
         Reason::RingFullLifecycle,
         Wake::Now,
     );
-    Some(caller)
+    // The kernel stops a traced task a few lines further on (fs/exec.c, `exec_binprm`).
+    stop(context, &caller, Stop::Exec);
+    None
 }
 
 /// Whether the holder traces the current thread, so that it can be stopped: every thread, but with
@@ -183,15 +200,15 @@ fn is_held() -> bool {
 /// Stops the current thread before it returns to user code, and reports that to the collector,
 /// which has it continued. Without room for the record it is not stopped. A thread that cannot be
 /// stopped is counted, and reported all the same.
-#[inline(always)]
+// VERIFIER: a function of its own, lest its stack counts where stacks are walked.
+#[inline(never)]
 pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
     stop_if(is_held(), context, caller, why);
 }
 
-/// As [`stop`], for a thread of which is known whether it can be stopped. It is the current one, or one that this has
-/// just forked.
-// VERIFIER: a function of its own, lest its stack counts where stacks are walked.
-#[inline(never)]
+/// Like [`stop`], where the program knows whether the thread can be stopped: the current one, or a child that it has just
+/// forked.
+#[inline(always)]
 fn stop_if<C: EbpfContext>(stopping: bool, context: &C, caller: &Caller, why: Stop) {
     let mut header = header(Kind::Stopped, caller);
     header.tgid = caller.tgid;
@@ -299,11 +316,18 @@ fn report_tracer(tgid: u32) -> Option<()> {
     Some(())
 }
 
-/// `sched:sched_process_exit`: a thread ends.
+/// `sched_process_exit(task)`: a thread ends.
+#[raw_tracepoint]
+pub fn process_exit_raw(_context: RawTracePointContext) -> i32 {
+    exited();
+    0
+}
+
+/// As [`process_exit_raw`].
 #[tracepoint]
 pub fn process_exit(_context: TracePointContext) -> u32 {
     exited();
-    0
+    tracepoint::PASS_ON
 }
 
 #[inline(always)]

@@ -1,5 +1,6 @@
 //! The maps that the collector shares, with the reasons for their sizes. Those with types
-//! that only the kernel side knows stand beside these: `THREADS`, `SCRATCH`, `MEMOS` and `CODES`.
+//! that only the kernel side knows stand beside these (`THREADS`, `SCRATCH`, `MEMOS` and `CODES`), and so does
+//! `ELEMENTS`, by which user space reads and writes hash maps.
 
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,

@@ -15,8 +15,8 @@ use std::{
 /// other task of that CPU.
 pub fn preempts_programs_of_system_calls() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split('.').map(|number| number.parse::<u32>());
-    let mut number = || numbers.next().and_then(Result::ok);
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
     (number(), number()) >= (Some(7), Some(1))
 }
 

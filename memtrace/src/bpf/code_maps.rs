@@ -49,6 +49,7 @@ pub(crate) struct CodeMaps {
     snapshots: ElementMap<u32, Snapshot>,
     logs: ElementMap<u32, Log>,
     requests: ElementMap<u32, u8>,
+    /// The keys of `requests`.
     requested: BpfHashMap<MapData, u32, u8>,
     interpreters: Array<MapData, Raw<Interpreter>>,
     interpreter_of: ElementMap<u32, u32>,

@@ -4,19 +4,18 @@
 use std::{
     io,
     marker::PhantomData,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use aya::{Ebpf, maps::MapError, programs::RawTracePoint, sys::SyscallError};
-use aya_obj::generated::{bpf_attr, bpf_cmd};
-use memtrace_common::element::{Arguments, Element, KEY_WORDS, Operation, Table, VALUE_WORDS};
+use aya::{Ebpf, maps::MapError, programs::RawTracePoint};
+use memtrace_common::element::{Element, KEY_WORDS, Operation, Table, VALUE_WORDS};
 use zerocopy::IntoBytes;
 
 use super::{
     error::TracerError,
     maps::descriptor,
-    raw::{Plain, Shared, call},
+    raw::{Plain, Shared, run},
 };
 
 pub(super) const PROGRAM: &str = "element";
@@ -56,49 +55,31 @@ impl Elements {
         Ok([program, slots])
     }
 
-    /// Carries out an operation. The value is the one that was there, or `value`.
-    fn operate<V: Plain>(
+    /// Carries out an operation: `before` writes key and value into the slot, `after` reads the value.
+    fn operate<R>(
         &self,
         table: Table,
         operation: Operation,
-        key: &[u8],
-        value: Option<V>,
-    ) -> io::Result<V> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let element = slots
-            .get_mut(self.slot as usize)
+        before: impl FnOnce(&mut Element),
+        after: impl FnOnce(&Element) -> R,
+    ) -> io::Result<R> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots
+            .at(self.slot as usize)
             .ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: nobody else uses the slot while the lock is held, but for the program, which runs below.
+        let element = unsafe { &mut *slot };
+        before(element);
         // Stays if the kernel does not run the program.
         element.result = libc::EIO as u64;
-        if let Some(place) = element.key.as_mut_bytes().get_mut(..key.len()) {
-            place.copy_from_slice(key);
+        let arguments = [table as u64, operation as u64, u64::from(self.slot)];
+        run(self.program.as_fd(), &arguments)?;
+        // SAFETY: as above; the program has ended. Read anew, since it wrote.
+        let element = unsafe { slot.read_volatile() };
+        match element.result {
+            0 => Ok(after(&element)),
+            errno => Err(io::Error::from_raw_os_error(errno as i32)),
         }
-        if let Some(value) = &value
-            && let Some(place) = element.value.as_mut_bytes().get_mut(..size_of::<V>())
-        {
-            place.copy_from_slice(value.as_bytes());
-        }
-        let arguments = Arguments {
-            table: table as u64,
-            operation: operation as u64,
-            slot: u64::from(self.slot),
-        };
-        // SAFETY: an all-zero attribute is a valid one.
-        let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: this is the member for BPF_PROG_RUN, and only it is written.
-        let run = unsafe { &mut attr.test };
-        run.prog_fd = self.program.as_raw_fd().cast_unsigned();
-        run.ctx_in = (&raw const arguments) as u64;
-        run.ctx_size_in = size_of::<Arguments>() as u32;
-        call(bpf_cmd::BPF_PROG_TEST_RUN, &attr)?;
-        // SAFETY: a reference is valid to read; the kernel side has written to it.
-        match unsafe { std::ptr::read_volatile(&raw const element.result) } {
-            0 => {}
-            errno => return Err(io::Error::from_raw_os_error(errno as i32)),
-        }
-        V::read_from_prefix(element.value.as_bytes())
-            .map(|(value, _)| value)
-            .map_err(|_| io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -127,7 +108,11 @@ impl<K: Plain, V: Plain> ElementMap<K, V> {
     /// # Errors
     /// There is none, or the kernel refuses.
     pub(super) fn get(&self, key: K) -> Result<V, MapError> {
-        self.operate(Operation::Get, key, None)
+        let value = self.operate(Operation::Get, key, None, |element| {
+            let value = V::read_from_prefix(element.value.as_bytes());
+            value.ok().map(|(value, _)| value)
+        })?;
+        value.ok_or_else(|| MapError::IoError(io::ErrorKind::InvalidData.into()))
     }
 
     /// Sets the value of a key.
@@ -135,7 +120,7 @@ impl<K: Plain, V: Plain> ElementMap<K, V> {
     /// # Errors
     /// The map is full, or the kernel refuses.
     pub(super) fn insert(&mut self, key: K, value: V) -> Result<(), MapError> {
-        self.operate(Operation::Insert, key, Some(value)).map(drop)
+        self.operate(Operation::Insert, key, Some(value), |_| ())
     }
 
     /// Removes a key and its value.
@@ -143,19 +128,33 @@ impl<K: Plain, V: Plain> ElementMap<K, V> {
     /// # Errors
     /// There is none, or the kernel refuses.
     pub(super) fn remove(&mut self, key: K) -> Result<(), MapError> {
-        self.operate(Operation::Remove, key, None).map(drop)
+        self.operate(Operation::Remove, key, None, |_| ())
     }
 
-    fn operate(&self, operation: Operation, key: K, value: Option<V>) -> Result<V, MapError> {
-        let done = self
-            .elements
-            .operate(self.table, operation, key.as_bytes(), value);
-        done.map_err(|io_error| match io_error.raw_os_error() {
+    fn operate<R>(
+        &self,
+        operation: Operation,
+        key: K,
+        value: Option<V>,
+        after: impl FnOnce(&Element) -> R,
+    ) -> Result<R, MapError> {
+        let before = |element: &mut Element| {
+            write(element.key.as_mut_bytes(), key.as_bytes());
+            if let Some(value) = &value {
+                write(element.value.as_mut_bytes(), value.as_bytes());
+            }
+        };
+        let done = self.elements.operate(self.table, operation, before, after);
+        done.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOENT) => MapError::KeyNotFound,
-            _ => MapError::SyscallError(SyscallError {
-                call: "bpf_prog_run",
-                io_error,
-            }),
+            _ => MapError::IoError(error),
         })
+    }
+}
+
+/// Writes to the beginning of a place, which has room for it ([`ElementMap::new`]).
+fn write(place: &mut [u8], bytes: &[u8]) {
+    if let Some(place) = place.get_mut(..bytes.len()) {
+        place.copy_from_slice(bytes);
     }
 }

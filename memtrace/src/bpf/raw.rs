@@ -24,7 +24,31 @@ pub(super) struct Raw<T>(pub(super) T);
 // SAFETY: every bit pattern is a value, and there is no padding.
 unsafe impl<T: Plain> aya::Pod for Raw<T> {}
 
-/// Issues a bpf(2) command; the result depends on the command.
+/// Runs a program by BPF_PROG_RUN, with the words of `context` as its arguments.
+pub(super) fn run(program: BorrowedFd<'_>, context: &[u64]) -> io::Result<()> {
+    // SAFETY: an all-zero attribute is a valid one.
+    let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: this is the member for BPF_PROG_RUN, and only it is written.
+    let run = unsafe { &mut attr.test };
+    run.prog_fd = program.as_raw_fd().cast_unsigned();
+    run.ctx_in = context.as_ptr() as u64;
+    run.ctx_size_in = size_of_val(context) as u32;
+    // SAFETY: `attr` and the context live; the kernel writes the program's result into `attr`.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            bpf_cmd::BPF_PROG_TEST_RUN as libc::c_long,
+            &raw mut attr,
+            size_of::<bpf_attr>(),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Issues a bpf(2) command that only reads `attr`; the result depends on the command.
 pub(super) fn call(command: bpf_cmd, attr: &bpf_attr) -> io::Result<i32> {
     // SAFETY: `attr` and the memory it points to live; the kernel reads at most `size_of` bytes.
     let result = unsafe {
@@ -92,6 +116,14 @@ impl<T: Plain> Shared<T> {
     }
 }
 
+impl<T> Shared<T> {
+    /// One of them, which others may write at the same time as this side.
+    pub(super) fn at(&self, index: usize) -> Option<*mut T> {
+        // SAFETY: within the mapping.
+        (index < self.len).then(|| unsafe { self.start.as_ptr().add(index) })
+    }
+}
+
 impl<T> Deref for Shared<T> {
     type Target = [T];
 
@@ -103,8 +135,8 @@ impl<T> Deref for Shared<T> {
 
 impl<T> DerefMut for Shared<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above. Words that the kernel side writes too are accessed by atomic operations, and records of the
-        // ring buffer only while this side owns them.
+        // SAFETY: as above. Words that the kernel side writes too are accessed by atomic or volatile operations, and
+        // records of the ring buffer only while this side owns them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }

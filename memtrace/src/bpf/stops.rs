@@ -23,6 +23,7 @@ use super::{
 };
 use crate::hold::Stops;
 
+/// The maps, for the holder, and for the end of a recording.
 pub(crate) struct StopMaps {
     /// Descriptors that the holder inherits.
     inherited: [OwnedFd; INHERITED],

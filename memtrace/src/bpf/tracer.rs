@@ -1,7 +1,7 @@
 //! The loaded BPF object: its programs, their attachments, its maps.
 
 use std::{
-    fs,
+    fs, io,
     os::fd::{AsFd, AsRawFd},
     sync::Arc,
 };
@@ -10,6 +10,7 @@ use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData},
     programs::{ProgramError, RawTracePoint, TracePoint},
+    util::KernelVersion,
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
@@ -49,9 +50,6 @@ pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrac
 /// Program, category and name of the tracepoint, whether recording is wrong without it.
 /// The optional ones do not exist on every architecture or kernel.
 const TRACEPOINTS: &[(&str, &str, &str, bool)] = &[
-    ("process_fork", "task", "task_newtask", true),
-    ("process_exec", "sched", "sched_process_exec", true),
-    ("process_exit", "sched", "sched_process_exit", true),
     ("mmap_enter", "syscalls", "sys_enter_mmap", true),
     ("map_exit", "syscalls", "sys_exit_mmap", true),
     ("munmap_enter", "syscalls", "sys_enter_munmap", true),
@@ -66,6 +64,30 @@ const TRACEPOINTS: &[(&str, &str, &str, bool)] = &[
     ("unmap_exit", "syscalls", "sys_exit_shmdt", false),
     ("ptrace_enter", "syscalls", "sys_enter_ptrace", false),
 ];
+
+/// Forks, execs and exits: as above, and the program for the raw tracepoint.
+const LIFECYCLE: [(&str, &str, &str, &str); 3] = [
+    ("process_fork", "task", "task_newtask", "process_fork_raw"),
+    (
+        "process_exec",
+        "sched",
+        "sched_process_exec",
+        "process_exec_raw",
+    ),
+    (
+        "process_exit",
+        "sched",
+        "sched_process_exit",
+        "process_exit_raw",
+    ),
+];
+
+/// From this version on, the kernel may skip programs of raw tracepoints (`memtrace-ebpf/src/lifecycle.rs`).
+const RAW_ARE_SKIPPED: KernelVersion = KernelVersion::new(7, 0, 0);
+
+fn raw_are_skipped() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= RAW_ARE_SKIPPED)
+}
 
 /// Options for loading.
 #[derive(Clone, Copy, Debug)]
@@ -149,19 +171,45 @@ impl Default for Options {
 fn load(ebpf: &mut Ebpf, programs: Programs) -> Result<Attacher, TracerError> {
     std::thread::scope(|scope| {
         let attacher = scope.spawn(|| programs.load());
-        let element: &mut RawTracePoint = typed(ebpf, elements::PROGRAM)?;
-        element
-            .load()
-            .map_err(|source| TracerError::program(elements::PROGRAM, source))?;
-        for &(name, ..) in TRACEPOINTS {
-            let program: &mut TracePoint = typed(ebpf, name)?;
-            match program.load() {
-                Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-                Err(source) => return Err(TracerError::program(name, source)),
+        load_raw(ebpf, elements::PROGRAM)?;
+        for (program, _, _, raw) in LIFECYCLE {
+            if raw_are_skipped() {
+                load_tracepoint(ebpf, program)?;
+            } else {
+                load_raw(ebpf, raw)?;
             }
+        }
+        for &(name, ..) in TRACEPOINTS {
+            load_tracepoint(ebpf, name)?;
         }
         attacher.join().map_err(|_| TracerError::Missing("probes"))
     })
+}
+
+/// One more than the highest number of a CPU that this machine may ever have.
+fn possible_cpus() -> Result<usize, TracerError> {
+    let listed = fs::read_to_string("/sys/devices/system/cpu/possible");
+    let listed = listed.map_err(TracerError::State)?;
+    // Ranges in ascending order (Documentation/admin-guide/cputopology.rst).
+    let last = listed.trim().rsplit([',', '-']).next();
+    last.and_then(|last| last.parse::<usize>().ok())
+        .map(|last| last + 1)
+        .ok_or_else(|| TracerError::State(io::ErrorKind::InvalidData.into()))
+}
+
+fn load_raw(ebpf: &mut Ebpf, name: &'static str) -> Result<(), TracerError> {
+    let program: &mut RawTracePoint = typed(ebpf, name)?;
+    program
+        .load()
+        .map_err(|source| TracerError::program(name, source))
+}
+
+fn load_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), TracerError> {
+    let program: &mut TracePoint = typed(ebpf, name)?;
+    match program.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
+        Err(source) => Err(TracerError::program(name, source)),
+    }
 }
 
 fn typed<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<P, TracerError>
@@ -192,7 +240,7 @@ impl Tracer {
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
         // So that a position's place is a mask away.
         let ring_bytes = options.ring_bytes.next_power_of_two();
-        let cpus = aya::util::nr_cpus().map_err(|(_, error)| TracerError::State(error))?;
+        let cpus = possible_cpus()?;
         let spares = u32::try_from(cpus).unwrap_or(u32::MAX) * SCRATCHES;
         let scratches = spares + SPARE_SCRATCHES;
         let settings = Settings {
@@ -274,21 +322,38 @@ impl Tracer {
     }
 
     fn attach_tracepoints(&mut self) -> Result<(), TracerError> {
+        for (program, category, tracepoint, raw) in LIFECYCLE {
+            if raw_are_skipped() {
+                self.attach_tracepoint(program, category, tracepoint)?;
+                continue;
+            }
+            let program: &mut RawTracePoint = typed(&mut self.ebpf, raw)?;
+            program
+                .attach(tracepoint)
+                .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
+        }
         for &(program, category, tracepoint, required) in TRACEPOINTS {
-            let program: &mut TracePoint = typed(&mut self.ebpf, program)?;
-            match program.attach(category, tracepoint) {
-                Ok(id) => {
-                    let link = program.take_link(id);
-                    let link =
-                        link.map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
-                    self.tracepoints.push(Link::Tracepoint(link));
-                }
-                Err(source) if required => {
-                    return Err(TracerError::Tracepoint { tracepoint, source });
-                }
-                Err(source) => tracing::debug!("no tracepoint `{tracepoint}`: {source}"),
+            match self.attach_tracepoint(program, category, tracepoint) {
+                Err(error) if required => return Err(error),
+                Err(error) => tracing::debug!("{error}"),
+                Ok(()) => {}
             }
         }
+        Ok(())
+    }
+
+    fn attach_tracepoint(
+        &mut self,
+        program: &'static str,
+        category: &str,
+        tracepoint: &'static str,
+    ) -> Result<(), TracerError> {
+        let program: &mut TracePoint = typed(&mut self.ebpf, program)?;
+        let link = program
+            .attach(category, tracepoint)
+            .and_then(|id| program.take_link(id))
+            .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
+        self.tracepoints.push(Link::Tracepoint(link));
         Ok(())
     }
 
@@ -412,8 +477,8 @@ impl Tracer {
         Ok(self.sampling.get(&0, 0)?.0)
     }
 
-    /// Runs of our programs that the kernel skipped because another program was
-    /// running on the same CPU (`recursion_misses`, kernel/bpf/syscall.c).
+    /// Runs of our programs that the kernel skipped, in any process, because a program or a call of bpf(2) was running on
+    /// the same CPU (`recursion_misses`, kernel/bpf/syscall.c).
     fn skipped(&self) -> Result<u64, TracerError> {
         let mut skipped = 0;
         let mut fds: Vec<i32> = self

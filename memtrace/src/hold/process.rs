@@ -181,9 +181,13 @@ impl<S: Stops> Process<S> {
         }
         if self.held.remove(&tid).is_some() {
             self.resume(tid, 0);
-        } else if tasks::tgid_of(tid).is_some() {
-            // One that has ended never comes to its stop.
+        } else if tasks::tracer_of(tid) == Some(std::process::id()) {
+            // Its stop is yet to come.
             self.allowed.insert(tid);
+        } else if self.stops.take(tid) {
+            // The fork began before its parent was traced: it was marked, but does not stop.
+            self.notify(Notice::LetGo { tid });
+            self.notify(Notice::Left { tgid: tid });
         }
     }
 

@@ -47,7 +47,7 @@ const fn meaning(reason: Reason) -> &'static str {
         }
         Reason::StackUnreadable => "stacks that end at unreadable memory",
         Reason::ProgramSkipped => {
-            "events that the kernel skipped because another tracing program ran on the CPU"
+            "events, of any process, that the kernel skipped because another tracing program ran"
         }
         Reason::BeganBeforeAttach => "calls that began before the recording",
         Reason::NotTraced => "calls in processes that are not traced",
