@@ -61,7 +61,7 @@ pub fn process_fork(context: TracePointContext) -> u32 {
     let tid = tracepoint::field(&context, &OFFSETS.newtask_pid);
     let clone_flags = tracepoint::field(&context, &OFFSETS.newtask_clone_flags);
     forked(&context, tid, clone_flags);
-    tracepoint::PASS_ON
+    0
 }
 
 #[inline(always)]
@@ -154,7 +154,7 @@ pub fn process_exec_raw(context: RawTracePointContext) -> i32 {
 #[tracepoint]
 pub fn process_exec(context: TracePointContext) -> u32 {
     executed(&context, tracepoint::field(&context, &OFFSETS.exec_old_pid));
-    tracepoint::PASS_ON
+    0
 }
 
 #[inline(always)]
@@ -327,7 +327,7 @@ pub fn process_exit_raw(_context: RawTracePointContext) -> i32 {
 #[tracepoint]
 pub fn process_exit(_context: TracePointContext) -> u32 {
     exited();
-    tracepoint::PASS_ON
+    0
 }
 
 #[inline(always)]

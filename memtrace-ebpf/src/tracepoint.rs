@@ -5,9 +5,6 @@ use aya_ebpf::programs::TracePointContext;
 
 use crate::maps::loaded;
 
-/// What a program returns so that the event reaches perf, if that listens to it.
-pub(crate) const PASS_ON: u32 = 1;
-
 const NUMBER: usize = 8;
 const FIRST: usize = 16;
 

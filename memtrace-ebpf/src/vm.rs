@@ -18,7 +18,7 @@ use crate::{
     maps::{FILES, PROCESSES, changed},
     stack,
     thread::{Syscall, Thread},
-    tracepoint::{PASS_ON, argument, number, result},
+    tracepoint::{argument, number, result},
 };
 
 // include/uapi/asm-generic/mman-common.h
@@ -105,7 +105,7 @@ fn map(kind: Kind, caller: &Caller, flags: u16, record: Map) {
 #[tracepoint]
 pub fn mmap_enter(context: TracePointContext) -> u32 {
     enter(&context, 6);
-    PASS_ON
+    0
 }
 
 // VERIFIER: one program: the stack walk is verified once for all of them.
@@ -121,7 +121,7 @@ pub fn map_exit(context: TracePointContext) -> u32 {
             _ => None,
         };
     }
-    PASS_ON
+    0
 }
 
 #[inline(always)]
@@ -211,7 +211,7 @@ pub fn munmap_enter(context: TracePointContext) -> u32 {
         code::unmapping(caller.space, args[0], args[1]);
         unmap(Kind::UnmapBegin, &caller, args[0], args[1], 0);
     }
-    PASS_ON
+    0
 }
 
 #[tracepoint]
@@ -219,7 +219,7 @@ pub fn shmdt_enter(context: TracePointContext) -> u32 {
     if let Some((caller, args)) = enter(&context, 1) {
         unmap(Kind::UnmapBegin, &caller, args[0], 0, flags::SHMDT);
     }
-    PASS_ON
+    0
 }
 
 /// Exit of munmap and shmdt.
@@ -235,7 +235,7 @@ pub fn unmap_exit(context: TracePointContext) -> u32 {
         };
         unmap(Kind::UnmapEnd, &caller, args[0], args[1], flags);
     }
-    PASS_ON
+    0
 }
 
 #[tracepoint]
@@ -247,7 +247,7 @@ pub fn mremap_enter(context: TracePointContext) -> u32 {
         }
         unmap(Kind::RemapBegin, &caller, args[0], args[1], 0);
     }
-    PASS_ON
+    0
 }
 
 #[inline(always)]
@@ -282,7 +282,7 @@ fn mremap_done(
 #[tracepoint]
 pub fn brk_enter(context: TracePointContext) -> u32 {
     enter(&context, 1);
-    PASS_ON
+    0
 }
 
 #[inline(always)]
@@ -305,7 +305,7 @@ fn brk_done(
 #[tracepoint]
 pub fn shmat_enter(context: TracePointContext) -> u32 {
     enter(&context, 3);
-    PASS_ON
+    0
 }
 
 #[inline(always)]
