@@ -5,11 +5,7 @@
 #include "site.h"
 #include <pthread.h>
 
-SITE(forked, malloc(a))
-
 static void *work(void *unused) {
-	if (!site_forked(NULL, 100, 0))
-		fail("malloc");
 	return unused;
 }
 
