@@ -1,10 +1,10 @@
 //! Fork, exec and exit of processes, and the stops that keep a new one from
 //! running before its probes are in place.
 //!
-//! The collector attaches programs to raw tracepoints or to those of perf. A raw tracepoint's program can be preempted
+//! Each tracepoint has two programs, of which the collector attaches one. A raw tracepoint's program can be preempted
 //! since Linux 7.0, and the kernel then skips it in every other task of the CPU (kernel/trace/bpf_trace.c,
-//! `__bpf_trace_run`). Perf's programs never are, but are skipped while a task of the CPU is preempted in bpf(2)
-//! (`trace_call_bpf`).
+//! `__bpf_trace_run`). A program of perf's tracepoint cannot be preempted, but is skipped while another task of the CPU
+//! is preempted in bpf(2) (`trace_call_bpf`).
 //!
 //! Stops are those of ptrace, which only the tracer sees (`memtrace/src/hold/`).
 
@@ -121,7 +121,7 @@ fn forked<C: EbpfContext>(context: &C, tid: u32, clone_flags: u64) -> Option<()>
             epoch,
             image: process.image,
         };
-        // The holder traces the children of those that it traced when the fork began; it checks this itself.
+        // The child has a tracer only if its parent had one when the fork began. The holder checks that.
         let stopping = clone_flags & CLONE_UNTRACED == 0 && is_held();
         stop_if(stopping, context, &child, Stop::Fork);
     }
@@ -206,8 +206,7 @@ pub(crate) fn stop<C: EbpfContext>(context: &C, caller: &Caller, why: Stop) {
     stop_if(is_held(), context, caller, why);
 }
 
-/// Like [`stop`], where the program knows whether the thread can be stopped: the current one, or a child that it has just
-/// forked.
+/// Like [`stop`], for the current thread or a child that it has just forked. The caller knows whether it can be stopped.
 #[inline(always)]
 fn stop_if<C: EbpfContext>(stopping: bool, context: &C, caller: &Caller, why: Stop) {
     let mut header = header(Kind::Stopped, caller);

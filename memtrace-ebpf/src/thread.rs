@@ -103,8 +103,8 @@ impl Freed {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Syscall {
-    /// Its number and one more; 0: its exit was seen, or none was entered. The exit of another call, whose entry the
-    /// kernel has skipped, does not take these arguments for its own.
+    /// Its number plus one; 0: none, or its exit was seen. If the kernel skips the entry of another call, the exit of that
+    /// one must not use these arguments.
     pub(crate) entered: u64,
     pub(crate) args: [u64; 6],
     /// Of an mmap of code: the file's inode and device, else 0.

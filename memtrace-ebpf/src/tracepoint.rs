@@ -31,7 +31,7 @@ pub(crate) fn result(context: &TracePointContext) -> Option<u64> {
     (!(-4095..0).contains(&result)).then_some(result as u64)
 }
 
-/// A field whose offset the collector has set, 0 if it cannot be read.
+/// A field at an offset that the collector has set; 0 if it cannot be read.
 #[inline(always)]
 pub(crate) fn field<T: Copy + Default>(context: &TracePointContext, offset: &'static u32) -> T {
     // SAFETY: the kernel's types have a field of that size there.

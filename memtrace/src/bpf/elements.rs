@@ -1,5 +1,5 @@
-//! Hash maps of the kernel side whose elements a program reads and writes for us (`memtrace_common::element`), because
-//! bpf(2) would cost events.
+//! Hash maps of the kernel side. A program of the kernel side reads and writes their elements
+//! (`memtrace_common::element`), because bpf(2) would cost events.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use super::{
 pub(super) const PROGRAM: &str = "element";
 const SLOTS: &str = "ELEMENTS";
 
-/// The program, and the slot in which it is told what to do.
+/// The program, and the slot that describes an operation to it.
 pub(super) struct Elements {
     program: OwnedFd,
     slot: u32,
@@ -67,7 +67,7 @@ impl Elements {
         let slot = slots
             .at(self.slot as usize)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: nobody else uses the slot while the lock is held, but for the program, which runs below.
+        // SAFETY: only the program below uses the slot while the lock is held.
         let element = unsafe { &mut *slot };
         before(element);
         // Stays if the kernel does not run the program.

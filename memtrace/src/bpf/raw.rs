@@ -33,29 +33,23 @@ pub(super) fn run(program: BorrowedFd<'_>, context: &[u64]) -> io::Result<()> {
     run.prog_fd = program.as_raw_fd().cast_unsigned();
     run.ctx_in = context.as_ptr() as u64;
     run.ctx_size_in = size_of_val(context) as u32;
-    // SAFETY: `attr` and the context live; the kernel writes the program's result into `attr`.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            bpf_cmd::BPF_PROG_TEST_RUN as libc::c_long,
-            &raw mut attr,
-            size_of::<bpf_attr>(),
-        )
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    // The kernel writes the program's result into `attr`.
+    issue(bpf_cmd::BPF_PROG_TEST_RUN, &raw mut attr).map(drop)
 }
 
 /// Issues a bpf(2) command that only reads `attr`; the result depends on the command.
 pub(super) fn call(command: bpf_cmd, attr: &bpf_attr) -> io::Result<i32> {
-    // SAFETY: `attr` and the memory it points to live; the kernel reads at most `size_of` bytes.
+    issue(command, std::ptr::from_ref(attr).cast_mut())
+}
+
+/// Issues a bpf(2) command. `attr` must be writable if the command writes to it.
+fn issue(command: bpf_cmd, attr: *mut bpf_attr) -> io::Result<i32> {
+    // SAFETY: `attr` and the memory it points to live; the kernel uses at most `size_of` bytes.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command as libc::c_long,
-            std::ptr::from_ref(attr),
+            attr,
             size_of::<bpf_attr>(),
         )
     };

@@ -185,7 +185,7 @@ impl<S: Stops> Process<S> {
             // Its stop is yet to come.
             self.allowed.insert(tid);
         } else if self.stops.take(tid) {
-            // The fork began before its parent was traced: it was marked, but does not stop.
+            // It was marked, but has no tracer, because its parent had none when the fork began.
             self.notify(Notice::LetGo { tid });
             self.notify(Notice::Left { tgid: tid });
         }
