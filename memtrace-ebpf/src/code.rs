@@ -39,22 +39,16 @@ impl Code {
     /// It is not known: no snapshot yet, or too many changes since.
     #[inline(always)]
     pub(crate) fn of(tgid: u32) -> Result<Self, End> {
-        Self::at(tgid, sequence(tgid).ok_or(End::Stale)?)
+        let sequence = sequence(tgid).ok_or(End::Stale)?;
+        Self::at(tgid, sequence, snapshot(tgid).ok_or(End::Stale)?)
     }
 
-    /// The same, where its [`sequence`] now is known.
+    /// The same, where its [`sequence`] and its snapshot are known.
     ///
     /// # Errors
-    /// As [`Code::of`].
+    /// Too many changes since.
     #[inline(always)]
-    pub(crate) fn at(tgid: u32, sequence: u64) -> Result<Self, End> {
-        // Twice: the collector's update gives the entry a new place, and the old one, which we may have got, to another
-        // process. A value that is confirmed by a second look is this one's. It stays true for the time of a walk, as
-        // the collector writes over a list only long after it was replaced.
-        let snapshot = Self::snapshot(tgid).ok_or(End::Stale)?;
-        if Self::snapshot(tgid) != Some(snapshot) {
-            return Err(End::Stale);
-        }
+    pub(crate) fn at(tgid: u32, sequence: u64, snapshot: Snapshot) -> Result<Self, End> {
         if sequence.wrapping_sub(snapshot.as_of) > LOG as u64 {
             return Err(End::Stale);
         }
@@ -64,12 +58,6 @@ impl Code {
             sequence,
             snapshot,
         })
-    }
-
-    #[inline(always)]
-    fn snapshot(tgid: u32) -> Option<Snapshot> {
-        // SAFETY: copied at once; see above for the validity of the copy.
-        unsafe { SNAPSHOTS.get(&tgid) }.copied()
     }
 
     /// [`Log::sequence`] at that moment.
@@ -205,6 +193,19 @@ impl Code {
         self.last_before(end)
             .is_some_and(|mapping| start < mapping.end && mapping.start < end)
     }
+}
+
+/// The snapshot of a process.
+///
+/// Looked up twice: the collector's update gives the entry a new place, and the old one, which we may have got, to another
+/// process. A value that is confirmed by a second look is this one's. It stays true for the time of a walk, as the
+/// collector writes over a list only long after it was replaced.
+#[inline(always)]
+pub(crate) fn snapshot(tgid: u32) -> Option<Snapshot> {
+    // SAFETY: copied at once.
+    let look_up = || unsafe { SNAPSHOTS.get(&tgid) }.copied();
+    let snapshot = look_up()?;
+    (look_up() == Some(snapshot)).then_some(snapshot)
 }
 
 /// The number of a process's interpreter among INTERPRETERS; 0 if there is none.

@@ -10,9 +10,8 @@ use memtrace_common::{
 };
 
 use crate::{
-    codes,
+    codes, facts,
     loops::{BREAK, CONTINUE, repeat},
-    maps::IMPORTS,
     memory::word_or_zero,
     python,
     scratch::{Import, Scratch},
@@ -49,15 +48,9 @@ pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter)
     let (Some(state), Some(interpreter)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
         return NOT_FOUND;
     };
-    // VERIFIER: a copy: Linux 6.1 takes no key from the memory of a global function's argument.
-    let space = state.caller.space;
-    // SAFETY: copied at once.
-    let Some(imports) = (unsafe { IMPORTS.get(&space) }) else {
-        return NOT_FOUND;
-    };
     state.begin();
     state.walk.python.begin();
-    state.walk.python.imports = *imports;
+    state.walk.python.imports = facts::imports(state);
     let image = state.caller.image;
     let import = &mut state.walk.python.import;
     import.module = 0;

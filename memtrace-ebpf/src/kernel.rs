@@ -64,6 +64,30 @@ impl CurrentTask {
         // SAFETY: 16 bytes of any value.
         unsafe { [self.field(offset), self.field(offset + 8)] }
     }
+
+    /// The value of pthread_self: the fs base.
+    #[inline(always)]
+    pub(crate) fn thread_pointer(self) -> u64 {
+        match loaded(&OFFSETS.task_fsbase) {
+            0 => 0,
+            // SAFETY: an integer of 64 bits.
+            offset => unsafe { self.field(offset) },
+        }
+    }
+
+    /// First `struct return_instance`, see [`PendingReturns`]; 0: there is none.
+    #[inline(always)]
+    fn pending_returns(self) -> u64 {
+        match loaded(&OFFSETS.task_utask) {
+            0 => 0,
+            offset => {
+                // SAFETY: a pointer.
+                let utask: u64 = unsafe { self.field(offset) };
+                // VERIFIER: with a helper, whose result is a number: functions that take one refuse pointers.
+                read(utask.wrapping_add(u64::from(loaded(&OFFSETS.utask_return_instances))))
+            }
+        }
+    }
 }
 
 /// Reads kernel memory; 0 where it cannot be read, which every caller treats as absent.
@@ -130,15 +154,6 @@ impl Task {
         let pid: u64 = read(self.0 + u64::from(loaded(&OFFSETS.task_thread_pid)));
         let level: u32 = read(pid + u64::from(loaded(&OFFSETS.pid_level)));
         pid != 0 && level == 0
-    }
-
-    /// The value of pthread_self: the fs base.
-    #[inline(always)]
-    pub(crate) fn thread_pointer(self) -> u64 {
-        match loaded(&OFFSETS.task_fsbase) {
-            0 => 0,
-            offset => read(self.0 + u64::from(offset)),
-        }
     }
 
     /// Wait status, once it is exiting.
@@ -219,12 +234,11 @@ impl PendingReturns {
     /// Those of the current thread.
     #[inline(always)]
     pub(crate) fn current() -> Self {
-        let task = Task::current();
-        let list = pending_returns(task);
+        let list = CurrentTask::get().pending_returns();
         let trampoline = if list == 0 {
             0
         } else {
-            let area: u64 = read(task.mm() + u64::from(loaded(&OFFSETS.mm_xol_area)));
+            let area: u64 = read(Task::current().mm() + u64::from(loaded(&OFFSETS.mm_xol_area)));
             read(area + u64::from(loaded(&OFFSETS.xol_area_vaddr)))
         };
         Self { trampoline, list }
@@ -264,25 +278,12 @@ impl PendingReturns {
     }
 }
 
-/// Where the list of a thread begins; 0: it has none.
-#[inline(always)]
-fn pending_returns(task: Task) -> u64 {
-    let utask: u64 = match loaded(&OFFSETS.task_utask) {
-        0 => 0,
-        offset => read(task.0 + u64::from(offset)),
-    };
-    match utask {
-        0 => 0,
-        utask => read(utask + u64::from(loaded(&OFFSETS.utask_return_instances))),
-    }
-}
-
 // VERIFIER: a global function, see `unwind::walk`.
 /// The original of the return address at `slot`, which was replaced; 0 if the kernel does not know it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn original_at(slot: u64) -> u64 {
-    original_return(pending_returns(Task::current()), 0, slot)
+    original_return(CurrentTask::get().pending_returns(), 0, slot)
 }
 
 /// A search for the entry of a stack position.

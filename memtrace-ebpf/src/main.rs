@@ -16,6 +16,7 @@ mod device;
 mod elements;
 mod emit;
 mod exceptions;
+mod facts;
 mod imports;
 mod kernel;
 mod kernel_stack;

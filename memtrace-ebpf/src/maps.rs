@@ -28,8 +28,8 @@ use crate::atomic::increment;
 #[map]
 pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(16_384, 0);
 
-/// Slot 0: counts changes of what is kept of processes (PROCESSES, the sequences of LOGS, INTERPRETER_OF,
-/// IMPORTS, CODE_ENDS), by both sides, each after its change. The collector counts through a mapping.
+/// Slot 0: counts changes of what is kept of processes (PROCESSES, the sequences of LOGS, SNAPSHOTS,
+/// INTERPRETER_OF, IMPORTS, CODE_ENDS), by both sides, each after its change. The collector counts through a mapping.
 #[map]
 static CHANGES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 

@@ -19,13 +19,14 @@ use memtrace_common::{
 };
 
 use crate::{
-    caller::{Caller, current_ids},
+    caller::Caller,
     code,
     codes::{self, Seen},
     emit::{Wake, emit_in_place, header, lost},
-    kernel::Task,
+    facts,
+    kernel::CurrentTask,
     loops::{BREAK, CONTINUE, repeat},
-    maps::{IMPORTS, INTERPRETERS, SEEN_CODE, THREAD_STATES},
+    maps::{INTERPRETERS, SEEN_CODE, THREAD_STATES},
     memo::Memo,
     memory::{Window, copy, word_or_zero},
     scratch::{PythonState, Scratch, ThreadSearch},
@@ -63,13 +64,8 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, memo: &mut Mem
         } else {
             memo.reads.open();
         }
-        // VERIFIER: a copy: Linux 6.1 takes no key from the memory of a global function's argument.
-        let space = scratch.caller.space;
-        if scratch.walk.memo.of.has_imports != 0
-            // SAFETY: copied at once.
-            && let Some(imports) = unsafe { IMPORTS.get(&space) }
-        {
-            scratch.walk.python.imports = *imports;
+        if scratch.walk.memo.of.has_imports != 0 {
+            scratch.walk.python.imports = facts::imports(scratch);
         }
     }
     let state = &mut scratch.walk.python;
@@ -358,8 +354,8 @@ pub(crate) extern "C" fn find_innermost(
     let (Some(state), Some(python)) = (unsafe { (state.as_mut(), python.as_ref()) }) else {
         return 0;
     };
-    let (_, tid) = current_ids();
-    let id = Task::current().thread_pointer();
+    let task = CurrentTask::get();
+    let (tid, id) = (task.ids() as u32, task.thread_pointer());
     let follow = |address: u64, offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
     let interpreter = follow(python.runtime, python.runtime_interpreters);
     // A further one would be the first of the list.
@@ -370,8 +366,11 @@ pub(crate) extern "C" fn find_innermost(
         };
         state.alone_in = image;
     }
-    // SAFETY: copied at once.
-    let known = unsafe { THREAD_STATES.get(&tid) }.copied().unwrap_or(0);
+    let known = match (state.own_of, state.own_in) == (tid.into(), image) {
+        true => state.own,
+        // SAFETY: copied at once.
+        false => unsafe { THREAD_STATES.get(&tid) }.copied().unwrap_or(0),
+    };
     if interpreter == state.alone && known != 0 {
         // Its number and its frame lie close together.
         let first = python.thread_id.min(python.thread_frame) & !7;
@@ -385,6 +384,7 @@ pub(crate) extern "C" fn find_innermost(
             // One that runs nothing may have been freed, with its words still there.
             if state.frame != 0 {
                 state.thread = known;
+                (state.own, state.own_of, state.own_in) = (known, tid.into(), image);
                 return AT_ONCE;
             }
         }

@@ -15,6 +15,7 @@ use crate::{
     atomic::{claim, release},
     caller::Caller,
     code::Code,
+    facts::Facts,
     kernel::PendingReturns,
     maps::{SETTINGS, loaded},
     memory::{PAGE, StackWindow, Window},
@@ -173,6 +174,7 @@ pub(crate) struct WalkState {
     pub(crate) as_of: u64,
     /// See [`crate::thread::Thread::next_walk`]; 0: none of those.
     pub(crate) number: u64,
+    pub(crate) facts: Facts,
     pub(crate) python: PythonState,
 }
 
@@ -234,6 +236,10 @@ pub(crate) struct PythonState {
     /// The only interpreter of a process when it was last looked at, and that process's image.
     pub(crate) alone: u64,
     pub(crate) alone_in: u64,
+    /// The thread state that was found last, 0: none, and its thread and that one's image.
+    pub(crate) own: u64,
+    pub(crate) own_of: u64,
+    pub(crate) own_in: u64,
     /// The import system, if imports are summarised.
     pub(crate) imports: Imports,
     /// Where it was entered, if that was looked for.

@@ -6,10 +6,7 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{
-    bindings::BPF_F_USER_STACK,
-    helpers::generated::{bpf_get_current_comm, bpf_get_stack},
-};
+use aya_ebpf::{bindings::BPF_F_USER_STACK, helpers::generated::bpf_get_stack};
 use memtrace_common::{
     event::{COMM, Kind, Stack},
     hash::mix,
@@ -296,11 +293,9 @@ const fn bytes(n: u64) -> u64 {
 /// Writes the current thread's name; returns a hash that distinguishes it.
 #[inline(always)]
 fn name_thread(name: &mut [u8; COMM]) -> u64 {
-    // Zeroes fill the rest. It cannot fail with room for a whole one. SAFETY: the array holds COMM
-    // bytes.
-    unsafe { bpf_get_current_comm(name.as_mut_ptr().cast(), COMM as u32) };
+    let [first, second] = CurrentTask::get().name();
     // SAFETY: as many bytes; all values are valid.
-    let [first, second] = unsafe { core::mem::transmute::<[u8; COMM], [u64; 2]>(*name) };
+    *name = unsafe { core::mem::transmute::<[u64; 2], [u8; COMM]>([first, second]) };
     mix(mix(0, first), second)
 }
 

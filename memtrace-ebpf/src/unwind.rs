@@ -13,7 +13,7 @@ use memtrace_common::{
 use crate::{
     arch::SIGNAL_RETURN,
     code::{self, Code},
-    imports,
+    facts, imports,
     kernel::PendingReturns,
     loops::{BREAK, CONTINUE, repeat},
     maps::{INTERPRETERS, changes},
@@ -144,7 +144,9 @@ extern "C" fn begin(scratch: *mut Scratch, before: *mut Memo, memo: *mut Memo) -
     };
     let space = scratch.caller.space;
     let code = match is_unchanged(scratch) {
-        true => Code::at(space, scratch.walk.memo.of.sequence),
+        true => facts::snapshot(scratch)
+            .ok_or(End::Stale)
+            .and_then(|snapshot| Code::at(space, scratch.walk.memo.of.sequence, snapshot)),
         false => Code::of(space),
     };
     match code {

@@ -18,7 +18,7 @@ impl Changes {
         Ok(Self(count.map_err(TracerError::State)?))
     }
 
-    /// To be called after each change of PROCESSES, LOGS, INTERPRETER_OF, IMPORTS or CODE_ENDS.
+    /// To be called after each change of PROCESSES, LOGS, SNAPSHOTS, INTERPRETER_OF, IMPORTS or CODE_ENDS.
     pub(super) fn announce(&mut self) {
         if let Some(count) = self.0.first_mut() {
             // SAFETY: aligned, and nothing on this side refers to it otherwise; the kernel side uses atomic

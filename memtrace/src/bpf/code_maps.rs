@@ -176,6 +176,7 @@ impl CodeMaps {
             if known == Some(mappings) {
                 snapshot.as_of = sequence;
                 self.snapshots.insert(tgid, *snapshot)?;
+                self.changes.announce();
                 return Ok(());
             }
         }
@@ -195,6 +196,7 @@ impl CodeMaps {
             as_of: sequence,
         };
         self.snapshots.insert(tgid, snapshot)?;
+        self.changes.announce();
         if let Some((old, _)) = self.published.insert(tgid, (extent, snapshot)) {
             self.extents.release(old, Instant::now());
         }
