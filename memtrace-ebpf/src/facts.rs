@@ -2,44 +2,33 @@
 
 use memtrace_common::{code_map::Snapshot, python::Imports};
 
-use crate::{code, maps::IMPORTS, scratch::Scratch};
+use crate::{
+    code,
+    maps::IMPORTS,
+    scratch::{Facts, Scratch},
+};
 
-/// The facts that walks of a [`Scratch`] have used last.
-#[repr(C)]
-pub(crate) struct Facts {
-    /// The process whose memory it is.
-    space: u32,
-    /// 1 if there is a snapshot.
-    has_snapshot: u32,
-    /// The number of changes as of which they are right; 0: none are known.
-    as_of: u64,
-    snapshot: Snapshot,
-    imports: Imports,
-}
-
-impl Facts {
-    /// Facts about the caller's process as of [`crate::scratch::WalkState::as_of`].
-    #[inline(always)]
-    fn of(scratch: &mut Scratch) -> &Self {
-        let facts = &scratch.walk.facts;
-        if facts.space != scratch.caller.space || facts.as_of != scratch.walk.as_of {
-            refresh(scratch);
-        }
-        &scratch.walk.facts
+/// Facts about the caller's process as of [`crate::scratch::WalkState::as_of`].
+#[inline(always)]
+fn of(scratch: &mut Scratch) -> &Facts {
+    let facts = &scratch.walk.facts;
+    if facts.space != scratch.caller.space || facts.as_of != scratch.walk.as_of {
+        refresh(scratch);
     }
+    &scratch.walk.facts
 }
 
 /// The list of mappings.
 #[inline(always)]
 pub(crate) fn snapshot(scratch: &mut Scratch) -> Option<Snapshot> {
-    let facts = Facts::of(scratch);
+    let facts = of(scratch);
     (facts.has_snapshot != 0).then_some(facts.snapshot)
 }
 
 /// The import system whose imports are summarised; without files if none are.
 #[inline(always)]
 pub(crate) fn imports(scratch: &mut Scratch) -> Imports {
-    Facts::of(scratch).imports
+    of(scratch).imports
 }
 
 // VERIFIER: a global function: the programs that call it are verified without it.

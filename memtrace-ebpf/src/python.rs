@@ -64,7 +64,7 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, memo: &mut Mem
         } else {
             memo.reads.open();
         }
-        if scratch.walk.memo.of.has_imports != 0 {
+        if scratch.summarises_imports() {
             scratch.walk.python.imports = facts::imports(scratch);
         }
     }

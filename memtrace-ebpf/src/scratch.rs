@@ -3,6 +3,7 @@
 
 use aya_ebpf::{helpers::generated, macros::map, maps::Array};
 use memtrace_common::{
+    code_map::Snapshot,
     event::Stack,
     hash::{SEED, mix},
     limits::{MAX_FRAMES, SCRATCHES, SPARE_SCRATCHES},
@@ -15,7 +16,6 @@ use crate::{
     atomic::{claim, release},
     caller::Caller,
     code::Code,
-    facts::Facts,
     kernel::PendingReturns,
     maps::{SETTINGS, loaded},
     memory::{PAGE, StackWindow, Window},
@@ -73,6 +73,13 @@ impl Scratch {
     pub(crate) fn release(&mut self) {
         // SAFETY: a live map value, which this program has claimed.
         unsafe { release(&raw mut self.busy) };
+    }
+
+    /// Whether the present stack is to be summarised, if it is that of an import. Rare ones are whole: the collector looks
+    /// for the allocator in those of mappings.
+    #[inline(always)]
+    pub(crate) fn summarises_imports(&self) -> bool {
+        self.walk.memo.of.has_imports != 0 && self.walk.number != 0
     }
 
     /// Begins a record without frames.
@@ -140,6 +147,19 @@ extern "C" fn claim_spare() -> u64 {
         }
     }
     u64::from(u32::MAX)
+}
+
+/// The facts about a process that walks have used last, see [`crate::facts`].
+#[repr(C)]
+pub(crate) struct Facts {
+    /// The process whose memory it is.
+    pub(crate) space: u32,
+    /// 1 if there is a snapshot.
+    pub(crate) has_snapshot: u32,
+    /// The number of changes as of which they are right; 0: none are known.
+    pub(crate) as_of: u64,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) imports: Imports,
 }
 
 /// Where a walk along native frames is.

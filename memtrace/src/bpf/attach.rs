@@ -2,7 +2,7 @@
 //! perf events.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     fs, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -44,22 +44,27 @@ pub(super) enum Attacher {
         own: OwnPrograms,
     },
     /// Older ones: a perf event for each, by the programs of these names.
-    Perf([&'static str; 5]),
+    Perf(Names),
 }
 
-/// Entry and return of memory functions, entry and return of device functions, static probes.
-const PROGRAMS: [&str; 5] = [
+type Names = [&'static str; 6];
+
+/// Entry and return of memory functions, entry and return of device functions, static probes, memory functions that have
+/// returned.
+const PROGRAMS: Names = [
     "call_entry",
     "call_return",
     "device_entry",
     "device_return",
     "device_request",
+    "call_done",
 ];
-const EMPTY_PROGRAMS: [&str; 5] = [
+const EMPTY_PROGRAMS: Names = [
     "empty_entry",
     "empty_return",
     "empty_entry",
     "empty_return",
+    "empty_entry",
     "empty_entry",
 ];
 
@@ -85,13 +90,14 @@ const PLAIN: [&str; 2] = ["unwinding", "code_dealloc"];
 fn program_of(probe: &Probe, at_return: bool) -> usize {
     match probe.usdt {
         Some(_) => 4,
+        None if probe.has_result => 5,
         None => usize::from(probe.function.of_device()) * 2 + usize::from(at_return),
     }
 }
 
 /// The programs of an [`Attacher`], before they are loaded.
 pub(super) struct Programs {
-    names: [&'static str; 5],
+    names: Names,
     multi: Option<multi::Prepared>,
 }
 
@@ -123,7 +129,7 @@ impl Programs {
                 plain: programs.split_off(self.names.len()),
                 programs,
                 own: OwnPrograms {
-                    entry: self.names[0],
+                    names: self.names,
                     prepared: Box::new(prepared),
                     by_cookie: HashMap::new(),
                 },
@@ -139,12 +145,13 @@ impl Programs {
 /// Whether a probe is worth a program of its own.
 fn is_hot(probe: &Probe) -> bool {
     let mut names = iter::once(&probe.symbol).chain(&probe.aliases);
-    program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
+    let of_memory = probe.usdt.is_none() && !probe.function.of_device();
+    of_memory && names.any(|name| HOT.contains(&name.as_str()))
 }
 
-/// Copies of the program for entries, each for one function.
+/// Copies of programs, each for one function.
 pub(super) struct OwnPrograms {
-    entry: &'static str,
+    names: Names,
     prepared: Box<multi::Prepared>,
     /// `None`: it could not be loaded.
     by_cookie: HashMap<u64, Option<OwnedFd>>,
@@ -153,30 +160,33 @@ pub(super) struct OwnPrograms {
 impl OwnPrograms {
     /// Loads the missing programs of some probes in parallel, up to [`OWN_PROGRAMS`].
     fn load(&mut self, probes: &[&Probe]) {
-        let cookies = probes.iter().map(|probe| probe.cookie());
-        let new: BTreeSet<u64> = cookies
-            .filter(|cookie| !self.by_cookie.contains_key(cookie))
+        let programs = probes
+            .iter()
+            .map(|probe| (probe.cookie(), self.names[program_of(probe, false)]));
+        let new: BTreeMap<u64, &'static str> = programs
+            .filter(|(cookie, _)| !self.by_cookie.contains_key(cookie))
             .collect();
-        let new: Vec<u64> = new
+        let new: Vec<(u64, &'static str)> = new
             .into_iter()
             .take(OWN_PROGRAMS - self.by_cookie.len())
             .collect();
-        let load = |cookie| {
-            let program = self.prepared.load_for(self.entry, cookie);
+        let load = |(cookie, name)| {
+            let program = self.prepared.load_for(name, cookie);
             let program = program.inspect_err(|error| tracing::debug!("{error}"));
             program.ok()
         };
         let loaded: Vec<_> = std::thread::scope(|scope| {
-            let start = |&cookie: &u64| {
+            let start = |&program| {
                 let thread = std::thread::Builder::new();
                 // If no thread can be started, the function uses the shared program.
-                thread.spawn_scoped(scope, move || load(cookie)).ok()
+                thread.spawn_scoped(scope, move || load(program)).ok()
             };
             let loading: Vec<_> = new.iter().map(start).collect();
             let loaded = loading.into_iter();
             loaded.map(|thread| thread?.join().ok()?).collect()
         });
-        self.by_cookie.extend(new.into_iter().zip(loaded));
+        let cookies = new.into_iter().map(|(cookie, _)| cookie);
+        self.by_cookie.extend(cookies.zip(loaded));
     }
 
     /// The program of a probe, if it has its own.

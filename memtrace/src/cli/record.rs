@@ -97,6 +97,12 @@ pub(crate) struct RecordArgs {
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
     python_objects: bool,
+    /// Launch the command with a library that calls the C library's malloc and its relatives, and in which a probe costs
+    /// less: see `docs/cost.md`. The command and its children have LD_PRELOAD in their environment, and the library
+    /// among their mappings. Programs that the loader gives no such library (setuid, static), and other allocators, are
+    /// probed as ever; calls of libraries that were opened with RTLD_DEEPBIND or dlmopen are missed
+    #[arg(long)]
+    preload: bool,
     /// For running processes: print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -159,6 +165,12 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
              COMMAND`, or start it with PYTHONMALLOC=malloc in its environment and attach then"
         );
     }
+    if args.preload && args.command.is_empty() {
+        bail!(
+            "`--preload` is for launched commands: a process that runs already has loaded its libraries; launch it with \
+             `memtrace record --preload -- COMMAND`, or leave the option out"
+        );
+    }
     if args.duration == Some(Duration::ZERO) {
         bail!("`--duration` is 0: give a time such as 60s, or leave it out");
     }
@@ -201,6 +213,7 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         choice,
         command: args.command,
         python_objects: args.python_objects,
+        preload: args.preload,
         force: args.force,
         stop: !args.attach.no_stop,
         duration: args.duration,
@@ -499,6 +512,16 @@ mod tests {
         assert!(parse(&["--no-holders", "--holders"]));
         assert!(!parse(&["--holders", "--no-holders"]));
         assert!(!parse(&["--no-stop"]));
+    }
+
+    #[test]
+    fn the_preloaded_library_is_for_launched_commands() {
+        let arguments = ["record", "--preload", "-p", "1"];
+        let args = Cli::try_parse_from(arguments).unwrap().record;
+        let error = run(args).unwrap_err().to_string();
+        for part in ["has loaded its libraries", "record --preload -- COMMAND"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

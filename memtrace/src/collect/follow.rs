@@ -27,7 +27,7 @@ use crate::{
         self,
         maps::{self, MapsError},
         memory::{self, Identity},
-        target,
+        preload, target,
     },
     recording::{Origin, ProcessRow},
 };
@@ -52,20 +52,10 @@ impl Collector {
                 if let Some(verifier) = &self.verifier {
                     verifier.forgotten(tgid);
                 }
-                if life.other != tgid
-                    && let Some(process) = self.processes.get_mut(tgid)
-                {
-                    // A thread other than the leader called exec: the probes were scoped to the old
-                    // leader. They are removed before the new ones are set, while the process
-                    // waits.
-                    process.probed = false;
-                    process.unwinders = None;
-                    process.code_ends = None;
-                    if let Err(error) = self.kernel.set_code_ends(tgid, None) {
-                        tracing::debug!("{error}");
-                    }
-                    process.links.append(&mut process.unwinding_links);
-                    bpf::detach(std::mem::take(&mut process.links));
+                // If a thread other than the leader called exec, the probes were scoped to the old leader. They are
+                // removed before the new ones are set, while the process waits.
+                if self.changes_preload(tgid) || life.other != tgid {
+                    self.detach_probes(tgid);
                 }
                 self.adopt(tgid, 0, life.header.time_ns)?;
                 self.look_for_32_bit(tgid);
@@ -205,7 +195,11 @@ impl Collector {
         {
             Some(process) => process.row = row,
             None => {
-                let process = Process::new(row, self.sampling.least_rest);
+                let mut process = Process::new(row, self.sampling.least_rest);
+                process.preloads = match self.processes.get(parent) {
+                    Some(parent) => parent.preloads,
+                    None => preload::is_expected(tgid),
+                };
                 if let Some(old) = self.processes.trace(tgid, process) {
                     self.retired.extend(old.links);
                     self.retired.extend(old.unwinding_links);
@@ -355,6 +349,7 @@ impl Collector {
                         unwinder |= !self.modules.get(index).unwinding.is_empty();
                     }
                     self.uses(tgid, index);
+                    self.look_for_preload(tgid, index);
                     // Executable data, such as a runtime's cache of generated code.
                     self.modules
                         .get(index)
@@ -541,6 +536,23 @@ impl Collector {
         }
     }
 
+    /// Removes the probes of a process.
+    pub(super) fn detach_probes(&mut self, tgid: u32) {
+        let Some(process) = self.processes.get_mut(tgid) else {
+            return;
+        };
+        process.probed = false;
+        process.unwinders = None;
+        // Before its probe goes with the others.
+        if process.code_ends.take().is_some()
+            && let Err(error) = self.kernel.set_code_ends(tgid, None)
+        {
+            tracing::debug!("{error}");
+        }
+        process.links.append(&mut process.unwinding_links);
+        bpf::detach(std::mem::take(&mut process.links));
+    }
+
     /// Attaches every known allocator's probes, unless the process has them.
     pub(super) fn probe(&mut self, tgid: u32) {
         match self.processes.get_mut(tgid) {
@@ -554,6 +566,9 @@ impl Collector {
     }
 
     fn probe_module(&mut self, tgid: u32, index: ModuleIndex) {
+        if self.is_replaced(tgid, index) {
+            return;
+        }
         let probes = self.harmless(tgid, index);
         if !probes.is_empty() {
             self.attach_to(tgid, index, &probes);

@@ -9,7 +9,6 @@ use memtrace_common::{
 
 use super::Collector;
 use crate::{
-    bpf,
     hold::{HoldError, Notice},
     process::{self, memory},
 };
@@ -170,16 +169,8 @@ impl Collector {
             return;
         };
         process.held = false;
-        if process.unwinders.take().is_some() {
-            // Before its probe goes with the others.
-            if process.code_ends.take().is_some()
-                && let Err(error) = self.kernel.set_code_ends(tgid, None)
-            {
-                tracing::debug!("{error}");
-            }
-            bpf::detach(std::mem::take(&mut process.links));
-            bpf::detach(std::mem::take(&mut process.unwinding_links));
-            process.probed = false;
+        if process.unwinders.is_some() {
+            self.detach_probes(tgid);
             self.probe(tgid);
         }
     }
