@@ -64,15 +64,17 @@ macro_rules! site {
     };
 }
 
-/// A function that gives memory. Its three first arguments are kept over the call, and `$size` moves the size to `rsi`.
+/// A function that gives memory. Its three first arguments are kept over the call, `$size` moves the size to `rsi`, and
+/// `$first` comes before all.
 macro_rules! gives {
-    ($name:ident, $place:literal, $site:literal, $size:literal) => {
+    ($name:ident, $place:literal, $site:literal, $size:literal, $first:expr) => {
         /// See the module.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
                 ".cfi_startproc",
+                $first,
                 "push rdi",
                 ".cfi_adjust_cfa_offset 8",
                 "push rsi",
@@ -99,13 +101,15 @@ macro_rules! gives {
     };
 }
 
-gives!(malloc, 0, "malloc", "mov rsi, rdi");
-gives!(calloc, 2, "calloc", "imul rsi, rdi");
-gives!(memalign, 4, "memalign", "");
-gives!(aligned_alloc, 5, "aligned_alloc", "");
-gives!(posix_memalign, 6, "posix_memalign", "mov rsi, rdx");
-gives!(valloc, 7, "valloc", "mov rsi, rdi");
-gives!(pvalloc, 8, "pvalloc", "mov rsi, rdi");
+gives!(malloc, 0, "malloc", "mov rsi, rdi", "");
+gives!(calloc, 2, "calloc", "imul rsi, rdi", "");
+// Two places: the block is released first, and given when the call has returned.
+gives!(realloc, 3, "realloc", "", site!("begin_realloc"));
+gives!(memalign, 4, "memalign", "", "");
+gives!(aligned_alloc, 5, "aligned_alloc", "", "");
+gives!(posix_memalign, 6, "posix_memalign", "mov rsi, rdx", "");
+gives!(valloc, 7, "valloc", "mov rsi, rdi", "");
+gives!(pvalloc, 8, "pvalloc", "mov rsi, rdi", "");
 
 /// Its place comes first: another thread may be given the block as soon as it is released.
 #[unsafe(no_mangle)]
@@ -118,36 +122,6 @@ pub unsafe extern "C" fn free() {
         ".cfi_endproc",
         next = sym NEXT,
         place = const 1,
-        is_libc = sym IS_LIBC,
-    )
-}
-
-/// Two places: the block is released first, and given when that is known.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn realloc() {
-    naked_asm!(
-        ".cfi_startproc",
-        site!("begin_realloc"),
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 8",
-        "call qword ptr [rip + {next} + 8 * {place}]",
-        "pop rdx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "mov r9, qword ptr [rsp]",
-        site!("realloc"),
-        "ret",
-        ".cfi_endproc",
-        next = sym NEXT,
-        place = const 3,
         is_libc = sym IS_LIBC,
     )
 }
