@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs, iter,
+    fs, io, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
@@ -68,6 +68,10 @@ const EMPTY_PROGRAMS: Names = [
     "empty_entry",
 ];
 
+/// Place in these of the program that few recordings need: it is loaded when it is, because the kernel takes its time to
+/// verify it.
+const DONE: usize = 5;
+
 /// Functions that programs call most: each has a program of its own.
 const HOT: [&str; 2] = ["malloc", "free"];
 
@@ -90,7 +94,7 @@ const PLAIN: [&str; 2] = ["unwinding", "code_dealloc"];
 fn program_of(probe: &Probe, at_return: bool) -> usize {
     match probe.usdt {
         Some(_) => 4,
-        None if probe.has_result => 5,
+        None if probe.has_result => DONE,
         None => usize::from(probe.function.of_device()) * 2 + usize::from(at_return),
     }
 }
@@ -105,7 +109,7 @@ impl Programs {
     /// Those of `object`, whose maps `ebpf` holds.
     pub(super) fn new(ebpf: &Ebpf, object: &[u8], empty: bool, one_by_one: bool) -> Self {
         let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
-        let all = [names.as_slice(), &PLAIN].concat();
+        let all = [&names[..DONE], &PLAIN].concat();
         let multi = match one_by_one {
             true => None,
             false => match multi::Prepared::new(ebpf, object, all) {
@@ -126,7 +130,7 @@ impl Programs {
         };
         match prepared.load() {
             Ok(mut programs) => Attacher::Multi {
-                plain: programs.split_off(self.names.len()),
+                plain: programs.split_off(DONE),
                 programs,
                 own: OwnPrograms {
                     names: self.names,
@@ -206,13 +210,34 @@ impl Attacher {
         let Attacher::Perf(programs) = self else {
             return Ok(());
         };
-        for &program in programs.iter().chain(&PLAIN) {
-            match uprobe(ebpf, program)?.load() {
-                Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-                Err(source) => return Err(TracerError::program(program, source)),
-            }
+        for &program in programs[..DONE].iter().chain(&PLAIN) {
+            load_one(ebpf, program)?;
         }
         Ok(())
+    }
+
+    /// Loads the program that these probes need, and few others do.
+    fn load_done(
+        &mut self,
+        ebpf: &mut Ebpf,
+        tgid: u32,
+        probes: &[Probe],
+    ) -> Result<(), TracerError> {
+        if !probes.iter().any(|probe| probe.has_result) {
+            return Ok(());
+        }
+        match self {
+            Attacher::Multi { programs, own, .. } if programs.len() == DONE => {
+                let program = own.prepared.load_one(own.names[DONE], None);
+                programs.push(program.map_err(|error| TracerError::Uprobes {
+                    tgid,
+                    source: io::Error::other(error),
+                })?);
+                Ok(())
+            }
+            Attacher::Multi { .. } => Ok(()),
+            Attacher::Perf(programs) => load_one(ebpf, programs[DONE]),
+        }
     }
 
     /// Attaches the probes of one file, open at `file`, in one process. Releases
@@ -230,6 +255,7 @@ impl Attacher {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
+        self.load_done(ebpf, tgid, probes)?;
         match self {
             Attacher::Multi { programs, own, .. } => {
                 let mut links = Vec::new();
@@ -316,6 +342,13 @@ impl Attacher {
                     })
             }
         }
+    }
+}
+
+fn load_one(ebpf: &mut Ebpf, program: &'static str) -> Result<(), TracerError> {
+    match uprobe(ebpf, program)?.load() {
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
+        Err(source) => Err(TracerError::program(program, source)),
     }
 }
 
