@@ -97,11 +97,9 @@ pub(crate) struct RecordArgs {
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
     python_objects: bool,
-    /// Launch the command with a library that calls the C library's malloc and its relatives, and in which a probe costs
-    /// less: see `docs/cost.md`. The command and its children have LD_PRELOAD in their environment, and the library
-    /// among their mappings. Programs that the loader gives no such library (setuid, static), and other allocators, are
-    /// probed as ever; calls of libraries that were opened with RTLD_DEEPBIND or dlmopen are missed
-    #[arg(long)]
+    /// Launch the command with a library in which a probe costs less. Unfinished: counts are wrong where an allocator wraps
+    /// another one, or where the loader does not load the library as expected
+    #[arg(long, hide = true)]
     preload: bool,
     /// For running processes: print the probes that would be set, and set none
     #[arg(long)]
