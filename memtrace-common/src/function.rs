@@ -46,18 +46,13 @@ wire_enum! {
         Resolve = 14,
         /// Queries an attribute of a pool: pool, attribute, where to write it.
         PoolAttribute = 15,
-        /// Takes the block of a realloc, whose end another probe reports. Needs no return probe.
-        BeginRealloc = 16,
     }
 }
 
 impl Operation {
     /// Whether the outcome matters, so that the function's return is probed as well.
     pub const fn needs_return(self) -> bool {
-        !matches!(
-            self,
-            Self::Free | Self::Report | Self::Unmap | Self::BeginRealloc
-        )
+        !matches!(self, Self::Free | Self::Report | Self::Unmap)
     }
 
     /// Whether it allocates memory.

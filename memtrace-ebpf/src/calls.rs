@@ -1,8 +1,6 @@
 //! Probes on allocation functions of memory: one program for entries, one for returns. The cookie says how to read the
 //! function at hand. Those of devices are in [`crate::device`].
 
-use core::ffi::c_void;
-
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
@@ -18,10 +16,7 @@ use memtrace_common::{
 };
 
 use crate::{
-    arch::{
-        after_return, argument, arguments, at_entry, entry_stack_pointer, return_value,
-        stack_pointer,
-    },
+    arch::{after_return, argument, arguments, entry_stack_pointer, return_value, stack_pointer},
     caller::Caller,
     emit::{Wake, emit_here, header_at, lost},
     kernel::CurrentTask,
@@ -54,16 +49,10 @@ fn enter(registers: &pt_regs, packed: u64) -> Option<()> {
     let nested = inside & own != 0;
     let block = argument(&arguments, cookie.block());
 
-    let begins_realloc = cookie.operation() == Operation::BeginRealloc as u8;
-    if cookie.operation() == Operation::Free as u8 || begins_realloc {
+    if cookie.operation() == Operation::Free as u8 {
         if block != 0 && !nested {
-            let repeated = !begins_realloc && thread.released_already(block, sp, packed);
-            let kind = if begins_realloc {
-                Kind::ReallocBegin
-            } else {
-                Kind::Free
-            };
-            let record = release(kind, &caller, thread.now(), cookie, block, repeated);
+            let repeated = thread.released_already(block, sp, packed);
+            let record = release(Kind::Free, &caller, thread.now(), cookie, block, repeated);
             emit_here(&record, Reason::RingFullFree, Wake::Lazily);
         }
         return None;
@@ -166,23 +155,8 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     if call.cookie & NESTED != 0 {
         return None;
     }
-    let at = |at: &mut Registers| *at = after_return(registers);
-    let result = return_value(registers);
-    give(context.as_ptr(), task, &caller, thread, call, result, at)
-}
-
-/// Reports the block that a call has given.
-#[inline(always)]
-fn give(
-    context: *mut c_void,
-    task: CurrentTask,
-    caller: &Caller,
-    thread: &mut Thread,
-    call: &Call,
-    result: u64,
-    at: impl FnOnce(&mut Registers),
-) -> Option<()> {
     let cookie = Cookie(call.cookie);
+    let result = return_value(registers);
     let realloc = cookie.operation() == Operation::Realloc as u8 && call.pointer != 0;
     let addr = if cookie.outcome() == Outcome::Pointer as u8 {
         result
@@ -206,7 +180,8 @@ fn give(
     let stack = if addr == 0 {
         0
     } else {
-        stack::take_here(context, task, caller, thread, at)
+        let at = |at: &mut Registers| *at = after_return(registers);
+        stack::take_here(context.as_ptr(), task, &caller, thread, at)
     };
     let mut header = header_at(
         if realloc {
@@ -214,7 +189,7 @@ fn give(
         } else {
             Kind::Alloc
         },
-        caller,
+        &caller,
         thread.now(),
     );
     header.layer = cookie.layer();
@@ -226,46 +201,6 @@ fn give(
     };
     emit_here(&record, Reason::RingFullAlloc, Wake::Lazily);
     None
-}
-
-/// A function of the preloaded library has called the allocator.
-#[uprobe]
-pub fn call_done(context: ProbeContext) -> u32 {
-    // SAFETY: the context of a uprobe is the thread's registers.
-    let registers = unsafe { &*context.regs };
-    kernel_stack::use_own(&context, registers);
-    // SAFETY: the context is the program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
-    done(&context, registers, cookie);
-    0
-}
-
-#[inline(always)]
-fn done(context: &ProbeContext, registers: &pt_regs, packed: u64) -> Option<()> {
-    if !recording() {
-        return None;
-    }
-    let task = CurrentTask::get();
-    let (caller, thread) = Thread::of(task).map_err(lost).ok()?;
-    thread.forget_released(packed);
-    // See `memtrace/preload/preload.rs`.
-    let (pointer, size, return_address) = (registers.rdi, registers.rsi, registers.r9);
-    let call = thread.keep(Call {
-        cookie: packed,
-        size,
-        pointer,
-        ..Call::EMPTY
-    });
-    let at = |at: &mut Registers| *at = at_entry(registers, return_address);
-    give(
-        context.as_ptr(),
-        task,
-        &caller,
-        thread,
-        call,
-        return_value(registers),
-        at,
-    )
 }
 
 /// On functions that a recording waits for (`memtrace record --start-after FUNCTION`).

@@ -64,7 +64,7 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, memo: &mut Mem
         } else {
             memo.reads.open();
         }
-        if scratch.summarises_imports() {
+        if scratch.walk.memo.of.has_imports != 0 {
             scratch.walk.python.imports = facts::imports(scratch);
         }
     }

@@ -75,13 +75,6 @@ impl Scratch {
         unsafe { release(&raw mut self.busy) };
     }
 
-    /// Whether the present stack is to be summarised, if it is that of an import. Rare ones are whole: the collector looks
-    /// for the allocator in those of mappings.
-    #[inline(always)]
-    pub(crate) fn summarises_imports(&self) -> bool {
-        self.walk.memo.of.has_imports != 0 && self.walk.number != 0
-    }
-
     /// Begins a record without frames.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {

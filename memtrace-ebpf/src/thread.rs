@@ -295,15 +295,6 @@ impl Thread {
         true
     }
 
-    /// Keeps a call that has ended and was not entered, until the thread enters the next one.
-    #[inline(always)]
-    pub(crate) fn keep(&mut self, call: Call) -> &'static Call {
-        let place = &mut self.calls[self.depth as usize & (MAX_IN_FLIGHT - 1)];
-        *place = call;
-        // SAFETY: part of a live map value that only this thread uses.
-        unsafe { &*core::ptr::from_ref(place) }
-    }
-
     /// Takes the call that was entered with stack pointer `sp`, dropping any deeper ones. It stays
     /// where it is until the thread enters the next one.
     #[inline(always)]

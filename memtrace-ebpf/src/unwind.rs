@@ -81,7 +81,7 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     };
     // Where the last stack was that of an import, the next one mostly is.
     let mut needed = imports::NOT_FOUND;
-    if scratch.summarises_imports() && scratch.walk.memo.is_forgotten() {
+    if scratch.walk.memo.of.has_imports != 0 && scratch.walk.memo.is_forgotten() {
         needed = imports::find(scratch, python);
         if needed == 0 {
             // SAFETY: a live map value, which belongs to the claimed scratch.

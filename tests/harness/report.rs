@@ -106,8 +106,6 @@ pub struct Library {
 pub struct ReportedSite {
     pub tgid: u32,
     pub layer: String,
-    /// Of address space: an allocator has asked for it.
-    pub by_allocator: bool,
     pub device: Option<u8>,
     #[serde(flatten)]
     pub counts: Counts,

@@ -24,13 +24,6 @@ pub(crate) fn run() -> Result<()> {
         "--manifest-path",
         "memtrace-ebpf/Cargo.toml",
     ]))?;
-    // Not of a crate, see `memtrace/build.rs`.
-    command::run(Command::new("rustfmt").args([
-        "--check",
-        "--edition",
-        "2024",
-        "memtrace/preload/preload.rs",
-    ]))?;
     command::run(cargo().args([
         "clippy",
         "--workspace",

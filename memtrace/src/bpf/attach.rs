@@ -2,8 +2,8 @@
 //! perf events.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    fs, io, iter,
+    collections::{BTreeSet, HashMap},
+    fs, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
@@ -44,33 +44,24 @@ pub(super) enum Attacher {
         own: OwnPrograms,
     },
     /// Older ones: a perf event for each, by the programs of these names.
-    Perf(Names),
+    Perf([&'static str; 5]),
 }
 
-type Names = [&'static str; 6];
-
-/// Entry and return of memory functions, entry and return of device functions, static probes, memory functions that have
-/// returned.
-const PROGRAMS: Names = [
+/// Entry and return of memory functions, entry and return of device functions, static probes.
+const PROGRAMS: [&str; 5] = [
     "call_entry",
     "call_return",
     "device_entry",
     "device_return",
     "device_request",
-    "call_done",
 ];
-const EMPTY_PROGRAMS: Names = [
+const EMPTY_PROGRAMS: [&str; 5] = [
     "empty_entry",
     "empty_return",
     "empty_entry",
     "empty_return",
     "empty_entry",
-    "empty_entry",
 ];
-
-/// Place in these of the program that few recordings need: it is loaded when it is, because the kernel takes its time to
-/// verify it.
-const DONE: usize = 5;
 
 /// Functions that programs call most: each has a program of its own.
 const HOT: [&str; 2] = ["malloc", "free"];
@@ -94,14 +85,13 @@ const PLAIN: [&str; 2] = ["unwinding", "code_dealloc"];
 fn program_of(probe: &Probe, at_return: bool) -> usize {
     match probe.usdt {
         Some(_) => 4,
-        None if probe.has_result => DONE,
         None => usize::from(probe.function.of_device()) * 2 + usize::from(at_return),
     }
 }
 
 /// The programs of an [`Attacher`], before they are loaded.
 pub(super) struct Programs {
-    names: Names,
+    names: [&'static str; 5],
     multi: Option<multi::Prepared>,
 }
 
@@ -109,7 +99,7 @@ impl Programs {
     /// Those of `object`, whose maps `ebpf` holds.
     pub(super) fn new(ebpf: &Ebpf, object: &[u8], empty: bool, one_by_one: bool) -> Self {
         let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
-        let all = [&names[..DONE], &PLAIN].concat();
+        let all = [names.as_slice(), &PLAIN].concat();
         let multi = match one_by_one {
             true => None,
             false => match multi::Prepared::new(ebpf, object, all) {
@@ -130,10 +120,10 @@ impl Programs {
         };
         match prepared.load() {
             Ok(mut programs) => Attacher::Multi {
-                plain: programs.split_off(DONE),
+                plain: programs.split_off(self.names.len()),
                 programs,
                 own: OwnPrograms {
-                    names: self.names,
+                    entry: self.names[0],
                     prepared: Box::new(prepared),
                     by_cookie: HashMap::new(),
                 },
@@ -149,13 +139,12 @@ impl Programs {
 /// Whether a probe is worth a program of its own.
 fn is_hot(probe: &Probe) -> bool {
     let mut names = iter::once(&probe.symbol).chain(&probe.aliases);
-    let of_memory = probe.usdt.is_none() && !probe.function.of_device();
-    of_memory && names.any(|name| HOT.contains(&name.as_str()))
+    program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
 }
 
-/// Copies of programs, each for one function.
+/// Copies of the program for entries, each for one function.
 pub(super) struct OwnPrograms {
-    names: Names,
+    entry: &'static str,
     prepared: Box<multi::Prepared>,
     /// `None`: it could not be loaded.
     by_cookie: HashMap<u64, Option<OwnedFd>>,
@@ -164,33 +153,30 @@ pub(super) struct OwnPrograms {
 impl OwnPrograms {
     /// Loads the missing programs of some probes in parallel, up to [`OWN_PROGRAMS`].
     fn load(&mut self, probes: &[&Probe]) {
-        let programs = probes
-            .iter()
-            .map(|probe| (probe.cookie(), self.names[program_of(probe, false)]));
-        let new: BTreeMap<u64, &'static str> = programs
-            .filter(|(cookie, _)| !self.by_cookie.contains_key(cookie))
+        let cookies = probes.iter().map(|probe| probe.cookie());
+        let new: BTreeSet<u64> = cookies
+            .filter(|cookie| !self.by_cookie.contains_key(cookie))
             .collect();
-        let new: Vec<(u64, &'static str)> = new
+        let new: Vec<u64> = new
             .into_iter()
             .take(OWN_PROGRAMS - self.by_cookie.len())
             .collect();
-        let load = |(cookie, name)| {
-            let program = self.prepared.load_for(name, cookie);
+        let load = |cookie| {
+            let program = self.prepared.load_for(self.entry, cookie);
             let program = program.inspect_err(|error| tracing::debug!("{error}"));
             program.ok()
         };
         let loaded: Vec<_> = std::thread::scope(|scope| {
-            let start = |&program| {
+            let start = |&cookie: &u64| {
                 let thread = std::thread::Builder::new();
                 // If no thread can be started, the function uses the shared program.
-                thread.spawn_scoped(scope, move || load(program)).ok()
+                thread.spawn_scoped(scope, move || load(cookie)).ok()
             };
             let loading: Vec<_> = new.iter().map(start).collect();
             let loaded = loading.into_iter();
             loaded.map(|thread| thread?.join().ok()?).collect()
         });
-        let cookies = new.into_iter().map(|(cookie, _)| cookie);
-        self.by_cookie.extend(cookies.zip(loaded));
+        self.by_cookie.extend(new.into_iter().zip(loaded));
     }
 
     /// The program of a probe, if it has its own.
@@ -210,34 +196,13 @@ impl Attacher {
         let Attacher::Perf(programs) = self else {
             return Ok(());
         };
-        for &program in programs[..DONE].iter().chain(&PLAIN) {
-            load_one(ebpf, program)?;
+        for &program in programs.iter().chain(&PLAIN) {
+            match uprobe(ebpf, program)?.load() {
+                Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+                Err(source) => return Err(TracerError::program(program, source)),
+            }
         }
         Ok(())
-    }
-
-    /// Loads the program that these probes need, and few others do.
-    fn load_done(
-        &mut self,
-        ebpf: &mut Ebpf,
-        tgid: u32,
-        probes: &[Probe],
-    ) -> Result<(), TracerError> {
-        if !probes.iter().any(|probe| probe.has_result) {
-            return Ok(());
-        }
-        match self {
-            Attacher::Multi { programs, own, .. } if programs.len() == DONE => {
-                let program = own.prepared.load_one(own.names[DONE], None);
-                programs.push(program.map_err(|error| TracerError::Uprobes {
-                    tgid,
-                    source: io::Error::other(error),
-                })?);
-                Ok(())
-            }
-            Attacher::Multi { .. } => Ok(()),
-            Attacher::Perf(programs) => load_one(ebpf, programs[DONE]),
-        }
     }
 
     /// Attaches the probes of one file, open at `file`, in one process. Releases
@@ -255,7 +220,6 @@ impl Attacher {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
-        self.load_done(ebpf, tgid, probes)?;
         match self {
             Attacher::Multi { programs, own, .. } => {
                 let mut links = Vec::new();
@@ -342,13 +306,6 @@ impl Attacher {
                     })
             }
         }
-    }
-}
-
-fn load_one(ebpf: &mut Ebpf, program: &'static str) -> Result<(), TracerError> {
-    match uprobe(ebpf, program)?.load() {
-        Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
-        Err(source) => Err(TracerError::program(program, source)),
     }
 }
 

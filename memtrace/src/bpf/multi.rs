@@ -140,15 +140,7 @@ impl Prepared {
         self.load_one(name, Some(cookie))
     }
 
-    /// Loads one, with its cookie as a constant if that is given.
-    ///
-    /// # Errors
-    /// As [`Prepared::load_for`].
-    pub(super) fn load_one(
-        &self,
-        name: &'static str,
-        cookie: Option<u64>,
-    ) -> Result<OwnedFd, MultiError> {
+    fn load_one(&self, name: &'static str, cookie: Option<u64>) -> Result<OwnedFd, MultiError> {
         let object = &self.object;
         let program = object.programs.get(name).ok_or(MultiError::Missing(name))?;
         let function = object

@@ -97,10 +97,6 @@ pub(crate) struct RecordArgs {
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
     python_objects: bool,
-    /// Launch the command with a library in which a probe costs less. Unfinished: counts are wrong where an allocator wraps
-    /// another one, or where the loader does not load the library as expected
-    #[arg(long, hide = true)]
-    preload: bool,
     /// For running processes: print the probes that would be set, and set none
     #[arg(long)]
     dry_run: bool,
@@ -163,12 +159,6 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
              COMMAND`, or start it with PYTHONMALLOC=malloc in its environment and attach then"
         );
     }
-    if args.preload && args.command.is_empty() {
-        bail!(
-            "`--preload` is for launched commands: a process that runs already has loaded its libraries; launch it with \
-             `memtrace record --preload -- COMMAND`, or leave the option out"
-        );
-    }
     if args.duration == Some(Duration::ZERO) {
         bail!("`--duration` is 0: give a time such as 60s, or leave it out");
     }
@@ -211,7 +201,6 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         choice,
         command: args.command,
         python_objects: args.python_objects,
-        preload: args.preload,
         force: args.force,
         stop: !args.attach.no_stop,
         duration: args.duration,
@@ -510,16 +499,6 @@ mod tests {
         assert!(parse(&["--no-holders", "--holders"]));
         assert!(!parse(&["--holders", "--no-holders"]));
         assert!(!parse(&["--no-stop"]));
-    }
-
-    #[test]
-    fn the_preloaded_library_is_for_launched_commands() {
-        let arguments = ["record", "--preload", "-p", "1"];
-        let args = Cli::try_parse_from(arguments).unwrap().record;
-        let error = run(args).unwrap_err().to_string();
-        for part in ["has loaded its libraries", "record --preload -- COMMAND"] {
-            assert!(error.contains(part), "{error}");
-        }
     }
 
     #[test]

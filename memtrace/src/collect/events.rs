@@ -83,14 +83,12 @@ impl Collector {
 
     pub(super) fn mapped(&mut self, kind: Kind, map: Map) {
         let failed = map.header.flags & flags::FAILED != 0;
+        let by_allocator = map.header.flags & flags::BY_ALLOCATOR != 0;
         let stack = if failed {
             StackId::UNKNOWN
         } else {
             self.stack_id(map.stack)
         };
-        // The kernel side does not know of calls through the library of `--preload`.
-        let by_allocator =
-            map.header.flags & flags::BY_ALLOCATOR != 0 || self.stacks.is_preloaded(map.stack);
         let Map { addr, mut len, .. } = map;
         let action = match kind {
             Kind::Mmap => {

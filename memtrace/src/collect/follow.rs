@@ -27,7 +27,7 @@ use crate::{
         self,
         maps::{self, MapsError},
         memory::{self, Identity},
-        preload, target,
+        target,
     },
     recording::{Origin, ProcessRow},
 };
@@ -52,9 +52,9 @@ impl Collector {
                 if let Some(verifier) = &self.verifier {
                     verifier.forgotten(tgid);
                 }
-                // If a thread other than the leader called exec, the probes were scoped to the old leader. They are
-                // removed before the new ones are set, while the process waits.
-                if self.changes_preload(tgid) || life.other != tgid {
+                // A thread other than the leader called exec: the probes were scoped to the old leader. They are removed
+                // before the new ones are set, while the process waits.
+                if life.other != tgid {
                     self.detach_probes(tgid);
                 }
                 self.adopt(tgid, 0, life.header.time_ns)?;
@@ -195,11 +195,7 @@ impl Collector {
         {
             Some(process) => process.row = row,
             None => {
-                let mut process = Process::new(row, self.sampling.least_rest);
-                process.preloads = match self.processes.get(parent) {
-                    Some(parent) => parent.preloads,
-                    None => preload::is_expected(tgid),
-                };
+                let process = Process::new(row, self.sampling.least_rest);
                 if let Some(old) = self.processes.trace(tgid, process) {
                     self.retired.extend(old.links);
                     self.retired.extend(old.unwinding_links);
@@ -349,7 +345,6 @@ impl Collector {
                         unwinder |= !self.modules.get(index).unwinding.is_empty();
                     }
                     self.uses(tgid, index);
-                    self.look_for_preload(tgid, index);
                     // Executable data, such as a runtime's cache of generated code.
                     self.modules
                         .get(index)
@@ -549,8 +544,9 @@ impl Collector {
         {
             tracing::debug!("{error}");
         }
-        process.links.append(&mut process.unwinding_links);
         bpf::detach(std::mem::take(&mut process.links));
+        // Exceptions may have to pass those until they are gone.
+        bpf::detach(std::mem::take(&mut process.unwinding_links));
     }
 
     /// Attaches every known allocator's probes, unless the process has them.
@@ -566,9 +562,6 @@ impl Collector {
     }
 
     fn probe_module(&mut self, tgid: u32, index: ModuleIndex) {
-        if self.is_replaced(tgid, index) {
-            return;
-        }
         let probes = self.harmless(tgid, index);
         if !probes.is_empty() {
             self.attach_to(tgid, index, &probes);

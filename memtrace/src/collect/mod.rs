@@ -29,7 +29,6 @@ pub(crate) mod missing;
 mod modules;
 pub(crate) mod pace;
 pub(crate) mod plan;
-mod preload;
 mod pressure;
 mod priority;
 mod processes;

@@ -6,7 +6,7 @@ use std::{collections::HashMap, fs::File, io, path::Path};
 use memtrace_common::{
     Layer,
     code_map::{self, KnownFile, mapping_kind},
-    unwind::{EXECS, Word},
+    unwind::EXECS,
 };
 
 use super::location::{Location, ModuleIndex};
@@ -23,7 +23,6 @@ use crate::{
         elf::{Elf, Segment},
         files::ModuleFile,
         maps::{FileId, Mapping},
-        preload,
     },
     python,
     unwind::trampoline,
@@ -49,10 +48,6 @@ pub(super) struct Module {
     pub(super) hides_unwinding: bool,
     /// Where code objects of its interpreter end, offset into the file.
     pub(super) code_dealloc: Option<u64>,
-    /// The library of `--preload`.
-    pub(super) is_preload: bool,
-    /// The C library.
-    pub(super) is_libc: bool,
     segments: Vec<Segment>,
     /// See [`ModuleFile::version`].
     pub(super) version: u32,
@@ -221,17 +216,6 @@ impl Modules {
         Some(probe)
     }
 
-    /// Whether one of these frames is in the library of `--preload`.
-    pub(super) fn lead_through_preload(&self, words: &[u64]) -> bool {
-        words.iter().any(|&word| match Word::decode(word) {
-            Some(Word::File { exec, .. }) => {
-                let module = self.modules.get(exec as usize);
-                module.is_some_and(|module| module.is_preload)
-            }
-            _ => false,
-        })
-    }
-
     /// Location of a frame in the kernel side's file number `exec`.
     pub(super) fn locate(&self, exec: u32, vaddr: u64) -> Location {
         match self.modules.get(exec as usize) {
@@ -345,10 +329,9 @@ impl Modules {
                 (plan::unwinding(&elf), plan::hides_unwinding(&elf)),
                 elf.segments().to_vec(),
                 (python, code_dealloc),
-                plan::is_libc(&elf),
             )
         };
-        let (build_id, library, probes, lacking, unwinding, segments, python, is_libc) =
+        let (build_id, library, probes, lacking, unwinding, segments, python) =
             Elf::parse(&bytes).map(of_elf).unwrap_or_else(|error| {
                 tracing::debug!("`{}`: {error}", file.path.display());
                 (
@@ -359,7 +342,6 @@ impl Modules {
                     Default::default(),
                     Vec::new(),
                     (Ok(None), None),
-                    false,
                 )
             });
         let name = file.path.file_name().and_then(|name| name.to_str());
@@ -372,8 +354,6 @@ impl Modules {
             lacking,
             unwinding: unwinding.0,
             hides_unwinding: unwinding.1,
-            is_preload: preload::is_library(&file.path),
-            is_libc,
             segments,
             python: python.0,
             code_dealloc: python.1,

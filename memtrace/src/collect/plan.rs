@@ -25,8 +25,6 @@ pub(crate) struct Plan {
     pub command: Vec<OsString>,
     /// Make Python call malloc for each object, through a variable in the command's environment.
     pub python_objects: bool,
-    /// Make it load a library with places for probes, through a variable in the command's environment.
-    pub preload: bool,
     /// `None`: `memtrace-PROGRAM-HOST-PID.mtr`.
     pub output: Option<PathBuf>,
     pub force: bool,

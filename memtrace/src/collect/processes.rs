@@ -45,8 +45,6 @@ pub(super) struct Process {
     pub(super) code_ends: Option<ModuleIndex>,
     /// It executes a 32-bit program.
     pub(super) is_32_bit: bool,
-    /// Its program loads the library of `--preload`.
-    pub(super) preloads: bool,
 }
 
 impl Process {
@@ -64,7 +62,6 @@ impl Process {
             unwinders: None,
             code_ends: None,
             is_32_bit: false,
-            preloads: false,
             row,
         }
     }

@@ -118,7 +118,6 @@ impl Collector {
             return Ok(());
         };
         let (tgid, image) = (stack.header.tgid, stack.image);
-        let preloaded = self.modules.lead_through_preload(frames);
         let owner = Owner::of(frames, tgid, image);
         if owner == Some(Owner::Image(image)) {
             self.runs(tgid, image);
@@ -161,7 +160,6 @@ impl Collector {
             end,
             comm: stack.comm,
             owner,
-            preloaded,
         };
         self.stacks.learn(&walk, locate);
         if end == End::Truncated && lost_python {

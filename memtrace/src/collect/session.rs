@@ -1,7 +1,6 @@
 //! The time line of a recording: start, wait, intervals, signals, end.
 
 use std::{
-    ffi::OsString,
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
@@ -36,12 +35,10 @@ use crate::{
     bpf::{Ring, Tracer, TracerError},
     hold::{Hold, Holder, Line},
     host::{self, Redactor, Source},
-    probes,
     process::{
         self,
         choose::ChooseError,
         launch::{LaunchError, Launched},
-        preload,
         target::{self, Target, TargetError},
         terminal,
     },
@@ -61,6 +58,10 @@ const BATCH: usize = 256;
 const FIRST_SCAN: Duration = Duration::from_secs(2);
 const SCAN_EVERY: Duration = Duration::from_secs(60);
 const SCANNED_AT_MOST: u64 = 1_000_000;
+
+/// Makes CPython take objects from malloc rather than from arenas (its manual, "Command line and
+/// environment").
+const PYTHON_OBJECTS: (&str, &str) = ("PYTHONMALLOC", "malloc");
 
 /// Result of a recording.
 #[derive(Clone, Debug)]
@@ -131,7 +132,11 @@ pub(crate) async fn record(
     let mut launched = if plan.command.is_empty() {
         None
     } else {
-        Some(Launched::spawn(&plan.command, &variables(&plan)?)?)
+        let variables: &[_] = match plan.python_objects {
+            true => &[PYTHON_OBJECTS],
+            false => &[],
+        };
+        Some(Launched::spawn(&plan.command, variables)?)
     };
     // Not before: a launched command inherits the limit.
     process::raise_file_limit();
@@ -179,22 +184,6 @@ pub(crate) async fn record(
         }
         (result, _) => result,
     }
-}
-
-/// What a launched command's environment has besides memtrace's.
-fn variables(plan: &Plan) -> Result<Vec<(&'static str, OsString)>, SessionError> {
-    let mut variables = Vec::new();
-    if plan.python_objects {
-        // CPython then takes objects from malloc rather than from arenas (its manual, "Command line and environment").
-        variables.push(("PYTHONMALLOC", "malloc".into()));
-    }
-    if plan.preload {
-        let library = preload::install(probes::preload::LIBRARY).map_err(system(
-            "write the library of `--preload` to /var/cache/memtrace",
-        ))?;
-        variables.push((preload::VARIABLE, preload::value(&library)));
-    }
-    Ok(variables)
 }
 
 fn redactor(plan: &Plan) -> Redactor {

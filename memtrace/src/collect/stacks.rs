@@ -4,7 +4,7 @@
 //! tree): a node is a location and the node of its caller. The new parts of a stack go to the store
 //! in batches.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use memtrace_common::{
     event::COMM,
@@ -29,8 +29,6 @@ pub(super) struct Walk<'a> {
     /// The thread's name, up to the first zero.
     pub(super) comm: [u8; COMM],
     pub(super) owner: Option<Owner>,
-    /// It goes through the library of `--preload`.
-    pub(super) preloaded: bool,
 }
 
 /// An owner of keys, which die with it: their places belong to it alone.
@@ -84,8 +82,6 @@ pub(super) struct StackInterner {
     /// Innermost nodes by id, from 1.
     leaves: Vec<NodeId>,
     by_key: FastMap<u64, StackId>,
-    /// Keys of stacks that go through the library of `--preload`.
-    preloaded: HashSet<u64>,
     /// Keys that are forgotten with their owner.
     keys: FastMap<Owner, Vec<u64>>,
     last: Last,
@@ -120,9 +116,6 @@ impl StackInterner {
         let next = StackId(next_id(self.leaves.len()));
         let content = (leaf, walk.end, thread);
         let id = *self.by_content.entry(content).or_insert(next);
-        if walk.preloaded {
-            self.preloaded.insert(walk.key);
-        }
         if self.by_key.insert(walk.key, id).is_none()
             && let Some(owner) = walk.owner
         {
@@ -148,13 +141,7 @@ impl StackInterner {
     pub(super) fn forget(&mut self, owner: Owner) {
         for key in self.keys.remove(&owner).unwrap_or_default() {
             self.by_key.remove(&key);
-            self.preloaded.remove(&key);
         }
-    }
-
-    /// Whether the stack that a key stands for goes through the library of `--preload`.
-    pub(super) fn is_preloaded(&self, key: u64) -> bool {
-        self.preloaded.contains(&key)
     }
 
     /// Whether it is time for [`StackInterner::take_news`].
@@ -298,7 +285,6 @@ mod tests {
             end,
             comm: comm(thread),
             owner: None,
-            preloaded: false,
         };
         stacks.learn(&walk, |index| {
             words[index]
@@ -382,7 +368,6 @@ mod tests {
                 end: End::Complete,
                 comm: comm("main"),
                 owner: None,
-                preloaded: false,
             };
             stacks.learn(&walk, |_| Some(Location::Unmapped(place)));
             stacks.find(key).unwrap()
@@ -409,7 +394,6 @@ mod tests {
                 end: End::Complete,
                 comm: comm("main"),
                 owner: None,
-                preloaded: false,
             };
             stacks.learn(&walk, |index| Some(places[index]));
             stacks.caller(StackId(1))
@@ -456,7 +440,6 @@ mod tests {
                 end: End::Complete,
                 comm: comm("main"),
                 owner,
-                preloaded: false,
             };
             stacks.learn(&walk, |_| Some(Location::Unmapped(8)));
         };

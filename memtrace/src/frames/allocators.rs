@@ -7,9 +7,6 @@ use super::{
     functions::{Row, alloc, alloc_array, free, realloc, realloc_array, row, throwing},
 };
 
-/// How the file name of the library of `memtrace record --preload` begins.
-pub(crate) const PRELOADED: &str = "libmemtrace_preload";
-
 /// Description of an allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocator {
@@ -123,12 +120,6 @@ pub(crate) const ALLOCATORS: &[Allocator] = &[
         name: "Scudo",
         libraries: &["libscudo"],
         within: &["scudo::"],
-        ..NONE
-    },
-    // It only calls the C library's.
-    Allocator {
-        name: "the library of `memtrace record --preload`",
-        libraries: &[PRELOADED],
         ..NONE
     },
     // Their blocks come from other allocators or are in arenas.

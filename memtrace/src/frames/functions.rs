@@ -98,7 +98,7 @@ const fn shape(operation: Operation, size: u8, count: u8, block: u8) -> Function
     }
 }
 
-pub(crate) const fn alloc(size: u8) -> Function {
+pub(super) const fn alloc(size: u8) -> Function {
     shape(Operation::Alloc, size, NO_ARGUMENT, NO_ARGUMENT)
 }
 
@@ -115,14 +115,14 @@ pub(super) const fn throwing(function: Function) -> Function {
 }
 
 /// Writes the address to the first argument's target.
-pub(crate) const fn alloc_to(size: u8) -> Function {
+pub(super) const fn alloc_to(size: u8) -> Function {
     Function {
         outcome: Outcome::ErrorAndOutPointer,
         ..alloc(size)
     }
 }
 
-pub(crate) const fn realloc(block: u8, size: u8) -> Function {
+pub(super) const fn realloc(block: u8, size: u8) -> Function {
     shape(Operation::Realloc, size, NO_ARGUMENT, block)
 }
 
@@ -130,6 +130,6 @@ pub(super) const fn realloc_array(block: u8, count: u8, size: u8) -> Function {
     shape(Operation::Realloc, size, count, block)
 }
 
-pub(crate) const fn free(block: u8) -> Function {
+pub(super) const fn free(block: u8) -> Function {
     shape(Operation::Free, NO_ARGUMENT, NO_ARGUMENT, block)
 }

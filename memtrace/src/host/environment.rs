@@ -3,7 +3,6 @@
 use super::{FILE_AT_MOST, Facts, Redactor};
 use crate::{
     frames::caching,
-    process::preload,
     recording::variables::{ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed},
 };
 
@@ -95,12 +94,6 @@ pub(super) fn facts(environ: Option<&[u8]>, facts: &mut Facts) {
     for (count, variable) in entries(environ).enumerate() {
         match variable {
             Some((name, value)) if count < MOST => {
-                let value = match name {
-                    preload::VARIABLE => preload::without(&value),
-                    _ => Some(value),
-                };
-                // Only memtrace's own.
-                let Some(value) = value else { continue };
                 let value = value_of(facts.redactor, name, &value);
                 facts.add(&format!("env.{name}"), Some(value));
             }

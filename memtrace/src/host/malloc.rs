@@ -8,7 +8,6 @@ use crate::process::{
     files::ModuleFile,
     link_order,
     maps::{self, Mapping},
-    preload,
 };
 
 /// The file whose `malloc` the loader finds first; `None` if there is no loader's list (static
@@ -16,10 +15,6 @@ use crate::process::{
 pub(crate) fn provider(pid: u32, mappings: &[Mapping]) -> Option<PathBuf> {
     link_order::read(pid).ok()??.iter().find_map(|linked| {
         let file = ModuleFile::open(pid, maps::find(mappings, linked.dynamic)?).ok()?;
-        // It calls the next one.
-        if preload::is_library(&file.path) {
-            return None;
-        }
         let bytes = FileBytes::new(&file.file);
         let elf = Elf::parse(&bytes).ok()?;
         let defines = elf

@@ -4,7 +4,6 @@
 pub(crate) mod allocator;
 pub(crate) mod device_libraries;
 pub(crate) mod plan;
-pub(crate) mod preload;
 mod probe;
 mod reads;
 mod usdt;

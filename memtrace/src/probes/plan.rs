@@ -10,7 +10,7 @@ use std::path::Path;
 
 use memtrace_common::function::{Function, Operation};
 
-use super::{device_libraries, preload, probe::Probe, reads, usdt};
+use super::{device_libraries, probe::Probe, reads, usdt};
 use crate::arch::{self, Forward, Reads};
 use crate::frames::{
     allocators,
@@ -41,9 +41,6 @@ const MAX_BODY: u64 = 1 << 20;
 /// Allocating functions come before freeing ones. (The order in which they are attached is decided
 /// by the attaching side.)
 pub(crate) fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
-    if preload::has_places(elf) {
-        return preload::probes(elf);
-    }
     let candidates = candidates(elf, extra);
     let mut places = merge(candidates);
     drop_forwarders(elf, &mut places);
@@ -89,19 +86,16 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     let mut accepted: HashSet<usize> = (0..operators).filter(|&group| complete(group)).collect();
     // Beside libc's own malloc the operators are libstdc++'s, linked statically: they
     // call malloc, so their probes would add nothing.
-    if !accepted.is_empty() && !is_libc(elf) {
+    let of_libc = elf
+        .functions()
+        .any(|function| function.name.starts_with("__libc_start_main"));
+    if !accepted.is_empty() && !of_libc {
         accepted.insert(operators);
     }
     accepted.extend(libraries..libraries + device_libraries::all().count());
     found.retain(|candidate| accepted.contains(&candidate.group));
     drop_alternatives(&mut found);
     found
-}
-
-/// Whether a file is the C library, or a program that contains it.
-pub(crate) fn is_libc(elf: &Elf<'_>) -> bool {
-    elf.functions()
-        .any(|function| function.name.starts_with("__libc_start_main"))
 }
 
 /// Keeps the first of several names if only one of them may be probed.
@@ -208,7 +202,6 @@ pub(crate) fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
         entry_offset: file_offset,
         file_offset: file_offset + site.offset,
         needs_return: row.function.operation.needs_return(),
-        has_result: false,
         site,
         usdt: None,
     }
@@ -318,7 +311,6 @@ impl Place<'_> {
             entry_offset: symbol.file_offset,
             file_offset: symbol.file_offset + site.offset,
             needs_return: function.operation.needs_return(),
-            has_result: false,
             site,
             usdt: None,
         }

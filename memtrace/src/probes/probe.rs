@@ -21,8 +21,6 @@ pub(crate) struct Probe {
     pub file_offset: u64,
     /// Whether the outcome matters; the return probe goes to `file_offset` too.
     pub needs_return: bool,
-    /// The function has returned at this place: the registers have its result besides its arguments.
-    pub has_result: bool,
     pub site: ProbeSite,
     /// Set for a statically defined probe.
     pub usdt: Option<UsdtProbe>,

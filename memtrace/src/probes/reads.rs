@@ -11,7 +11,7 @@ use crate::arch::Reads;
 pub(super) fn of(function: &Function) -> Reads {
     let block = Reads::anywhere(function.block);
     match function.operation {
-        Operation::Free | Operation::BeginRealloc => block,
+        Operation::Free => block,
         Operation::Alloc | Operation::Realloc => block.and(address(function)).and(size(function)),
         // The block if there is one, then bytes, two totals and the device. The stack is walked from
         // the entry, because there is no return probe.

@@ -70,7 +70,6 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         entry_offset: file_offset,
         file_offset,
         needs_return: false,
-        has_result: false,
         site,
         usdt: Some(UsdtProbe {
             cookie: usdt::cookie(operands),

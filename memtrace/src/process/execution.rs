@@ -34,7 +34,7 @@ impl Execution {
 }
 
 /// The value of an entry of the auxiliary vector of a program of 64 bits.
-pub(super) fn entry(auxv: &[u8], key: u64) -> Option<u64> {
+fn entry(auxv: &[u8], key: u64) -> Option<u64> {
     let (words, _) = auxv.as_chunks::<8>();
     let (pairs, _) = words.as_chunks::<2>();
     let pairs = pairs.iter().map(|pair| pair.map(u64::from_ne_bytes));

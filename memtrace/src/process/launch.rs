@@ -67,7 +67,7 @@ impl Launched {
     /// its environment. The program is looked up in `PATH` first, so a missing one costs no process.
     pub(crate) fn spawn(
         argv: &[OsString],
-        variables: &[(&str, OsString)],
+        variables: &[(&str, &str)],
     ) -> Result<Self, LaunchError> {
         let name = argv.first().ok_or(LaunchError::Empty)?;
         let program = resolve(name, env::var_os("PATH").as_deref())?;
@@ -78,7 +78,7 @@ impl Launched {
             .collect::<Result<Vec<_>, _>>()?;
         let environment = variables
             .iter()
-            .map(|(key, value)| c_string(&variable(key, value)))
+            .map(|(key, value)| c_string(format!("{key}={value}").as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
         // As in execvp for a script without `#!`.
         let shell_arguments: Vec<CString> = [c"/bin/sh".to_owned(), path.clone()]
@@ -362,13 +362,6 @@ fn exec_failure(program: &Path, error: io::Error) -> LaunchError {
     }
 }
 
-fn variable(key: &str, value: &OsStr) -> OsString {
-    let mut variable = OsString::from(key);
-    variable.push("=");
-    variable.push(value);
-    variable
-}
-
 fn c_string(text: &OsStr) -> Result<CString, LaunchError> {
     CString::new(text.to_owned().into_vec())
         .map_err(|_| LaunchError::ZeroByte(text.to_string_lossy().into_owned()))
@@ -381,7 +374,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 
 /// The entries of this process's environment unchanged, except those of `variables`. Nothing here
 /// changes the environment.
-fn inherited_environment(variables: &[(&str, OsString)]) -> Vec<*const libc::c_char> {
+fn inherited_environment(variables: &[(&str, &str)]) -> Vec<*const libc::c_char> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
@@ -471,10 +464,7 @@ mod tests {
             "-c",
             "test \"$CARGO_PKG_NAME/$MEMTRACE_NEW\" = '/a b' && env | grep -c ^CARGO_PKG_NAME= | grep -qx 1",
         ]);
-        let variables = [
-            ("CARGO_PKG_NAME", "".into()),
-            ("MEMTRACE_NEW", "a b".into()),
-        ];
+        let variables = [("CARGO_PKG_NAME", ""), ("MEMTRACE_NEW", "a b")];
         let mut launched = Launched::spawn(&words, &variables).unwrap();
         launched.release().unwrap();
         assert_eq!(launched.wait().unwrap(), 0);

@@ -18,7 +18,6 @@ pub(crate) mod memory;
 mod mistaken;
 mod nvidia_smi;
 pub(crate) mod pagemap;
-pub(crate) mod preload;
 pub(crate) mod ptrace;
 mod smaps;
 pub(crate) mod target;

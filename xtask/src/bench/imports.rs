@@ -21,16 +21,7 @@ use std::{
 /// Prints its own CPU time, ns.
 const SCRIPT: &str = "import time, torch; print(time.process_time_ns())";
 
-const PRELOAD: Way = Way::Record(&["--preload"]);
-
-const WAYS: [Way; 6] = [
-    Way::Untraced,
-    EMPTY,
-    Way::Record(&[]),
-    PRELOAD,
-    NO_PYTHON,
-    NO_HEAP,
-];
+const WAYS: [Way; 5] = [Way::Untraced, EMPTY, Way::Record(&[]), NO_PYTHON, NO_HEAP];
 
 /// How often the collector's memory is looked at.
 const LOOK: Duration = Duration::from_millis(20);
