@@ -222,6 +222,9 @@ impl Cookie {
     pub const fn may_throw(self) -> bool {
         bits::MAY_THROW.get(self.0) != 0
     }
+    pub const fn index(self) -> u32 {
+        bits::INDEX.get(self.0) as u32
+    }
 }
 
 #[cfg(test)]
@@ -252,6 +255,6 @@ mod tests {
         assert_eq!(cookie.measure(), Measure::Foreign as u8);
         assert!(cookie.stream_ordered());
         assert!(cookie.may_throw());
-        assert_eq!(bits::INDEX.get(cookie.0), 0xbeef);
+        assert_eq!(cookie.index(), 0xbeef);
     }
 }

@@ -20,6 +20,7 @@ pub mod process;
 pub mod python;
 pub mod ring;
 pub mod row_cache;
+pub mod thread_cache;
 pub mod unwind;
 pub mod unwind_table;
 pub mod usdt;

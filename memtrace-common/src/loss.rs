@@ -117,6 +117,8 @@ reasons! {
     /// A C++ exception met the return probe of an operator new, and the return address could not be
     /// restored: the process has probably ended.
     ReturnNotRestored = 24, "return_not_restored", AllocationsLost;
+    /// malloc gave another block than the thread's cache of free blocks had: a few blocks may have wrong addresses.
+    ResultMispredicted = 25, "result_mispredicted", AllocationsLost;
     /// User side: an allocator's own operator new was left out, because C++ exceptions could not have
     /// passed its return probe.
     OperatorNewLeftOut = USER + 7, "operator_new_left_out", AllocationsLost;

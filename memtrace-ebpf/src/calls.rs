@@ -177,30 +177,58 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     if addr == 0 && !realloc {
         return None;
     }
-    let stack = if addr == 0 {
-        0
-    } else {
-        let at = |at: &mut Registers| *at = after_return(registers);
-        stack::take_here(context.as_ptr(), task, &caller, thread, at)
-    };
-    let mut header = header_at(
-        if realloc {
-            Kind::ReallocEnd
-        } else {
-            Kind::Alloc
-        },
-        &caller,
-        thread.now(),
-    );
-    header.layer = cookie.layer();
-    let record = Alloc {
-        header,
+    let given = Given {
+        cookie,
         addr,
         size: call.size,
+        realloc,
+    };
+    give(context, task, &caller, thread, &given, |at| {
+        *at = after_return(registers);
+    });
+    None
+}
+
+/// The outcome of a call.
+pub(crate) struct Given {
+    pub(crate) cookie: Cookie,
+    /// 0: none.
+    pub(crate) addr: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// It replaces another block.
+    pub(crate) realloc: bool,
+}
+
+/// Reports a block that was given. `at` fills in the caller's registers.
+#[inline(always)]
+pub(crate) fn give(
+    context: &impl EbpfContext,
+    task: CurrentTask,
+    caller: &Caller,
+    thread: &mut Thread,
+    given: &Given,
+    at: impl FnOnce(&mut Registers),
+) {
+    let stack = if given.addr == 0 {
+        0
+    } else {
+        stack::take_here(context.as_ptr(), task, caller, thread, at)
+    };
+    let kind = if given.realloc {
+        Kind::ReallocEnd
+    } else {
+        Kind::Alloc
+    };
+    let mut header = header_at(kind, caller, thread.now());
+    header.layer = given.cookie.layer();
+    let record = Alloc {
+        header,
+        addr: given.addr,
+        size: given.size,
         stack,
     };
     emit_here(&record, Reason::RingFullAlloc, Wake::Lazily);
-    None
 }
 
 /// On functions that a recording waits for (`memtrace record --start-after FUNCTION`).

@@ -8,14 +8,29 @@ use crate::arch::stack_pointer;
 #[map]
 static NO_PROGRAMS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 
+/// The same for programs of sessions: all users of an array must be attached in the same way (Linux 6.18).
+#[map]
+static NO_SESSIONS: ProgramArray = ProgramArray::with_max_entries(1, 0);
+
 /// Keeps this program on the thread's own kernel stack. Linux 6.13 and later otherwise give it a private stack for each
 /// CPU, although uprobe programs can be preempted. Two threads then overwrite each other's variables, some of which are
 /// kernel pointers. A program with a tail call gets no private stack (`check_max_stack_depth`, kernel/bpf/verifier.c).
 #[inline(always)]
 pub(crate) fn use_own<C: EbpfContext>(context: &C, registers: &pt_regs) {
+    pass(&NO_PROGRAMS, context, registers);
+}
+
+/// As [`use_own`], for a program of a session.
+#[inline(always)]
+pub(crate) fn use_own_in_session<C: EbpfContext>(context: &C, registers: &pt_regs) {
+    pass(&NO_SESSIONS, context, registers);
+}
+
+#[inline(always)]
+fn pass<C: EbpfContext>(programs: &ProgramArray, context: &C, registers: &pt_regs) {
     // This is never true, but the verifier cannot know that.
     if stack_pointer(registers) == 0 {
         // SAFETY: there is no program to jump to, so the call returns.
-        unsafe { NO_PROGRAMS.tail_call(context, 0) };
+        unsafe { programs.tail_call(context, 0) };
     }
 }

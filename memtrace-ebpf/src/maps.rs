@@ -17,6 +17,7 @@ use memtrace_common::{
     process::{FileKey, Process},
     python::{Imports, Interpreter},
     row_cache::{CachedRow, HOT_PLACES, PLACES},
+    thread_cache::{THREAD_CACHES as THREAD_CACHE_COUNT, ThreadCache},
     unwind::{EXECS as EXEC_COUNT, Rule},
     unwind_table::{BLOCK, Exec, RULES as RULE_COUNT},
 };
@@ -97,6 +98,11 @@ pub(crate) static CALLED: Array<u32> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static COUNTERS_MAP: Array<[u64; COUNTER_WORDS]> =
     Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// By the number of the probed malloc.
+#[map]
+pub(crate) static THREAD_CACHES: Array<ThreadCache> =
+    Array::with_max_entries(THREAD_CACHE_COUNT, 0);
 
 /// Unwind tables by file number, see [`Exec`]. As many files as a frame's word can name.
 #[btf_map]

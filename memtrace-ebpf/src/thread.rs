@@ -21,6 +21,7 @@ use crate::{
     kernel::CurrentTask,
     maps::{changes, recording},
     subject::Subject,
+    thread_cache::CachePlace,
 };
 
 /// Threads of traced processes. A thread takes the place that its tid gives, or the next free one, when it first
@@ -163,6 +164,7 @@ pub(crate) struct Thread {
     pub(crate) depth: u64,
     walks: u64,
     clock: Clock,
+    pub(crate) cache: CachePlace,
     pub(crate) syscall: Syscall,
     /// The last release of the heap, and of anything else, by which one releasing function
     /// implemented by another (free_sized → free) is recognised.
@@ -443,6 +445,7 @@ extern "C" fn settle(owner: u64) -> u64 {
             thread.syscall = Syscall::EMPTY;
             thread.devices = 0;
             thread.clock = Clock::NEVER;
+            thread.cache = CachePlace::UNKNOWN;
             thread.walks = owner << 32 | emit::now() & FIRST_WALKS;
             thread.freed = [Freed::NONE; 2];
             return place;
@@ -460,6 +463,8 @@ extern "C" fn learn(place: u64) -> u64 {
     let (Some(thread), Some(caller)) = (at(place), Caller::traced()) else {
         return NOWHERE;
     };
+    // Another program may have its caches elsewhere.
+    thread.cache.probe = 0;
     thread.known = Known {
         as_of,
         image: caller.image,

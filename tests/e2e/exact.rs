@@ -6,7 +6,9 @@
 )]
 
 use memtrace_common::loss::Reason;
-use memtrace_tests::{Bench, record::Record, running::Running, targets, truth::Truth};
+use memtrace_tests::{
+    Bench, kernel, record::Record, report::Report, running::Running, targets, truth::Truth,
+};
 use std::{
     env, fs,
     process::Command,
@@ -36,6 +38,32 @@ fn launched_with_every_function_thread_child_and_library() {
         report.expect_exact(&Truth::read(&truth));
         report.expect_no_losses(0);
     }
+}
+
+/// A malloc whose cache of free blocks has another block than it gives at one of its 200 calls.
+fn mispredicted(lie_at: u32) -> Report {
+    let bench = Bench::new();
+    let library = targets::library("mispredicted.c");
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let lie_at = format!("LIE_AT={lie_at}");
+    Record::launch(&bench, &[], ["env", &preload, &lie_at, "true"]).finish(0)
+}
+
+#[test]
+fn a_cache_that_misleads_is_not_trusted() {
+    let report = mispredicted(10);
+    let expected = u64::from(kernel::has_uprobe_sessions());
+    assert_eq!(report.loss(Reason::ResultMispredicted), expected);
+    assert_eq!(report.loss(Reason::UnknownFree), 0);
+}
+
+/// It is trusted later, where only some results are compared. So this also shows that results are predicted at all.
+#[test]
+fn a_cache_that_misleads_after_many_calls_is_visible() {
+    let report = mispredicted(150);
+    let expected = u64::from(kernel::has_uprobe_sessions());
+    assert_eq!(report.loss(Reason::ResultMispredicted), 0);
+    assert_eq!(report.loss(Reason::UnknownFree), expected);
 }
 
 #[test]

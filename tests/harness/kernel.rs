@@ -14,10 +14,19 @@ use std::{
 /// Whether tasks can be preempted in a program of a system call's tracepoint. The kernel then skips the program in every
 /// other task of that CPU.
 pub fn preempts_programs_of_system_calls() -> bool {
+    version() >= (7, 1)
+}
+
+/// Whether a program decides at each entry of a function if it runs at the return.
+pub fn has_uprobe_sessions() -> bool {
+    version() >= (6, 13)
+}
+
+fn version() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    let mut number = || numbers.next()?.parse::<u32>().ok();
-    (number(), number()) >= (Some(7), Some(1))
+    let mut number = || numbers.next().unwrap().parse().unwrap();
+    (number(), number())
 }
 
 /// BPF objects that a process holds, by id: the kernel knows them by it for as

@@ -46,8 +46,18 @@ pub(crate) fn arguments(registers: &pt_regs) -> Arguments {
 }
 
 #[inline(always)]
+pub(crate) fn first_argument(registers: &pt_regs) -> u64 {
+    registers.rdi
+}
+
+#[inline(always)]
 pub(crate) fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.rsp
+}
+
+#[inline(always)]
+pub(crate) fn instruction_pointer(registers: &pt_regs) -> u64 {
+    registers.rip
 }
 
 /// The stack pointer that the entry saw: the return has popped the return address.

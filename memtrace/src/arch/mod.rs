@@ -7,9 +7,11 @@ mod x86_64;
 pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use x86_64::{
     BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SYSTEM_CALL,
-    SystemCall, TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken, general,
-    interrupted, is_native, jumps, thread_pointer, unwinding_from,
+    SystemCall, THREAD_OFFSET, TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken,
+    general, interrupted, is_native, jumps, thread_pointer, unwinding_from,
 };
+
+use memtrace_common::thread_cache::ThreadCache;
 
 /// The instruction set of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,15 @@ pub(crate) fn probe_site(
             why: Why::NotDecoded,
             arguments: Places::UNMOVED,
         },
+    }
+}
+
+/// Where the malloc of glibc whose code is `body` keeps a thread's free blocks, if it is known; `slot` is relative to its
+/// first instruction.
+pub(crate) fn thread_cache(architecture: Architecture, body: &[u8]) -> Option<ThreadCache> {
+    match architecture {
+        Architecture::X86_64 => x86_64::thread_cache(body),
+        Architecture::Aarch64 | Architecture::Other(_) => None,
     }
 }
 

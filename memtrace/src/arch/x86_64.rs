@@ -1,9 +1,11 @@
 //! Registers, calls and stacks of x86-64.
 
 mod instructions;
+mod thread_cache;
 
 pub(super) use instructions::{BEGINNING, forwards, probe_site};
 pub(crate) use instructions::{addresses_taken, jumps};
+pub(super) use thread_cache::thread_cache;
 
 use std::mem::offset_of;
 
@@ -16,6 +18,9 @@ use object::elf;
 
 /// Machine type in ELF files of this architecture.
 pub(crate) const ELF_MACHINE: elf::Machine = elf::EM_X86_64;
+
+/// Type of a relocation by which a word gets a thread-local variable's offset from the thread pointer.
+pub(crate) const THREAD_OFFSET: object::elf::RelocationType = elf::R_X86_64_TPOFF64;
 
 /// Numbers of registers in call frame information (System V psABI, AMD64 supplement, figure 3.36).
 /// That of the program counter stands for the return address.

@@ -2,7 +2,7 @@
 //! perf events.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     fs, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -18,7 +18,14 @@ use aya::{
     },
 };
 
-use super::{error::TracerError, multi, semaphore};
+use memtrace_common::function::Cookie;
+
+use super::{
+    error::TracerError,
+    maps::descriptor,
+    multi::{self, Ends},
+    raw, semaphore,
+};
 use crate::probes::Probe;
 
 /// Attached programs; dropping it detaches them.
@@ -93,11 +100,20 @@ fn program_of(probe: &Probe, at_return: bool) -> usize {
 pub(super) struct Programs {
     names: [&'static str; 5],
     multi: Option<multi::Prepared>,
+    thread_caches: OwnedFd,
 }
 
 impl Programs {
     /// Those of `object`, whose maps `ebpf` holds.
-    pub(super) fn new(ebpf: &Ebpf, object: &[u8], empty: bool, one_by_one: bool) -> Self {
+    ///
+    /// # Errors
+    /// A map is missing.
+    pub(super) fn new(
+        ebpf: &Ebpf,
+        object: &[u8],
+        empty: bool,
+        one_by_one: bool,
+    ) -> Result<Self, TracerError> {
         let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
         let all = [names.as_slice(), &PLAIN].concat();
         let multi = match one_by_one {
@@ -110,7 +126,12 @@ impl Programs {
                 }
             },
         };
-        Self { names, multi }
+        let thread_caches = descriptor(ebpf, "THREAD_CACHES")?;
+        Ok(Self {
+            names,
+            multi,
+            thread_caches,
+        })
     }
 
     /// Loads them for multi links, if that is not refused.
@@ -125,6 +146,7 @@ impl Programs {
                 own: OwnPrograms {
                     entry: self.names[0],
                     prepared: Box::new(prepared),
+                    thread_caches: self.thread_caches,
                     by_cookie: HashMap::new(),
                 },
             },
@@ -142,51 +164,77 @@ fn is_hot(probe: &Probe) -> bool {
     program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
 }
 
-/// Copies of the program for entries, each for one function.
+/// Copies of programs, each for one function.
 pub(super) struct OwnPrograms {
+    /// The program for entries.
     entry: &'static str,
     prepared: Box<multi::Prepared>,
+    /// Where functions find the blocks that they give next, by the functions' numbers.
+    thread_caches: OwnedFd,
     /// `None`: it could not be loaded.
-    by_cookie: HashMap<u64, Option<OwnedFd>>,
+    by_cookie: HashMap<u64, Option<OwnProgram>>,
+}
+
+struct OwnProgram {
+    program: OwnedFd,
+    ends: Ends,
 }
 
 impl OwnPrograms {
     /// Loads the missing programs of some probes in parallel, up to [`OWN_PROGRAMS`].
     fn load(&mut self, probes: &[&Probe]) {
-        let cookies = probes.iter().map(|probe| probe.cookie());
-        let new: BTreeSet<u64> = cookies
-            .filter(|cookie| !self.by_cookie.contains_key(cookie))
-            .collect();
-        let new: Vec<u64> = new
-            .into_iter()
+        let with_cookies = probes.iter().map(|probe| (probe.cookie(), *probe));
+        let new: BTreeMap<u64, &Probe> = with_cookies
+            .filter(|(cookie, _)| !self.by_cookie.contains_key(cookie))
             .take(OWN_PROGRAMS - self.by_cookie.len())
             .collect();
-        let load = |cookie| {
-            let program = self.prepared.load_for(self.entry, cookie);
-            let program = program.inspect_err(|error| tracing::debug!("{error}"));
-            program.ok()
-        };
+        let own = &*self;
         let loaded: Vec<_> = std::thread::scope(|scope| {
-            let start = |&cookie: &u64| {
+            let start = |(cookie, probe)| {
                 let thread = std::thread::Builder::new();
                 // If no thread can be started, the function uses the shared program.
-                thread.spawn_scoped(scope, move || load(cookie)).ok()
+                let load = move || own.load_one(cookie, probe);
+                thread.spawn_scoped(scope, load).ok()
             };
-            let loading: Vec<_> = new.iter().map(start).collect();
+            let probes = new.iter().map(|(&cookie, &probe)| (cookie, probe));
+            let loading: Vec<_> = probes.map(start).collect();
             let loaded = loading.into_iter();
             loaded.map(|thread| thread?.join().ok()?).collect()
         });
-        self.by_cookie.extend(new.into_iter().zip(loaded));
+        self.by_cookie.extend(new.into_keys().zip(loaded));
+    }
+
+    fn load_one(&self, cookie: u64, probe: &Probe) -> Option<OwnProgram> {
+        let load = |name, ends| {
+            let program = self.prepared.load_for(name, ends, cookie);
+            let program = program.inspect_err(|error| tracing::debug!("{error}"));
+            Some(OwnProgram {
+                program: program.ok()?,
+                ends,
+            })
+        };
+        self.session(cookie, probe)
+            .and_then(|name| load(name, Ends::Both))
+            .or_else(|| load(self.entry, Ends::Entry))
+    }
+
+    /// The name of the program that looks up the function's result, if there is one for it.
+    fn session(&self, cookie: u64, probe: &Probe) -> Option<&'static str> {
+        let cache = probe.thread_cache.filter(|_| self.entry == PROGRAMS[0])?;
+        let map = self.thread_caches.as_fd();
+        raw::update(map, Cookie(cookie).index(), cache).ok()?;
+        Some("malloc_session")
     }
 
     /// The program of a probe, if it has its own.
-    fn of(&self, probe: &Probe) -> Option<&OwnedFd> {
+    fn of(&self, probe: &Probe) -> Option<&OwnProgram> {
         self.by_cookie.get(&probe.cookie())?.as_ref()
     }
 
     /// All that the kernel accepted.
     pub(super) fn loaded(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.by_cookie.values().flatten()
+        let programs = self.by_cookie.values().flatten();
+        programs.map(|own| &own.program)
     }
 }
 
@@ -223,8 +271,8 @@ impl Attacher {
         match self {
             Attacher::Multi { programs, own, .. } => {
                 let mut links = Vec::new();
-                let mut attach = |program: &OwnedFd, probes: &[&Probe], at_return| {
-                    let link = multi::attach(program, tgid, &path, probes, at_return)
+                let mut attach = |program: &OwnedFd, probes: &[&Probe], ends| {
+                    let link = multi::attach(program, tgid, &path, probes, ends)
                         .map_err(|source| TracerError::Uprobes { tgid, source })?;
                     links.push(Link::Multi(link));
                     Ok::<_, TracerError>(())
@@ -232,28 +280,26 @@ impl Attacher {
                 let hot = probes.iter().filter(|probe| is_hot(probe));
                 own.load(&hot.collect::<Vec<_>>());
                 // Returns before entries: an entry without its return would look in flight forever.
-                for (probes, at_return) in [
-                    (&releasing, false),
-                    (&allocating, true),
-                    (&allocating, false),
+                for (probes, ends) in [
+                    (&releasing, Ends::Entry),
+                    (&allocating, Ends::Return),
+                    (&allocating, Ends::Entry),
                 ] {
                     let mut shared = probes.clone();
-                    if !at_return {
-                        for &probe in probes {
-                            if let Some(program) = own.of(probe) {
-                                attach(program, &[probe], false)?;
-                            }
-                        }
-                        shared.retain(|probe| own.of(probe).is_none());
-                    }
+                    shared.retain(|probe| own.of(probe).is_none_or(|own| !own.ends.include(ends)));
                     for (place, program) in programs.iter().enumerate() {
                         let at_place: Vec<&Probe> = shared
                             .iter()
                             .copied()
-                            .filter(|probe| program_of(probe, at_return) == place)
+                            .filter(|probe| program_of(probe, ends == Ends::Return) == place)
                             .collect();
                         if !at_place.is_empty() {
-                            attach(program, &at_place, at_return)?;
+                            attach(program, &at_place, ends)?;
+                        }
+                    }
+                    for &probe in probes {
+                        if let Some(own) = own.of(probe).filter(|_| ends == Ends::Entry) {
+                            attach(&own.program, &[probe], own.ends)?;
                         }
                     }
                 }

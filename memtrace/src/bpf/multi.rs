@@ -28,6 +28,10 @@ use crate::probes::Probe;
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
 const AT_RETURN: u32 = 1;
 
+/// BPF_TRACE_UPROBE_SESSION, include/uapi/linux/bpf.h (Linux 6.13): one program for entries and returns, which decides
+/// at each entry whether it runs at the return.
+const SESSION: u32 = 57;
+
 /// The program that tests whether the kernel has such links.
 const TRIED: &str = "empty_entry";
 
@@ -55,6 +59,29 @@ pub(super) enum MultiError {
     Unknown,
     #[error("the kernel filters threads instead of processes")]
     ThreadFilter,
+}
+
+/// The ends of calls at which a program runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    Entry,
+    Return,
+    /// At entries, and at the returns that it chooses.
+    Both,
+}
+
+impl Ends {
+    /// Whether `end` is among them.
+    pub(super) fn include(self, end: Ends) -> bool {
+        self == Ends::Both || self == end
+    }
+
+    fn attach_type(self) -> u32 {
+        match self {
+            Ends::Entry | Ends::Return => bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32,
+            Ends::Both => SESSION,
+        }
+    }
 }
 
 /// Programs of an object, ready to be loaded.
@@ -103,22 +130,17 @@ impl Prepared {
     /// A kernel before 6.6 does not have such links; one whose filter is broken is refused
     /// here.
     pub(super) fn load(&self) -> Result<Vec<OwnedFd>, MultiError> {
-        let load = |name| self.load_one(name, None);
+        let load = |name| self.load_one(name, Ends::Entry, None);
         // This program comes first because it uses no program array. The first user of such an array fixes its type
         // (`bpf_prog_map_compatible`, kernel/bpf/core.c), and the kernel would then refuse the programs of perf events.
         let program = load(TRIED)?;
-        // `/` cannot be probed. The error shows how far the kernel got.
-        let refusal = |pid| match create_link(&program, pid, c"/", [&[0], &[0], &[0]], 0) {
-            Err(error) => error.raw_os_error(),
-            Ok(_) => None,
-        };
         // Some kernels load programs of a type that they cannot attach.
-        if refusal(0) == Some(libc::EINVAL) {
+        if refusal(&program, 0, Ends::Entry) == Some(libc::EINVAL) {
             return Err(MultiError::Unknown);
         }
         // Commit 46ba0e49b642 ("bpf: fix multi-uprobe PID filtering logic") added a check that
         // refuses an impossible pid before the path is examined.
-        if refusal(u32::MAX) != Some(libc::EINVAL) {
+        if refusal(&program, u32::MAX, Ends::Entry) != Some(libc::EINVAL) {
             return Err(MultiError::ThreadFilter);
         }
         std::thread::scope(|scope| {
@@ -136,11 +158,26 @@ impl Prepared {
     ///
     /// # Errors
     /// The program does not use its cookie as expected, or the kernel refuses it.
-    pub(super) fn load_for(&self, name: &'static str, cookie: u64) -> Result<OwnedFd, MultiError> {
-        self.load_one(name, Some(cookie))
+    pub(super) fn load_for(
+        &self,
+        name: &'static str,
+        ends: Ends,
+        cookie: u64,
+    ) -> Result<OwnedFd, MultiError> {
+        let program = self.load_one(name, ends, Some(cookie))?;
+        // As in `load`.
+        match refusal(&program, 0, ends) {
+            Some(libc::EINVAL) => Err(MultiError::Unknown),
+            _ => Ok(program),
+        }
     }
 
-    fn load_one(&self, name: &'static str, cookie: Option<u64>) -> Result<OwnedFd, MultiError> {
+    fn load_one(
+        &self,
+        name: &'static str,
+        ends: Ends,
+        cookie: Option<u64>,
+    ) -> Result<OwnedFd, MultiError> {
         let object = &self.object;
         let program = object.programs.get(name).ok_or(MultiError::Missing(name))?;
         let function = object
@@ -156,7 +193,7 @@ impl Prepared {
         // SAFETY: this is the member for BPF_PROG_LOAD, and only it is written.
         let load = unsafe { &mut attr.__bindgen_anon_3 };
         load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
-        load.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
+        load.expected_attach_type = ends.attach_type();
         load.insns = instructions.as_ptr() as u64;
         load.insn_cnt = u32::try_from(instructions.len()).unwrap_or(u32::MAX);
         load.license = program.license.as_ptr() as u64;
@@ -187,6 +224,14 @@ impl Prepared {
             program: name,
             source: refused,
         })
+    }
+}
+
+/// The error of attaching a program to `/`, which cannot be probed. It shows how far the kernel got.
+fn refusal(program: &OwnedFd, pid: u32, ends: Ends) -> Option<i32> {
+    match create_link(program, pid, c"/", [&[0], &[0], &[0]], ends) {
+        Err(error) => error.raw_os_error(),
+        Ok(_) => None,
     }
 }
 
@@ -245,7 +290,7 @@ pub(super) fn attach(
     tgid: u32,
     path: &str,
     probes: &[&Probe],
-    at_return: bool,
+    ends: Ends,
 ) -> io::Result<OwnedFd> {
     let path = CString::new(path)?;
     let offsets: Vec<u64> = probes.iter().map(|probe| probe.file_offset).collect();
@@ -258,7 +303,7 @@ pub(super) fn attach(
         tgid,
         &path,
         [&offsets, &semaphores, &cookies],
-        if at_return { AT_RETURN } else { 0 },
+        ends,
     )
 }
 
@@ -271,7 +316,7 @@ pub(super) fn attach_plain(
 ) -> io::Result<OwnedFd> {
     let path = CString::new(path)?;
     let none = vec![0; offsets.len()];
-    create_link(program, tgid, &path, [offsets, &none, &none], 0)
+    create_link(program, tgid, &path, [offsets, &none, &none], Ends::Entry)
 }
 
 fn create_link(
@@ -279,14 +324,14 @@ fn create_link(
     pid: u32,
     path: &CStr,
     [offsets, semaphores, cookies]: [&[u64]; 3],
-    flags: u32,
+    ends: Ends,
 ) -> io::Result<OwnedFd> {
     // SAFETY: an all-zero attribute is a valid one.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: this is the member for BPF_LINK_CREATE, and only it is written.
     let link = unsafe { &mut attr.link_create };
     link.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
-    link.attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
+    link.attach_type = ends.attach_type();
     // SAFETY: the member for this attach type.
     let multi = unsafe { &mut link.__bindgen_anon_3.uprobe_multi };
     multi.path = path.as_ptr() as u64;
@@ -294,7 +339,7 @@ fn create_link(
     multi.ref_ctr_offsets = semaphores.as_ptr() as u64;
     multi.cookies = cookies.as_ptr() as u64;
     multi.cnt = u32::try_from(offsets.len()).unwrap_or(u32::MAX);
-    multi.flags = flags;
+    multi.flags = if ends == Ends::Return { AT_RETURN } else { 0 };
     multi.pid = pid;
     bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
 }

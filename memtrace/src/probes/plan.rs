@@ -8,7 +8,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use memtrace_common::function::{Function, Operation};
+use memtrace_common::{
+    function::{Function, Operation},
+    thread_cache::ThreadCache,
+};
 
 use super::{device_libraries, probe::Probe, reads, usdt};
 use crate::arch::{self, Forward, Reads};
@@ -203,6 +206,7 @@ pub(crate) fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
         file_offset: file_offset + site.offset,
         needs_return: row.function.operation.needs_return(),
         site,
+        thread_cache: None,
         usdt: None,
     }
 }
@@ -295,7 +299,16 @@ impl Place<'_> {
         } = self.chosen;
         let body = body(elf, symbol.file_offset, self.size);
         let size_known = self.size == body.len() as u64;
-        let site = arch::probe_site(elf.architecture, body, size_known, self.reads);
+        let cache = match size_known && self.names.contains(&"malloc") {
+            true => thread_cache(elf, symbol.virt, body),
+            false => None,
+        };
+        let reads = match cache {
+            // As `malloc_session` reads: a walk may begin at the entry.
+            Some(_) => Reads::in_place(0).and(Reads::FRAME),
+            None => self.reads,
+        };
+        let site = arch::probe_site(elf.architecture, body, size_known, reads);
         let mut aliases: Vec<String> = self
             .names
             .into_iter()
@@ -311,10 +324,21 @@ impl Place<'_> {
             entry_offset: symbol.file_offset,
             file_offset: symbol.file_offset + site.offset,
             needs_return: function.operation.needs_return(),
+            thread_cache: cache.map(|cache| ThreadCache {
+                slot: cache.slot - site.offset.cast_signed(),
+                ..cache
+            }),
             site,
             usdt: None,
         }
     }
+}
+
+/// Where glibc's malloc, whose code at `virt` is `body`, has its cache.
+fn thread_cache(elf: &Elf<'_>, virt: u64, body: &[u8]) -> Option<ThreadCache> {
+    let cache = arch::thread_cache(elf.architecture, body)?;
+    let slot = virt.checked_add_signed(cache.slot)?;
+    elf.is_thread_offset(slot).then_some(cache)
 }
 
 /// One place per address. Names of different shapes can share one (a stub that does nothing, folded

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use memtrace_common::function::Function;
+use memtrace_common::{function::Function, thread_cache::ThreadCache};
 
 use crate::arch::ProbeSite;
 
@@ -22,6 +22,8 @@ pub(crate) struct Probe {
     /// Whether the outcome matters; the return probe goes to `file_offset` too.
     pub needs_return: bool,
     pub site: ProbeSite,
+    /// Set for glibc's malloc, if the kernel side can look up its result. `slot` is relative to the probe.
+    pub thread_cache: Option<ThreadCache>,
     /// Set for a statically defined probe.
     pub usdt: Option<UsdtProbe>,
 }
@@ -77,7 +79,10 @@ impl Probe {
             file_offset: self.file_offset,
             instruction: self.site.instruction.clone(),
             cost: self.site.cost.name(),
-            why: self.site.why.text().to_owned(),
+            why: match self.thread_cache {
+                Some(_) => format!("{}, thread cache found", self.site.why.text()),
+                None => self.site.why.text().to_owned(),
+            },
         }
     }
 }

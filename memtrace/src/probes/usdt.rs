@@ -71,6 +71,7 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         file_offset,
         needs_return: false,
         site,
+        thread_cache: None,
         usdt: Some(UsdtProbe {
             cookie: usdt::cookie(operands),
             semaphore,

@@ -9,10 +9,10 @@ use object::elf;
 use object::read::elf::{
     Dyn as _, ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _, SymbolTable,
 };
-use object::read::{Object as _, ReadRef as _, RelocationTarget, StringTable};
+use object::read::{Object as _, ReadRef as _, RelocationFlags, RelocationTarget, StringTable};
 
 use crate::{
-    arch::Architecture,
+    arch::{self, Architecture},
     file::{Bytes, Source, hex},
 };
 
@@ -253,6 +253,15 @@ impl<'data> Elf<'data> {
         let symbols = self.file.elf_dynamic_symbol_table();
         let name = symbols.symbol_name(self.file.endian(), symbols.symbol(index).ok()?);
         std::str::from_utf8(name.ok()?).ok()
+    }
+
+    /// Whether the loader puts a variable's offset from the thread pointer into the word at `virt`.
+    pub(crate) fn is_thread_offset(&self, virt: u64) -> bool {
+        let flags = RelocationFlags::Elf {
+            r_type: arch::THREAD_OFFSET,
+        };
+        let mut relocations = self.file.dynamic_relocations().into_iter().flatten();
+        relocations.any(|(at, relocation)| at == virt && relocation.flags() == flags)
     }
 
     /// Where the pointer at `virt` leads once the file is loaded, an address before relocation; `None` if that is not the

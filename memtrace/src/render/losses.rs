@@ -74,6 +74,9 @@ const fn meaning(reason: Reason) -> &'static str {
         Reason::ReturnNotRestored => {
             "returns that a C++ exception met and that could not be restored"
         }
+        Reason::ResultMispredicted => {
+            "blocks of malloc that were not those at the head of the thread's cache"
+        }
         Reason::OperatorNewLeftOut => {
             "libraries whose operator new has no probe, because exceptions could not pass it"
         }

@@ -249,7 +249,7 @@ impl Values {
 }
 
 /// Whether something may be written.
-fn writes(access: OpAccess) -> bool {
+pub(super) fn writes(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite

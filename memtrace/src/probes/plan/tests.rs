@@ -371,6 +371,24 @@ fn a_function_that_only_jumps_is_probed_at_its_target() {
     );
 }
 
+/// The words before are the compiler's; the relocation is proof that the slot belongs to a thread-local variable.
+#[test]
+fn the_thread_cache_of_libc_is_found() {
+    let libc = Path::new(LIBRARIES).join("libc.so.6");
+    let probes = plan_of(&libc, &[]);
+    let with_cache = probes.iter().filter(|probe| probe.thread_cache.is_some());
+    let names: Vec<&str> = with_cache.map(|probe| probe.symbol.as_str()).collect();
+    assert_eq!(names, ["malloc"]);
+    let malloc = find(&probes, "malloc");
+    assert_eq!(
+        malloc.site.arguments.register(0),
+        0,
+        "read from its own register"
+    );
+    assert_eq!(malloc.thread_cache.map(|cache| cache.lists), Some(0x80));
+    assert!(malloc.line(&libc).why.ends_with(", thread cache found"));
+}
+
 #[test]
 fn a_line_names_place_and_cost() {
     let libc = Path::new(LIBRARIES).join("libc.so.6");

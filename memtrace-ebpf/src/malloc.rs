@@ -1,0 +1,163 @@
+//! glibc's malloc on kernels that let a program decide at each call whether the return is probed as well (uprobe
+//! sessions, Linux 6.13). If the thread's cache of free blocks tells the result, the return is left alone.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::generated::{bpf_get_attach_cookie, bpf_get_func_ip},
+    programs::ProbeContext,
+};
+use memtrace_common::{function::Cookie, loss::Reason};
+
+use crate::{
+    arch::{
+        after_return, at_entry, entry_stack_pointer, first_argument, instruction_pointer,
+        return_value, stack_pointer,
+    },
+    calls::{Given, give},
+    emit::lost,
+    kernel::CurrentTask,
+    kernel_stack,
+    maps::recording,
+    memory::word_or_zero,
+    thread::{Call, Thread},
+    thread_cache::distrust,
+};
+
+/// Result of the program at an entry: the return is to be probed.
+const PROBE_RETURN: u32 = 0;
+/// It is not. At a return, the result has no meaning.
+const LEAVE_ALONE: u32 = 1;
+
+/// A block that malloc gives.
+struct Block {
+    addr: u64,
+    size: u64,
+    /// Of the call; 0: the call has returned.
+    return_address: u64,
+}
+
+/// malloc was entered, or has returned. Not by the macro `uprobe`, which drops the result.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+extern "C" fn malloc_session(context: *mut c_void) -> u32 {
+    let context = ProbeContext::new(context);
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    kernel_stack::use_own_in_session(&context, registers);
+    // SAFETY: the context is the program's own.
+    let (cookie, function) = unsafe {
+        (
+            Cookie(bpf_get_attach_cookie(context.as_ptr())),
+            bpf_get_func_ip(context.as_ptr()),
+        )
+    };
+    // At a return, it is in the caller.
+    let is_entry = instruction_pointer(registers) == function;
+    let task = CurrentTask::get();
+    let found = match recording() {
+        true => Thread::of(task),
+        false => Err(Reason::NotTraced),
+    };
+    let (caller, thread) = match found {
+        Ok(found) => found,
+        Err(reason) => {
+            if is_entry {
+                lost(reason);
+            }
+            return LEAVE_ALONE;
+        }
+    };
+    let block = match is_entry {
+        true => enter(registers, cookie, task, thread),
+        false => leave(registers, cookie, thread),
+    };
+    let block = match block {
+        Ok(block) => block,
+        Err(result) => return result,
+    };
+    let given = Given {
+        cookie,
+        addr: block.addr,
+        size: block.size,
+        realloc: false,
+    };
+    give(&context, task, &caller, thread, &given, |at| {
+        *at = match block.return_address {
+            0 => after_return(registers),
+            address => at_entry(registers, address),
+        };
+    });
+    LEAVE_ALONE
+}
+
+/// The block that the call is about to give.
+///
+/// # Errors
+/// It is not known, or does not count; the program's result.
+#[inline(always)]
+fn enter(
+    registers: &pt_regs,
+    cookie: Cookie,
+    task: CurrentTask,
+    thread: &mut Thread,
+) -> Result<Block, u32> {
+    let sp = stack_pointer(registers);
+    thread.drop_stale(sp, cookie.0);
+    let (inside, own) = (thread.inside(), 1u32 << cookie.layer());
+    if inside & own != 0 {
+        return Err(LEAVE_ALONE);
+    }
+    thread.forget_released(cookie.0);
+    let size = first_argument(registers);
+    // In a probed function, the return address may be a replaced one.
+    let addr = if thread.depth == 0 {
+        let probe = instruction_pointer(registers);
+        thread.cache.next_block(task, cookie.index(), probe, size)
+    } else {
+        0
+    };
+    if addr != 0 && !thread.cache.is_due() {
+        return Ok(Block {
+            addr,
+            size,
+            return_address: word_or_zero(sp),
+        });
+    }
+    let pushed = thread.push(Call {
+        sp,
+        cookie: cookie.0,
+        size,
+        pointer: addr,
+        inside: inside | own,
+        ..Call::EMPTY
+    });
+    Err(if pushed { PROBE_RETURN } else { LEAVE_ALONE })
+}
+
+/// The block that the call has given.
+///
+/// # Errors
+/// There is none; the program's result.
+#[inline(always)]
+fn leave(registers: &pt_regs, cookie: Cookie, thread: &mut Thread) -> Result<Block, u32> {
+    let Some(call) = thread.pop(entry_stack_pointer(registers)) else {
+        lost(Reason::BeganBeforeAttach);
+        return Err(LEAVE_ALONE);
+    };
+    let addr = return_value(registers);
+    if call.pointer != 0 && call.pointer != addr {
+        lost(Reason::ResultMispredicted);
+        distrust(cookie.index());
+    }
+    if addr == 0 {
+        return Err(LEAVE_ALONE);
+    }
+    Ok(Block {
+        addr,
+        size: call.size,
+        return_address: 0,
+    })
+}
