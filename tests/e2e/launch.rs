@@ -143,7 +143,7 @@ fn forks_that_preempt_one_another() {
     let command = [target, FORKERS.to_string().into(), TIMES.to_string().into()];
     let report = Record::launch(&bench, &["--no-fold", "--no-heap"], command).finish(0);
     let of_system_calls: &[Reason] = if preempts_programs_of_system_calls() {
-        &[Reason::ProgramSkipped, Reason::OutcomeLost]
+        &[Reason::OutcomeLost]
     } else {
         &[]
     };

@@ -2,9 +2,10 @@
  * that a tracer can attach), does its work, prints its measurements, and waits
  * for the end of stdin where the tracer still has something to read.
  *
- *   pairs run PAIRS [DEPTH [THREADS]]
+ *   pairs run PAIRS [DEPTH [THREADS [CHILDREN]]]
  *                        malloc(64) and free, PAIRS times in each thread, DEPTH
- *                        frames below the thread's own: prints ns per pair
+ *                        frames below the thread's own, while CHILDREN forked
+ *                        processes wait: prints ns per pair
  *   pairs realloc CHAINS malloc, 7 times realloc, and free: prints ns per chain
  *   pairs hold BLOCKS    BLOCKS blocks of 64 bytes stay live
  *   pairs steady SECONDS 100 sites allocate and free, each every 10 ms
@@ -109,6 +110,25 @@ static void hold(uint64_t count)
         sink = malloc(BLOCK);
 }
 
+/* They end with this process. */
+static void fork_children(int count)
+{
+    int ends[2];
+    char byte;
+    if (pipe(ends) != 0)
+        exit(1);
+    for (int i = 0; i < count; i++) {
+        pid_t child = fork();
+        if (child < 0)
+            exit(1);
+        if (child == 0) {
+            close(ends[1]);
+            _exit(read(ends[0], &byte, 1) != 0);
+        }
+    }
+    close(ends[0]);
+}
+
 /* Each depth is a call stack of its own, hence a site. */
 __attribute__((noinline)) static void at_depth(int depth, void **blocks)
 {
@@ -133,11 +153,13 @@ int main(int argc, char **argv)
     uint64_t count = argc >= 3 ? strtoull(argv[2], NULL, 10) : 0;
     int depth = argc >= 4 ? atoi(argv[3]) : 0;
     int threads = argc >= 5 ? atoi(argv[4]) : 1;
-    if (count == 0 || depth < 0 || threads < 1) {
-        fprintf(stderr, "usage: pairs run PAIRS [DEPTH [THREADS]] | realloc CHAINS | "
+    int children = argc >= 6 ? atoi(argv[5]) : 0;
+    if (count == 0 || depth < 0 || threads < 1 || children < 0) {
+        fprintf(stderr, "usage: pairs run PAIRS [DEPTH [THREADS [CHILDREN]]] | realloc CHAINS | "
                         "hold BLOCKS | steady SECONDS\n");
         return 2;
     }
+    fork_children(children);
     say("ready");
     if (getchar() == EOF)
         return 1;

@@ -2,7 +2,7 @@
 //! perf events.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeSet, HashMap},
     fs, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -23,7 +23,7 @@ use memtrace_common::function::Cookie;
 use super::{
     error::TracerError,
     maps::descriptor,
-    multi::{self, Ends},
+    multi::{self, Ends, Loaded},
     raw, semaphore,
 };
 use crate::probes::Probe;
@@ -46,6 +46,7 @@ pub(super) enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
     Multi {
         programs: Vec<OwnedFd>,
+        session: Option<Session>,
         /// By [`Plain`].
         plain: Vec<OwnedFd>,
         own: OwnPrograms,
@@ -75,6 +76,25 @@ const HOT: [&str; 2] = ["malloc", "free"];
 
 /// Most such programs: the kernel verifies each when it is loaded.
 const OWN_PROGRAMS: usize = 8;
+
+/// The program for both ends of glibc's malloc, which leaves most returns alone (Linux 6.13).
+const SESSION: &str = "malloc_session";
+
+pub(super) struct Session {
+    program: OwnedFd,
+    /// Where functions find the blocks that they give next, by the functions' numbers.
+    thread_caches: OwnedFd,
+}
+
+impl Session {
+    /// Whether it serves a probe. The program then knows the function's cache.
+    fn serves(&self, probe: &Probe) -> bool {
+        let function = Cookie(probe.cookie()).index();
+        probe
+            .thread_cache
+            .is_some_and(|cache| raw::update(self.thread_caches.as_fd(), function, cache).is_ok())
+    }
+}
 
 /// Programs without a cookie.
 #[derive(Clone, Copy)]
@@ -118,7 +138,7 @@ impl Programs {
         let all = [names.as_slice(), &PLAIN].concat();
         let multi = match one_by_one {
             true => None,
-            false => match multi::Prepared::new(ebpf, object, all) {
+            false => match multi::Prepared::new(ebpf, object, all, (!empty).then_some(SESSION)) {
                 Ok(prepared) => Some(prepared),
                 Err(error) => {
                     tracing::debug!("uprobes one by one: {error}");
@@ -126,11 +146,10 @@ impl Programs {
                 }
             },
         };
-        let thread_caches = descriptor(ebpf, "THREAD_CACHES")?;
         Ok(Self {
             names,
             multi,
-            thread_caches,
+            thread_caches: descriptor(ebpf, "THREAD_CACHES")?,
         })
     }
 
@@ -140,13 +159,19 @@ impl Programs {
             return Attacher::Perf(self.names);
         };
         match prepared.load() {
-            Ok(mut programs) => Attacher::Multi {
+            Ok(Loaded {
+                mut programs,
+                session,
+            }) => Attacher::Multi {
                 plain: programs.split_off(self.names.len()),
                 programs,
+                session: session.map(|program| Session {
+                    program,
+                    thread_caches: self.thread_caches,
+                }),
                 own: OwnPrograms {
                     entry: self.names[0],
                     prepared: Box::new(prepared),
-                    thread_caches: self.thread_caches,
                     by_cookie: HashMap::new(),
                 },
             },
@@ -164,77 +189,51 @@ fn is_hot(probe: &Probe) -> bool {
     program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
 }
 
-/// Copies of programs, each for one function.
+/// Copies of the program for entries, each for one function.
 pub(super) struct OwnPrograms {
-    /// The program for entries.
     entry: &'static str,
     prepared: Box<multi::Prepared>,
-    /// Where functions find the blocks that they give next, by the functions' numbers.
-    thread_caches: OwnedFd,
     /// `None`: it could not be loaded.
-    by_cookie: HashMap<u64, Option<OwnProgram>>,
-}
-
-struct OwnProgram {
-    program: OwnedFd,
-    ends: Ends,
+    by_cookie: HashMap<u64, Option<OwnedFd>>,
 }
 
 impl OwnPrograms {
     /// Loads the missing programs of some probes in parallel, up to [`OWN_PROGRAMS`].
     fn load(&mut self, probes: &[&Probe]) {
-        let with_cookies = probes.iter().map(|probe| (probe.cookie(), *probe));
-        let new: BTreeMap<u64, &Probe> = with_cookies
-            .filter(|(cookie, _)| !self.by_cookie.contains_key(cookie))
+        let cookies = probes.iter().map(|probe| probe.cookie());
+        let new: BTreeSet<u64> = cookies
+            .filter(|cookie| !self.by_cookie.contains_key(cookie))
+            .collect();
+        let new: Vec<u64> = new
+            .into_iter()
             .take(OWN_PROGRAMS - self.by_cookie.len())
             .collect();
-        let own = &*self;
+        let load = |cookie| {
+            let program = self.prepared.load_for(self.entry, cookie);
+            let program = program.inspect_err(|error| tracing::debug!("{error}"));
+            program.ok()
+        };
         let loaded: Vec<_> = std::thread::scope(|scope| {
-            let start = |(cookie, probe)| {
+            let start = |&cookie: &u64| {
                 let thread = std::thread::Builder::new();
                 // If no thread can be started, the function uses the shared program.
-                let load = move || own.load_one(cookie, probe);
-                thread.spawn_scoped(scope, load).ok()
+                thread.spawn_scoped(scope, move || load(cookie)).ok()
             };
-            let probes = new.iter().map(|(&cookie, &probe)| (cookie, probe));
-            let loading: Vec<_> = probes.map(start).collect();
+            let loading: Vec<_> = new.iter().map(start).collect();
             let loaded = loading.into_iter();
             loaded.map(|thread| thread?.join().ok()?).collect()
         });
-        self.by_cookie.extend(new.into_keys().zip(loaded));
-    }
-
-    fn load_one(&self, cookie: u64, probe: &Probe) -> Option<OwnProgram> {
-        let load = |name, ends| {
-            let program = self.prepared.load_for(name, ends, cookie);
-            let program = program.inspect_err(|error| tracing::debug!("{error}"));
-            Some(OwnProgram {
-                program: program.ok()?,
-                ends,
-            })
-        };
-        self.session(cookie, probe)
-            .and_then(|name| load(name, Ends::Both))
-            .or_else(|| load(self.entry, Ends::Entry))
-    }
-
-    /// The name of the program that looks up the function's result, if there is one for it.
-    fn session(&self, cookie: u64, probe: &Probe) -> Option<&'static str> {
-        let cache = probe.thread_cache.filter(|_| self.entry == PROGRAMS[0])?;
-        let map = self.thread_caches.as_fd();
-        raw::update(map, Cookie(cookie).index(), cache).ok()?;
-        Some("malloc_session")
+        self.by_cookie.extend(new.into_iter().zip(loaded));
     }
 
     /// The program of a probe, if it has its own.
-    fn of(&self, probe: &Probe) -> Option<&OwnProgram> {
+    fn of(&self, probe: &Probe) -> Option<&OwnedFd> {
         self.by_cookie.get(&probe.cookie())?.as_ref()
     }
 
     /// All that the kernel accepted.
-    pub(super) fn loaded(&self) -> impl Iterator<Item = &OwnedFd> {
-        let programs = self.by_cookie.values().flatten();
-        programs.map(|own| &own.program)
+    fn loaded(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.by_cookie.values().flatten()
     }
 }
 
@@ -253,6 +252,22 @@ impl Attacher {
         Ok(())
     }
 
+    /// The programs of multi links.
+    pub(super) fn of_multi_links(&self) -> impl Iterator<Item = &OwnedFd> {
+        let Attacher::Multi {
+            programs,
+            session,
+            plain,
+            own,
+        } = self
+        else {
+            return Vec::new().into_iter();
+        };
+        let session = session.iter().map(|session| &session.program);
+        let all = programs.iter().chain(plain).chain(session);
+        all.chain(own.loaded()).collect::<Vec<_>>().into_iter()
+    }
+
     /// Attaches the probes of one file, open at `file`, in one process. Releases
     /// first: a release without its allocation is known to be one, an allocation
     /// without its release looks like a leak.
@@ -266,10 +281,15 @@ impl Attacher {
         // The path of our descriptor leads to the very inode, whatever its name means in any mount
         // namespace.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let (allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
+        let (mut allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
         match self {
-            Attacher::Multi { programs, own, .. } => {
+            Attacher::Multi {
+                programs,
+                session,
+                own,
+                ..
+            } => {
                 let mut links = Vec::new();
                 let mut attach = |program: &OwnedFd, probes: &[&Probe], ends| {
                     let link = multi::attach(program, tgid, &path, probes, ends)
@@ -277,8 +297,10 @@ impl Attacher {
                     links.push(Link::Multi(link));
                     Ok::<_, TracerError>(())
                 };
-                let hot = probes.iter().filter(|probe| is_hot(probe));
-                own.load(&hot.collect::<Vec<_>>());
+                let served = |probe: &&Probe| session.as_ref().is_some_and(|it| it.serves(probe));
+                let in_session: Vec<&Probe> = allocating.extract_if(.., |it| served(it)).collect();
+                let rest = releasing.iter().chain(&allocating).copied();
+                own.load(&rest.filter(|probe| is_hot(probe)).collect::<Vec<_>>());
                 // Returns before entries: an entry without its return would look in flight forever.
                 for (probes, ends) in [
                     (&releasing, Ends::Entry),
@@ -286,7 +308,14 @@ impl Attacher {
                     (&allocating, Ends::Entry),
                 ] {
                     let mut shared = probes.clone();
-                    shared.retain(|probe| own.of(probe).is_none_or(|own| !own.ends.include(ends)));
+                    if ends == Ends::Entry {
+                        for &probe in probes {
+                            if let Some(program) = own.of(probe) {
+                                attach(program, &[probe], ends)?;
+                            }
+                        }
+                        shared.retain(|probe| own.of(probe).is_none());
+                    }
                     for (place, program) in programs.iter().enumerate() {
                         let at_place: Vec<&Probe> = shared
                             .iter()
@@ -297,11 +326,9 @@ impl Attacher {
                             attach(program, &at_place, ends)?;
                         }
                     }
-                    for &probe in probes {
-                        if let Some(own) = own.of(probe).filter(|_| ends == Ends::Entry) {
-                            attach(&own.program, &[probe], own.ends)?;
-                        }
-                    }
+                }
+                if let Some(session) = session.as_ref().filter(|_| !in_session.is_empty()) {
+                    attach(&session.program, &in_session, Ends::Both)?;
                 }
                 Ok(links)
             }

@@ -28,12 +28,29 @@ use crate::probes::Probe;
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
 const AT_RETURN: u32 = 1;
 
-/// BPF_TRACE_UPROBE_SESSION, include/uapi/linux/bpf.h (Linux 6.13): one program for entries and returns, which decides
-/// at each entry whether it runs at the return.
+/// BPF_TRACE_UPROBE_SESSION, there (Linux 6.13).
 const SESSION: u32 = 57;
 
 /// The program that tests whether the kernel has such links.
 const TRIED: &str = "empty_entry";
+
+/// The ends of calls at which a program runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    Entry,
+    Return,
+    /// At entries, and at the returns that it chooses: a session.
+    Both,
+}
+
+impl Ends {
+    fn attach_type(self) -> u32 {
+        match self {
+            Ends::Entry | Ends::Return => bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32,
+            Ends::Both => SESSION,
+        }
+    }
+}
 
 /// Why this way of attaching cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -61,38 +78,24 @@ pub(super) enum MultiError {
     ThreadFilter,
 }
 
-/// The ends of calls at which a program runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ends {
-    Entry,
-    Return,
-    /// At entries, and at the returns that it chooses.
-    Both,
-}
-
-impl Ends {
-    /// Whether `end` is among them.
-    pub(super) fn include(self, end: Ends) -> bool {
-        self == Ends::Both || self == end
-    }
-
-    fn attach_type(self) -> u32 {
-        match self {
-            Ends::Entry | Ends::Return => bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32,
-            Ends::Both => SESSION,
-        }
-    }
-}
-
 /// Programs of an object, ready to be loaded.
 pub(super) struct Prepared {
     object: Object,
     types: Option<OwnedFd>,
     names: Vec<&'static str>,
+    session: Option<&'static str>,
+}
+
+/// Programs that are loaded.
+pub(super) struct Loaded {
+    /// In the order of their names.
+    pub(super) programs: Vec<OwnedFd>,
+    /// `None` if the kernel has no sessions, or none was asked for.
+    pub(super) session: Option<OwnedFd>,
 }
 
 impl Prepared {
-    /// Programs of an object whose maps `ebpf` holds.
+    /// Programs of an object whose maps `ebpf` holds; `session` is one for both ends of calls.
     ///
     /// # Errors
     /// The object is not as expected, or the kernel refuses its types.
@@ -100,6 +103,7 @@ impl Prepared {
         ebpf: &Ebpf,
         object: &[u8],
         names: Vec<&'static str>,
+        session: Option<&'static str>,
     ) -> Result<Prepared, MultiError> {
         let mut object = Object::parse(object)?;
         let maps = std::mem::take(&mut object.maps);
@@ -121,19 +125,20 @@ impl Prepared {
             object,
             types,
             names,
+            session,
         })
     }
 
-    /// Loads them, in the order of their names, at the same time: the verifier takes its time for each.
+    /// Loads them at the same time: the verifier takes its time for each.
     ///
     /// # Errors
     /// A kernel before 6.6 does not have such links; one whose filter is broken is refused
     /// here.
-    pub(super) fn load(&self) -> Result<Vec<OwnedFd>, MultiError> {
-        let load = |name| self.load_one(name, Ends::Entry, None);
+    pub(super) fn load(&self) -> Result<Loaded, MultiError> {
+        let load = |name, ends| self.load_one(name, ends, None);
         // This program comes first because it uses no program array. The first user of such an array fixes its type
         // (`bpf_prog_map_compatible`, kernel/bpf/core.c), and the kernel would then refuse the programs of perf events.
-        let program = load(TRIED)?;
+        let program = load(TRIED, Ends::Entry)?;
         // Some kernels load programs of a type that they cannot attach.
         if refusal(&program, 0, Ends::Entry) == Some(libc::EINVAL) {
             return Err(MultiError::Unknown);
@@ -143,13 +148,28 @@ impl Prepared {
         if refusal(&program, u32::MAX, Ends::Entry) != Some(libc::EINVAL) {
             return Err(MultiError::ThreadFilter);
         }
+        let session = self.session.filter(|_| {
+            load(TRIED, Ends::Both)
+                .is_ok_and(|program| refusal(&program, 0, Ends::Both) != Some(libc::EINVAL))
+        });
         std::thread::scope(|scope| {
+            let session = session.map(|name| scope.spawn(move || load(name, Ends::Both)));
             let names = self.names.iter();
-            let loading: Vec<_> = names.map(|&name| scope.spawn(move || load(name))).collect();
+            let loading: Vec<_> = names
+                .map(|&name| scope.spawn(move || load(name, Ends::Entry)))
+                .collect();
             let loaded = loading.into_iter();
-            loaded
+            let programs = loaded
                 .map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
-                .collect()
+                .collect::<Result<_, _>>()?;
+            let session = session.and_then(|program| program.join().ok());
+            Ok(Loaded {
+                programs,
+                session: session.and_then(|program| {
+                    let failed = |error: &_| tracing::debug!("returns are always probed: {error}");
+                    program.inspect_err(failed).ok()
+                }),
+            })
         })
     }
 
@@ -158,18 +178,8 @@ impl Prepared {
     ///
     /// # Errors
     /// The program does not use its cookie as expected, or the kernel refuses it.
-    pub(super) fn load_for(
-        &self,
-        name: &'static str,
-        ends: Ends,
-        cookie: u64,
-    ) -> Result<OwnedFd, MultiError> {
-        let program = self.load_one(name, ends, Some(cookie))?;
-        // As in `load`.
-        match refusal(&program, 0, ends) {
-            Some(libc::EINVAL) => Err(MultiError::Unknown),
-            _ => Ok(program),
-        }
+    pub(super) fn load_for(&self, name: &'static str, cookie: u64) -> Result<OwnedFd, MultiError> {
+        self.load_one(name, Ends::Entry, Some(cookie))
     }
 
     fn load_one(

@@ -486,15 +486,7 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        if let Attacher::Multi {
-            programs,
-            plain,
-            own,
-        } = &self.attacher
-        {
-            let all = programs.iter().chain(plain).chain(own.loaded());
-            fds.extend(all.map(AsRawFd::as_raw_fd));
-        }
+        fds.extend(self.attacher.of_multi_links().map(AsRawFd::as_raw_fd));
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");
             let info = fs::read_to_string(path).map_err(TracerError::State)?;

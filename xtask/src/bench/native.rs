@@ -9,6 +9,9 @@ use std::{path::PathBuf, process::Command};
 const DEPTHS: [u32; 3] = [4, 16, 64];
 const THREADS: [u32; 3] = [1, 2, 4];
 
+/// Forked processes that wait, which the kernel still asks at each probe.
+const CHILDREN: [u32; 3] = [1, 8, 32];
+
 /// Untraced, a pair takes less than a hundredth of the time.
 const MORE_UNTRACED: u64 = 10;
 
@@ -41,7 +44,12 @@ impl Pairs {
 
     /// Pairs, `depth` frames below each thread's first.
     pub(super) fn run(&self, depth: u32, threads: u32) -> Program {
-        let rest = [depth.to_string(), threads.to_string()];
+        self.with_children(depth, threads, 0)
+    }
+
+    /// The same, while so many forked children wait.
+    fn with_children(&self, depth: u32, threads: u32, children: u32) -> Program {
+        let rest = [depth, threads, children].map(|count| count.to_string());
         self.program("run", self.count, &rest)
     }
 
@@ -79,6 +87,16 @@ pub(super) fn workloads(means: &Means) -> Result<Vec<Workload>> {
                 kind: Kind::Program(pairs.run(depth, threads)),
             });
         }
+    }
+    for children in CHILDREN {
+        all.push(Workload {
+            name: format!("children-{children}"),
+            what: format!(
+                "malloc(64) and free, 4 frames deep, while {children} forked children wait"
+            ),
+            unit: "ns per pair",
+            kind: Kind::Program(pairs.with_children(4, 1, children)),
+        });
     }
     all.push(Workload {
         name: "realloc".to_owned(),
