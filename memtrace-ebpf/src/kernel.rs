@@ -75,6 +75,12 @@ impl CurrentTask {
         }
     }
 
+    /// Whether a return address of the thread is replaced, by memtrace or another tool.
+    #[inline(always)]
+    pub(crate) fn has_pending_returns(self) -> bool {
+        self.pending_returns() != 0
+    }
+
     /// First `struct return_instance`, see [`PendingReturns`]; 0: there is none.
     #[inline(always)]
     fn pending_returns(self) -> u64 {

@@ -112,8 +112,12 @@ fn enter(
     }
     thread.forget_released(cookie.0);
     let size = first_argument(registers);
-    // In a probed function, the return address may be a replaced one.
-    let addr = if thread.depth == 0 {
+    // If returns are probed, the return address may be a replaced one.
+    let return_address = match task.has_pending_returns() {
+        true => 0,
+        false => word_or_zero(sp),
+    };
+    let addr = if return_address != 0 {
         let probe = instruction_pointer(registers);
         thread.cache.next_block(task, cookie.index(), probe, size)
     } else {
@@ -123,7 +127,7 @@ fn enter(
         return Ok(Block {
             addr,
             size,
-            return_address: word_or_zero(sp),
+            return_address,
         });
     }
     let pushed = thread.push(Call {

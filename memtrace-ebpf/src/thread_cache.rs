@@ -11,6 +11,7 @@ use crate::{kernel::CurrentTask, maps::THREAD_CACHES, memory::word_or_zero as wo
 pub(crate) struct CachePlace {
     /// Address of the probe whose function uses it; 0: not known.
     pub(crate) probe: u64,
+    thread_pointer: u64,
     /// Address of the pointer to it.
     pointer: u64,
     /// Results that were predicted.
@@ -24,6 +25,7 @@ const ONE_OF: u64 = 256;
 impl CachePlace {
     pub(crate) const UNKNOWN: CachePlace = CachePlace {
         probe: 0,
+        thread_pointer: 0,
         pointer: 0,
         predicted: 0,
     };
@@ -43,9 +45,15 @@ impl CachePlace {
         if cache.slot == 0 {
             return 0;
         }
-        if self.probe != probe {
+        // A program may give a thread other variables (arch_prctl).
+        let thread_pointer = task.thread_pointer();
+        if self.probe != probe || self.thread_pointer != thread_pointer {
             let offset = word(probe.wrapping_add_signed(cache.slot));
-            self.pointer = task.thread_pointer().wrapping_add(offset);
+            if offset == 0 {
+                return 0;
+            }
+            self.pointer = thread_pointer.wrapping_add(offset);
+            self.thread_pointer = thread_pointer;
             self.probe = probe;
         }
         match word(self.pointer) {

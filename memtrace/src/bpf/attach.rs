@@ -25,6 +25,7 @@ use super::{
     maps::descriptor,
     multi::{self, Ends, Loaded},
     raw, semaphore,
+    tracer::Options,
 };
 use crate::probes::Probe;
 
@@ -128,17 +129,15 @@ impl Programs {
     ///
     /// # Errors
     /// A map is missing.
-    pub(super) fn new(
-        ebpf: &Ebpf,
-        object: &[u8],
-        empty: bool,
-        one_by_one: bool,
-    ) -> Result<Self, TracerError> {
+    pub(super) fn new(ebpf: &Ebpf, object: &[u8], options: &Options) -> Result<Self, TracerError> {
+        let (empty, one_by_one) = (options.empty_probes, options.one_by_one);
+        // The kernel's walk along frame pointers begins where the probe is: at the return it is in the caller.
+        let session = (!empty && !options.frame_pointers).then_some(SESSION);
         let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
         let all = [names.as_slice(), &PLAIN].concat();
         let multi = match one_by_one {
             true => None,
-            false => match multi::Prepared::new(ebpf, object, all, (!empty).then_some(SESSION)) {
+            false => match multi::Prepared::new(ebpf, object, all, session) {
                 Ok(prepared) => Some(prepared),
                 Err(error) => {
                     tracing::debug!("uprobes one by one: {error}");

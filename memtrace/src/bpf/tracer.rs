@@ -265,7 +265,7 @@ impl Tracer {
             .map_max_entries("MEMOS", 2 * scratches)
             .map_max_entries("CODES", scratches)
             .load(OBJECT)?;
-        let programs = Programs::new(&ebpf, OBJECT, options.empty_probes, options.one_by_one)?;
+        let programs = Programs::new(&ebpf, OBJECT, &options)?;
         let attacher = load(&mut ebpf, programs)?;
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
