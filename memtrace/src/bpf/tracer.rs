@@ -362,6 +362,17 @@ impl Tracer {
         matches!(self.attacher, Attacher::Multi { .. })
     }
 
+    /// Whether one program serves both ends of glibc's malloc (Linux 6.13).
+    pub(crate) fn has_sessions(&self) -> bool {
+        matches!(
+            self.attacher,
+            Attacher::Multi {
+                session: Some(_),
+                ..
+            }
+        )
+    }
+
     /// Starts or stops recording in all processes at one moment.
     pub(crate) fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
         Ok(self.recording.set(0, u32::from(on), 0)?)
